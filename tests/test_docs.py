@@ -1,4 +1,4 @@
-"""The pages of ``docs/`` name only files, kinds of failure and commands that there are."""
+"""The pages of ``docs/`` name only existing files, kinds of failure and commands."""
 
 import re
 from pathlib import Path

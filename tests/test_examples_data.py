@@ -1,4 +1,4 @@
-"""The examples' data: what the generator makes is what is there, and the answers are right."""
+"""The examples' data equals the generator's output, and its answers are right."""
 
 import json
 import runpy

@@ -1,4 +1,4 @@
-"""What importing the packages may cost: no engine library before work needs it."""
+"""Importing the packages imports no engine library."""
 
 import pkgutil
 import subprocess
@@ -33,7 +33,7 @@ for name in {names!r}:
 )
 def test_a_missing_prerequisite_is_named_with_its_remedy(what: str, said: str) -> None:
     done = subprocess.run(
-        [str(ROOT / "hack" / "need.sh"), what, "/no/such/command"],
+        [str(ROOT / "hack" / "require.sh"), what, "/no/such/command"],
         capture_output=True,
         text=True,
         check=False,

@@ -1,4 +1,4 @@
-"""What the package says of itself: its Pythons, and how it is installed before a release."""
+"""The package's metadata: its versions of Python, and its installation before a release."""
 
 import re
 import tomllib

@@ -1,6 +1,6 @@
-"""What `make` says while it sets the environment up: minutes, gigabytes, and never silence.
+"""The output of `make` while it sets up the environment: durations, sizes and progress.
 
-And what it says before it builds a cluster on a machine that cannot hold one.
+Also its errors before it builds a cluster on a machine without the prerequisites.
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ from e2e.cluster import prerequisites
 from e2e.cluster.tools import ToolsError
 
 ROOT = Path(__file__).parent.parent
-TOLD = ROOT / "hack" / "told.sh"
+QUIET_INSTALL = ROOT / "hack" / "quiet_install.sh"
 SAYS = ["sh", "-c", "echo 'Downloading torch (500MiB)' >&2; echo ' + torch==1' >&2; exit $CODE"]
 
 
@@ -37,7 +37,7 @@ def test_the_large_installation_says_its_size_and_is_not_quiet() -> None:
         for line in recipe(".venv/.ready").replace("\\\n", " ").splitlines()
         if "--editable" in line
     ]
-    assert "hack/told.sh" in install
+    assert "hack/quiet_install.sh" in install
     assert "--quiet" not in install
     assert "6 GB" in recipe(".venv/.ready")
 
@@ -76,21 +76,25 @@ def test_make_soak_simulates_the_seeds_that_it_is_given() -> None:
 
 def test_elsewhere_than_on_a_terminal_downloads_are_told_and_packages_are_not() -> None:
     done = subprocess.run(
-        [TOLD, *SAYS], capture_output=True, text=True, env={**os.environ, "CODE": "0"}, check=True
+        [QUIET_INSTALL, *SAYS],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CODE": "0"},
+        check=True,
     )
     assert done.stderr == "Downloading torch (500MiB)\n"
 
 
 def test_a_failure_of_the_installer_is_one_of_the_set_up() -> None:
     environment = {**os.environ, "CODE": "3"}
-    assert subprocess.run([TOLD, *SAYS], env=environment, check=False).returncode == 3
+    assert subprocess.run([QUIET_INSTALL, *SAYS], env=environment, check=False).returncode == 3
 
 
 def test_on_a_terminal_the_installer_draws_for_itself() -> None:
     terminal, inside = pty.openpty()
     environment = {**os.environ, "CODE": "0"}
     subprocess.run(
-        [TOLD, "sh", "-c", "test -t 1 && test -t 2 && echo drawn"],
+        [QUIET_INSTALL, "sh", "-c", "test -t 1 && test -t 2 && echo drawn"],
         stdout=inside,
         stderr=inside,
         env=environment,

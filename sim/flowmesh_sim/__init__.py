@@ -1,1 +1,1 @@
-"""The core in virtual time: workers, stores and faults simulated around the shipped scheduler."""
+"""Simulates workers, stores and faults in virtual time around the shipped core and scheduler."""

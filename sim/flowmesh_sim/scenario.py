@@ -1,4 +1,7 @@
-"""A scenario file: pools, load, faults and knobs, checked before anything is simulated."""
+"""The scenario file: pools, load, faults and settings, validated before a simulation starts.
+
+Read by ``fmesh simulate``, the soak test and the evaluation.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,7 +29,7 @@ from flowmesh_sim.workloads.group_b import GROUP_B
 from flowmesh_sim.workloads.workflow_shapes import SHAPES
 
 GROUPS = {"group-a": GROUP_A, "group-b": GROUP_B}
-"""Names that stand for several shapes."""
+"""Names of groups of shapes."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Dollars = Annotated[float, Field(ge=0, le=1e6)]
@@ -63,7 +66,7 @@ FaultKind = Literal[
 
 
 class ScenarioModel(BaseModel):
-    """What a file may say; a field that is not here is a mistake."""
+    """The base of the scenario's models; unknown fields are errors."""
 
     model_config = ConfigDict(
         extra="forbid", alias_generator=to_camel, frozen=True, validate_by_name=False
@@ -71,19 +74,19 @@ class ScenarioModel(BaseModel):
 
 
 class PoolSpec(ScenarioModel):
-    """Workers of one device.
+    """A pool of workers with one device class.
 
     Attributes:
-        workers: there from the beginning, or after ``after_s``; ``minimum`` and ``maximum`` bound
-            what is made later.
-        machines: that can be had at a time; more are waited for until one is given back.
-        devices: of one worker.
-        autoscale: whether the shipped signal changes their number.
-        hold_open: whether workers are told which engines to open ahead of work, as on a cluster
-            they are; a laptop's open what they need.
-        start: how a worker is made: ``pod`` (image there), ``pull`` (image fetched) or ``lease``.
-        disk: what a new worker finds on its disk: nothing (``fresh``), or what one of the pool left
-            there that was drained away (``kept``): a machine that was paused, a claim.
+        workers: the initial number, from the start or from ``after_s``; ``minimum`` and
+            ``maximum`` limit autoscaling.
+        machines: the available machines; further workers wait until one is free.
+        devices: of each worker.
+        autoscale: whether the shipped capacity signal changes the number of workers.
+        hold_open: whether workers prewarm engines ahead of work, as on a cluster; a laptop's
+            workers load engines on demand.
+        start: how a worker starts: ``pod`` (image present), ``pull`` (image pulled) or ``lease``.
+        disk: the disk of a new worker: empty (``fresh``), or that of a worker of this pool that
+            was drained (``kept``), as with a paused machine or a volume claim.
     """
 
     name: str
@@ -120,12 +123,12 @@ class PoolSpec(ScenarioModel):
 
 
 class Arrivals(ScenarioModel):
-    """When runs come.
+    """When runs are submitted.
 
     Attributes:
-        kind: ``at-once``; ``every`` so many a minute, evenly; ``poisson`` at that rate;
-            ``decaying`` from ``perMinute`` to ``toPerMinute`` exponentially over all runs;
-            ``closed``: so many ``concurrent`` at a time, the next when one has ended.
+        kind: ``at-once``; ``every``, evenly at ``perMinute``; ``poisson`` at that rate;
+            ``decaying`` exponentially from ``perMinute`` to ``toPerMinute`` over all runs;
+            ``closed``: ``concurrent`` runs at a time, the next one when one has ended.
     """
 
     kind: Literal["at-once", "every", "poisson", "decaying", "closed"] = "at-once"
@@ -142,14 +145,14 @@ class Arrivals(ScenarioModel):
 
 
 class LoadSpec(ScenarioModel):
-    """Runs of some shapes.
+    """Runs of some workflow shapes.
 
     Attributes:
-        shapes: names of ``workflow_shapes``, or ``group-a`` and ``group-b``; drawn evenly.
-        rows: of a step that works on rows; ``batch`` of the paper.
-        variants: how many different data slices a shape is drawn from: fewer are shared more.
-        tenants: namespaces, in turn.
-        options: what the shape takes besides.
+        shapes: names of ``workflow_shapes``, or ``group-a`` and ``group-b``; sampled uniformly.
+        rows: of a step that works on rows; ``batch`` in the paper.
+        variants: the number of different data slices of a shape; fewer mean more sharing.
+        tenants: the number of namespaces, used in turn.
+        options: further arguments of the shape.
     """
 
     shapes: tuple[str, ...] = Field(min_length=1)
@@ -173,21 +176,21 @@ class LoadSpec(ScenarioModel):
 
     @property
     def drawn(self) -> tuple[str, ...]:
-        """The shapes, groups written out."""
+        """The shapes, with groups expanded."""
         return tuple(s for name in self.shapes for s in GROUPS.get(name, (name,)))
 
 
 class FaultSpec(ScenarioModel):
-    """Something that goes wrong at a moment, or at a rate.
+    """A fault at a time, or at a rate.
 
     Attributes:
-        at_s: when; with ``perHour`` it happens at random at that rate instead (each worker's, where
-            the fault is a worker's).
-        pool: whose worker is struck; any where empty. ``worker`` names one. It is drawn, or the
-            one that holds most where ``busiest``.
-        for_s: how long it lasts.
-        share: of calls, messages, attempts or workers that are struck; ``factor`` by which things
-            slow down.
+        at_s: the time; with ``perHour`` it happens at random at that rate instead (for each
+            worker, if the fault affects a worker).
+        pool: the affected worker's pool; empty for any. ``worker`` names one worker; else it is
+            sampled, or with ``busiest`` the one with the most attempts.
+        for_s: the duration.
+        share: the affected share of calls, messages, attempts or workers; ``factor`` is the
+            slowdown.
     """
 
     kind: FaultKind
@@ -210,13 +213,13 @@ class FaultSpec(ScenarioModel):
 
 
 class ControlSpec(ScenarioModel):
-    """Knobs of the control plane; the values that ship where absent.
+    """Settings of the control plane; the shipped defaults if absent.
 
     Attributes:
-        result_ttl_s: how long results are kept.
-        grace_s: nothing younger is collected.
-        tick_s: between looks at what waits while nothing else happens; events are decided on at
-            once. Longer makes long simulations cheaper.
+        result_ttl_s: how long results are retained.
+        grace_s: younger blobs are not collected.
+        tick_s: time between scheduling cycles without events; after events a cycle runs at once.
+            Larger values make long simulations cheaper.
     """
 
     watchdog_s: Positive = 10.0
@@ -229,14 +232,14 @@ class ControlSpec(ScenarioModel):
 
 
 class Scenario(ScenarioModel):
-    """A whole simulation.
+    """A complete simulation.
 
     Attributes:
-        sharing: whom results are shared with: ``private`` to a tenant, every other tenant one
-            ``group``, or ``all``; with ``never`` nothing is reused, not even within a tenant.
-        policy_options: what the policy's constructor takes.
+        sharing: who shares results: ``private`` to a tenant, every other tenant in one ``group``,
+            or ``all``; with ``never`` nothing is reused, not even within a tenant.
+        policy_options: arguments of the policy's constructor.
         facts: constants that differ from ``kernel/constants.yaml``, by path.
-        limit_s: virtual seconds after which a run that has not ended is lost.
+        limit_s: virtual seconds after which a run that has not ended counts as lost.
     """
 
     name: str
@@ -271,25 +274,25 @@ class Scenario(ScenarioModel):
 
 
 def read_scenario(path: Path) -> Scenario:
-    """Reads a scenario file.
+    """Reads and validates a scenario file.
 
     Raises:
-        SpecError: it is no scenario; every problem with its place.
+        SpecError: it is not a valid scenario; lists every problem with its place.
     """
     try:
         document = YAML(typ="safe", pure=True).load(path.read_text())
     except OSError as e:
         raise SpecError([Problem(str(path), f"cannot be read: {e.strerror}")]) from e
-    except (YAMLError, ValueError, RecursionError) as e:  # also what is no date, or too deep
-        raise SpecError([Problem(str(path), f"is no YAML: {e}")]) from e
+    except (YAMLError, ValueError, RecursionError) as e:  # also invalid dates and deep nesting
+        raise SpecError([Problem(str(path), f"is not YAML: {e}")]) from e
     return scenario_of(document, str(path))
 
 
 def scenario_of(document: Any, where: str = "scenario") -> Scenario:
-    """A scenario from plain values.
+    """Validates a scenario given as plain values.
 
     Raises:
-        SpecError: it is none; every problem with its place.
+        SpecError: it is not a valid scenario; lists every problem with its place.
     """
     try:
         return Scenario.model_validate(document)
@@ -298,8 +301,8 @@ def scenario_of(document: Any, where: str = "scenario") -> Scenario:
 
 
 def problems_of(error: ValidationError, where: str) -> list[Problem]:
-    """Every problem with its place."""
-    return [Problem(_place(where, x["loc"]), _said(x["msg"])) for x in error.errors()]
+    """Returns every problem with its place."""
+    return [Problem(_place(where, x["loc"]), _reason(x["msg"])) for x in error.errors()]
 
 
 def _place(where: str, loc: tuple[int | str, ...]) -> str:
@@ -307,6 +310,6 @@ def _place(where: str, loc: tuple[int | str, ...]) -> str:
     return f"{where}: {path}" if path else where
 
 
-def _said(message: str) -> str:
+def _reason(message: str) -> str:
     message = message.removeprefix("Value error, ")
     return "is not a field here; see docs/simulator.md" if message.startswith("Extra") else message

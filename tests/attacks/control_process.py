@@ -1,4 +1,4 @@
-"""A control plane in a process of its own, whose memory can be looked at from outside."""
+"""A control plane in its own process, to measure its memory."""
 
 import http.client
 import json
@@ -23,7 +23,7 @@ class ControlProcess:
     address: str
 
     def call(self, method: str, path: str, body: bytes | BinaryIO | None = None) -> tuple[int, Any]:
-        """The status and the decoded answer."""
+        """Sends a request; returns the status and the decoded answer."""
         connection = http.client.HTTPConnection(self.address, timeout=_LONG_S)
         try:
             headers = {"Authorization": f"Bearer {API_TOKEN}"}
@@ -35,7 +35,7 @@ class ControlProcess:
             connection.close()
 
     def peak_bytes(self) -> int:
-        """The most memory that the process itself ever had."""
+        """Returns the peak resident memory of the process, without its children."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) << 10
@@ -43,7 +43,7 @@ class ControlProcess:
 
 @contextmanager
 def started(root: Path) -> Iterator[ControlProcess]:
-    """A control plane over a directory below ``root``; ended at the end."""
+    """Starts a control plane over a directory below ``root``, and ends it after the block."""
     arguments = ["-m", "tests.flowmesh_control.serve", str(root), "0"]
     process = subprocess.Popen([sys.executable, *arguments])
     try:

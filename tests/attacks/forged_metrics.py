@@ -1,4 +1,4 @@
-"""A tenant's own step that publishes, as its metrics, whatever JSON the tenant wants."""
+"""A tenant's step that publishes arbitrary JSON as its metrics."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,8 +7,8 @@ from tests.attacks.tenants import ATTACKER, NAMESPACES, Tenants
 from tests.flowmesh_control.fabric import workflow
 
 
-async def publish(house: Tenants, metrics: Mapping[str, Any]) -> str:
-    """Runs the step; the reference that the attacker is shown for its metrics."""
+async def publish(fabric: Tenants, metrics: Mapping[str, Any]) -> str:
+    """Runs the step; returns the attacker's reference to its metrics."""
     step = {
         "name": "forge",
         "uses": "code.python",
@@ -17,38 +17,38 @@ async def publish(house: Tenants, metrics: Mapping[str, Any]) -> str:
             "args": {"metrics": dict(metrics)},
         },
     }
-    house.token = f"{ATTACKER}-token"
+    fabric.token = f"{ATTACKER}-token"
     document = workflow(
         "forge", {"steps": [step], "outputs": {"m": "forge.metrics"}}, NAMESPACES[ATTACKER]
     )
-    uid = await house.submit(document)
-    ended = await house.ended(uid)
+    uid = await fabric.submit(document)
+    ended = await fabric.ended(uid)
     assert ended.phase == "Succeeded", ended
     return str(ended.outputs["m"]["reference"])
 
 
-async def read_as(house: Tenants, kind: str, reference: str) -> list[tuple[int, bytes]]:
-    """Every way by which the attacker may ask for a reference as another kind of content."""
+async def read_as(fabric: Tenants, kind: str, reference: str) -> list[tuple[int, bytes]]:
+    """Tries every way to read a reference as another kind of content; returns the answers."""
     namespace = NAMESPACES[ATTACKER]
     renamed = reference.replace("metrics", kind, 1)
     former = f"cas:{reference.rpartition(':')[2]}"
     answers = [
-        await house.answer(
+        await fabric.answer(
             ATTACKER, f"/v1/content?reference={given}&kind={kind}&namespace={namespace}"
         )
         for given in (reference, renamed, former)
     ]
     for given in (reference, renamed, former):
-        answers.append(await _submitted(house, {kind: given}, {}))
+        answers.append(await _submitted(fabric, {kind: given}, {}))
         local = "./x.jsonl" if kind == "dataset" else "./x"
-        answers.append(await _submitted(house, {kind: local}, {"stolen": given}))
+        answers.append(await _submitted(fabric, {kind: local}, {"stolen": given}))
     return answers
 
 
 async def _submitted(
-    house: Tenants, source: Mapping[str, str], uploads: Mapping[str, str]
+    fabric: Tenants, source: Mapping[str, str], uploads: Mapping[str, str]
 ) -> tuple[int, bytes]:
-    """The answer to a workflow that gives back its input."""
+    """Submits a workflow that returns its input; returns the answer."""
     spec = {
         "inputs": {"stolen": source},
         "steps": [{"name": "s", "uses": "test.noop"}],
@@ -56,7 +56,7 @@ async def _submitted(
     }
     body = {"document": workflow("read", spec, NAMESPACES[ATTACKER]), "uploads": uploads}
     headers = {"Authorization": f"Bearer {ATTACKER}-token"}
-    async with house.http.post(
-        f"{house.control.url}/v1/runs", headers=headers, json=body
+    async with fabric.http.post(
+        f"{fabric.control.url}/v1/runs", headers=headers, json=body
     ) as response:
         return response.status, await response.read()

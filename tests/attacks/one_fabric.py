@@ -1,4 +1,4 @@
-"""A control plane in this process, without workers."""
+"""A fabric with a control plane in this process, without workers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from tests.flowmesh_control.fabric import Fabric, control_plane
 
 @asynccontextmanager
 async def fabric_at(root: Path) -> AsyncIterator[Fabric]:
-    """A fabric over a directory below ``root``."""
+    """Starts a fabric over a directory below ``root``."""
     control = control_plane(root)
     await control.start()
     try:

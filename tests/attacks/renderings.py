@@ -1,4 +1,4 @@
-"""Renders a template and keeps its meter, also when it fails."""
+"""Renders a template and returns its meter, also if it fails."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from flowmesh_core.catalog.templates import context, environment
 
 
 def render(text: str, row: dict[str, Any]) -> tuple[str, RenderingMeter]:
-    """The text and what was counted; an error has it as ``meter``."""
+    """Returns the text and the meter; an exception has the meter as an attribute."""
     template = environment().from_string(text)
     rendering: Any = template.new_context(context(row))
     try:

@@ -1,4 +1,4 @@
-"""A control plane that several tenants ask, each with rights in a namespace of its own."""
+"""A control plane with several tenants, each with rights in its own namespace."""
 
 import asyncio
 import contextlib
@@ -16,14 +16,14 @@ NAMESPACES = {OWNER: "team-a", ATTACKER: "team-b"}
 
 
 class Tenants(Fabric):
-    """The fabric, asked by one tenant or another."""
+    """A fabric with requests in the name of a tenant."""
 
     async def ask(self, who: str, method: str, path: str, *, status: int = 200, **more: Any) -> Any:
         self.token = f"{who}-token"
         return await self.call(method, path, status=status, **more)
 
     async def answer(self, who: str, path: str) -> tuple[int, bytes]:
-        """Status and bytes of an answer, whatever it is."""
+        """Sends a GET request; returns status and bytes of any answer."""
         headers = {"Authorization": f"Bearer {who}-token"}
         async with self.http.get(self.control.url + path, headers=headers) as response:
             return response.status, await response.read()
@@ -31,13 +31,13 @@ class Tenants(Fabric):
 
 @contextlib.asynccontextmanager
 async def tenants(folder: Path) -> AsyncIterator[Tenants]:
-    """Starts a control plane without workers; ends it and what was started since."""
+    """Starts a control plane without workers; ends it and its workers after the block."""
     control = control_plane(folder, users=TableOfUsers(RIGHTS))
     await control.start()
     async with ClientSession() as http:
-        house = Tenants(folder, control, http)
+        fabric = Tenants(folder, control, http)
         try:
-            yield house
+            yield fabric
         finally:
-            await asyncio.to_thread(house.close)
+            await asyncio.to_thread(fabric.close)
             await control.stop()

@@ -18,23 +18,23 @@ ROWS = b'{"secret": "of team-a"}\n'
 
 
 async def test_metrics_shaped_like_a_tree_are_not_read_as_a_model(tmp_path: Path) -> None:
-    async with tenants(tmp_path) as house:
-        house.worker("w1", "--allow-user-code")
-        blobs = house.control.services.store.blobs
-        stored = await house.ask(
+    async with tenants(tmp_path) as fabric:
+        fabric.worker("w1", "--allow-user-code")
+        blobs = fabric.control.services.store.blobs
+        stored = await fabric.ask(
             OWNER, "POST", "/v1/datasets?namespace=team-a", data=ROWS, status=201
         )
         manifest = stored["reference"].rpartition(":")[2].partition(".")[0]
         [chunk] = decode_manifest(await blobs.get(manifest)).chunks
         named = [("chunk", chunk.blob, chunk.bytes), ("manifest", manifest, 1)]
         files = [{"path": p, "digest": d, "bytes": n} for p, d, n in named]
-        forged = await publish(house, {"kind": "tree", "files": files})
+        forged = await publish(fabric, {"kind": "tree", "files": files})
         wanted = [await blobs.get(manifest), await blobs.get(chunk.blob)]
-        for status, answer in await read_as(house, "model", forged):
+        for status, answer in await read_as(fabric, "model", forged):
             assert status in (400, 403, 422), answer
             assert not [data for data in wanted if data in answer]
         # Their owners read both.
         path = f"/v1/content?reference={forged}&namespace=team-b"
-        assert await house.ask(ATTACKER, "GET", path) == {"kind": "tree", "files": files}
+        assert await fabric.ask(ATTACKER, "GET", path) == {"kind": "tree", "files": files}
         path = f"/v1/content?reference={stored['reference']}&namespace=team-a"
-        assert await house.ask(OWNER, "GET", path) == b'{"secret":"of team-a"}\n'
+        assert await fabric.ask(OWNER, "GET", path) == b'{"secret":"of team-a"}\n'

@@ -17,27 +17,27 @@ ROWS = b'{"secret": "of team-a"}\n'
 
 
 async def test_metrics_shaped_like_a_data_set_are_not_read_as_rows(tmp_path: Path) -> None:
-    async with tenants(tmp_path) as house:
-        house.worker("w1", "--allow-user-code")
-        blobs = house.control.services.store.blobs
-        stored = await house.ask(
+    async with tenants(tmp_path) as fabric:
+        fabric.worker("w1", "--allow-user-code")
+        blobs = fabric.control.services.store.blobs
+        stored = await fabric.ask(
             OWNER, "POST", "/v1/datasets?namespace=team-a", data=ROWS, status=201
         )
         manifest = stored["reference"].rpartition(":")[2].partition(".")[0]
         described = orjson.loads(await blobs.get(manifest))
-        forged = await publish(house, described)
-        for status, answer in await read_as(house, "dataset", forged):
+        forged = await publish(fabric, described)
+        for status, answer in await read_as(fabric, "dataset", forged):
             assert status in (400, 403, 422), answer
             assert b"of team-a" not in answer
         # Lineage does not take it for a data set either: it tells of the digest that was asked for.
         digest = forged.rpartition(":")[2].partition(".")[0]
         for asked in (digest, forged):
             for who in (ATTACKER, ADMIN):
-                walk = await house.ask(who, "GET", f"/v1/lineage/{asked}?namespace=team-b")
+                walk = await fabric.ask(who, "GET", f"/v1/lineage/{asked}?namespace=team-b")
                 assert walk["digest"] == digest
                 assert [d["step"] for d in walk["derivations"]] == ["forge"]
         # Their owners read both.
         path = f"/v1/content?reference={forged}&namespace=team-b"
-        assert await house.ask(ATTACKER, "GET", path) == described
+        assert await fabric.ask(ATTACKER, "GET", path) == described
         path = f"/v1/content?reference={stored['reference']}&kind=dataset&namespace=team-a"
-        assert await house.ask(OWNER, "GET", path) == b'{"secret":"of team-a"}\n'
+        assert await fabric.ask(OWNER, "GET", path) == b'{"secret":"of team-a"}\n'

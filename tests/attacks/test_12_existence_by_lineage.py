@@ -29,18 +29,18 @@ def kinds(reference: str) -> list[str]:
     return [f"cas:{k}:{r}" for k in (kind, "model", "blob") for r in (rest, forged)]
 
 
-async def told(house: Tenants, view: str, name: str) -> tuple[int, bytes]:
+async def told(fabric: Tenants, view: str, name: str) -> tuple[int, bytes]:
     """The attacker's answer without what was asked for, which it may repeat."""
-    status, answer = await house.answer(ATTACKER, view.format(name))
+    status, answer = await fabric.answer(ATTACKER, view.format(name))
     for shown in (name, f"{name[:24]}", name[:12]):
         answer = answer.replace(shown.encode(), b"ASKED")
     return status, answer
 
 
 async def test_nobody_learns_from_lineage_what_others_hold(tmp_path: Path) -> None:
-    async with tenants(tmp_path) as house:
-        blobs = house.control.services.store.blobs
-        stored = await house.ask(
+    async with tenants(tmp_path) as fabric:
+        blobs = fabric.control.services.store.blobs
+        stored = await fabric.ask(
             OWNER, "POST", "/v1/datasets?namespace=team-a", data=ROWS, status=201
         )
         reference, identity = stored["reference"], stored["digest"]
@@ -52,12 +52,12 @@ async def test_nobody_learns_from_lineage_what_others_hold(tmp_path: Path) -> No
         pairs += list(zip(kinds(reference), kinds(nobodys), strict=True))
         for view in VIEWS:
             for there, not_there in pairs:
-                found = await told(house, view, there)
-                assert found == await told(house, view, not_there), (view, there)
+                found = await told(fabric, view, there)
+                assert found == await told(fabric, view, not_there), (view, there)
                 assert found[0] == 404
         # Its owner, and who sees all, are told that it is there.
         for who in (OWNER, ADMIN):
-            found = await house.ask(who, "GET", f"/v1/lineage/{reference}?namespace=team-a")
+            found = await fabric.ask(who, "GET", f"/v1/lineage/{reference}?namespace=team-a")
             assert (found["digest"], found["derivations"]) == (identity, [])
-        await house.ask(ADMIN, "GET", f"/v1/lineage/{manifest}")
-        await house.ask(ADMIN, "GET", f"/v1/lineage/{absent}", status=404)
+        await fabric.ask(ADMIN, "GET", f"/v1/lineage/{manifest}")
+        await fabric.ask(ADMIN, "GET", f"/v1/lineage/{absent}", status=404)

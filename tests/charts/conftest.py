@@ -1,4 +1,4 @@
-"""Fixtures: the operator's tests' API server."""
+"""Fixtures: the API server of the operator's tests."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The chart rendered by the real helm."""
+"""Renders the chart with helm."""
 
 import subprocess
 from pathlib import Path
@@ -51,7 +51,7 @@ def find(kind: str, name: str, *values: str) -> dict[str, Any]:
 
 
 def pod_specs(*values: str) -> dict[str, dict[str, Any]]:
-    """The specification of every pod that the chart makes, by kind and name."""
+    """Returns the specification of every pod of the chart, by kind and name."""
     found: dict[str, dict[str, Any]] = {}
     for made in objects(*values):
         kind, name = made["kind"], made["metadata"]["name"]

@@ -103,6 +103,11 @@ def test_the_store_s_address_is_one_that_the_store_opens(
     open_store(address).close()
 
 
+def test_the_s3_server_serves_more_than_one_request_a_connection() -> None:
+    (container,) = find("Deployment", "flowmesh-store")["spec"]["template"]["spec"]["containers"]
+    assert "--keep-alive" in container["args"]
+
+
 def test_operator_and_workers_have_credentials_of_their_own() -> None:
     env = environment()
     (container,) = find("Deployment", "flowmesh-operator")["spec"]["template"]["spec"]["containers"]

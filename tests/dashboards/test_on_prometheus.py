@@ -1,4 +1,4 @@
-"""Every panel and every alert, asked of a real Prometheus that scrapes a real control plane."""
+"""Every panel and alert, evaluated by a Prometheus that scrapes a real control plane."""
 
 import asyncio
 import json
@@ -28,14 +28,14 @@ def query(n: int) -> dict[str, Any]:
 
 
 def waits() -> dict[str, Any]:
-    """What no worker here can take."""
+    """A step that no worker can run."""
     spec = sleeps(1)
     spec["steps"][0]["resources"] = {"memory": "4Ti"}
     return spec
 
 
 async def work(fabric: Fabric, round_: int) -> None:
-    """Three tenants' work: hits, failures, and a budget that does not suffice."""
+    """Three tenants' runs: hits, failures, and a budget that is too small."""
     for n in range(2 + 4 * round_, 6 + 4 * round_):
         pair = [query(n), sleeps(0.3)]
         uids = [

@@ -1,4 +1,4 @@
-"""Fabrics to break: a control plane here or in a process of its own, workers as processes."""
+"""Fabrics for fault injection: a control plane in this or another process, worker processes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from tests.flowmesh_control.test_restart import Elsewhere
 
 @pytest.fixture
 async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
-    """A control plane without workers; slow attempts get no replica."""
+    """A control plane in this process, without workers and without replica attempts."""
     control = control_plane(tmp_path, replicas=False)
     await control.start()
     async with ClientSession() as http:
@@ -24,7 +24,7 @@ async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
 
 @pytest.fixture
 async def killable(tmp_path: Path) -> AsyncIterator[Fabric]:
-    """A control plane that can be killed, without workers."""
+    """A control plane in its own process, which can be killed, without workers."""
     control = Elsewhere(tmp_path)
     async with ClientSession() as http:
         fabric = Fabric(tmp_path, control, http)  # type: ignore[arg-type]

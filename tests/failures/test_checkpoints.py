@@ -1,11 +1,11 @@
-"""An attempt's work survives what ends it: preemption, dead hosts, workers and control planes."""
+"""Work survives preemption and crashes of hosts, workers and control planes by checkpoints."""
 
 import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.failures.seen import done_units, hosts_of, ledger, step_of, until
+from tests.failures.observe import done_units, hosts_of, ledger, step_of, until
 from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 
 from flowmesh_api.v1.runs import RunStatus
@@ -28,7 +28,7 @@ def counting(value: str, every: int = 5) -> dict[str, Any]:
 
 
 def whole(value: str) -> str:
-    """What an undisturbed attempt gives."""
+    """Returns the result of an undisturbed attempt."""
     chain = ""
     for done in range(STEPS):
         chain = digest_value("test.steps", [chain, value, done])
@@ -36,7 +36,7 @@ def whole(value: str) -> str:
 
 
 async def result(fabric: Fabric, status: RunStatus, value: str) -> AttemptLine:
-    """The attempt that gave the result, which must be that of an undisturbed one."""
+    """Returns the attempt with the result, which must equal that of an undisturbed one."""
     assert status.phase == "Succeeded", status
     given = await fabric.call("GET", f"/v1/runs/{status.uid}/outputs/result")
     assert whole(value) in (given.decode() if isinstance(given, bytes) else str(given))
@@ -126,7 +126,7 @@ async def test_a_collection_keeps_the_files_of_an_unfinished_actions_checkpoint(
     )
 
     async def looked() -> Any:
-        """The newest checkpoint and what a collection keeps, both of one moment."""
+        """Returns the newest checkpoint and the blobs that a collection keeps, at one moment."""
         before = checkpoints.roots(state)
         live = await cleaning._live()
         same = before and before == checkpoints.roots(state)
@@ -140,7 +140,7 @@ async def test_a_collection_keeps_the_files_of_an_unfinished_actions_checkpoint(
 
 
 def damage(fabric: Fabric, digest: str) -> Path:
-    """Changes a byte of a blob; where it is."""
+    """Changes a byte of a blob; returns its path."""
     (path,) = (fabric.root / "store" / "cas").glob(f"**/{digest}")
     content = path.read_bytes()
     path.unlink()

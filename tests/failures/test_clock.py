@@ -1,4 +1,4 @@
-"""Somebody sets the machine's clock, by an hour, while work goes on."""
+"""The wall clock is changed by an hour while runs are active."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
-from tests.failures.seen import done_units, ledger, status_of
+from tests.failures.observe import done_units, ledger, status_of
 from tests.flowmesh_control.fabric import Fabric, control_plane, machine_of, workflow
 from tests.flowmesh_control.test_end_to_end import accounts
 
@@ -18,7 +18,7 @@ HOUR_S = 3600.0
 
 
 class Wall:
-    """A clock that somebody sets."""
+    """A wall clock that a test can set."""
 
     def __init__(self) -> None:
         self.ahead_s = 0.0

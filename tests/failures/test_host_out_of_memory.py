@@ -1,4 +1,4 @@
-"""Eight tenants' requests in one engine host, and one of them is more than its memory holds.
+"""Eight tenants' requests in one engine host, one of which exceeds its memory.
 
 The cause's eight long prompts are padded to one length, so that their batch materialises a matrix
 of attention for each: on two layers of 64 numbers that takes over a gigabyte for some seconds, in
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.failures.seen import ledger, until
+from tests.failures.observe import ledger, until
 from tests.failures.uploads import upload_model, upload_rows
 from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 from tests.flowmesh_control.test_end_to_end import accounts, paid
@@ -29,7 +29,7 @@ LONG = [{"text": "the quick brown fox" + " fox" * (3800 + 30 * n)} for n in rang
 
 @pytest.fixture(scope="module")
 def model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model, told that it reads long prompts (it has no weights for places)."""
+    """The tiny model with a long context (it has no weights for positions)."""
     folder = tmp_path_factory.mktemp("models") / "tiny"
     shutil.copytree(tiny_model, folder)
     config = json.loads((folder / "config.json").read_text())

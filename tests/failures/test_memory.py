@@ -1,9 +1,9 @@
-"""A step that states too little memory, on a fabric with a small worker and a large one."""
+"""A step that requests too little memory, with a small worker and a large one."""
 
 from typing import Any
 
 import pytest
-from tests.failures.seen import ledger, status_of, until
+from tests.failures.observe import ledger, status_of, until
 from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 
 from flowmesh_core.accounting.ledger_lines import AttemptLine

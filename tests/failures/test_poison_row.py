@@ -1,4 +1,4 @@
-"""One row that ends whatever engine host works on it."""
+"""A row that crashes every engine host that works on it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
-from tests.failures.seen import step_of, until
+from tests.failures.observe import step_of, until
 from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
 from tests.flowmesh_control.test_end_to_end import accounts
 
@@ -78,7 +78,7 @@ BRITTLE = EngineContract(
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine as an installed plugin, for the workers that start from now on."""
+    """Installs the engine as a plugin for workers that start afterwards."""
     site = tmp_path / "site"
     about = site / "brittle-1.dist-info"
     about.mkdir(parents=True)

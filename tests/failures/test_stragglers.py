@@ -1,4 +1,4 @@
-"""A worker that stands still and wakes when its work is long done by another."""
+"""A worker that is suspended and continues after another worker has done its work."""
 
 import asyncio
 import signal
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
-from tests.failures.seen import done_units, ledger, until
+from tests.failures.observe import done_units, ledger, until
 from tests.flowmesh_control.fabric import Fabric, control_plane, machine_of, workflow
 from tests.flowmesh_control.test_end_to_end import accounts
 from tests.flowmesh_store.published import published
@@ -26,7 +26,7 @@ def counting(value: str = "late", steps: int = 60) -> dict[str, Any]:
 
 @pytest.fixture
 async def eager(tmp_path: Path) -> AsyncIterator[Fabric]:
-    """A control plane that soon gives a late attempt a replica, and waits long for the silent."""
+    """A control plane with early replica attempts and a long watchdog."""
     control = control_plane(tmp_path, watchdog_s=120.0, replica_after_s=1.0, replica_factor=1.0)
     await control.start()
     async with ClientSession() as http:

@@ -1,9 +1,9 @@
-"""Three tenants wait for one running action, and one of them leaves."""
+"""Three tenants subscribe to one running action, and one of them cancels."""
 
 from typing import Any
 
 import pytest
-from tests.failures.seen import done_units, ledger, status_of
+from tests.failures.observe import done_units, ledger, status_of
 from tests.flowmesh_control.fabric import Fabric, workflow
 from tests.flowmesh_control.test_end_to_end import accounts, paid
 from tests.flowmesh_store.published import published

@@ -1,11 +1,11 @@
-"""Training by PPO that loses its engine host, then its worker, and ends as if it had not."""
+"""PPO training that loses its engine host, then its worker, with the same result as without."""
 
 import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.failures.seen import hosts_of, ledger, until
+from tests.failures.observe import hosts_of, ledger, until
 from tests.failures.uploads import upload_model, upload_rows
 from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 from tests.flowmesh_control.test_end_to_end import accounts

@@ -1,11 +1,11 @@
-"""Two control planes lead one store at the same time, each with a worker, until one notices."""
+"""Two control planes lead on one store, each with a worker, until the former one notices."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession
-from tests.failures.seen import ledger, status_of, until
+from tests.failures.observe import ledger, status_of, until
 from tests.flowmesh_control.fabric import Fabric, workflow
 from tests.flowmesh_control.test_end_to_end import accounts, paid
 from tests.flowmesh_control.test_restart import Elsewhere

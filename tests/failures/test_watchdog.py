@@ -1,10 +1,10 @@
-"""A worker dies without a word while the control plane has much else to do."""
+"""A worker is lost without a goodbye while the control plane is busy."""
 
 import time
 from typing import Any
 
 import pytest
-from tests.failures.seen import until
+from tests.failures.observe import until
 from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 from tests.flowmesh_control.test_end_to_end import accounts
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 
 def many(count: int) -> dict[str, Any]:
-    """Of each three steps the second depends on the first, and the third on the second."""
+    """Returns chains of three steps."""
     steps = []
     for n in range(count):
         inputs = {"before": f"s{n - 1}.metrics"} if n % 3 else {}

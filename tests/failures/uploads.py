@@ -1,4 +1,4 @@
-"""Models and rows that a test brings to a fabric, as a tenant does."""
+"""Uploads models and rows to a fabric, as a tenant does."""
 
 import io
 import tarfile
@@ -10,12 +10,12 @@ from tests.flowmesh_control.fabric import Fabric
 
 
 async def upload_model(fabric: Fabric, namespace: str, folder: Path) -> str:
-    """Stores a model; the reference by which the namespace may use it."""
+    """Uploads a model; returns the namespace's reference to it."""
     return await _upload(fabric, f"trees?namespace={namespace}&kind=model", _packed(folder))
 
 
 async def upload_rows(fabric: Fabric, namespace: str, rows: list[dict[str, Any]]) -> str:
-    """Stores rows; the reference by which the namespace may use them."""
+    """Uploads rows; returns the namespace's reference to them."""
     lines = b"\n".join(orjson.dumps(row) for row in rows)
     return await _upload(fabric, f"datasets?namespace={namespace}&name=rows.jsonl", lines)
 

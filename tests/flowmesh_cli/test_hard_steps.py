@@ -36,8 +36,8 @@ def python(body: str, reason: str, remedy: str, kind: str = "user-code", **param
     return Case("code.python", {"code": code, **params}, kind, reason, remedy)
 
 
-LOOK = "look at the lines above"
-MEND = "mend with.query"
+LOOK = "see the traceback"
+MEND = "correct with.query"
 PLAIN = "return strings, finite numbers"
 MAY_EXIT = "it may have called os._exit()"
 CASES = {

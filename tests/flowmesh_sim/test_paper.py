@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def tiny(cell: Cell, runs: int = 4) -> Cell:
-    """The same cell with a handful of small workflows."""
+    """Returns the cell with a few small workflows."""
     document = json.loads(json.dumps(cell.document))
     document["load"][0] |= {"runs": runs, "rows": 2}
     return replace(cell, document=document, seeds=(11,))
@@ -41,7 +41,7 @@ def figures_of(experiment: str, system: str, **fields: Any) -> Figures:
 
 @pytest.fixture(scope="module")
 def compared() -> dict[str, Figures]:
-    """Every system of Figure 5, on a few workflows."""
+    """The results of every system of figure 5, on a few workflows."""
     systems = [c.system for c in cells(read_plan()) if c.experiment == "fig5"]
     return {system: figures_of("fig5", system) for system in systems}
 

@@ -1,7 +1,7 @@
-"""Mistakes that somebody could make, planted into a copy of the code: the soak catches each.
+"""The soak finds each of several mistakes that are planted into a copy of the code.
 
-Each patch in ``planted/`` is one. How many seeds each needs is printed (``-s``) and told in
-``docs/simulator.md``.
+Each patch in ``planted/`` is one mistake. The number of seeds that each needs is printed (``-s``);
+see ``docs/simulator.md``.
 """
 
 import os
@@ -21,7 +21,7 @@ SEEDS = 100
 
 
 def planted(patch: Path, folder: Path) -> dict[str, str]:
-    """Copies the packages with the mistake in them; the environment to run them in."""
+    """Copies the packages with the mistake; returns the environment variables to run them."""
     for name in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
@@ -55,8 +55,8 @@ def test_a_planted_mistake_is_caught(patch: Path, tmp_path: Path) -> None:
     )
     found = re.search(r"^seed (\d+): (.*)$", done.stdout, re.MULTILINE)
     assert found is not None, f"{SEEDS} seeds did not show it\n{done.stdout}{done.stderr}"
-    told = f"{patch.stem}: caught after {int(found[1]) + 1} seeds: {found[2]}"
-    print(told)  # noqa: T201 - told with -s
+    line = f"{patch.stem}: caught after {int(found[1]) + 1} seeds: {found[2]}"
+    print(line)  # noqa: T201 - shown with -s
     assert done.returncode == 1
 
 

@@ -1,4 +1,4 @@
-"""What the baselines of the paper's evaluation must keep to, or a comparison says nothing."""
+"""The rules of the evaluation's baselines, without which a comparison means nothing."""
 
 from itertools import pairwise
 from typing import Any
@@ -27,7 +27,7 @@ def small(**changes: Any) -> Scenario:
 
 
 class Watching(EvaluationObserver):
-    """Also notes what each worker held on its device whenever it was given something."""
+    """A checker that also records the attempts on each worker's device at each assignment."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The models of devices against the published points that they were taken from."""
+"""The models of devices, compared with the published measurements they are based on."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Scenario files: what is wrong is said with its place and the nearest name."""
+"""Scenario files: errors name the place and the nearest valid name."""
 
 from pathlib import Path
 from typing import Any
@@ -55,11 +55,11 @@ def test_a_file_that_is_no_yaml_or_not_there_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="cannot be read"):
         read_scenario(path)
     path.write_text("a: [")
-    with pytest.raises(SpecError, match="is no YAML"):
+    with pytest.raises(SpecError, match="is not YAML"):
         read_scenario(path)
     for text in ("name: 2026-13-45", "{a: " * 3000):
         path.write_text(text)
-        with pytest.raises(SpecError, match="is no YAML"):
+        with pytest.raises(SpecError, match="is not YAML"):
             read_scenario(path)
 
 

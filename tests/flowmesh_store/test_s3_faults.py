@@ -3,22 +3,31 @@
 import asyncio
 import re
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import boto3
 import pytest
 import versitygw
+from obstore.auth.boto3 import Boto3CredentialProvider
 
 from flowmesh_core.errors import ConditionFailedError, StoreError, StoreUnavailableError
 from flowmesh_store.conditional_write_check import prove_conditional_writes
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.store import open_store
 
+if TYPE_CHECKING:
+    from obstore.store import S3Credential
+
 pytestmark = pytest.mark.slow
+
+ASKED_AGAIN_AFTER_S = 0.1
+"""obstore asks no sooner for new credentials, however soon it takes the last to expire."""
 
 
 @asynccontextmanager
@@ -26,8 +35,12 @@ async def losing_first_answer(endpoint: str, method: bytes) -> AsyncIterator[str
     """A relay to the server that swallows the first answer to this method, after it took effect."""
     lost = asyncio.Event()
     upstream = urlsplit(endpoint)
+    relays: set[asyncio.Task[None]] = set()
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        relays.add(task)
         to_server, from_server = await asyncio.open_connection(upstream.hostname, upstream.port)
         answers, requests = to_server, from_server
         doomed = False
@@ -40,15 +53,17 @@ async def losing_first_answer(endpoint: str, method: bytes) -> AsyncIterator[str
                 await requests.drain()
 
         forwarding = asyncio.create_task(forward())
-        while data := await answers.read(1 << 16):
-            if doomed and not data.startswith(b"HTTP/1.1 100"):
-                lost.set()
-                break
-            writer.write(data)
-            await writer.drain()
-        forwarding.cancel()
-        for end in (writer, requests):
-            end.close()
+        try:
+            while data := await answers.read(1 << 16):
+                if doomed and not data.startswith(b"HTTP/1.1 100"):
+                    lost.set()
+                    break
+                writer.write(data)
+                await writer.drain()
+        finally:
+            forwarding.cancel()
+            for end in (writer, requests):
+                end.close()
 
     server = await asyncio.start_server(relay, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -57,6 +72,9 @@ async def losing_first_answer(endpoint: str, method: bytes) -> AsyncIterator[str
         assert lost.is_set()
     finally:
         server.close()
+        for task in relays:
+            task.cancel()
+        await asyncio.wait(relays)
 
 
 @dataclass
@@ -245,6 +263,25 @@ def test_without_credentials_a_bucket_is_refused_before_use(
         monkeypatch.setenv(name, str(tmp_path / "none"))
     with pytest.raises(StoreError, match="no AWS credentials"):
         open_store(s3_server.url())
+
+
+async def test_requests_of_the_next_minutes_share_the_credentials_of_the_first(
+    s3_server: versitygw.S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[S3Credential] = []
+    real = Boto3CredentialProvider.__call__
+
+    def noted(provider: Boto3CredentialProvider) -> "S3Credential":
+        given.append(real(provider))
+        return given[-1]
+
+    monkeypatch.setattr(Boto3CredentialProvider, "__call__", noted)
+    store = open_store(s3_server.url())
+    began = time.monotonic()
+    while time.monotonic() < began + 5 * ASKED_AGAIN_AFTER_S:
+        assert await store.records.read("epochs/0") is None
+    store.close()
+    assert len(given) == 1
 
 
 async def test_uploads_that_nobody_completed_are_aborted_by_collection(

@@ -52,7 +52,7 @@ def set_credentials(environment: "os._Environ[str]") -> None:
 def running(
     program: str, directory: Path, *options: str, bucket: bool = True
 ) -> Iterator[S3Server]:
-    """Starts the server, makes a bucket unless told not to, and ends the server at the end."""
+    """Starts the server as the chart does, makes a bucket, and ends the server at the end."""
     data = directory / "buckets"
     data.mkdir(parents=True)
     with socket.socket() as probe:
@@ -63,7 +63,8 @@ def running(
     }  # fmt: skip
     with (directory / "server.log").open("wb") as log:
         process = subprocess.Popen(
-            [program, "--port", f"127.0.0.1:{port}", "--quiet", *options, "posix", str(data)],
+            [program, "--port", f"127.0.0.1:{port}", "--keep-alive", "--quiet", *options,
+             "posix", str(data)],
             env=environment, stdout=log, stderr=log, cwd=directory,
         )  # fmt: skip
         try:

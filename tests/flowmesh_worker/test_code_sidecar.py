@@ -142,4 +142,4 @@ async def test_a_container_that_ends_under_a_call_is_told_and_the_call_may_be_ma
     assert end.failure is not None
     assert end.failure.kind == FailureKind.ENGINE
     assert "does not answer" in end.failure.message
-    assert "its limit is the pool's" in end.failure.remedy
+    assert "the pool sets its limit" in end.failure.remedy

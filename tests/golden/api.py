@@ -1,4 +1,4 @@
-"""What the control API answers and is asked, by route: the Python types, and stored JSON.
+"""The control API's answers and requests by route: the Python types, and stored JSON.
 
 ``tests/golden/api/answers`` holds what a real control plane answered (``api_recorder``), byte for
 byte, and ``index.json`` the route of each. ``filled.json`` holds one value of each type with every
@@ -118,12 +118,12 @@ class Answer:
         return self.status >= 400
 
     def parts(self) -> Iterator[bytes]:
-        """The JSON documents in it."""
+        """Returns its JSON documents."""
         yield from self.body.splitlines() if self.content_type == LINES else [self.body]
 
 
 def answers() -> Iterator[Answer]:
-    """Every stored answer."""
+    """Returns every stored answer."""
     for case, found in json.loads(INDEX.read_text()).items():
         route = f"{found['method']} {found['route']}"
         body = (ANSWERS / case).read_bytes()
@@ -139,14 +139,14 @@ _SUMS_OF_NOTHING = re.compile(rb'"(?:done_units|total_units|joules|least_joules)
 
 
 def types() -> dict[str, Any]:
-    """Every type of the API by route: its answer, and what is sent to it."""
+    """Returns the types of the API's answers and requests by route."""
     found = {f"{route} answers": kind for route, kind in ANSWER_TYPES.items() if kind != UNTYPED}
     found |= {f"{route} is sent": kind for route, kind in BODY_TYPES.items()}
     return found | {"errors": errors.ErrorDocument, "GET /v1/engines names": EngineContract}
 
 
 def filled_texts(kinds: Mapping[str, Any]) -> dict[str, str]:
-    """By name, the JSON of a value of each type that has every field filled."""
+    """Returns by name the JSON of a value of each type with every field filled."""
     return {name: msgspec.json.encode(filled(kind)).decode() for name, kind in kinds.items()}
 
 

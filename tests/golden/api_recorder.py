@@ -1,4 +1,4 @@
-"""Records what the control API answers: ``python -m tests.golden.api_recorder --write``.
+"""Records the control API's answers: ``python -m tests.golden.api_recorder --write``.
 
 A control plane in this process with a real worker runs a few small workflows: one that succeeds,
 the same again, one that joins it, one that fails, one whose results do not repeat and its audit,
@@ -115,7 +115,7 @@ class Recorder:
         status: int = 200,
         **values: str,
     ) -> Any:
-        """Asks ``METHOD /path/{name}``, and returns what was answered."""
+        """Sends ``METHOD /path/{name}``, and returns the answer."""
         method, template = route.split()
         path = template.format(**values) + (f"?{query}" if query else "")
         async with fabric.http.request(
@@ -135,7 +135,7 @@ class Recorder:
         return json.loads(content) if kind == "application/json" else content
 
     def write(self) -> None:
-        """Writes the answers, in place of all that were there."""
+        """Writes the answers and removes all earlier ones."""
         ANSWERS.mkdir(parents=True, exist_ok=True)
         for path in ANSWERS.iterdir():
             path.unlink()
@@ -395,7 +395,7 @@ async def _repinned(recorder: Recorder, root: Path) -> None:
 
 
 async def _refused(recorder: Recorder, damaged: Path, doors: Path, reading: Path) -> None:
-    """Statuses that need a control plane of their own: 403, 408, 410, 413, 500, 503 and 507."""
+    """Records the statuses that need another control plane: 403, 408, 410, 413, 500, 503, 507."""
     async with _serving(damaged) as fabric:
         fabric.worker("w1")
         rows = {
@@ -445,7 +445,7 @@ async def _refused(recorder: Recorder, damaged: Path, doors: Path, reading: Path
 
 
 async def _paused(recorder: Recorder, root: Path) -> None:
-    """A body that does not go on."""
+    """A request body that stops without an end."""
     usual = connections.ConnectionTimes
 
     def quick() -> connections.ConnectionTimes:
@@ -466,7 +466,7 @@ async def _paused(recorder: Recorder, root: Path) -> None:
 
 
 def _check_no_paths(recorder: Recorder) -> None:
-    """Refuses to write what names this machine."""
+    """Refuses to write paths of this machine."""
     host = re.escape(socket.gethostname().encode())
     found = re.compile(rb"/(tmp|home|root|work|var|Users)/|" + host)
     naming = {case for case, body in recorder.bodies.items() if found.search(body)}

@@ -1,4 +1,4 @@
-"""Values of goldens as JSON and back, under the names of ``kinds``."""
+"""Converts values of goldens to JSON and back, with the names of ``kinds``."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _canonical = msgspec.json.Encoder(order="sorted")
 
 
 def plain(value: Any) -> Any:
-    """A value as msgspec can write it; dicts stay in their order, sets are sorted."""
+    """Returns a value that msgspec can encode; dicts keep their order, sets are sorted."""
     if type(value) in FIELDS:
         pairs = zip(FIELDS[type(value)], _attributes(type(value)), strict=True)
         return {name: plain(getattr(value, attribute)) for name, attribute in pairs}
@@ -32,12 +32,12 @@ def plain(value: Any) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """A value as JSON that :func:`decode` reads."""
+    """Returns a value as JSON that :func:`decode` reads."""
     return msgspec.json.encode(plain(value))
 
 
 def decode(data: bytes | msgspec.Raw, kind: Any) -> Any:
-    """A value of a class from JSON."""
+    """Returns a value of a class from JSON."""
     if kind in FIELDS:
         given = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         hints = _hints(kind)
@@ -52,7 +52,7 @@ def decode(data: bytes | msgspec.Raw, kind: Any) -> Any:
 
 
 def encode_commands(commands: Sequence[Command]) -> bytes:
-    """Commands as canonical JSON: equal commands in equal order give equal bytes."""
+    """Returns commands as canonical JSON: equal commands in equal order give equal bytes."""
     return _canonical.encode([[COMMANDS[type(one)], plain(one)] for one in commands])
 
 

@@ -1,4 +1,4 @@
-"""Records the goldens anew: ``python -m tests.golden.record``, or ``make golden``."""
+"""Records all goldens again: ``python -m tests.golden.record``, or ``make golden``."""
 
 import sys
 

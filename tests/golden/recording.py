@@ -1,4 +1,4 @@
-"""Records what machines are given and what they answer, as the lines of a golden."""
+"""Records events and commands of machines as the lines of a golden."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,15 +41,15 @@ class Line(msgspec.Struct):
 
 
 class Tape:
-    """The lines so far."""
+    """Collects the lines of a recording."""
 
     def __init__(self, catalog: str) -> None:
-        """Starts empty; ``catalog`` is the name of the engines of all machines."""
+        """Starts empty; ``catalog`` is the name of the machines' engines."""
         self.lines: list[Line] = []
         self._catalog = catalog
 
     def start(self, given: Mapping[str, Any]) -> None:
-        """A machine begins; ``given`` are the arguments of its constructor."""
+        """Records the start of a machine; ``given`` are the arguments of its constructor."""
         start = Start(
             epoch=given["epoch"],
             catalog=self._catalog,
@@ -64,7 +64,7 @@ class Tape:
         self._add(0.0, START, start, [])
 
     def applied(self, event: Event, now_s: float, commands: list[Command]) -> None:
-        """A machine has taken an event."""
+        """Records an event that a machine has applied."""
         self._add(now_s, EVENTS[type(event)], event, commands)
 
     def _add(self, now_s: float, kind: str, what: Any, commands: list[Command]) -> None:
@@ -77,7 +77,7 @@ class Tape:
 
 @contextmanager
 def recorded(catalog: str) -> Iterator[Tape]:
-    """Records every machine that is made and used meanwhile, one after another."""
+    """Records every machine that is used during the block."""
     tape, made, applied = Tape(catalog), Machine.__init__, Machine.apply
 
     def init(self: Machine, **given: Any) -> None:

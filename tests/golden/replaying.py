@@ -1,4 +1,4 @@
-"""Gives the events of a golden to machines of today."""
+"""Replays the events of a golden on the current machine."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ _CLASSES = {kind: of for of, kind in EVENTS.items()}
 
 
 def machine_of(start: Start) -> Machine:
-    """A machine as one of a golden began."""
+    """Returns a machine in the initial state of a golden."""
     return Machine(
         epoch=start.epoch,
         catalog=CATALOGS[start.catalog](),
@@ -43,29 +43,29 @@ def machine_of(start: Start) -> Machine:
 
 
 def start_of(line: Line) -> Start:
-    """What a machine begins with."""
+    """Returns the initial state of a machine."""
     start = decode(line.event, Start)
     assert isinstance(start, Start)
     return start
 
 
 def event_of(line: Line) -> Event:
-    """The event of a line."""
+    """Returns the event of a line."""
     event: Event = decode(line.event, _CLASSES[line.kind])
     return event
 
 
 class Replay:
-    """A golden on its way through today's machine."""
+    """The replay of a golden on the current machine."""
 
     def __init__(self, lines: list[Line]) -> None:
-        """Nothing has happened yet; the first line starts a machine."""
+        """Starts without a machine; the first line creates one."""
         self._lines = lines
         self._number = 0
         self._machine: Machine | None = None
 
     def step(self) -> tuple[Event, list[Command]] | None:
-        """Applies the next event; None where a machine begins.
+        """Applies the next event; returns None if the line starts a machine.
 
         Raises:
             AssertionError: today's scheduler decides otherwise, or today's machine answers
@@ -101,7 +101,7 @@ class Replay:
 
 
 def _indented(data: bytes) -> str:
-    """JSON as people read it: one command a line, or the fields of a struct on lines of theirs."""
+    """Formats JSON for people: one command per line, or one field of a struct per line."""
     value = msgspec.json.decode(data)
     parts = value if isinstance(value, list) else [{k: v} for k, v in value.items()]
     return "\n".join(f"  {json.dumps(part)}" for part in parts) or "  none"

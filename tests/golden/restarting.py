@@ -1,4 +1,4 @@
-"""A leader that takes over in the middle of a golden, as ``flowmesh_control.runs.recovery`` has it.
+"""A new leader in the middle of a golden, recovered as by ``flowmesh_control.runs.recovery``.
 
 What is durable then is what the golden has published and appended to ledgers so far. The former
 attempts are gone; whatever runs from then on ends at once and well.
@@ -29,7 +29,7 @@ _OF_WORLDS = frozenset(contract.name for contract in CONTRACTS)
 
 @dataclass
 class Durable:
-    """What a crash leaves, and the workers that come back after it.
+    """The durable state after a crash, and the workers that reconnect.
 
     Attributes:
         runs: without a verdict, as they are pinned; ``lines`` of their ledgers.
@@ -44,7 +44,7 @@ class Durable:
     workers: dict[str, WorkerShape] = field(default_factory=dict)
 
     def apply(self, event: e.Event, commands: list[c.Command]) -> None:
-        """Notes what an event and its answer leave."""
+        """Records the durable effects of an event and its commands."""
         match event:
             case e.Submitted():
                 self._submitted(event)
@@ -66,7 +66,7 @@ class Durable:
 
 
 def middle_of(lines: list[Line]) -> Durable:
-    """What there is when half of the lines of all ledgers are appended."""
+    """Returns the durable state when half of all ledger lines are appended."""
     appended = sum(_appends(line) for line in lines)
     replay, found, left = Replay(lines), Durable(), appended / 2
     for line in lines:
@@ -84,7 +84,7 @@ def middle_of(lines: list[Line]) -> Durable:
 
 
 def verdicts_of(lines: list[Line]) -> dict[str, str]:
-    """The phases that runs ended in, by run."""
+    """Returns the final phases by run."""
     found = {}
     for line in lines:
         for kind, command in msgspec.json.decode(line.commands):
@@ -98,11 +98,11 @@ def _appends(line: Line) -> int:
 
 
 class Successor(World):
-    """The next leader's world, with engines of every catalog."""
+    """The world of the next leader, with engines of every catalog."""
 
     @classmethod
     def of(cls, found: Durable) -> "Successor":
-        """Takes up what is unfinished; the workers know nothing of what they ran before."""
+        """Recovers the unfinished runs; the workers have lost their attempts."""
         assert found.start is not None
         start = replace(
             found.start,

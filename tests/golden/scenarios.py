@@ -1,4 +1,4 @@
-"""What the goldens of the machine are recorded from: simulated fabrics and hand-made worlds."""
+"""The sources of the machine's goldens: simulated fabrics and hand-made worlds."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -66,7 +66,7 @@ def rlhf() -> None:
 
 
 def worker_crash() -> None:
-    """Workers that crash, are preempted or fall silent in the middle of their work."""
+    """Workers that crash, are preempted or lose their network while they run attempts."""
     simulate_one(
         pools=[{"name": "small", "device": "cpu", "workers": 3}],
         load=[
@@ -83,7 +83,7 @@ def worker_crash() -> None:
 
 
 def leader_restart() -> None:
-    """A leader that crashes twice; its workers go on, and bring what they had to the next one."""
+    """A leader that crashes twice; its workers continue and report to the next one."""
     simulate_one(
         pools=[{"name": "small", "device": "cpu", "workers": 2}],
         load=[
@@ -105,7 +105,7 @@ def simulate_one(**document: Any) -> None:
 
 
 def out_of_memory() -> None:
-    """Half the load, then larger reservations, then a larger worker; and what fits nowhere."""
+    """Out of memory: half the load, larger reservations, a larger worker, and no fit at all."""
     world = World()
     world.join("small", device_memory_mib=1024)
     for value in range(4):
@@ -131,7 +131,7 @@ def out_of_memory() -> None:
 
 
 def audit() -> None:
-    """A run of chunks and metrics, and its audit, which makes all of it again."""
+    """A run of chunks and metrics, and its audit, which executes all of it again."""
     world = World()
     world.join("w1", "w2")
     rows = dataset_of(*(f"text {n}" for n in range(6)))
@@ -147,7 +147,7 @@ def audit() -> None:
 
 
 def budget_end() -> None:
-    """Budgets that end before the work does: the next action is too dear, or one overspends."""
+    """Budgets that end before the work: the next action is too expensive, or one overspends."""
     world = World()
     world.join("w1", "w2")
     rows = dataset_of(*(f"text {n}" for n in range(12)))
@@ -182,7 +182,7 @@ def many_chunks() -> None:
 
 
 def full_store() -> None:
-    """Results that the store has no space for: some wait, one is given up, one is refused."""
+    """A full store: some results wait, one is given up, one is refused."""
     world = World(Settings(watchdog_s=10.0, publish_patience_s=60.0))
     world.join("w1")
     for value in range(4):
@@ -217,7 +217,7 @@ def full_store() -> None:
 
 
 def operations() -> None:
-    """What administrators and users change: cordons, engines held open, versions, a stall."""
+    """Changes by administrators and users: cordons, prewarmed engines, versions, a stall."""
     world = World()
     for name, changes in MACHINES.items():
         world.join(name, **changes)
@@ -276,7 +276,7 @@ def _ask(path: str, *edges: Edge, **params: Any) -> Any:
 
 
 def _numbered(numbers: range, kind: int = 0) -> Manifest:
-    """A chunk a number."""
+    """Returns a chunk for each number."""
     names = [(Digest(f"{kind}{n:063x}"), Digest(f"{kind + 1}{n:063x}")) for n in numbers]
     chunks = tuple(ChunkRef(rows, blob, 1, 10) for rows, blob in names)
     return Manifest(Schema.of({"text": "string"}), chunks)
@@ -324,7 +324,7 @@ SCENARIOS: Mapping[str, tuple[str, Callable[[], None]]] = {
 
 
 def record(name: str) -> list[Line]:
-    """The lines of a golden, recorded now."""
+    """Records a golden; returns its lines."""
     catalog, play = SCENARIOS[name]
     with recorded(catalog) as tape:
         play()

@@ -1,4 +1,4 @@
-"""The control API answers the bytes that it answered: its types may move, its JSON may not."""
+"""The control API's JSON does not change, even if its types move."""
 
 import json
 import re

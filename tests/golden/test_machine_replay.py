@@ -1,4 +1,4 @@
-"""Goldens of the machine: equal events get equal commands, and a leader can take over in between.
+"""Goldens of the machine: equal events give equal commands, and a new leader can recover.
 
 A difference here is a change of behaviour. Where it is meant, ``make golden`` records them anew.
 """

@@ -1,4 +1,4 @@
-"""Simulated worlds go as they went: equal scenarios and seeds give the recorded traces.
+"""Simulations do not change: equal scenarios and seeds give the recorded traces.
 
 A difference here is a change of behaviour. Where it is meant, ``make golden`` records them anew.
 """

@@ -1,4 +1,4 @@
-"""What is sent and stored has the bytes that it had: names in Python may change, bytes may not."""
+"""Encoded messages and records do not change, even if names in Python do."""
 
 import dataclasses
 from collections import defaultdict

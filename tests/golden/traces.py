@@ -1,4 +1,4 @@
-"""Hashes of all that happens in simulated worlds: a number for each says whether one has changed.
+"""Hashes of the traces of simulations, which show whether a simulation has changed.
 
 They hold floating-point sums, so they are those of Linux with the C library's ``exp`` and ``log``
 that CI has, as the goldens of the machine are.
@@ -31,28 +31,28 @@ class Traces(msgspec.Struct, frozen=True):
 
 
 def example_names() -> list[str]:
-    """The names of all examples."""
+    """Returns the names of all examples."""
     return sorted(path.stem for path in EXAMPLES.glob("*.yaml"))
 
 
 def example_trace(name: str) -> str:
-    """The hash of what happens in an example."""
+    """Returns the hash of an example's trace."""
     return simulate(read_scenario(EXAMPLES / f"{name}.yaml")).trace
 
 
 def soak_trace(seed: int) -> str:
-    """The hash of what happens in the random world of a seed, and what it breaks, if anything."""
+    """Returns the hash of the trace of a seed's scenario, and the violation if there is one."""
     outcome = run_checked_world(seed)
     return outcome.trace + outcome.broken
 
 
 def read_traces() -> Traces:
-    """The recorded hashes."""
+    """Returns the recorded hashes."""
     return msgspec.json.decode(TRACES.read_bytes(), type=Traces)
 
 
 def write_traces() -> None:
-    """Records the hashes anew."""
+    """Records the hashes again."""
     traces = Traces(
         examples={name: example_trace(name) for name in example_names()},
         soak={str(seed): soak_trace(seed) for seed in SEEDS},

@@ -1,7 +1,7 @@
-"""What is sent between processes and stored, as bytes in ``tests/golden/wire``, one file a group.
+"""Encoded messages and records in ``tests/golden/wire``, one file for each group.
 
-``python -m tests.golden.wire --write`` records them anew: only where a change of what is sent or
-stored is wanted, and then with a line in CHANGELOG.md. Without ``--write`` it names what differs.
+``python -m tests.golden.wire --write`` records them again: only for an intended change of the
+encoding, with a line in CHANGELOG.md. Without ``--write`` it names the differences.
 """
 
 import base64
@@ -144,7 +144,7 @@ def _frames() -> Iterator[Sample]:
 
 
 def stored() -> dict[str, dict[str, bytes]]:
-    """The recorded bytes by group and name."""
+    """Returns the recorded bytes by group and name."""
     return {
         path.stem: {
             name: base64.b64decode(text) for name, text in json.loads(path.read_text()).items()
@@ -154,7 +154,7 @@ def stored() -> dict[str, dict[str, bytes]]:
 
 
 def encoded() -> dict[str, dict[str, bytes]]:
-    """The bytes that the code makes now, by group and name."""
+    """Returns the bytes of the current code by group and name."""
     found: dict[str, dict[str, bytes]] = {}
     for sample in samples():
         found.setdefault(sample.group, {})[sample.name] = sample.encode(sample.value)

@@ -1,1 +1,1 @@
-"""The worker: an agent, its engine hosts and the engines."""
+"""The worker: the worker agent, its engine hosts and the engines that they run."""

@@ -1,4 +1,8 @@
-"""``python -m flowmesh_worker``: a worker process."""
+"""The worker process: ``python -m flowmesh_worker``.
+
+Started by worker pools, by ``fmesh`` and by hand. It assembles settings, store, engines and the
+worker agent, and turns errors into an exit code; it makes no decisions of its own.
+"""
 
 import asyncio
 import gc
@@ -22,18 +26,18 @@ from flowmesh_worker.supported_pythons import unsupported
 EXIT_REFUSED = 3
 _log = logging.getLogger(__name__)
 YOUNG_OBJECTS = 10_000
-"""Objects made, less those gone, before the garbage collector looks at the youngest."""
+"""Allocations less deallocations between two collections of the youngest generation."""
 
 
 def main() -> None:
-    """Runs a worker until it is told to stop."""
+    """Runs a worker until it is stopped; exits with 3 and a message if it cannot run."""
     settings = parse_settings()
     try:
-        lines = logging.StreamHandler(sys.stderr)
-        lines.setFormatter(formatter(os.environ, settings.name))
-        logging.basicConfig(level=logging.INFO, handlers=[lines])
-        if trouble := unsupported():
-            _log.warning("%s", trouble)
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(formatter(os.environ, settings.name))
+        logging.basicConfig(level=logging.INFO, handlers=[handler])
+        if warning := unsupported():
+            _log.warning("%s", warning)
         asyncio.run(run_worker(settings))
     except FlowMeshError as error:
         sys.stderr.write(f"{settings.name}: {error}\n")
@@ -41,10 +45,10 @@ def main() -> None:
 
 
 async def run_worker(settings: WorkerSettings) -> None:
-    """Runs a worker in this event loop until SIGTERM or SIGINT, a drain, or no control plane.
+    """Runs a worker until SIGTERM, SIGINT, a drain, or ``orphan_timeout_s`` without control plane.
 
     Raises:
-        RefusedForGoodError: the control plane does not want this worker.
+        RefusedForGoodError: the control plane refused this worker permanently.
         StoreError: the store or the cache directory cannot be used.
     """
     with ExitStack() as stack:
@@ -62,7 +66,8 @@ async def run_worker(settings: WorkerSettings) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, agent.stop)
-        # The collector need not look at what stays, nor all the time: attempts leave no cycles.
+        # What is imported by now stays, and attempts create no reference cycles: frequent
+        # collections would only scan live objects.
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS)
         await agent.run()

@@ -1,7 +1,8 @@
-"""Joules: what a meter says, or the stated power, shared out among the attempts that run at once.
+"""Attributes energy to attempts: metered joules, or stated power, shared by those that run.
 
-At every start and end of an attempt the energy since the last such moment is divided equally among
-those that ran; an attempt's joules are the sum of its parts, so the parts add up to the whole.
+Whenever an attempt starts or ends, the energy since the previous such moment is divided equally
+among the attempts that ran. An attempt's joules are the sum of its parts, so the attempts' joules
+add up to the total.
 """
 
 import time
@@ -16,15 +17,15 @@ _MILLI = 1e-3
 
 
 class EnergyMeter(Protocol):
-    """A counter of joules that only rises."""
+    """A counter of joules that never decreases."""
 
     def joules(self) -> float:
-        """Joules since some moment in the past."""
+        """Joules since an arbitrary moment in the past."""
         ...
 
 
 class RaplMeter:
-    """Intel's and AMD's package counters; each wraps around at its own maximum."""
+    """The RAPL package counters of Intel and AMD; each wraps around at its own maximum."""
 
     def __init__(self, root: Path = RAPL) -> None:
         """Finds the packages that this process may read."""
@@ -43,7 +44,7 @@ class RaplMeter:
 
     @property
     def available(self) -> bool:
-        """Whether there is anything to read."""
+        """Whether this process can read at least one counter."""
         return bool(self._packages)
 
     def joules(self) -> float:
@@ -60,10 +61,14 @@ class RaplMeter:
 
 
 class NvmlMeter:
-    """The energy counters of all NVIDIA devices."""
+    """The sum of the energy counters of all NVIDIA devices."""
 
     def __init__(self, library: object) -> None:
-        """Takes the opened library (``pynvml``)."""
+        """Opens a handle of every device.
+
+        Args:
+            library: ``pynvml``, initialized.
+        """
         self._library = library
         count = library.nvmlDeviceGetCount()  # type: ignore[attr-defined]
         get = library.nvmlDeviceGetHandleByIndex  # type: ignore[attr-defined]
@@ -76,7 +81,7 @@ class NvmlMeter:
 
 
 class EnergyShares:
-    """Shares energy out among the attempts that run."""
+    """Divides energy among the attempts that run."""
 
     def __init__(
         self,
@@ -84,7 +89,13 @@ class EnergyShares:
         power_w: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Takes the meter; without one the stated power counts while anything runs."""
+        """Starts with no attempt.
+
+        Args:
+            meter: None to assume ``power_w`` while any attempt runs.
+            power_w: stated power of the worker under load.
+            clock: monotonic seconds.
+        """
         self._meter = meter
         self._power_w = power_w
         self._clock = clock
@@ -94,7 +105,7 @@ class EnergyShares:
         self._read_j = meter.joules() if meter is not None else 0.0
 
     def begin(self, attempt_id: str) -> None:
-        """An attempt starts to run; saying so again is harmless."""
+        """Records that an attempt runs; a second call does nothing."""
         if attempt_id not in self._began:
             self._advance()
             self._began[attempt_id] = self._share
@@ -115,7 +126,7 @@ class EnergyShares:
         now = self._clock()
         elapsed = now - self._read_s
         if self._meter is not None and elapsed < _READ_EVERY_S and self._power_w > 0:
-            # Between two readings the power of the last span is taken to hold.
+            # Reading a counter is slow: within this interval the last measured power is assumed.
             self._add(self._power_w * elapsed)
             self._read_j += self._power_w * elapsed
         elif self._meter is not None:

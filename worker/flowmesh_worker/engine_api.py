@@ -1,8 +1,8 @@
-"""What an engine is to its worker: the class that a plugin implements.
+"""The plugin API: the class that an engine implements, and the values it gets and returns.
 
 An engine runs in an *engine host*, a process of its own. The agent has fetched every input to local
-files before ``run`` is called, hashes and uploads what the engine wrote afterwards, and turns
-exceptions into failures, so an engine needs to know nothing of the fabric.
+files before ``run`` is called, hashes and uploads the outputs afterwards, and turns exceptions into
+failures, so an engine needs to know nothing about the fabric.
 
 A plugin has two entry points: group ``flowmesh.contracts`` names a callable that returns its
 ``EngineContract`` objects (light to import), group ``flowmesh.engines`` names the engine class
@@ -23,7 +23,7 @@ from flowmesh_core.errors import AttemptError, Failure, FailureKind
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """What an engine host may use.
+    """The resources and parameters of one engine instance.
 
     Attributes:
         devices: device indices it owns; empty on a CPU.
@@ -31,9 +31,9 @@ class HostSettings:
         threads: CPU threads it may use.
         signature_params: the batch-wide parameters and identity fields of this instance
             (``dtype``, ``batchInvariant``, ``implementation``, ``tensorParallel`` ...).
-        scratch: an empty directory that dies with the host.
-        mixed: the mixable ports that the work of this instance carries (``adapter``); which
-            artifacts come there differs from action to action.
+        scratch: an empty directory that is removed with the host.
+        mixed: the mixable ports that this instance's actions use (``adapter``); each action
+            brings its own artifact there.
     """
 
     devices: tuple[int, ...]
@@ -50,8 +50,8 @@ class DatasetInput:
 
     Attributes:
         manifest: its schema and its chunks.
-        files: the Parquet file of every chunk in order: a local path, or its bytes where it is
-            small enough to have come with the assignment.
+        files: the Parquet file of every chunk in order: a local path, or its bytes if it was
+            small enough to come with the assignment.
     """
 
     manifest: Manifest
@@ -89,13 +89,13 @@ class TreeInput:
 
 @dataclass(frozen=True, slots=True)
 class BlobInput:
-    """A blob or metrics: a local file, or bytes where it is small."""
+    """A blob or metrics: a local file, or its bytes if small."""
 
     digest: str
     content: Path | bytes
 
     def read(self) -> bytes:
-        """The bytes."""
+        """Returns the bytes."""
         return self.content if isinstance(self.content, bytes) else self.content.read_bytes()
 
 
@@ -104,11 +104,11 @@ Input = DatasetInput | TreeInput | BlobInput
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A dataset output. The host writes it as Parquet and cuts it (or keeps it as one chunk).
+    """A dataset output. The host writes it as Parquet, cut into chunks or as one chunk.
 
     Attributes:
         rows: objects, or a ``pyarrow.Table``.
-        schema: the columns' types; found from the rows where None.
+        schema: the columns' types; None to infer them from the rows.
     """
 
     rows: Sequence[Mapping[str, Any]] | Any
@@ -140,38 +140,38 @@ Output = Rows | Tree | Metrics | Blob
 
 
 class TakesCheckpoint(Protocol):
-    """Takes a checkpoint over; may be called from any thread and returns at once."""
+    """Stores a checkpoint in the background; may be called from any thread."""
 
     def __call__(self, path: Path, done: float) -> None:
-        """Takes a directory away: when this returns, nothing is at ``path`` any more.
+        """Moves a directory away and returns at once; ``path`` does not exist afterwards.
 
-        The directory is stored in the background. One that is handed over while an older one still
-        waits to be stored takes its place. Nothing that goes wrong with it ends the attempt.
+        The directory is stored in the background. If an older one still waits to be stored, the new
+        one replaces it. A failure to store it does not end the attempt.
 
         Args:
             path: a directory below ``out_dir`` or the host's ``scratch``, complete and closed.
-            done: how far the work was, in the unit and on the scale of ``progress``.
+            done: the work done, in the unit and on the scale of ``progress``.
 
         Raises:
-            ValueError: the path is elsewhere, or no directory.
+            ValueError: the path is elsewhere, or not a directory.
         """
         ...
 
 
-def _nobody_keeps(path: Path, done: float) -> None:
-    """Where no host is around the engine, as in its own tests: the directory still leaves."""
+def _discard(path: Path, done: float) -> None:
+    """Removes the checkpoint: the default without a host, as in an engine's own tests."""
     shutil.rmtree(path)
 
 
 class HandedBackError(AttemptError):
     """Raised by an engine that stops because ``Work.stopping`` is set.
 
-    The action goes back and another worker takes it up from the newest checkpoint; the attempt
-    counts for nothing and nobody pays for it.
+    The action is queued again and another worker resumes it from the newest checkpoint. The
+    attempt does not count as a failure and is not billed.
     """
 
     def __init__(self, message: str = "stopped between two steps, as its worker leaves") -> None:
-        """Takes what to say of it."""
+        """Creates a failure of kind ``drained`` with this message."""
         super().__init__(Failure(FailureKind.DRAINED, message))
 
 
@@ -179,30 +179,29 @@ class HandedBackError(AttemptError):
 class Work:
     """One action for an engine.
 
-    An engine whose actions run for minutes keeps checkpoints: it calls ``checkpoint`` now and then,
-    begins at ``resume`` where there is one, and looks at ``stopping`` between two steps. Resumed or
-    not, it gives the same result, as far as its contract promises one (``exact``, ``seeded``). A
-    checkpoint that it cannot use (another version wrote it, say) it leaves alone and starts over.
+    An engine whose actions run for minutes writes checkpoints: it calls ``checkpoint`` now and
+    then, begins at ``resume`` if it is set, and checks ``stopping`` between two steps. Resumed or
+    not, its result is the same, as far as its contract promises (``exact``, ``seeded``). If it
+    cannot use a checkpoint (another version wrote it, say), it ignores it and starts over.
 
     Attributes:
-        action_id: its name; engines may log it.
-        attempt_id: this attempt's name.
+        action_id: the action's identity; engines may log it.
+        attempt_id: the attempt's name.
         params: typed parameters, decoded from the canonical form.
         fields: the identity fields.
         inputs: local inputs by port (for a ``*`` port, by the names the user chose).
-        out_dir: an empty directory for outputs, made when it is first asked for.
+        out_dir: an empty directory for outputs, created when it is first read.
         cache_salt: separates prefix caches of tenants that do not share.
-        priority: higher first, where the engine can order its queue.
+        priority: higher first, if the engine can order its queue.
         secrets: values sent for this one attempt; never log them.
-        resume: the newest checkpoint of this action, whichever attempt on whichever worker made it:
-            a directory of this attempt alone, which the engine may change; None to begin at the
-            start.
-        checkpoint: hands a directory over as the newest checkpoint.
-        stopping: set when the attempt is to end soon, since its worker leaves or nobody wants it.
-            An engine that keeps checkpoints then writes one, unless ``cancelled`` is set, hands it
-            over and raises ``HandedBackError``; half of the worker's grace period is left for
-            storing it. An engine that does not look at it goes on until the period is over.
-        cancelled: set, before ``stopping``, when nobody wants the attempt any more.
+        resume: the newest checkpoint of this action, from any attempt on any worker: a private
+            copy, which the engine may change; None to begin at the start.
+        checkpoint: stores a directory as the newest checkpoint.
+        stopping: set when the attempt should end soon: its worker leaves, or it was cancelled.
+            An engine with checkpoints then writes one, unless ``cancelled`` is set, passes it to
+            ``checkpoint`` and raises ``HandedBackError``; half of the worker's grace period
+            remains for storing it. An engine that ignores it runs until the period ends.
+        cancelled: set, before ``stopping``, when the attempt was cancelled.
     """
 
     action_id: str
@@ -215,12 +214,17 @@ class Work:
     priority: int = 0
     secrets: Mapping[str, str] = field(default_factory=dict)
     resume: TreeInput | None = None
-    checkpoint: TakesCheckpoint = _nobody_keeps
+    checkpoint: TakesCheckpoint = _discard
     stopping: threading.Event = field(default_factory=threading.Event)
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def dataset(self, port: str) -> DatasetInput:
-        """The dataset at a port."""
+        """Returns the dataset at a port.
+
+        Raises:
+            KeyError: the action has no input at this port.
+            TypeError: the input is not a dataset.
+        """
         value = self.inputs[port]
         if not isinstance(value, DatasetInput):
             raise TypeError(f"port {port!r} carries {type(value).__name__}, not a dataset")
@@ -229,14 +233,14 @@ class Work:
 
 @dataclass(slots=True)
 class Usage:
-    """What an attempt used; an engine fills in what it knows.
+    """The resources that an attempt used; an engine fills in what it knows.
 
     Attributes:
         units: work done in the contract's ``work_unit`` (tokens in and out, rows, ...).
-        tokens_in: prompt tokens; 0 where it makes no sense.
+        tokens_in: prompt tokens; 0 if the engine has none.
         tokens_out: generated tokens.
         joules: measured energy; 0 lets the agent estimate (marked as an estimate).
-        peak_memory_mib: peak of device memory, or of host memory on a CPU; 0 lets the agent say.
+        peak_memory_mib: peak of device memory, or of host memory on a CPU; 0 lets the host measure.
     """
 
     units: int = 0
@@ -248,14 +252,14 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What ``run`` returns: one output a port of the contract, and the usage."""
+    """The return value of ``run``: one output for each port of the contract, and the usage."""
 
     outputs: Mapping[str, Output]
     usage: Usage = field(default_factory=Usage)
 
 
 class Progress(Protocol):
-    """Tells how far an action is; cheap to call often, from any thread (the host thins it out)."""
+    """Reports an action's progress; cheap, and callable from any thread."""
 
     def __call__(self, done: float, total: float, unit: str) -> None:
         """Reports ``done`` of ``total`` in ``unit`` (``rows``, ``tokens``, ``steps``)."""
@@ -263,26 +267,26 @@ class Progress(Protocol):
 
 
 class Engine(Protocol):
-    """An engine instance: made, loaded once, then given work until it is closed.
+    """An engine instance: created, loaded once, then given work until it is closed.
 
     ``run`` is called concurrently, up to ``capacity`` at once, on one asyncio loop; blocking work
     belongs in ``asyncio.to_thread``. Cancelling the task of ``run`` must stop the work. An engine
     raises ``flowmesh_core.errors.AttemptError`` to choose the kind of failure; any other exception
-    is failure kind ``engine`` with the traceback's last lines. The kind ``host-crashed`` says that
-    the instance is broken: its host ends, and all that it ran with it.
+    is failure kind ``engine`` with the traceback's last lines. The kind ``host-crashed`` means that
+    the instance is broken: its host exits, and all its attempts fail.
     """
 
     capacity: int
-    """How many actions this instance takes at once; may be set by ``load``."""
+    """How many actions this instance runs at once; may be set by ``load``."""
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
         """Loads the components (by port name). Called once, before any work."""
         ...
 
     async def run(self, work: Work, progress: Progress) -> Result:
-        """Does one action."""
+        """Runs one action and returns its outputs; cancelling the task must stop it."""
         ...
 
     async def close(self) -> None:
-        """Frees everything; the host exits afterwards."""
+        """Frees all resources; the host exits afterwards."""
         ...

@@ -1,4 +1,4 @@
-"""Exceptions as failures: the one place where the worker decides what kind a failure is."""
+"""Turns exceptions into failures: the only place where the worker chooses a failure's kind."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ FREE_SPACE = "free some space on the worker's disk or in the store, then try aga
 
 
 def report(failure: Failure) -> FailureReport:
-    """A failure on the wire."""
+    """Returns the failure as a message of the worker protocol."""
     return FailureReport(
         kind=failure.kind.value,
         message=failure.message,
@@ -32,7 +32,7 @@ def report(failure: Failure) -> FailureReport:
 
 
 def engine_failure(error: BaseException, engine: str) -> FailureReport:
-    """What an exception in an engine (its load, its run, the writing of its outputs) means."""
+    """Returns the failure for an exception while an engine loads, runs or writes outputs."""
     if isinstance(error, AttemptError):
         return report(error.failure)
     if isinstance(error, StoreFullError) or _is_disk_full(error):
@@ -49,13 +49,18 @@ def engine_failure(error: BaseException, engine: str) -> FailureReport:
     return FailureReport(
         FailureKind.ENGINE.value,
         f"{engine} failed: {_short(error)}",
-        "the lines above say where; it was tried on another worker too where there is one",
+        "the traceback shows where; the action is tried on another worker as well if there is one",
         detail=traceback_lines(error),
     )
 
 
 def store_failure(error: BaseException, doing: str) -> FailureReport:
-    """What an exception while fetching inputs or storing outputs means; of several, the first."""
+    """Returns the failure for an exception while fetching inputs or storing outputs.
+
+    Args:
+        error: the exception; of a group, the first one counts.
+        doing: what failed, as the beginning of the message.
+    """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, AttemptError):
@@ -81,7 +86,7 @@ def store_failure(error: BaseException, doing: str) -> FailureReport:
 
 
 def traceback_lines(error: BaseException) -> str:
-    """The last lines of a traceback."""
+    """Returns the last lines of the error's traceback."""
     lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
     return "\n".join(lines[-_LAST_LINES:])
 
@@ -89,13 +94,13 @@ def traceback_lines(error: BaseException) -> str:
 def _is_disk_full(error: BaseException) -> bool:
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in _FULL
-    # Libraries that write by themselves (safetensors, torch) raise types of their own, with the
-    # operating system's words.
+    # Libraries that write files themselves (safetensors, torch) raise their own types, with the
+    # operating system's text.
     return any(os.strerror(code) in str(error) for code in _FULL)
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    # Libraries for devices raise their own type; it is known by name so that none is imported here.
+    # Device libraries raise their own type; compared by name so that none is imported here.
     names = {c.__name__ for c in type(error).__mro__}
     return isinstance(error, MemoryError) or "OutOfMemoryError" in names
 

@@ -1,7 +1,7 @@
-"""The worker's own log lines: for people, or JSON where ``FLOWMESH_LOG_FORMAT`` is ``json``.
+"""Formats the worker's own log lines: as text, or JSON if ``FLOWMESH_LOG_FORMAT`` is ``json``.
 
-Named as the control plane's are, so that both can be searched by one attempt; a worker knows runs
-by uid and no names of workflows and steps.
+Fields have the control plane's names, so that both logs can be searched for one attempt. A worker
+knows runs by uid only; it does not know the names of workflows and steps.
 """
 
 import logging
@@ -17,15 +17,15 @@ VARIABLE = "FLOWMESH_LOG_FORMAT"
 
 
 def formatter(environment: Mapping[str, str], worker: str) -> logging.Formatter:
-    """The formatter that the environment asks for; every line names the worker.
+    """Returns the formatter that the environment selects; every line names the worker.
 
     Raises:
         FlowMeshError: the variable is neither ``text`` nor ``json``.
     """
-    form = environment.get(VARIABLE, "text")
-    if form == "text":
+    log_format = environment.get(VARIABLE, "text")
+    if log_format == "text":
         return logging.Formatter(f"{worker} %(levelname)s %(message)s")
-    if form == "json":
+    if log_format == "json":
         return JsonFormatter(
             "%(levelname)s %(name)s %(message)s",
             rename_fields={"levelname": "level", "name": "logger"},
@@ -33,12 +33,14 @@ def formatter(environment: Mapping[str, str], worker: str) -> logging.Formatter:
             static_fields={"worker": worker},
         )
     raise FlowMeshError(
-        f"there is no form of log lines {form!r}", where=VARIABLE, remedy="set it to text or json"
+        f"{log_format!r} is not a log format: expected text or json",
+        where=VARIABLE,
+        remedy="set it to text or json",
     )
 
 
 def about(assignment: Assignment) -> dict[str, object]:
-    """The fields of a line about an attempt: ``extra`` of the logging call."""
+    """Returns the fields of a line about an attempt: ``extra`` of the logging call."""
     return {
         "attempt": without_mac(assignment.attempt_id),
         "action": assignment.action_id,

@@ -1,4 +1,4 @@
-"""What a worker is told at its start, from the command line and the environment."""
+"""A worker's settings, read once at its start from the command line and the environment."""
 
 import argparse
 import os
@@ -19,20 +19,20 @@ _DEFAULT_CACHE_BYTES = 20 << 30
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """How one worker runs.
+    """The settings of one worker.
 
     Attributes:
         gateway: ``ws://host:port`` or ``wss://``; ``/worker`` is added.
-        gateway_ca: certificates to trust for ``wss://``, read anew at each connection; the
-            system's where None.
+        gateway_ca: certificates to trust for ``wss://``, read at each connection; None for the
+            system's.
         store: address of the store, as ``open_store`` reads it.
-        name: unique among living workers.
-        token: what it joins with; ``token_file`` is read anew at each connection where given.
-        memory_mib: host memory that lanes may reserve.
+        name: unique among the connected workers.
+        token: presented when joining; ``token_file``, if given, is read at each connection.
+        memory_mib: host memory that engine instances may reserve.
         price_nanousd_per_hour: of the whole worker.
-        price_estimated: whether nobody stated the price.
+        price_estimated: whether the price is an estimate.
         orphan_timeout_s: how long it waits for a control plane before it exits.
-        grace_s: how long SIGTERM lets attempts run on.
+        grace_s: how long attempts may continue after SIGTERM.
         health_dir: where the files ``alive`` and ``ready`` are written, for probes.
     """
 
@@ -61,7 +61,7 @@ class WorkerSettings:
     health_dir: Path | None = None
 
     def read_token(self) -> str:
-        """The token; a projected one is renewed in its file while the worker lives.
+        """Returns the token; a projected token is renewed in its file while the worker runs.
 
         Raises:
             OSError: the file cannot be read, or holds no token.
@@ -75,7 +75,7 @@ class WorkerSettings:
 
 
 def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
-    """Reads the command line; exits with a message where it is wrong."""
+    """Parses the command line; exits with a message if it is not valid."""
     parser = _parser()
     a = parser.parse_args(arguments)
     price = a.price_usd_per_hour
@@ -107,7 +107,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
 
 
 def _token(parser: argparse.ArgumentParser) -> str:
-    """The token of the environment; exits with a message where it can be none."""
+    """Returns the token of the environment; exits with a message if it is not valid."""
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if not token.isprintable():
         parser.error(f"{TOKEN_VARIABLE} {_NO_TOKEN}")
@@ -116,31 +116,31 @@ def _token(parser: argparse.ArgumentParser) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
-        prog="python -m flowmesh_worker", description="Runs a FlowMesh worker."
+        prog="python -m flowmesh_worker", description="Run a FlowMesh worker."
     )
     add = p.add_argument
     add("--gateway", required=True, help="ws:// or wss://HOST:PORT of the control plane")
     add("--gateway-ca", type=Path, metavar="FILE", help="PEM certificates to trust for wss://")
     add("--store", required=True, help="address of the store")
-    add("--name", default="", help="unique among living workers")
+    add("--name", default="", help="name, unique among the connected workers")
     add("--pool", default="local", help="the pool it belongs to")
-    add("--token-file", type=Path, help=f"holds the token; without it ${TOKEN_VARIABLE} does")
+    add("--token-file", type=Path, help=f"file with the token (default: ${TOKEN_VARIABLE})")
     add("--memory-mib", type=int, default=0, help="host memory for engines (default: 80%%)")
     add("--cpus", type=int, default=0, help="CPU threads (default: all)")
     add("--price-usd-per-hour", help="price of the whole worker")
-    add("--price-estimated", action="store_true", help="the price is no bill, only typical")
-    add("--power-w", type=float, default=0.0, help="draw under load, where no meter is read")
-    add("--idle-w", type=float, default=0.0, help="draw without work")
-    add("--cache-dir", type=Path, help="local cache and scratch")
+    add("--price-estimated", action="store_true", help="the price is typical, not billed")
+    add("--power-w", type=float, default=0.0, help="power under load, used without a meter")
+    add("--idle-w", type=float, default=0.0, help="power without work")
+    add("--cache-dir", type=Path, help="directory for the local cache and scratch files")
     add("--cache-bytes", type=int, default=_DEFAULT_CACHE_BYTES, help="size of the local cache")
-    add("--allow-user-code", action="store_true", help="the pool allows user code")
+    add("--allow-user-code", action="store_true", help="run user code on this worker")
     add("--label", action="append", default=[], type=_label, metavar="K=V", help="may be repeated")
-    add("--zone", default="", help="where it is, for locality")
-    add("--node", default="", help="the machine it is on")
-    add("--grace", type=float, default=30.0, help="seconds that SIGTERM lets attempts run on")
-    add("--orphan-timeout", type=float, default=300.0, help="seconds without a control plane")
-    add("--cpu-only", action="store_true", help="leave the machine's devices alone")
-    add("--health-dir", type=Path, help="where the files alive and ready are written")
+    add("--zone", default="", help="zone of the machine, for locality")
+    add("--node", default="", help="name of the machine")
+    add("--grace", type=float, default=30.0, help="seconds that attempts may run after SIGTERM")
+    add("--orphan-timeout", type=float, default=300.0, help="exit after S without control plane")
+    add("--cpu-only", action="store_true", help="do not use the machine's devices")
+    add("--health-dir", type=Path, help="directory for the files alive and ready")
     return p
 
 

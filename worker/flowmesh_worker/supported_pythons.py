@@ -1,6 +1,6 @@
-"""Which versions of Python workers support; ``fmesh run`` and a worker's start say so elsewhere.
+"""The versions of Python that workers support; ``fmesh run`` and the worker warn of others.
 
-The base install puts no bound: this one is of the libraries that models and training need.
+The base install sets no limit: this one comes from the libraries that models and training need.
 """
 
 import sys
@@ -10,7 +10,7 @@ OLDEST, NEWEST = (3, 11), (3, 13)
 
 
 def unsupported(version: tuple[int, int] = sys.version_info[:2]) -> str:
-    """What to say of a Python that the model libraries do not support; empty where they do.
+    """Returns a warning if the model libraries do not support this Python, else "".
 
     Args:
         version: major and minor.

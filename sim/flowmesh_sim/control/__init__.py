@@ -1,1 +1,1 @@
-"""The simulated side of the control plane around the shipped machine."""
+"""The simulated control plane around the shipped machine: store, gateway, provisioning."""

@@ -1,7 +1,7 @@
-"""Executes the machine's commands in virtual time, by the rules of the control plane's executor.
+"""Executes the machine's commands in virtual time, as the control plane's executor does.
 
-Requests to the store take their time and are made again while it is unavailable, with the waits of
-the control plane's task pool. A write under way when its control plane dies still lands.
+Requests to the store take time and are retried while it is unavailable, with the backoff of the
+control plane's task pool. A write that is under way when its control plane crashes still succeeds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -48,16 +48,16 @@ if TYPE_CHECKING:
 
 
 class ExecutorOwner(Protocol):
-    """The control plane that the commands are of."""
+    """The control plane that owns an executor."""
 
     alive: bool
 
     def now_s(self) -> float:
-        """Its wall clock."""
+        """Returns its wall clock."""
         ...
 
     def post(self, event: Event) -> None:
-        """Takes an answer."""
+        """Queues an event."""
         ...
 
     def finish(self, uid: str) -> None:
@@ -65,11 +65,11 @@ class ExecutorOwner(Protocol):
         ...
 
     def assigned(self, command: Assign) -> None:
-        """Notes an assignment."""
+        """Records an assignment."""
         ...
 
     def wrote(self, key: ActionKey, result: "ActionResult") -> None:
-        """Notes a publication that won."""
+        """Records a publication that won."""
         ...
 
 
@@ -87,10 +87,20 @@ class SimCommandExecutor:
         times: Any,
         dice: RandomStreams,
     ) -> None:
-        """Takes everything that commands touch, and the times of requests."""
+        """Creates an executor.
+
+        Args:
+            engine: the event queue.
+            store: the simulated store.
+            gateway: to the workers.
+            home: the control plane.
+            append: adds a line to a run's ledger.
+            times: durations of requests.
+            dice: randomness of faults.
+        """
         self._engine = engine
         self._store = store
-        self._home = home
+        self._owner = home
         self._times = times
         self._rng = dice.stream("store")
         self._puts = PendingPuts()
@@ -108,22 +118,22 @@ class SimCommandExecutor:
             Acknowledge: lambda c: gateway.acknowledge(c.worker, c.attempt_id),
             ConfirmAttempts: lambda c: gateway.keep(c.worker, c.keep),
             AppendLedgerLine: lambda c: append(c.uid, c.line),
-            RunChanged: lambda c: None,  # projections: nobody is shown anything here
+            RunChanged: lambda c: None,  # status projections are not simulated
             AttemptSettled: lambda c: None,
         }
         self._gateway = gateway
 
     def execute(self, commands: Sequence[Command]) -> None:
-        """Starts the work; answers come back as events."""
+        """Starts the commands; their results are posted as events."""
         for command in commands:
             self._table[type(command)](command)
 
     def flush(self) -> None:
-        """Sends what was gathered for each worker."""
+        """Sends the gathered messages of each worker."""
         self._gateway.flush()
 
     def refused(self) -> bool:
-        """Whether the store refuses a call now."""
+        """Whether the store refuses a request now, at random."""
         return self._store.refuses > 0.0 and self._rng.random() < self._store.refuses
 
     def _request(
@@ -136,40 +146,40 @@ class SimCommandExecutor:
     ) -> None:
         if not self._store.down and not self.refused() and job(command):
             return
-        if self._home.alive:
+        if self._owner.alive:
             longer_s = min(2 * wait_s, LAST_RETRY_S)
             self._engine.after(wait_s, self._request, job, took_s, command, longer_s)
 
-    # -- requests: whether they are done ---------------------------------------------------------
+    # -- requests: each returns whether it is done -----------------------------------------------
 
     def _look_up(self, c: LookUp) -> bool:
-        if self._home.alive:
-            found = self._store.look_up(c.key, c.scopes, c.not_before_s, self._home.now_s())
-            self._home.post(LookedUp(c.key, found))
+        if self._owner.alive:
+            found = self._store.look_up(c.key, c.scopes, c.not_before_s, self._owner.now_s())
+            self._owner.post(LookedUp(c.key, found))
         return True
 
     def _publish(self, c: Publish) -> bool:
         if self._store.races and self._rng.random() < self._store.races:
             self._rival(c)
-        now_s = self._home.now_s()
+        now_s = self._owner.now_s()
         stands, won = self._store.publish(c.key, c.result, replace=c.replace, now_s=now_s)
         if won:
-            self._home.wrote(c.key, stands)
+            self._owner.wrote(c.key, stands)
         ours = stands.provenance.attempt_id == c.result.provenance.attempt_id
         if self.refused():
-            return False  # written, and the answer lost: it is asked again, and finds itself
-        if self._home.alive:
-            self._home.post(Published(c.key, stands, adopted=not ours))
+            return False  # written, but the answer is lost: the retry finds its own result
+        if self._owner.alive:
+            self._owner.post(Published(c.key, stands, adopted=not ours))
         return True
 
     def _rival(self, c: Publish) -> None:
-        """Another writer, such as a former leader, publishes what its worker made of the action."""
+        """Publishes another writer's result of the action first, such as a former leader's."""
         provenance = msgspec.structs.replace(c.result.provenance, attempt_id="a rival's")
         result = msgspec.structs.replace(c.result, provenance=provenance, run_uid="")
-        now_s = self._home.now_s()
+        now_s = self._owner.now_s()
         stands, won = self._store.publish(c.key, result, replace=c.replace, now_s=now_s)
         if won:
-            self._home.wrote(c.key, stands)
+            self._owner.wrote(c.key, stands)
 
     def _discard(self, c: DeleteCorruptBlobs) -> bool:
         self._store.discard(c.digests)
@@ -188,20 +198,20 @@ class SimCommandExecutor:
         return True
 
     def _check_blobs(self, c: CheckBlobs) -> bool:
-        if self._home.alive:
+        if self._owner.alive:
             wanted = c.digests - self._puts.join(c.uid, c.digests)
-            self._home.post(BlobsChecked(c.uid, frozenset(self._store.missing(wanted))))
+            self._owner.post(BlobsChecked(c.uid, frozenset(self._store.missing(wanted))))
         return True
 
     def _finish_later(self, c: FinalizeRun) -> None:
         self._puts.after(c.uid, lambda: self._request(self._finish, self._times.final_s, c))
 
     def _finish(self, c: FinalizeRun) -> bool:
-        if self._home.alive:
-            self._home.finish(c.uid)
-            self._home.post(RunFinalized(c.uid))
+        if self._owner.alive:
+            self._owner.finish(c.uid)
+            self._owner.post(RunFinalized(c.uid))
         return True
 
     def _assign(self, c: Assign) -> None:
-        self._home.assigned(c)
+        self._owner.assigned(c)
         self._gateway.assign(c.worker, c.assignment)

@@ -1,8 +1,8 @@
-"""One control plane in virtual time: the shipped machine, in turns like those of the shipped loop.
+"""One simulated control plane: the shipped machine in a loop like the shipped event loop.
 
-Events gather, are applied in order, and their commands executed; time itself is an event; the
-policy decides when the machine asks for it. Applying and deciding take virtual time, so that a
-scheduler that is slow at a size is slow in the simulation too.
+Events are queued, applied in order, and their commands executed; time is an event too; the policy
+decides when the machine requests a scheduling cycle. Applying and deciding take virtual time, so
+that a scheduler that is slow for large fleets is slow in the simulation too.
 """
 
 from collections import deque
@@ -38,27 +38,27 @@ if TYPE_CHECKING:
     from flowmesh_sim.control.fabric import SimulatedFabric
 
 QUIET_TICK_S = 1.0
-"""Between ticks while runs go on and nothing waits for a placement."""
+"""Seconds between ticks while runs exist and no action waits for a placement."""
 
 
 class SimulatedControlPlane:
-    """A leader, from its epoch's beginning to its crash.
+    """A leader, from the beginning of its epoch to its crash.
 
     Attributes:
-        machine: the shipped one.
-        alive: whether it still does anything.
-        applied: events so far; ``decisions`` and ``decide_s`` of virtual time.
+        machine: the shipped machine.
+        alive: whether it runs.
+        applied: events so far; ``decisions`` and their virtual ``decide_s`` likewise.
     """
 
     def __init__(self, fabric: "SimulatedFabric") -> None:
-        """Begins an epoch and takes up what is unfinished."""
+        """Begins an epoch and recovers the unfinished runs."""
         self._fabric = fabric
         self._engine = fabric.engine
         bucket = fabric.bucket
         bucket.epoch += 1
         self.epoch = bucket.epoch
         self.alive = True
-        # As the control plane's steady clock: a clock that is set is noticed at the next start.
+        # As the control plane's steady clock: a change of the wall clock applies at the next start.
         self._began_s = fabric.wall_s() - fabric.engine.now_s
         self._ledger = SimLedger(bucket, self.epoch)
         found = recover(bucket, self._ledger)
@@ -96,7 +96,7 @@ class SimulatedControlPlane:
             dice=fabric.dice,
         )
         self._events: deque[Event] = deque()
-        self._turning = False
+        self._is_scheduled = False
         self._busy_until_s = 0.0
         self._decide_from_s = 0.0
         self._ticking = False
@@ -118,15 +118,15 @@ class SimulatedControlPlane:
         self._every(settings.model_save_s, self._save_model)
 
     def _every(self, interval_s: float, call: Any) -> None:
-        def again() -> None:
+        def run() -> None:
             if self.alive:
                 call()
-                self._engine.after(interval_s, again)
+                self._engine.after(interval_s, run)
 
-        self._engine.after(interval_s, again)
+        self._engine.after(interval_s, run)
 
     def now_s(self) -> float:
-        """Its clock: the wall's at its start, and steady since."""
+        """Returns its clock: the wall clock at its start, and steady since."""
         return self._began_s + self._engine.now_s
 
     @property
@@ -136,25 +136,25 @@ class SimulatedControlPlane:
 
     @property
     def store(self) -> SimStore:
-        """The bucket."""
+        """The simulated store."""
         return self._fabric.store
 
     @property
     def policy(self) -> type:
-        """Who decides."""
+        """The class of the scheduling policy."""
         return type(self._fabric.policy)
 
     @property
     def patience_s(self) -> float:
-        """A worker silent for so long is lost."""
+        """Seconds of silence after which a worker counts as lost."""
         return self._fabric.settings.machine.watchdog_s
 
     @property
     def busy(self) -> bool:
-        """Whether it has events that it has not applied yet."""
+        """Whether it has events that are not applied yet."""
         return bool(self._events)
 
-    # -- turns -----------------------------------------------------------------------------------
+    # -- the event loop --------------------------------------------------------------------------
 
     def post(self, event: Event) -> None:
         """Queues an event."""
@@ -163,12 +163,12 @@ class SimulatedControlPlane:
             self._wake()
 
     def _wake(self, at_s: float = 0.0) -> None:
-        if not self._turning:
-            self._turning = True
-            self._engine.at(max(at_s, self._busy_until_s), self._turn)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._engine.at(max(at_s, self._busy_until_s), self._run_once)
 
-    def _turn(self) -> None:
-        self._turning = False
+    def _run_once(self) -> None:
+        self._is_scheduled = False
         if not self.alive:
             return
         events = self._events
@@ -215,7 +215,7 @@ class SimulatedControlPlane:
         return float(took_s)
 
     def _next_tick(self) -> None:
-        """Ticks follow each other only while time alone can change something."""
+        """Schedules a tick, if the passing of time can change anything."""
         state = self.machine.state
         if not (state.runs or state.recovering_until_s):
             return
@@ -228,10 +228,10 @@ class SimulatedControlPlane:
         if self.alive:
             self.post(TimeAdvanced())
 
-    # -- what is durable -------------------------------------------------------------------------
+    # -- durable records -------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """As ``PeriodicFlush.write`` of the control plane: ledgers first, then what counts them."""
+        """Writes ledgers, then the accounts that count them, as ``PeriodicFlush.write`` does."""
         store = self._fabric.store
         if store.down or self._fabric.bucket.epoch > self.epoch or self.outside.refused():
             return
@@ -244,9 +244,9 @@ class SimulatedControlPlane:
             self._fabric.bucket.model = encode_model(self.machine.state.model)
 
     def finish(self, uid: str) -> None:
-        """As the control plane's ``RunFinalizer``: the ledger, then ``final``."""
+        """Writes the ledger, then ``final``, as the control plane's ``RunFinalizer`` does."""
         if self._fabric.bucket.epoch > self.epoch:
-            self.crash()  # it finds out before it says anything
+            self.crash()  # a former leader notices the newer epoch before it writes
             return
         if uid not in self.machine.state.runs:
             return
@@ -265,7 +265,7 @@ class SimulatedControlPlane:
         self._fabric.checker.appended(self, uid, line)
 
     def submit(self, submitted: Submitted) -> None:
-        """Takes a run: its spec and pins are durable before the machine hears of it."""
+        """Accepts a run: its spec and pins are durable before the machine gets the event."""
         self._fabric.bucket.specs[submitted.uid] = submitted
         self.post(submitted)
 
@@ -279,7 +279,7 @@ class SimulatedControlPlane:
         self._fabric.checker.wrote(self, key, result)
 
     def crash(self) -> None:
-        """Ends at once: what was not flushed is lost."""
+        """Stops at once; unflushed records are lost."""
         if not self.alive:
             return
         self.alive = False

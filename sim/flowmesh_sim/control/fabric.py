@@ -1,7 +1,7 @@
-"""The simulated fabric: engine, store, network, whoever leads, and the door that runs come in by.
+"""The simulated fabric: event queue, store, the current leader, and submissions.
 
-It outlives control planes: one that crashes is followed by another, which finds in the bucket what
-was durable.
+It outlives control planes: after a crash another one starts, with the durable records of the
+bucket.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 EPOCH_S = 1_000_000_000.0
 """The wall clock at virtual second 0."""
-AGAIN_S = 1.0
-"""A client whose submission nobody took tries again after so long."""
+RESUBMIT_S = 1.0
+"""Seconds until a client retries a submission that was not accepted."""
 
 
 class SimulatedFabric:
-    """Everything but workers, load and faults.
+    """Everything in a simulation except workers, load and faults.
 
     Attributes:
-        grace_s: blobs that are younger are not collected.
-        skew_s: how far the control plane's wall clock was set off.
-        control: whoever leads; None while nobody does.
-        wanted: when each run was submitted, in virtual time; ``open`` are those without an end.
+        grace_s: younger blobs are not collected.
+        skew_s: the error of the control plane's wall clock.
+        control: the leader; None while there is none.
+        wanted: when each run was submitted, in virtual time; ``open`` has the unfinished ones.
         on_end: called with the uid of every run that has ended.
     """
 
@@ -57,7 +57,7 @@ class SimulatedFabric:
         grace_s: float,
         catalog: Catalog,
     ) -> None:
-        """Takes the constants, the seed, the knobs, who decides, who watches, and the engines."""
+        """Creates a fabric without a leader."""
         self.engine = Environment()
         self.dice = RandomStreams(seed)
         self.facts = facts
@@ -80,19 +80,19 @@ class SimulatedFabric:
         self._jitter = self.dice.stream("dialling")
 
     def start(self) -> None:
-        """A control plane begins to lead."""
+        """Starts a control plane unless one leads already."""
         if self.control is None:
             self.control = SimulatedControlPlane(self)
 
     def crash(self, down_s: float) -> None:
-        """The control plane dies; another one leads after a while."""
+        """Crashes the control plane; another one starts after ``down_s``."""
         if self.control is not None:
             control, self.control = self.control, None
             control.crash()
             self.engine.after(down_s, self.start)
 
     def usurp(self, for_s: float) -> None:
-        """Another control plane leads; the former one does not know it for a while."""
+        """Starts a second leader; the former one notices after ``for_s``."""
         former = self.control
         if former is not None:
             self.control = SimulatedControlPlane(self)
@@ -100,24 +100,24 @@ class SimulatedFabric:
 
     @property
     def gateway(self) -> SimGateway | None:
-        """Where workers dial; None while nobody leads."""
+        """The gateway of the leader; None without a leader."""
         return None if self.control is None else self.control.gateway
 
     def jitter(self) -> float:
-        """A factor of waits before dialling again."""
+        """Returns a random factor for the wait before a reconnect."""
         return self._jitter.uniform(0.5, 1.0)
 
     def wall_s(self) -> float:
-        """The control plane's wall clock."""
+        """Returns the control plane's wall clock."""
         return EPOCH_S + self.engine.now_s + self.skew_s
 
     def submit(self, submitted: Submitted) -> None:
-        """A client submits a run, again and again until it is taken."""
+        """Submits a run, and retries until it is accepted."""
         if submitted.uid not in self.wanted:
             self.wanted[submitted.uid] = self.engine.now_s
             self.open[submitted.uid] = None
         if self.control is None or self.store.down:
-            self.engine.after(AGAIN_S, self.submit, submitted)
+            self.engine.after(RESUBMIT_S, self.submit, submitted)
             return
         for reference in submitted.artifacts.values():
             self.store.contents.allow(reference, submitted.scopes.publish)
@@ -127,19 +127,19 @@ class SimulatedFabric:
         self.control.submit(submitted)
 
     def cancel(self, uid: str) -> None:
-        """A client cancels a run."""
-        self._tell(CancelRequested(uid))
+        """Cancels a run, as a client does."""
+        self._post(CancelRequested(uid))
 
     def amend(self, uid: str, changes: dict[str, Any]) -> None:
-        """A client changes a run."""
-        self._tell(Amended(uid, changes))
+        """Amends a run, as a client does."""
+        self._post(Amended(uid, changes))
 
-    def _tell(self, event: Event) -> None:
+    def _post(self, event: Event) -> None:
         if self.control is not None:
             self.control.post(event)
 
     def ended(self, uid: str, status: RunStatus) -> None:
-        """A run's ``final`` is written."""
+        """Records that a run's ``final`` is written."""
         self.trace.add(self.engine.now_s, "final", (uid, status.phase, status.paid_nanousd))
         self.open.pop(uid, None)
         self.measures.ended(uid, status)
@@ -148,7 +148,7 @@ class SimulatedFabric:
 
     @property
     def book(self) -> FabricAccount:
-        """The accounts of whoever leads, or as they were last written."""
+        """The leader's fabric account, or the one that was last written."""
         if self.control is not None:
             return self.control.machine.state.book
         record = self.bucket.accounts

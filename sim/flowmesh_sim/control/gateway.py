@@ -1,7 +1,7 @@
-"""The workers' door in virtual time: sessions, the watchdog, and what gathers for each worker.
+"""The simulated worker gateway: sessions, the watchdog, and the messages to each worker.
 
-The rules are those of the control plane's gateway: what is assigned before a full state was
-answered is dropped, a silent worker is lost, one that was given up reports its full state again.
+The rules are those of the control plane's gateway: assignments before the answer to a full state
+are dropped, a silent worker is lost, and a lost worker reports its full state again.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from flowmesh_sim.workers.connection import SimConnection
 
 @dataclass(slots=True, eq=False)
 class SimSession:
-    """A connection that was welcomed, and what gathers for it."""
+    """An accepted connection, and the gathered messages for its worker."""
 
     dialling: SimConnection
     over: SimulatedLinkConnection
@@ -34,7 +34,7 @@ class SimSession:
     received: int = 0
 
     def hang_up(self) -> None:
-        """Closes it from this end."""
+        """Closes the connection from the control plane's side."""
         self.dialling.link.close(self.dialling.hung_up, self.over)
 
 
@@ -46,7 +46,7 @@ class _Known:
 
 
 class SimGateway:
-    """The way to and from the workers, in one epoch."""
+    """The connections of one epoch to its workers."""
 
     def __init__(
         self,
@@ -58,7 +58,16 @@ class SimGateway:
         watchdog_s: float,
         interval_s: float,
     ) -> None:
-        """Takes where events go and the times of the protocol."""
+        """Creates a gateway without connections.
+
+        Args:
+            engine: the event queue.
+            epoch: of the leader.
+            post: queues an event of the machine.
+            knows: whether the machine has a worker of this name.
+            watchdog_s: silence after which a worker is lost.
+            interval_s: between a worker's synchronisations.
+        """
         self._engine = engine
         self._epoch = epoch
         self._post = post
@@ -72,7 +81,7 @@ class SimGateway:
     # -- from workers ----------------------------------------------------------------------------
 
     def hello(self, dialling: SimConnection, over: SimulatedLinkConnection, hello: Hello) -> None:
-        """A worker says everything; it is refused while another process has its name."""
+        """Accepts a worker's full state, unless another process has its name."""
         name = hello.shape.name
         known = self._known.get(name)
         session = SimSession(dialling, over, hello.incarnation)
@@ -81,19 +90,19 @@ class SimGateway:
             return
         if known is not None and known.session is not None:
             another = known.incarnation != hello.incarnation
-            if another or known.session.over is over:  # who is known says what is new, no more
+            if another or known.session.over is over:  # a second Hello on one connection is invalid
                 session.hang_up()
                 known.session = known.session if another else None
                 return
             known.session.hang_up()
         self._known[name] = _Known(hello.incarnation, self._engine.now_s, session)
-        if not over.alive:  # it came late: its connection is found to be closed
+        if not over.alive:  # the message was late: its connection is already closed
             self._engine.after(0.0, self.disconnected, name, over)
         dialling.link.send("down", over, dialling.welcomed, self._epoch, self._interval_s)
         self._post(WorkerConnected(hello))
 
     def sync(self, name: str, over: SimulatedLinkConnection, sync: Sync, goodbye: bool) -> None:
-        """A worker says what is new."""
+        """Accepts a worker's changes; closes the session if a message is missing."""
         known = self._known.get(name)
         if known is None or known.session is None or known.session.over is not over:
             return
@@ -109,13 +118,13 @@ class SimGateway:
         self._post(WorkerSynced(name, known.incarnation, sync))
 
     def disconnected(self, name: str, over: SimulatedLinkConnection) -> None:
-        """A connection broke; its worker has until the watchdog to come back."""
+        """Drops a broken connection; its worker may reconnect until the watchdog."""
         known = self._known.get(name)
         if known is not None and known.session is not None and known.session.over is over:
             known.session = None
 
     def watch(self) -> None:
-        """Finds workers that have been silent for too long."""
+        """Drops workers that were silent for too long."""
         horizon = self._engine.now_s - self._watchdog_s
         for name in [n for n, k in self._known.items() if k.seen_s < horizon]:
             self.lost(name, "no synchronisation within the watchdog")
@@ -125,7 +134,7 @@ class SimGateway:
                 session.hang_up()
 
     def lost(self, name: str, reason: str) -> None:
-        """A worker is given up."""
+        """Drops a worker and reports it as lost."""
         known = self._known.pop(name, None)
         if known is not None:
             self._post(WorkerLost(name, reason))
@@ -142,38 +151,38 @@ class SimGateway:
         return session
 
     def assign(self, worker: str, assignment: Assignment) -> None:
-        """The worker should hold this attempt; dropped before its full state was answered."""
+        """Queues an assignment; dropped before the answer to the worker's full state."""
         session = self._session(worker)
         if session is not None and session.opened:
             session.assign.append(assignment)
 
     def cancel(self, worker: str, attempt_id: str) -> None:
-        """The worker should no longer hold this attempt."""
+        """Queues the cancellation of an attempt."""
         session = self._session(worker)
         if session is not None and session.opened:
             session.cancel.append(attempt_id)
 
     def hold_open(self, worker: str, openings: tuple[PrewarmSpec, ...]) -> None:
-        """All hosts that the worker should hold open."""
+        """Queues the complete list of engines that the worker should prewarm."""
         session = self._session(worker)
         if session is not None:
             session.hold_open = openings
 
     def acknowledge(self, worker: str, attempt_id: str) -> None:
-        """The worker need not keep this report."""
+        """Queues the acknowledgement of an attempt's report."""
         session = self._session(worker)
         if session is not None and session.opened:
             session.acknowledged.append(attempt_id)
 
     def keep(self, worker: str, attempts: tuple[str, ...]) -> None:
-        """Answers a full state, which opens the way."""
+        """Answers a full state; from then on assignments are accepted."""
         session = self._session(worker)
         if session is not None:
             session.assign, session.cancel, session.acknowledged = [], [], []
             session.keep, session.opened = attempts, True
 
     def drain(self, worker: str) -> bool:
-        """Asks a worker to finish and leave; whether it is connected."""
+        """Asks a worker to drain; returns whether it is connected."""
         session = self._session(worker)
         if session is None:
             return False
@@ -181,7 +190,7 @@ class SimGateway:
         return True
 
     def flush(self) -> None:
-        """Sends what has gathered."""
+        """Sends the gathered messages."""
         ready, self._ready = self._ready, {}
         for session in ready.values():
             if not session.opened:
@@ -203,7 +212,7 @@ class SimGateway:
             session.dialling.link.send("down", session.over, session.dialling.told, message)
 
     def close(self) -> None:
-        """The control plane is gone: every connection breaks."""
+        """Closes every connection: the control plane has crashed."""
         self._closed = True
         for known in self._known.values():
             if known.session is not None:

@@ -1,4 +1,4 @@
-"""Pools of simulated workers: made with a delay, drained away, scaled by the shipped signal."""
+"""Pools of simulated workers: started with a delay, drained, scaled by the shipped signal."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -27,11 +27,11 @@ SCALE_EVERY_S = 5.0
 
 
 class SimPool:
-    """Workers of one shape.
+    """A pool of workers of one shape.
 
     Attributes:
-        workers: those that live; ``coming`` are on their way, or wait for a machine.
-        waited_s: of each worker that was ordered, seconds from the order until its agent ran.
+        workers: the running ones; ``coming`` is the number that start or wait for a machine.
+        waited_s: for each ordered worker, seconds from the order until its agent ran.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class SimPool:
         hardware: HardwareCatalog,
         around: WorkerContext,
     ) -> None:
-        """Takes what the pool is."""
+        """Creates a pool without workers."""
         self.spec = spec
         self._fabric = fabric
         self._device = hardware.devices[spec.device]
@@ -50,7 +50,7 @@ class SimPool:
         )
         self._times = fabric.facts.group("provisioning")
         self._rng = fabric.dice.stream(f"pool {spec.name}")
-        self._made = 0
+        self._count = 0
         self.workers: dict[str, SimWorker] = {}
         self.coming = 0
         self._without_machine = 0
@@ -92,18 +92,20 @@ class SimPool:
 
     @property
     def start_s(self) -> float:
-        """Usual seconds from asking until the agent connects."""
+        """The expected seconds from an order until the agent connects."""
         t = self._times
-        made = {"pod": t.pod_s, "pull": t.pod_s + t.pull_s, "lease": t.lease_s}[self.spec.start]
-        return float(made + t.agent_s)
+        machine_s = {"pod": t.pod_s, "pull": t.pod_s + t.pull_s, "lease": t.lease_s}[
+            self.spec.start
+        ]
+        return float(machine_s + t.agent_s)
 
     @property
     def near(self) -> frozenset[Digest]:
-        """What the next worker will find on its disk."""
+        """The digests on the next worker's disk."""
         return frozenset(self._disks[-1]) if self._disks else frozenset()
 
     def order(self) -> None:
-        """Wants one more worker; it is paid for from when its machine runs."""
+        """Orders one more worker; it is billed from when its machine runs."""
         self.coming += 1
         on_machines = len(self.workers) + self.coming - self._without_machine
         if self.spec.machines is not None and on_machines > self.spec.machines:
@@ -120,23 +122,23 @@ class SimPool:
         self.make(self._times.agent_s)
 
     def join(self) -> None:
-        """A worker that was there before is seen."""
+        """Adds a worker that needs no start."""
         self.make()
 
     def make(self, paid_before_s: float = 0.0) -> SimWorker:
-        """A worker's process starts."""
+        """Starts a worker's process; ``paid_before_s`` is its machine's time before that."""
         self.coming = max(0, self.coming - 1)
-        self._made += 1
+        self._count += 1
         engine = self._fabric.engine
-        name = f"{self.spec.name}-{self._made:04d}"
+        name = f"{self.spec.name}-{self._count:04d}"
         worker = SimWorker(
             self._around,
             _named(self.shape, name),
             self._device,
-            incarnation=f"{name}/{self._made}",
+            incarnation=f"{name}/{self._count}",
             billed_since_s=max(0.0, engine.now_s - paid_before_s),
             phase_s=self._rng.random(),
-            on_gone=self._gone,
+            on_gone=self._on_ended,
         )
         if self._disks:
             worker.shelf.held.update(self._disks.pop())
@@ -145,7 +147,7 @@ class SimPool:
         self._fabric.trace.add(engine.now_s, "worker", name)
         return worker
 
-    def _gone(self, worker: SimWorker) -> None:
+    def _on_ended(self, worker: SimWorker) -> None:
         self.workers.pop(worker.name, None)
         if self.spec.disk == "kept" and worker.draining:
             self._disks.append(dict(worker.shelf.held))
@@ -155,7 +157,7 @@ class SimPool:
             self._start()
 
     def resize(self, wanted: int) -> None:
-        """Orders what is missing, or drains the idle ones first."""
+        """Orders missing workers, or withdraws orders and drains workers, idle ones first."""
         living = self._dispensable()
         have = len(living) + self.coming
         for _ in range(wanted - have):
@@ -167,12 +169,12 @@ class SimPool:
             worker.drain()
 
     def surplus(self, needed: int) -> set[str]:
-        """Who takes nothing new, though it ends what it runs: more than are needed."""
+        """Returns the workers to cordon: those beyond the number that is needed."""
         living = self._dispensable()
         return {worker.name for worker in living[: max(0, len(living) - needed)]}
 
     def _dispensable(self) -> list[SimWorker]:
-        """Who lives, those first who have least to lose, as the operator chooses."""
+        """Returns the running workers, those with the least state first, as the operator does."""
         living = [w for w in self.workers.values() if not w.draining]
         return sorted(living, key=lambda w: (len(w.held.progress), w.warm_mib, w.name))
 
@@ -184,10 +186,10 @@ def _named(shape: WorkerShape, name: str) -> WorkerShape:
 
 
 class Provisioner:
-    """All pools: every few seconds scales those that grow, and says what is to be held open."""
+    """Scales all pools every few seconds, and plans which engines to prewarm."""
 
     def __init__(self, fabric: SimulatedFabric, pools: list[SimPool]) -> None:
-        """Makes the workers that are there from the beginning."""
+        """Starts the initial workers of every pool."""
         self._fabric = fabric
         self.pools = pools
         self._rightsizing = RightSizing()
@@ -202,7 +204,7 @@ class Provisioner:
             fabric.engine.after(SCALE_EVERY_S, self._scale)
 
     def living(self) -> list[SimWorker]:
-        """Every worker whose process runs, in order of pools and names."""
+        """Returns every running worker, in order of pools and names."""
         return [w for pool in self.pools for _, w in sorted(pool.workers.items())]
 
     def _scale(self) -> None:
@@ -225,9 +227,9 @@ class Provisioner:
             cordoned |= pool.surplus(sizes.needed)
         if cordoned != state.cordoned:
             control.post(CordonChanged(frozenset(cordoned)))
-        told = {pool.spec.name for pool in self._declared if pool.spec.hold_open}
+        prewarmed = {pool.spec.name for pool in self._declared if pool.spec.hold_open}
         openings = openings_of(
-            [w for w in seen.workers if w.shape.pool in told], warm, signal.homes
+            [w for w in seen.workers if w.shape.pool in prewarmed], warm, signal.homes
         )
         if not told_to_hold(state, openings):
             control.post(PrewarmPlanChanged(openings))
@@ -238,7 +240,7 @@ class Provisioner:
         most = spec.maximum or max(1, spec.workers)
         least = spec.minimum if spec.autoscale else most
         living = sum(not w.draining for w in pool.workers.values())
-        asked = max(living + pool.coming, least)
+        requested = max(living + pool.coming, least)
         return PoolView(
             spec.name,
             pool.shape,
@@ -248,5 +250,5 @@ class Provisioner:
             spec.target_s,
             spec.calm_s,
             pool.near,
-            pool.supply.most(living, asked, pool.start_s, now_s),
+            pool.supply.most(living, requested, pool.start_s, now_s),
         )

@@ -1,7 +1,7 @@
-"""What the bucket holds of runs: specs, ledgers, finals, accounts and the learned cost model.
+"""The bucket's records of runs: specs, ledgers, finals, accounts and the learned cost model.
 
-Written as the control plane writes it (segments each second and before a verdict), read back by the
-rules of ``flowmesh_control.runs.recovery`` and, for the money, by the same code (``accounts``).
+They are written as by the control plane (segments each second and before a verdict) and read by the
+rules of ``flowmesh_control.runs.recovery``; for the money, by the same code (``accounts``).
 """
 
 from dataclasses import dataclass, field
@@ -18,11 +18,11 @@ class SimBucket:
     """Durable records.
 
     Attributes:
-        specs: of every accepted run, as it was pinned.
-        lines: of every run's ledger, in order, as far as it was flushed.
-        opened: by run, the latest epoch that took it up: what lower ones write does not count.
-        finals: by run, with its ``outputs``, and the epoch that ended it in ``ended_by``.
-        epoch: the latest that began.
+        specs: of every accepted run, with its pins.
+        lines: the flushed lines of every run's ledger, in order.
+        opened: by run, the latest epoch that owns it; writes of lower epochs do not count.
+        finals: by run; ``outputs`` and the epoch that ended the run in ``ended_by`` likewise.
+        epoch: the latest epoch.
     """
 
     specs: dict[str, Submitted] = field(default_factory=dict)
@@ -37,70 +37,69 @@ class SimBucket:
 
 
 @dataclass(slots=True)
-class _Book:
+class _RunLines:
     lines: list[Line]
     written: int
 
 
 class SimLedger:
-    """All live runs' ledgers in one epoch."""
+    """The ledgers of all running runs in one epoch."""
 
     def __init__(self, bucket: SimBucket, epoch: int) -> None:
-        """Takes where to write."""
         self._bucket = bucket
         self._epoch = epoch
-        self._books: dict[str, _Book] = {}
+        self._ledgers: dict[str, _RunLines] = {}
         self._dirty: dict[str, None] = {}
 
     def open(self, uid: str) -> tuple[Line, ...]:
-        """Takes a run up: its lines so far."""
+        """Takes ownership of a run; returns its lines so far."""
         self._bucket.opened[uid] = self._epoch
         lines = list(self._bucket.lines.get(uid, ()))
-        self._books[uid] = _Book(lines, len(lines))
+        self._ledgers[uid] = _RunLines(lines, len(lines))
         return tuple(lines)
 
     def append(self, uid: str, line: Line) -> None:
         """Adds a line; durable after the next flush."""
-        book = self._books.get(uid)
-        if book is None:
-            book = self._books[uid] = _Book([], 0)
-        book.lines.append(line)
+        ledger = self._ledgers.get(uid)
+        if ledger is None:
+            ledger = self._ledgers[uid] = _RunLines([], 0)
+        ledger.lines.append(line)
         self._dirty[uid] = None
 
     def lengths(self) -> dict[str, int]:
-        """How many lines each live run has, written or not."""
-        return {uid: len(book.lines) for uid, book in self._books.items()}
+        """Returns the number of lines of each run, flushed or not."""
+        return {uid: len(ledger.lines) for uid, ledger in self._ledgers.items()}
 
     def flush(self, uid: str) -> None:
-        """Writes a run's gathered lines."""
-        book = self._books.get(uid)
+        """Writes a run's unflushed lines, unless a later epoch owns it."""
+        ledger = self._ledgers.get(uid)
         self._dirty.pop(uid, None)
-        if book is None or self._bucket.opened.get(uid, 0) > self._epoch:
+        if ledger is None or self._bucket.opened.get(uid, 0) > self._epoch:
             return
-        self._bucket.lines.setdefault(uid, []).extend(book.lines[book.written :])
-        book.written = len(book.lines)
+        self._bucket.lines.setdefault(uid, []).extend(ledger.lines[ledger.written :])
+        ledger.written = len(ledger.lines)
 
     def flush_all(self) -> None:
-        """Writes all that has gathered."""
+        """Writes the unflushed lines of all runs."""
         for uid in list(self._dirty):
             self.flush(uid)
 
     def close(self, uid: str) -> None:
-        """Forgets an ended run's lines."""
-        self._books.pop(uid, None)
+        """Releases an ended run's lines."""
+        self._ledgers.pop(uid, None)
         self._dirty.pop(uid, None)
 
 
 @dataclass(slots=True)
 class SimRecovery:
-    """What a new epoch begins with."""
+    """The state from which a new epoch begins."""
 
     submitted: list[Submitted]
     opening: OpeningBalance
 
 
 def recover(bucket: SimBucket, ledger: SimLedger) -> SimRecovery:
-    """Sorts the runs as ``flowmesh_control.runs.recovery.recover`` does."""
+    """Recovers runs and accounts as ``flowmesh_control.runs.recovery.recover`` does."""
     last = bucket.accounts
     counted = {} if last is None else last.counted
     later: list[Line] = []

@@ -1,8 +1,8 @@
-"""The sweeper in virtual time: what has expired and what nothing needs goes, by the shipped roots.
+"""The simulated garbage collection: expired results and unreferenced blobs.
 
-The rules are those of the store's collector and the control plane's cache admin: results past
-their time, then blobs older than the grace that no live run, kept result, kept output of an ended
-run or connected worker names.
+The rules are those of the store's collector and the control plane's cache administration: expired
+results, then blobs older than the grace period that no running run, stored result, retained output
+or connected worker references.
 """
 
 from flowmesh_control.cache.roots import held_digests, live_artifacts
@@ -14,12 +14,12 @@ from flowmesh_sim.models.store import Key, SimStore
 
 
 def expire(store: SimStore, now_s: float) -> list[Key]:
-    """Deletes results past their time and those that cannot be read; which."""
-    gone = [k for k, r in store.results.items() if k in store.torn or 0 < r.expires_s <= now_s]
-    for key in gone:
+    """Deletes expired and unreadable results; returns their keys."""
+    expired = [k for k, r in store.results.items() if k in store.torn or 0 < r.expires_s <= now_s]
+    for key in expired:
         del store.results[key]
         store.torn.discard(key)
-    return gone
+    return expired
 
 
 def sweep(
@@ -32,16 +32,16 @@ def sweep(
     ttl_s: float,
     grace_s: float,
 ) -> list[Digest]:
-    """Deletes the blobs that nothing needs; which.
+    """Deletes unreferenced blobs; returns them.
 
     Args:
-        store: where they are.
+        store: the store.
         state: of the leader.
-        bucket: which runs have ended.
-        wall_s: the leader's clock, which says how old results and runs are.
-        now_s: the bucket's clock, which says how old blobs are.
-        ttl_s: outputs of ended runs are kept for so long.
-        grace_s: nothing younger is deleted.
+        bucket: has the ended runs.
+        wall_s: the leader's clock, for the age of results and runs.
+        now_s: the bucket's clock, for the age of blobs.
+        ttl_s: how long outputs of ended runs are retained.
+        grace_s: younger blobs are not deleted.
     """
     needed = held_digests(state)
     for artifact in _roots(store, state, bucket, wall_s - ttl_s):

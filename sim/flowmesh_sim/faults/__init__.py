@@ -1,1 +1,1 @@
-"""Faults that a scenario injects into workers, the network and the store."""
+"""The faults of a scenario: in workers, the network, the store and the control plane."""

@@ -1,4 +1,4 @@
-"""Faults: what strikes workers, the network, the store and the control plane, and when."""
+"""Schedules and injects the faults of a scenario."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -14,7 +14,7 @@ from flowmesh_sim.workers.worker import SimWorker
 
 HOUR_S = 3600.0
 LEAD_CHECKED_S = 5.0
-"""A leader knows after at most so long that another one leads (``lead_check_s``)."""
+"""A former leader notices a newer one after at most this long (``lead_check_s``)."""
 AMENDMENTS: tuple[dict[str, Any], ...] = (
     {"priority": 5},
     {"priority": -1},
@@ -24,10 +24,10 @@ AMENDMENTS: tuple[dict[str, Any], ...] = (
 
 
 class Faults:
-    """Schedules and does them.
+    """Schedules and injects faults.
 
     Attributes:
-        struck: how many so far.
+        struck: the number of faults so far.
     """
 
     def __init__(
@@ -55,21 +55,21 @@ class Faults:
             if spec.at_s is not None:
                 fabric.engine.at(spec.at_s, self.strike, spec)
             else:
-                self._again(spec, fabric.dice.stream(f"fault {number}"))
+                self._schedule(spec, fabric.dice.stream(f"fault {number}"))
 
-    def _again(self, spec: FaultSpec, rng: Random) -> None:
+    def _schedule(self, spec: FaultSpec, rng: Random) -> None:
         assert spec.per_hour is not None
-        many = len(self._candidates(spec)) if spec.kind in self._fleet.by_kind else 1
-        wait_s = rng.expovariate(spec.per_hour * max(1, many) / HOUR_S)
+        count = len(self._candidates(spec)) if spec.kind in self._fleet.by_kind else 1
+        wait_s = rng.expovariate(spec.per_hour * max(1, count) / HOUR_S)
 
-        def struck() -> None:
+        def strike() -> None:
             self.strike(spec)
-            self._again(spec, rng)
+            self._schedule(spec, rng)
 
-        self._fabric.engine.after(wait_s, struck)
+        self._fabric.engine.after(wait_s, strike)
 
     def strike(self, spec: FaultSpec) -> None:
-        """Does a fault now."""
+        """Injects a fault now."""
         self.struck += 1
         now_s = self._fabric.engine.now_s
         if spec.kind in self._fleet.by_kind:
@@ -95,10 +95,10 @@ class Faults:
         ]
 
     def _partition(self, spec: FaultSpec) -> None:
-        """A share of the workers, at least one, does not reach the control plane."""
+        """Disconnects a share of the workers, at least one, from the control plane."""
         found = self._candidates(spec)
-        many = max(1, round(spec.share * len(found)))
-        for worker in self._rng.sample(found, k=min(many, len(found))):
+        count = max(1, round(spec.share * len(found)))
+        for worker in self._rng.sample(found, k=min(count, len(found))):
             self._fleet.cut(spec, worker)
 
     # -- of the control plane --------------------------------------------------------------------
@@ -120,7 +120,7 @@ class Faults:
             self._fabric.cancel(self._rng.choice(sorted(self._fabric.open)))
 
     def _amend(self, spec: FaultSpec) -> None:
-        """A user changes a run; one that is suspended goes on after a while."""
+        """Amends a run; a suspended one is resumed after ``for_s``."""
         if not self._fabric.open:
             return
         uid = self._rng.choice(sorted(self._fabric.open))
@@ -130,7 +130,7 @@ class Faults:
             self._fabric.engine.after(spec.for_s, self._resume, uid)
 
     def _resume(self, uid: str) -> None:
-        """Again and again: nobody answers where the control plane has just died."""
+        """Resumes a run, and repeats it, since a control plane that has crashed does not answer."""
         control = self._fabric.control
         run = None if control is None else control.machine.state.runs.get(uid)
         if uid in self._fabric.open and (run is None or run.suspended):

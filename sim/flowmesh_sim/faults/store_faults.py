@@ -1,4 +1,4 @@
-"""The bucket's bad days: it does not answer, is slow, refuses, races, loses, damages, collects."""
+"""Faults of the store: unavailable, slow, refusing, racing, losing and damaging data."""
 
 from collections.abc import Callable, Iterator
 from random import Random
@@ -12,39 +12,38 @@ Strike = Callable[[FaultSpec], None]
 
 
 class StoreFaults:
-    """Does them.
+    """Injects the faults of the store.
 
     Attributes:
-        by_kind: what each does.
+        by_kind: functions by the fault's kind.
     """
 
     def __init__(self, fabric: SimulatedFabric, rng: Random) -> None:
-        """Takes the fabric whose store it is, and the dice."""
         self._fabric = fabric
         self._store = fabric.store
         self._rng = rng
         self.by_kind: dict[str, Strike] = {
-            "store-down": lambda f: self._for_a_while(f, "down", well=False, ill=True),
-            "store-errors": lambda f: self._for_a_while(f, "refuses", well=0.0, ill=f.share),
-            "store-race": lambda f: self._for_a_while(f, "races", well=0.0, ill=f.share),
-            "store-slow": lambda f: self._for_a_while(f, "slow_s", well=0.0, ill=f.factor),
-            "lose-blob": lambda f: self._to_a_blob(self._store.lose),
-            "damage-blob": lambda f: self._to_a_blob(self._store.damaged.add),
+            "store-down": lambda f: self._set_for(f, "down", normal=False, faulty=True),
+            "store-errors": lambda f: self._set_for(f, "refuses", normal=0.0, faulty=f.share),
+            "store-race": lambda f: self._set_for(f, "races", normal=0.0, faulty=f.share),
+            "store-slow": lambda f: self._set_for(f, "slow_s", normal=0.0, faulty=f.factor),
+            "lose-blob": lambda f: self._strike_blob(self._store.lose),
+            "damage-blob": lambda f: self._strike_blob(self._store.damaged.add),
             "damage-result": self._damage_result,
             "collect": self._collect,
         }
 
-    def _for_a_while(self, spec: FaultSpec, name: str, *, well: float, ill: float) -> None:
-        setattr(self._store, name, ill)
-        self._fabric.engine.after(spec.for_s, setattr, self._store, name, well)
+    def _set_for(self, spec: FaultSpec, name: str, *, normal: float, faulty: float) -> None:
+        setattr(self._store, name, faulty)
+        self._fabric.engine.after(spec.for_s, setattr, self._store, name, normal)
 
-    def _to_a_blob(self, strike: Callable[[Digest], None]) -> None:
-        """Strikes what some action made; what users uploaded stays."""
-        made = sorted(set(self._made()))
-        if made:
-            strike(self._rng.choice(made))
+    def _strike_blob(self, strike: Callable[[Digest], None]) -> None:
+        """Applies a fault to an action's output; uploads of users are not affected."""
+        outputs = sorted(set(self._output_blobs()))
+        if outputs:
+            strike(self._rng.choice(outputs))
 
-    def _made(self) -> Iterator[Digest]:
+    def _output_blobs(self) -> Iterator[Digest]:
         for result in self._store.results.values():
             for artifact in result.outputs.values():
                 yield from (blob for blob in artifact.blobs() if blob in self._store.blobs)
@@ -60,7 +59,7 @@ class StoreFaults:
         control = fabric.control
         if control is None or self._store.down:
             return
-        if control.busy:  # it sweeps by a state that has taken up what was submitted
+        if control.busy:  # the sweep needs a state that includes all submitted runs
             fabric.engine.after(0.1, self._collect, spec)
             return
         wall_s = control.now_s()

@@ -1,4 +1,4 @@
-"""Faults that strike one worker: its process, its hosts, its network, its clock."""
+"""Faults of one worker: its process, its hosts, its network, its clock."""
 
 from collections.abc import Callable
 from random import Random
@@ -14,14 +14,13 @@ Strike = Callable[[FaultSpec, SimWorker], None]
 
 
 class WorkerFaults:
-    """Does them.
+    """Injects the faults of workers.
 
     Attributes:
-        by_kind: what each does.
+        by_kind: functions by the fault's kind.
     """
 
     def __init__(self, fabric: SimulatedFabric, provisioner: Provisioner, rng: Random) -> None:
-        """Takes who is struck, and the dice."""
         self._fabric = fabric
         self._provisioner = provisioner
         self._rng = rng
@@ -51,7 +50,7 @@ class WorkerFaults:
         worker.drain()
 
     def _replace(self, worker: SimWorker) -> None:
-        """A pool of a fixed size gets another one, as a Deployment would, once."""
+        """Orders a replacement in a pool of fixed size, once, as a Deployment does."""
         if worker.draining:
             return
         for pool in self._provisioner.pools:
@@ -61,7 +60,7 @@ class WorkerFaults:
     def _slow(self, spec: FaultSpec, worker: SimWorker) -> None:
         worker.slow *= spec.factor
         worker.replan()
-        self._fabric.engine.after(spec.for_s, _quicker, worker, spec.factor)
+        self._fabric.engine.after(spec.for_s, _end_slowdown, worker, spec.factor)
 
     def _host_crash(self, spec: FaultSpec, worker: SimWorker) -> None:
         self._end_host(worker, FailureKind.HOST_CRASHED, "the host was killed")
@@ -69,10 +68,10 @@ class WorkerFaults:
     def _out_of_memory(self, spec: FaultSpec, worker: SimWorker) -> None:
         self._end_host(worker, FailureKind.OUT_OF_MEMORY, "the kernel ended the host")
 
-    def _end_host(self, worker: SimWorker, kind: FailureKind, said: str) -> None:
-        running = [lane for lane in worker.lanes if not lane.gone]
+    def _end_host(self, worker: SimWorker, kind: FailureKind, message: str) -> None:
+        running = [instance for instance in worker.lanes if not instance.gone]
         if running:
-            self._rng.choice(running).end(FailureReport(kind, said))
+            self._rng.choice(running).end(FailureReport(kind, message))
 
     def _clock(self, spec: FaultSpec, worker: SimWorker) -> None:
         worker.skew_s += spec.step_s
@@ -88,7 +87,7 @@ class WorkerFaults:
         worker.dialling.link.held_until_s[way] = self._fabric.engine.now_s + spec.for_s
 
     def cut(self, spec: FaultSpec, worker: SimWorker) -> None:
-        """Breaks a worker's connection; none can be made for a while."""
+        """Breaks a worker's connection and prevents new ones for ``for_s``."""
         link = worker.dialling.link
         link.up = False
         worker.dialling.broken()
@@ -103,7 +102,7 @@ class WorkerFaults:
         self._fabric.engine.after(spec.for_s, setattr, worker.dialling.link, "overtaken", 0.0)
 
 
-def _quicker(worker: SimWorker, factor: float) -> None:
+def _end_slowdown(worker: SimWorker, factor: float) -> None:
     worker.slow /= factor
     if not worker.gone:
         worker.replan()

@@ -1,1 +1,1 @@
-"""What must hold after every event of a simulation."""
+"""The invariants of a simulation, checked after events."""

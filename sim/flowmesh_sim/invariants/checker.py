@@ -1,8 +1,8 @@
-"""What must hold in every simulated world, whatever strikes it; checked all along and at the end.
+"""Checks the invariants of a simulation during its run and at its end, under all faults.
 
-Here is who looks, and when; what is looked at stands in rooms of its own: money and status
-(``books_kept``), actions and devices (``work_kept``), workers (``fleet_kept``), shares of tenants
-(``shares_kept``), dispatch, publication and collection (``promises``).
+This module decides when to check. The invariants are in modules of their own: receipts and statuses
+(``money``), actions and devices (``work``), workers (``workers``), shares of tenants
+(``fairness``), dispatch, publication and collection (``guarantees``).
 """
 
 from collections.abc import Collection
@@ -30,22 +30,23 @@ if TYPE_CHECKING:
     from flowmesh_sim.control.provisioner import Provisioner
 
 OBJECTS_PER_EVENT = 16
-"""Looking at so many objects may cost what an event costs."""
+"""Checking this many objects costs about as much as one event."""
 
 
 class Checker:
-    """Raises at the first thing that must not be.
+    """Raises at the first violated invariant.
 
     Attributes:
-        checks: how often the whole state was looked at.
+        checks: how often the whole state was checked.
     """
 
     def __init__(self, every: int | None = None) -> None:
-        """Looks at the whole state at every so many events.
+        """Creates a checker.
 
         Args:
-            every: events between looks; None goes by the state's size (a small one is looked at
-                after every event), so that looking costs about as much as what is looked at.
+            every: events between two checks of the whole state; None adapts to the state's size (a
+                small state is checked after every event), so that checks cost about as much as
+                events.
         """
         self._every = every
         self._due = 1
@@ -57,20 +58,20 @@ class Checker:
         self.provisioner: Provisioner | None = None
 
     def began(self, control: "SimulatedControlPlane") -> None:
-        """When an epoch begins."""
+        """Called when an epoch begins."""
         self._shares.began(control)
 
-    # -- as it goes on ---------------------------------------------------------------------------
+    # -- during the simulation -------------------------------------------------------------------
 
     def applied(self, control: "SimulatedControlPlane", event: Event) -> None:
-        """After every event."""
+        """Called after every event."""
         self._books.applied(control, event)
         self._due -= 1
         if self._due <= 0:
             self.check(control)
 
     def check(self, control: "SimulatedControlPlane") -> None:
-        """The whole state."""
+        """Checks the whole state."""
         self.checks += 1
         state = control.machine.state
         size = len(state.actions) + 4 * len(state.attempts) + 4 * len(state.workers)
@@ -87,43 +88,43 @@ class Checker:
     def decided(
         self, control: "SimulatedControlPlane", snapshot: Snapshot, decision: Decision
     ) -> None:
-        """At every decision, before it is applied."""
+        """Called at every decision, before it is applied."""
         if control.policy is Shipped:
             self._shares.decided(snapshot, decision)
 
     def appended(self, control: "SimulatedControlPlane", uid: str, line: Line) -> None:
-        """At every line of a ledger."""
+        """Called at every line of a ledger."""
         self._shares.appended(control, uid, line)
 
     def assigned(self, control: "SimulatedControlPlane", c: Assign) -> None:
-        """At every dispatch."""
+        """Called at every dispatch."""
         self._promises.assigned(control, c)
 
     def wrote(self, control: "SimulatedControlPlane", key: ActionKey, result: ActionResult) -> None:
-        """At every write of a result that won."""
+        """Called at every successful publication."""
         self._promises.wrote(control, key, result)
 
     def unreadable(self, places: Collection[Key]) -> None:
-        """Where results are gone or damaged."""
+        """Called when results were deleted or damaged."""
         self._promises.unreadable(places)
 
     def collected(self, fabric: "SimulatedFabric", swept: Collection[Digest]) -> None:
-        """After every collection."""
+        """Called after every garbage collection."""
         self._promises.collected(fabric, swept)
 
     def finished(self, control: "SimulatedControlPlane", uid: str, status: RunStatus) -> None:
-        """At every verdict."""
+        """Called when a run was finalized."""
         self._books.finished(control, uid, status)
 
     def clock_was_set(self) -> None:
-        """The wall clock stepped: lifetimes by it are not lifetimes any more."""
+        """Called when the wall clock stepped: durations by it are not valid any more."""
         self._books.clock_was_set()
         self._shares.clock_was_set()
 
     # -- at the end ------------------------------------------------------------------------------
 
     def at_end(self, fabric: "SimulatedFabric", *, limit_s: float) -> None:
-        """When nothing goes on any more."""
+        """Called at the end of the simulation."""
         lost = sorted(fabric.open)
         if lost:
             wrong(
@@ -137,12 +138,12 @@ class Checker:
 
 def _story(fabric: "SimulatedFabric") -> str:
     if fabric.control is None:
-        return "nobody leads"
+        return "there is no leader"
     state = fabric.control.machine.state
-    told = [
+    steps = [
         f"{uid} {path} {s.state} {s.wait_reason} left={s.pending_parts} {run.unsettled=}"
         for uid, run in state.runs.items()
         for path, s in run.steps.items()
         if not s.ended
     ]
-    return f"{len(state.workers)} workers; " + "; ".join(told[:10])
+    return f"{len(state.workers)} workers; " + "; ".join(steps[:10])

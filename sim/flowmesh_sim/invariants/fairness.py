@@ -1,9 +1,8 @@
-"""Fair shares: what tenants paid is what counts, and who paid least is served first.
+"""Checks fair shares: they equal the payments, and the tenant that paid least is served first.
 
-The shares are added up anew from the ledgers. Of a decision is checked what its order implies
-wherever two tenants want the same: a tenant that got nothing at all is not behind one that got
-some, unless it paid more. Where there is more than one place an action may be better off waiting
-for the other one; there nothing is checked.
+The shares are recomputed from the ledgers. For each decision, if two tenants have actions in one
+group: a tenant without a placement must not have paid less than one with a placement. If more than
+one worker can run the group, waiting for the other worker may be better, so nothing is checked.
 """
 
 from math import exp2, isclose
@@ -21,23 +20,22 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-6
 NANOUSD = 2.0
-"""A difference below this is one of rounding."""
+"""Smaller differences are rounding errors."""
 
 
 class FairnessInvariants:
-    """Adds up what every tenant paid in an epoch, each payment half as much ten minutes later."""
+    """Recomputes what every tenant paid in an epoch, with the half-life of the fair share."""
 
     def __init__(self) -> None:
-        """Starts with nothing paid."""
         self._paid: dict[int, dict[str, tuple[float, float]]] = {}
         self._by_wall = True
 
     def clock_was_set(self) -> None:
-        """The wall clock stepped: how old a payment is, is not known any more."""
+        """Disables the check of shares: the ages of payments are not known any more."""
         self._by_wall = False
 
     def appended(self, control: "SimulatedControlPlane", uid: str, line: Line) -> None:
-        """A line of a ledger: what it charges is paid."""
+        """Adds the payment of a ledger line."""
         if isinstance(line, AttemptLine):
             tenant = control.machine.state.runs[uid].plan.namespace
             paid = self._paid.setdefault(control.epoch, {})
@@ -45,11 +43,11 @@ class FairnessInvariants:
             paid[tenant] = (before + line.share_nanousd, line.time_s)
 
     def began(self, control: "SimulatedControlPlane") -> None:
-        """An epoch begins, with what the last one had written down."""
+        """Starts an epoch from the shares that were durable."""
         self._paid[control.epoch] = control.machine.state.fair.paid(control.now_s())
 
     def look(self, control: "SimulatedControlPlane") -> None:
-        """The machine's shares are those."""
+        """Compares the machine's shares with the payments."""
         if not self._by_wall:
             return
         now_s = control.now_s()
@@ -60,8 +58,8 @@ class FairnessInvariants:
                 wrong(f"tenant {tenant}", f"paid {paid:.0f} of late, its share says {counted:.0f}")
 
     def decided(self, snapshot: Snapshot, decision: Decision) -> None:
-        """A decision, on the snapshot that it is of."""
-        if len(snapshot.ready.heads) < 2:  # noqa: PLR2004 - nobody to be compared with
+        """Checks a decision on its snapshot."""
+        if len(snapshot.ready.heads) < 2:  # noqa: PLR2004 - only one tenant
             return
         served = _served(snapshot, decision)
         for group in snapshot.ready.groups.values():
@@ -71,7 +69,7 @@ class FairnessInvariants:
 
 
 Served = dict[str, set[ReadyGroup]]
-"""By tenant, the groups of which something was placed."""
+"""By tenant, the groups of which an action was placed."""
 
 
 def _decayed(account: tuple[float, float] | None, now_s: float) -> float:
@@ -82,10 +80,10 @@ def _decayed(account: tuple[float, float] | None, now_s: float) -> float:
 
 
 def _places(signature: str, snapshot: Snapshot, decision: Decision) -> set[str]:
-    """Workers that run something of a signature, or were given some."""
+    """Returns the workers that run actions of a signature or were assigned some."""
     given = {p.worker for p in decision.placements if p.signature == signature}
-    lanes = ((w.name, w.lanes.get(Digest(signature))) for w in snapshot.workers)
-    return given | {name for name, lane in lanes if lane is not None and lane.held}
+    instances = ((w.name, w.lanes.get(Digest(signature))) for w in snapshot.workers)
+    return given | {name for name, instance in instances if instance is not None and instance.held}
 
 
 def _served(snapshot: Snapshot, decision: Decision) -> Served:
@@ -99,7 +97,7 @@ def _served(snapshot: Snapshot, decision: Decision) -> Served:
 
 
 def _in_order(group: ReadyGroup, snapshot: Snapshot, served: Served) -> None:
-    """Nobody gets nothing who paid less than one who gets something."""
+    """Checks that every tenant with a placement paid no more than those without one."""
     shares = snapshot.fair_share
     for poor in (t for t in group.queues if t not in served):
         for rich in (t for t in group.queues if group in served.get(t, ())):

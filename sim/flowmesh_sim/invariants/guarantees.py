@@ -1,4 +1,4 @@
-"""What is promised of single acts: a dispatch, a publication, a collection."""
+"""Checks single operations: a dispatch, a publication, a garbage collection."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 
 
 class ActionInvariants:
-    """Follows what was published."""
+    """Checks dispatches, publications and collections."""
 
     def __init__(self) -> None:
-        """Starts with nothing published."""
         self._generations = Counter[tuple[str, Digest, int]]()
 
     def assigned(self, control: "SimulatedControlPlane", c: Assign) -> None:
-        """A dispatch: its inputs are published, and some run may read them and pay.
+        """Checks a dispatch: its inputs are published, and a subscriber may read them and pay.
 
-        One that was cancelled in the same turn, since its runs ended in it, is not looked at: the
+        One that was cancelled in the same turn, since its runs ended in it, is not checked: the
         cancellation follows it to the worker.
         """
         state, store = control.machine.state, control.store
@@ -50,16 +49,16 @@ class ActionInvariants:
             left_out = any(p in c.assignment.inputs for p in ignored)
             if left_out and action.key.scope != run.scopes.private:
                 wrong(c.assignment.attempt_id, "its name leaves an input out, and it is shared")
-        # Of several runs one that can pay is enough: another's reservations may pass its budget.
-        held = attempt.reserved
+        # One run that can pay is enough: other subscribers' reservations may exceed their budgets.
+        reserved = attempt.reserved
         if not any(
-            not r.budget_nanousd or r.paid_nanousd + held.get(r.uid, 0) <= r.budget_nanousd
+            not r.budget_nanousd or r.paid_nanousd + reserved.get(r.uid, 0) <= r.budget_nanousd
             for r in runs
         ):
             wrong(c.assignment.attempt_id, "it was dispatched past every budget")
 
     def wrote(self, control: "SimulatedControlPlane", key: ActionKey, result: ActionResult) -> None:
-        """A publication that won: the only one of its action and generation."""
+        """Checks a successful publication: it is the only one of its action and generation."""
         name = (key.scope, key.action_id, result.generation)
         self._generations[name] += 1
         if self._generations[name] > 1:
@@ -68,19 +67,19 @@ class ActionInvariants:
             control.store.contents.allow(artifact, key.scope)
 
     def unreadable(self, places: Collection[Key]) -> None:
-        """Results are gone or damaged: nobody knows their generations any more."""
+        """Forgets the generations of results that were deleted or damaged."""
         for name in [n for n in self._generations if n[:2] in places]:
             del self._generations[name]
 
     def collected(self, fabric: "SimulatedFabric", swept: Collection[Digest]) -> None:
-        """A collection: what accepted runs were given is still there."""
-        gone = set(swept)
+        """Checks a garbage collection: the inputs of accepted runs still exist."""
+        deleted = set(swept)
         for uid, spec in fabric.bucket.specs.items():
             if uid in fabric.bucket.finals:
                 continue
-            taken = {b for a in spec.artifacts.values() for b in a.blobs()} & gone
-            if taken:
-                wrong(f"run {uid}", f"a collection took {min(taken)[:12]}, which it was given")
+            missing = {b for a in spec.artifacts.values() for b in a.blobs()} & deleted
+            if missing:
+                wrong(f"run {uid}", f"a collection took {min(missing)[:12]}, which it was given")
 
 
 def _readable(attempt_id: str, port: str, ref: InputRef, runs: list[Run], store: SimStore) -> None:

@@ -1,4 +1,4 @@
-"""Money and status: receipts, fabric and what is unsettled are the bill; statuses say what is."""
+"""Checks money and statuses: the accounts add up to the bill, statuses match their runs."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -19,24 +19,23 @@ if TYPE_CHECKING:
 
 
 class MoneyInvariants:
-    """Follows the books of all epochs, and every run's end."""
+    """Checks the fabric account of all epochs, and every run's end."""
 
     def __init__(self) -> None:
-        """Starts with nothing seen."""
         self._ended: dict[str, str] = {}
         self._bills: dict[str, tuple[int, float]] = {}
         self._closed_nanousd = 0
         self._by_wall = True
-        self._turn = 0
+        self._next_run = 0
 
     def applied(self, control: "SimulatedControlPlane", event: Event) -> None:
-        """After every event: which workers' bills are open."""
+        """Updates the open bills of workers after an event."""
         if type(event) is WorkerConnected:
-            self._came(control.machine.state, event)
-        self._left(control)
+            self._open_bill(control.machine.state, event)
+        self._close_bills(control)
 
     def look(self, control: "SimulatedControlPlane") -> None:
-        """The book, and the status of one run, each in its turn."""
+        """Checks the fabric account, and the status of one run, in turn."""
         state = control.machine.state
         book = state.book
         open_bills = sum(a.charged_nanousd for a in state.attempts.values())
@@ -47,12 +46,12 @@ class MoneyInvariants:
                 f"{book.fabric_nanousd} + {book.unsettled_nanousd}, attempts have {open_bills}",
             )
         if state.runs:
-            self._turn = (self._turn + 1) % len(state.runs)
-            uid = list(state.runs)[self._turn]
+            self._next_run = (self._next_run + 1) % len(state.runs)
+            uid = list(state.runs)[self._next_run]
             _agrees(state.runs[uid], run_status(state, uid, control.now_s()))
 
     def finished(self, control: "SimulatedControlPlane", uid: str, status: RunStatus) -> None:
-        """At every verdict: it is the only one, and its receipt is what its ledger says."""
+        """Checks a verdict: it is the run's only one, and its receipt equals its ledger."""
         if uid in self._ended:
             wrong(f"run {uid}", f"ended as {self._ended[uid]}, and again as {status.phase}")
         self._ended[uid] = status.phase
@@ -61,23 +60,23 @@ class MoneyInvariants:
         if still:
             wrong(f"run {uid}", f"is {status.phase} while {still} have not ended")
         _agrees(run, status)
-        told = sum(x.share_nanousd for x in run.lines if isinstance(x, AttemptLine))
-        if told != status.paid_nanousd:
-            wrong(f"run {uid}", f"paid {status.paid_nanousd}, its ledger says {told}")
+        charged = sum(x.share_nanousd for x in run.lines if isinstance(x, AttemptLine))
+        if charged != status.paid_nanousd:
+            wrong(f"run {uid}", f"paid {status.paid_nanousd}, its ledger says {charged}")
 
-    # -- the bill, worked out beside the machine -------------------------------------------------
+    # -- the bill, computed independently of the machine -----------------------------------------
 
     def clock_was_set(self) -> None:
-        """The wall clock stepped: lifetimes by it are not lifetimes any more."""
+        """Disables the check of the bill: lifetimes of workers are not known any more."""
         self._by_wall = False
 
-    def _came(self, state: State, event: WorkerConnected) -> None:
+    def _open_bill(self, state: State, event: WorkerConnected) -> None:
         hello = event.hello
         worker = state.workers.get(hello.shape.name)
         if worker is not None and hello.incarnation not in self._bills:
             self._bills[hello.incarnation] = (hello.shape.price_nanousd_per_hour, worker.started_s)
 
-    def _left(self, control: "SimulatedControlPlane") -> None:
+    def _close_bills(self, control: "SimulatedControlPlane") -> None:
         workers = control.machine.state.workers
         if len(workers) == len(self._bills):
             return
@@ -88,7 +87,7 @@ class MoneyInvariants:
             self._closed_nanousd += price * lived_ns // NANOSECONDS_PER_HOUR
 
     def at_end(self, fabric: "SimulatedFabric", control: "SimulatedControlPlane") -> None:
-        """When nothing goes on any more: all is settled, and the bill is what workers cost."""
+        """Checks the end: everything is settled, and the bill equals the cost of workers."""
         state, book = control.machine.state, control.machine.state.book
         if state.actions or state.attempts or state.ready:
             wrong("the end", f"{len(state.actions)} actions, {len(state.attempts)} attempts stay")
@@ -107,7 +106,7 @@ class MoneyInvariants:
 
 
 def _agrees(run: Run, status: RunStatus) -> None:
-    """A status says of a run what its steps say."""
+    """Checks that a status agrees with the steps of its run."""
     counted = Counter(str(s.state) for s in run.steps.values())
     if {str(k): v for k, v in status.counts.items()} != counted:
         wrong(f"run {run.uid}", f"its status says {status.counts}, its steps {counted}")

@@ -1,4 +1,4 @@
-"""Actions, attempts and devices: who waits, who runs, and that nothing is given away twice."""
+"""Checks actions, attempts and devices: their states agree, and memory is not over-committed."""
 
 from collections import defaultdict
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def look_at_runs(state: State) -> None:
-    """Runs: their open steps, what is reserved for them, what they still have to pay."""
+    """Checks runs: their open steps, reservations and unsettled attempts."""
     reserved: dict[str, int] = defaultdict(int)
     for attempt in state.attempts.values():
         for uid, part in attempt.reserved.items():
@@ -23,20 +23,20 @@ def look_at_runs(state: State) -> None:
         if run.open_steps != still:
             wrong(f"run {uid}", f"{run.open_steps} open steps are counted, {still} are open")
         if run.reserved_nanousd != reserved.get(uid, 0):
-            held = f"{run.reserved_nanousd} nano-dollars are reserved"
-            wrong(f"run {uid}", f"{held}, for attempts {reserved.get(uid, 0)}")
+            amount = f"{run.reserved_nanousd} nano-dollars are reserved"
+            wrong(f"run {uid}", f"{amount}, for attempts {reserved.get(uid, 0)}")
         for attempt_id in run.unsettled:
             if attempt_id not in state.attempts:
                 wrong(f"run {uid}", f"waits for {attempt_id}, which is over")
 
 
 def look_at_actions(state: State) -> None:
-    """Actions are what their attempts say, and are wanted by runs that may read them."""
+    """Checks actions: their states match their attempts, and subscribers may read them."""
     for key in state.ready:
         if state.actions[key].state is not ActionState.READY:
             wrong(f"action {key}", f"is in the ready set and {state.actions[key].state}")
     for action in state.actions.values():
-        _look_at(state, action)
+        _check_action(state, action)
     for attempt in state.attempts.values():
         worker = state.workers.get(attempt.worker)
         if attempt.end is None and (worker is None or attempt.attempt_id not in worker.held):
@@ -49,7 +49,7 @@ def look_at_actions(state: State) -> None:
                 wrong(f"worker {worker.name}", f"holds {attempt_id}, which is over")
 
 
-def _look_at(state: State, action: Action) -> None:
+def _check_action(state: State, action: Action) -> None:
     where = f"action {action.key}"
     if not action.subscribers:
         wrong(where, "nobody subscribes to it")
@@ -68,34 +68,35 @@ def _look_at(state: State, action: Action) -> None:
 
 
 def look_at_memory(state: State) -> None:
-    """No device is given more than it has: what its attempts' hosts reserve, added up anew."""
+    """Checks that no device is over-committed, by the sum of its hosts' reservations."""
     for worker in state.workers.values():
         reserved = _reserved(worker)
         total = worker.shape.device_memory_mib * worker.shape.devices
         used = sum(reserved.values())
         if used > total:
-            held = {s[:8]: mib for s, mib in reserved.items()}
-            wrong(f"worker {worker.name}", f"over-committed by {used - total} MiB: {held}")
+            parts = {s[:8]: mib for s, mib in reserved.items()}
+            wrong(f"worker {worker.name}", f"over-committed by {used - total} MiB: {parts}")
 
 
 def _reserved(worker: Worker) -> dict[str, int]:
-    """What its hosts reserve, by what tells them apart.
+    """Returns the reservation of each of a worker's hosts.
 
-    Attempts that run alone have hosts of their own; those of one signature share one, which
-    reserves what the worker says, or what the first of them was sent with.
+    Isolated attempts have hosts of their own; attempts of one signature share a host, which
+    reserves what the worker reports, or the memory of the first assignment.
     """
-    lanes: dict[Digest, int] = {}
-    for lane in (one for one in worker.lanes if one.state != "closing"):
-        lanes[lane.signature] = min(lane.memory_mib, lanes.get(lane.signature, lane.memory_mib))
+    instances: dict[Digest, int] = {}
+    for instance in (one for one in worker.lanes if one.state != "closing"):
+        known = instances.get(instance.signature, instance.memory_mib)
+        instances[instance.signature] = min(instance.memory_mib, known)
     found: dict[str, int] = {}
     for attempt in worker.held.values():
         signature = attempt.action.spec.info.signature
         if attempt.alone:
-            found[attempt.attempt_id] = _asked(attempt)
+            found[attempt.attempt_id] = _requested_mib(attempt)
         elif signature not in found:
-            found[signature] = lanes.get(signature) or _asked(attempt)
+            found[signature] = instances.get(signature) or _requested_mib(attempt)
     return found
 
 
-def _asked(attempt: Attempt) -> int:
+def _requested_mib(attempt: Attempt) -> int:
     return attempt.memory_mib or attempt.action.spec.info.requirement.memory_mib

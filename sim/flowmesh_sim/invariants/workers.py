@@ -1,4 +1,4 @@
-"""Workers: none is leaked, by the control plane or by its pool, and none works for nobody."""
+"""Checks workers: none is leaked, and the control plane and the workers agree on attempts."""
 
 from typing import TYPE_CHECKING
 
@@ -13,47 +13,48 @@ if TYPE_CHECKING:
     from flowmesh_sim.workers.worker import SimWorker
 
 SOON_S = 2 * ENDS_AGAIN_EVERY_S + 4 * BACKOFF_MAX_S
-"""After so long with a whole network, a worker and the control plane agree."""
+"""With a working network, a worker and the control plane agree after this long."""
 
 
 class WorkerInvariants:
-    """Follows since when each worker and the control plane disagree."""
+    """Tracks since when each worker and the control plane have disagreed."""
 
     def __init__(self) -> None:
-        """Starts with everybody agreed."""
         self._since_s: dict[tuple[str, str], float] = {}
         self._epoch = 0
-        self._looked_s = 0.0
+        self._checked_s = 0.0
 
     def look(self, control: "SimulatedControlPlane", provisioner: "Provisioner") -> None:
-        """Every second: pools within their bounds, and both sides of every connection."""
+        """Checks once a second the sizes of pools and both sides of every connection."""
         now_s = control.virtual_s
         if control.epoch != self._epoch:
             self._epoch = control.epoch
             self._since_s.clear()
-        elif now_s < self._looked_s + 1.0:
+        elif now_s < self._checked_s + 1.0:
             return
-        self._looked_s = now_s
+        self._checked_s = now_s
         for pool in provisioner.pools:
             living = sum(not w.draining for w in pool.workers.values()) + pool.coming
             most = max(pool.spec.maximum, pool.spec.workers)
             if living > most:
                 wrong(f"pool {pool.spec.name}", f"has {living} workers of at most {most}")
-        self._ghosts(control, provisioner, now_s)
+        self._check_ended(control, provisioner, now_s)
         for worker in provisioner.living():
-            self._agrees(control, worker, now_s)
+            self._check_worker(control, worker, now_s)
 
-    def _ghosts(
+    def _check_ended(
         self, control: "SimulatedControlPlane", provisioner: "Provisioner", now_s: float
     ) -> None:
-        """Workers that the control plane counts on, long after their processes have ended."""
-        there = {w.name for w in provisioner.living()}
+        """Checks that the control plane drops workers whose processes have ended."""
+        running = {w.name for w in provisioner.living()}
         for name in control.machine.state.workers:
-            gone = name not in there
-            if self._lasts(("ghost", name), gone, now_s) > control.patience_s + SOON_S:
+            ended = name not in running
+            if self._lasts(("ghost", name), ended, now_s) > control.patience_s + SOON_S:
                 wrong(f"worker {name}", "has ended, and the control plane still counts on it")
 
-    def _agrees(self, control: "SimulatedControlPlane", worker: "SimWorker", now_s: float) -> None:
+    def _check_worker(
+        self, control: "SimulatedControlPlane", worker: "SimWorker", now_s: float
+    ) -> None:
         state, link = control.machine.state, worker.dialling.link
         whole = link.up and not (link.twice or link.overtaken)
         whole = whole and max(link.held_until_s.values()) + LATE_S < now_s
@@ -69,14 +70,14 @@ class WorkerInvariants:
             stale = attempt_id not in state.attempts and not _waits(state, attempt_id)
             if self._lasts(("stale", attempt_id), stale, now_s) > SOON_S:
                 wrong(f"worker {worker.name}", f"keeps {attempt_id} for nobody")
-        there = state.workers.get(worker.name) if whole else None
-        for attempt_id in there.held if there else ():
-            untold = not worker.held.knows(attempt_id)
-            if self._lasts(("untold", attempt_id), untold, now_s) > SOON_S:
+        known_worker = state.workers.get(worker.name) if whole else None
+        for attempt_id in known_worker.held if known_worker else ():
+            unknown = not worker.held.knows(attempt_id)
+            if self._lasts(("untold", attempt_id), unknown, now_s) > SOON_S:
                 wrong(f"worker {worker.name}", f"was never told of {attempt_id}")
 
     def _lasts(self, what: tuple[str, str], holds: bool, now_s: float) -> float:
-        """For how long something has held, at every look."""
+        """Returns for how long a condition has been true, in seconds."""
         if not holds:
             self._since_s.pop(what, None)
             return 0.0
@@ -84,6 +85,6 @@ class WorkerInvariants:
 
 
 def _waits(state: "State", attempt_id: str) -> bool:
-    """Whether it waits for its action to be wanted again, as after a restart."""
-    held = any(a == attempt_id for _, a in state.unclaimed_held.values())
-    return held or any(e.attempt_id == attempt_id for _, e in state.unclaimed.values())
+    """Whether the attempt is orphaned and waits for its action, as after a restart."""
+    assigned = any(a == attempt_id for _, a in state.unclaimed_held.values())
+    return assigned or any(e.attempt_id == attempt_id for _, e in state.unclaimed.values())

@@ -1,1 +1,1 @@
-"""Virtual time: the environment, the network, the event trace, the constants."""
+"""The simulation kernel: event queue, network links, event trace, constants."""

@@ -1,7 +1,7 @@
-"""The simulator's constants: one readable file, with the source and the confidence of each.
+"""The simulator's constants, from one YAML file with the source and confidence of each.
 
-``constants.yaml`` is read once; a scenario or a sensitivity sweep changes values by path. The
-rest of the simulator takes a :class:`Constants` and never a bare number.
+``constants.yaml`` is read once; a scenario or a sensitivity sweep changes values by path. The rest
+of the simulator uses a :class:`Constants` instead of literal numbers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ class Constant:
     Attributes:
         path: its name, such as ``devices.h100-nvl.tdp_w``; the unit is part of it.
         confidence: H, M, L, or A for an assumption.
-        range: where a sweep should look; empty where nothing is known.
+        range: the values of a sweep; empty if unknown.
     """
 
     path: str
@@ -38,24 +38,24 @@ class Constant:
 
     @property
     def assumed(self) -> bool:
-        """Whether no source was found."""
+        """Whether it is an assumption, without a source."""
         return self.confidence == ASSUMED
 
 
 class Constants:
-    """All constants of one simulation.
+    """All constants of a simulation.
 
     Attributes:
-        table: every fact by path.
+        table: every constant by path.
     """
 
     def __init__(self, table: Mapping[str, Constant]) -> None:
-        """Takes every fact by its path."""
+        """Builds the groups from the constants by path."""
         self.table = dict(table)
         tree: dict[str, Any] = {}
         for path, fact in table.items():
             group, _, rest = path.partition(".")
-            which, _, name = rest.rpartition(".")  # names of models have dots of their own
+            which, _, name = rest.rpartition(".")  # names of models contain dots
             place = tree.setdefault(group, {})
             if which:
                 place = place.setdefault(which, {})
@@ -63,18 +63,18 @@ class Constants:
         self.tree = tree
 
     def group(self, name: str) -> Any:
-        """The values of a group such as ``serving``, as attributes."""
+        """Returns the values of a group such as ``serving``, as attributes."""
         return SimpleNamespace(**self.tree[name])
 
     def names(self, group: str) -> list[str]:
-        """What ``devices``, ``models`` or ``datasets`` has."""
+        """Returns the names in ``devices``, ``models`` or ``datasets``."""
         return list(self.tree[group])
 
     def one(self, group: str, name: str) -> Any:
-        """The values of one device, model or data set, as attributes.
+        """Returns the values of one device, model or data set, as attributes.
 
         Raises:
-            FlowMeshError: there is none of this name; says which there are.
+            FlowMeshError: the name is unknown.
         """
         if name not in self.tree[group]:
             hint = did_you_mean(name, self.tree[group])
@@ -82,10 +82,10 @@ class Constants:
         return SimpleNamespace(**self.tree[group][name])
 
     def changed(self, changes: Mapping[str, float]) -> "Constants":
-        """A copy with other values.
+        """Returns a copy with other values.
 
         Raises:
-            FlowMeshError: a path names no fact.
+            FlowMeshError: a path is unknown.
         """
         table = dict(self.table)
         for path, value in changes.items():
@@ -100,10 +100,10 @@ class Constants:
 
 @cache
 def read_facts() -> Constants:
-    """The constants of the file.
+    """Returns the constants of the file.
 
     Raises:
-        FlowMeshError: a value lacks its source or its confidence.
+        FlowMeshError: a value has no source or no confidence.
     """
     text = files("flowmesh_sim.kernel").joinpath("constants.yaml").read_text()
     return Constants({f.path: f for f in _walk(YAML(typ="safe").load(text), "")})

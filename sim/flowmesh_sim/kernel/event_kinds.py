@@ -1,7 +1,7 @@
-"""Names of events in a trace: fixed, since the hash of a trace names a simulation.
+"""The names of events in a trace: fixed, since the hash of a trace identifies a simulation.
 
-A class or an attribute may be renamed; what is written of it stays. Add an event here when the
-machine gets one.
+A class or an attribute may be renamed; its name in traces stays. Every new event of the machine
+must be added here.
 """
 
 from collections.abc import Mapping
@@ -51,9 +51,9 @@ KINDS: Mapping[type[Event], tuple[str, tuple[str, ...]]] = {
     TimeAdvanced: ("Ticked", ()),
     ControlStalled: ("ControlStalled", ()),
 }
-"""By class of event: its kind, and the fields as they are encoded."""
+"""By event class: its kind, and the names of its fields in traces."""
 
 
 def kind_of(event: Event) -> str:
-    """Returns what a trace calls this event."""
+    """Returns the name of an event in traces."""
     return KINDS[type(event)][0]

@@ -1,7 +1,7 @@
-"""Everything that happened, in order, as canonical lines: their hash names a run.
+"""Records everything that happened as canonical lines, whose hash identifies a simulation.
 
-A line is an event that the machine took, a decision it applied, or something that befell the world
-(a worker came, a fault struck). Equal seeds give equal lines; with a file they are kept.
+A line is an event that the machine applied, or a change of the simulated world (a worker started, a
+fault happened). Equal seeds give equal lines.
 """
 
 from pathlib import Path
@@ -16,16 +16,20 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def unwritable(path: Path, error: OSError) -> FlowMeshError:
-    """A file that was asked for and cannot be written."""
+    """Returns the error for an output file that cannot be written."""
     remedy = "check the path, your rights to it and the space there"
     return FlowMeshError(f"cannot be written: {error.strerror}", where=str(path), remedy=remedy)
 
 
 class EventTrace:
-    """The hash of all lines so far, and the lines where a file was asked for."""
+    """The hash of all lines so far, and optionally a file of the lines."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """Begins; a file at the path is replaced."""
+        """Starts a trace; a file at the path is replaced.
+
+        Raises:
+            FlowMeshError: the file cannot be written.
+        """
         self._hash = blake3()
         self._file: IO[bytes] | None = None
         if path is not None:
@@ -40,7 +44,7 @@ class EventTrace:
 
         Args:
             time_s: virtual time.
-            kind: the event's class, or what befell.
+            kind: the event's name.
             what: its content: structs, dataclasses and plain values.
         """
         data = _encoder.encode((time_s, kind, what)) + b"\n"
@@ -55,7 +59,7 @@ class EventTrace:
         return self._hash.hexdigest()
 
     def close(self) -> None:
-        """Ends the file."""
+        """Closes the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

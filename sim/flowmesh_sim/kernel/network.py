@@ -1,9 +1,9 @@
-"""The way between a worker and the control plane: in order, late, held up, or cut.
+"""The network between a worker and the control plane, with faults.
 
-A connection is a WebSocket's: what is sent arrives in order or not at all. *Silence* holds messages
-back, in both directions or in one, as TCP does when packets are lost; a *cut* breaks it.
-Proxies that do what they must not are a fault too: a message *twice*, or one that is overtaken by
-later ones and arrives when its connection is gone.
+A connection behaves like a WebSocket: messages arrive in order or not at all. *Silence* delays
+messages in one or both directions, as TCP does when packets are lost; a *cut* closes the
+connection. Faulty proxies are simulated too: messages that arrive *twice*, or late, after later
+messages or after the end of their connection (*overtaken*).
 """
 
 from collections.abc import Callable
@@ -13,16 +13,15 @@ from typing import Any
 from flowmesh_sim.kernel.environment import Environment
 
 LATE_S = 2.0
-"""A message that is overtaken is late by up to so much."""
+"""The maximum delay of a message that is overtaken."""
 
 
 class SimulatedLinkConnection:
-    """One connection; what was sent on it is lost when it breaks."""
+    """One connection; undelivered messages are lost when it breaks."""
 
     __slots__ = ("alive",)
 
     def __init__(self) -> None:
-        """Is open."""
         self.alive = True
 
 
@@ -31,13 +30,19 @@ class Link:
 
     Attributes:
         up: whether connections can be made.
-        held_until_s: by way, nothing passes before.
-        twice: the share of messages that arrive twice; ``overtaken`` of those that arrive late, on
-            the way up even after their connection has ended.
+        held_until_s: by direction, no message is delivered before this time.
+        twice: the share of messages that arrive twice; ``overtaken`` is the share that arrives
+            late, in direction ``up`` even after the end of the connection.
     """
 
     def __init__(self, engine: Environment, latency_s: float, rng: Random) -> None:
-        """Takes the time of one message, one way, and the dice of its faults."""
+        """Starts without faults.
+
+        Args:
+            engine: the event queue.
+            latency_s: of a message in one direction.
+            rng: of the faults.
+        """
         self._engine = engine
         self._rng = rng
         self.latency_s = latency_s
@@ -66,7 +71,7 @@ class Link:
             self._engine.at(at_s, self._arrive, over, call, args)
 
     def close(self, call: Callable[..., None], *args: Any) -> None:
-        """Lets the worker see that its connection was closed by the other end."""
+        """Notifies the worker that the control plane has closed its connection."""
         at_s = max(self._engine.now_s, self.held_until_s["down"]) + self.latency_s
         self._engine.at(at_s, call, *args)
 

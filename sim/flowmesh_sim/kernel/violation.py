@@ -1,4 +1,4 @@
-"""How an invariant that does not hold is told."""
+"""Reports a violated invariant."""
 
 from typing import NoReturn
 
@@ -6,7 +6,7 @@ from flowmesh_core.errors import InvariantError
 
 
 def wrong(where: str, what: str) -> NoReturn:
-    """Ends the simulation.
+    """Ends the simulation with an error.
 
     Raises:
         InvariantError: always.

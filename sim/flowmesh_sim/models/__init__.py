@@ -1,1 +1,1 @@
-"""What simulated work takes: devices, engines, content, the store."""
+"""Models of devices, engines, content and the store: durations, sizes, energy."""

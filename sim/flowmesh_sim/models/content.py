@@ -1,7 +1,7 @@
-"""What bytes are: the simulated store holds no bytes, only their digests and what they stand for.
+"""The content behind digests: the simulated store has no bytes, only digests and descriptions.
 
-Engines of the simulation read from here how long the rows of a chunk are and which model a tree of
-weights is of. A content is the same whoever asks, so equal actions give equal outputs.
+Simulated engines look up the lengths of a chunk's rows and the model of a tree of weights. Content
+depends only on its name, so equal actions give equal outputs.
 """
 
 import random
@@ -22,7 +22,7 @@ SCHEMA = Schema.of({"text": "string"})
 BYTES_PER_TOKEN = 4
 ROW_BYTES = 64
 CHUNK_ROWS = 32
-"""The average of a dataset's chunks."""
+"""The average rows of a chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class SimRows:
     """A chunk of rows.
 
     Attributes:
-        prompt: mean tokens of a row's text so far, upstream outputs included.
-        answer_mu: logarithm of the usual length of an answer to these rows, and its spread.
+        prompt: mean tokens of a row's text so far, including upstream outputs.
+        answer_mu: mean of the logarithm of an answer's length; ``answer_sigma`` is its deviation.
     """
 
     count: int
@@ -42,7 +42,7 @@ class SimRows:
 
 @dataclass(frozen=True, slots=True)
 class SimWeights:
-    """A model's or an adapter's tree: of which model of ``kernel/constants.yaml`` it is."""
+    """The tree of a model or adapter, with the name of its model in ``kernel/constants.yaml``."""
 
     model: str
     size_bytes: int
@@ -50,7 +50,7 @@ class SimWeights:
 
 @dataclass(frozen=True, slots=True)
 class SimCheckpoint:
-    """A checkpoint: how much of the work is done, in [0, 1]."""
+    """A checkpoint: the share of the work that is done, in [0, 1]."""
 
     done: float
 
@@ -59,31 +59,30 @@ Content = SimRows | SimWeights | SimCheckpoint
 
 
 class SimContents:
-    """Every content by the digest of its identity, and where it may be read.
+    """All content by the digest of its identity, and the scopes in which it may be read.
 
     Attributes:
-        scopes: by blob, the scopes in which somebody uploaded or published it.
+        scopes: by blob, the scopes in which it was uploaded or published.
     """
 
     def __init__(self) -> None:
-        """Starts empty."""
         self.by_digest: dict[Digest, Content] = {}
         self.scopes: dict[Digest, set[str]] = {}
 
     def model(self, name: str, size_bytes: int, variant: str = "") -> Artifact:
-        """A model's artifact; a variant tells trained weights from the base."""
+        """Returns a model's artifact; the variant distinguishes trained weights from the base."""
         digest = digest_bytes(f"weights {name} {variant}".encode())
         self.by_digest[digest] = SimWeights(name, size_bytes)
         return Artifact("model", digest, digest, size_bytes)
 
     def dataset(self, name: str, rows: int, facts: Any, extra_tokens: float = 0.0) -> Artifact:
-        """A data set of a name: equal names give equal contents.
+        """Returns the data set of a name: equal names give equal content.
 
         Args:
-            name: whatever tells its content apart.
-            rows: how many rows.
-            facts: lengths, a member of ``datasets`` in the facts.
-            extra_tokens: that the prompts have besides the questions.
+            name: identifies its content.
+            rows: number of rows.
+            facts: the lengths: a member of ``datasets`` in the constants.
+            extra_tokens: tokens of a prompt besides the question.
         """
         sizes = [CHUNK_ROWS] * (rows // CHUNK_ROWS) + (
             [rows % CHUNK_ROWS] if rows % CHUNK_ROWS else []
@@ -95,38 +94,38 @@ class SimContents:
                 sum(exp(rng.gauss(facts.prompt_mu, facts.prompt_sigma)) for _ in range(count))
                 / count
             )
-            made = SimRows(count, mean + extra_tokens, facts.answer_mu, facts.answer_sigma)
-            chunks.append(self.chunk(f"{name}/{n}", made))
+            chunk_rows = SimRows(count, mean + extra_tokens, facts.answer_mu, facts.answer_sigma)
+            chunks.append(self.chunk(f"{name}/{n}", chunk_rows))
         return dataset_artifact(Manifest(SCHEMA, tuple(chunks)))
 
     def chunk(self, name: str, rows: SimRows) -> ChunkRef:
-        """A chunk of a name."""
+        """Returns the chunk of a name."""
         identity = digest_bytes(f"rows {name}".encode())
         self.by_digest[identity] = rows
         size = int(rows.count * (ROW_BYTES + rows.prompt * BYTES_PER_TOKEN))
         return ChunkRef(identity, digest_bytes(f"blob {name}".encode()), rows.count, size)
 
     def rows_of(self, artifact: Artifact) -> list[SimRows]:
-        """The chunks of a data set."""
+        """Returns the rows of each chunk of a data set."""
         chunks = artifact.manifest.chunks if artifact.manifest else ()
         found = [self.by_digest.get(c.rows) for c in chunks]
         return [r for r in found if isinstance(r, SimRows)]
 
     def weights_of(self, artifact: Artifact) -> SimWeights | None:
-        """The model that a tree is of; None for a tree that is none."""
+        """Returns the weights of a tree; None if it is not a model or adapter."""
         found = self.by_digest.get(artifact.digest)
         return found if isinstance(found, SimWeights) else None
 
     def is_weights(self, digest: "Digest") -> bool:
-        """Whether this is a model or an adapter."""
+        """Whether this is the digest of a model or an adapter."""
         return type(self.by_digest.get(digest)) is SimWeights
 
     def allow(self, artifact: Artifact, scope: str) -> None:
-        """Notes that an artifact was uploaded or published in a scope."""
+        """Records that an artifact was uploaded or published in a scope."""
         for blob in artifact.blobs():
             self.scopes.setdefault(blob, set()).add(scope)
 
 
 def grown(rows: SimRows, by_tokens: float, factor: int = 1) -> SimRows:
-    """Rows after a step added text to each, and made so many of one."""
+    """Returns rows with ``by_tokens`` added to each, and their number multiplied by ``factor``."""
     return replace(rows, count=rows.count * factor, prompt=rows.prompt + by_tokens)

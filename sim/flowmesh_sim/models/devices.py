@@ -1,8 +1,8 @@
-"""Devices and models by their figures: what a step of an engine takes, and what it draws.
+"""Devices and models: the duration and the power of an engine's step.
 
-Decoding is the serial roofline (bytes read over bandwidth or operations over their rate, whichever
-is larger, and a part linear in the sequences of the batch); prefill and training are operations
-over the share of the peak that engines reach. ``kernel/constants.yaml`` gives sources.
+Decoding follows a serial roofline (bytes over bandwidth or operations over their rate, whichever is
+larger, plus a part linear in the sequences of the batch); prefill and training are operations over
+the share of the peak that engines reach. ``kernel/constants.yaml`` has the sources.
 """
 
 from dataclasses import dataclass
@@ -27,23 +27,23 @@ class LanguageModel:
 
     @cached_property
     def weights_bytes(self) -> int:
-        """What is downloaded and loaded."""
+        """The bytes that are downloaded and loaded."""
         return int(2 * float(self.facts.params))
 
     @cached_property
     def weights_mib(self) -> float:
-        """The same in MiB."""
+        """The weights in MiB."""
         return self.weights_bytes / MIB
 
     def forward_flops(self, context: float) -> float:
-        """Operations of one token at a context of so many tokens."""
+        """Returns the operations of one token at a context of this many tokens."""
         f = self.facts
         return float(2 * f.matmul_params + 4 * f.layers * f.attention_width * context)
 
 
 @dataclass(frozen=True)
 class Device:
-    """A device of one class, with the constants of the engines on it."""
+    """A device class, with the constants of the engines on it."""
 
     name: str
     facts: Any
@@ -59,26 +59,26 @@ class Device:
 
     @property
     def accelerator(self) -> bool:
-        """Whether engines that need a device run on it as one."""
+        """Whether it is a GPU or another accelerator."""
         return self.name != "cpu"
 
     @property
     def device_class(self) -> str:
-        """What the cost model of the shipped core knows it as."""
+        """The device class in the shipped core's cost model."""
         return "cpu" if self.name == "cpu" else f"nvidia-{self.name}"
 
     @property
     def price_nanousd_h(self) -> int:
-        """Price of an hour."""
+        """The price of an hour, in nano-dollars."""
         return round(float(self.facts.price_usd_h) * NANO)
 
     def decode_step_s(self, model: LanguageModel, sequences: float, context: float) -> float:
-        """One decoding step of a batch.
+        """Returns the duration of one decoding step of a batch.
 
         Args:
             model: the model.
             sequences: in the batch.
-            context: mean tokens that each has behind it.
+            context: mean tokens of a sequence so far.
         """
         f, m = self.facts, model.facts
         read = m.read_gb * GB + sequences * context * m.kv_bytes
@@ -88,14 +88,14 @@ class Device:
         return float(max(self.serving.step_floor_s, max(memory_s, compute_s) + fixed_s))
 
     def prefill_s(self, model: LanguageModel, tokens: float, mean_prompt: float) -> float:
-        """Reading prompts of so many tokens together, each of the mean length."""
+        """Returns the prefill time of prompts with ``tokens`` in total and this mean length."""
         flops = tokens * model.forward_flops(mean_prompt / 2)
         return float(flops / (self.facts.prefill_share * self.facts.peak_tflops * 1e12))
 
     def train_s(
         self, model: LanguageModel, tokens: float, flops_per_param: float, steps: float
     ) -> float:
-        """Training on so many tokens in so many steps, launches of small steps included."""
+        """Returns the time to train on these tokens in these steps, including launch overhead."""
         rate = self.facts.train_share * self.training.unpacked_share * self.facts.peak_tflops * 1e12
         return float(
             max(
@@ -105,17 +105,17 @@ class Device:
         )
 
     def kv_tokens(self, model: LanguageModel, reserved_mib: int) -> float:
-        """Tokens that the cache of a lane with this reservation holds."""
+        """Returns the tokens of an engine instance's key-value cache with this reservation."""
         free_mib = reserved_mib - model.weights_mib - self.serving.kv_reserve_mib
         return float(max(0.0, free_mib * MIB / model.facts.kv_bytes))
 
     def load_s(self, weights_bytes: float, *, warm: bool, captures: bool) -> float:
-        """An engine's start with so many bytes of components, its process included.
+        """Returns the start time of an engine, including its process.
 
         Args:
-            weights_bytes: what it loads.
-            warm: whether that is in the page cache.
-            captures: whether it compiles and captures graphs, as those that serve by vLLM do.
+            weights_bytes: of its components.
+            warm: whether they are in the page cache.
+            captures: whether it compiles and captures graphs, as vLLM does.
         """
         s = self.start
         if not weights_bytes:
@@ -125,7 +125,7 @@ class Device:
         return float(s.process_s + capture_s + weights_bytes / rate)
 
     def serving_w(self, sequences: float) -> float:
-        """Draw while serving a batch of so many sequences."""
+        """Returns the power while serving a batch, in watts."""
         p, fixed = self.power, self.facts.decode_power
         share = fixed or min(
             p.serving_most, p.serving_base + p.serving_per_log2 * log2(max(1.0, sequences))
@@ -133,19 +133,18 @@ class Device:
         return float(share * self.facts.tdp_w)
 
     def training_w(self) -> float:
-        """Draw while training."""
+        """Returns the power while training, in watts."""
         return float(self.power.training * self.facts.tdp_w)
 
     def loading_w(self) -> float:
-        """Draw while weights are loaded and an engine starts."""
+        """Returns the power while weights are loaded and an engine starts, in watts."""
         return float(self.facts.context_w + self.power.loading_w)
 
 
 class HardwareCatalog:
-    """All devices and models of the facts."""
+    """All devices and models of the constants."""
 
     def __init__(self, facts: Constants) -> None:
-        """Takes the constants."""
         self.facts = facts
         groups = {g: facts.group(g) for g in ("serving", "training", "power", "start")}
         self.devices = {

@@ -1,8 +1,8 @@
-"""Which library an engine of the catalog runs on: what its hosts import, and what else they do."""
+"""The library of an engine, which determines the start time of its hosts."""
 
 
 def library_of(engine: str) -> str | None:
-    """The library that a host of this engine imports; None where that is next to nothing."""
+    """Returns the library that a host of this engine imports; None if its import is fast."""
     if engine == "llm.embed":
         return "transformers"
     family = engine.partition(".")[0]

@@ -1,8 +1,8 @@
-"""The bucket in virtual time: published results, which blobs there are, and its bad days.
+"""The simulated store: published results, existing blobs, and faults.
 
-It keeps the rules of the real action cache and blob store: the first usable publication wins, what
-has expired or cannot be read is replaced one generation higher, a look-up goes scope by scope, a
-blob that is there is not written again. Times of requests are the callers' to add.
+It follows the rules of the action cache and the blob store: the first usable publication wins, an
+expired or unreadable result is replaced one generation higher, a look-up goes scope by scope, an
+existing blob is not written again. Callers add the times of requests.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -18,23 +18,23 @@ Key = tuple[str, Digest]
 
 
 class SimStore:
-    """All that is durable besides the runs' own records.
+    """All durable data except the records of runs.
 
     Attributes:
         results: by scope and action.
-        torn: those of them that cannot be read: truncated, or not what was written.
-        blobs: those that are there, with their sizes; ``ever`` were there once.
-        damaged: blobs that are there, truncated or with bits flipped: who reads them finds out.
+        torn: results that cannot be read: truncated, or changed.
+        blobs: existing blobs with their sizes; ``ever`` has also the deleted ones.
+        damaged: existing blobs that are truncated or corrupt, which readers detect.
         put_s: when a blob was last written.
-        down: nothing answers (503); calls are to be made again.
-        refuses: the share of calls that fail for a moment.
-        races: the share of publications that another writer comes before.
-        slow_s: what every request takes longer.
-        published: every write that won: scope, action, generation.
+        down: every request fails (503) and is retried.
+        refuses: the share of requests that fail temporarily.
+        races: the share of publications that another writer precedes.
+        slow_s: additional time of every request.
+        published: every successful publication: scope, action, generation.
     """
 
     def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
-        """Starts empty and well."""
+        """Starts empty and without faults."""
         self._clock = clock
         self.contents = SimContents()
         self.results: dict[Key, ActionResult] = {}
@@ -52,7 +52,7 @@ class SimStore:
     def look_up(
         self, key: ActionKey, scopes: Iterable[str], not_before_s: float, now_s: float
     ) -> ActionResult | None:
-        """The first result that is whole, young enough and has not expired."""
+        """Returns the first result that is readable, young enough and not expired."""
         for scope in scopes:
             found = self._usable((scope, key.action_id), now_s)
             if found is not None and found.created_s >= not_before_s:
@@ -68,46 +68,46 @@ class SimStore:
     def publish(
         self, key: ActionKey, result: ActionResult, *, replace: bool, now_s: float = 0.0
     ) -> tuple[ActionResult, bool]:
-        """Writes a result conditionally; what stands then, and whether this write won."""
+        """Writes a result conditionally; returns the stored result and whether this write won."""
         place = (key.scope, key.action_id)
-        standing = self._usable(place, now_s)
-        if standing is not None and not (replace and standing.generation < result.generation):
-            return standing, False
+        existing = self._usable(place, now_s)
+        if existing is not None and not (replace and existing.generation < result.generation):
+            return existing, False
         last = self.results.get(place)
         known = 0 if last is None or place in self.torn else last.generation
-        made = msgspec.structs.replace(result, generation=known + 1)
-        self.results[place] = made
+        stored = msgspec.structs.replace(result, generation=known + 1)
+        self.results[place] = stored
         self.torn.discard(place)
-        self.published.append((key.scope, key.action_id, made.generation))
-        return made, True
+        self.published.append((key.scope, key.action_id, stored.generation))
+        return stored, True
 
     def put(self, artifact: Artifact, inline: Iterable[Digest] = ()) -> None:
-        """Stores an artifact's blobs, except those that travel inside a result."""
+        """Stores an artifact's blobs, except those inside a result."""
         within = set(inline)
         for blob in artifact.blobs():
             if blob not in within:
                 self.put_blob(blob, artifact.size_bytes)
 
     def put_blob(self, blob: Digest, size_bytes: int) -> None:
-        """Stores one blob; one that is there, damaged or not, is only young again."""
+        """Stores one blob; an existing one, damaged or not, only gets a new age."""
         self.blobs[blob] = size_bytes
         self.ever.add(blob)
         self.put_s[blob] = self._clock()
 
     def lose(self, blob: Digest) -> None:
-        """A blob is gone."""
+        """Deletes a blob."""
         self.blobs.pop(blob, None)
         self.damaged.discard(blob)
 
     def discard(self, blobs: Iterable[Digest]) -> None:
-        """Reads blobs and forgets those that are not what their digest says."""
+        """Deletes the blobs that do not match their digest."""
         for blob in self.damaged.intersection(blobs):
             self.lose(blob)
 
     def missing(self, blobs: Iterable[Digest]) -> list[Digest]:
-        """Those that are not there, in order; nobody reads them for that."""
+        """Returns the blobs that do not exist, in order, without reading any."""
         return sorted(b for b in blobs if b not in self.blobs)
 
     def unreadable(self, blobs: Collection[Digest]) -> list[Digest]:
-        """Those that whoever reads them does not get, in order."""
+        """Returns the blobs that are missing or damaged, in order."""
         return sorted(b for b in blobs if b not in self.blobs or b in self.damaged)

@@ -1,7 +1,7 @@
-"""What an attempt takes and gives: each engine's work as the lane's progress has to be told it.
+"""Models the work and the outputs of attempts, engine by engine.
 
-A serving duty is a number of decoding steps with so many sequences at once: its tokens over its
-longest answer, so that both its sum and its tail come out right. Every other duty is seconds.
+Serving work is a number of decoding steps with a mean number of sequences: its tokens over its
+longest answer, so that both the total and the tail are right. All other work is seconds.
 """
 
 import random
@@ -33,19 +33,19 @@ SCORE_TOKENS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """An attempt's work.
+    """The work of an attempt.
 
     Attributes:
         kind: ``serving``, ``training`` or ``host``.
         steps: decoding steps, or seconds alone on the device.
-        sequences: in the batch at once; 0 where it does not serve.
+        sequences: in the batch at once; 0 if it does not serve.
         context: mean tokens of a sequence.
-        prefill_s: seconds of prompts that come on top of each step.
+        prefill_s: seconds of prefill added to each step.
         units: in the contract's unit.
-        peak_mib: device memory that it really needs.
-        checkpoint_every: the share of the work after which a checkpoint is left; 0 leaves none.
-        grown_tokens: tokens that a row of the output has more than one of the input.
-        beside: what each other attempt in its lane adds to its time, as a share of it.
+        peak_mib: device memory that it actually needs.
+        checkpoint_every: the share of the work between two checkpoints; 0 for none.
+        grown_tokens: tokens that are added to each row.
+        beside: the share of its time that each other attempt in its instance adds.
     """
 
     kind: str
@@ -63,10 +63,9 @@ class WorkItem:
 
 
 class WorkModel:
-    """Knows every engine of the catalog well enough to say what it takes."""
+    """Computes the work and the outputs of attempts for every engine of the catalog."""
 
     def __init__(self, hardware: HardwareCatalog, contents: SimContents, catalog: Catalog) -> None:
-        """Takes the constants, what bytes are, and the contracts."""
         self._hardware = hardware
         self.contents = contents
         self._catalog = catalog
@@ -88,65 +87,65 @@ class WorkModel:
         }
 
     def of(self, a: Assignment, device: Device) -> WorkItem:
-        """What an attempt takes on a device."""
+        """Returns the work of an attempt on a device."""
         return self._by_engine.get(a.engine, self._on_host)(a, device)
 
     def model_of(self, a: Assignment) -> LanguageModel | None:
-        """The model that its host loads; None for an engine without one."""
+        """Returns the model that its host loads; None for an engine without one."""
         weights = self._weights(a, "model")
         return None if weights is None else self._hardware.models[weights.model]
 
     def needs_mib(self, a: Assignment) -> float:
-        """Memory without which the host cannot load."""
+        """Returns the memory without which the host cannot load."""
         if a.engine.startswith("train."):
-            return 0.0  # it runs out of it later
+            return 0.0  # training runs out of memory later, not while loading
         model = self.model_of(a)
         if model is None or not a.engine.startswith("llm."):
             return 0.0
         return model.weights_mib + float(self._serving.kv_reserve_mib)
 
     def weights_mib(self, a: Assignment) -> float:
-        """What the weights alone need, which their manifest says before they are fetched."""
+        """Returns the memory of the weights, known from their manifest before a fetch."""
         model = self.model_of(a)
         return model.weights_mib if model is not None and a.engine.startswith("llm.") else 0.0
 
     @property
     def refused_s(self) -> float:
-        """Seconds until a host says that the model does not fit: its process, without libraries."""
+        """Seconds until a host reports that the model does not fit: only its process starts."""
         return float(self._hardware.facts.group("start").host_process_s)
 
     @property
     def process_s(self) -> float:
-        """Seconds until the process of an engine with a model runs and has its libraries."""
+        """Seconds until the process of an engine with a model has imported its libraries."""
         return float(self._hardware.facts.group("start").process_s)
 
     def start_s(self, a: Assignment, device: Device) -> tuple[float, float]:
-        """Seconds until a host's process runs, and then until it has loaded."""
+        """Returns the seconds until a host's process runs, and from then until it has loaded."""
         size = sum(a.inputs[p].artifact.size_bytes for p in a.components if p in a.inputs)
         start = self._hardware.facts.group("start")
         process_s = self.process_s if size else float(start.host_process_s)
         return process_s, self.load_s(a, size, device) - process_s
 
     def load_s(self, a: Assignment, size: int, device: Device) -> float:
-        """Seconds until a host has loaded so many bytes, its process included."""
+        """Returns the seconds to load this many bytes, including the process's start."""
         return device.load_s(size, warm=True, captures=library_of(a.engine) == "vllm")
 
     def outputs(
         self, a: Assignment, duty: WorkItem
     ) -> tuple[dict[str, Artifact], dict[Digest, bytes]]:
-        """Artifacts by port, and the contents of the small ones: the same for the same action."""
+        """Returns artifacts by port and small blobs; they depend only on the action."""
         contract = self._catalog.pinned(a.engine, a.contract, a.implementation)
         assert contract is not None, f"the catalog has no {a.engine}"
-        made: dict[str, Artifact] = {}
+        artifacts: dict[str, Artifact] = {}
         inline: dict[Digest, bytes] = {}
         for port in output_ports(contract, a.params):
             artifact = self._output(a, duty, port.name, port.kind, contract.row_output)
-            made[port.name] = artifact
+            artifacts[port.name] = artifact
             if artifact.value is not None:
                 inline[artifact.blob] = canonical_bytes(artifact.value)
             elif port.kind is PortKind.BLOB:
                 inline[artifact.blob] = _pin(a)
-        return made, inline
+        return artifacts, inline
 
     # -- engines ---------------------------------------------------------------------------------
 
@@ -290,7 +289,7 @@ class WorkModel:
 
     @staticmethod
     def _read(chunks: list[SimRows], longest: float) -> tuple[int, float]:
-        """Rows and tokens of a data set, long rows cut."""
+        """Returns rows and tokens of a data set, with long rows cut."""
         return (
             sum(r.count for r in chunks),
             sum(r.count * min(longest, r.prompt) for r in chunks),
@@ -317,8 +316,8 @@ class WorkModel:
                 size = self._hardware.models[base].weights_bytes
                 if kind is PortKind.ADAPTER:
                     size = int(self._training.adapter_mib * MIB)
-                made = self.contents.model(base, size, name)
-                return Artifact(kind, made.digest, made.blob, size)
+                trained = self.contents.model(base, size, name)
+                return Artifact(kind, trained.digest, trained.blob, size)
         digest = digest_bytes(_pin(a))
         return Artifact(kind, digest, digest, len(_pin(a)))
 
@@ -328,7 +327,7 @@ def _pin(a: Assignment) -> bytes:
 
 
 def _epochs(a: Assignment, rows: int) -> tuple[float, float]:
-    """Epochs over the rows, and steps of the optimizer."""
+    """Returns the epochs over the rows, and the steps of the optimizer."""
     p: dict[str, Any] = a.params
     batch = float(p.get("per_device_train_batch_size") or 8)
     batch *= float(p.get("gradient_accumulation_steps") or 1)

@@ -1,6 +1,6 @@
-"""The paper's evaluation, re-run in virtual time with the shipped scheduler: ``make paper``.
+"""The paper's evaluation, repeated in virtual time with the shipped scheduler: ``make paper``.
 
-``plan.yaml`` says what is simulated, ``plan`` reads it, ``measuring`` simulates one cell at one
-seed, ``bound`` relaxes, ``campaign`` keeps what was simulated already, and ``tables``, ``figures``,
-``goals`` and ``page`` say it in ``docs/evaluation.md``.
+``plan.yaml`` lists the simulations, ``plan`` reads it, ``measure`` simulates one cell with one
+seed, ``bound`` computes lower bounds, ``campaign`` stores results, and ``tables``, ``plots``,
+``goals`` and ``page`` write ``docs/evaluation.md``.
 """

@@ -1,4 +1,4 @@
-"""``make paper``: simulates what is missing, and writes the page, its tables and its pictures."""
+"""The command of ``make paper``: runs missing simulations, writes the page and its pictures."""
 
 import argparse
 import os
@@ -17,14 +17,14 @@ PAGE = Path("docs/evaluation.md")
 
 
 def main() -> None:
-    """Runs; exits with 1 where a simulation broke."""
+    """Runs the command; exits with 1 if a simulation fails."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=0, help="how many of the plan's; 0 is all")
+    parser.add_argument("--seeds", type=int, default=0, help="number of seeds; 0 for all")
     parser.add_argument("--only", nargs="*", default=[], help="experiments, such as fig5 table3")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
-    parser.add_argument("--page", type=Path, default=PAGE, help="a new one is a copy of the page")
+    parser.add_argument("--page", type=Path, default=PAGE, help="page to write")
     parser.add_argument("--cache", type=Path, default=Path(".cache/paper"))
-    parser.add_argument("--no-run", action="store_true", help="write what is there already")
+    parser.add_argument("--no-run", action="store_true", help="only write existing results")
     options = parser.parse_args()
     plan = read_plan()
     found = list(cells(plan))
@@ -43,10 +43,10 @@ def main() -> None:
             shutil.copy(PAGE, options.page)
         left = write(options.page, Results(campaign, found), plan)
     except FlowMeshError as e:
-        print(f"make paper: {e}", file=sys.stderr)  # noqa: T201 - a command's last word
+        print(f"make paper: {e}", file=sys.stderr)  # noqa: T201 - a command's output
         sys.exit(1)
     if left:
-        print(f"not simulated, so left as they were: {', '.join(left)}", file=sys.stderr)  # noqa: T201
+        print(f"not simulated, so not changed: {', '.join(left)}", file=sys.stderr)  # noqa: T201
     print(f"wrote {options.page}")  # noqa: T201 - as above
 
 

@@ -1,11 +1,12 @@
-"""A lower bound on time and cost by relaxation: what no policy can beat in this simulator.
+"""Computes lower bounds on time and cost that no policy can beat in this simulator.
 
-Time: every action runs alone on the device that is fastest for it as soon as its inputs are there,
-on a fleet without end; equal actions run once; an engine with a base model is ready on some worker
-no sooner than its weights can have come from the bucket, counted from the first second. Makespan of
-a fleet: also no less than the device-seconds of all distinct actions, at the largest batch, spread
-evenly. Cost: those device-seconds on the device where they are cheapest; starts, waits and idle
-time cost nothing.
+The bounds relax the problem. Time: every action runs alone on its fastest device as soon as its
+inputs exist, on an unlimited number of workers; equal actions run once; an engine with a base model
+is not ready before its weights can be fetched from the bucket, counted from the first second.
+Makespan of the given workers: also at least the device-seconds of all distinct actions, at the
+    largest batch, divided evenly. Cost: those device-seconds on their cheapest device; starts,
+    waits and
+idle time are free.
 """
 
 from dataclasses import dataclass
@@ -22,12 +23,12 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class LowerBoundInput:
-    """What an action takes at the very least.
+    """The minimum time and cost of an action.
 
     Attributes:
-        alone_s: running time with a device to itself.
-        device_s: device-seconds in a full batch; ``usd`` where that is cheapest.
-        ready_s: when an engine for it can be ready at the earliest.
+        alone_s: running time alone on a device.
+        device_s: device-seconds in a full batch; ``usd`` on the cheapest device.
+        ready_s: the earliest time at which an engine for it can be ready.
     """
 
     alone_s: float
@@ -38,13 +39,13 @@ class LowerBoundInput:
 
 @dataclass(frozen=True, slots=True)
 class LowerBound:
-    """The bound of a simulation, given when its runs were submitted.
+    """The lower bound of a simulation with given submission times.
 
     Attributes:
         latency_s: mean over the runs.
-        makespan_s: from the first submission to the last end, arrivals as they were.
-        work_s: of the makespan of the fleet at hand if everything were submitted at once.
-        usd: of everything.
+        makespan_s: from the first submission to the last end, with the actual arrivals.
+        work_s: of the makespan on the given workers if everything were submitted at once.
+        usd: of all actions.
     """
 
     latency_s: float
@@ -61,15 +62,15 @@ def bound_of(
     duties: WorkModel,
     devices: dict[str, int],
 ) -> LowerBound:
-    """The bound.
+    """Returns the lower bound of a simulation.
 
     Args:
-        first: an assignment of every action that ran.
+        first: an assignment of every executed action.
         traces: steps of every run, parents first.
         submitted_s: of every run.
-        hardware: constants.
-        duties: knows what an assignment takes.
-        devices: name of a device → how many there are.
+        hardware: the constants.
+        duties: the work of an assignment.
+        devices: the number of devices by name.
     """
     relaxed = _Relaxed(hardware, duties, list(devices))
     least = {key: relaxed.least(a) for key, a in first.items()}
@@ -90,7 +91,7 @@ def _latencies(
     traces: dict[str, list[StepTrace]],
     submitted_s: dict[str, float],
 ) -> tuple[list[float], float]:
-    """Each run's latency, and the last end, on a fleet without end."""
+    """Returns each run's latency and the last end, on an unlimited number of workers."""
     ended_s: dict[ActionKey, float] = {}
     latencies, last_s = [], 0.0
     for uid in sorted(traces, key=lambda uid: (submitted_s[uid], uid)):
@@ -112,7 +113,7 @@ def _latencies(
 
 
 class _Relaxed:
-    """What single actions take, each on its best device."""
+    """Computes the minimum of single actions, each on its best device."""
 
     def __init__(self, hardware: HardwareCatalog, duties: WorkModel, devices: list[str]) -> None:
         self._hardware = hardware
@@ -122,7 +123,7 @@ class _Relaxed:
         self._bytes_per_s = facts.group("network").bucket_bytes_per_s
 
     def least(self, a: Assignment) -> LowerBoundInput:
-        """The least over all devices that have the memory."""
+        """Returns the minimum over all devices with enough memory."""
         model = self._duties.model_of(a)
         alone_s, device_s, usd, ready_s = inf, inf, inf, inf
         for device in self._devices:
@@ -137,16 +138,16 @@ class _Relaxed:
         return LowerBoundInput(alone_s, device_s, usd, ready_s)
 
     def _ready_s(self, a: Assignment, device: Device, model: LanguageModel | None) -> float:
-        """Since the first second; 0 for an engine without a model, or with one that was made."""
+        """Returns the earliest ready time; 0 without a base model that must be fetched."""
         size = sum(a.inputs[p].artifact.size_bytes for p in a.components if p in a.inputs)
-        if model is None or size != model.weights_bytes or self._made(a):
+        if model is None or size != model.weights_bytes or self._is_trained(a):
             return 0.0
-        # A host may import its libraries while the weights come.
+        # A host may import its libraries while the weights are fetched.
         process_s = self._duties.process_s
         load_s = self._duties.load_s(a, size, device) - process_s
         return float(max(size / self._bytes_per_s, process_s) + load_s)
 
-    def _made(self, a: Assignment) -> bool:
+    def _is_trained(self, a: Assignment) -> bool:
         given = a.inputs.get("model")
         return given is not None and given.artifact.digest not in self._bases()
 
@@ -157,20 +158,20 @@ class _Relaxed:
 
 
 def lone_s(device: Device, model: LanguageModel | None, duty: WorkItem) -> float:
-    """Seconds of a duty that has the device to itself."""
+    """Returns the seconds of work alone on a device."""
     if duty.kind != SERVING or model is None:
         return duty.steps
     at_once = min(duty.sequences, float(device.serving.sequences_max))
-    turn = at_once / duty.sequences
+    share = at_once / duty.sequences
     step_s = device.decode_step_s(model, at_once, duty.context)
-    return duty.steps * (step_s / turn + duty.prefill_s)
+    return duty.steps * (step_s / share + duty.prefill_s)
 
 
 def full_s(device: Device, model: LanguageModel | None, duty: WorkItem) -> float:
-    """Device-seconds of a duty as a part of the largest batch, whose weights are read once for all.
+    """Returns the device-seconds of work in the largest batch, which reads the weights once.
 
-    A step of S sequences takes at least its bytes over the bandwidth and the engine's part; both
-    over S are least at the most sequences that an engine runs at once.
+    A step of S sequences takes at least its bytes over the bandwidth plus the engine's overhead;
+    per sequence, both are smallest at the largest S that an engine supports.
     """
     if duty.kind != SERVING or model is None:
         return duty.steps

@@ -1,7 +1,7 @@
-"""Simulates what is missing, keeps every result, and goes on where it was broken off.
+"""Runs the missing simulations and stores their results, so that it can be interrupted.
 
-A result is a small file named by the hash of its scenario, its seed and the code that made it, so
-that nothing is ever shown of another scheduler than the one at hand.
+A result is a small file named by the hash of its scenario, its seed and the code that produced it,
+so that results of another version of the scheduler are never shown.
 """
 
 import json
@@ -30,16 +30,16 @@ SAYS_ONLY = {
     "plan.yaml",
     "page.py",
     "tables.py",
-    "figures.py",
+    "plots.py",
     "goals.py",
     "numbers.py",
 }
-"""Files of this package that change nothing of what a simulation gives."""
+"""Files of this package that do not affect the result of a simulation."""
 
 
 @dataclass(frozen=True, slots=True)
 class CampaignJob:
-    """A simulation that is to be made."""
+    """A simulation to run."""
 
     label: str
     document: Json
@@ -49,7 +49,7 @@ class CampaignJob:
 
 @cache
 def code_digest() -> str:
-    """Names all code that a simulation's result depends on."""
+    """Returns the hash of all code that affects a simulation's result."""
     digest = blake3()
     for package in PACKAGES:
         root = Path(str(files(package)))
@@ -62,28 +62,28 @@ def code_digest() -> str:
 
 
 class Campaign:
-    """The results there are, in a folder of small files."""
+    """The stored results, in a folder of small files."""
 
     def __init__(self, folder: Path) -> None:
-        """Takes the folder; it is made."""
+        """Creates the folder."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
 
     def path(self, cell: Cell, seed: int) -> Path:
-        """Where a result lies, or will."""
-        said = json.dumps([cell.document, seed, code_digest()], sort_keys=True)
-        return self._folder / f"{blake3(said.encode()).hexdigest()[:32]}.json"
+        """Returns the path of a result, whether it exists or not."""
+        key = json.dumps([cell.document, seed, code_digest()], sort_keys=True)
+        return self._folder / f"{blake3(key.encode()).hexdigest()[:32]}.json"
 
     def found(self, cell: Cell) -> dict[int, Figures]:
-        """Its results by seed, as far as there are any."""
+        """Returns a cell's existing results by seed."""
         paths = {seed: self.path(cell, seed) for seed in cell.seeds}
         return {seed: json.loads(p.read_text()) for seed, p in paths.items() if p.exists()}
 
     def missing(self, cells: Iterable[Cell]) -> list[CampaignJob]:
-        """What is still to be simulated, each once though several tables show it."""
+        """Returns the missing simulations, each once even if several tables use it."""
         jobs: dict[Path, CampaignJob] = {}
         pairs = [(n, cell, seed) for cell in cells for n, seed in enumerate(cell.seeds)]
-        # Every cell at one seed before any at the next: what is broken off early is still a page.
+        # All cells with one seed before the next seed, so that an early end still gives a page.
         for _, cell, seed in sorted(pairs, key=lambda pair: pair[0]):
             path, label = self.path(cell, seed), f"{cell.label}, seed {seed}"
             if not path.exists():
@@ -91,26 +91,26 @@ class Campaign:
         return list(jobs.values())
 
     def run(self, cells: list[Cell], *, processes: int) -> None:
-        """Simulates what is missing, saying how far it is.
+        """Runs the missing simulations and prints the progress.
 
         Raises:
-            FlowMeshError: a simulation broke; says which.
+            FlowMeshError: a simulation failed; names it.
         """
         jobs = self.missing(cells)
         began_s = time.monotonic()
         if processes == 1:
             for number, job in enumerate(jobs, start=1):
                 took_s = perform(job)
-                _say(number, len(jobs), job, took_s, began_s)
+                _print_progress(number, len(jobs), job, took_s, began_s)
             return
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
             futures = {pool.submit(perform, job): job for job in jobs}
             for number, future in enumerate(as_completed(futures), start=1):
-                _say(number, len(jobs), futures[future], future.result(), began_s)
+                _print_progress(number, len(jobs), futures[future], future.result(), began_s)
 
 
 def perform(job: CampaignJob) -> float:
-    """Simulates, writes the result whole or not at all, and says how long it took."""
+    """Simulates and writes the result atomically; returns the seconds it took."""
     began_s = time.monotonic()
     try:
         figures = measure(scenario_of(job.document), job.seed)
@@ -122,7 +122,9 @@ def perform(job: CampaignJob) -> float:
     return time.monotonic() - began_s
 
 
-def _say(number: int, many: int, job: CampaignJob, took_s: float, began_s: float) -> None:
-    left_s = (time.monotonic() - began_s) / number * (many - number)
-    line = f"[{number}/{many}] {job.label}: {took_s:.1f} s; about {left_s / 60:.0f} min left"
+def _print_progress(
+    number: int, count: int, job: CampaignJob, took_s: float, began_s: float
+) -> None:
+    left_s = (time.monotonic() - began_s) / number * (count - number)
+    line = f"[{number}/{count}] {job.label}: {took_s:.1f} s; about {left_s / 60:.0f} min left"
     print(line, file=sys.stderr, flush=True)  # noqa: T201 - progress of a command

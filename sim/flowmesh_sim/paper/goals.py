@@ -1,4 +1,4 @@
-"""The goals that results are held to, and whether they were reached."""
+"""The goals of the evaluation, and whether the results reach them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ WRONG_PERCENT, WRONG_S = 5.0, 5.0
 
 @dataclass(frozen=True, slots=True)
 class GoalVerdict:
-    """What was found about one goal."""
+    """The result for one goal."""
 
     found: str
     reached: bool
@@ -20,10 +20,10 @@ class GoalVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A line of the table.
+    """A row of the table of goals.
 
     Attributes:
-        paper: what the paper reports; ``reach`` what is asked for here.
+        paper: the paper's result; ``reach`` is the goal here.
     """
 
     name: str
@@ -33,50 +33,51 @@ class Goal:
 
 
 def goals(results: Results, before: str = "") -> str:
-    """The table; a goal whose simulations are missing keeps its row, or says so where it has none.
+    """Returns the table; a goal with missing simulations keeps its old row if it has one.
 
     Args:
-        results: what was simulated.
-        before: the table as it was.
+        results: of the simulations.
+        before: the old page with its table.
     """
     rows = []
     for goal in GOALS:
         try:
             verdict = goal.judge(results)
-            said = [verdict.found, "reached" if verdict.reached else "**not reached**"]
+            cells = [verdict.found, "reached" if verdict.reached else "**not reached**"]
         except Missing:
             known = [row for row in before.splitlines() if row.startswith(f"| {goal.name} |")]
-            said = known[0].split(" | ")[3:] if known else ["not simulated", "**open**"]
-            said[-1] = said[-1].removesuffix(" |")
-        rows.append([goal.name, goal.paper, goal.reach, *said])
+            cells = known[0].split(" | ")[3:] if known else ["not simulated", "**open**"]
+            cells[-1] = cells[-1].removesuffix(" |")
+        rows.append([goal.name, goal.paper, goal.reach, *cells])
     return table(["", "paper reports", "goal", "simulated here", ""], rows)
 
 
 def _ratios(name: str, best: float, worst: float) -> Callable[[Results], GoalVerdict]:
-    """Against the baseline that is best in this measure, and the one that is worst."""
+    """Compares with the best and the worst baseline in this measure."""
     return lambda results: _better(results, "flowmesh", name, best, worst)
 
 
 def _cost(results: Results) -> GoalVerdict:
-    """With the default weights and with those for cost; reached where one of the two sets is."""
+    """Compares cost with the default weights and those for cost; one of them must reach it."""
     default, thrifty = (_better(results, s, "usd", 1.8, 3.8) for s in ("flowmesh", "flowmesh-cost"))
-    said = f"default weights: {default.found}; cost: {thrifty.found}"
-    return GoalVerdict(said, default.reached or thrifty.reached)
+    text = f"default weights: {default.found}; cost: {thrifty.found}"
+    return GoalVerdict(text, default.reached or thrifty.reached)
 
 
 def _better(results: Results, system: str, name: str, best: float, worst: float) -> GoalVerdict:
     ours = results.of("fig5", system)
     found = [ratio(results.of("fig5", s), ours, name).median for s in BASELINES]
-    said = f"{min(found):.2f}x against the best, {max(found):.2f}x against the worst"
-    return GoalVerdict(said, min(found) >= best and max(found) >= worst)
+    text = f"{min(found):.2f}x against the best, {max(found):.2f}x against the worst"
+    return GoalVerdict(text, min(found) >= best and max(found) >= worst)
 
 
 def _latency(results: Results) -> GoalVerdict:
-    """Over the best baseline at each size, with the default weights and with those for latency.
+    """Compares latency with the best baseline at each size.
 
-    Reached where one of the two sets is at every size: an operator chooses one for a fabric.
+    Reached if the default weights or those for latency reach it at every size: an operator chooses
+    one set for a fabric.
     """
-    said, reached = [], False
+    parts, reached = [], False
     for system, weights in (("flowmesh-fixed", "default weights"), ("flowmesh-latency", "latency")):
         sizes, all_of_them = [], True
         for size in SIZES:
@@ -86,35 +87,34 @@ def _latency(results: Results) -> GoalVerdict:
             p99 = max(ratio(ours, other, "latency_p99_s").median for other in others)
             sizes.append(f"{size} workers {mean:.2f}x (p99 {p99:.2f}x)")
             all_of_them = all_of_them and mean <= 1.0 and p99 <= 1.0
-        said.append(f"{weights}: {', '.join(sizes)}")
+        parts.append(f"{weights}: {', '.join(sizes)}")
         reached = reached or all_of_them
-    return GoalVerdict("over the best baseline; " + "; ".join(said), reached)
+    return GoalVerdict("over the best baseline; " + "; ".join(parts), reached)
 
 
 def _ablation(results: Results) -> GoalVerdict:
-    """Each part taken away.
+    """Compares with the ablations.
 
-    Consolidation and placement: latency and the cost of what is used, on the fixed fleet, whose
-    bill is the same whatever is done. Elasticity: the bill for the same devices, and the latency
-    for about the same bill.
+    Consolidation and placement: latency and used cost, on the fixed pools, whose bill is constant.
+    Elasticity: the bill for the same devices, and the latency for about the same bill.
     """
     fixed = results.of("table3", "flowmesh-fixed")
     full = results.of("table3", "flowmesh")
     frugal = results.of("table3", "flowmesh-fixed", workers=FRUGAL)
-    said, reached = [], True
+    parts, reached = [], True
     for part, system in (
         ("consolidation", "no-consolidation-fixed"),
         ("multi-objective", "random-fixed"),
     ):
         found = results.of("table3", system)
         slower, dearer = (ratio(found, fixed, x).median for x in ("latency_s", "used_usd"))
-        said.append(f"without {part} latency {slower:.2f}x, used cost {dearer:.2f}x")
+        parts.append(f"without {part} latency {slower:.2f}x, used cost {dearer:.2f}x")
         reached = reached and min(slower, dearer) > 1.0
     for what, found in (("same devices", fixed), ("about the same bill", frugal)):
         slower, dearer = (ratio(found, full, x).median for x in ("latency_s", "usd"))
-        said.append(f"without elasticity, {what}, latency {slower:.2f}x, cost {dearer:.2f}x")
+        parts.append(f"without elasticity, {what}, latency {slower:.2f}x, cost {dearer:.2f}x")
         reached = reached and (dearer if found is fixed else slower) > 1.0
-    return GoalVerdict("; ".join(said), reached)
+    return GoalVerdict("; ".join(parts), reached)
 
 
 def _crash(results: Results) -> GoalVerdict:
@@ -123,36 +123,38 @@ def _crash(results: Results) -> GoalVerdict:
     noise = results.of("table4", "flowmesh-fixed", variant="noise")
     more = 100 * (ratio(crash, calm, "latency_s").median - 1)
     known, falsely = figure(crash, "detection_s").median, figure(noise, "falsely_lost").median
-    said = f"{more:+.1f} % latency, {known:.1f} s detection; {falsely:.0f} lost falsely under noise"
-    return GoalVerdict(said, more <= CRASH_PERCENT and known <= CRASH_S and falsely == 0)
+    text = f"{more:+.1f} % latency, {known:.1f} s detection; {falsely:.0f} lost falsely under noise"
+    return GoalVerdict(text, more <= CRASH_PERCENT and known <= CRASH_S and falsely == 0)
 
 
 def _wrong(results: Results) -> GoalVerdict:
     right = results.of("table4", "flowmesh-fixed", load="a-right", variant="right")
     wrong = results.of("table4", "flowmesh-fixed", load="a-tight", variant="wrong")
     more = 100 * (ratio(wrong, right, "latency_s").median - 1)
-    known, again = figure(wrong, "short_known_s").median, figure(wrong, "short_again").median
-    said = f"{more:+.1f} %, {known:.1f} s; {again:.0f} later attempts ran out again"
-    return GoalVerdict(said, more <= WRONG_PERCENT and known <= WRONG_S and again == 0)
+    known, repeated = figure(wrong, "short_known_s").median, figure(wrong, "short_again").median
+    text = f"{more:+.1f} %, {known:.1f} s; {repeated:.0f} later attempts ran out again"
+    return GoalVerdict(text, more <= WRONG_PERCENT and known <= WRONG_S and repeated == 0)
 
 
 def _scale(results: Results) -> GoalVerdict:
-    said, reached = [], True
+    parts, reached = [], True
     for (group, nodes), rate in PAPER_RATES.items():
         found = results.of("fig7", "flowmesh-fixed", load=f"{group}-64", workers=nodes)
         runs, steps = (figure(found, x).median for x in ("runs_per_min", "steps_per_min"))
-        said.append(f"{group.upper()} {nodes}: {runs:.1f} workflows, {steps:.0f} steps")
+        parts.append(f"{group.upper()} {nodes}: {runs:.1f} workflows, {steps:.0f} steps")
         reached = reached and runs > rate
-    return GoalVerdict(f"a minute, {'; '.join(said)}", reached)
+    return GoalVerdict(f"a minute, {'; '.join(parts)}", reached)
 
 
 def _bound(results: Results) -> GoalVerdict:
-    said = []
+    parts = []
     for load in ("a-64", "b-64", "a-64-heavy", "b-64-heavy"):
         cells = [results.of("fig7", "flowmesh-fixed", load=load, workers=n) for n in NODES]
         far = [figure(c, "makespan_s").median / figure(c, "bound_work_s").median for c in cells]
-        said.append(f"{load}: {' / '.join(f'{x:.1f}x' for x in far)}")
-    return GoalVerdict("; ".join(said) + f" at {' / '.join(map(str, NODES))} workers", reached=True)
+        parts.append(f"{load}: {' / '.join(f'{x:.1f}x' for x in far)}")
+    return GoalVerdict(
+        "; ".join(parts) + f" at {' / '.join(map(str, NODES))} workers", reached=True
+    )
 
 
 def _elastic(results: Results) -> GoalVerdict:

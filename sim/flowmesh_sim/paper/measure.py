@@ -1,4 +1,4 @@
-"""One cell at one seed: simulated, and said as plain numbers."""
+"""Simulates one cell with one seed and returns its measurements as plain numbers."""
 
 from collections import Counter
 
@@ -14,21 +14,21 @@ Figures = dict[str, float]
 
 
 def measure(scenario: Scenario, seed: int) -> Figures:
-    """Simulates, and says everything that any table or figure asks for.
+    """Simulates, and returns all numbers that tables and plots need.
 
     Raises:
-        InvariantError: something happened that must not.
+        InvariantError: an invariant is violated.
     """
-    witness = EvaluationObserver()
-    simulation = Simulation(scenario, seed=seed, checker=witness)
-    witness.workers = simulation.measures.workers
+    observer = EvaluationObserver()
+    simulation = Simulation(scenario, seed=seed, checker=observer)
+    observer.workers = simulation.measures.workers
     result = simulation.run()
     return {
         **_usual(result),
         **_use(simulation),
-        **_bound(simulation, witness),
-        **_failures(scenario, witness),
-        **_elasticity(simulation, witness),
+        **_bound(simulation, observer),
+        **_failures(scenario, observer),
+        **_elasticity(simulation, observer),
     }
 
 
@@ -59,7 +59,7 @@ def _usual(r: SimulationResult) -> Figures:
 
 
 def _use(simulation: Simulation) -> Figures:
-    """Dollars of the time in which workers held work, starts and fetches included."""
+    """Returns the cost of the time in which workers had attempts, from their assignment."""
     devices = {p.spec.name: p.spec.device for p in simulation.provisioner.pools}
     hourly = simulation.hardware.devices
     used = sum(
@@ -69,14 +69,14 @@ def _use(simulation: Simulation) -> Figures:
     return {"used_usd": used}
 
 
-def _bound(simulation: Simulation, witness: EvaluationObserver) -> Figures:
+def _bound(simulation: Simulation, observer: EvaluationObserver) -> Figures:
     counts = Counter[str]()
     for pool in simulation.provisioner.pools:
         counts[pool.spec.device] += pool.spec.maximum or pool.spec.workers
     fabric = simulation.fabric
     duties = WorkModel(simulation.hardware, fabric.store.contents, fabric.catalog)
     found = bound_of(
-        witness.first, witness.traces, fabric.wanted, simulation.hardware, duties, dict(counts)
+        observer.first, observer.traces, fabric.wanted, simulation.hardware, duties, dict(counts)
     )
     return {
         "bound_latency_s": found.latency_s,
@@ -86,24 +86,24 @@ def _bound(simulation: Simulation, witness: EvaluationObserver) -> Figures:
     }
 
 
-def _failures(scenario: Scenario, witness: EvaluationObserver) -> Figures:
+def _failures(scenario: Scenario, observer: EvaluationObserver) -> Figures:
     crashes = [f.at_s for f in scenario.faults if f.kind == "crash" and f.at_s is not None]
-    noticed = sorted(witness.lost.values())
+    noticed = sorted(observer.lost.values())
     firsts: dict[str, float] = {}
-    again = 0
-    for short in witness.short:
-        again += short.known_s > firsts.setdefault(short.signature, short.known_s)
-    took = [s.took_s for s in witness.short if s.known_s == firsts[s.signature]]
+    repeated = 0
+    for short in observer.short:
+        repeated += short.known_s > firsts.setdefault(short.signature, short.known_s)
+    took = [s.took_s for s in observer.short if s.known_s == firsts[s.signature]]
     return {
         "detection_s": noticed[0] - crashes[0] if crashes and noticed else 0.0,
-        "falsely_lost": float(witness.falsely),
-        "short": float(len(witness.short)),
-        "short_again": float(again),
+        "falsely_lost": float(observer.falsely),
+        "short": float(len(observer.short)),
+        "short_again": float(repeated),
         "short_known_s": sum(took) / len(took) if took else 0.0,
     }
 
 
-def _elasticity(simulation: Simulation, witness: EvaluationObserver) -> Figures:
+def _elasticity(simulation: Simulation, observer: EvaluationObserver) -> Figures:
     waited = [s for pool in simulation.provisioner.pools for s in pool.waited_s]
     left = [
         w.left_s - w.attempts.freed_s for w in simulation.measures.workers if w.gone and w.draining
@@ -112,5 +112,5 @@ def _elasticity(simulation: Simulation, witness: EvaluationObserver) -> Figures:
         "ordered": float(len(waited)),
         "lag_up_s": sum(waited) / len(waited) if waited else 0.0,
         "lag_down_s": sum(left) / len(left) if left else 0.0,
-        "peak_workers": float(witness.peak_workers),
+        "peak_workers": float(observer.peak_workers),
     }

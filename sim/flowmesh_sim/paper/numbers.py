@@ -1,4 +1,4 @@
-"""Results of a plan by cell, and how several seeds are said: a median with its interval."""
+"""The results of a plan by cell, summarized over seeds as a median with its interval."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from flowmesh_sim.paper.measure import Figures
 from flowmesh_sim.paper.plan import Cell
 
 ENOUGH = 10
-"""Seeds from which on the second least and the second largest bound the median at 97.9 %."""
+"""With this many seeds, the second smallest and second largest bound the median at 97.9 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Values of several seeds.
+    """The summary of several seeds' values.
 
     Attributes:
-        low, high: the second least and second largest of ten or more, else the least and largest.
+        low, high: the second smallest and largest of ten or more, else the smallest and largest.
     """
 
     median: float
@@ -25,15 +25,15 @@ class Spread:
     count: int
 
     def text(self, digits: int = 1, unit: str = "") -> str:
-        """Such as ``31.0 s [28.4, 35.1]``; without the interval where there is one value."""
-        said = f"{self.median:,.{digits}f}{unit}"
+        """Returns ``31.0 s [28.4, 35.1]``; without the interval for a single value."""
+        median = f"{self.median:,.{digits}f}{unit}"
         if self.count == 1:
-            return said
-        return f"{said} [{self.low:,.{digits}f}, {self.high:,.{digits}f}]"
+            return median
+        return f"{median} [{self.low:,.{digits}f}, {self.high:,.{digits}f}]"
 
 
 def spread(values: Iterable[float]) -> Spread:
-    """The spread of at least one value."""
+    """Returns the summary of at least one value."""
     ordered = sorted(values)
     cut = 1 if len(ordered) >= ENOUGH else 0
     last = len(ordered) - 1
@@ -42,23 +42,23 @@ def spread(values: Iterable[float]) -> Spread:
 
 
 class Missing(Exception):  # noqa: N818 - not an error: a table waits for its simulations
-    """A table needs simulations that have not been made."""
+    """A table needs simulations that are missing."""
 
 
 class Results:
-    """What was simulated, as tables ask for it.
+    """The results of all simulations.
 
     Attributes:
-        cells: all of the plan.
+        cells: all cells of the plan.
     """
 
     def __init__(self, campaign: Campaign, cells: list[Cell]) -> None:
-        """Reads every result that there is."""
+        """Reads every existing result."""
         self.cells = cells
         self._by_key = {_key(cell): campaign.found(cell) for cell in cells}
 
     def seeds(self, experiment: str) -> int:
-        """The fewest seeds that any of its cells has."""
+        """Returns the smallest number of seeds of an experiment's cells."""
         counts = [
             len(self._by_key[_key(cell)]) for cell in self.cells if cell.experiment == experiment
         ]
@@ -67,10 +67,10 @@ class Results:
     def of(
         self, experiment: str, system: str, *, load: str = "a", workers: int = 6, variant: str = ""
     ) -> dict[int, Figures]:
-        """A cell's results by seed.
+        """Returns a cell's results by seed.
 
         Raises:
-            Missing: there are none yet.
+            Missing: there are no results.
         """
         found = self._by_key.get((experiment, system, load, workers, variant))
         if not found:
@@ -79,7 +79,7 @@ class Results:
 
 
 def figure(results: dict[int, Figures], name: str) -> Spread:
-    """One figure over the seeds."""
+    """Returns the summary of one measurement over the seeds."""
     return spread(f[name] for f in results.values())
 
 
@@ -88,7 +88,7 @@ def ratio(
     below: dict[int, Figures],
     of: str | Callable[[Figures], float],
 ) -> Spread:
-    """A figure of one system over that of another, seed by seed.
+    """Returns the summary of the ratio of two systems' measurements, seed by seed.
 
     Raises:
         Missing: they have no seed in common.

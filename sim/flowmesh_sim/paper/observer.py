@@ -1,4 +1,4 @@
-"""Watches a simulation from outside, for what the paper's tables ask besides the usual figures."""
+"""Records what the paper's tables need beyond a simulation's usual measurements."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StepTrace:
-    """A step of a run that ended: what it waited for, and the actions that it was."""
+    """A step of an ended run, with its parents and actions."""
 
     path: str
     parents: tuple[str, ...]
@@ -33,7 +33,7 @@ class ShortOfMemory:
     """An attempt that ran out of memory.
 
     Attributes:
-        took_s: from its start on the worker until the control plane knew.
+        took_s: from its start on the worker until the control plane got the report.
     """
 
     signature: str
@@ -42,19 +42,19 @@ class ShortOfMemory:
 
 
 class EvaluationObserver(Checker):
-    """The checker of invariants, with a memory.
+    """A checker of invariants that also records events.
 
     Attributes:
-        first: of every action, its first assignment.
-        worker_runs: worker → uids of the runs that it worked for, in order.
-        traces: of every run that ended, its steps.
-        lost: when workers were given up, by name; ``falsely`` how many of them lived.
+        first: the first assignment of every action.
+        worker_runs: by worker, the uids of its runs in order, with times.
+        traces: the steps of every ended run.
+        lost: when workers were declared lost, by name; ``falsely`` is the number that still ran.
         short: attempts that ran out of memory.
-        peak_workers: most that were connected at once.
+        peak_workers: the maximum number of connected workers.
     """
 
     def __init__(self) -> None:
-        """Looks at the whole state now and then, and at the end."""
+        """Checks the whole state every 1,000 events and at the end."""
         super().__init__(every=1000)
         self.workers: list[SimWorker] = []
         self.first: dict[ActionKey, Assignment] = {}
@@ -68,7 +68,7 @@ class EvaluationObserver(Checker):
         self._seen: set[str] = set()
 
     def assigned(self, control: "SimulatedControlPlane", c: Assign) -> None:
-        """Remembers what every action was."""
+        """Records the first assignment of every action."""
         super().assigned(control, c)
         a = c.assignment
         self.first.setdefault(parse_attempt_id(a.attempt_id), a)
@@ -77,7 +77,7 @@ class EvaluationObserver(Checker):
         self.worker_runs.setdefault(c.worker, []).extend((now_s, uid) for uid in a.run_uids)
 
     def applied(self, control: "SimulatedControlPlane", event: Event) -> None:
-        """Notes losses and shortages as the control plane hears of them."""
+        """Records lost workers and out-of-memory failures when the control plane gets them."""
         super().applied(control, event)
         if type(event) is WorkerLost:
             self.lost[event.name] = control.now_s() - EPOCH_S
@@ -103,7 +103,7 @@ class EvaluationObserver(Checker):
                 )
 
     def finished(self, control: "SimulatedControlPlane", uid: str, status: RunStatus) -> None:
-        """Keeps the run's graph before it is forgotten."""
+        """Records the run's graph before the machine removes it."""
         super().finished(control, uid, status)
         run = control.machine.state.runs.get(uid)
         if run is not None:
@@ -111,7 +111,7 @@ class EvaluationObserver(Checker):
 
 
 def trace_of(run: Run) -> list[StepTrace]:
-    """A run's steps, parents first; a step whose result was found as a whole has no actions."""
+    """Returns a run's steps, parents first; a step-level cache hit has no actions."""
     left = {path: _parents(run, path) for path in run.steps}
     found: list[StepTrace] = []
     while left:

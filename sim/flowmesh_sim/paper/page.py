@@ -1,4 +1,4 @@
-"""Writes tables between the markers of ``docs/evaluation.md``; all else is written by hand."""
+"""Writes the tables between the markers of ``docs/evaluation.md``; the rest is written by hand."""
 
 import re
 from pathlib import Path
@@ -12,10 +12,10 @@ from flowmesh_sim.paper.tables import TABLES
 
 
 def fill(text: str, name: str, content: str) -> str:
-    """The page with another content between the markers of a name.
+    """Returns the page with new content between the markers of a name.
 
     Raises:
-        FlowMeshError: the page has no such markers.
+        FlowMeshError: the page has no markers of this name.
     """
     pattern = re.compile(rf"(<!-- generated: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
     if not pattern.search(text):
@@ -24,19 +24,19 @@ def fill(text: str, name: str, content: str) -> str:
 
 
 def write(page: Path, results: Results, plan: Json) -> list[str]:
-    """Brings tables and pictures up to date; says which had to be left as they are.
+    """Updates tables and pictures; returns the names of those with missing simulations.
 
     Args:
-        page: the Markdown file; pictures go to ``pictures`` beside it.
-        results: what was simulated.
+        page: the Markdown file; pictures go to the folder ``pictures`` beside it.
+        results: of the simulations.
         plan: for titles.
     """
     pictures = page.parent / "pictures"
     pictures.mkdir(exist_ok=True)
     text, left = page.read_text(), []
-    for name, made in TABLES.items():
+    for name, render in TABLES.items():
         try:
-            content = made(results, plan)
+            content = render(results, plan)
             if name in FIGURES:
                 FIGURES[name](results, plan, pictures / f"evaluation-{name}.png")
         except Missing:

@@ -1,4 +1,4 @@
-"""What is to be simulated: the cells of ``plan.yaml`` as scenarios, and the seeds of each."""
+"""Turns ``plan.yaml`` into the cells of the evaluation: scenarios with their seeds."""
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
@@ -16,18 +16,18 @@ from flowmesh_sim.scenario import Scenario, scenario_of
 Json = dict[str, Any]
 HALVED, DOUBLED = 0.5, 2.0
 LOGARITHM = "_mu"
-"""Facts that are logarithms end so; halving and doubling adds to them."""
+"""The ending of constants that are logarithms; halving and doubling adds to them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One simulation, to be made at several seeds.
+    """One scenario, to be simulated with several seeds.
 
     Attributes:
-        experiment: table or figure that it belongs to.
-        system: key of ``systems``; ``load`` of ``loads``.
-        variant: tells cells of an experiment apart that are alike in all of these.
-        document: the scenario, as plain values.
+        experiment: the table or figure that it belongs to.
+        system: key of ``systems``; ``load`` is a key of ``loads``.
+        variant: distinguishes cells of an experiment that are otherwise equal.
+        document: the scenario as plain values.
     """
 
     experiment: str
@@ -40,26 +40,26 @@ class Cell:
 
     @property
     def scenario(self) -> Scenario:
-        """The scenario, checked."""
+        """The validated scenario."""
         return scenario_of(self.document, f"plan.yaml: {self.label}")
 
     @property
     def label(self) -> str:
-        """What progress lines call it."""
-        said = (self.experiment, self.variant, self.load, f"{self.workers} workers", self.system)
-        return " ".join(part for part in said if part)
+        """The name in progress lines."""
+        parts = (self.experiment, self.variant, self.load, f"{self.workers} workers", self.system)
+        return " ".join(part for part in parts if part)
 
 
 @cache
 def read_plan() -> Json:
-    """The file as plain values."""
+    """Returns ``plan.yaml`` as plain values."""
     text = files("flowmesh_sim.paper").joinpath("plan.yaml").read_text()
     found: Json = YAML(typ="safe", pure=True).load(text)
     return found
 
 
 def cells(plan: Json) -> Iterator[Cell]:
-    """Every cell of every experiment, the sensitivity last."""
+    """Yields every cell of every experiment, then the sensitivity sweep."""
     for experiment, entries in plan["experiments"].items():
         for entry in entries:
             for load in entry["loads"]:
@@ -69,34 +69,34 @@ def cells(plan: Json) -> Iterator[Cell]:
 
 
 def _cell(plan: Json, experiment: str, entry: Json, load: str, system: str) -> Cell:
-    made: Json = plan["systems"][system]
+    settings: Json = plan["systems"][system]
     control: Json = entry["control"] if "control" in entry else plan["control"]
     document: Json = {
         "name": "paper",
-        "pools": list(_pools(plan["fleets"][entry["fleet"]], entry["workers"], made)),
+        "pools": list(_pools(plan["fleets"][entry["fleet"]], entry["workers"], settings)),
         "load": [deepcopy(plan["loads"][load])],
-        "policy": made["policy"],
-        "policyOptions": made.get("options", {}),
-        "sharing": made["sharing"],
-        "control": {**control, "replicas": _ours(made)},
-        "facts": dict(made.get("facts", {})),
+        "policy": settings["policy"],
+        "policyOptions": settings.get("options", {}),
+        "sharing": settings["sharing"],
+        "control": {**control, "replicas": _ours(settings)},
+        "facts": dict(settings.get("facts", {})),
         "faults": entry.get("faults", []),
     }
     seeds: tuple[int, ...] = tuple(plan["seeds"])
-    document["load"][0]["optimize"] = made.get("optimize", "balanced")
+    document["load"][0]["optimize"] = settings.get("optimize", "balanced")
     name = str(entry.get("name", ""))
     return Cell(experiment, system, load, entry["workers"], name, document, seeds)
 
 
 def _ours(system: Json) -> bool:
-    """Whether it is the scheduler that ships, cut or not: baselines start no replicas."""
+    """Whether it is the shipped scheduler or an ablation: baselines start no replica attempts."""
     return system["policy"] in ("shipped", "unbatched", "random-placement")
 
 
 def _pools(devices: list[str], workers: int, system: Json) -> Iterator[Json]:
     elastic = system.get("elastic")
     for number, device in enumerate(devices):
-        # The name's first letter keeps the fleet's order: first fit goes by names.
+        # The name's first letter keeps the order of devices: first fit goes by names.
         share = workers // len(devices)
         name = f"{chr(97 + number)}-{device}"
         pool: Json = {"name": name, "device": device, "workers": share, "holdOpen": _ours(system)}
@@ -123,7 +123,7 @@ def _sensitivity(plan: Json) -> Iterator[Cell]:
 
 
 def changed(path: str, value: float, factor: float) -> float:
-    """A fact times a factor; what is a logarithm is added to."""
+    """Returns a constant times a factor; to a logarithm, the factor's logarithm is added."""
     return value + log(factor) if path.endswith(LOGARITHM) else value * factor
 
 

@@ -1,4 +1,4 @@
-"""The pictures of ``docs/evaluation.md``."""
+"""Plots the pictures of ``docs/evaluation.md``."""
 
 from pathlib import Path
 from typing import Any
@@ -26,17 +26,17 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _save(made: Any, path: Path) -> None:
+def _save(canvas: Any, path: Path) -> None:
     # Without dates and versions, so that equal results give equal files.
-    made.savefig(path, dpi=110, metadata={"Software": None})
-    _pyplot().close(made)
+    canvas.savefig(path, dpi=110, metadata={"Software": None})
+    _pyplot().close(canvas)
 
 
 def fig5(results: Results, plan: Json, path: Path) -> None:
-    """Four bars a system."""
+    """Plots cost, energy, CDP and EDP of each system."""
     systems = (*BASELINES, "flowmesh-fixed", "flowmesh-cost", "flowmesh")
     names = (("usd", "cost, $"), ("kj", "energy, kJ"), ("cdp", "CDP, $ s"), ("edp", "EDP, kJ s"))
-    made, axes = _pyplot().subplots(1, 4, figsize=(12.0, 3.6), constrained_layout=True)
+    canvas, axes = _pyplot().subplots(1, 4, figsize=(12.0, 3.6), constrained_layout=True)
     for place, (name, title) in zip(axes, names, strict=True):
         spreads = [figure(results.of("fig5", s), name) for s in systems]
         middle = [s.median for s in spreads]
@@ -49,12 +49,12 @@ def fig5(results: Results, plan: Json, path: Path) -> None:
         titles = [plan["systems"][s]["title"] for s in systems]
         place.set_xticks(range(len(systems)), titles, rotation=60, ha="right", fontsize=7)
         place.set_title(f"{title} (simulated)", fontsize=9)
-    _save(made, path)
+    _save(canvas, path)
 
 
 def fig6(results: Results, plan: Json, path: Path) -> None:
-    """Mean and p99 by number of workers."""
-    made, axes = _pyplot().subplots(1, 2, figsize=SIZE, constrained_layout=True)
+    """Plots mean and p99 latency by number of workers."""
+    canvas, axes = _pyplot().subplots(1, 2, figsize=SIZE, constrained_layout=True)
     for place, name in zip(axes, ("latency_s", "latency_p99_s"), strict=True):
         for system in (*BASELINES, "flowmesh-fixed", "flowmesh-latency"):
             cells = [results.of("fig6", system, workers=n) for n in SIZES]
@@ -63,14 +63,14 @@ def fig6(results: Results, plan: Json, path: Path) -> None:
             place.plot(SIZES, values, style, label=plan["systems"][system]["title"])
         place.set(xlabel="workers", xticks=SIZES, ylim=(0, None), ylabel=f"{name[:-2]}, s")
     axes[0].legend(fontsize=6)
-    made.suptitle("Latency by number of workers (simulated)", fontsize=9)
-    _save(made, path)
+    canvas.suptitle("Latency by number of workers (simulated)", fontsize=9)
+    _save(canvas, path)
 
 
 def fig7(results: Results, plan: Json, path: Path) -> None:
-    """Rate and queueing by number of nodes."""
+    """Plots rate and queueing by number of workers."""
     del plan
-    made, axes = _pyplot().subplots(1, 2, figsize=SIZE, constrained_layout=True)
+    canvas, axes = _pyplot().subplots(1, 2, figsize=SIZE, constrained_layout=True)
     for place, name, title in zip(
         axes, ("runs_per_min", "queueing_s"), ("workflows/min", "queueing, s"), strict=True
     ):
@@ -79,8 +79,8 @@ def fig7(results: Results, plan: Json, path: Path) -> None:
             place.plot(NODES, [figure(c, name).median for c in cells], "o-", label=load)
         place.set(xlabel="workers", xticks=NODES, ylim=(0, None), ylabel=title)
     axes[0].legend(fontsize=7)
-    made.suptitle("8 to 48 workers (simulated)", fontsize=9)
-    _save(made, path)
+    canvas.suptitle("8 to 48 workers (simulated)", fontsize=9)
+    _save(canvas, path)
 
 
 FIGURES = {"fig5": fig5, "fig6": fig6, "fig7": fig7}

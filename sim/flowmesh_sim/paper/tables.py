@@ -1,4 +1,4 @@
-"""The tables of ``docs/evaluation.md``, each from the results alone."""
+"""Formats the tables of ``docs/evaluation.md`` from the results."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ BASELINES = ("monolithic", "ds", "dr", "fifo")
 SIZES = (3, 6, 12)
 NODES = (8, 24, 48)
 PAPER_RATES = {("a", 8): 17.0, ("a", 48): 32.0, ("b", 8): 13.0, ("b", 48): 26.0}
-"""Tasks a minute that the paper reports (section 5.4)."""
+"""The paper's tasks per minute (section 5.4), by group and number of workers."""
 FRUGAL = 3
-"""Workers of the fixed fleet that has about the elastic one's bill."""
+"""Workers of the fixed pools that cost about as much as the elastic ones."""
 ABLATED = (
     ("no-consolidation", 6, "flowmesh"),
     ("flowmesh-fixed", 6, "flowmesh"),
@@ -23,18 +23,18 @@ ABLATED = (
     ("flowmesh", 6, "flowmesh"),
     ("flowmesh-cost", 6, "flowmesh-cost"),
 )
-"""What lacks a part, on so many workers, and the same with it."""
+"""The ablated system, its number of workers, and the full system."""
 KJ_PER_KWH = 3600.0
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Markdown."""
+    """Returns a Markdown table."""
     lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def fig5(results: Results, plan: Json) -> str:
-    """Cost, energy and products, and each baseline over FlowMesh."""
+    """Returns the table of cost, energy and products, and of each baseline over FlowMesh."""
     ours = results.of("fig5", "flowmesh")
     systems = (*BASELINES, "flowmesh-fixed", "flowmesh-latency", "flowmesh-cost", "flowmesh")
     rows = []
@@ -84,7 +84,7 @@ def fig5(results: Results, plan: Json) -> str:
 
 
 def fig6(results: Results, plan: Json) -> str:
-    """Latency by number of workers."""
+    """Returns the table of latency by number of workers."""
     rows = []
     for system in (*BASELINES, "flowmesh-fixed", "flowmesh-latency"):
         row = [plan["systems"][system]["title"]]
@@ -101,7 +101,7 @@ def fig6(results: Results, plan: Json) -> str:
 
 
 def table3(results: Results, plan: Json) -> str:
-    """What each part is good for."""
+    """Returns the table of ablations."""
     rows = []
     titles = {
         ("flowmesh-fixed", 6): "without elasticity, the same six workers",
@@ -138,7 +138,7 @@ def table3(results: Results, plan: Json) -> str:
 
 
 def table4(results: Results, plan: Json) -> str:
-    """Failures: what they cost, how soon they are known, and what is taken for one."""
+    """Returns the table of failures: their cost, detection time and false detections."""
     del plan
     system = "flowmesh-fixed"
     calm = results.of("table4", system, variant="calm")
@@ -175,7 +175,7 @@ def table4(results: Results, plan: Json) -> str:
 
 
 def fig7(results: Results, plan: Json) -> str:
-    """Rates and queueing by number of nodes."""
+    """Returns the table of rates and queueing by number of workers."""
     rows = []
     for load in ("a-64", "b-64", "a-64-heavy", "b-64-heavy"):
         for nodes in NODES:
@@ -220,7 +220,7 @@ def _load(name: str) -> str:
 
 
 def fig9(results: Results, plan: Json) -> str:
-    """How late workers come and go, and what an oracle would have paid."""
+    """Returns the table of scaling delays, and of an oracle's cost."""
     ours = results.of("fig9", "leased")
     rows = []
     for system in ("leased", "oracle-30", "oracle-120"):
@@ -251,7 +251,7 @@ def fig9(results: Results, plan: Json) -> str:
 
 
 def sensitivity(results: Results, plan: Json) -> str:
-    """Figure 5's conclusions with each constant halved and doubled."""
+    """Returns the table of figure 5's ratios with each constant halved and doubled."""
     variants = list(
         dict.fromkeys(c.variant for c in results.cells if c.experiment == "sensitivity")
     )
@@ -274,7 +274,7 @@ def sensitivity(results: Results, plan: Json) -> str:
 
 
 def picture(name: str) -> str:
-    """A link to a picture of the page."""
+    """Returns a link to a picture of the page."""
     return f"![{name}](pictures/{name}.png)"
 
 

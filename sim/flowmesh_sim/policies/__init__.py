@@ -1,6 +1,6 @@
-"""Who decides: the shipped scheduler, or something to compare it with; one file a policy.
+"""Scheduling policies: the shipped scheduler and the baselines, one file for each.
 
-What each baseline is, and why it is fair, is told in its file and in docs/evaluation.md.
+Each file, and docs/evaluation.md, describe the baseline and why the comparison is fair.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,14 +30,14 @@ __all__ = ["POLICIES", "Policy", "policy_named"]
 
 
 def policy_named(name: str, options: Mapping[str, float] | None = None) -> Policy:
-    """A policy by its name.
+    """Creates a policy by its name.
 
     Args:
         name: a key of ``POLICIES``.
-        options: what its constructor takes; only ``static-routing`` takes any.
+        options: arguments of its constructor; only ``static-routing`` has any.
 
     Raises:
-        FlowMeshError: there is none of this name, or it takes no such options.
+        FlowMeshError: the name or an option is unknown.
     """
     if name not in POLICIES:
         raise FlowMeshError(f"no policy {name!r}{did_you_mean(name, POLICIES)}", where="policy")

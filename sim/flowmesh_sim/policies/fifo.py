@@ -1,4 +1,4 @@
-"""First come, first fit, step by step."""
+"""A baseline: actions in order of readiness, first fit."""
 
 from collections import Counter
 
@@ -10,13 +10,14 @@ from flowmesh_sim.policies.filling import CapacityTracker
 
 
 class Fifo:
-    """Actions in order of readiness, each to the first worker of the fleet with room.
+    """Places actions in order of readiness, each on the first worker with free capacity.
 
-    It batches what its order happens to bring into one lane, and keeps engines warm.
+    It batches actions that its order happens to place on one engine instance, and engines stay
+    loaded.
     """
 
     def decide(self, snapshot: Snapshot, model: CostModel, state: State) -> Decision:
-        """Places in order; who does not fit keeps nobody else back."""
+        """Places actions in order; one that does not fit does not block the others."""
         filling = CapacityTracker(snapshot, model, state)
         full = Counter[Digest]()
         for action in filling.due():

@@ -1,4 +1,4 @@
-"""A decision in the making, for baselines: who has room, and what was given away already."""
+"""Tracks free capacity while a baseline builds its decision."""
 
 from collections.abc import Iterator
 
@@ -11,19 +11,19 @@ from flowmesh_core.placement.constraints import unmet
 from flowmesh_core.units import Digest
 
 ON_DEVICE = ("llm.", "train.")
-"""Engines whose actions need a device; all others do light work on a worker's processor."""
+"""Engines whose actions need a device; the others do light work on a worker's CPU."""
 
 
 class CapacityTracker:
-    """Takes placements one by one; capacity and memory are respected as the scheduler does.
+    """Collects placements one by one, with the shipped scheduler's rules for capacity and memory.
 
     Attributes:
         accounts: the workers that are not draining, in the snapshot's order.
-        free: of them, those on whose device nothing works; changes as actions are given.
+        free: those of them with an idle device; changes with each placement.
     """
 
     def __init__(self, snapshot: Snapshot, model: CostModel, state: State) -> None:
-        """Takes the tick's snapshot, what predicts, and what is known of signatures."""
+        """Opens the accounts of a snapshot's workers."""
         self.snapshot = snapshot
         self._known = state.signatures
         self._model = model
@@ -33,7 +33,7 @@ class CapacityTracker:
         self.free = [a for a in self.accounts if not self._device_works(a)]
 
     def due(self) -> Iterator[ReadyAction]:
-        """The ready actions that are not in backoff, in the order in which they became ready."""
+        """Yields the ready actions that are not in backoff, in order of readiness."""
         now_s = self.snapshot.now_s
         for action in sorted(self.snapshot.ready, key=lambda a: (a.ready_s, a.action_id)):
             if action.not_before_s <= now_s:
@@ -52,7 +52,7 @@ class CapacityTracker:
         return found
 
     def has_room(self, account: WorkerCapacity, action: ReadyAction) -> bool:
-        """Whether an able worker has a place that runs, or that queues at the worker."""
+        """Whether a worker can run the action now, or queue it."""
         tier = account.place_tier(self.snapshot.signatures[action.signature], alone=action.isolate)
         return tier is not None and tier < WAIT
 
@@ -64,18 +64,18 @@ class CapacityTracker:
         return self._known[signature].requirement.engine.startswith(ON_DEVICE)
 
     def _device_works(self, account: WorkerCapacity) -> bool:
-        lanes = account.view.lanes.items()
-        return any(lane.held and self._needs_device(s) for s, lane in lanes)
+        instances = account.view.lanes.items()
+        return any(instance.held and self._needs_device(s) for s, instance in instances)
 
     def give(self, account: WorkerCapacity, action: ReadyAction) -> None:
-        """Places an action."""
+        """Places an action on a worker."""
         account.take(self.snapshot.signatures[action.signature], alone=action.isolate)
         if account in self.free and self.on_device(action):
             self.free.remove(account)
         self._batches.setdefault((account.view.name, action.signature), []).append(action)
 
     def decision(self) -> Decision:
-        """What was placed; baselines give no reasons for the rest."""
+        """Returns the placements; baselines give no rejections."""
         return Decision(
             tuple(self._placed(w, batch) for (w, _), batch in self._batches.items()), ()
         )

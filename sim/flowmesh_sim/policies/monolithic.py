@@ -1,4 +1,4 @@
-"""The paper's monolithic baseline: a whole workflow is one job on one worker, first fit."""
+"""The paper's monolithic baseline: a workflow is one job on one worker, first fit."""
 
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.ready import ReadyAction
@@ -14,22 +14,22 @@ MIB = 1 << 20
 
 
 class Monolithic:
-    """A workflow takes the first free worker that can run all its steps, and keeps it to its end.
+    """A workflow gets the first free worker that can run all its steps, until it ends.
 
-    Nothing else runs there meanwhile. Fair to the baseline: it knows every step's memory before it
-    chooses, so that it never has to move; its steps run side by side where they fit; an engine
-    that the workflow before it left loaded is used again; who does not fit lets others pass.
+    Nothing else runs on that worker meanwhile. Fair to the baseline: the memory of every step is
+    known beforehand, so that a workflow never has to move; its steps run concurrently if they fit;
+    an engine that the previous workflow loaded is reused; a workflow that does not fit does not
+    block the others.
 
     Attributes:
-        holder: worker → the run that holds it.
+        holder: worker → the run that occupies it.
     """
 
     def __init__(self) -> None:
-        """Starts with every worker free."""
         self.holder: dict[str, str] = {}
 
     def decide(self, snapshot: Snapshot, model: CostModel, state: State) -> Decision:
-        """Frees what ended, then serves the steps of workflows in order of readiness."""
+        """Frees the workers of ended runs, then places steps in order of readiness."""
         filling = CapacityTracker(snapshot, model, state)
         present = {account.view.name for account in filling.accounts}
         self.holder = {
@@ -47,7 +47,7 @@ class Monolithic:
         return filling.decision()
 
     def _worker_of(self, filling: CapacityTracker, run: Run) -> WorkerCapacity | None:
-        """The worker that the run holds, or the first free one that suffices for all of it."""
+        """Returns the run's worker, or the first free one that can run all of its steps."""
         for account in filling.accounts:
             if self.holder.get(account.view.name) == run.uid:
                 return account
@@ -71,7 +71,7 @@ def _goes_on(state: State, uid: str) -> bool:
 
 
 def _memory_mib(run: Run, step: StepRun) -> float:
-    """What a step will ask for, before its inputs are known."""
+    """Returns the memory that a step will request, before its inputs are known."""
     plan, contract = step.plan, step.contract
     if plan.resources.memory_mib:
         return float(plan.resources.memory_mib)
@@ -84,7 +84,7 @@ def _memory_mib(run: Run, step: StepRun) -> float:
 
 
 def _bytes(run: Run, source: object) -> int:
-    """Of a model: its own, or that of the largest that the run begins with."""
+    """Returns a model's size, or that of the run's largest model if it is not known yet."""
     known = run.artifacts.get(getattr(source, "reference", ""))
     if known is not None:
         return known.size_bytes

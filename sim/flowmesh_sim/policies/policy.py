@@ -1,8 +1,8 @@
-"""The seam between the simulated control plane and whoever decides.
+"""The interface between the simulated control plane and a scheduling policy.
 
-A policy sees what ``decide`` sees and, read only, the machine's state behind it, so that a baseline
-may go by whole workflows. What it returns is applied by the same machine: constraints, money and
-recovery are the same for all.
+A policy gets the same snapshot as ``decide`` and, read-only, the machine's state, so that a
+baseline may schedule whole workflows. Its decision is applied by the same machine: constraints,
+money and recovery are equal for all policies.
 """
 
 from typing import Protocol
@@ -13,8 +13,8 @@ from flowmesh_core.machine.state import State
 
 
 class Policy(Protocol):
-    """Decides on a snapshot."""
+    """A scheduling policy."""
 
     def decide(self, snapshot: Snapshot, model: CostModel, state: State) -> Decision:
-        """Placements of ready actions; the state is to be read only."""
+        """Returns placements of ready actions; it must not change the state."""
         ...

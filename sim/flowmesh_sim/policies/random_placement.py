@@ -1,4 +1,4 @@
-"""The ablation of multi-objective scheduling: any worker with room, by lot."""
+"""The ablation of multi-objective scheduling: a random worker with free capacity."""
 
 from random import Random
 
@@ -9,17 +9,17 @@ from flowmesh_sim.policies.filling import CapacityTracker
 
 
 class RandomPlacement:
-    """Actions in order of readiness, each to a worker drawn evenly from those with room.
+    """Places actions in order of readiness, each on a random worker with free capacity.
 
-    Batching, reuse and elasticity stay: only the utility is taken away.
+    Batching, reuse and elasticity stay: only the utility is removed.
     """
 
     def __init__(self) -> None:
-        """Begins its draws; equal simulations draw the same."""
+        """Seeds the choices, so that equal simulations are equal."""
         self._rng = Random(0)
 
     def decide(self, snapshot: Snapshot, model: CostModel, state: State) -> Decision:
-        """Places all that fits anywhere."""
+        """Places every action that fits on any worker."""
         filling = CapacityTracker(snapshot, model, state)
         for action in filling.due():
             found = [

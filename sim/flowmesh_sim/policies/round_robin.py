@@ -1,4 +1,4 @@
-"""The paper's DR: workflows are decomposed, and steps dealt to the workers in turn."""
+"""The paper's DR baseline: steps of workflows go to the workers in turn."""
 
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.ready import ReadyAction
@@ -9,19 +9,19 @@ from flowmesh_sim.policies.filling import CapacityTracker
 
 
 class RoundRobin:
-    """Each step goes to the next worker of the cycle that can run it and whose device is free.
+    """Each step goes to the next worker that can run it and has an idle device.
 
-    A worker's device runs one step at a time: consolidation is what the paper sets its own system
-    apart by. Fair to the baseline: busy workers are passed over in place of being queued at, an
-    engine that is still loaded is used again, and steps that need no device run at once.
+    A worker's device runs one step at a time: consolidation is what distinguishes the paper's own
+    system. Fair to the baseline: busy workers are skipped instead of queued at, a loaded engine is
+    reused, and steps that need no device run at once.
     """
 
     def __init__(self) -> None:
-        """Begins the cycle at the first worker."""
+        """Begins at the first worker."""
         self._last = ""
 
     def decide(self, snapshot: Snapshot, model: CostModel, state: State) -> Decision:
-        """Deals the ready steps in order of readiness."""
+        """Places the ready steps in order of readiness."""
         filling = CapacityTracker(snapshot, model, state)
         for action in filling.due():
             account = self._next(filling, action)

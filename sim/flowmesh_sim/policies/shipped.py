@@ -1,4 +1,4 @@
-"""The scheduler that ships."""
+"""The shipped scheduler."""
 
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
@@ -7,7 +7,7 @@ from flowmesh_core.placement import decide
 
 
 class Shipped:
-    """Fair order, utility of throughput, cost and locality, live admission."""
+    """The shipped scheduler: fair order; utility of throughput, cost and locality."""
 
     def decide(self, snapshot: Snapshot, model: CostModel, state: State) -> Decision:
         """As :func:`flowmesh_core.placement.decide`."""

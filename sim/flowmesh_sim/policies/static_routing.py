@@ -1,4 +1,4 @@
-"""The paper's DS, after JellyBean: every kind of step has workers of its own, fixed beforehand."""
+"""The paper's DS baseline, after JellyBean: each kind of step has fixed workers."""
 
 from collections.abc import Sequence
 
@@ -11,23 +11,23 @@ from flowmesh_sim.policies.filling import CapacityTracker
 
 GB = 1e9
 SIZES = (("large", 10.0), ("middle", 4.0), ("small", 0.0))
-"""Kinds of inference by the gigabytes of weights that they load, largest first."""
+"""Kinds of inference by the gigabytes of their weights, largest first."""
 ORDER = ("training", *(name for name, _ in SIZES))
 
 
 class StaticRouting:
-    """Steps go by what they are (training, or inference of a size of model) to designated workers.
+    """Steps go to the workers of their kind: training, or inference by the size of the model.
 
-    The workers, those with the most memory and the dearest first, are divided among the kinds in
-    proportion to their shares of the work, at least one each while there are enough; so training
-    and the large model get the large devices. Shares are known beforehand, as JellyBean knows them
-    from profiles. A device runs one step at a time. Fair to the baseline: within a kind the first
-    free worker takes the oldest step, engines stay loaded, and steps that need no device run
-    anywhere at once. A step that does not fit its kind's devices goes to the next larger kind's.
+    The workers, those with the most memory first, are divided among the kinds in proportion to
+    their shares of the work, at least one each if there are enough; so training and the large model
+    get the large devices. Shares are known beforehand, as JellyBean knows them from profiles. A
+    device runs one step at a time. Fair to the baseline: within a kind the first free worker gets
+    the oldest step, engines stay loaded, and steps that need no device run anywhere at once. A step
+    that does not fit its kind's devices goes to those of the next larger kind.
     """
 
     def __init__(self, **shares: float) -> None:
-        """Takes each kind's share of the work; kinds that do not occur are left out.
+        """Sets each kind's share of the work; kinds without a share get no workers.
 
         Raises:
             TypeError: a kind is unknown.
@@ -38,7 +38,7 @@ class StaticRouting:
         self._shares = shares or {name: 1.0 for name, _ in SIZES}
 
     def decide(self, snapshot: Snapshot, model: CostModel, state: State) -> Decision:
-        """Serves each kind's queue on its workers."""
+        """Places each kind's steps on its workers."""
         filling = CapacityTracker(snapshot, model, state)
         routes = designate(filling.accounts, self._shares)
         for action in filling.due():
@@ -57,16 +57,16 @@ class StaticRouting:
 def designate(
     accounts: Sequence[WorkerCapacity], shares: dict[str, float]
 ) -> dict[str, list[WorkerCapacity]]:
-    """The workers of every kind; kinds share one where there are fewer workers than kinds."""
+    """Returns the workers of each kind; kinds share one if there are too few workers."""
     kinds = [kind for kind in ORDER if shares.get(kind, 0.0) > 0.0]
     ranked = sorted(accounts, key=lambda a: (-a.view.shape.device_memory_mib, a.view.name))
     if not ranked or not kinds:
         return {kind: list(ranked) for kind in kinds}
     whole = sum(shares[kind] for kind in kinds)
     counts = dict.fromkeys(kinds, 1)
-    for _ in range(len(ranked) - len(kinds)):  # the next worker goes where most is lacking
-        lacks = max(kinds, key=lambda k: shares[k] / whole / counts[k])
-        counts[lacks] += 1
+    for _ in range(len(ranked) - len(kinds)):  # the next worker goes to the kind that needs it most
+        neediest = max(kinds, key=lambda k: shares[k] / whole / counts[k])
+        counts[neediest] += 1
     routes: dict[str, list[WorkerCapacity]] = {}
     begin = 0
     for kind in kinds:
@@ -77,7 +77,7 @@ def designate(
 
 
 def kind_of(filling: CapacityTracker, action: ReadyAction) -> str:
-    """Training, or inference of a size of model."""
+    """Returns the kind of an action: training, or inference by the size of its model."""
     info = filling.snapshot.signatures[action.signature]
     if info.requirement.engine.startswith("train."):
         return "training"
@@ -88,7 +88,7 @@ def kind_of(filling: CapacityTracker, action: ReadyAction) -> str:
 def _route(
     filling: CapacityTracker, routes: dict[str, list[WorkerCapacity]], action: ReadyAction
 ) -> list[WorkerCapacity]:
-    """The designated workers, or the nearest larger kind's that could ever run the step."""
+    """Returns the kind's workers, or those of the next larger kind that can run the step."""
     kind = kind_of(filling, action)
     for name in reversed(ORDER[: ORDER.index(kind) + 1]):
         found = routes.get(name, [])

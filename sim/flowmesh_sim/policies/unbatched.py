@@ -1,6 +1,6 @@
-"""The ablation of consolidation: the shipped scheduler, but every lane runs one action at a time.
+"""The ablation of consolidation: the shipped scheduler with one action per engine instance.
 
-With ``sharing: never`` nothing of one workflow is then merged with anything of another.
+With ``sharing: never`` no work of one workflow is then merged with another's.
 """
 
 from dataclasses import replace
@@ -12,10 +12,10 @@ from flowmesh_core.placement import decide
 
 
 class Unbatched:
-    """As shipped, with the admitted load of every lane cut to one action."""
+    """The shipped scheduler with the capacity of every engine instance reduced to one action."""
 
     def decide(self, snapshot: Snapshot, model: CostModel, state: State) -> Decision:
-        """Decides on lanes of one."""
+        """Decides with a capacity of one action for each engine instance."""
         del state
         cut = {worker.shape.device_class: 0.0 for worker in snapshot.workers}
         signatures = {s: _alone(info, cut) for s, info in snapshot.signatures.items()}

@@ -1,9 +1,8 @@
-"""How long recorded actions take elsewhere: alone, beside others, on other devices, predicted.
+"""Estimates how long recorded actions take alone, beside others and on other devices.
 
-The shipped cost model is taught with what was recorded. Of an action that was recorded its own
-time is taken, less what it took longer for the others beside it; on another class of device it is
-scaled by the ratio of the model's priors. Of one that was not, or where it is asked for, the time
-is the model's prediction.
+The shipped cost model is trained with the recording. A recorded action takes its own recorded time
+without the slowdown by the actions beside it; on another device class that time is scaled by the
+ratio of the model's priors. If the replay asks for predictions, the time is the model's prediction.
 """
 
 from bisect import bisect_left, insort
@@ -21,11 +20,11 @@ MADE = frozenset({"published", "adopted"})
 
 @dataclass(frozen=True, slots=True)
 class DurationFit:
-    """What an action takes on a class of device.
+    """The duration of an action on a device class.
 
     Attributes:
-        alone_s: seconds with nothing beside it.
-        beside: what each other action in its lane adds, as a share of that.
+        alone_s: seconds without other actions in its engine instance.
+        beside: the share of that time that each other action in its instance adds.
     """
 
     alone_s: float
@@ -33,21 +32,21 @@ class DurationFit:
 
 
 class RecordedDurations:
-    """Taught with attempts that gave results.
+    """Durations of recorded actions, fitted to the recording.
 
     Attributes:
-        model: the cost model; others may predict with it.
+        model: the trained cost model.
     """
 
     def __init__(self, engines: Iterable[EngineRecord]) -> None:
-        """Takes what engines count."""
+        """Starts untrained; the engines give the units of work."""
         self._units = {e.name: e.work_unit for e in engines}
         self.model = CostModel()
         self._prior = CostModel()
         self._loads: dict[tuple[str, str], float] = {}
 
     def teach(self, attempts: Iterable[tuple[str, AttemptRecord]]) -> None:
-        """Learns from attempts, each with its engine, in the order in which they ended."""
+        """Trains with attempts, each with its engine, in the order of their ends."""
         ended = sorted(
             {a.attempt: (e, a) for e, a in attempts if a.outcome in MADE}.values(),
             key=lambda x: x[1].ended_s,
@@ -61,11 +60,11 @@ class RecordedDurations:
             self._loads[place] = max(self._loads.get(place, 0.0), a.load_s)
 
     def key(self, engine: str, signature: str) -> CostKey:
-        """What the model knows a signature as."""
+        """Returns the cost model's key of a signature."""
         return CostKey(engine, Digest(signature), self._units.get(engine, "rows"))
 
     def work(self, engine: str, a: AttemptRecord) -> WorkSize:
-        """The size of an attempt's work."""
+        """Returns the size of an attempt's work."""
         if self._units.get(engine) == "tokens":
             return WorkSize(a.units, a.tokens_in, a.tokens_out, 0, a.component_bytes)
         return WorkSize(float(max(1, a.units)), 0.0, 0.0, 0, a.component_bytes)
@@ -73,18 +72,18 @@ class RecordedDurations:
     def recorded(
         self, engine: str, a: AttemptRecord, device_class: str, batch: float
     ) -> DurationFit:
-        """Of an attempt as it was recorded, beside so many on average."""
-        there = self._beside(engine, a, a.device_class)
-        alone_s = (a.run_s + a.put_s) / (1.0 + there * (batch - 1.0))
+        """Returns the duration of an attempt as recorded, with this mean batch."""
+        recorded_beside = self._beside(engine, a, a.device_class)
+        alone_s = (a.run_s + a.put_s) / (1.0 + recorded_beside * (batch - 1.0))
         if device_class == a.device_class:
-            return DurationFit(alone_s, there)
+            return DurationFit(alone_s, recorded_beside)
         key, work = self.key(engine, a.signature), self.work(engine, a)
-        here_s = self._prior.predict(key, device_class, work).seconds
-        there_s = self._prior.predict(key, a.device_class, work).seconds
-        return DurationFit(alone_s * here_s / there_s, self._beside(engine, a, device_class))
+        new_s = self._prior.predict(key, device_class, work).seconds
+        recorded_s = self._prior.predict(key, a.device_class, work).seconds
+        return DurationFit(alone_s * new_s / recorded_s, self._beside(engine, a, device_class))
 
     def predicted(self, engine: str, a: AttemptRecord, device_class: str) -> DurationFit:
-        """Of an attempt's work, by what others of its kind took."""
+        """Returns the duration that the cost model predicts for an attempt's work."""
         key, work = self.key(engine, a.signature), self.work(engine, a)
         alone_s = self.model.predict(key, device_class, work).seconds
         return DurationFit(alone_s + a.put_s, self._beside(engine, a, device_class))
@@ -96,7 +95,7 @@ class RecordedDurations:
         return min(1.0, max(0.0, both_s / alone_s - 1.0))
 
     def load_s(self, engine: str, a: AttemptRecord, device_class: str) -> float:
-        """Seconds until a host of an attempt's signature takes work."""
+        """Returns the seconds until a host of an attempt's signature is loaded."""
         seen = self._loads.get((a.signature, device_class), 0.0)
         if seen:
             return seen
@@ -104,19 +103,20 @@ class RecordedDurations:
 
 
 def batches_of(attempts: list[AttemptRecord]) -> dict[str, float]:
-    """How many of its signature ran on its worker on average while each attempt ran, itself too."""
-    lanes: dict[tuple[str, str], list[AttemptRecord]] = defaultdict(list)
+    """Returns the mean number of attempts in the same engine instance, itself included."""
+    instances: dict[tuple[str, str], list[AttemptRecord]] = defaultdict(list)
     for a in attempts:
-        lanes[a.worker, a.signature].append(a)
+        instances[a.worker, a.signature].append(a)
     found: dict[str, float] = {}
-    for lane in lanes.values():
-        spans = [(max(0.0, a.ended_s - a.put_s - a.run_s), a.ended_s - a.put_s) for a in lane]
-        found.update((a.attempt, mean) for a, mean in zip(lane, _overlaps(spans), strict=True))
+    for together in instances.values():
+        spans = [(max(0.0, a.ended_s - a.put_s - a.run_s), a.ended_s - a.put_s) for a in together]
+        means = zip(together, _overlaps(spans), strict=True)
+        found.update((a.attempt, mean) for a, mean in means)
     return found
 
 
 def _overlaps(spans: list[tuple[float, float]]) -> list[float]:
-    """Of each span, the mean number of spans that are open while it is."""
+    """Returns for each span the mean number of spans that are open during it."""
     times: list[float] = []
     for begin, end in spans:
         for time_s in (begin, end):

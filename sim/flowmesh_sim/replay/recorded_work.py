@@ -1,7 +1,8 @@
-"""Recorded runs as load: every action a step, as long as it was, after what it waited for.
+"""Turns recorded runs into load: each action becomes a step with its dependencies and duration.
 
-Steps of a row-wise engine become a step a chunk, so that chunks stream as they did. What is equal
-in the recording is equal here; what a run found published, and no recorded run made, takes nothing.
+A step of a row-wise engine becomes one step for each chunk, so that chunks stream as recorded.
+Equal actions of the recording stay equal; an action that was a cache hit and that no recorded run
+executed takes no time.
 """
 
 from collections.abc import Iterator
@@ -35,16 +36,16 @@ from flowmesh_sim.replay.recorded_pace import MADE, DurationFit, RecordedDuratio
 from flowmesh_sim.replay.recording import Recording
 
 PROMPT_BYTES = 32
-"""The shipped estimate counts a prompt token for so many bytes of input (``run.estimate``)."""
+"""Bytes of input per prompt token in the shipped estimate (``run.estimate``)."""
 _DONE: dict[str, object] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedAction:
-    """An action that some recorded run made.
+    """An action that a recorded run executed.
 
     Attributes:
-        batch: how many ran beside it on average, itself included.
+        batch: the mean number of actions in its engine instance, itself included.
     """
 
     step: StepRecord
@@ -53,15 +54,15 @@ class RecordedAction:
 
 
 class RecordedWork:
-    """All actions of a recording by name.
+    """All actions of a recording.
 
     Attributes:
-        made: by action.
-        unknown: parts whose work no recorded run did.
+        made: the executed actions by name.
+        unknown: the number of parts that no recorded run executed.
     """
 
     def __init__(self, recording: Recording) -> None:
-        """Gathers what was made."""
+        """Collects the executed actions."""
         self.runs = recording.runs
         self.engines = {e.name: e for r in recording.runs for e in r.engines}
         attempts = [a for r in self.runs for a in r.attempts if a.outcome in MADE and a.signature]
@@ -76,40 +77,42 @@ class RecordedWork:
         self._by_run = {r.run: _by_step(r) for r in self.runs}
 
     def attempts(self) -> Iterator[tuple[str, AttemptRecord]]:
-        """Every attempt that gave a result, with its engine."""
+        """Yields every attempt with a result, with its engine."""
         return ((m.step.engine, m.attempt) for m in self.made.values())
 
     def contracts(self) -> list[EngineContract]:
-        """What stands for the recorded engines."""
+        """Returns the contracts that represent the recorded engines."""
         return [_contract(e) for e in self.engines.values()]
 
     def plan(self, run: RecordedRun, *, share: bool) -> tuple[Plan, dict[str, Artifact]]:
-        """A run as a plan, and the artifacts that it refers to.
+        """Returns a run's plan, and the artifacts that it references.
 
         Args:
-            run: the recorded one.
-            share: whether what is equal may be made once for several runs.
+            run: the recorded run.
+            share: whether equal actions of several runs may be executed once.
 
         Raises:
-            FlowMeshError: nothing of it is known.
+            FlowMeshError: no action of the run is known.
         """
         artifacts: dict[str, Artifact] = {}
         steps: list[StepPlan] = []
         paths: dict[str, dict[int, str]] = {}
         for step in run.steps:
-            mine = {p.chunk: p for p in self._parts(run, step)}
-            paths[step.step] = {chunk: f"{step.step}#{chunk}" for chunk in mine}
-            for part in mine.values():
+            own = {p.chunk: p for p in self._parts(run, step)}
+            paths[step.step] = {chunk: f"{step.step}#{chunk}" for chunk in own}
+            for part in own.values():
                 after = [
                     path
                     for one in step.after
-                    for path in _waited(paths.get(one.step, {}), part.chunk, one.rows, len(mine))
+                    for path in _dependencies(
+                        paths.get(one.step, {}), part.chunk, one.rows, len(own)
+                    )
                 ]
                 steps.append(self._step(step, part, after, artifacts, share=share))
         last: dict[str, tuple[Source, ...]] = {}
         if steps:
             last["metrics"] = (StepSource(steps[-1].path, "metrics"),)
-        made = Plan(
+        plan = Plan(
             run.run,
             run.tenant,
             tuple(steps),
@@ -119,10 +122,10 @@ class RecordedWork:
             budget_nanousd=run.budget_nanousd,
             deadline_s=run.deadline_s,
         )
-        return made, artifacts
+        return plan, artifacts
 
     def _parts(self, run: RecordedRun, step: StepRecord) -> list[PartRecord]:
-        """What has to be done for a step; what it found is what its producer did."""
+        """Returns the parts of a step; for a cache hit, the parts of the run that produced it."""
         found: list[PartRecord] = []
         for part in self._by_run[run.run].get(step.step, []):
             if part.action in self.made:
@@ -143,8 +146,8 @@ class RecordedWork:
         *,
         share: bool,
     ) -> StepPlan:
-        made = self.made[part.action]
-        a, engine = made.attempt, self.engines[made.step.engine]
+        executed = self.made[part.action]
+        a, engine = executed.attempt, self.engines[executed.step.engine]
         edges = [
             Edge(f"after{n}", PortKind.METRICS, (StepSource(path, "metrics"),), required=True)
             for n, path in enumerate(after)
@@ -177,7 +180,7 @@ class RecordedWork:
 
 
 class RecordedWorkModel(WorkModel):
-    """Recorded actions take what :class:`RecordedDurations` says, and give nothing."""
+    """Recorded actions take the time of :class:`RecordedDurations` and have no outputs."""
 
     def __init__(
         self,
@@ -189,7 +192,7 @@ class RecordedWorkModel(WorkModel):
         paces: RecordedDurations,
         predict: bool,
     ) -> None:
-        """Takes, besides, what was recorded, and whether its own times are left aside."""
+        """Creates the model; ``predict`` uses predictions instead of the recorded times."""
         super().__init__(hardware, contents, catalog)
         self.work = work
         self.paces = paces
@@ -197,9 +200,9 @@ class RecordedWorkModel(WorkModel):
 
     def of(self, a: Assignment, device: Device) -> WorkItem:
         """As :meth:`WorkModel.of`."""
-        made = self.work.made[a.params["action"]]
-        pace = self._pace(made, device.device_class)
-        r = made.attempt
+        executed = self.work.made[a.params["action"]]
+        pace = self._pace(executed, device.device_class)
+        r = executed.attempt
         return WorkItem(
             HOST,
             steps=pace.alone_s,
@@ -209,28 +212,28 @@ class RecordedWorkModel(WorkModel):
             tokens_out=r.tokens_out,
         )
 
-    def _pace(self, made: RecordedAction, device_class: str) -> DurationFit:
-        engine = made.step.engine
+    def _pace(self, executed: RecordedAction, device_class: str) -> DurationFit:
+        engine = executed.step.engine
         if self.predict:
-            return self.paces.predicted(engine, made.attempt, device_class)
-        return self.paces.recorded(engine, made.attempt, device_class, made.batch)
+            return self.paces.predicted(engine, executed.attempt, device_class)
+        return self.paces.recorded(engine, executed.attempt, device_class, executed.batch)
 
     @property
     def process_s(self) -> float:
-        """As :meth:`WorkModel.process_s`: recorded loads hold it, and do not tell it apart."""
+        """As :meth:`WorkModel.process_s`; 0, since recorded load times include it."""
         return 0.0
 
     def start_s(self, a: Assignment, device: Device) -> tuple[float, float]:
-        """As :meth:`WorkModel.start_s`: what loading took, as far as it was seen."""
-        made = self.work.made[a.params["action"]]
-        return 0.0, self.paces.load_s(made.step.engine, made.attempt, device.device_class)
+        """As :meth:`WorkModel.start_s`: the recorded load time, or the predicted one."""
+        executed = self.work.made[a.params["action"]]
+        return 0.0, self.paces.load_s(executed.step.engine, executed.attempt, device.device_class)
 
     def outputs(
         self, a: Assignment, duty: WorkItem
     ) -> tuple[dict[str, Artifact], dict[Digest, bytes]]:
-        """The same for all: who waits for an action waits for its end alone."""
-        made = metrics_artifact(_DONE)
-        return {"metrics": made}, {made.blob: canonical_bytes(_DONE)}
+        """Returns the same output for all actions: only their ends matter."""
+        artifact = metrics_artifact(_DONE)
+        return {"metrics": artifact}, {artifact.blob: canonical_bytes(_DONE)}
 
 
 def _by_step(run: RecordedRun) -> dict[str, list[PartRecord]]:
@@ -240,8 +243,8 @@ def _by_step(run: RecordedRun) -> dict[str, list[PartRecord]]:
     return found
 
 
-def _waited(paths: dict[int, str], chunk: int, rows: bool, chunks: int) -> list[str]:
-    """The parts of a parent that a part waits for."""
+def _dependencies(paths: dict[int, str], chunk: int, rows: bool, chunks: int) -> list[str]:
+    """Returns the parts of a parent on which a part depends."""
     if rows and chunks > 1 and len(paths) == chunks and chunk in paths:
         return [paths[chunk]]
     return list(paths.values())
@@ -282,14 +285,14 @@ def _given(port: str, artifact: Artifact, artifacts: dict[str, Artifact]) -> Edg
 
 
 def require_known(work: RecordedWork) -> None:
-    """Refuses a recording of which nothing can be made again.
+    """Refuses a recording without an executed action.
 
     Raises:
-        FlowMeshError: it is of an older release, or all of it was found published.
+        FlowMeshError: the recording is of an older release, or has only cache hits.
     """
     if not work.made:
         raise FlowMeshError(
-            "no attempt of it says where it ran",
+            "none of its attempts has a worker",
             where="trace",
-            remedy="trace runs of this release that were not all found published",
+            remedy="trace runs of this release that are not only cache hits",
         )

@@ -1,8 +1,8 @@
-"""The file of a trace: one JSON document a line, names replaced by numbers; read and written here.
+"""Reads and writes trace files: one JSON document per line, with names replaced by numbers.
 
 ``docs/simulator.md`` describes the lines. Runs, tenants, steps, actions, signatures, attempts,
-workers and scopes are called ``r1``, ``t1`` ... in order of appearance: equal names stay equal
-within a file, and nothing can be looked up by them. Times count from the first run's submission.
+workers and scopes are named ``r1``, ``t1`` ... in order of appearance: equal names stay equal
+within a file, and the originals cannot be recovered. Times count from the first run's submission.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ VERSION = 1
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The first line."""
+    """The first line of a file."""
 
     version: int
     runs: int
@@ -46,33 +46,33 @@ _ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Recorded runs, in order of their submission, which the first one's is second 0 of."""
+    """Recorded runs in order of submission; the first submission is second 0."""
 
     runs: tuple[RecordedRun, ...]
 
 
 class _Names:
-    """Numbers in place of names."""
+    """Replaces names by numbers."""
 
     def __init__(self) -> None:
-        self._given: dict[tuple[str, str], str] = {}
+        self._by_name: dict[tuple[str, str], str] = {}
         self._counts: dict[str, int] = {}
 
     def __call__(self, letter: str, name: str) -> str:
         if not name:
             return ""
-        found = self._given.get((letter, name))
+        found = self._by_name.get((letter, name))
         if found is None:
             self._counts[letter] = self._counts.get(letter, 0) + 1
-            found = self._given[letter, name] = f"{letter}{self._counts[letter]}"
+            found = self._by_name[letter, name] = f"{letter}{self._counts[letter]}"
         return found
 
 
 def anonymous(runs: Iterable[RecordedRun]) -> Recording:
-    """Replaces the names of runs that were recorded, and counts time from the first.
+    """Returns a recording with names replaced and times relative to the first run.
 
     Raises:
-        FlowMeshError: there is none, or one has not ended.
+        FlowMeshError: there are no runs, or one has not ended.
     """
     ordered = sorted(runs, key=lambda r: (r.created_s, r.run))
     if not ordered:
@@ -135,7 +135,7 @@ def _renamed(run: RecordedRun, names: _Names, start_s: float) -> RecordedRun:
 
 
 def write_recording(recording: Recording) -> bytes:
-    """The lines of the file."""
+    """Returns the lines of the file."""
     lines = [_line("trace", Head(VERSION, len(recording.runs)))]
     engines = {(e.name, e.contract, e.implementation): e for r in recording.runs for e in r.engines}
     lines += [_line("engine", e) for e in engines.values()]
@@ -155,7 +155,7 @@ def read_recording(path: Path) -> Recording:
     """Reads a file.
 
     Raises:
-        SpecError: it is no trace; says which line.
+        SpecError: the file is not a trace; names the line.
     """
     try:
         data = path.read_bytes()
@@ -167,11 +167,11 @@ def read_recording(path: Path) -> Recording:
             kind = str(decode(_decoder, line)["kind"])
             found.append((kind, decode(_DECODERS[kind], line)))
         except (msgspec.DecodeError, KeyError, TypeError) as e:
-            said = f"line {number} is no line of a trace: {e}"
-            raise SpecError([Problem(str(path), said)]) from e
+            reason = f"line {number} is not a line of a trace: {e}"
+            raise SpecError([Problem(str(path), reason)]) from e
     if not found or not isinstance(found[0][1], Head) or found[0][1].version != VERSION:
-        said = f"is no trace of version {VERSION}; `fmesh trace RUN -o FILE` writes one"
-        raise SpecError([Problem(str(path), said)])
+        reason = f"is not a trace of version {VERSION}; `fmesh trace RUN -o FILE` writes one"
+        raise SpecError([Problem(str(path), reason)])
     return Recording(tuple(_gathered(found)))
 
 

@@ -1,7 +1,7 @@
-"""Recorded runs under another policy, fleet or price: what they took, and what they would have.
+"""Replays recorded runs under another policy, on other workers or at other prices.
 
-The shipped machine and scheduler run them again in virtual time (``recorded_work``, ``pace``), on
-the recorded workers or on pools of one's own. Called by ``fmesh replay`` and by the calibration.
+The shipped machine and scheduler run them in virtual time (``recorded_work``, ``recorded_pace``),
+on the recorded workers or on given pools. Called by ``fmesh replay`` and by the calibration.
 """
 
 from dataclasses import dataclass
@@ -43,17 +43,17 @@ Shared = Literal["recorded", "never", "private", "all"]
 SECONDS_PER_HOUR = 3600.0
 HOST_MIB = 131072
 LOCAL_FACTS = {"network.bucket_bytes_per_s": 1e12, "network.request_s": 0.001}
-"""Inputs were fetched within the recorded times: here they are at hand."""
+"""Recorded times include fetches of inputs, so fetches take no time here."""
 
 
 class ReplaySpec(ScenarioModel):
-    """What is to be different.
+    """The changes of a replay.
 
     Attributes:
-        policy: who decides.
-        sharing: ``recorded`` keeps who shared with whom.
-        pools: in place of the recorded workers.
-        prices: dollars an hour of one device, by its class, in place of the pools'.
+        policy: the scheduling policy.
+        sharing: ``recorded`` keeps the recorded scopes.
+        pools: replace the recorded workers.
+        prices: dollars per hour of one device, by its class; replace the pools' prices.
         facts: constants by path, as in a scenario.
     """
 
@@ -69,15 +69,15 @@ class ReplaySpec(ScenarioModel):
 
 @dataclass(frozen=True, slots=True)
 class ReplayTotals:
-    """What runs cost and took, recorded or simulated.
+    """The cost and duration of runs, recorded or simulated.
 
     Attributes:
-        usd: of all workers from the first submission to the last end; of recorded ones, those that
-            ran something.
-        receipts_usd: what runs paid of it.
-        joules: of recorded runs what attempts drew, of simulated ones what workers did.
+        usd: of all workers from the first submission to the last end; of recorded workers, those
+            with an attempt.
+        receipts_usd: the part that runs paid.
+        joules: the attempts' energy of recorded runs, the workers' of simulated ones.
         latency_s: mean, p50 and p99 of the runs.
-        goodput_per_min: actions of runs that succeeded within their deadlines, a minute.
+        goodput_per_min: actions per minute of runs that succeeded within their deadlines.
     """
 
     runs: int
@@ -93,11 +93,11 @@ class ReplayTotals:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Both, side by side.
+    """The recorded and the replayed totals.
 
     Attributes:
-        unknown: parts that recorded runs found published, and that no recorded run made.
-        result: everything that the simulation measured.
+        unknown: the number of cache hits that no recorded run executed.
+        result: all measurements of the simulation.
     """
 
     policy: str
@@ -108,7 +108,7 @@ class Replayed:
 
 
 class _Load:
-    """Submits the recorded runs when they came."""
+    """Submits the recorded runs at their recorded times."""
 
     def __init__(self, fabric: SimulatedFabric, work: RecordedWork, sharing: Shared) -> None:
         self._fabric = fabric
@@ -116,12 +116,12 @@ class _Load:
         for run in work.runs:
             plan, artifacts = work.plan(run, share=sharing != "never")
             if not plan.steps:
-                continue  # all of it was found
+                continue  # the run had only cache hits
             self.left += 1
             submitted = Submitted(run.run, plan, 0.0, _scopes(run, sharing), artifacts)
-            fabric.engine.at(run.created_s, self._come, submitted)
+            fabric.engine.at(run.created_s, self._submit, submitted)
 
-    def _come(self, s: Submitted) -> None:
+    def _submit(self, s: Submitted) -> None:
         self.left -= 1
         created_s = self._fabric.wall_s()
         self._fabric.submit(Submitted(s.uid, s.plan, created_s, s.scopes, s.artifacts))
@@ -137,25 +137,25 @@ def _scopes(run: RecordedRun, sharing: Shared) -> ScopePlan:
 
 
 def read_replay(path: Path) -> ReplaySpec:
-    """Reads a file that says what is to be different.
+    """Reads the file of a replay's changes.
 
     Raises:
-        SpecError: it is none; every problem with its place.
+        SpecError: the file is not valid; lists every problem with its place.
     """
     try:
         document = YAML(typ="safe", pure=True).load(path.read_text())
     except OSError as e:
         raise SpecError([Problem(str(path), f"cannot be read: {e.strerror}")]) from e
-    except (YAMLError, ValueError, RecursionError) as e:  # also what is no date, or too deep
-        raise SpecError([Problem(str(path), f"is no YAML: {e}")]) from e
+    except (YAMLError, ValueError, RecursionError) as e:  # also invalid dates and deep nesting
+        raise SpecError([Problem(str(path), f"is not YAML: {e}")]) from e
     return replay_of(document or {}, str(path))
 
 
 def replay_of(document: Any, where: str = "replay") -> ReplaySpec:
-    """The same from plain values.
+    """Validates a replay's changes given as plain values.
 
     Raises:
-        SpecError: it is none.
+        SpecError: the values are not valid.
     """
     try:
         return ReplaySpec.model_validate(document)
@@ -172,27 +172,27 @@ def replay(
     """Simulates recorded runs.
 
     Args:
-        recording: what happened.
-        spec: what is to be different.
-        paces: where given, actions take what these predict, and not what they were recorded to.
+        recording: the recorded runs.
+        spec: the changes.
+        paces: if given, actions take the times that these predict instead of the recorded ones.
 
     Raises:
-        FlowMeshError: nothing can be replayed; some action fits no pool.
-        SpecError: the specification is wrong.
+        FlowMeshError: nothing can be replayed, or an action fits no pool.
+        SpecError: the specification is not valid.
     """
     work = RecordedWork(recording)
     require_known(work)
-    taught = paces
-    if taught is None:
-        taught = RecordedDurations(work.engines.values())
-        taught.teach(work.attempts())
+    durations = paces
+    if durations is None:
+        durations = RecordedDurations(work.engines.values())
+        durations.teach(work.attempts())
     scenario = _scenario(work, spec)
     _fits(work, scenario)
     simulation = Simulation(
         scenario,
         catalog=Catalog(work.contracts()),
-        duties=partial(RecordedWorkModel, work=work, paces=taught, predict=paces is not None),
-        model=encode_model(taught.model),
+        duties=partial(RecordedWorkModel, work=work, paces=durations, predict=paces is not None),
+        model=encode_model(durations.model),
     )
     simulation.loads.append(_Load(simulation.fabric, work, spec.sharing))
     result = simulation.run()
@@ -230,7 +230,7 @@ def _scenario(work: RecordedWork, spec: ReplaySpec) -> Scenario:
 
 
 def recorded_pools(work: RecordedWork) -> list[PoolSpec]:
-    """The workers that ran something, as pools that are there from when they were first used."""
+    """Returns pools of the workers that ran an attempt, each from its first use on."""
     alike: dict[tuple[str, str, int, int, int], dict[str, float]] = {}
     for _, a in work.attempts():
         what = (a.pool, a.device_class, a.devices, a.device_memory_mib, a.price_nanousd_per_hour)
@@ -238,13 +238,13 @@ def recorded_pools(work: RecordedWork) -> list[PoolSpec]:
         first_s[a.worker] = min(a.assigned_s, first_s.get(a.worker, a.assigned_s))
     devices = read_facts().names("devices")
     found = []
-    for n, ((pool, device_class, many, mib, price), first_s) in enumerate(sorted(alike.items())):
+    for n, ((pool, device_class, count, mib, price), first_s) in enumerate(sorted(alike.items())):
         device = device_class.removeprefix("nvidia-")
         if device not in devices:
             raise FlowMeshError(
-                f"nothing is known of devices of class {device_class!r}",
+                f"device class {device_class!r} is not known to the simulator",
                 where=f"pool {pool}",
-                remedy=f"give pools of your own; known are {', '.join(devices)}",
+                remedy=f"give pools of known devices: {', '.join(devices)}",
             )
         found.append(
             PoolSpec.model_validate(
@@ -254,9 +254,9 @@ def recorded_pools(work: RecordedWork) -> list[PoolSpec]:
                     "workers": len(first_s),
                     "holdOpen": False,
                     "afterS": max(0.0, min(first_s.values())),
-                    "devices": max(1, many),
+                    "devices": max(1, count),
                     "hostMemoryMib": mib if device == "cpu" else HOST_MIB,
-                    "priceUsdPerHour": price / NANO_PER_USD / max(1, many),
+                    "priceUsdPerHour": price / NANO_PER_USD / max(1, count),
                 }
             )
         )
@@ -264,7 +264,7 @@ def recorded_pools(work: RecordedWork) -> list[PoolSpec]:
 
 
 def _fits(work: RecordedWork, scenario: Scenario) -> None:
-    """Refuses pools that some action would wait for in vain."""
+    """Refuses pools on which an action does not fit."""
     facts = read_facts()
     most = max(
         p.host_memory_mib
@@ -283,19 +283,19 @@ def _fits(work: RecordedWork, scenario: Scenario) -> None:
 
 
 def recorded_figures(work: RecordedWork) -> ReplayTotals:
-    """What recorded runs cost and took."""
+    """Returns the totals of the recorded runs."""
     runs = [r for r in work.runs if r.parts]
     began_s = min((r.created_s for r in runs), default=0.0)
     makespan_s = max((r.ended_s for r in runs), default=0.0) - began_s
     workers = {a.worker: a.price_nanousd_per_hour for _, a in work.attempts()}
-    made = {a.attempt: a for r in runs for a in r.attempts}
+    attempts = {a.attempt: a for r in runs for a in r.attempts}
     parts = [p for r in runs for p in r.parts]
     return ReplayTotals(
         runs=len(runs),
         makespan_s=makespan_s,
         usd=sum(workers.values()) / NANO_PER_USD * makespan_s / SECONDS_PER_HOUR,
         receipts_usd=sum(r.paid_nanousd for r in runs) / NANO_PER_USD,
-        joules=sum(a.joules for a in made.values()),
+        joules=sum(a.joules for a in attempts.values()),
         latency_s=spread([r.ended_s - r.created_s for r in runs]),
         goodput_per_min=_goodput({r.run: r.ended_s - r.created_s for r in runs}, runs, makespan_s),
         executed=len(work.made),
@@ -323,7 +323,7 @@ def _goodput(
     runs: tuple[RecordedRun, ...] | list[RecordedRun],
     makespan_s: float,
 ) -> float:
-    """Parts of runs that succeeded in time, over the whole time."""
+    """Returns the parts per minute of runs that succeeded within their deadlines."""
     good = [
         r
         for r in runs

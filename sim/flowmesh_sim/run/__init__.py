@@ -1,1 +1,1 @@
-"""One simulation: its arrivals, its measurements and plots."""
+"""One simulation: its arrivals, measurements and plots."""

@@ -1,4 +1,4 @@
-"""Runs that come: which shapes, of whom, over which data, and when."""
+"""Submits the runs of a load: shapes, tenants, data and times."""
 
 from math import log
 from random import Random
@@ -17,10 +17,10 @@ MINUTE_S = 60.0
 
 
 def arrival_times(arrivals: Arrivals, runs: int, rng: Random) -> list[float]:
-    """When each run comes, in virtual seconds; those of a closed loop come as others end.
+    """Returns each run's time of submission, in virtual seconds; for a closed loop, the first ones.
 
-    A decaying rate is ``r(t) = r0 exp(-t / tau)`` with tau such that the last run comes when the
-    rate has fallen to ``to_per_minute``; the arrivals are those of a Poisson process of that rate.
+    A decaying rate is ``r(t) = r0 exp(-t / tau)`` with tau such that the rate at the last run is
+    ``to_per_minute``; the arrivals are a Poisson process with that rate.
     """
     first = arrivals.after_s
     match arrivals.kind:
@@ -45,10 +45,10 @@ def arrival_times(arrivals: Arrivals, runs: int, rng: Random) -> list[float]:
 
 
 class Workload:
-    """Submits one load's runs.
+    """Submits the runs of one load.
 
     Attributes:
-        left: runs that have not come yet.
+        left: runs that are not submitted yet.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class Workload:
             fabric: to submit to.
             hardware: models and data sets.
             spec: the load.
-            number: tells loads of a scenario apart.
-            sharing: as the scenario says.
+            number: of the load in the scenario.
+            sharing: of the scenario.
         """
         self._fabric = fabric
         self._hardware = hardware
@@ -78,19 +78,19 @@ class Workload:
         self.left = spec.runs
         times = arrival_times(spec.arrivals, spec.runs, fabric.dice.stream(f"arrivals {number}"))
         closed = spec.arrivals.kind == "closed"
-        self._mine: set[str] = set()
+        self._uids: set[str] = set()
         self._next = spec.arrivals.concurrent if closed else spec.runs
         for n, time_s in enumerate(times[: self._next]):
-            fabric.engine.at(time_s, self._come, n)
+            fabric.engine.at(time_s, self._submit, n)
         if closed:
-            fabric.on_end.append(self._another)
+            fabric.on_end.append(self._submit_next)
 
-    def _another(self, uid: str) -> None:
-        if uid in self._mine and self._next < self._spec.runs:
+    def _submit_next(self, uid: str) -> None:
+        if uid in self._uids and self._next < self._spec.runs:
             n, self._next = self._next, self._next + 1
-            self._fabric.engine.after(0.0, self._come, n)
+            self._fabric.engine.after(0.0, self._submit, n)
 
-    def _come(self, n: int) -> None:
+    def _submit(self, n: int) -> None:
         spec, fabric = self._spec, self._fabric
         self.left -= 1
         name = self._rng.choice(spec.drawn)
@@ -114,7 +114,7 @@ class Workload:
             budget_nanousd=nano_usd(spec.budget_usd),
             deadline_s=spec.deadline_s,
         )
-        self._mine.add(uid)
+        self._uids.add(uid)
         fabric.submit(
             Submitted(
                 uid=uid,
@@ -127,7 +127,7 @@ class Workload:
 
 
 def scopes_of(tenant: str, sharing: str) -> ScopePlan:
-    """Where a tenant publishes and looks."""
+    """Returns the scopes in which a tenant publishes and looks up."""
     if sharing == "all":
         return plan_scopes([CachePolicy("all", Sharing.ALL, namespaces=("*",))], tenant)
     if sharing == "group":

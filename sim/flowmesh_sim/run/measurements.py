@@ -1,4 +1,4 @@
-"""What is measured of a simulation from outside: waits, latencies, use, energy, money."""
+"""Measurements of a simulation: waits, latencies, utilisation, energy, money."""
 
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunMeasurements:
-    """One run.
+    """The measurements of one run.
 
     Attributes:
-        queued_s: from its submission until something of it ran; its latency where nothing had to.
+        queued_s: from its submission until its first attempt ran; its latency if none had to run.
     """
 
     uid: str
@@ -38,7 +38,7 @@ class RunMeasurements:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMoment:
-    """A moment, for plots."""
+    """A sample of the state, for plots."""
 
     time_s: float
     workers: int
@@ -49,16 +49,16 @@ class MeasuredMoment:
 
 @dataclass(slots=True)
 class SimulationResult:
-    """What a simulation gives.
+    """The result of a simulation.
 
     Attributes:
         makespan_s: from the first submission until the last run ended.
         queueing_s: mean, p50 and p99 of the runs' ``queued_s``; ``waiting_s`` that of actions
             from ready to running.
-        utilisation: share of the workers' lifetimes in which something ran.
-        tasks_per_min: steps that ended, hits included, over the makespan; ``executed_per_min``
-            those that had to run.
-        events_per_s: events of the simulation per second of the machine that computed it.
+        utilisation: the share of the workers' lifetimes in which an attempt ran.
+        tasks_per_min: ended steps, including hits, over the makespan; ``executed_per_min`` only
+            those that were executed.
+        events_per_s: simulated events per second of real time.
     """
 
     scenario: str
@@ -94,23 +94,22 @@ class SimulationResult:
     samples: list[MeasuredMoment] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; without the samples."""
+        """Returns plain values, without the samples."""
         found = asdict(self)
         del found["samples"]
         return found
 
 
 class Measures:
-    """Gathers while the simulation goes on.
+    """Collects measurements during a simulation.
 
     Attributes:
-        workers: every worker that ever was.
-        lost: of them, those that ended without a goodbye.
-        spoil: asked of each attempt that did its work whether it fails all the same.
+        workers: every worker, including ended ones.
+        lost: the number of workers that crashed.
+        spoil: returns for each attempt whether it fails although its work is done.
     """
 
     def __init__(self) -> None:
-        """Starts empty."""
         self.now_s: Callable[[], float] = lambda: 0.0
         self.wall_s: Callable[[], float] = lambda: 0.0
         self.workers: list[SimWorker] = []
@@ -123,7 +122,7 @@ class Measures:
         self._assigned: dict[str, tuple[float, tuple[str, ...]]] = {}
 
     def assigned(self, control: "SimulatedControlPlane", command: Assign) -> None:
-        """An attempt was dispatched."""
+        """Records the dispatch of an attempt."""
         a = command.assignment
         # Not by state.actions: it may have ended in the turn that dispatched it.
         action = control.machine.state.attempts[a.attempt_id].action
@@ -144,11 +143,11 @@ class Measures:
         return self.spoil(attempt_id)
 
     def ended(self, uid: str, status: RunStatus) -> None:
-        """A run has its verdict."""
+        """Records the end of a run."""
         self.statuses[uid] = (status, self.now_s())
 
     def figures(self, wanted: dict[str, float]) -> list[RunMeasurements]:
-        """Every run that ended, in order of submission."""
+        """Returns the measurements of every ended run, in order of submission."""
         found = []
         for uid, submitted_s in wanted.items():
             if uid not in self.statuses:
@@ -173,7 +172,7 @@ class Measures:
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    """Mean, median and p99; zeros where there are no values."""
+    """Returns mean, median and p99; zeros without values."""
     if not values:
         return {"mean": 0.0, "p50": 0.0, "p99": 0.0}
     ordered = sorted(values)
@@ -186,7 +185,7 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def phases(figures: list[RunMeasurements]) -> dict[str, int]:
-    """How many runs ended how."""
+    """Returns the number of runs by final phase."""
     return {
         p: sum(f.phase == p for f in figures)
         for p in (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)

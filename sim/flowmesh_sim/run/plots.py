@@ -1,4 +1,4 @@
-"""Plots of one simulation: who waits, who runs, how many workers, and how long runs took."""
+"""Plots of a simulation: waiting and running actions, workers, and latencies of runs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def draw(result: "SimulationResult", path: Path) -> None:
-    """Draws a result into a file; the format follows from its name.
+    """Plots a result into a file, in the format of the file's extension.
 
     Raises:
         FlowMeshError: matplotlib is not installed, or does not know the format.
@@ -38,7 +38,7 @@ def draw(result: "SimulationResult", path: Path) -> None:
 
 
 def draw_both(done: "Replayed", path: Path) -> None:
-    """Draws what was recorded beside what was replayed, as shares of what was recorded.
+    """Plots a replay relative to its recording.
 
     Raises:
         FlowMeshError: as :func:`draw`.

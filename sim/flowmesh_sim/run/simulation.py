@@ -1,4 +1,4 @@
-"""A scenario, simulated to its end: puts the parts together, runs them, and says what came out."""
+"""Simulates a scenario: assembles its parts, runs them and returns the result."""
 
 import time
 from collections.abc import Callable
@@ -32,19 +32,19 @@ SAMPLE_EVERY_S = 5.0
 
 
 class LoadSource(Protocol):
-    """Whoever submits runs."""
+    """A source of runs."""
 
     @property
     def left(self) -> int:
-        """Runs that have not come yet."""
+        """Runs that are not submitted yet."""
         ...
 
 
 class Simulation:
-    """One run of a scenario.
+    """One simulation of a scenario.
 
     Attributes:
-        fabric: control plane, store and engine.
+        fabric: control plane, store and event queue.
         provisioner: the workers.
     """
 
@@ -60,17 +60,17 @@ class Simulation:
         duties: Callable[[HardwareCatalog, SimContents, Catalog], WorkModel] = WorkModel,
         model: bytes = b"",
     ) -> None:
-        """Puts the parts together; nothing has happened yet.
+        """Assembles the parts; no virtual time passes.
 
         Args:
             scenario: what to simulate.
-            seed: in place of the scenario's.
-            policy: in place of the one that the scenario names.
-            checker: of the invariants; by default they are checked now and then, and at the end.
+            seed: overrides the scenario's.
+            policy: overrides the scenario's.
+            checker: of the invariants; by default every 1,000 events and at the end.
             trace: a file for the events.
-            catalog: engines in place of the built-in ones.
-            duties: what their attempts take.
-            model: what the cost model has learned already.
+            catalog: overrides the built-in engines.
+            duties: creates the model of attempts' work.
+            model: the encoded state of a trained cost model.
         """
         self.scenario = scenario
         self.seed = scenario.seed if seed is None else seed
@@ -132,14 +132,14 @@ class Simulation:
 
     @property
     def over(self) -> bool:
-        """Whether all runs have come and ended."""
+        """Whether all runs are submitted and have ended."""
         return not self.fabric.open and not any(load.left for load in self.loads)
 
     def run(self) -> SimulationResult:
         """Simulates to the end.
 
         Raises:
-            InvariantError: something happened that must not, a run that was lost included.
+            InvariantError: an invariant is violated, or a run was lost.
         """
         began = time.perf_counter()
         engine = self.fabric.engine
@@ -155,7 +155,7 @@ class Simulation:
         return result
 
     def _settle(self) -> float:
-        """Lets last messages arrive, and reads the meters."""
+        """Delivers the last messages; returns the joules of all workers."""
         engine = self.fabric.engine
         for worker in self.measures.workers:
             if not worker.gone:
@@ -190,7 +190,7 @@ class Simulation:
         began_s = min(fabric.wanted.values(), default=0.0)
         makespan_s = max(0.0, ended_s - began_s)
         minutes = makespan_s / 60.0 or 1.0
-        book, how = fabric.book, phases(figures)
+        book, by_phase = fabric.book, phases(figures)
         lived = [(w.left_s if w.gone else ended_s) - w.born_s for w in measures.workers]
         lifetime_s = sum(max(0.0, s) for s in lived)
         steps = sum(len(s.steps) for s, _ in measures.statuses.values())
@@ -200,9 +200,9 @@ class Simulation:
             seed=self.seed,
             policy=self.scenario.policy,
             runs=len(fabric.wanted),
-            succeeded=how[Phase.SUCCEEDED],
-            failed=how[Phase.FAILED],
-            cancelled=how[Phase.CANCELLED],
+            succeeded=by_phase[Phase.SUCCEEDED],
+            failed=by_phase[Phase.FAILED],
+            cancelled=by_phase[Phase.CANCELLED],
             makespan_s=makespan_s,
             latency_s=spread([f.latency_s for f in figures]),
             queueing_s=spread([f.queued_s for f in figures]),
@@ -249,6 +249,6 @@ def simulate(
     """Simulates a scenario; equal scenarios and seeds give equal traces.
 
     Raises:
-        InvariantError: something happened that must not.
+        InvariantError: an invariant is violated.
     """
     return Simulation(scenario, seed=seed, trace=trace).run()

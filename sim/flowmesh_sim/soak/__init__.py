@@ -1,1 +1,1 @@
-"""Random scenarios with every invariant checked: ``python -m flowmesh_sim.soak``."""
+"""Simulates random scenarios with all invariants checked: ``python -m flowmesh_sim.soak``."""

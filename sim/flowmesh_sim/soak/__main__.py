@@ -1,4 +1,4 @@
-"""``python -m flowmesh_sim.soak``."""
+"""The command ``python -m flowmesh_sim.soak``."""
 
 from flowmesh_sim.soak.soak import main
 

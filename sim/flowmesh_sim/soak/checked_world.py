@@ -1,10 +1,11 @@
-"""One simulated world with all invariants checked: what became of it."""
+"""Simulates one scenario with all invariants checked, and returns the outcome."""
 
 import re
 import traceback
 from dataclasses import dataclass
 
 from flowmesh_sim.invariants.checker import Checker
+from flowmesh_sim.kernel import violation
 from flowmesh_sim.run.simulation import Simulation
 from flowmesh_sim.scenario import Scenario
 from flowmesh_sim.soak.random_scenarios import random_scenario
@@ -14,11 +15,11 @@ _PARTICULAR = re.compile(r"'[^']*'|\[[^\]]*\]|\{[^}]*\}|\b[0-9a-f]{8,}\b|\S*\d\S
 
 @dataclass(frozen=True, slots=True)
 class WorldOutcome:
-    """What became of a world.
+    """The outcome of a checked simulation.
 
     Attributes:
-        broken: the invariant that does not hold, with its place; empty where all do.
-        trace: hash of all that happened until then.
+        broken: the violated invariant with its place; empty if there is none.
+        trace: the hash of all events until then.
     """
 
     seed: int
@@ -30,19 +31,19 @@ class WorldOutcome:
 
     @property
     def kind(self) -> str:
-        """What is broken, whichever run, worker or sum it is."""
+        """The violated invariant without names of runs and workers and without numbers."""
         return " ".join(_PARTICULAR.sub("*", self.broken).split())
 
 
 def run_checked(scenario: Scenario, *, every: int | None = None) -> WorldOutcome:
-    """Simulates a scenario; looks at the whole state at every so many events (``Checker``)."""
+    """Simulates a scenario; ``every`` is as for ``Checker``."""
     simulation = Simulation(scenario, checker=Checker(every))
     broken = ""
     try:
         simulation.run()
     except Exception as e:
         frames = traceback.extract_tb(e.__traceback__)
-        last = next(f for f in reversed(frames) if not f.filename.endswith("/wrong.py"))
+        last = next(f for f in reversed(frames) if f.filename != violation.__file__)
         place = f"{last.filename.rpartition('/')[2]}:{last.lineno}"
         broken = f"{type(e).__name__}: {e} ({place})"
     return WorldOutcome(
@@ -56,5 +57,5 @@ def run_checked(scenario: Scenario, *, every: int | None = None) -> WorldOutcome
 
 
 def run_checked_world(seed: int, *, every: int | None = None) -> WorldOutcome:
-    """Simulates the world of a seed."""
+    """Simulates the random scenario of a seed."""
     return run_checked(random_scenario(seed), every=every)

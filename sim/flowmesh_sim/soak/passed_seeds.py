@@ -1,4 +1,4 @@
-"""Which seeds this code has passed: a number a line, in a file that is named by the code's hash."""
+"""Stores the seeds that passed with the current code, in a file named by the code's hash."""
 
 from importlib import import_module
 from pathlib import Path
@@ -9,7 +9,7 @@ PACKAGES = ("flowmesh_api", "flowmesh_core", "flowmesh_store", "flowmesh_control
 
 
 def code_hash() -> str:
-    """The hash of all that a simulated world depends on: sources and facts."""
+    """Returns the hash of everything that a simulation depends on: sources and constants."""
     found = blake3()
     for name in PACKAGES:
         module = import_module(name).__file__
@@ -22,25 +22,24 @@ def code_hash() -> str:
 
 
 class PassedSeeds:
-    """The file; those of other code are removed when something is added."""
+    """The file of passed seeds; adding a seed removes the files of other code."""
 
     def __init__(self, folder: Path) -> None:
-        """Takes where such files are."""
         self._folder = folder
         self._path = folder / code_hash()
-        self._begun = False
+        self._has_cleaned = False
 
     def seeds(self) -> set[int]:
-        """Those that passed."""
+        """Returns the passed seeds."""
         try:
             return {int(line) for line in self._path.read_text().split()}
         except FileNotFoundError:
             return set()
 
     def add(self, seed: int) -> None:
-        """Notes that a seed has passed."""
-        if not self._begun:
-            self._begun = True
+        """Records that a seed has passed."""
+        if not self._has_cleaned:
+            self._has_cleaned = True
             self._folder.mkdir(parents=True, exist_ok=True)
             for path in self._folder.iterdir():
                 if path != self._path:

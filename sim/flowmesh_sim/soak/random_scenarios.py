@@ -1,7 +1,7 @@
-"""Random worlds: workflows, tenants, policies, fleets and faults of a seed.
+"""Generates a random scenario from a seed: workflows, tenants, workers and faults.
 
-Half of them are small, since what goes wrong mostly goes wrong between few; some are an order of
-magnitude larger. Faults end before the world does, so every run has to end too.
+Half of the scenarios are small, since most errors need only a few runs; some are an order of
+magnitude larger. Faults end before the simulation, so every run must end too.
 """
 
 from random import Random
@@ -10,9 +10,9 @@ from typing import Any, get_args
 from flowmesh_sim.scenario import FaultKind, Scenario, scenario_of
 
 LIMIT_S = 6 * 3600.0
-"""A run that has not ended after so much virtual time is lost."""
+"""A run that has not ended after this virtual time counts as lost."""
 SAFE = "safe"
-"""A pool with a worker that everything fits on, whatever happens to the others."""
+"""A pool with a worker on which everything fits."""
 HOST_SHAPES = (
     "noop-flat",
     "noop-chain",
@@ -28,18 +28,18 @@ DEVICES = ("h100-nvl", "h100", "a100", "l40s", "4090", "4090-48")
 FAILURES = ("engine", "host-crashed", "out-of-memory", "bad-input", "store", "preempted")
 FAULTS: tuple[str, ...] = get_args(FaultKind)
 SMALL = 0.5
-"""The share of worlds with a few runs of a few rows."""
+"""The share of scenarios with a few runs of a few rows."""
 TOKENS = 0.4
-"""The share of worlds with models on devices."""
+"""The share of scenarios with models on devices."""
 
 
 def random_scenario(seed: int) -> Scenario:
-    """The world of a seed."""
+    """Returns the scenario of a seed."""
     return scenario_of(random_document(seed))
 
 
 def random_document(seed: int) -> dict[str, Any]:
-    """The same as plain values, as a scenario file has them."""
+    """Returns the scenario of a seed as plain values, as in a scenario file."""
     rng = Random(f"soak {seed}")
     tokens, small = rng.random() < TOKENS, rng.random() < SMALL
     span_s = rng.choice((100.0, 400.0)) if tokens else rng.choice((3.0, 10.0, 40.0))

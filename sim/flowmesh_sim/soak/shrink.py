@@ -1,7 +1,7 @@
-"""From a scenario that breaks an invariant to the smallest one that breaks the same.
+"""Shrinks a scenario that violates an invariant to a small one that violates the same.
 
-Faults, loads, pools, shapes and options are taken away, and runs, rows, tenants and workers made
-fewer, one at a time, for as long as the same invariant breaks. What is left is a scenario file.
+Faults, loads, pools, shapes and options are removed, and runs, rows, tenants and workers reduced,
+one at a time, while the same invariant is violated. The result is a scenario file.
 """
 
 import io
@@ -28,15 +28,15 @@ def shrunk(
     within_s: float = 600.0,
     told: Callable[[str], None] = lambda _: None,
 ) -> Document:
-    """The smallest scenario found.
+    """Returns the smallest scenario found.
 
     Args:
-        document: a scenario that breaks an invariant, as plain values.
-        within_s: seconds after which the smallest so far is good enough.
-        told: hears of every part that could be taken away.
+        document: a scenario that violates an invariant, as plain values.
+        within_s: time limit in seconds, after which the smallest so far is returned.
+        told: called with a description of every part that was removed.
 
     Raises:
-        ValueError: it breaks no invariant.
+        ValueError: the scenario violates no invariant.
     """
     kind = _breaks(document)
     if not kind:
@@ -57,14 +57,14 @@ def shrunk(
 
 
 def as_yaml(document: Document) -> str:
-    """As a file for ``fmesh simulate``."""
+    """Returns the text of a file for ``fmesh simulate``."""
     stream = io.StringIO()
     YAML().dump(document, stream)
     return stream.getvalue()
 
 
 def _breaks(document: Document) -> str:
-    """What is broken; empty where nothing is, or where it is no scenario."""
+    """Returns the violated invariant; empty if none is, or if the scenario is not valid."""
     try:
         scenario = scenario_of(document)
     except SpecError:
@@ -73,15 +73,15 @@ def _breaks(document: Document) -> str:
 
 
 def _smaller(document: Document, *, keep_safe: bool) -> Iterator[tuple[str, Document]]:
-    """Everything that is one part smaller, the largest parts first."""
+    """Yields all scenarios that are smaller by one part, the largest parts first."""
     for group in ("faults", "load", "pools"):
         yield from _halves(document, group)
         for n, part in enumerate(document.get(group, [])):
             if keep_safe and part.get("name") == SAFE:
-                continue  # without it nothing has to end
-            made = deepcopy(document)
-            del made[group][n]
-            yield f"without {group}[{n}]", made
+                continue  # without the safe worker runs need not end
+            copy = deepcopy(document)
+            del copy[group][n]
+            yield f"without {group}[{n}]", copy
     for group in ("load", "pools"):
         for n, part in enumerate(document[group]):
             yield from _fewer(document, group, n, part)
@@ -90,10 +90,10 @@ def _smaller(document: Document, *, keep_safe: bool) -> Iterator[tuple[str, Docu
 
 def _halves(document: Document, group: str) -> Iterator[tuple[str, Document]]:
     parts = document.get(group, [])
-    if len(parts) > 3:  # noqa: PLR2004 - fewer are as quickly taken one by one
+    if len(parts) > 3:  # noqa: PLR2004 - fewer are as quickly removed one by one
         half = len(parts) // 2
-        for name, kept in (("first", parts[half:]), ("second", parts[:half])):
-            yield f"without the {name} half of {group}", {**deepcopy(document), group: kept}
+        for name, rest in (("first", parts[half:]), ("second", parts[:half])):
+            yield f"without the {name} half of {group}", {**deepcopy(document), group: rest}
 
 
 def _fewer(
@@ -101,31 +101,31 @@ def _fewer(
 ) -> Iterator[tuple[str, Document]]:
     shapes = part.get("shapes", [])
     for shape in shapes if len(shapes) > 1 else []:
-        made = deepcopy(document)
-        made[group][n]["shapes"].remove(shape)
-        yield f"{group}[{n}] without shape {shape}", made
+        copy = deepcopy(document)
+        copy[group][n]["shapes"].remove(shape)
+        yield f"{group}[{n}] without shape {shape}", copy
     for name, least in _LEAST.items():
         value = part.get(name, least)
         for smaller in dict.fromkeys((least, value // 2, value - 1)):
             if least <= smaller < value:
-                made = deepcopy(document)
-                made[group][n][name] = smaller
-                yield f"{group}[{n}].{name} = {smaller}", made
+                copy = deepcopy(document)
+                copy[group][n][name] = smaller
+                yield f"{group}[{n}].{name} = {smaller}", copy
 
 
 def _options(document: Document) -> Iterator[tuple[str, Document]]:
-    """Every field that need not be given, left out."""
+    """Yields the scenario without each of its optional fields."""
     for name in document.keys() - _NEEDED - {"faults"}:
-        made = deepcopy(document)
-        del made[name]
-        yield f"without {name}", made
+        copy = deepcopy(document)
+        del copy[name]
+        yield f"without {name}", copy
     for name in document.get("control", {}):
-        made = deepcopy(document)
-        del made["control"][name]
-        yield f"without control.{name}", made
+        copy = deepcopy(document)
+        del copy["control"][name]
+        yield f"without control.{name}", copy
     for group in ("faults", "load", "pools"):
         for n, part in enumerate(document.get(group, [])):
             for name in part.keys() - _NEEDED - _LEAST.keys():
-                made = deepcopy(document)
-                del made[group][n][name]
-                yield f"without {group}[{n}].{name}", made
+                copy = deepcopy(document)
+                del copy[group][n][name]
+                yield f"without {group}[{n}].{name}", copy

@@ -1,8 +1,8 @@
-"""Random worlds by the thousand, on all cores: ``python -m flowmesh_sim.soak``, or ``make soak``.
+"""Simulates random scenarios on all cores: ``python -m flowmesh_sim.soak``, or ``make soak``.
 
-``--seeds a-b`` simulates one world a seed with all invariants checked and names the seeds that
-break one; seeds that this code has passed already are not simulated again. ``--replay N`` tells the
-story of one, ``--shrink N`` gives the smallest world that breaks the same.
+``--seeds a-b`` simulates one scenario for each seed with all invariants checked and prints the
+seeds that violate one; seeds that this code has passed are skipped. ``--replay N`` simulates one
+seed with its traceback, ``--shrink N`` prints a small scenario that violates the same invariant.
 """
 
 import argparse
@@ -22,14 +22,14 @@ from flowmesh_sim.soak.random_scenarios import random_document, random_scenario
 from flowmesh_sim.soak.shrink import as_yaml, shrunk
 
 CACHE = Path(".cache/soak")
-TOLD_EVERY_S = 20.0
+PROGRESS_EVERY_S = 20.0
 
 
 def seeds_of(text: str) -> list[int]:
-    """``1000`` is the first thousand; ``a-b`` is from a to b, both included.
+    """Parses ``1000`` (the first thousand seeds) or ``a-b`` (from a to b, inclusive).
 
     Raises:
-        argparse.ArgumentTypeError: it is neither.
+        argparse.ArgumentTypeError: the text is neither, or names no seed.
     """
     first, dash, last = text.partition("-")
     if not (first.isdigit() and (last.isdigit() or not dash)):
@@ -41,12 +41,12 @@ def seeds_of(text: str) -> list[int]:
 
 
 def soak(seeds: list[int], *, jobs: int, within_s: float = 0.0) -> Iterator[WorldOutcome]:
-    """Simulates the worlds of seeds, as they end.
+    """Simulates the scenarios of seeds; yields their outcomes as they end.
 
     Args:
-        seeds: which.
-        jobs: processes at once; with 1 it is this one.
-        within_s: no more are begun after so long; 0 never.
+        seeds: the seeds.
+        jobs: the number of processes; 1 uses this process.
+        within_s: no simulation is started after this many seconds; 0 for no limit.
     """
     until_s = time.monotonic() + within_s if within_s else float("inf")
     left = iter(seeds)
@@ -72,22 +72,22 @@ def soak(seeds: list[int], *, jobs: int, within_s: float = 0.0) -> Iterator[Worl
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=seeds_of, default="0-199", help="how many, or a-b")
+    parser.add_argument("--seeds", type=seeds_of, default="0-199", help="number of seeds, or a-b")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
-    parser.add_argument("--within-s", type=float, default=0.0, help="stop after so long; 0 never")
-    parser.add_argument("--first", action="store_true", help="stop at the first that breaks")
-    parser.add_argument("--fresh", action="store_true", help="also seeds that passed already")
-    parser.add_argument("--replay", type=int, default=None, help="one seed, with its traceback")
-    parser.add_argument("--shrink", type=int, default=None, help="the smallest world of a seed")
+    parser.add_argument("--within-s", type=float, default=0.0, help="time limit; 0 for none")
+    parser.add_argument("--first", action="store_true", help="stop at the first violation")
+    parser.add_argument("--fresh", action="store_true", help="repeat seeds that passed already")
+    parser.add_argument("--replay", type=int, default=None, help="simulate one seed")
+    parser.add_argument("--shrink", type=int, default=None, help="shrink the scenario of a seed")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Soaks; exits with 1 where a seed broke an invariant."""
+    """Runs the command; exits with 1 if a seed violates an invariant."""
     options = _arguments()
     if options.replay is not None:
         Simulation(random_scenario(options.replay), checker=Checker(every=1)).run()
-        _say(f"seed {options.replay} breaks nothing")
+        _print(f"seed {options.replay} breaks nothing")
     elif options.shrink is not None:
         _shrink(options.shrink, options.within_s or 600.0)
     else:
@@ -95,19 +95,19 @@ def main() -> None:
 
 
 def _shrink(seed: int, within_s: float) -> None:
-    def told(what: str) -> None:
-        print(f"# {what}", file=sys.stderr, flush=True)  # noqa: T201 - for who waits
+    def report(what: str) -> None:
+        print(f"# {what}", file=sys.stderr, flush=True)  # noqa: T201 - progress
 
     document = random_document(seed)
     try:
-        smallest = shrunk(document, within_s=within_s, told=told)
+        smallest = shrunk(document, within_s=within_s, told=report)
     except ValueError as e:
         sys.exit(f"seed {seed}: {e}")
-    _say(as_yaml(smallest))
+    _print(as_yaml(smallest))
 
 
 def _soak(options: argparse.Namespace) -> None:
-    began, told = time.perf_counter(), time.perf_counter()
+    began, printed = time.perf_counter(), time.perf_counter()
     passed = PassedSeeds(CACHE)
     known = set() if options.fresh else passed.seeds()
     seeds = [s for s in options.seeds if s not in known]
@@ -120,23 +120,23 @@ def _soak(options: argparse.Namespace) -> None:
             totals[name] += getattr(outcome, name)
         if outcome.broken:
             bad.append(outcome.seed)
-            _say(f"seed {outcome.seed}: {outcome.broken}")
+            _print(f"seed {outcome.seed}: {outcome.broken}")
             if options.first:
                 break
         else:
             passed.add(outcome.seed)
-        if time.perf_counter() - told > TOLD_EVERY_S:
-            told = time.perf_counter()
-            _say(f"{count} of {len(seeds)} seeds after {told - began:.0f} s")
+        if time.perf_counter() - printed > PROGRESS_EVERY_S:
+            printed = time.perf_counter()
+            _print(f"{count} of {len(seeds)} seeds after {printed - began:.0f} s")
     figures = ", ".join(f"{n} {name}" for name, n in totals.items())
     skipped = len(options.seeds) - len(seeds)
     before = f" ({skipped} had passed before)" if skipped else ""
     took_s = time.perf_counter() - began
-    _say(f"{count} seeds{before}, {figures} in {took_s:.1f} s; {len(bad)} broken: {sorted(bad)}")
+    _print(f"{count} seeds{before}, {figures} in {took_s:.1f} s; {len(bad)} broken: {sorted(bad)}")
     if bad:
-        _say(f"see one again: --replay {min(bad)}; make it small: --shrink {min(bad)}")
+        _print(f"repeat one: --replay {min(bad)}; shrink it: --shrink {min(bad)}")
         sys.exit(1)
 
 
-def _say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201 - its one purpose
+def _print(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - a command's output

@@ -1,1 +1,1 @@
-"""Workflows that load a simulated fabric, with their shapes and groups."""
+"""The workflow shapes that load a simulated fabric."""

@@ -1,13 +1,14 @@
-"""The paper's group A: five agentic inference workflows, as far as §5.1 says what they are.
+"""The paper's group A: five agentic inference workflows, as far as §5.1 describes them.
 
 Reasoning chains, retrieval-augmented generation and multi-agent collaboration over GSM8K, MMLU and
-TruthfulQA, with the three Llama models. The graphs are our reading (ASSUMED): the paper gives none.
+TruthfulQA, with the three Llama models. The graphs are our interpretation (ASSUMED): the paper has
+none.
 """
 
 from flowmesh_sim.workloads.workflow_shapes import PlanBuilder, out, shape
 
 HINTED_BESIDES_MIB = 4096
-"""What a user who knows the model's weights asks for besides them."""
+"""Memory that a user requests in addition to the model's weights."""
 LARGE, MIDDLE, SMALL = "llama-3.1-8b", "llama-3.2-3b", "llama-3.2-1b"
 
 
@@ -67,7 +68,7 @@ def rag(m: PlanBuilder) -> None:
 
 @shape("a-debate")
 def debate(m: PlanBuilder) -> None:
-    """Multi-agent collaboration: three answer, one judges."""
+    """Multi-agent collaboration: three models answer, one judges."""
     rows = m.data("mmlu")
     models = (LARGE, MIDDLE, MIDDLE)
     answers = [
@@ -95,7 +96,7 @@ def debate(m: PlanBuilder) -> None:
 
 @shape("a-vote")
 def vote(m: PlanBuilder) -> None:
-    """Self-consistency: eight samples a question, the vote, the grade."""
+    """Self-consistency: eight samples for each question, the vote, the grade."""
     rows = m.data("gsm8k")
     samples = m.step(
         "sample",
@@ -111,7 +112,7 @@ def vote(m: PlanBuilder) -> None:
 
 @shape("a-agents")
 def agents(m: PlanBuilder) -> None:
-    """Plan, work with tools, write: a small model plans and writes, the large one works."""
+    """Plan, work with tools, write: small models plan and write, the large one uses tools."""
     rows = m.data("mmlu")
     planned = m.step(
         "plan",
@@ -137,7 +138,7 @@ def agents(m: PlanBuilder) -> None:
 
 
 def _hinted(m: PlanBuilder, share: float) -> None:
-    """A chain whose first step states its memory, as a share of what it needs."""
+    """Builds a chain whose first step requests a share of the memory that it needs."""
     rows = m.data("gsm8k")
     needed = m.hardware.models[LARGE].weights_mib + HINTED_BESIDES_MIB
     first = m.step(
@@ -160,13 +161,13 @@ def _hinted(m: PlanBuilder, share: float) -> None:
 
 @shape("a-right")
 def right(m: PlanBuilder) -> None:
-    """A chain that states the memory that it needs."""
+    """A chain that requests the memory that it needs."""
     _hinted(m, 1.0)
 
 
 @shape("a-tight")
 def tight(m: PlanBuilder) -> None:
-    """The same chain, its memory under-specified by half: it runs out, and goes where it fits."""
+    """The same chain with half the memory: it runs out of memory and is placed again."""
     _hinted(m, 0.5)
 
 

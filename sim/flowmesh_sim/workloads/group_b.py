@@ -1,7 +1,8 @@
-"""The paper's group B: group A, and four post-training pipelines by RLHF and RLAIF.
+"""The paper's group B: group A and four post-training pipelines with RLHF and RLAIF.
 
 Each trains on a slice of GSM8K and evaluates on 100 held-out rows. The graphs and sizes are our
-reading (ASSUMED). Common stages (the same fine-tuning, the same reward model) are equal actions.
+interpretation (ASSUMED). Common stages (the same fine-tuning, the same reward model) are equal
+actions.
 """
 
 from flowmesh_core.graph.plan import StepPlan
@@ -25,7 +26,7 @@ def _evaluate(
 
 
 def _memory(m: PlanBuilder, base: str, per_param: str) -> int:
-    """What a user who knows the model asks for, in MiB."""
+    """Returns the memory that a user who knows the model requests, in MiB."""
     t = m.hardware.facts.group("training")
     params = m.hardware.models[base].facts.params
     return int(getattr(t, per_param) * params / (1 << 20) + t.activation_mib) + 1024
@@ -126,7 +127,7 @@ def ppo(m: PlanBuilder) -> None:
 
 @shape("b-tight")
 def tight(m: PlanBuilder) -> None:
-    """A step whose memory is under-specified by half: it runs out, and goes where it fits."""
+    """A step with half of its memory: it runs out of memory and is placed again."""
     rows = m.data("gsm8k", TRAIN_ROWS, split="train")
     needed = _memory(m, SMALL, "full_bytes_per_param")
     inputs = {"model": m.model(SMALL), "rows": rows}

@@ -1,7 +1,7 @@
-"""Workflows to load the fabric with: no-op graphs, and the groups A and B of the paper's §5.1.
+"""Workflows that load the fabric: no-op graphs, and the base of the paper's groups A and B.
 
-A shape makes a compiled plan for a data slice. Plans of equal slices have equal actions: what is
-shared between workflows follows from the load's ``variants`` and from what shapes have in common.
+A shape builds a compiled plan for a data slice. Plans of equal slices have equal actions: sharing
+between workflows depends on the load's ``variants`` and on the common parts of shapes.
 """
 
 from collections.abc import Callable
@@ -44,12 +44,12 @@ TRAIN_ROWS = 512
 
 @dataclass
 class PlanBuilder:
-    """Builds one plan.
+    """Builds the plan of one run.
 
     Attributes:
-        variant: which slice of the data; equal variants are equal contents.
+        variant: the slice of the data; equal variants have equal content.
         rows: of a step that works on rows.
-        rng: draws of this run.
+        rng: randomness of this run.
     """
 
     contents: SimContents
@@ -64,30 +64,30 @@ class PlanBuilder:
     artifacts: dict[str, Artifact] = field(default_factory=dict)
 
     def source(self, artifact: Artifact) -> ArtifactSource:
-        """A source of content that was uploaded."""
+        """Returns a source of uploaded content."""
         reference = f"cas:{artifact.blob}"
         self.artifacts[reference] = artifact
         return ArtifactSource(artifact.kind, reference)
 
     def model(self, name: str) -> Source:
-        """A base model."""
+        """Returns a base model."""
         return self.source(self.contents.model(name, self.hardware.models[name].weights_bytes))
 
     def data(self, name: str, rows: int = 0, *, shots: bool = False, split: str = "test") -> Source:
-        """A slice of a data set."""
+        """Returns a slice of a data set."""
         facts = self.hardware.facts.one("datasets", name)
         extra = facts.shots_tokens if shots else 0.0
         which = f"{name}/{split}/{self.variant}/{rows or self.rows}/{int(shots)}"
         return self.source(self.contents.dataset(which, rows or self.rows, facts, extra))
 
     def step(self, path: str, engine: str, inputs: dict[str, Source], **params: Any) -> StepPlan:
-        """Adds a step; parameters besides ``memory_mib`` and ``ignored`` are the engine's."""
+        """Adds a step; parameters other than ``memory_mib`` and ``ignored`` are the engine's."""
         contract = self.catalog.newest(engine)
         assert contract is not None, engine
         memory_mib = int(params.pop("memory_mib", 0))
         ignored = tuple(params.pop("ignored", ()))
         values = {p.name: p.default for p in contract.params}
-        made = StepPlan(
+        step = StepPlan(
             path=path,
             name=path,
             engine=engine,
@@ -99,11 +99,11 @@ class PlanBuilder:
             resources=Resources(memory_mib=memory_mib),
             cache=Cache(reuse=self.reuse, ignored_inputs=ignored),
         )
-        self.steps.append(made)
-        return made
+        self.steps.append(step)
+        return step
 
     def plan(self, name: str, tenant: str, weights: UtilityWeights, **changes: Any) -> Plan:
-        """The plan of the steps so far; the last one's outputs are the run's."""
+        """Returns the plan of the steps so far; the last step's outputs are the run's."""
         last = self.steps[-1]
         contract = self.catalog.newest(last.engine)
         assert contract is not None
@@ -120,7 +120,7 @@ def _edge(contract: EngineContract, port: str, source: Source) -> Edge:
 
 
 def out(step: StepPlan, port: str = "rows") -> StepSource:
-    """An output of a step."""
+    """Returns an output of a step."""
     return StepSource(step.path, port)
 
 
@@ -129,16 +129,16 @@ SHAPES: dict[str, Shape] = {}
 
 
 def shape(name: str) -> Callable[[Shape], Shape]:
-    """Registers a shape."""
+    """Returns a decorator that registers a shape."""
 
-    def known(made: Shape) -> Shape:
-        SHAPES[name] = made
-        return made
+    def register(function: Shape) -> Shape:
+        SHAPES[name] = function
+        return function
 
-    return known
+    return register
 
 
-# -- graphs of actions that do next to nothing ----------------------------------------------------
+# -- graphs of cheap actions ----------------------------------------------------------------------
 
 
 def _noop(m: PlanBuilder, path: str, after: list[StepPlan], value: object) -> StepPlan:
@@ -151,14 +151,14 @@ def _noop(m: PlanBuilder, path: str, after: list[StepPlan], value: object) -> St
 
 @shape("noop-flat")
 def noop_flat(m: PlanBuilder) -> None:
-    """So many steps without edges."""
+    """``rows`` steps without edges."""
     for n in range(m.rows):
         _noop(m, f"s{n}", [], f"{m.variant}/{n}")
 
 
 @shape("noop-chain")
 def noop_chain(m: PlanBuilder) -> None:
-    """Each step after the one before."""
+    """A chain of ``rows`` steps."""
     before: list[StepPlan] = []
     for n in range(m.rows):
         before = [_noop(m, f"s{n}", before, f"{m.variant}/{n}")]
@@ -166,7 +166,7 @@ def noop_chain(m: PlanBuilder) -> None:
 
 @shape("noop-diamond")
 def noop_diamond(m: PlanBuilder) -> None:
-    """One, so many after it, and one after all of them."""
+    """One step, ``rows`` steps after it, and one after all of them."""
     first = _noop(m, "first", [], f"{m.variant}")
     middle = [_noop(m, f"s{n}", [first], f"{m.variant}/{n}") for n in range(m.rows)]
     _noop(m, "last", middle, f"{m.variant}/last")
@@ -182,7 +182,7 @@ def map_stream(m: PlanBuilder) -> None:
 
 @shape("steps")
 def steps(m: PlanBuilder) -> None:
-    """Long work that leaves checkpoints, one after another."""
+    """A chain of long steps with checkpoints."""
     before: list[StepPlan] = []
     for n in range(int(m.options.get("steps", 3))):
         inputs: dict[str, Source] = {f"after{i}": out(s, "metrics") for i, s in enumerate(before)}
@@ -201,14 +201,14 @@ def steps(m: PlanBuilder) -> None:
 
 @shape("sleepers")
 def sleepers(m: PlanBuilder) -> None:
-    """Attempts of very different lengths side by side."""
+    """Parallel steps of very different lengths."""
     for n in range(min(8, m.rows)):
         m.step(f"s{n}", "test.sleep", {}, seconds=float(2**n) / 4, value=m.variant)
 
 
 @shape("mixed")
 def mixed(m: PlanBuilder) -> None:
-    """Row-wise work, its metrics, and steps that wait for either."""
+    """Row-wise steps, and steps that depend on their rows and metrics."""
     rows = m.data("gsm8k", m.rows)
     first = m.step("map", "test.map", {"rows": rows}, value=m.variant)
     second = m.step("again", "test.map", {"rows": out(first)}, value="again")
@@ -218,7 +218,7 @@ def mixed(m: PlanBuilder) -> None:
 
 @shape("private")
 def private(m: PlanBuilder) -> None:
-    """Steps whose names leave an input out: what they make stays with its tenant."""
+    """Steps with ignored inputs: their results stay with the tenant."""
     corpus = m.step("corpus", "test.map", {"rows": m.data("mmlu", m.rows)}, value=m.rng.random())
     rows: Source = m.data("gsm8k", m.rows)
     for n in range(2):

@@ -20,10 +20,10 @@ DELETE_CONNECTIONS = 8
 _ATTEMPTS = 5
 _CONNECT_S = 5
 _RETRY_FOR = timedelta(seconds=30)
-_CREDENTIALS_FOR = timedelta(minutes=5)
-"""How long obstore uses credentials before it asks boto3 for them again.
-
-boto3 renews temporary credentials ten minutes before they expire."""
+_CREDENTIALS_FOR = timedelta(minutes=10)
+"""The life that obstore is told credentials have. It asks boto3 again once five minutes of it are
+left: with five minutes in all it would ask ten times a second. boto3 renews credentials that expire
+ten minutes before they do, so none expires while obstore uses it."""
 _EXAMPLE = "s3://bucket/prefix?endpoint=https://host&region=us-east-1"
 
 

@@ -1,4 +1,4 @@
-"""Pools of simulated workers that find no machine, or find one late."""
+"""Simulated pools with a limited number of machines."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ BEST, NEXT = {"name": "best", "device": "h100-nvl"}, {"name": "next", "device": 
 
 
 def document(runs: int, **machines: int) -> dict[str, Any]:
-    """Chains, one a minute, on two pools of which the first is chosen while it can be had."""
+    """A chain each minute, on two pools of which the first is preferred while it has machines."""
     pools = [
         {**pool, **ELASTIC, **({"machines": machines[pool["name"]]} if machines else {})}
         for pool in (BEST, NEXT)

@@ -1,4 +1,4 @@
-"""Every invariant is one: what breaks it is caught, in small worlds, with its own words."""
+"""The checker finds every kind of violation, in small simulations."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The constants: every one says where it comes from, and a scenario may change it."""
+"""The constants: each has a source, and a scenario may change it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a trace calls events does not follow their Python names."""
+"""The names of events in traces do not depend on their Python names."""
 
 from typing import get_args
 

@@ -1,4 +1,4 @@
-"""Messages that come twice or late end a connection, and no more; damage is found by reading."""
+"""Duplicate and late messages only end a connection; damaged blobs are found by reading."""
 
 from random import Random
 from typing import Any

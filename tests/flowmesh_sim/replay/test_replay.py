@@ -1,4 +1,4 @@
-"""A recorded run again: as it was where nothing is changed, and otherwise where something is."""
+"""Replays of recorded runs: equal without changes, different with changes."""
 
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ def run(name: str = "run-1", *attempts: AttemptRecord, **changes: Any) -> Record
 CHAIN = run("run-1", attempt("a", 0, "x"), attempt("b", 0, "y", ended_s=1004.0))
 
 
-def again(*runs: RecordedRun, **changes: Any) -> Any:
+def replayed(*runs: RecordedRun, **changes: Any) -> Any:
     return replay(anonymous(runs), replay_of(changes))
 
 
@@ -99,16 +99,16 @@ def test_a_file_that_is_no_trace_is_told_with_its_line(tmp_path: Path) -> None:
     path.write_text('{"kind": "trace", "version": 1, "runs": 1}\n{"kind": "what"}\n')
     with pytest.raises(SpecError) as caught:
         read_recording(path)
-    assert "line 2 is no line of a trace" in str(caught.value.problems)
+    assert "line 2 is not a line of a trace" in str(caught.value.problems)
     path.write_text('{"kind": "trace", "version": 9, "runs": 1}\n')
     with pytest.raises(SpecError) as caught:
         read_recording(path)
-    assert "no trace of version 1" in str(caught.value.problems)
+    assert "not a trace of version 1" in str(caught.value.problems)
 
 
 def test_steps_wait_for_each_other_and_take_their_recorded_time() -> None:
     first = attempt("a", 0, "x", load_s=0.5)
-    done = again(run("r", first, attempt("b", 0, "y", ended_s=1004.0)))
+    done = replayed(run("r", first, attempt("b", 0, "y", ended_s=1004.0)))
     assert done.replayed.makespan_s == pytest.approx(4.5, abs=0.2)
     assert done.replayed.executed == 2
 
@@ -122,27 +122,27 @@ def test_chunks_wait_for_their_own_chunk_alone() -> None:
     many = (EngineRecord("e", 1, 1, "actions", 8),)
     changes = {"steps": steps, "engines": many}
     pools = [{"name": "p", "device": "cpu", "workers": 4}]
-    streaming = again(run("r", *chunks, **changes), pools=pools)
-    barrier = again(run("r", *chunks, **{**changes, "steps": CHAIN.steps}), pools=pools)
+    streaming = replayed(run("r", *chunks, **changes), pools=pools)
+    barrier = replayed(run("r", *chunks, **{**changes, "steps": CHAIN.steps}), pools=pools)
     assert streaming.replayed.makespan_s < barrier.replayed.makespan_s - 3
 
 
 def test_a_price_changes_dollars_and_nothing_else() -> None:
-    cheap, dear = again(CHAIN, prices={"cpu": 1.0}), again(CHAIN, prices={"cpu": 3.0})
+    cheap, dear = replayed(CHAIN, prices={"cpu": 1.0}), replayed(CHAIN, prices={"cpu": 3.0})
     assert dear.replayed.makespan_s == cheap.replayed.makespan_s
     assert dear.replayed.usd == pytest.approx(3 * cheap.replayed.usd, rel=1e-6)
     with pytest.raises(SpecError):
-        again(CHAIN, prices={"h100": 1.0})
+        replayed(CHAIN, prices={"h100": 1.0})
 
 
 def test_without_sharing_what_was_found_is_made_again() -> None:
     parts = (PartRecord("a", 0, "x", "published", "run-1", 1),)
     later = run("run-2", created_s=1010.0, ended_s=1010.1, parts=parts)
-    shared, apart = again(CHAIN, later), again(CHAIN, later, sharing="never")
+    shared, apart = replayed(CHAIN, later), replayed(CHAIN, later, sharing="never")
     assert (shared.replayed.executed, shared.replayed.hits) == (2, 1)
     assert (apart.replayed.executed, apart.replayed.hits) == (3, 0)
     unknown = (PartRecord("a", 0, "z", "published", "gone", 1),)
-    assert again(CHAIN, replace(later, parts=unknown)).unknown == 1
+    assert replayed(CHAIN, replace(later, parts=unknown)).unknown == 1
 
 
 def test_more_workers_are_faster_and_another_policy_decides() -> None:
@@ -150,21 +150,21 @@ def test_more_workers_are_faster_and_another_policy_decides() -> None:
     steps = (CHAIN.steps[0],)
     runs = [run(f"run-{n}", many[n], steps=steps, ended_s=1020.0) for n in range(8)]
     pools = [{"name": "p", "device": "cpu", "workers": 4, "hostMemoryMib": 64}]
-    one = again(*runs, control={"replicas": False})
-    assert again(*runs, pools=pools).replayed.makespan_s < one.replayed.makespan_s / 2
-    assert again(*runs, pools=pools, policy="fifo").replayed.runs == 8
+    one = replayed(*runs, control={"replicas": False})
+    assert replayed(*runs, pools=pools).replayed.makespan_s < one.replayed.makespan_s / 2
+    assert replayed(*runs, pools=pools, policy="fifo").replayed.runs == 8
 
 
 def test_what_fits_no_pool_is_refused_and_so_is_what_cannot_be_replayed() -> None:
     pools = [{"name": "p", "device": "cpu", "hostMemoryMib": 32}]
     with pytest.raises(FlowMeshError, match="reserved 64 MiB; the largest pool has 32"):
-        again(CHAIN, pools=pools)
-    with pytest.raises(FlowMeshError, match="no attempt of it says where it ran"):
-        again(run("r", attempt("a", 0, "x", signature="")))
+        replayed(CHAIN, pools=pools)
+    with pytest.raises(FlowMeshError, match="none of its attempts has a worker"):
+        replayed(run("r", attempt("a", 0, "x", signature="")))
     with pytest.raises(FlowMeshError, match="has not ended"):
-        again(replace(CHAIN, phase="Running"))
-    with pytest.raises(FlowMeshError, match="nothing is known of devices"):
-        again(run("r", attempt("a", 0, "x", device_class="abacus")))
+        replayed(replace(CHAIN, phase="Running"))
+    with pytest.raises(FlowMeshError, match="is not known to the simulator"):
+        replayed(run("r", attempt("a", 0, "x", device_class="abacus")))
     with pytest.raises(SpecError):
         replay_of({"polices": "fifo"})
 

@@ -1,4 +1,4 @@
-"""A scenario runs to its end, and its seed decides all of it."""
+"""A scenario runs to its end, and equal seeds give equal simulations."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What simulated parts do: batching, arrivals, elasticity, memory, policies, faults, recovery."""
+"""Simulated behaviour: batching, arrivals, elasticity, memory, policies, faults, recovery."""
 
 from random import Random
 from typing import Any, get_args

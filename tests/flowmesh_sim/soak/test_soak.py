@@ -1,6 +1,7 @@
-"""The soak goes on where it was cut off, names what breaks, and makes it small."""
+"""The soak command resumes, reports violations and shrinks their scenarios."""
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from flowmesh_core.errors import InvariantError
 from flowmesh_sim.invariants.checker import Checker
+from flowmesh_sim.kernel.violation import wrong
 from flowmesh_sim.run.simulation import Simulation
 from flowmesh_sim.scenario import read_scenario
 from flowmesh_sim.soak import passed_seeds as passed_module
@@ -86,9 +88,9 @@ def test_a_seed_that_breaks_something_is_named_and_not_kept_as_passed(
     monkeypatch.setattr(soak_module, "run_checked_world", lambda _: broken)
     with pytest.raises(SystemExit, match="1"):
         run(monkeypatch, "--seeds", "5-5")
-    told = capsys.readouterr().out
-    assert "seed 5: InvariantError: it broke" in told
-    assert "--shrink 5" in told
+    output = capsys.readouterr().out
+    assert "seed 5: InvariantError: it broke" in output
+    assert "--shrink 5" in output
     assert PassedSeeds(tmp_path / ".cache/soak").seeds() == set()
 
 
@@ -106,6 +108,14 @@ def test_kinds_of_breakage_are_the_same_whichever_run_it_is() -> None:
     )
     assert one.kind == other.kind
     assert "its ledger says" in one.kind
+
+
+def test_the_place_of_a_violation_is_where_it_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(*_: Any) -> None:
+        wrong("run r", "it is wrong")
+
+    monkeypatch.setattr(Checker, "applied", found)
+    assert re.search(r"it is wrong \(test_soak\.py:\d+\)$", run_checked_world(73).broken)
 
 
 def test_what_breaks_is_made_as_small_as_it_goes_and_stays_a_scenario(

@@ -1,4 +1,4 @@
-"""The environment of a model's host."""
+"""The environment variables of an engine host."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which texts satisfy a schema, and what a check may take."""
+"""Texts that satisfy a JSON schema, and the limits of a check."""
 
 import json
 from typing import Any
@@ -78,7 +78,7 @@ def test_patterns_are_read_as_json_schema_means_them(pattern: str, good: str, ba
         ({"maxLength": "3"}, r"cannot be used: \$\.maxLength: '3' is not of type 'integer'"),
         ({"pattern": "(?=a)"}, "not a regular expression of RE2"),
         ({"$ref": "http://127.0.0.1:9/s.json"}, "refers to 'http://127.0.0.1:9/s.json'"),
-        ({"unevaluatedProperties": False, "patternProperties": {}}, "cannot stand beside"),
+        ({"unevaluatedProperties": False, "patternProperties": {}}, "cannot be combined with"),
         (
             {"x": {"$schema": "https://json-schema.org/draft/2020-12/schema"}, "$ref": "#/x"},
             r"\$schema stands only at the top",

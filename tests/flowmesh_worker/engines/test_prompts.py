@@ -1,4 +1,4 @@
-"""Templates over rows: what they render, and what they refuse."""
+"""Templates over rows: rendered prompts and refusals."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_a_missing_field_names_the_row_the_field_and_the_columns_there_are() -> 
     error = refused({"prompt": "{{ question }}"}, {"q": "x", "target": "y"})
     assert "row 3" in str(error)
     assert "'question' is undefined" in str(error)
-    assert "columns here are q, target" in str(error)
+    assert "columns are q, target" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -37,10 +37,10 @@ def test_a_missing_field_names_the_row_the_field_and_the_columns_there_are() -> 
     [
         ({}, "either prompt or messages"),
         ({"prompt": "a", "messages": [{"role": "user", "content": "b"}]}, "exactly one"),
-        ({"prompt": "a", "system": "b"}, "belongs to a chat"),
-        ({"prompt": "{{ a"}, "no valid template"),
-        ({"messages": []}, "no list of messages"),
-        ({"messages": [{"role": "user"}]}, "messages[0] is no message"),
+        ({"prompt": "a", "system": "b"}, "with.system needs with.messages"),
+        ({"prompt": "{{ a"}, "not a valid template"),
+        ({"messages": []}, "not a list of messages"),
+        ({"messages": [{"role": "user"}]}, "messages[0] is not a message"),
         ({"messages": [{"role": "user", "content": "{% if %}"}]}, "messages[0].content"),
         ({"prompt": "{{ 1 // 0 }}"}, "ZeroDivisionError"),
         ({"prompt": "{{ q.__class__.__mro__ }}"}, "fails for row 3|undefined"),

@@ -147,7 +147,7 @@ async def test_a_fetch_that_an_attempt_joined_goes_on_when_the_host_has_left_the
     await blobs.until_asked(digest)
     work = world.assignment("test.noop", **using(ref))
     await world.gateway.assign(work)
-    await world.gateway.until(lambda: agent._components._held[digest].pins == 2)
+    await world.gateway.until(lambda: agent._components._trees[digest].pins == 2)
     await world.gateway.desire(hold_open=())
     await pass_by(world, signature=SECOND)
     blobs.open(digest)

@@ -1,1 +1,1 @@
-"""Inputs, outputs and components of attempts, between the store and the disk."""
+"""Moves inputs, outputs and components of attempts between the store and the local disk."""

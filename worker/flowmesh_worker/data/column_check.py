@@ -1,7 +1,7 @@
-"""Columns that a step names and its rows lack: told before an engine loads.
+"""Checks before an engine loads that the columns a step names exist in its rows.
 
-What the compiler could know it has refused at admission; a data set that a step made is known here
-first.
+The compiler refuses what it can know at admission; the columns of a data set that a step produces
+are known only here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,19 +19,19 @@ from flowmesh_worker.ipc.frames import HostInput
 def lacking(
     contract: EngineContract | None, params: Mapping[str, Any], inputs: Mapping[str, HostInput]
 ) -> FailureReport | None:
-    """The failure of an attempt whose parameters name columns that are not there, or None.
+    """Returns the failure of an attempt whose parameters name missing columns, or None.
 
     Args:
         contract: the engine's.
         params: the attempt's.
-        inputs: fetched; the row port's manifest says the columns.
+        inputs: fetched; the row port's manifest lists the columns.
     """
     rows = inputs.get(contract.row_port) if contract is not None and contract.row_port else None
     if contract is None or rows is None or rows.manifest is None:
         return None
     columns = rows.manifest.schema.names
     if not rows.manifest.row_count:
-        return None  # no row asks for them; what made none may not know all of its columns
+        return None  # without rows, the producing step may not have known all of its columns
     for param in contract.params:
         for place, name in _named_by(param, params.get(param.name)):
             if name not in columns:

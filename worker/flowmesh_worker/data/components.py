@@ -1,6 +1,7 @@
-"""Models and adapters on the worker's disk: fetched once, kept within a byte budget.
+"""A cache of models and adapters on the worker's disk, within a byte budget.
 
-What an attempt or a running host uses is pinned; of the rest, the least recently used leaves first.
+Components that an attempt or a running host uses stay; of the others, the least recently used is
+removed first.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ _DISK = "disk"
 
 
 @dataclass(slots=True)
-class _Held:
+class _CachedTree:
     path: Path
     size_bytes: int = 0
     ready: bool = False
@@ -29,7 +30,7 @@ class _Held:
 
 
 class ComponentCache:
-    """Trees by digest below one directory, which this object owns alone."""
+    """Trees by digest in one directory, which no other process may write to."""
 
     def __init__(
         self,
@@ -40,21 +41,21 @@ class ComponentCache:
         in_use: Callable[[], Iterable[Digest]],
         on_change: Callable[[], None],
     ) -> None:
-        """Takes up what an earlier process left complete in the directory.
+        """Finds the complete trees that an earlier process left in the directory.
 
         Args:
             blobs: where trees come from.
-            directory: owned by this object alone.
-            budget_bytes: how much to keep; exceeded only by what is pinned or in use.
-            in_use: what running hosts have loaded; it stays.
-            on_change: told when a component comes or goes.
+            directory: used by this object alone.
+            budget_bytes: size of the cache; exceeded only by trees that are pinned or in use.
+            in_use: returns the trees that running hosts have loaded; they stay.
+            on_change: called when a component was added or removed.
         """
         self._blobs = blobs
         self._in_use = in_use
         self._directory = directory
         self._budget_bytes = budget_bytes
         self._on_change = on_change
-        self._held: dict[Digest, _Held] = {}
+        self._trees: dict[Digest, _CachedTree] = {}
         directory.mkdir(parents=True, exist_ok=True)
         found = sorted(directory.iterdir(), key=lambda p: p.stat().st_mtime)
         for path in found:
@@ -62,12 +63,12 @@ class ComponentCache:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 size = sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
-                self._held[Digest(path.name)] = _Held(path, size, ready=True)
+                self._trees[Digest(path.name)] = _CachedTree(path, size, ready=True)
 
     def holds(self, digest: Digest) -> bool:
-        """Whether it lies here whole."""
-        held = self._held.get(digest)
-        return held is not None and held.ready
+        """Whether the tree is complete on the local disk."""
+        cached = self._trees.get(digest)
+        return cached is not None and cached.ready
 
     def digests(self) -> frozenset[Digest]:
         """All that lie here whole."""
@@ -75,71 +76,72 @@ class ComponentCache:
 
     @asynccontextmanager
     async def pinned(self, digest: Digest) -> AsyncIterator[Path]:
-        """The directory, fetched where it is missing, there until the block ends.
+        """Fetches the tree if it is missing; its directory stays until the block ends.
 
         Raises:
-            StoreError: as ``fetch_tree``.
+            StoreError: as for ``fetch_tree``.
         """
-        held = self._held.pop(digest, None) or _Held(self._directory / digest)
-        self._held[digest] = held
-        held.pins += 1
+        cached = self._trees.pop(digest, None) or _CachedTree(self._directory / digest)
+        self._trees[digest] = cached
+        cached.pins += 1
         try:
-            if not held.ready:
-                await self._fetched(digest, held)
-            os.utime(held.path)
-            yield held.path
+            if not cached.ready:
+                await self._fetched(digest, cached)
+            os.utime(cached.path)
+            yield cached.path
         finally:
-            held.pins -= 1
-            if not held.ready and not held.pins:
-                self._held.pop(digest, None)
-                if held.fetch is not None:
-                    held.fetch.cancel()
-                    await asyncio.wait([held.fetch])
-            await self._make_room()
+            cached.pins -= 1
+            if not cached.ready and not cached.pins:
+                self._trees.pop(digest, None)
+                if cached.fetch is not None:
+                    cached.fetch.cancel()
+                    await asyncio.wait([cached.fetch])
+            await self._evict()
 
-    async def _fetched(self, digest: Digest, held: _Held) -> None:
-        """Begins or joins the fetch, which goes on for as long as anybody waits for it."""
-        if held.fetch is None:
-            held.fetch = asyncio.get_running_loop().create_task(self._fetch(digest, held))
+    async def _fetched(self, digest: Digest, cached: _CachedTree) -> None:
+        """Begins or joins the fetch, which continues while at least one attempt has it pinned."""
+        if cached.fetch is None:
+            cached.fetch = asyncio.get_running_loop().create_task(self._fetch(digest, cached))
         try:
-            await asyncio.shield(held.fetch)
+            await asyncio.shield(cached.fetch)
         finally:
-            if held.fetch is not None and held.fetch.done():
-                held.fetch = None
+            if cached.fetch is not None and cached.fetch.done():
+                cached.fetch = None
 
-    async def _fetch(self, digest: Digest, held: _Held) -> None:
-        tree = await fetch_tree(self._blobs, digest, held.path)
-        held.size_bytes, held.ready = tree.size_bytes, True
-        await self._make_room()
+    async def _fetch(self, digest: Digest, cached: _CachedTree) -> None:
+        tree = await fetch_tree(self._blobs, digest, cached.path)
+        cached.size_bytes, cached.ready = tree.size_bytes, True
+        await self._evict()
         self._on_change()
 
-    async def _make_room(self) -> None:
-        used = sum(h.size_bytes for h in self._held.values() if h.ready)
+    async def _evict(self) -> None:
+        used = sum(t.size_bytes for t in self._trees.values() if t.ready)
         if used <= self._budget_bytes:
             return
         in_use = set(self._in_use())
-        for digest, held in list(self._held.items()):
+        for digest, cached in list(self._trees.items()):
             if used <= self._budget_bytes:
                 return
-            if held.pins or not held.ready or digest in in_use:
+            if cached.pins or not cached.ready or digest in in_use:
                 continue
-            used -= held.size_bytes
-            del self._held[digest]
-            # Renamed first, so that a worker killed now does not take half of it for whole.
+            used -= cached.size_bytes
+            del self._trees[digest]
+            # Renamed first, so that a worker that is killed now does not later take a partly
+            # removed tree for a complete one.
             doomed = self._directory / f".gone-{digest[:16]}-{time.monotonic_ns()}"
-            os.rename(held.path, doomed)
+            os.rename(cached.path, doomed)
             await asyncio.to_thread(shutil.rmtree, doomed, ignore_errors=True)
             self._on_change()
 
     def report(self, loaded: Iterable[tuple[Digest, str]]) -> tuple[Component, ...]:
-        """All components with the nearest tier.
+        """Returns the complete components, each with its fastest tier.
 
         Args:
-            loaded: what running hosts have loaded, with the tier it is in.
+            loaded: what running hosts have loaded, with its tier.
         """
         tiers = dict(loaded)
         return tuple(
-            Component(digest, tiers.get(digest, _DISK), held.size_bytes)
-            for digest, held in self._held.items()
-            if held.ready
+            Component(digest, tiers.get(digest, _DISK), cached.size_bytes)
+            for digest, cached in self._trees.items()
+            if cached.ready
         )

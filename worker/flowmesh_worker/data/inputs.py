@@ -1,7 +1,7 @@
-"""Inputs of an attempt, brought to the local disk while other attempts run.
+"""Fetches the inputs of an attempt to the local disk while other attempts run.
 
-Blobs come through a caching store that verifies them and are pinned until the attempt has ended.
-What came with the assignment stays in memory.
+Blobs are read through a caching store that verifies them, and are pinned until the attempt ends.
+Inputs that came with the assignment stay in memory.
 """
 
 import asyncio
@@ -22,17 +22,16 @@ _TREES = frozenset({"model", "adapter"})
 
 
 class Inputs:
-    """Fetches inputs."""
+    """Fetches the inputs of all attempts of a worker, a limited number of blobs at once."""
 
     def __init__(self, blobs: CachingBlobs, components: ComponentCache) -> None:
-        """Takes the local caches."""
         self._blobs = blobs
         self._components = components
         self._limit = asyncio.Semaphore(_AT_ONCE)
 
     @staticmethod
     def at_hand(assignment: Assignment) -> dict[str, HostInput] | None:
-        """The inputs where every one came with the assignment, or None."""
+        """Returns the inputs if all of them came with the assignment, else None."""
         found: dict[str, HostInput] = {}
         for port, ref in assignment.inputs.items():
             given = _inline(ref)
@@ -42,15 +41,15 @@ class Inputs:
         return found
 
     async def misfit(self, assignment: Assignment) -> FailureReport | None:
-        """Why a model that is not here yet is not worth fetching; None where it may fit."""
+        """Returns the failure of an attempt whose model cannot fit its memory, before a fetch."""
         return await misfit(assignment, self._blobs, self._components)
 
     async def fetch(self, assignment: Assignment, pins: AsyncExitStack) -> dict[str, HostInput]:
-        """All inputs, fetched at once and pinned until the stack is closed.
+        """Fetches all inputs concurrently; they are pinned until the stack is closed.
 
         Raises:
             StoreError: an input is missing, corrupt, or does not fit the disk.
-            IdentityError: a manifest is not one.
+            IdentityError: a manifest cannot be decoded.
         """
         async with asyncio.TaskGroup() as group:
             tasks = {

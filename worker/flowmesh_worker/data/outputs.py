@@ -1,4 +1,4 @@
-"""Outputs of an attempt: stored by content, or small enough to travel in the report."""
+"""Stores the outputs of an attempt by content, or puts small ones into its report."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -21,23 +21,22 @@ from flowmesh_worker.ipc.frames import HostOutput
 
 _AT_ONCE = 8
 _MANIFEST_CHUNKS_INLINE = 4096
-"""Manifests beyond this many chunks are read from their blob, not carried in messages."""
+"""Manifests with more chunks are read from their blob instead of carried in messages."""
 
 Stored = tuple[dict[str, Artifact], dict[Digest, bytes]]
 
 
 class Outputs:
-    """Stores outputs."""
+    """Stores the outputs of all attempts of a worker, a limited number of blobs at once."""
 
     def __init__(self, blobs: Blobs) -> None:
-        """Takes the store."""
         self._blobs = blobs
         self._limit = asyncio.Semaphore(_AT_ONCE)
         self.stored_bytes = 0
 
     @staticmethod
     def inline(outputs: dict[str, HostOutput]) -> Stored | None:
-        """The artifacts where all outputs travel in the report, or None."""
+        """Returns artifacts and bytes if all outputs fit into the report, else None."""
         artifacts: dict[str, Artifact] = {}
         inline: dict[Digest, bytes] = {}
         for port, output in outputs.items():
@@ -53,11 +52,11 @@ class Outputs:
     async def store(
         self, outputs: dict[str, HostOutput], contract: EngineContract | None
     ) -> Stored:
-        """Stores what is too large for the report.
+        """Stores the outputs that are too large for the report; returns artifacts and inline bytes.
 
         Raises:
             StoreError: the store is full or does not answer.
-            OSError: a file is gone.
+            OSError: a file cannot be read.
         """
         artifacts: dict[str, Artifact] = {}
         inline: dict[Digest, bytes] = {}
@@ -91,7 +90,7 @@ class Outputs:
         return Artifact(kind, tree.digest, tree.digest, tree.size_bytes)
 
     async def _file(self, path: Path) -> Artifact:
-        """A file of unknown digest: hashed while it is spooled."""
+        """Stores a file whose digest is not known: it is hashed while it is spooled."""
         spooled = await asyncio.to_thread(self._spool, path)
         await self._blobs.put_spooled(spooled)
         self.stored_bytes += spooled.size_bytes
@@ -109,20 +108,20 @@ class Outputs:
 def lacking_ports(
     contract: EngineContract | None, params: Mapping[str, Any], given: Collection[str]
 ) -> FailureReport | None:
-    """A failure that names the ports that an engine promised and did not give, or None."""
+    """Returns a failure that names the required outputs that an engine did not return, or None."""
     ports = output_ports(contract, params) if contract is not None else ()
     missing = [p.name for p in ports if p.required and p.name not in given]
     if contract is None or not missing:
         return None
     return FailureReport(
         FailureKind.ENGINE.value,
-        f"{contract.name} gave no output {', '.join(map(repr, missing))}",
-        "mend the engine: its result must have every output port of the contract",
+        f"{contract.name} returned no output {', '.join(map(repr, missing))}",
+        "fix the engine: its result must have every output port of the contract",
     )
 
 
 def _described(output: HostOutput) -> tuple[Artifact, dict[Digest, bytes]]:
-    """An artifact and the blobs that it consists of, apart from files."""
+    """Returns an artifact and the blobs that it consists of, apart from files."""
     if output.kind == "dataset":
         assert output.manifest is not None
         manifest = output.manifest

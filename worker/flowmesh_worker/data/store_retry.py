@@ -1,4 +1,4 @@
-"""Trying again while the store does not answer, as everything that reads or writes it does."""
+"""Retries of the worker's reads and writes while the store is unavailable."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,10 +12,10 @@ Value = TypeVar("Value")
 
 
 async def patiently(call: Callable[[], Awaitable[Value]]) -> Value:
-    """Calls up to five times over about three seconds.
+    """Calls up to five times, over about three seconds, while the store is unavailable.
 
     Raises:
-        StoreUnavailableError: it never answered; any other error comes at once.
+        StoreUnavailableError: the store was unavailable each time. Any other error is not retried.
     """
     pause_s = _FIRST_PAUSE_S
     for _ in range(_TRIES - 1):

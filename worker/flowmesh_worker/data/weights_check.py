@@ -1,8 +1,8 @@
-"""Whether a model's weights fit the memory that was asked for, told before they are fetched.
+"""Checks before a model is fetched that its weights can fit the requested memory.
 
-A stored model's manifest says how large its files are, and ``config.json`` in which dtype they are
-kept: a few kilobytes that tell what gigabytes would. Engines check again, and more closely, what
-they have before them; this only spares the way of what can never fit.
+A stored model's manifest has the sizes of its files, and ``config.json`` their dtype: a few
+kilobytes instead of gigabytes. Engines check again, and more precisely; this check only avoids
+fetching a model that can never fit.
 """
 
 import json
@@ -17,7 +17,7 @@ from flowmesh_worker.data.components import ComponentCache
 from flowmesh_worker.engines.models.model_facts import DTYPE_BYTES, dtype_of
 
 SERVING = frozenset({"llm.generate", "llm.agent", "llm.score", "llm.embed"})
-"""Engines that hold all of their model's weights in the memory of their lane, in one dtype."""
+"""Engines that load all of their model's weights into their instance's memory, in one dtype."""
 _CONFIG, _WEIGHTS = "config.json", ".safetensors"
 _MIB = 1024 * 1024
 
@@ -25,12 +25,12 @@ _MIB = 1024 * 1024
 async def misfit(
     assignment: Assignment, blobs: TreeBlobs, components: ComponentCache
 ) -> FailureReport | None:
-    """Out of memory, where the weights alone need more than the lane may use; else None.
+    """Returns an out-of-memory failure if the weights alone exceed the instance's memory, or None.
 
     Args:
         assignment: of any engine.
         blobs: where manifests and configurations are read.
-        components: what is here already is left to its engine.
+        components: a model that is already on the disk is left to its engine's check.
     """
     for artifact in _models(assignment):
         if components.holds(artifact.digest):
@@ -39,7 +39,7 @@ async def misfit(
             files = (await read_tree(blobs, artifact.digest)).files
             needed = await _needed_bytes(files, blobs, assignment.fields)
         except (FlowMeshError, ValueError):
-            continue  # fetching it, or its engine, will say what is wrong
+            continue  # the fetch or the engine reports what is wrong
         has_mib = assignment.memory_mib * max(1, assignment.tensor_parallel)
         if needed > has_mib * _MIB:
             return FailureReport(
@@ -62,8 +62,8 @@ async def _needed_bytes(
     config = next((f.digest for f in files if f.path == _CONFIG), None)
     if config is None:
         return 0
-    said = json.loads(await blobs.get(config))
-    own = dtype_of(said if isinstance(said, dict) else {})
+    parsed = json.loads(await blobs.get(config))
+    own = dtype_of(parsed if isinstance(parsed, dict) else {})
     wanted = str(fields.get("dtype") or "auto")
     stored = sum(f.bytes for f in files if f.path.endswith(_WEIGHTS) and "/" not in f.path)
     return stored * DTYPE_BYTES.get(wanted, DTYPE_BYTES[own]) // DTYPE_BYTES[own]

@@ -1,1 +1,1 @@
-"""The engines that ship with FlowMesh, loaded through the same door as any plugin."""
+"""The engines that ship with FlowMesh; they use the same plugin API as any other engine."""

@@ -1,7 +1,7 @@
-"""The process environment that torch, transformers and vLLM read once, when they are imported.
+"""The environment variables that torch, transformers and vLLM read when they are imported.
 
-An engine host belongs to one engine instance, so the engine may set it; ``load`` does so before
-anything heavy is imported. What the operator of a worker has set stays.
+An engine host runs one engine instance, so the engine may set them; ``load`` does so before it
+imports the libraries. Variables that the worker's owner has set are not overridden.
 """
 
 import os
@@ -12,7 +12,7 @@ from flowmesh_worker.ipc.host_directory import socket_folder
 
 
 def library_environment(settings: HostSettings, *, batch_invariant: bool) -> dict[str, str]:
-    """The variables for one host.
+    """Returns the variables for one host, and creates the folder for its sockets.
 
     Args:
         settings: devices and threads.
@@ -30,7 +30,7 @@ def library_environment(settings: HostSettings, *, batch_invariant: bool) -> dic
 
 
 def import_environment(threads: int, *, on_devices: bool, batch_invariant: bool) -> dict[str, str]:
-    """The variables that do not depend on what a host will load.
+    """Returns the variables that do not depend on what a host will load.
 
     Args:
         threads: CPU threads that it may use.
@@ -38,7 +38,7 @@ def import_environment(threads: int, *, on_devices: bool, batch_invariant: bool)
         batch_invariant: whether results must not depend on the batch.
     """
     out = {
-        "HF_HUB_OFFLINE": "1",  # the model is a local directory; nothing is looked up outside
+        "HF_HUB_OFFLINE": "1",  # the model is a local directory
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "TRANSFORMERS_VERBOSITY": "error",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -50,7 +50,7 @@ def import_environment(threads: int, *, on_devices: bool, batch_invariant: bool)
         "HF_DATASETS_OFFLINE": "1",
         "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
         "OMP_NUM_THREADS": str(max(1, threads)),
-        # Idle threads sleep: spinning ones would slow every other host on the machine.
+        # Idle threads sleep: spinning threads would slow every other host on the machine.
         "OMP_WAIT_POLICY": "PASSIVE",
     }
     if on_devices:

@@ -1,11 +1,12 @@
-"""Whether a text is JSON that satisfies a schema, within bounds.
+"""Checks that a text is JSON that satisfies a schema, within a bound on time.
 
-Called by whatever holds a model to a schema (``llm.generate``, a judging ``llm.score``, the check
-``json-valid``). A grammar constrains what is drawn, but knows only a part of JSON Schema, and a
-text may be cut short: only this check says that a completion satisfies its schema.
+Called by ``llm.generate``, by a judging ``llm.score`` and by the verifier ``json-valid``. A grammar
+constrains sampling, but supports only a part of JSON Schema, and a text may be cut off: only this
+check proves that a completion satisfies its schema.
 
-The schema is a tenant's and the host serves others too: patterns are RE2's, nothing is fetched, and
-a check may take so many steps, counted and not timed, so that a busy machine fails no honest row.
+The schema comes from a tenant and the host also serves others. So patterns are RE2's, nothing is
+fetched, and the number of steps is limited. Steps are counted instead of timed: on a busy machine a
+time limit would fail valid rows.
 """
 
 import json
@@ -18,27 +19,27 @@ from flowmesh_worker.engines.errors import bad_input
 
 _STEPS = 10_000
 _STEPS_A_CHARACTER = 10
-"""A step is one keyword on one value, or so many of their members as ``_MEMBERS_A_STEP`` says: some
-microseconds. An honest text takes less than one a character, six where each of its objects is held
-against thirty alternatives."""
+"""A step is one keyword on one value, or ``_MEMBERS_A_STEP`` of their members: some microseconds. A
+usual text takes less than one step per character, and six if each of its objects is compared with
+thirty alternatives."""
 _MEMBERS_A_STEP = 64
 _SHOWN_CHARS = 200
 _DIALECT = "$schema"
 
 
 class _TooLongError(Exception):
-    """The check took all its steps."""
+    """The check exceeded its limit of steps."""
 
 
 class JsonSchema:
-    """A schema to hold texts against. Of one thread at a time."""
+    """A compiled schema. Not thread-safe."""
 
     def __init__(self, schema: Mapping[str, Any], where: str) -> None:
-        """Reads the schema: draft 2020-12, unless ``$schema`` at its top names another.
+        """Compiles the schema: draft 2020-12, unless ``$schema`` at its top names another.
 
         Args:
             schema: the schema.
-            where: the parameter that holds it, for errors.
+            where: the parameter that contains it, for errors.
 
         Raises:
             AttemptError: bad input; it is not a JSON schema.
@@ -67,7 +68,7 @@ class JsonSchema:
         bounded = {**dialect.VALIDATORS, **_LINEAR}
         counted = {keyword: self._counted(check) for keyword, check in bounded.items()}
         validator = jsonschema.validators.extend(dialect, counted)
-        # An empty registry fetches nothing: a reference to an address outside is refused.
+        # An empty registry fetches nothing: a reference to a remote address is an error.
         self._validator = validator(plain, registry=Registry())
 
     def problem_of_text(self, text: str) -> str:
@@ -87,7 +88,7 @@ class JsonSchema:
 
         Args:
             value: of JSON.
-            characters: the length of its text, which the bound on steps follows.
+            characters: the length of its text, which the limit of steps depends on.
 
         Raises:
             AttemptError: bad input; it cannot be decided within the bounds.
@@ -117,7 +118,7 @@ class JsonSchema:
         return "" if found is None else f"at {found.json_path}: {found.message[:_SHOWN_CHARS]}"
 
     def _refused(self, reason: str) -> AttemptError:
-        return bad_input(f"{self._where} cannot be used: {reason}", f"mend {self._where}")
+        return bad_input(f"{self._where} cannot be used: {reason}", f"correct {self._where}")
 
     def _counted(self, check: Any) -> Any:
         def counting(validator: Any, keyword: Any, value: Any, schema: Any) -> Any:
@@ -138,7 +139,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _unbounded(schema: Mapping[str, Any]) -> str:
-    """Why a part of a schema would be checked by the library's own search; empty if none is."""
+    """Returns why a part would be checked by the library's unbounded search; empty if none is."""
     found: set[str] = set()
     inside: list[Any] = [schema]
     while inside:
@@ -151,11 +152,11 @@ def _unbounded(schema: Mapping[str, Any]) -> str:
         elif isinstance(part, list):
             inside.extend(part)
     if {"unevaluatedProperties", "patternProperties"} <= found:
-        return "unevaluatedProperties cannot stand beside patternProperties"
+        return "unevaluatedProperties cannot be combined with patternProperties"
     return ""
 
 
-# -- keywords whose checks in the library search with backtracking, or compare each with each -----
+# -- replacements for the library's checks that backtrack or compare each pair of values ---------
 
 
 def _pattern(validator: Any, pattern: str, value: Any, _: Any) -> Iterator[Any]:
@@ -198,7 +199,7 @@ def _unique_items(validator: Any, wanted: Any, value: Any, _: Any) -> Iterator[A
 
 
 def _key(value: Any) -> Any:
-    """Equal for values that JSON Schema calls equal: 1 and 1.0 are, 1 and true are not."""
+    """Returns a key that is equal for equal values: 1 and 1.0 are equal, 1 and true are not."""
     if isinstance(value, dict):
         return ("object", frozenset((name, _key(member)) for name, member in value.items()))
     if isinstance(value, list):

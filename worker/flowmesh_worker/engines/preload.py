@@ -1,9 +1,9 @@
-"""What a host can do before it knows what it will load: import its engine's libraries.
+"""Imports an engine's libraries in a standby host, before it is known what the host will load.
 
-Importing takes most of a small engine's start (docs/benchmarks.md), and is the same whatever is
-loaded afterwards. An engine class names its preparation by a static method ``prepares``, which is
-given the signature's parameters and whether the host owns devices; it answers without loading
-heavy libraries. Hosts with the same preparation are alike until they load.
+Importing takes most of a small engine's start (docs/benchmarks.md) and does not depend on what is
+loaded afterwards. An engine class declares its preload by a static method ``prepares``, which gets
+the signature's parameters and whether the host owns devices, and must not import heavy libraries.
+Standby hosts with the same preload are interchangeable.
 """
 
 import importlib
@@ -16,12 +16,12 @@ from flowmesh_worker.engines.environment import apply_environment, import_enviro
 
 @dataclass(frozen=True, slots=True)
 class HostPreload:
-    """One way to prepare a host.
+    """The modules that a standby host imports.
 
     Attributes:
-        name: the library, for people.
-        modules: what is imported. It starts no thread pool and touches no device.
-        memory_mib: what a prepared host holds of the machine's memory.
+        name: the library, for log lines.
+        modules: the modules to import; they must not start thread pools or use devices.
+        memory_mib: host memory that a standby host uses.
     """
 
     name: str
@@ -47,7 +47,7 @@ TRL = HostPreload(
 
 
 def of_implementation(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload | None:
-    """The preparation of an engine that serves with the library which its signature names.
+    """Returns the preload of an engine that serves with the signature's implementation.
 
     Args:
         params: of the signature.
@@ -57,12 +57,12 @@ def of_implementation(params: Mapping[str, Any], *, on_devices: bool) -> HostPre
         return TRANSFORMERS
     if not on_devices:
         return VLLM_ON_CPU
-    # vLLM reads on import whether results must not depend on the batch.
+    # vLLM reads VLLM_BATCH_INVARIANT on import; ``prepare`` sets it to 1.
     return VLLM_ON_DEVICES if params.get("batchInvariant", True) else None
 
 
 def prepare(modules: Iterable[str], threads: int, *, on_devices: bool) -> None:
-    """Brings this process as far as it can be without knowing what it will load.
+    """Sets the environment and imports the modules.
 
     Args:
         modules: as in :class:`HostPreload`.

@@ -1,7 +1,7 @@
-"""From a row to what the model is asked: templates over the row's columns.
+"""Renders rows into prompts: templates over the row's columns.
 
-Called by the engines for every row of an action. A template that names a missing field, or renders
-to more than a model could ever read, fails that action alone and says which row it was.
+Called by the engines for every row of an action. A template that names a missing field, or whose
+text is longer than any model could read, fails that action only, with the row's number.
 """
 
 from collections.abc import Mapping
@@ -21,34 +21,36 @@ _SHORT = 80
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What one row asks: a text to continue, or the messages of a chat as (role, content)."""
+    """One row's prompt: a text to continue, or the messages of a chat as (role, content)."""
 
     text: str = ""
     messages: tuple[tuple[str, str], ...] = ()
 
     def canonical(self) -> bytes:
-        """The bytes that a sample's seed follows from."""
+        """Returns the bytes from which a sample's seed is derived."""
         return canonical_bytes([list(m) for m in self.messages] if self.messages else self.text)
 
 
 class RowTemplate:
-    """One template, compiled once for all rows of an action."""
+    """A template, compiled once for all rows of an action."""
 
     def __init__(self, source: str, where: str) -> None:
         """Compiles the source.
 
         Args:
             source: the Jinja source.
-            where: the parameter it stands in, for errors.
+            where: the parameter that contains it, for errors.
 
         Raises:
-            AttemptError: bad input; the source is no template.
+            AttemptError: bad input; the source is not a valid template.
         """
         self._where = where
         try:
             self._template: Template = environment().from_string(source)
         except TemplateError as e:
-            raise bad_input(f"with.{where} is no valid template: {e}", "mend the template") from e
+            raise bad_input(
+                f"with.{where} is not a valid template: {e}", "correct the template"
+            ) from e
         except (SyntaxError, RecursionError, MemoryError) as e:  # of the Python that it becomes
             raise bad_input(
                 f"with.{where} is nested too deeply", "split the template, or write it flatter"
@@ -62,7 +64,7 @@ class RowTemplate:
             number: the row's number in this chunk, from 1, for errors.
 
         Raises:
-            AttemptError: bad input; names the row, the field and the columns there are.
+            AttemptError: bad input; names the row, the field and the existing columns.
         """
         size, parts = 0, []
         try:
@@ -78,12 +80,12 @@ class RowTemplate:
         except UndefinedError as e:
             raise bad_input(
                 f"with.{self._where}: row {number} of this chunk: {e.message}",
-                f"the columns here are {', '.join(sorted(row)) or '(none)'}",
+                f"the columns are {', '.join(sorted(row)) or '(none)'}",
             ) from e
         except NullInTemplateError as e:
             raise bad_input(
                 f"with.{self._where}: row {number} of this chunk: a null would be printed",
-                "say what stands in its place, such as {{ name or '' }}, or leave such rows out",
+                "write a default, such as {{ name or '' }}, or leave such rows out",
             ) from e
         except RecursionError as e:
             raise bad_input(
@@ -95,7 +97,7 @@ class RowTemplate:
             raise bad_input(
                 f"with.{self._where} fails for row {number} of this chunk:"
                 f" {type(e).__name__}: {str(e)[:_SHORT]}",
-                "mend the template or the row",
+                "correct the template or the row",
             ) from e
         return "".join(parts)
 
@@ -115,13 +117,13 @@ class Prompt:
             raise bad_input("with takes either prompt or messages", "give exactly one of the two")
         if prompt is not None and system is not None:
             raise bad_input(
-                "with.system belongs to a chat", "use messages, or write it into the prompt"
+                "with.system needs with.messages", "use messages, or write it into the prompt"
             )
         self._text = RowTemplate(prompt, "prompt") if prompt is not None else None
         self._messages = [] if messages is None else _message_templates(messages, system)
 
     def render(self, row: Mapping[str, Any], number: int) -> Rendered:
-        """What this row asks; see :meth:`RowTemplate.render`."""
+        """Returns the row's prompt; see :meth:`RowTemplate.render`."""
         if self._text is not None:
             return Rendered(text=self._text.render(row, number))
         return Rendered(messages=tuple((r, t.render(row, number)) for r, t in self._messages))
@@ -130,7 +132,7 @@ class Prompt:
 def _message_templates(messages: Any, system: str | None) -> list[tuple[str, RowTemplate]]:
     if not isinstance(messages, list | tuple) or not messages:
         raise bad_input(
-            "with.messages is no list of messages", "write [{role: user, content: ...}]"
+            "with.messages is not a list of messages", "write [{role: user, content: ...}]"
         )
     out = [] if system is None else [("system", RowTemplate(system, "system"))]
     for i, message in enumerate(messages):
@@ -138,7 +140,7 @@ def _message_templates(messages: Any, system: str | None) -> list[tuple[str, Row
         content = message.get("content") if isinstance(message, Mapping) else None
         if not isinstance(role, str) or not isinstance(content, str) or len(message) != 2:  # noqa: PLR2004 - a message has two members
             raise bad_input(
-                f"with.messages[{i}] is no message",
+                f"with.messages[{i}] is not a message",
                 "a message is {role: system | user | assistant, content: text}",
             )
         out.append((role, RowTemplate(content, f"messages[{i}].content")))

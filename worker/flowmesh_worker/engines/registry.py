@@ -1,6 +1,6 @@
-"""Which engines this worker's installation holds: contracts and classes, brought together by name.
+"""The engines of this worker's installation: contracts and classes, joined by name.
 
-The agent reads both once at its start; hosts are told where their class is, so they search nothing.
+The agent reads both once at its start; hosts get their engine's class by name and search nothing.
 """
 
 import importlib
@@ -71,8 +71,8 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "train.reward": _TRAINING,
     "train.sft": _TRAINING,
 }
-"""Libraries without which an engine of ours cannot do anything: a worker of the thin image, which
-has none of them, does not announce it. What is not here runs on the base install."""
+"""Libraries that a shipped engine needs: a worker of the thin image, which has none of them, does
+not announce it. Engines that are not listed run on the base install."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,48 +84,52 @@ class EngineEntry:
 
 
 class Engines:
-    """The engines by name."""
+    """The installed engines by name."""
 
     def __init__(self, entries: Iterable[EngineEntry], *, on_devices: bool = False) -> None:
-        """Takes the engines.
+        """Indexes the engines by name.
 
         Args:
-            entries: one an engine.
+            entries: one for each engine.
             on_devices: whether engines of the class ``accelerator`` get devices of their own.
         """
         self._entries = {e.contract.name: e for e in entries}
         self.on_devices = on_devices
 
     def names(self) -> list[str]:
-        """All names in order."""
+        """Returns all names in alphabetical order."""
         return sorted(self._entries)
 
     def contract(self, name: str) -> EngineContract | None:
-        """The contract of an engine, or None where it is not installed."""
+        """Returns the contract of an engine, or None if it is not installed."""
         entry = self._entries.get(name)
         return entry.contract if entry else None
 
     def loads(self, name: str) -> str:
-        """Where the class of an installed engine is."""
+        """Returns the class of an installed engine as ``module:attribute``.
+
+        Raises:
+            KeyError: it is not installed.
+        """
         return self._entries[name].loads
 
     def versions(self) -> dict[str, tuple[int, int]]:
-        """Contract and implementation versions by name, for the worker's shape."""
+        """Returns contract and implementation versions by name, for the worker's shape."""
         return {
             n: (e.contract.version, e.contract.implementation)
             for n, e in sorted(self._entries.items())
         }
 
     def devices(self, name: str, tensor_parallel: int) -> int:
-        """How many devices a host of this engine owns."""
+        """Returns how many devices a host of this engine owns."""
         return max(1, tensor_parallel) if self.on_devices and self._accelerated(name) else 0
 
     def preparation(self, name: str, params: Mapping[str, Any]) -> HostPreload | None:
-        """What a host of this engine can do before it knows what it will load; None: nothing.
+        """Returns what a standby host of this engine imports, or None if it cannot have one.
 
         Args:
-            name: of the engine.
-            params: of the signature.
+            name: the engine's name.
+            params: the signature's parameters.
         """
         entry = self._entries.get(name)
         if entry is None or not self._accelerated(name):
@@ -137,14 +141,15 @@ class Engines:
         return found
 
     def threads(self, name: str, cpus: int) -> int:
-        """How many CPU threads a host of this engine may use."""
+        """Returns how many CPU threads a host of this engine may use."""
         return cpus if self._accelerated(name) else 1
 
     def honours(self, device_class: str) -> tuple[EngineVariant, ...]:
-        """What the engines say of the identity fields that they can serve on these devices.
+        """Returns the variants of the identity fields that the engines can serve on these devices.
 
         An engine class whose contract has identity fields may have a static method
-        ``honours(device_class)``; it must answer without loading heavy libraries.
+        ``honours(device_class)``, which must not import heavy libraries. Without it, the engine
+        has one variant.
         """
         found: list[EngineVariant] = []
         for entry in self._entries.values():
@@ -159,7 +164,7 @@ class Engines:
 
 
 def installed_engines(*, on_devices: bool = False) -> Engines:
-    """The project's own engines and those of plugins. A broken plugin is left out, and said so."""
+    """Returns the shipped engines and those of plugins; warns of broken plugins."""
     contracts = Catalog([*builtin_contracts(), *_plugin_contracts()])
     classes = _plugin_classes() | BUILTIN
     entries = []
@@ -167,7 +172,7 @@ def installed_engines(*, on_devices: bool = False) -> Engines:
         contract = contracts.newest(name)
         if contract is None:
             _log.warning("engine %s has a class but no contract; it is left out", name)
-        elif all(_is_there(module) for module in _modules(name, loads)):
+        elif all(_is_installed(module) for module in _modules(name, loads)):
             entries.append(EngineEntry(contract, loads))
     return Engines(entries, on_devices=on_devices)
 
@@ -177,7 +182,7 @@ def _modules(name: str, loads: str) -> tuple[str, ...]:
     return (package, *NEEDS.get(name, ()))
 
 
-def _is_there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
@@ -201,5 +206,5 @@ def _class_of(loads: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except Exception as error:
-        _log.warning("engine class %s does not import: %s", loads, error)
+        _log.warning("engine class %s cannot be imported: %s", loads, error)
         return None

@@ -1,4 +1,4 @@
-"""Work on the rows of one action at once, and all of it given up where a part fails."""
+"""Runs the rows of one action concurrently, and cancels all of them if one fails."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -8,13 +8,13 @@ T = TypeVar("T")
 
 
 async def all_or_none(parts: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Runs the parts at once.
+    """Runs the parts concurrently.
 
     Returns:
-        What they gave, in order.
+        Their results, in order.
 
     Raises:
-        Exception: the first failure as it is; the others are stopped first.
+        Exception: the first failure, unchanged, after the other parts were cancelled.
     """
     tasks = [asyncio.create_task(part) for part in parts]
     try:

@@ -1,4 +1,4 @@
-"""From a rendered request to tokens, with the refusals that belong there."""
+"""Turns rendered prompts into tokens, and refuses those that the model cannot read."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -14,22 +14,27 @@ _CALL_ID, _ARGUMENT, _RESULT = "call00001", "an-argument", "a-result"
 
 
 class Tokenizing:
-    """A model's tokenizer and chat template; may be called from several threads."""
+    """A model's tokenizer and chat template; thread-safe."""
 
     def __init__(self, tokenizer: Any, context_length: int) -> None:
-        """Takes a Hugging Face tokenizer and the model's context length in tokens."""
+        """Wraps a Hugging Face tokenizer.
+
+        Args:
+            tokenizer: of the model.
+            context_length: the model's, in tokens.
+        """
         self._tokenizer = tokenizer
         self.context_length = context_length
-        # A fast tokenizer raises when two threads use it at once.
+        # A fast tokenizer raises when two threads use it at the same time.
         self._lock = threading.Lock()
 
     def encode(self, rendered: Rendered, number: int, *, ended: bool = False) -> list[int]:
-        """The prompt's tokens.
+        """Returns the prompt's tokens.
 
         Args:
             rendered: the text or chat.
             number: the row's number in its chunk, from 1, for errors.
-            ended: whether it is complete, and nothing is to be answered to it.
+            ended: whether the text is complete and the model is not to continue it.
 
         Raises:
             AttemptError: bad input; the prompt is empty or too long, or the model cannot chat.
@@ -43,7 +48,7 @@ class Tokenizing:
         return ids
 
     def require_room(self, ids: Sequence[int], number: int) -> None:
-        """Refuses a prompt that the model has nothing or no room to go on from.
+        """Refuses a prompt that is empty, or that leaves no token of the context for a completion.
 
         Args:
             ids: its tokens.
@@ -64,32 +69,32 @@ class Tokenizing:
             )
 
     def chat(self, messages: Messages, tools: Messages = ()) -> list[int]:
-        """The tokens of a chat that the model is to go on with, however many.
+        """Returns the tokens of a chat that the model is to continue; their number is not checked.
 
         Args:
-            messages: as the model's chat template takes them.
-            tools: descriptions of functions, where the template takes those.
+            messages: in the form of the model's chat template.
+            tools: descriptions of functions, if the template supports tools.
 
         Raises:
-            AttemptError: bad input; the model cannot chat, or not so.
+            AttemptError: bad input; the model has no chat template, or it refuses the messages.
         """
         with self._lock:
             return list(self._apply(messages, tools, ended=False, tokenize=True))
 
     def takes_tools(self, tools: Messages) -> bool:
-        """Whether the model's chat template shows descriptions, calls and results of tools."""
+        """Whether the model's chat template renders descriptions, calls and results of tools."""
         name = str(tools[0]["function"]["name"])
         function = {"name": name, "arguments": {"x": _ARGUMENT}}
         call = {"id": _CALL_ID, "type": "function", "function": function}
-        asked = {"role": "user", "content": "?"}
+        question = {"role": "user", "content": "?"}
         answered: list[dict[str, Any]] = [
             {"role": "assistant", "content": "", "tool_calls": [call]},
             {"role": "tool", "tool_call_id": _CALL_ID, "name": name, "content": _RESULT},
         ]
         try:
             with self._lock:
-                described = self._apply([asked], tools, ended=False, tokenize=False)
-                shown = self._apply([asked, *answered], (), ended=False, tokenize=False)
+                described = self._apply([question], tools, ended=False, tokenize=False)
+                shown = self._apply([question, *answered], (), ended=False, tokenize=False)
         except AttemptError:
             return False
         return name in described and _ARGUMENT in shown and _RESULT in shown
@@ -97,10 +102,10 @@ class Tokenizing:
     def continuation(
         self, rendered: Rendered, text: str, number: int
     ) -> tuple[list[int], list[int]]:
-        """The tokens of a prompt and of a text that follows it.
+        """Returns the tokens of a prompt and of a text that follows it.
 
-        Prompt and text are read together, so that a word across their border is one token, and
-        belongs to the text; the same where spaces end a prompt.
+        Prompt and text are tokenized together, so that a word across their boundary is one token,
+        which belongs to the text; so do spaces at the end of the prompt.
 
         Args:
             rendered: the prompt, or the chat before an answer.
@@ -115,29 +120,29 @@ class Tokenizing:
         """
         with self._lock:
             if rendered.messages:
-                given = self._chat(rendered, ended=False)
+                prompt = self._chat(rendered, ended=False)
                 target = list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
             else:
                 alone, whole = self._text(rendered.text), self._text(rendered.text + text)
                 pairs = zip(alone, whole, strict=False)
                 same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-                given, target = whole[:same], whole[same:]
+                prompt, target = whole[:same], whole[same:]
             first = self._tokenizer.bos_token_id
             start = self._tokenizer.eos_token_id if first is None else first
-        if not given and start is not None:
-            given = [start]
-        if not given or not target:
+        if not prompt and start is not None:
+            prompt = [start]
+        if not prompt or not target:
             raise bad_input(
-                f"row {number} of this chunk has no tokens to weigh, or none before them",
+                f"row {number} of this chunk has no tokens to score, or none before them",
                 "write something into the prompt and the text",
             )
-        if len(given) + len(target) > self.context_length:
+        if len(prompt) + len(target) > self.context_length:
             raise bad_input(
-                f"row {number} of this chunk has {len(given) + len(target):,} tokens; the model"
+                f"row {number} of this chunk has {len(prompt) + len(target):,} tokens; the model"
                 f" reads {self.context_length:,}",
                 "shorten the row, or use a model with a longer context",
             )
-        return given, target
+        return prompt, target
 
     def _text(self, text: str) -> list[int]:
         return list(self._tokenizer(text)["input_ids"])
@@ -147,7 +152,7 @@ class Tokenizing:
         return list(self._apply(messages, (), ended=ended, tokenize=True))
 
     def _apply(self, messages: Messages, tools: Messages, *, ended: bool, tokenize: bool) -> Any:
-        """Applies the chat template; the lock is held."""
+        """Applies the chat template; the caller has the lock."""
         if not self._tokenizer.chat_template:
             raise bad_input(
                 "this model has no chat template", "use with.prompt, or an instruction-tuned model"
@@ -163,5 +168,5 @@ class Tokenizing:
         except Exception as e:  # the model's own template decides what it raises
             raise bad_input(
                 f"the model's chat template refuses these messages: {e}",
-                "mend with.messages (roles, their order)",
+                "correct with.messages (roles, their order)",
             ) from e

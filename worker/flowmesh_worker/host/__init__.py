@@ -1,1 +1,1 @@
-"""Engine hosts: a process per running engine, and the agent's end of it."""
+"""The engine host: the process that runs one engine."""

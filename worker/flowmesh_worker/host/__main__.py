@@ -1,4 +1,7 @@
-"""``python -m flowmesh_worker.host FD PARENT BEAT_FD BEAT_S``: the agent starts it."""
+"""The engine host's process: ``python -m flowmesh_worker.host FD PARENT BEAT_FD BEAT_S``.
+
+Started by the worker agent only, which holds the other end of the socket ``FD``.
+"""
 
 import asyncio
 import gc
@@ -13,19 +16,19 @@ from flowmesh_worker.ipc.parent_death import die_with_parent
 
 
 def main() -> None:
-    """Serves the agent that holds the other end of the socket."""
+    """Serves the agent at the other end of the socket until it closes the host."""
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     die_with_parent(parent)
     start_heartbeat(int(sys.argv[3]), float(sys.argv[4]))
-    # Ctrl-C goes to the agent, which decides what its hosts finish.
+    # Ctrl-C reaches the whole process group; the agent decides what its hosts finish.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = socket.socket(fileno=descriptor)
     connection.setblocking(False)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    gc.freeze()  # what was imported stays: the collector need not look at it
+    gc.freeze()  # imported modules stay: the collector need not scan them
     asyncio.run(HostServer(connection).serve())
     sys.stdout.flush()
-    # Libraries leave threads behind that never end; everything that matters is closed by now.
+    # Libraries leave threads that never end and would block a normal exit; the engine is closed.
     os._exit(0)
 
 

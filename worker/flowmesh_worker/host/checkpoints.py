@@ -1,4 +1,7 @@
-"""The host's end of checkpoints: takes directories from engines, whatever thread they run in."""
+"""Checkpoints in the engine host: moves an engine's directory away and reports it to the agent.
+
+Called by engines from any thread. Storing the checkpoint is the agent's work.
+"""
 
 import itertools
 import shutil
@@ -12,46 +15,45 @@ _numbers = itertools.count(1)
 
 
 class AttemptSignals:
-    """What an attempt is told while it runs; the engine may look at it from any thread."""
+    """The stop and cancel events of one attempt; engines may read them from any thread."""
 
     __slots__ = ("cancelled", "stopping")
 
     def __init__(self) -> None:
-        """Starts unset."""
         self.stopping = threading.Event()
         self.cancelled = threading.Event()
 
     def cancel(self) -> None:
-        """Nobody wants the attempt any more."""
+        """Marks the attempt as cancelled and asks it to stop."""
         self.cancelled.set()
         self.stopping.set()
 
 
 class CheckpointTaker:
-    """Takes one attempt's checkpoints: ``Work.checkpoint``."""
+    """The ``Work.checkpoint`` of one attempt."""
 
-    __slots__ = ("_attempt_id", "_scratch", "_signals", "_tell")
+    __slots__ = ("_attempt_id", "_scratch", "_send", "_signals")
 
     def __init__(
         self, attempt_id: str, scratch: Path, tell: ThreadSafeSender, signals: AttemptSignals
     ) -> None:
-        """Takes where directories may come from and whom to tell."""
+        """Accepts directories below ``scratch`` only."""
         self._attempt_id = attempt_id
         self._scratch = scratch
-        self._tell = tell
+        self._send = tell
         self._signals = signals
 
     def __call__(self, path: Path, done: float) -> None:
         """As :class:`flowmesh_worker.engine_api.TakesCheckpoint`."""
         if not path.is_dir() or not path.resolve().is_relative_to(self._scratch.resolve()):
             raise ValueError(
-                f"{path} is no directory below out_dir or scratch; a checkpoint must be one"
+                f"{path} is not a checkpoint: expected a directory below out_dir or scratch"
             )
         if self._signals.cancelled.is_set():
             shutil.rmtree(path, ignore_errors=True)
             return
-        taken = self._scratch / "checkpoints" / str(next(_numbers))
-        taken.parent.mkdir(exist_ok=True)
-        # A rename: the engine may write the next one to the same place at once.
-        path.rename(taken)
-        self._tell(Checkpointed(self._attempt_id, str(taken), float(done)))
+        moved = self._scratch / "checkpoints" / str(next(_numbers))
+        moved.parent.mkdir(exist_ok=True)
+        # A rename, so that the engine may write its next checkpoint to the same path at once.
+        path.rename(moved)
+        self._send(Checkpointed(self._attempt_id, str(moved), float(done)))

@@ -1,11 +1,11 @@
-"""Which libraries a host has imported: provenance of what it makes."""
+"""The libraries that a host has imported: reported as the provenance of its results."""
 
 import functools
 import platform
 import sys
 from importlib import metadata
 
-_TELLING = {
+_RELEVANT = {
     "torch": "torch",
     "vllm": "vllm",
     "transformers": "transformers",
@@ -17,9 +17,9 @@ _TELLING = {
 
 
 def loaded_libraries() -> dict[str, str]:
-    """Versions of the imported libraries that results may depend on, and of Python."""
+    """Returns the versions of Python and of the imported libraries that results may depend on."""
     found = {"python": platform.python_version()}
-    for module, name in _TELLING.items():
+    for module, name in _RELEVANT.items():
         loaded = sys.modules.get(module)
         if loaded is not None:
             found[name] = str(getattr(loaded, "__version__", None) or _installed(name))

@@ -1,4 +1,4 @@
-"""The peak of this process's resident memory, read seldom enough to cost nothing."""
+"""The peak of this process's resident memory, read at most twenty times a second."""
 
 import time
 from pathlib import Path
@@ -10,12 +10,11 @@ class PeakMemory:
     """``VmHWM`` of this process; ``ru_maxrss`` would include the parent's memory before exec."""
 
     def __init__(self) -> None:
-        """Reads nothing yet."""
         self._mib = 0
         self._read_s = float("-inf")
 
     def mib(self) -> int:
-        """The peak in MiB, at most a twentieth of a second old."""
+        """Returns the peak in MiB, at most a twentieth of a second old."""
         now = time.monotonic()
         if now - self._read_s >= _EVERY_S:
             self._read_s = now

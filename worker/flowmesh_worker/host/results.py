@@ -1,6 +1,7 @@
-"""What an engine returned, made ready to be stored: Parquet chunks, canonical metrics, files.
+"""Prepares an engine's outputs for storage: Parquet chunks, canonical metrics, files.
 
-This runs in the host, where processor time is the engine's own, so that the agent only moves bytes.
+Runs in the engine host, whose processor time belongs to the engine, so that the agent only moves
+bytes.
 """
 
 import asyncio
@@ -28,11 +29,11 @@ async def prepare_outputs(
     Args:
         outputs: by port.
         row_output: the port whose rows stay one chunk.
-        directory: the attempt's, for what is large.
+        directory: the attempt's directory, for outputs too large for a frame.
 
     Raises:
-        AttemptError: rows or metrics that have no canonical form (kind ``bad-input``: another try
-            would give the same).
+        AttemptError: rows or metrics have no canonical form (kind ``bad-input``, since another
+            attempt would fail in the same way).
         OSError: no space is left.
     """
     prepared = {}
@@ -92,6 +93,7 @@ def _blob(content: bytes | Path, directory: AttemptDir) -> HostOutput:
 def _inside(path: Path, directory: AttemptDir) -> Path:
     if not path.resolve().is_relative_to(directory.use().resolve()):
         raise IdentityError(
-            f"the engine wrote to {path}", remedy="engines write outputs below out_dir"
+            f"the engine wrote to {path}: expected a path below out_dir",
+            remedy="write the engine's outputs below work.out_dir",
         )
     return path

@@ -1,4 +1,8 @@
-"""The host's own loop: loads one engine, runs its attempts, says how they went."""
+"""The engine host's event loop: loads one engine, runs its attempts and reports their results.
+
+Called by ``python -m flowmesh_worker.host``. It never opens the store and never retries: the agent
+does both.
+"""
 
 import asyncio
 import gc
@@ -42,15 +46,14 @@ from flowmesh_worker.ipc.frames import (
 )
 
 _PROGRESS_EVERY_S = 0.25
-_AGENT_GONE = 3
-_ENGINE_BROKEN = 4
+_EXIT_AGENT_LOST = 3
+_EXIT_ENGINE_BROKEN = 4
 
 
 class HostServer:
-    """Serves one agent over one socket until it says ``Close`` or goes away."""
+    """Serves one agent over one socket until it sends ``Close`` or disconnects."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Takes the host's end of the socket pair."""
         self._connection = connection
         self._channel: Channel[ToHost] | None = None
         self._engine: Engine | None = None
@@ -66,9 +69,9 @@ class HostServer:
         self._starting: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
-        """Serves until closed."""
+        """Serves until closed, then cancels what still runs and closes the engine."""
         self._channel = await Channel[ToHost].over(
-            self._connection, ToHost, self._receive, self._agent_gone
+            self._connection, ToHost, self._receive, self._exit_without_agent
         )
         await self._closed.wait()
         for attempt_id, task in self._tasks.items():
@@ -79,10 +82,10 @@ class HostServer:
             await self._engine.close()
         self._channel.close()
 
-    def _agent_gone(self) -> None:
+    def _exit_without_agent(self) -> None:
         if not self._closed.is_set():
-            # Nobody is left to hear of results; children die by their own parent-death signal.
-            os._exit(_AGENT_GONE)
+            # Results could not be reported; children die by their own parent-death signal.
+            os._exit(_EXIT_AGENT_LOST)
 
     def _send(self, message: FromHost) -> None:
         assert self._channel is not None
@@ -102,7 +105,8 @@ class HostServer:
             case Cancel():
                 if message.attempt_id in self._tasks:
                     self._signals[message.attempt_id].cancel()
-                    # After its first step: a task stopped before that never says how it ended.
+                    # Cancelled after its first step: a task that is cancelled before that never
+                    # enters its ``try`` and would not report its end.
                     asyncio.get_running_loop().call_soon(self._tasks[message.attempt_id].cancel)
             case Prepare():
                 self._prepare(message)
@@ -112,19 +116,19 @@ class HostServer:
                 self._closed.set()
 
     def _prepare(self, message: Prepare) -> None:
-        told = Prepared()
+        answer = Prepared()
         try:
             prepare(message.modules, message.threads, on_devices=message.on_devices)
         except Exception as error:
-            told = Prepared(f"{type(error).__name__}: {error}")
-        gc.freeze()  # libraries stay: the collector need not look at their objects
-        self._send(told)
+            answer = Prepared(f"{type(error).__name__}: {error}")
+        gc.freeze()  # libraries stay: the collector need not scan their objects
+        self._send(answer)
 
     async def _start(self, start: Start) -> None:
         began = time.perf_counter()
         self._name = start.engine
         self._scratch = Path(start.scratch)
-        _see_devices(start.devices)
+        _restrict_devices(start.devices)
         settings = HostSettings(
             devices=start.devices,
             memory_mib=start.memory_mib,
@@ -149,7 +153,7 @@ class HostServer:
         self._send(Loaded(max(1, int(engine.capacity)), elapsed, self._libraries))
 
     def new_directory(self) -> AttemptDir:
-        """A directory that no other attempt of this host has or had."""
+        """Returns a directory that no other attempt of this host uses or has used."""
         return AttemptDir(f"{self._scratch}/attempts/{next(self._numbers)}")
 
     async def _run(self, run: RunAttempt) -> None:
@@ -166,11 +170,11 @@ class HostServer:
         except Exception as error:
             failure = engine_failure(error, self._name)
             if failure.kind == FailureKind.HOST_CRASHED.value:
-                # The engine says that it is broken: the agent sees this process end, and whether
-                # the kernel had killed a part of it for want of memory.
+                # The engine reports itself broken. Exiting lets the agent find out whether the
+                # kernel's out-of-memory killer ended a part of this process group.
                 sys.stdout.write(f"{failure.message}\n{failure.detail}\n")
                 sys.stdout.flush()
-                os._exit(_ENGINE_BROKEN)
+                os._exit(_EXIT_ENGINE_BROKEN)
         if failure is not None:
             used = HostUsage(time.perf_counter() - began, peak_memory_mib=self._peak.mib())
         keeps_files = failure is None and directory.made
@@ -184,7 +188,7 @@ class HostServer:
         self._send(ended)
 
     def _imported_since(self) -> dict[str, str] | None:
-        """The libraries, where others are imported than were told of: engines import late."""
+        """Returns the libraries if they changed since the last report: engines import late."""
         now = loaded_libraries()
         if now == self._libraries:
             return None
@@ -194,10 +198,10 @@ class HostServer:
     async def _work(self, run: RunAttempt, directory: AttemptDir) -> Result:
         assert self._engine is not None
         signals = self._signals[run.attempt_id]
-        tell = ThreadSafeSender(self._send)
-        taker = CheckpointTaker(run.attempt_id, self._scratch, tell, signals)
-        work = HostWork(run, local_inputs(run.inputs), directory, taker, signals)
-        return await self._engine.run(work, _Progress(tell, run.attempt_id))
+        send = ThreadSafeSender(self._send)
+        checkpoint = CheckpointTaker(run.attempt_id, self._scratch, send, signals)
+        work = HostWork(run, local_inputs(run.inputs), directory, checkpoint, signals)
+        return await self._engine.run(work, _Progress(send, run.attempt_id))
 
     def _used(self, result: Result, run_s: float) -> HostUsage:
         usage = result.usage
@@ -217,12 +221,12 @@ class HostServer:
 
 
 class _Progress:
-    """Thins progress out to a few messages a second; the last one always comes with the end."""
+    """Limits progress to a few messages a second; the attempt's end reports the last value."""
 
-    __slots__ = ("_attempt_id", "_next_s", "_tell")
+    __slots__ = ("_attempt_id", "_next_s", "_send")
 
-    def __init__(self, tell: ThreadSafeSender, attempt_id: str) -> None:
-        self._tell = tell
+    def __init__(self, send: ThreadSafeSender, attempt_id: str) -> None:
+        self._send = send
         self._attempt_id = attempt_id
         self._next_s = 0.0
 
@@ -230,10 +234,10 @@ class _Progress:
         now = time.monotonic()
         if now >= self._next_s:
             self._next_s = now + _PROGRESS_EVERY_S
-            self._tell(Progressed(self._attempt_id, float(done), float(total), unit))
+            self._send(Progressed(self._attempt_id, float(done), float(total), unit))
 
 
-def _see_devices(devices: Collection[int]) -> None:
+def _restrict_devices(devices: Collection[int]) -> None:
     """Hides all other devices from this process, which may have imported torch already."""
     if devices:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))

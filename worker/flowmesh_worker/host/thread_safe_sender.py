@@ -1,4 +1,4 @@
-"""Sending to the agent from any thread: engines report from wherever their work runs."""
+"""Sends messages to the agent from any thread: engines report from their worker threads."""
 
 import asyncio
 import threading
@@ -8,18 +8,18 @@ from flowmesh_worker.ipc.frames import FromHost
 
 
 class ThreadSafeSender:
-    """Sends messages on the event loop, in the order in which one thread says them."""
+    """Sends messages on the event loop, in the order in which a thread calls it."""
 
     __slots__ = ("_loop", "_send", "_thread")
 
     def __init__(self, send: Callable[[FromHost], None]) -> None:
-        """Takes what sends on the loop that runs now."""
+        """Binds ``send`` to the event loop that runs now."""
         self._send = send
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
     def __call__(self, message: FromHost) -> None:
-        """Sends a message; what the loop itself sends later comes after it."""
+        """Sends a message, before any that the event loop sends later."""
         if threading.get_ident() == self._thread:
             self._send(message)
         else:

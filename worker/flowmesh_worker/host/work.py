@@ -1,4 +1,4 @@
-"""An attempt as its engine sees it: inputs from frames, and a directory made only when used."""
+"""Builds an engine's ``Work`` from a frame: local inputs, and a directory created on first use."""
 
 import shutil
 from collections.abc import Mapping
@@ -10,33 +10,32 @@ from flowmesh_worker.ipc.frames import HostInput, RunAttempt
 
 
 class AttemptDir:
-    """An attempt's directory: made when it is first used, gone when it is released."""
+    """An attempt's directory: created on first use, removed when the attempt is released."""
 
     def __init__(self, path: str) -> None:
-        """Takes where it would be."""
         self._path = path
         self.made = False
 
     @property
     def place(self) -> Path:
-        """Where it would be."""
+        """The path, whether it exists or not."""
         return Path(self._path)
 
     def use(self) -> Path:
-        """The directory, made where it is not there."""
+        """Creates the directory if it does not exist; returns its path."""
         if not self.made:
             self.place.mkdir(parents=True)
             self.made = True
         return self.place
 
     def remove(self) -> None:
-        """Removes it with all that is in it."""
+        """Removes the directory and its content."""
         if self.made:
             shutil.rmtree(self.place, ignore_errors=True)
 
 
 class HostWork(Work):
-    """A :class:`Work` whose ``out_dir`` is made when it is first read."""
+    """A :class:`Work` whose ``out_dir`` is created when it is first read."""
 
     __slots__ = ("_outputs",)
     _outputs: AttemptDir
@@ -49,7 +48,6 @@ class HostWork(Work):
         checkpoint: CheckpointTaker,
         signals: AttemptSignals,
     ) -> None:
-        """Takes what the agent sent, the inputs made of it, and what goes on beside the run."""
         resume = run.resume
         values = {
             "action_id": run.action_id,
@@ -71,12 +69,12 @@ class HostWork(Work):
 
     @property
     def out_dir(self) -> Path:
-        """The directory for outputs."""
+        """The directory for outputs, created on first use."""
         return self._outputs.use()
 
 
 def local_inputs(given: Mapping[str, HostInput]) -> dict[str, Input]:
-    """Inputs for the engine, by port."""
+    """Returns the engine's inputs by port."""
     return {port: _input(value) for port, value in given.items()}
 
 

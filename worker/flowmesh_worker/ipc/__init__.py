@@ -1,1 +1,1 @@
-"""Messages between the worker agent and an engine host, and what both ends need for them."""
+"""Messages between the worker agent and an engine host, and what both ends share."""

@@ -1,7 +1,7 @@
-"""Frames over a socket, batched: both ends of agent and host use it.
+"""A socket connection that carries batches of messages; the agent and the host both use it.
 
-Messages sent during one turn of the event loop leave in one frame and one system call; a frame of
-many small messages costs little more than one message.
+Messages sent during one iteration of the event loop leave in one frame with one system call: a
+frame of many small messages costs little more than one message.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ class Channel(asyncio.Protocol, Generic[Received]):
         on_message: Callable[[Received], None],
         on_lost: Callable[[], None],
     ) -> None:
-        """Takes what it receives.
+        """Creates an unconnected end; callers use :meth:`over`.
 
         Args:
             receives: the union of message types that the other end sends.
             on_message: called for every message, in order, on the event loop.
-            on_lost: called once when the other end is gone.
+            on_lost: called once when the connection is lost.
         """
         self._decoder = msgspec.msgpack.Decoder(list[receives])
         self._encoder = msgspec.msgpack.Encoder()
@@ -52,19 +52,23 @@ class Channel(asyncio.Protocol, Generic[Received]):
         on_message: Callable[[Received], None],
         on_lost: Callable[[], None],
     ) -> "Channel[Received]":
-        """Makes a channel of a connected socket, which it owns from now on."""
+        """Returns a channel over a connected socket, which the channel owns from now on."""
         channel = cls(receives, on_message, on_lost)
         await asyncio.get_running_loop().create_connection(lambda: channel, sock=connection)
         return channel
 
     def send(self, message: msgspec.Struct) -> None:
-        """Sends a message with all others of this turn; does nothing once the channel is closed."""
+        """Queues a message for this iteration's frame; does nothing once the channel is closed."""
         if not self._outgoing:
             asyncio.get_running_loop().call_soon(self.flush)
         self._outgoing.append(message)
 
     def flush(self) -> None:
-        """Sends now what waits to be sent."""
+        """Sends the queued messages now.
+
+        Raises:
+            ValueError: the frame is larger than its length field can express.
+        """
         messages, self._outgoing = self._outgoing, []
         if not messages or self._transport is None or self._transport.is_closing():
             return
@@ -74,7 +78,7 @@ class Channel(asyncio.Protocol, Generic[Received]):
         self._transport.write(_LENGTH.pack(len(body)) + body)
 
     def close(self) -> None:
-        """Sends what waits and closes."""
+        """Sends the queued messages and closes the connection."""
         self.flush()
         if self._transport is not None:
             self._transport.close()

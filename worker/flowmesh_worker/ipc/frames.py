@@ -1,8 +1,8 @@
-"""What agent and engine host say to each other over their socket pair.
+"""The messages between the worker agent and an engine host.
 
-A frame is a length of four bytes (big-endian) and a MessagePack list of messages: whatever either
-side has to say in one turn of its event loop travels in one frame. Nothing here is stored or seen
-by another version: both ends come from the same installation.
+A frame is a length of four bytes (big-endian) and a MessagePack list: all messages that one side
+sends in one iteration of its event loop. Nothing here is stored or read by another version: both
+ends come from the same installation.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from flowmesh_core.units import Digest
 
 
 class HostInput(msgspec.Struct, frozen=True, array_like=True):
-    """An input that lies on the local disk, or is small and comes along.
+    """An input: files on the local disk, or bytes if it is small.
 
     Attributes:
         kind: ``dataset``, ``tree`` or ``blob``.
@@ -33,7 +33,7 @@ class HostInput(msgspec.Struct, frozen=True, array_like=True):
 
 
 class HostOutput(msgspec.Struct, frozen=True, array_like=True):
-    """An output as the host prepared it.
+    """An output as the host has prepared it.
 
     Attributes:
         kind: ``dataset``, ``tree``, ``metrics`` or ``blob``.
@@ -55,7 +55,7 @@ class HostOutput(msgspec.Struct, frozen=True, array_like=True):
 
 
 class HostUsage(msgspec.Struct, frozen=True, array_like=True):
-    """What the engine and the host's own clock say that an attempt used."""
+    """The resources that an attempt used, as measured by the engine and the host."""
 
     run_s: float = 0.0
     units: int = 0
@@ -66,7 +66,7 @@ class HostUsage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
-    """Import these modules, so that an engine loads sooner. Comes before ``Start``, or never."""
+    """Import these modules, so that an engine loads sooner. Sent before ``Start`` or not at all."""
 
     modules: tuple[str, ...]
     threads: int
@@ -74,12 +74,12 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
 
 
 class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
-    """Load this engine. The only one of its kind; nothing but ``Prepare`` comes before it.
+    """Load this engine. Sent once; only ``Prepare`` may precede it.
 
     Attributes:
-        engine: its name; ``loads`` where its class is, as ``module:attribute``.
+        engine: its name; ``loads`` is its class as ``module:attribute``.
         components: the components to load, by port.
-        mixed: the ports whose components come with each run instead.
+        mixed: the ports whose components come with each attempt instead.
     """
 
     engine: str
@@ -94,7 +94,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
 
 
 class RunAttempt(msgspec.Struct, frozen=True, array_like=True, tag="run"):
-    """Do one attempt; ``resume`` is the directory of the checkpoint that it begins at."""
+    """Run one attempt; ``resume`` is the directory of the checkpoint to begin at."""
 
     attempt_id: str
     action_id: Digest
@@ -109,19 +109,19 @@ class RunAttempt(msgspec.Struct, frozen=True, array_like=True, tag="run"):
 
 
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
-    """The worker leaves: the attempt should hand over a checkpoint and itself back."""
+    """The worker leaves: the attempt should write a checkpoint and stop."""
 
     attempt_id: str
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
-    """Stop an attempt; it ends with kind ``cancelled`` unless it has ended."""
+    """Cancel an attempt; it fails with kind ``cancelled`` unless it has ended already."""
 
     attempt_id: str
 
 
 class Release(msgspec.Struct, frozen=True, array_like=True, tag="release"):
-    """The outputs of an attempt are stored; its directory may go."""
+    """The outputs of an attempt are stored; remove its directory."""
 
     attempt_id: str
 
@@ -131,13 +131,13 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
 
 
 class Prepared(msgspec.Struct, frozen=True, array_like=True, tag="prepared"):
-    """The modules are imported, or ``error`` says why not: the engine's load will, too."""
+    """The modules are imported; on failure ``error`` says why, and the engine's load fails too."""
 
     error: str = ""
 
 
 class Loaded(msgspec.Struct, frozen=True, array_like=True, tag="loaded"):
-    """The engine takes work.
+    """The engine is loaded and accepts attempts.
 
     Attributes:
         libraries: versions of the libraries that it has imported.
@@ -155,7 +155,7 @@ class LoadFailed(msgspec.Struct, frozen=True, array_like=True, tag="load-failed"
 
 
 class Progressed(msgspec.Struct, frozen=True, array_like=True, tag="progressed"):
-    """How far an attempt is."""
+    """The progress of an attempt."""
 
     attempt_id: str
     done: float
@@ -164,7 +164,7 @@ class Progressed(msgspec.Struct, frozen=True, array_like=True, tag="progressed")
 
 
 class Checkpointed(msgspec.Struct, frozen=True, array_like=True, tag="checkpointed"):
-    """An attempt handed over a checkpoint: a directory that is the agent's from now on."""
+    """An attempt wrote a checkpoint: a directory that the agent owns from now on."""
 
     attempt_id: str
     path: str
@@ -175,8 +175,8 @@ class AttemptEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """An attempt ended.
 
     Attributes:
-        keeps_files: whether outputs lie in the attempt's directory until ``Release``.
-        libraries: as of ``Loaded``, where the work has imported others since; None where not.
+        keeps_files: whether outputs stay in the attempt's directory until ``Release``.
+        libraries: as in ``Loaded``, if they changed since; else None.
     """
 
     attempt_id: str

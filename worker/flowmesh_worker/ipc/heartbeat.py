@@ -1,23 +1,23 @@
-"""A host's heartbeat: a thread that writes one byte every few seconds into a pipe of the agent.
+"""A host's heartbeat: a thread that writes a byte into a pipe of the agent every few seconds.
 
-It is a thread of its own, so that it beats while an engine loads, trains or generates; it shares no
-lock with the engine but the interpreter's. A host whose process is stopped, or whose interpreter is
-stuck, stops beating, and the agent ends it (``heartbeat_watch``).
+A separate thread continues while an engine loads, trains or generates: it shares no lock with the
+engine except the interpreter's. A host whose process is stopped, or whose interpreter is stuck,
+stops beating, and the agent kills it (``heartbeat_watch``).
 """
 
 import os
 import threading
 
 BEAT_S = 5.0
-"""How often a host beats."""
+"""Seconds between two heartbeats."""
 
 
 def start_heartbeat(descriptor: int, every_s: float) -> None:
-    """Beats from now on until the process ends.
+    """Starts the heartbeat; it ends with the process.
 
     Args:
         descriptor: the writing end of the agent's pipe.
-        every_s: the time between two beats.
+        every_s: the time between two heartbeats.
     """
     os.set_blocking(descriptor, False)
     thread = threading.Thread(
@@ -32,7 +32,7 @@ def _beat(descriptor: int, every_s: float) -> None:
         try:
             os.write(descriptor, b".")
         except BlockingIOError:
-            pass  # the agent has not read for hours; it has beats enough to read
+            pass  # the pipe is full of unread heartbeats: the agent has not read for hours
         except OSError:
-            return  # the agent is gone
+            return  # the agent has exited
         pause.wait(every_s)

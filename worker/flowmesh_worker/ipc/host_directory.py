@@ -1,4 +1,4 @@
-"""A host's own folder, and the short one beside it where sockets need a shorter path."""
+"""A host's folder, and a second one with a short path for its sockets if it needs one."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ _SHORT = Path("/tmp")
 
 
 def socket_folder(folder: Path) -> Path:
-    """Where a host's sockets lie: in its own folder unless their paths would be too long there."""
+    """Returns the folder for a host's sockets: its own, unless their paths would be too long."""
     own = os.fsencode(folder.absolute())
     if len(own) + SOCKET_NAME_BYTES <= SOCKET_PATH_BYTES:
         return folder
@@ -20,6 +20,6 @@ def socket_folder(folder: Path) -> Path:
 
 
 def remove_host_folder(folder: Path) -> None:
-    """Removes all that a host has left; harmless where it is gone."""
+    """Removes a host's folders; does nothing if they do not exist."""
     for path in {folder, socket_folder(folder)}:
         shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What counts as a call, an answer, and neither."""
+"""Completions that are parsed as calls, as answers, and as neither."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Completions in, calls out: how conversations go and end."""
+"""The state machine of a conversation: completions in, calls out, and its ends."""
 
 import pytest
 

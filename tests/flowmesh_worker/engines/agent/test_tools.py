@@ -1,4 +1,4 @@
-"""Tools on real data: what they answer, and what they tell a model that calls them wrongly."""
+"""Tools on real data: their results, and their error texts for wrong calls."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from flowmesh_worker.engines.agent.tools.toolbox import Toolbox
 from flowmesh_worker.engines.egress.addresses import REQUEST_ALLOW_VARIABLE
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "http"))
-from site_here import serving
+from http_server import serving
 
 BOOKS = [
     {"title": "Tides of Iron", "about": "a blacksmith by the sea", "year": 1931},
@@ -201,7 +201,7 @@ async def test_http_asks_listed_hosts_alone(
             assert len(site.seen[0].headers["Idempotency-Key"]) == 32
             port = site.url.rpartition(":")[2]
             for url in (f"http://localhost:{port}/page", f"{site.url}/away?to=https://other.test/"):
-                assert "not on a host that may be asked" in await use(tools, "http", url=url)
+                assert "not on an allowed host" in await use(tools, "http", url=url)
             private = await use(tools, "http", url="https://10.0.0.1/")
             assert "not a public address" in private
             assert [s.method for s in site.seen] == ["GET", "GET"]
@@ -210,7 +210,7 @@ async def test_http_asks_listed_hosts_alone(
 
 
 async def test_what_a_tool_lacks_is_told_before_anything_runs(workshop: ToolFactory) -> None:
-    with pytest.raises(AttemptError, match="may ask no host"):
+    with pytest.raises(AttemptError, match="has no allowed host"):
         await box(workshop, "http")
     work = Work("a", "b", {"tools": ["sql"], "toolTimeoutS": 1.0, "maxResultChars": 9}, {}, {},
                 Path("unused"))  # fmt: skip
@@ -241,7 +241,7 @@ async def test_results_are_cut_and_say_so() -> None:
 
 
 class Failing:
-    """A tool that fails as it is told to."""
+    """A tool that raises a given error."""
 
     name = "failing"
     description = ""

@@ -1,4 +1,4 @@
-"""Which choice a completion names."""
+"""The choice that a completion names."""
 
 import pytest
 from hypothesis import given

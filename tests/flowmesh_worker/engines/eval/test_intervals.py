@@ -1,4 +1,4 @@
-"""Intervals and the sign test, against scipy and against what they promise."""
+"""Confidence intervals and the sign test, compared with scipy and checked by simulation."""
 
 import random
 

@@ -68,17 +68,25 @@ async def test_no_rows_have_an_interval_that_says_nothing() -> None:
         ({"answer": 1, "said": "x"}, {"completion": "said"}, "no column 'choices'"),
         ({"choices": ["a"], "answer": 0, "said": "x"}, {"completion": "said"}, "2 to 26 choices"),
         ({"choices": ["a", "a"], "answer": 0, "said": ""}, {"completion": "said"}, "all different"),
-        ({"choices": "a, b", "answer": 0, "said": ""}, {"completion": "said"}, "no list of texts"),
-        ({**TREES, "answer": 3, "said": ""}, {"completion": "said"}, "no index of its 3 choices"),
-        ({**TREES, "answer": -1, "said": ""}, {"completion": "said"}, "no index"),
+        (
+            {"choices": "a, b", "answer": 0, "said": ""},
+            {"completion": "said"},
+            "expected a list of texts",
+        ),
+        (
+            {**TREES, "answer": 3, "said": ""},
+            {"completion": "said"},
+            "expected the index of one of its 3 choices",
+        ),
+        ({**TREES, "answer": -1, "said": ""}, {"completion": "said"}, "expected the index"),
         (
             {**TREES, "answer": "D", "said": ""},
             {"completion": "said", "answerIs": "letter"},
-            "no letter",
+            "expected the letter",
         ),
         ({**TREES, "answer": "fir", "said": ""}, {"completion": "said", "answerIs": "text"}, "fir"),
         ({**TREES, "answer": 0, "lp": [0.5, 1.5]}, {"logprobs": "lp"}, "2 numbers for 3 choices"),
-        ({**TREES, "answer": 0, "lp": None}, {"logprobs": "lp"}, "row 1: column 'lp' holds None"),
+        ({**TREES, "answer": 0, "lp": None}, {"logprobs": "lp"}, "row 1: column 'lp' has None"),
     ],
 )
 async def test_what_cannot_be_scored_is_refused_with_its_row(

@@ -66,7 +66,7 @@ async def test_no_samples_have_an_interval_that_says_nothing() -> None:
     ("rows", "params", "said"),
     [
         ([{"q": 1}], {"correct": "right"}, "no column 'right'"),
-        ([{"q": 1, "right": 1}], {"correct": "right"}, "row 1: column 'right' holds 1"),
+        ([{"q": 1, "right": 1}], {"correct": "right"}, "row 1: column 'right' has 1"),
         ([{"q": 1, "right": True}], {"correct": "right", "k": [0]}, "with.k is [0]"),
         ([{"q": 1, "right": True}], {"correct": "right", "problem": []}, "with.problem is empty"),
         (
@@ -78,7 +78,7 @@ async def test_no_samples_have_an_interval_that_says_nothing() -> None:
         (
             [{"q": 1, "completion": "4", "t": "none"}],
             {"judge": [{"name": "number-equals", "target": "t"}]},
-            "row 1: number-equals finds nothing to judge by",
+            "row 1: number-equals has no target",
         ),
         (
             [{"q": 1, "completion": "4"}],

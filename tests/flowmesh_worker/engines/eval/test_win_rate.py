@@ -95,9 +95,9 @@ async def test_swapping_the_names_mirrors_the_result(verdicts: list[str]) -> Non
         ([{"x": "a"}], {"verdict": "v"}, "no column 'v'"),
         ([{"v": "a"}], {"verdict": "v", "labelB": "A"}, "three different labels"),
         ([{"x": 1}], {"scoreA": "x"}, "name both columns"),
-        ([{"x": 1, "y": None}], {"scoreA": "x", "scoreB": "y"}, "row 1: column 'y' holds None"),
+        ([{"x": 1, "y": None}], {"scoreA": "x", "scoreB": "y"}, "row 1: column 'y' has None"),
         ([{"v": "a"}], {"verdict": "v", "verdictNames": "places"}, "with.first"),
-        ([{"v": "a", "f": "left"}], {"verdict": "v", "first": "f"}, "holds 'left'"),
+        ([{"v": "a", "f": "left"}], {"verdict": "v", "first": "f"}, "has 'left'"),
         ([{"v": "a", "f": "a"}], {"verdict": "v", "first": "f"}, "with a first only"),
         (
             [{"v": "a", "f": "a", "q": 1}, {"v": "a", "f": "b", "q": 2}],

@@ -1,4 +1,4 @@
-"""``http.chat`` against a server on this machine that speaks OpenAI's API."""
+"""``http.chat`` against a local server with OpenAI's API."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from flowmesh_worker.engines.egress.addresses import REQUEST_ALLOW_VARIABLE
 from flowmesh_worker.engines.http.chat import HttpChat
 
 sys.path.insert(0, str(Path(__file__).parent))
-from site_here import Seen, Site, rows_of, serving
+from http_server import Seen, Site, rows_of, serving
 
 
 def complete(seen: Seen) -> web.Response:
@@ -72,4 +72,4 @@ async def test_options_add_to_the_request_and_take_from_it(site: Site) -> None:
 async def test_an_answer_without_a_text_is_a_failed_call(site: Site) -> None:
     found = await chat(site, [{"q": "tools"}, {"q": "odd"}, {"q": "a"}], onError="record")
     assert [r["completion"] for r in found] == [None, None, "A"]
-    assert all("no chat completion" in r["http_error"] for r in found[:2])
+    assert all("not a chat completion" in r["http_error"] for r in found[:2])

@@ -1,4 +1,4 @@
-"""``http.request`` against a server on this machine."""
+"""``http.request`` against a local server."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ from flowmesh_worker.engines.egress.addresses import (
 from flowmesh_worker.engines.http.request import HttpRequest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from site_here import Seen, Site, rows_of, serving
+from http_server import Seen, Site, rows_of, serving
 
 TOKEN = "tok-0123456789"
 
@@ -116,8 +116,8 @@ async def test_a_server_that_dies_is_asked_again_where_that_is_harmless(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flowmesh_worker.engines.http.retrying._FIRST_WAIT_S", 0.0)
-    told = await failure([{"a": 1}], url=site.url + "/dies", retries=2)
-    assert told.kind == FailureKind.ENGINE
+    reported = await failure([{"a": 1}], url=site.url + "/dies", retries=2)
+    assert reported.kind == FailureKind.ENGINE
     assert len(site.seen) == 3
 
 
@@ -155,14 +155,14 @@ async def test_failed_rows_are_recorded_where_that_is_asked_for(site: Site) -> N
     assert (good["http_status"], good["http_error"]) == (200, None)
     assert (large["response"], large["http_status"]) == (None, 200)
     assert "larger than 4,000 bytes" in large["http_error"]
-    told = await failure(rows, url=url, maxConcurrency=1)
-    assert (told.kind, told.detail) == (FailureKind.BAD_INPUT, "no such thing")
-    assert "row 1 of this chunk" in told.message
+    reported = await failure(rows, url=url, maxConcurrency=1)
+    assert (reported.kind, reported.detail) == (FailureKind.BAD_INPUT, "no such thing")
+    assert "row 1 of this chunk" in reported.message
 
 
 async def test_an_answer_that_is_no_json_is_a_failed_call(site: Site) -> None:
     [row] = await request([{"a": 1}], url=site.url + "/latin", parse="json", onError="record")
-    assert "no JSON" in row["http_error"]
+    assert "not JSON" in row["http_error"]
     [row] = await request([{"a": 1}], url=site.url + "/latin")
     assert row["response"] == "é"
 
@@ -182,10 +182,10 @@ async def test_addresses_that_are_not_public_are_refused(
 ) -> None:
     monkeypatch.setenv(ALLOW_VARIABLE, "0.0.0.0/0, ::/0")  # opens imports, not requests
     monkeypatch.delenv(REQUEST_ALLOW_VARIABLE, raising=False)
-    told = await failure([{"a": 1}], url=url)
-    assert told.kind == FailureKind.BAD_INPUT
-    assert "not a public address" in told.message
-    assert REQUEST_ALLOW_VARIABLE in told.remedy
+    reported = await failure([{"a": 1}], url=url)
+    assert reported.kind == FailureKind.BAD_INPUT
+    assert "not a public address" in reported.message
+    assert REQUEST_ALLOW_VARIABLE in reported.remedy
 
 
 async def test_without_encryption_only_opened_addresses_are_asked(site: Site) -> None:
@@ -202,8 +202,8 @@ async def test_redirects_are_judged_and_take_nothing_of_the_users_elsewhere(
 ) -> None:
     to = "{{ to | urlencode }}"
     away = site.url + "/away?to=" + to
-    told = await failure([{"to": "https://10.0.0.1/x"}], url=away)
-    assert "not a public address" in told.message
+    reported = await failure([{"to": "https://10.0.0.1/x"}], url=away)
+    assert "not a public address" in reported.message
     assert "too often" in (await failure([{"a": 1}], url=site.url + "/round")).message
     async with serving({"/echo": echo}) as other:
         rows = [{"to": other.url + "/echo"}, {"to": site.url + "/echo"}]
@@ -222,7 +222,7 @@ async def test_a_secret_is_sent_in_its_header_and_told_nobody(site: Site) -> Non
     where: dict[str, Any] = {"url": site.url + "/echo", "secret": "key"}
     [row] = await request([{"a": 1}], secrets, **where)
     assert site.seen[-1].headers["Authorization"] == f"Bearer {TOKEN}"
-    assert "Bearer [secret]" in row["response"]  # the server told what it was sent
+    assert "Bearer [secret]" in row["response"]  # the server reported what it was sent
     await request([{"a": 1}], secrets, **where, secretHeader="X-Api-Key")
     assert site.seen[-1].headers["X-Api-Key"] == TOKEN
     assert "Authorization" not in site.seen[-1].headers
@@ -234,15 +234,15 @@ async def test_a_secret_is_sent_in_its_header_and_told_nobody(site: Site) -> Non
     ["{{ to }}", "https://{{ to }}/x", "https://api.example.com{{ to }}", "https://a@{{ to }}"],
 )
 async def test_rows_cannot_send_a_secret_to_a_host_of_theirs(url: str) -> None:
-    told = await failure([{"to": "@evil.example.com/"}], {"key": TOKEN}, url=url, secret="key")
-    assert "host is written out" in told.message
+    reported = await failure([{"to": "@evil.example.com/"}], {"key": TOKEN}, url=url, secret="key")
+    assert "host is written out" in reported.message
 
 
 @pytest.mark.parametrize(
     ("params", "words"),
     [
         ({"body": "x"}, "GET has no content"),
-        ({"method": "POST", "body": "x", "json": 1}, "not both"),
+        ({"method": "POST", "body": "x", "json": 1}, "both body and json"),
         ({"headers": {"Host": "x"}}, "may not set 'Host'"),
         ({"headers": {"idempotency-key": "x"}}, "may not set"),
         ({"headers": {"a b": "x"}}, "may not set"),
@@ -250,26 +250,26 @@ async def test_rows_cannot_send_a_secret_to_a_host_of_theirs(url: str) -> None:
         ({"secret": "key", "headers": {"authorization": "x"}}, "so does with.secret"),
         ({"secret": "key", "secretHeader": "Host"}, "may not set 'Host'"),
         ({"url": "ftp://example.com"}, "use https:"),
-        ({"url": "{{ text }}"}, "no URL"),
-        ({"url": "file:///etc/passwd"}, "file:/etc/passwd is no URL that can be called"),
-        ({"url": "{{ '' }}"}, "an empty text is no URL"),
-        ({"url": "https://example.com:x/"}, "no URL"),
+        ({"url": "{{ text }}"}, "not a URL"),
+        ({"url": "file:///etc/passwd"}, "file:/etc/passwd is not a URL that can be called"),
+        ({"url": "{{ '' }}"}, "an empty text is not a URL"),
+        ({"url": "https://example.com:x/"}, "not a URL"),
     ],
 )
 async def test_what_cannot_be_sent_is_refused_before_anything_is(
     site: Site, params: dict[str, Any], words: str
 ) -> None:
     given = {"url": site.url + "/echo", **params}
-    told = await failure([{"text": "a\r\nX-Evil: b"}], {"key": TOKEN}, **given)
-    assert told.kind == FailureKind.BAD_INPUT
-    assert words in f"{told.message} {told.remedy}"
+    reported = await failure([{"text": "a\r\nX-Evil: b"}], {"key": TOKEN}, **given)
+    assert reported.kind == FailureKind.BAD_INPUT
+    assert words in f"{reported.message} {reported.remedy}"
     assert site.seen == []
 
 
 async def test_a_row_that_cannot_be_rendered_fails_before_any_call(site: Site) -> None:
     rows = [{"a": 1, "b": "x"}, {"a": 0, "b": "y"}]
-    told = await failure(rows, url=site.url + "/echo?{{ 1 / a }}")
-    assert "row 2 of this chunk" in told.message
+    reported = await failure(rows, url=site.url + "/echo?{{ 1 / a }}")
+    assert "row 2 of this chunk" in reported.message
     assert site.seen == []
 
 

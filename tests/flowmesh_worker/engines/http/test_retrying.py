@@ -1,4 +1,4 @@
-"""When calls are repeated, and after how long."""
+"""Decisions to retry a call, and the waits."""
 
 import pytest
 

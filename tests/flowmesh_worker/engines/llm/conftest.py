@@ -1,4 +1,4 @@
-"""Fixtures: a tiny model made on the spot, and engines run in a process of their own."""
+"""Fixtures: adapters of the tiny model, and engines that run in their own process."""
 
 import json
 import os
@@ -17,7 +17,7 @@ Drive = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def program(*arguments: str, given: str = "", ends: int = 0) -> str:
-    """Runs one of this folder's programs; shows what it said where it fails."""
+    """Runs one of this folder's programs; shows its errors if it fails."""
     root = HERE.parents[3]
     path = os.pathsep.join(str(root / p) for p in PACKAGES)
     done = subprocess.run(
@@ -38,7 +38,7 @@ def tiny_adapter(tiny_model: Path) -> Path:
 
 
 def adapters_of(model: Path, **configs: dict[str, Any] | str) -> dict[str, Path]:
-    """LoRA adapters with random weights, by name; a dtype is the model itself in that dtype."""
+    """Creates LoRA adapters with random weights by name, or the model in another dtype."""
     usual = {"r": 4, "target_modules": ["q_proj", "v_proj"]}
     given = {n: c if isinstance(c, str) else {**usual, **c} for n, c in configs.items()}
     program(str(HERE / "tiny_model.py"), str(model), json.dumps(given))
@@ -46,16 +46,16 @@ def adapters_of(model: Path, **configs: dict[str, Any] | str) -> dict[str, Path]
 
 
 @pytest.fixture(scope="session")
-def taught(tiny_model: Path) -> dict[str, Any]:
-    """What taught_tools.py prints."""
-    printed = program(str(HERE / "taught_tools.py"), str(tiny_model))
+def tool_templates(tiny_model: Path) -> dict[str, Any]:
+    """The output of tool_templates.py."""
+    printed = program(str(HERE / "tool_templates.py"), str(tiny_model))
     found: dict[str, Any] = json.loads(printed[: printed.rindex("}") + 1])
     return found
 
 
 @pytest.fixture(scope="session")
 def drive(tmp_path_factory: pytest.TempPathFactory) -> Drive:
-    """Runs a job of driver.py and gives its answer, with what the process printed."""
+    """Runs a job of driver.py; returns its answer with the output of the process."""
 
     def run(job: dict[str, Any]) -> dict[str, Any]:
         folder = tmp_path_factory.mktemp("host")

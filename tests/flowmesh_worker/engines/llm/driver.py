@@ -1,8 +1,9 @@
-"""Runs an engine as an engine host does, in a process of its own.
+"""Runs an engine in its own process, as an engine host does.
 
-vLLM and transformers warn while they are imported, read the environment once and fork; a test's own
-process is no place for that. The job is JSON on standard input, the answer JSON on the file it
-names: a list for every batch, each entry one action's rows and usage, or its failure.
+vLLM and transformers warn while they are imported, read the environment once and fork, which must
+not happen in the test's process. The job is JSON on standard input, the answer JSON in the file
+that
+it names: a list for every batch, each entry one action's rows and usage, or its failure.
 """
 
 import asyncio
@@ -77,7 +78,7 @@ async def act(engine: Any, action: dict[str, Any], folder: Path, name: str) -> d
     rows = result.outputs.get("rows", Rows([]))
     assert isinstance(rows, Rows)
     usage = result.usage
-    others = {n: _told(o) for n, o in result.outputs.items() if n != "rows"}
+    others = {n: _plain(o) for n, o in result.outputs.items() if n != "rows"}
     return {
         **others,
         "rows": [dict(r) for r in rows.rows],
@@ -89,7 +90,7 @@ async def act(engine: Any, action: dict[str, Any], folder: Path, name: str) -> d
     }
 
 
-def _told(output: Any) -> Any:
+def _plain(output: Any) -> Any:
     return str(output.path) if isinstance(output, Tree) else dict(output.values)
 
 

@@ -1,4 +1,4 @@
-"""Jobs for driver.py, said once for both implementations."""
+"""Jobs for driver.py, shared by the tests of both implementations."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def job(model: Any, *batches: list[dict[str, Any]], **changes: Any) -> dict[str,
 
 
 def action(*prompts: str, **more: Any) -> dict[str, Any]:
-    """Completes each prompt; keyword arguments are parameters, or an action's own with a ``_``."""
+    """Returns an action that completes each prompt; ``_`` marks fields other than parameters."""
     own = {k[1:]: v for k, v in more.items() if k.startswith("_")}
     params = {k: v for k, v in more.items() if not k.startswith("_")}
     given = {"prompt": "{{ p }}", "maxTokens": 16, "seed": 7, **params}
@@ -27,7 +27,7 @@ def action(*prompts: str, **more: Any) -> dict[str, Any]:
 
 
 def mixed(prompts: list[str]) -> list[dict[str, Any]]:
-    """One action a prompt: greedy, warm, with top-p, with top-k and with min-p in turn."""
+    """Returns one action for each prompt, with different sampling parameters in turn."""
     ways: list[dict[str, Any]] = [
         {"temperature": 0},
         {"temperature": 0.8},

@@ -1,4 +1,4 @@
-"""LoRA adapters on vLLM: several in one batch of one engine, each as it would be alone."""
+"""LoRA adapters on vLLM: several in one batch give the same results as each alone."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ MEMORY_MIB = 1103
 
 @pytest.fixture(scope="module")
 def adapters(tiny_model: Path) -> dict[str, Path]:
-    """Three that vLLM serves, and those that it would refuse late, or apply wrongly."""
+    """Three adapters that vLLM serves, and those that it would refuse late or apply wrongly."""
     made = adapters_of(
         tiny_model,
         small={"seed": 1},
@@ -47,7 +47,7 @@ def adapters(tiny_model: Path) -> dict[str, Path]:
 
 
 def one_batch(adapters: dict[str, Path]) -> list[dict[str, Any]]:
-    """An action a prompt: without an adapter and with each in turn, greedy and sampled."""
+    """Returns an action for each prompt, without an adapter and with each, greedy and sampled."""
     given = [{}, *({"_adapter": str(adapters[name])} for name in SERVED)]
     return [
         action(p, **given[i % 4], maxTokens=24, temperature=0 if i < 8 else 0.9)

@@ -1,4 +1,4 @@
-"""``llm.agent`` on a real model: random weights say nothing, and say it in the form of calls."""
+"""``llm.agent`` on a model with random weights, whose completions have the form of calls."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ QUESTIONS = ("the fox", "the dog", "the fox")
 
 
 def action(*questions: str, **params: Any) -> dict[str, Any]:
-    """Works on each question with tools; parameters are typed as the compiler types them."""
+    """Returns an action that answers questions with tools, its parameters as from the compiler."""
     given = {"prompt": "{{ q }}", "tools": ["calculator"], "maxTokens": 900, "seed": 7, **params}
     rows = [{"q": q} for q in questions]
     return {"rows": rows, "params": effective_params(AGENT, given), "data": DATA}
@@ -31,7 +31,7 @@ def action(*questions: str, **params: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def long_model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model with room for tools' descriptions, a byte of which is a token to it."""
+    """The tiny model with a context for the tools' descriptions, in which each byte is a token."""
     folder = tmp_path_factory.mktemp("models") / "long"
     shutil.copytree(tiny_model, folder)
     config = json.loads((folder / "config.json").read_text())
@@ -96,9 +96,9 @@ def test_a_conversation_that_outgrows_the_model_ends_with_a_reason(held: Any) ->
     assert "row 1 of this chunk" in refused["message"]
 
 
-def test_a_template_that_knows_tools_is_left_to_show_them(taught: dict[str, Any]) -> None:
-    assert (taught["plain"], taught["hermes"]) == (False, True)
-    text = taught["text"]
+def test_a_template_that_knows_tools_is_left_to_show_them(tool_templates: dict[str, Any]) -> None:
+    assert (tool_templates["plain"], tool_templates["hermes"]) == (False, True)
+    text = tool_templates["text"]
     assert text.startswith('<tools>{"type": "function", "function": {"name": "calculator"')
     assert text.endswith(
         '<|user|>1+1?<|assistant|><tool_call>{"name": "calculator", "arguments":'

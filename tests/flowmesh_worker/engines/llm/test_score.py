@@ -1,4 +1,4 @@
-"""``model.merge`` and ``llm.score``; one process runs all, since torch is slow to import."""
+"""``model.merge`` and ``llm.score``, in one process, since torch is slow to import."""
 
 import math
 import sys
@@ -135,7 +135,7 @@ def test_a_merged_reward_adapter_scores_as_the_adapter_does(answers: list[dict[s
     assert [r["score"] for r in merged["rows"]] == pytest.approx(expected, abs=1e-5)
     assert merged["metrics"] == {"mean": pytest.approx(sum(expected) / 4, abs=1e-5), "count": 4}
     assert plain["kind"] == "bad-input"
-    assert "brings a head" in plain["message"]
+    assert "has a head" in plain["message"]
 
 
 def test_a_reward_depends_on_its_own_text_alone_and_ends_as_in_training(

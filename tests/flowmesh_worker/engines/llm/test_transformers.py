@@ -1,4 +1,4 @@
-"""``llm.generate`` on transformers, and ``llm.embed``: the same promises without vLLM."""
+"""``llm.generate`` on transformers, and ``llm.embed``: the same guarantees without vLLM."""
 
 import math
 import sys
@@ -18,7 +18,7 @@ TRANSFORMERS = {"implementation": "transformers"}
 
 @pytest.fixture(scope="module")
 def driven(tiny_model: Path, tiny_adapter: Path, drive: Any) -> list[dict[str, Any]]:
-    """Three engines, one after the other in one process: two that generate, one that embeds."""
+    """Runs three engines in one process: two that generate, one that embeds."""
     generating = job(
         tiny_model,
         mixed(PROMPTS),

@@ -1,4 +1,4 @@
-"""What a judge's answer is read as: a verdict or nothing, never a guess."""
+"""The verdict that is parsed from a judge's answer, or none."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def test_a_verdict_is_what_was_asked_for_or_nothing(
         ({"pattern": r"\d+"}, "has 0 groups"),
         ({"pattern": r"(\d)(\d)"}, "has 2 groups"),
         ({"pattern": r"(\d)", **JSON}, "either pattern or jsonSchema"),
-        ({"labels": ["Yes", "yes."]}, "differ in nothing but case"),
+        ({"labels": ["Yes", "yes."]}, "differ only in case"),
     ],
 )
 def test_parameters_that_do_not_go_together_are_refused(params: dict[str, Any], said: str) -> None:

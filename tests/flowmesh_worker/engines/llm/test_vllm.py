@@ -1,4 +1,4 @@
-"""``llm.generate`` on vLLM: one engine process answers everything asked here, as in a worker."""
+"""``llm.generate`` on vLLM: all tests share one engine process, as in a worker."""
 
 import sys
 from pathlib import Path
@@ -59,7 +59,7 @@ def answers(tiny_model: Path, drive: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def others(tiny_model: Path, drive: Any) -> list[dict[str, Any]]:
-    """What needs no vLLM engine: one that is refused, and the greedy prompts on transformers."""
+    """Jobs without a vLLM engine: a refused one, and the greedy prompts on transformers."""
     bfloat16 = job(tiny_model, signature={"dtype": "bfloat16"})
     there = job(tiny_model, mixed(PROMPTS)[::5], signature={"implementation": "transformers"})
     return list(drive({"jobs": [bfloat16, there]})["jobs"])

@@ -1,4 +1,4 @@
-"""Makes a language model of two layers with random weights: real in every way but what it says.
+"""Creates a language model of two layers with random weights.
 
 Run as a program, since torch and transformers warn while they are imported: ``tiny_model.py DIR``
 writes the model, ``tiny_model.py DIR {"NAME": {"r": 4, ...}}`` LoRA adapters for it in DIR/../NAME;

@@ -1,4 +1,4 @@
-"""``model.import``: what is fetched, what is refused, and that equal addresses give equal bytes."""
+"""``model.import``: fetched files, refused files, and equal bytes for equal addresses."""
 
 import json
 import os
@@ -36,7 +36,7 @@ async def failure(folder: Path, uri: str, **more: object) -> AttemptError:
     [
         ("builtin:smollm2-135m", "did you mean 'smollm2-135m-instruct'"),
         ("builtin:gpt", "the built-in models are smollm2-135m-instruct"),
-        ("https://example.org/model.tar", "https gives one file"),
+        ("https://example.org/model.tar", "an https URL is one file"),
         ("gs://bucket/model", "builtin:NAME, hf://ORG/NAME[@REVISION] or s3://BUCKET/DIRECTORY"),
         ("s3:///model", "malformed"),
     ],
@@ -63,7 +63,7 @@ async def test_without_a_network_the_hub_says_what_else_there_is(
     ("extra", "says"),
     [
         ("pytorch_model.bin", "pickles"),
-        ("modeling_evil.py", "not a file that a model may bring"),
+        ("modeling_evil.py", "not a file that a model may contain"),
         ("sub/weights.pt", "pickles"),
     ],
 )
@@ -87,7 +87,7 @@ def test_an_incomplete_model_is_refused_by_what_it_lacks(tmp_path: Path, missing
 def test_a_link_out_of_the_model_is_refused(tmp_path: Path) -> None:
     complete(tmp_path)
     (tmp_path / "vocab.json").symlink_to("/etc/passwd")
-    with pytest.raises(AttemptError, match="no plain file"):
+    with pytest.raises(AttemptError, match="not a plain file"):
         check_model(tmp_path, "./m")
 
 

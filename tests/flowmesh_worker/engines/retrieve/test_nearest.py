@@ -1,4 +1,4 @@
-"""Exact search: against scores in exact arithmetic, and whatever the batch."""
+"""Exact search, compared with exact arithmetic and with other batches."""
 
 import math
 from fractions import Fraction
@@ -16,7 +16,7 @@ FINE = st.floats(-10, 10).map(lambda x: round(x, 9))
 
 
 def matrix(draw: st.DrawFn, rows: int, width: int) -> np.ndarray:
-    """Vectors of which many are equal, or differ in the last bits alone."""
+    """Returns vectors, many of which are equal or differ only in the last bits."""
     value = draw(st.sampled_from([COARSE, FINE]))
     vectors = [draw(st.lists(value, min_size=width, max_size=width)) for _ in range(rows)]
     out = np.array(vectors)
@@ -37,7 +37,7 @@ def searches(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def exact(query: np.ndarray, row: np.ndarray, metric: str) -> float:
-    """The score's dot products and squares as fractions, rounded once."""
+    """Computes the score with fractions, rounded once."""
     a, b = ([Fraction(x) for x in v.tolist()] for v in (query, row))
     dot = sum(x * y for x, y in zip(a, b, strict=True))
     if metric == "dot":

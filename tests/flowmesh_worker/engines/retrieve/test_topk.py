@@ -75,7 +75,7 @@ async def test_no_queries_find_nothing() -> None:
         ([{"v": [1.0, 0.0]}], FACTS, {}, "input 'rows' has no column 'embedding'"),
         ([{"embedding": [1.0, 0.0]}], FACTS, {"corpusVector": "v"}, "'corpus' has no column 'v'"),
         ([{"embedding": [1.0, 0.0]}], FACTS, {"columns": ["title"]}, "no column 'title'"),
-        ([{"embedding": [1.0, 0.0]}], FACTS, {"join": "text"}, "context and join alone"),
+        ([{"embedding": [1.0, 0.0]}], FACTS, {"join": "text"}, "only one of context and join"),
         ([{"embedding": [1.0]}], FACTS, {}, "have 1 numbers, those of 'corpus' have 2"),
         (
             [{"embedding": [0.0, 0.0]}],
@@ -95,7 +95,12 @@ async def test_no_queries_find_nothing() -> None:
             {},
             "input 'corpus', row 2: column 'embedding' has no vector",
         ),
-        ([{"embedding": [1.0]}], [{"embedding": "x"}], {}, "row 1: column 'embedding' has no list"),
+        (
+            [{"embedding": [1.0]}],
+            [{"embedding": "x"}],
+            {},
+            "row 1: column 'embedding' is not a list",
+        ),
         ([{"embedding": [1.0]}], [{"embedding": [1e200]}], {}, "a number beyond 1e+100"),
         (
             [{"embedding": [1.0]}],

@@ -1,4 +1,4 @@
-"""Fixtures: a tiny model made on the spot, and training hosts in a process of their own."""
+"""Fixtures: training hosts that run in their own process."""
 
 import json
 import os
@@ -16,7 +16,7 @@ Train = Callable[..., list[dict[str, Any]]]
 
 
 def program(*arguments: str, given: str = "") -> str:
-    """Runs a program of the tests; shows what it said where it fails."""
+    """Runs a program of the tests; shows its errors if it fails."""
     root = HERE.parents[3]
     path = os.pathsep.join(str(root / p) for p in PACKAGES)
     done = subprocess.run(
@@ -33,7 +33,7 @@ def program(*arguments: str, given: str = "") -> str:
 
 @pytest.fixture(scope="session")
 def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
-    """Runs hosts of driver.py in one process; an answer a host, with what the process printed."""
+    """Runs hosts of driver.py in one process; returns an answer for each, with its output."""
 
     def run(*hosts: dict[str, Any]) -> list[dict[str, Any]]:
         folder = tmp_path_factory.mktemp("train")

@@ -1,8 +1,8 @@
-"""Runs a training engine as an engine host does, in a process of its own.
+"""Runs a training engine in its own process, as an engine host does.
 
-The job is JSON on standard input: hosts one after the other, each with its actions. The answer is
-JSON on the file that it names: for every action its outputs with the digest of every file, or its
-failure. A test of its own process would see what the libraries warn of, and their first import.
+The job is JSON on standard input: hosts in order, each with its actions. The answer is JSON in the
+file that it names: for every action its outputs with the digest of every file, or its failure. In
+the test's process the libraries' warnings and imports would disturb other tests.
 """
 
 import asyncio
@@ -66,10 +66,10 @@ def base_digest(engine: Any) -> str:
 
 
 def shares_its_weights(engine: Any) -> bool:
-    """Whether what an action would train an adapter on lies where the held model lies."""
-    held = dict(engine._base._shared.named_parameters())
+    """Whether a model for an adapter shares the memory of the loaded model's weights."""
+    loaded = dict(engine._base._shared.named_parameters())
     own = engine._base.frozen(seed=0).named_parameters()
-    return all(p.data_ptr() == held[n].data_ptr() for n, p in own if not n.startswith("score"))
+    return all(p.data_ptr() == loaded[n].data_ptr() for n, p in own if not n.startswith("score"))
 
 
 async def act(engine: Any, job: dict[str, Any], number: int, folder: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The loss curve and the metrics, from what a trainer logged."""
+"""The loss curve and the metrics of a trainer's log."""
 
 from flowmesh_worker.engines.train.curve import curve, curve_rows, diverged, metrics
 

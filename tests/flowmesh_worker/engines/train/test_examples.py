@@ -1,4 +1,4 @@
-"""From rows to examples: the split, what is dropped, what is refused."""
+"""Rows to examples: the split, dropped rows and refusals."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a training needs of memory: the arithmetic, and what a refusal proposes."""
+"""The memory of a training: the arithmetic, and the remedies of a refusal."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Which figures of a PPO step say that a training diverged."""
+"""The metrics of a PPO step, and those that mean divergence."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""From rows to prompts: what is left out, what is held out, what is refused."""
+"""Rows to prompts: dropped rows, held-out rows and refusals."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ PARAMS = {"prompt": "{{ q }}", "seed": 7}
 
 
 class Letters:
-    """A tokenizer of letters, with a chat template that adds one token a message."""
+    """A tokenizer of letters, with a chat template that adds one token to each message."""
 
     chat_template = "there is one"
     eos_token_id = 2
@@ -104,5 +104,5 @@ def test_padding_is_a_token_that_means_nothing_else(
 
 
 def test_where_every_token_means_something_padding_is_refused() -> None:
-    with pytest.raises(AttemptError, match="no token to pad with"):
+    with pytest.raises(AttemptError, match="no unused special token"):
         spare_token(Special(2, 1, 2, 5), 10, [5])

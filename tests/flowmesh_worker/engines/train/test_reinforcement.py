@@ -1,7 +1,7 @@
 """``train.ppo`` and ``train.grpo`` on models of two layers.
 
-Two processes in all: what one trains the other must train again, byte for byte, and take up where
-the first was stopped.
+They use two processes: the second must repeat the first's trainings byte for byte, and resume those
+that were stopped.
 """
 
 import json
@@ -113,11 +113,11 @@ def first(models: Path, train: Train) -> dict[Any, Any]:
 
 @pytest.fixture(scope="module")
 def second(first: Any, models: Path, train: Train) -> dict[tuple[str, bool], Any]:
-    def again(which: str, peft: bool) -> Any:
+    def repeated(which: str, peft: bool) -> Any:
         [kept] = first[which, peft]["actions"][1]["kept"]
         return host(which, models, peft, PLAIN, {"resume": kept["path"]})
 
-    return dict(zip(KINDS, train(*(again(w, p) for w, p in KINDS)), strict=True))
+    return dict(zip(KINDS, train(*(repeated(w, p) for w, p in KINDS)), strict=True))
 
 
 def made(action: dict[str, Any]) -> dict[str, Any]:
@@ -222,11 +222,11 @@ def test_what_cannot_go_together_is_refused_with_a_remedy(first: Any) -> None:
     groups, weights = first["grpo", True]["actions"][5:7]
     nothing = first["alone"]["actions"][1]
     assert "200 tokens are all that the model reads (128)" in long["message"]
-    assert "a step takes 32 prompts" in few["message"]
+    assert "a step needs 32 prompts" in few["message"]
     assert "4 prompts cannot be cut into 3" in uneven["message"]
     assert "3 completions of a prompt do not divide the 8 of a step" in groups["message"]
     assert "expected 3 numbers, for reward_funcs and the reward model" in weights["message"]
-    assert nothing["message"] == "nothing rewards the completions"
+    assert nothing["message"] == "there is no reward for the completions"
     refused = (long, few, uneven, groups, weights, nothing)
     assert {a["kind"] for a in refused} == {"bad-input"}
     assert all(a["remedy"] for a in refused)

@@ -1,7 +1,7 @@
 """``train.sft``, ``train.reward`` and ``train.dpo`` on a model of two layers.
 
-Two processes in all: what one trains the other must train again, byte for byte, and take up where
-the first was stopped.
+They use two processes: the second must repeat the first's trainings byte for byte, and resume those
+that were stopped.
 """
 
 import json
@@ -100,11 +100,11 @@ def first(tiny_model: Path, train: Any) -> dict[Any, Any]:
 
 @pytest.fixture(scope="module")
 def second(first: Any, tiny_model: Path, train: Any) -> dict[tuple[str, bool], Any]:
-    def again(which: str, peft: bool) -> Any:
+    def repeated(which: str, peft: bool) -> Any:
         [kept] = first[which, peft]["actions"][1]["kept"]
         return host(which, tiny_model, peft, PLAIN, {"resume": kept["path"]})
 
-    return dict(zip(KINDS, train(*(again(w, p) for w, p in KINDS)), strict=True))
+    return dict(zip(KINDS, train(*(repeated(w, p) for w, p in KINDS)), strict=True))
 
 
 def made(action: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Shapes read from the headers of weight files, and what follows from them."""
+"""Shapes from the headers of weight files, and sizes computed from them."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_shapes_are_read_without_the_weights(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_safetensors_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"PK\x03\x04 pickled")
-    with pytest.raises(AttemptError, match=r"model\.safetensors is no safetensors"):
+    with pytest.raises(AttemptError, match=r"model\.safetensors is not a safetensors"):
         read_shapes(tmp_path)
 
 

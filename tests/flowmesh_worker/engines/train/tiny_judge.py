@@ -1,4 +1,4 @@
-"""Makes a policy of two layers and a reward model with the same tokens, with random weights.
+"""Creates a policy of two layers and a reward model with the same tokens, with random weights.
 
 Run as a program, since torch and transformers warn while they are imported: ``tiny_judge.py DIR``
 writes ``DIR/policy`` and ``DIR/judge``.

@@ -1,4 +1,4 @@
-"""The number that an answer ends with."""
+"""The final number of an answer."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""The verifiers: what passes each, what does not, and what says nothing."""
+"""The verifiers: completions that pass, that fail, and rows without a target."""
 
 from typing import Any
 

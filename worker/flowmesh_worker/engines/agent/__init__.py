@@ -1,1 +1,1 @@
-"""``llm.agent``: a model that works on rows with tools."""
+"""The engine ``llm.agent``: a model that works on rows with tools."""

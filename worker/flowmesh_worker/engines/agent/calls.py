@@ -1,8 +1,8 @@
-"""Calls of tools in what a model said: found, read and bounded.
+"""Finds, parses and bounds the tool calls in a model's completion.
 
-Models of the Hermes and Qwen families write ``<tool_call>{json}</tool_call>``, Llama's a bare
-object, Mistral's a list; all of them name the function and its arguments. Never raises: what cannot
-be read is a problem that the model is told.
+Models of the Hermes and Qwen families write ``<tool_call>{json}</tool_call>``, Llama models a bare
+object, Mistral models a list; all of them name the function and its arguments. Nothing here raises:
+a call that cannot be parsed becomes a problem that is reported to the model.
 """
 
 import json
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MAX_CALLS = 8
-"""Calls that one turn may make; a model that makes more is told so, and none is run."""
+"""Calls that one turn may make; with more, none is run and the model gets an error."""
 
 _BLOCK = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _FENCE = re.compile(r"\A```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
@@ -34,13 +34,13 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ParsedCompletion:
-    """What a completion is: calls, an answer, or something that cannot be read.
+    """A parsed completion: calls, an answer, or a problem.
 
     Attributes:
-        text: what was said beside calls.
+        text: the text beside calls.
         calls: at most ``MAX_CALLS``.
-        answer: the answer; None where it is none.
-        problem: what the model is told; empty where there is none.
+        answer: the answer; None if the completion is not one.
+        problem: why it cannot be parsed, for the model; empty if it can.
     """
 
     text: str = ""
@@ -49,32 +49,32 @@ class ParsedCompletion:
     problem: str = ""
 
 
-def read_free(said: str) -> ParsedCompletion:
-    """Reads a completion that nothing constrained: without a call it is an answer."""
-    blocks = _BLOCK.findall(said)
+def read_free(text: str) -> ParsedCompletion:
+    """Parses an unconstrained completion: without a call it is an answer."""
+    blocks = _BLOCK.findall(text)
     if blocks:
-        return _calls(blocks, _BLOCK.sub("", said).strip())
-    fenced = _FENCE.match(said.strip())
-    bare = fenced[1] if fenced else said.strip()
+        return _calls(blocks, _BLOCK.sub("", text).strip())
+    fenced = _FENCE.match(text.strip())
+    bare = fenced[1] if fenced else text.strip()
     value = _json(bare) if bare[:1] in ("{", "[") else None
     listed = value if isinstance(value, list) else [value]
     if listed and all(_names_a_call(v) for v in listed):
         return _calls([json.dumps(v) for v in listed], "")
-    return ParsedCompletion(answer=said.strip())
+    return ParsedCompletion(answer=text.strip())
 
 
-def read_held(said: str) -> ParsedCompletion:
-    """Reads a completion that was held to the form of a call or of an answer.
+def read_held(text: str) -> ParsedCompletion:
+    """Parses a completion that was constrained to the form of a call or of an answer.
 
-    It may still be cut off; an answer's beginning is an answer.
+    It may still be cut off; the beginning of an answer counts as an answer.
     """
-    value = _json(said)
+    value = _json(text)
     if isinstance(value, dict) and isinstance(value.get("answer"), str):
         return ParsedCompletion(answer=value["answer"])
-    if value is None and (partial := _PARTIAL_ANSWER.match(said)):
-        text = _json(f'"{_HALF_ESCAPE.sub("", partial[1])}"')
-        return ParsedCompletion(answer=text if isinstance(text, str) else partial[1])
-    return _calls([said], "")
+    if value is None and (partial := _PARTIAL_ANSWER.match(text)):
+        answer = _json(f'"{_HALF_ESCAPE.sub("", partial[1])}"')
+        return ParsedCompletion(answer=answer if isinstance(answer, str) else partial[1])
+    return _calls([text], "")
 
 
 def _calls(blocks: list[str], text: str) -> ParsedCompletion:
@@ -116,10 +116,10 @@ def _names_a_call(value: Any) -> bool:
 
 
 def _json(text: str) -> Any:
-    """The value of a JSON text; None where it is none.
+    """Returns the value of a JSON text; None if it is not JSON.
 
-    Line breaks and other control characters inside strings are taken as they are: models write
-    them, and so do grammars that hold models to a schema.
+    Line breaks and other control characters inside strings are accepted: models write them, with
+    and without a grammar.
     """
     try:
         return _plain(json.loads(text.strip(), strict=False))
@@ -135,9 +135,9 @@ def _deep(value: Any, depth: int) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A value that has a canonical form, as all of a transcript must.
+    """Returns a value that has a canonical form, as everything in a transcript must.
 
-    Numbers beyond 64 bits become text, halves of surrogate pairs question marks.
+    Numbers beyond 64 bits become text, unpaired surrogates become question marks.
     """
     if isinstance(value, dict):
         return {_plain(k): _plain(v) for k, v in value.items()}

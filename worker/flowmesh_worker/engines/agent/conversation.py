@@ -1,6 +1,6 @@
-"""One row's work as a state machine: completions in, calls out, until it ends.
+"""The conversation about one row, as a state machine: completions in, tool calls out.
 
-It knows no model and runs no tool; ``engine`` drives it.
+Driven by ``engine``. It does not use a model and runs no tool.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,25 +18,31 @@ ANSWERED, LENGTH, MAX_TURNS, CONTEXT, BAD_CALL = (
     "bad-call",
 )
 BAD_CALLS_MAX = 3
-"""So many turns in a row whose calls cannot be read end a conversation."""
+"""A conversation ends after this many consecutive turns whose calls cannot be parsed."""
 
 
 class Conversation:
     """A chat between a model and its tools.
 
     Attributes:
-        finish_reason: empty while it goes on.
-        answer: None where there is none.
+        finish_reason: empty while it continues.
+        answer: None if there is none.
         turns: completions so far.
-        messages: as the model's chat template takes them.
-        described: descriptions of tools, as the template takes them.
-        transcript: as users get them: role, content, ``tool_calls`` and ``name``.
+        messages: in the form of the model's chat template.
+        described: descriptions of tools, in the form of the template.
+        transcript: the messages as users get them: role, content, ``tool_calls`` and ``name``.
     """
 
     def __init__(
         self, messages: Sequence[tuple[str, str]], protocol: CallProtocol, max_turns: int
     ) -> None:
-        """Takes the rendered messages as (role, content), at least one."""
+        """Starts a conversation.
+
+        Args:
+            messages: rendered, as (role, content); at least one.
+            protocol: how tools are described and calls are parsed.
+            max_turns: it ends after this many completions.
+        """
         self.finish_reason = ""
         self.answer: str | None = None
         self.turns = 0
@@ -50,23 +56,23 @@ class Conversation:
         self._numbered = 0
 
     def canonical(self) -> bytes:
-        """The bytes that the next turn's seed follows from."""
+        """Returns the bytes from which the next turn's seed is derived."""
         return canonical_bytes(self.messages)
 
     def schema(self) -> Mapping[str, Any] | None:
-        """What the next completion is held to."""
+        """Returns the JSON schema that constrains the next completion, or None."""
         return self._protocol.schema(first=not self.turns, last=self.turns + 1 >= self._max_turns)
 
     def take(self, text: str, *, cut: bool) -> tuple[ToolCall, ...]:
-        """Takes a completion.
+        """Adds a completion.
 
         Args:
-            text: what the model said.
-            cut: whether it had more to say than it was given tokens for.
+            text: the completion.
+            cut: whether it ended at its limit of tokens.
 
         Returns:
-            Calls to run; :meth:`give` takes their results. None where the conversation has ended,
-            or where the model must first mend what it said.
+            Calls to run, whose results go to :meth:`give`. Empty if the conversation has ended, or
+            if the next turn must correct this one.
         """
         self.turns += 1
         reading = self._protocol.read(text)
@@ -77,7 +83,7 @@ class Conversation:
             return ()
         if reading.problem:
             self._note("assistant", text)
-            self._mend(reading.problem)
+            self._report_problem(reading.problem)
             return ()
         self._bad = 0
         calls = [{"name": c.name, "arguments": dict(c.arguments)} for c in reading.calls]
@@ -89,17 +95,17 @@ class Conversation:
         return reading.calls
 
     def give(self, results: Sequence[str]) -> None:
-        """Takes the results of the calls, in order."""
+        """Adds the results of the calls, in order."""
         for call, text in zip(self._calls, results, strict=True):
             self._note("tool", text, name=call.name)
         self.messages += self._protocol.results(self._calls, results, self._numbered)
         self._numbered += len(self._calls)
 
     def end(self, finish_reason: str) -> None:
-        """Ends it from outside."""
+        """Ends the conversation with this reason."""
         self.finish_reason = finish_reason
 
-    def _mend(self, problem: str) -> None:
+    def _report_problem(self, problem: str) -> None:
         self._bad += 1
         self._note("tool", f"error: {problem}")
         self.messages.append(told(f"error: {problem}"))

@@ -1,9 +1,9 @@
-"""``llm.agent``: every row of an action becomes a conversation, its turns requests.
+"""The engine ``llm.agent``: each row becomes a conversation, each turn a request.
 
-``run`` is called for many actions at once. Each conversation is a task of its own whose next turn
-is sent as soon as its tools are done; the backend batches what it has, whoever sent it. A row that
-cannot be rendered or read at its start fails its own action before any request is sent, as in
-``llm.generate``; what goes wrong later ends that row's conversation with a reason.
+``run`` is called for many actions at once. Each conversation is a task whose next turn is sent as
+soon as its tools are done; the backend batches the requests of all actions. A row that cannot be
+rendered or is too long fails its action before any request is sent, as in ``llm.generate``; a later
+problem ends only that row's conversation, with a reason.
 """
 
 import asyncio
@@ -47,45 +47,44 @@ _CAPACITY = 64
 
 
 class LlmAgent:
-    """The engine. Made by the host; see ``flowmesh_worker.engine_api.Engine``."""
+    """The engine ``llm.agent``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     def __init__(self) -> None:
-        """Knows nothing before ``load``."""
         self.capacity = _CAPACITY
         self._backend: Backend | None = None
         self._tokenizing: Tokenizing | None = None
-        self._workshop: ToolFactory | None = None
-        self._held = True
+        self._tools: ToolFactory | None = None
+        self._can_constrain = True
 
     @staticmethod
     def honours(device_class: str) -> list[EngineVariant]:
-        """What this installation can serve on devices of a class; imports nothing heavy."""
+        """Returns the variants that this installation serves on devices of a class."""
         return honoured("llm.agent", device_class)
 
     @staticmethod
     def prepares(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload | None:
-        """What its host can import beforehand."""
+        """Returns what a standby host of this engine imports."""
         return of_implementation(params, on_devices=on_devices)
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Loads the model with the implementation that the signature names."""
+        """Loads the model with the signature's implementation."""
         facts = await asyncio.to_thread(read_facts, components["model"].path)
         backend = await start_backend(facts, settings)
         self._backend = backend
         self._tokenizing = Tokenizing(backend.tokenizer, backend.context_length)
-        self._workshop = ToolFactory(settings.scratch)
-        self._held = settings.signature_params.get("implementation", "vllm") == "vllm"
+        self._tools = ToolFactory(settings.scratch)
+        self._can_constrain = settings.signature_params.get("implementation", "vllm") == "vllm"
 
     async def run(self, work: Work, progress: Progress) -> Result:
-        """Works on all rows of one action."""
-        if self._backend is None or self._tokenizing is None or self._workshop is None:
+        """Runs the conversations of all rows of one action."""
+        if self._backend is None or self._tokenizing is None or self._tools is None:
             raise RuntimeError("llm.agent was given work before it was loaded")
-        if work.params["toolChoice"] == "required" and not self._held:
+        if work.params["toolChoice"] == "required" and not self._can_constrain:
             raise bad_input(
-                "toolChoice: required needs vLLM: transformers does not constrain what it draws",
+                "toolChoice: required needs vLLM: transformers does not constrain completions",
                 "remove with.implementation, or set toolChoice: auto",
             )
-        toolbox = await self._workshop.toolbox(work)
+        toolbox = await self._tools.toolbox(work)
         source = work.dataset("rows")
         keys, conversations = await asyncio.to_thread(
             _prepare, work, source, self._tokenizing, toolbox
@@ -100,9 +99,9 @@ class LlmAgent:
         return Result({"rows": Rows(rows, _schema(work.params, source))}, usage)
 
     async def close(self) -> None:
-        """Frees the model."""
-        if self._workshop is not None:
-            await self._workshop.close()
+        """Frees the model and closes the tools' connections."""
+        if self._tools is not None:
+            await self._tools.close()
         if self._backend is not None:
             await self._backend.close()
             self._backend = None
@@ -123,7 +122,7 @@ class _Run:
     done: int = 0
 
     async def one(self, number: int, conversation: Conversation) -> None:
-        """Goes on until the conversation has ended."""
+        """Runs one conversation until it has ended."""
         sampling = Sampling.from_params(self.work.params)
         described = conversation.described
         while not conversation.finish_reason:
@@ -162,7 +161,7 @@ class _Run:
 def _prepare(
     work: Work, source: DatasetInput, tokenizing: Tokenizing, toolbox: Toolbox
 ) -> tuple[list[bytes], dict[bytes, Conversation]]:
-    """A conversation for every distinct row: all refusals come before the first request."""
+    """Makes a conversation for every distinct prompt; refuses bad rows before any request."""
     params = dict(work.params)
     if params.get("prompt") is not None and params.get("messages") is None:
         params["messages"] = [{"role": "user", "content": params.pop("prompt")}]
@@ -215,4 +214,4 @@ def _schema(params: Mapping[str, Any], source: DatasetInput) -> Schema:
 
 
 def _ignore(tokens: int) -> None:
-    """Progress is told by rows."""
+    """Ignores progress by tokens: it is reported by rows."""

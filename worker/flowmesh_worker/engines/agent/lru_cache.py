@@ -1,28 +1,27 @@
-"""What tools make of data sets, kept for the next chunk: tables and indexes."""
+"""A small cache of the tables and indexes that tools build, reused by the next chunk."""
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar, cast
 
-_KEPT = 4
+_ENTRIES_MAX = 4
 T = TypeVar("T")
 
 
 class LruCache:
-    """The last few things made, by what they were made of. What is in use outlives its place."""
+    """The most recently used values by key. A value in use stays valid after its eviction."""
 
     def __init__(self) -> None:
-        """Holds nothing."""
-        self._made: OrderedDict[Hashable, Any] = OrderedDict()
-        self._making = asyncio.Lock()
+        self._entries: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = asyncio.Lock()
 
     async def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What is kept under a key, or what ``make`` gives, in a thread of its own."""
-        async with self._making:
-            if key not in self._made:
-                self._made[key] = await asyncio.to_thread(make)
-            self._made.move_to_end(key)
-            while len(self._made) > _KEPT:
-                self._made.popitem(last=False)
-            return cast(T, self._made[key])
+        """Returns a key's value; if it is missing, calls ``make`` in a thread and stores it."""
+        async with self._lock:
+            if key not in self._entries:
+                self._entries[key] = await asyncio.to_thread(make)
+            self._entries.move_to_end(key)
+            while len(self._entries) > _ENTRIES_MAX:
+                self._entries.popitem(last=False)
+            return cast(T, self._entries[key])

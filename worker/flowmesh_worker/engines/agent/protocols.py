@@ -1,4 +1,4 @@
-"""Ways to describe tools to a model and to read its calls, behind one interface.
+"""Ways to describe tools to a model and to parse its calls, behind one interface.
 
 ``TemplateCalls`` uses the model's chat template, ``PromptedCalls`` describes the tools in the
 system message, and ``ConstrainedCalls`` constrains each turn to the JSON of a call or an answer.
@@ -25,53 +25,52 @@ _WRITTEN = (
     "Results come within <tool_response></tool_response>. When you know the answer, write it"
     " without a call."
 )
-_HELD = (
+_CONSTRAINED = (
     'To call one, reply with {"name": NAME, "arguments": {...}}. Results come within'
     ' <tool_response></tool_response>. When you know the answer, reply with {"answer": "..."}.'
 )
 
 
 class CallProtocol(Protocol):
-    """How calls are asked for and read."""
+    """How tools are described to a model and its calls are parsed."""
 
     def prepare(self, messages: Sequence[Message]) -> list[Message]:
-        """The chat with what the model must know of tools."""
+        """Returns the chat with the instructions for tools added."""
         ...
 
     @property
     def described(self) -> Sequence[Description]:
-        """The descriptions that the chat template takes."""
+        """The descriptions to pass to the chat template."""
         ...
 
     def schema(self, *, first: bool, last: bool) -> Mapping[str, Any] | None:
-        """What the next completion is held to."""
+        """Returns the JSON schema that constrains the next completion, or None."""
         ...
 
-    def read(self, said: str) -> ParsedCompletion:
-        """What a completion is."""
+    def read(self, text: str) -> ParsedCompletion:
+        """Parses a completion."""
         ...
 
     def said(self, text: str, reading: ParsedCompletion, number: int) -> Message:
-        """A completion as a message of the chat."""
+        """Returns a completion as a message of the chat."""
         ...
 
     def results(
         self, calls: Sequence[ToolCall], texts: Sequence[str], number: int
     ) -> list[Message]:
-        """The results of a turn's calls as messages; ``number`` is the first call's."""
+        """Returns the results of a turn's calls as messages; ``number`` is the first call's."""
         ...
 
 
 def told(text: str) -> Message:
-    """What the model is told of a call that could not be read."""
+    """Returns the message that reports a result or a problem to the model as plain text."""
     return {"role": "user", "content": f"<tool_response>\n{text}\n</tool_response>"}
 
 
 class TemplateCalls:
-    """The chat template knows tools."""
+    """Tools and calls in the form of the model's chat template."""
 
     def __init__(self, tools: Sequence[Description]) -> None:
-        """Takes the descriptions."""
         self.described = tools
 
     def prepare(self, messages: Sequence[Message]) -> list[Message]:
@@ -81,9 +80,9 @@ class TemplateCalls:
     def schema(self, *, first: bool, last: bool) -> None:
         """See :class:`CallProtocol`."""
 
-    def read(self, said: str) -> ParsedCompletion:
+    def read(self, text: str) -> ParsedCompletion:
         """See :class:`CallProtocol`."""
-        return read_free(said)
+        return read_free(text)
 
     def said(self, text: str, reading: ParsedCompletion, number: int) -> Message:
         """See :class:`CallProtocol`."""
@@ -115,30 +114,30 @@ class TemplateCalls:
 
 
 class PromptedCalls:
-    """The system message says how to call; calls and results are text of the chat."""
+    """Tools described in the system message; calls and results are plain text of the chat."""
 
     described: Sequence[Description] = ()
     _how = _WRITTEN
 
     def __init__(self, tools: Sequence[Description]) -> None:
-        """Takes the descriptions."""
         lines = "\n".join(json.dumps(t, ensure_ascii=False) for t in tools)
-        self._told = _LISTED.format(lines) + self._how
+        self._instructions = _LISTED.format(lines) + self._how
 
     def prepare(self, messages: Sequence[Message]) -> list[Message]:
         """See :class:`CallProtocol`."""
         first, *rest = messages
         if first["role"] == "system":
-            return [{"role": "system", "content": f"{first['content']}\n\n{self._told}"}, *rest]
-        return [{"role": "system", "content": self._told}, *messages]
+            content = f"{first['content']}\n\n{self._instructions}"
+            return [{"role": "system", "content": content}, *rest]
+        return [{"role": "system", "content": self._instructions}, *messages]
 
     def schema(self, *, first: bool, last: bool) -> Mapping[str, Any] | None:
         """See :class:`CallProtocol`."""
         return None
 
-    def read(self, said: str) -> ParsedCompletion:
+    def read(self, text: str) -> ParsedCompletion:
         """See :class:`CallProtocol`."""
-        return read_free(said)
+        return read_free(text)
 
     def said(self, text: str, reading: ParsedCompletion, number: int) -> Message:
         """See :class:`CallProtocol`."""
@@ -152,12 +151,11 @@ class PromptedCalls:
 
 
 class ConstrainedCalls(PromptedCalls):
-    """Each completion is one JSON object: a call, or an answer; the first is a call."""
+    """Each completion is constrained to one JSON object: a call or an answer, first a call."""
 
-    _how = _HELD
+    _how = _CONSTRAINED
 
     def __init__(self, tools: Sequence[Description]) -> None:
-        """Takes the descriptions."""
         super().__init__(tools)
         self._calls = [_call_schema(t["function"]) for t in tools]
 
@@ -167,9 +165,9 @@ class ConstrainedCalls(PromptedCalls):
             return ANSWER_SCHEMA
         return {"anyOf": self._calls if first else [*self._calls, ANSWER_SCHEMA]}
 
-    def read(self, said: str) -> ParsedCompletion:
+    def read(self, text: str) -> ParsedCompletion:
         """See :class:`CallProtocol`."""
-        return read_held(said)
+        return read_held(text)
 
 
 def _call_schema(function: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,4 +183,4 @@ def _call_schema(function: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _call_id(number: int) -> str:
-    return f"call{number:05d}"  # nine letters and digits, which some templates insist on
+    return f"call{number:05d}"  # nine letters and digits, as some chat templates require

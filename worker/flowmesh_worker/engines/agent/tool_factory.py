@@ -1,4 +1,4 @@
-"""Makes the tools that an action asks for; what is dear to make is kept between actions."""
+"""Creates the tools of an action; tables, indexes and clients are reused between actions."""
 
 import asyncio
 from collections.abc import Mapping
@@ -22,20 +22,20 @@ _OWN_PORTS = frozenset(p.name for p in AGENT.inputs)
 
 
 class ToolFactory:
-    """The tools of one engine instance."""
+    """Creates the tools of one engine instance."""
 
     def __init__(self, scratch: Path) -> None:
-        """Takes where scripts of models may have their directories."""
+        """Creates a factory without tools; ``scratch`` is for directories of models' scripts."""
         self._scratch = scratch
-        self._kept = LruCache()
+        self._cache = LruCache()
         self._client: HttpClient | None = None
         self._scripts: tuple[LockedCalls, asyncio.Semaphore] | None = None
 
     async def toolbox(self, work: Work) -> Toolbox:
-        """The tools of one action.
+        """Returns the tools of one action.
 
         Raises:
-            AttemptError: bad input or unplaceable; a tool lacks what it works on.
+            AttemptError: bad input or unplaceable; a tool lacks its data, host names or sandbox.
         """
         params = work.params
         data = {
@@ -50,7 +50,7 @@ class ToolFactory:
         return Toolbox(tools, int(params["maxResultChars"]))
 
     async def close(self) -> None:
-        """Closes connections."""
+        """Closes the connections of tools."""
         if self._client is not None:
             await self._client.close()
 
@@ -74,7 +74,7 @@ class ToolFactory:
                 return self._python(timeout_s)
             case "http":
                 return self._http(params, timeout_s)
-        raise bad_input(f"there is no tool {name!r}", f"there are {', '.join(_all_tools())}")
+        raise bad_input(f"{name!r} is not a tool", f"use one of {', '.join(_all_tools())}")
 
     async def _sql(self, data: Mapping[str, DatasetInput], timeout_s: float) -> Tool:
         from flowmesh_worker.engines.agent.tools.sql import (  # noqa: PLC0415 - DuckDB is heavy
@@ -83,7 +83,7 @@ class ToolFactory:
         )
 
         key = ("sql", *((n, dataset_digest(d.manifest)) for n, d in sorted(data.items())))
-        return SqlTool(await self._kept.get(key, lambda: TableDatabase(data)), timeout_s)
+        return SqlTool(await self._cache.get(key, lambda: TableDatabase(data)), timeout_s)
 
     async def _retrieve(self, data: Mapping[str, DatasetInput]) -> Tool:
         from flowmesh_worker.engines.agent.tools.retrieve import (  # noqa: PLC0415 - as needed
@@ -93,7 +93,7 @@ class ToolFactory:
 
         async def index(given: DatasetInput) -> RowIndex:
             key = ("retrieve", dataset_digest(given.manifest))
-            return await self._kept.get(key, lambda: RowIndex(given))
+            return await self._cache.get(key, lambda: RowIndex(given))
 
         return RetrieveTool({name: await index(given) for name, given in data.items()})
 
@@ -111,7 +111,7 @@ class ToolFactory:
         hosts = [str(h) for h in params["httpHosts"]]
         if not hosts:
             raise bad_input(
-                "the tool 'http' may ask no host", "list some: httpHosts: [docs.example.com]"
+                "the tool 'http' has no allowed host", "list some: httpHosts: [docs.example.com]"
             )
         if self._client is None:
             self._client = HttpClient(AddressPolicy.from_environment(REQUEST_ALLOW_VARIABLE))

@@ -1,1 +1,1 @@
-"""Engines that run code of the user."""
+"""The engine ``code.python`` and the sandbox that runs users' code."""

@@ -1,11 +1,10 @@
-"""How much memory MessagePack's values will take, found without making them.
+"""Computes how much memory MessagePack's decoded values will use, without decoding them.
 
-Source of the layout: https://github.com/msgpack/msgpack/blob/master/spec.md; sizes are CPython's,
-rounded up.
+Layout: https://github.com/msgpack/msgpack/blob/master/spec.md. The sizes are CPython's, rounded up.
 """
 
 _OBJECT_BYTES_MAX = 96
-"""More than one byte of MessagePack becomes: an object with an empty key and a null has three."""
+"""Upper limit for one byte of MessagePack: an object with an empty key and a null has three."""
 _NUMBER_BYTES = 32
 _TEXT_BYTES = 56
 _WIDEST_CHARACTER_BYTES = 4
@@ -15,7 +14,7 @@ _OBJECT_BYTES = 64
 _OBJECT_TABLE_BYTES = 120
 _ENTRY_BYTES = 48
 _ENTRIES_IN_TABLE = 5
-# By the first byte, what follows: the bytes of a number, or those of a length.
+# Bytes of the number or of the length that follows, by the first byte.
 _NUMBERS = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4}
 _NUMBERS |= {0xD3: 8, 0xC0: 0, 0xC1: 0, 0xC2: 0, 0xC3: 0}
 _TEXTS = {0xD9: 1, 0xDA: 2, 0xDB: 4, 0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4}
@@ -28,24 +27,24 @@ _FIRST_MAP, _FIRST_LIST, _FIRST_TEXT, _FIRST_LONG, _FIRST_NEGATIVE = 0x80, 0x90,
 
 
 def decoded_bytes(data: bytes | bytearray, limit: int) -> int:
-    """What the values will take, in bytes; counted no further than just beyond a limit.
+    """Returns the bytes that the decoded values will use; stops counting beyond the limit.
 
     Args:
-        data: MessagePack; where it is malformed or ends early, what came before counts.
-        limit: where it stops to matter.
+        data: MessagePack; if it is malformed or ends early, the values before that count.
+        limit: bytes.
     """
     if len(data) * _OBJECT_BYTES_MAX <= limit:
         return len(data) * _OBJECT_BYTES_MAX
     at = total = 0
     end = len(data)
     while at < end and total <= limit:
-        taken, at = _value(data, at)
-        total += taken
+        size, at = _value(data, at)
+        total += size
     return total
 
 
 def _value(data: bytes | bytearray, at: int) -> tuple[int, int]:
-    """What a value takes without the values in it, and where the next one begins."""
+    """Returns a value's size without the values in it, and the offset of the next value."""
     first = data[at]
     at += 1
     if first < _FIRST_MAP or first >= _FIRST_NEGATIVE:
@@ -60,7 +59,7 @@ def _value(data: bytes | bytearray, at: int) -> tuple[int, int]:
 
 
 def _long(data: bytes | bytearray, at: int, first: int) -> tuple[int, int]:
-    """A value whose first byte tells how many bytes its number or length has."""
+    """Measures a value whose first byte gives the width of its number or length."""
     if first in _NUMBERS:
         return _NUMBER_BYTES, at + _NUMBERS[first]
     if first in _EXTENSIONS:

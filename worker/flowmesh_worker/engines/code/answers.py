@@ -1,7 +1,8 @@
-"""What the process of a user's code may answer: the code can write anything to that descriptor.
+"""Reads and checks the answer of the process that runs a user's code.
 
-Used by :mod:`locked_calls`. An answer is bounded twice: while it comes, in bytes, and before it is
-decoded, in what its values will take, since one byte of MessagePack can be an empty object.
+Used by :mod:`locked_calls`. The code can write anything to that descriptor, so an answer is limited
+twice: its bytes while they arrive, and the memory of its values before it is decoded, since one
+byte of MessagePack can become an empty object.
 """
 
 import msgspec
@@ -19,13 +20,13 @@ _REMEDY = "return less: fewer rows, or only the columns that later steps read"
 
 
 class AnswerBytes:
-    """The bytes of an answer, as they come."""
+    """Collects the bytes of an answer, up to a limit."""
 
     def __init__(self, memory_mib: int) -> None:
-        """Is empty.
+        """Creates an empty answer.
 
         Args:
-            memory_mib: what the code may use; an answer is at most as large, and 256 MiB.
+            memory_mib: memory limit of the code; the answer's limit too, but at most 256 MiB.
         """
         self._limit_mib = min(memory_mib, ANSWER_MIB_MAX)
         self.data = bytearray()
@@ -34,18 +35,18 @@ class AnswerBytes:
         """Adds the next bytes.
 
         Raises:
-            AttemptError: kind ``user-code``: they are too many.
+            AttemptError: kind ``user-code``: the answer is too large.
         """
         if len(self.data) + len(data) > self._limit_mib << 20:
             raise self._too_much(f"the code returned more than {self._limit_mib} MiB")
         self.data += data
 
     def decoded(self) -> SandboxResult:
-        """The answer; the bytes are let go.
+        """Decodes the answer and releases its bytes.
 
         Raises:
-            AttemptError: kind ``user-code``: the values would take too much memory.
-            msgspec.DecodeError: it is none.
+            AttemptError: kind ``user-code``: the values would use too much memory.
+            msgspec.DecodeError: the bytes are not an answer.
         """
         limit = (self._limit_mib << 20) * _DECODED_FACTOR + _DECODED_BASE_BYTES
         if decoded_bytes(self.data, limit) > limit:
@@ -60,10 +61,10 @@ class AnswerBytes:
         self.data = bytearray()
         remedy = _REMEDY
         if self._limit_mib < ANSWER_MIB_MAX:
-            remedy += f"; with.memoryMib bounds it too, up to {ANSWER_MIB_MAX} MiB"
+            remedy += f"; with.memoryMib limits it too, up to {ANSWER_MIB_MAX} MiB"
         return user_code_failed(message, remedy)
 
 
 def user_code_failed(message: str, remedy: str = "", detail: str = "") -> AttemptError:
-    """A failure of kind ``user-code``."""
+    """Returns a failure of kind ``user-code``."""
     return AttemptError(Failure(FailureKind.USER_CODE, message, remedy, detail))

@@ -1,4 +1,4 @@
-"""Landlock: an unprivileged process shuts itself in a few directories (Linux 6.12 and later).
+"""Landlock: restricts an unprivileged process to a few directories (Linux 6.12 and later).
 
 Source: the kernel's ``Documentation/userspace-api/landlock.rst``.
 """
@@ -22,16 +22,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def shut_in(readable: Iterable[Path], writable: Iterable[Path]) -> None:
-    """Takes from this process, for good, all files but these, TCP, and signals to others.
+    """Permanently denies this process all other files, TCP, and signals to other processes.
 
-    Needs ``no_new_privs``. What is open stays open.
+    Needs ``no_new_privs``. Open files stay open.
 
     Args:
         readable: directories and files that may be read and executed.
-        writable: those that may be changed too.
+        writable: those that may be written too.
 
     Raises:
-        OSError: the kernel has no Landlock, or one before 6.12, which does not keep signals in.
+        OSError: the kernel has no Landlock, or is older than 6.12, which cannot restrict signals.
     """
     version = _libc.syscall(_CREATE_RULESET, None, 0, _GET_VERSION)
     if version < _LEAST_VERSION:

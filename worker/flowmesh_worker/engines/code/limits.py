@@ -1,18 +1,18 @@
-"""What the user's code may use, as it is told to the process that runs it."""
+"""The messages between the worker and the process that runs a user's code."""
 
 import msgspec
 
 
 class SandboxRequest(msgspec.Struct, frozen=True):
-    """What the runner reads from its standard input.
+    """One call, read by the runner from its standard input.
 
     Attributes:
-        code: the module, ``function`` the name to call.
-        inputs: rows by input name, ``args`` further keyword arguments.
+        code: the module's source; ``function`` is the function to call.
+        inputs: rows by input name; ``args`` are further keyword arguments.
         cpu_s, memory_mib, file_mib: limits.
-        jail: an empty directory to build the code's file system in.
-        wanted_uid: the user to become where that is possible.
-        own_user: whether the process that starts the code has a user for such code alone.
+        jail: an empty directory for the code's file system.
+        wanted_uid: the user id to change to, if that is possible.
+        own_user: whether the starting process already has a user id for users' code only.
     """
 
     code: str
@@ -28,12 +28,12 @@ class SandboxRequest(msgspec.Struct, frozen=True):
 
 
 class SandboxResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the runner writes.
+    """The result of one call, written by the runner.
 
     Attributes:
-        error: what went wrong, or empty; ``remedy`` what to change; ``traceback`` are lines of the
-            user's code alone.
-        lacks: protections that this machine did not give.
+        error: what failed, or empty; ``remedy`` is what to change; ``traceback`` has only lines of
+            the user's code.
+        lacks: protections that this machine does not support.
     """
 
     rows: list[dict[str, object]] = []

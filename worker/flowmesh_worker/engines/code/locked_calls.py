@@ -1,4 +1,4 @@
-"""Calls of the user's code, each in a locked-in process of its own.
+"""Calls users' code, each call in a sandboxed process of its own.
 
 Used by ``code.python`` and by the tool ``python`` of ``llm.agent``.
 """
@@ -25,15 +25,20 @@ _SIGNALS = 65
 
 
 class LockedCalls:
-    """Runs functions of users' code below one scratch directory; calls may run side by side."""
+    """Runs functions of users' code; calls may run concurrently."""
 
     def __init__(self, scratch: Path, caller: str) -> None:
-        """Takes where the processes' own directories go, and who calls, for the log."""
+        """Prepares the directory.
+
+        Args:
+            scratch: for the processes' own directories.
+            caller: the engine or tool, for the log.
+        """
         self._scratch = scratch
         self._caller = caller
-        self._said = False
+        self._warned = False
         self._numbers = itertools.count(1)
-        # Others must pass through to reach the code's own directory, not read what is there.
+        # Other users may pass through to the code's own directory, but not list this one.
         scratch.chmod(0o711)
 
     async def call(
@@ -51,17 +56,17 @@ class LockedCalls:
         Args:
             code: the module.
             function: its function.
-            inputs: rows by name, ``args`` further keyword arguments.
-            args: as above.
-            timeout_s: for the whole call, the start of the process included.
-            memory_mib: beyond what the interpreter itself takes.
+            inputs: rows by name.
+            args: further keyword arguments.
+            timeout_s: for the whole call, including the start of the process.
+            memory_mib: in addition to the interpreter's own memory.
 
         Returns:
-            Rows and metrics, or what went wrong in the code.
+            Rows and metrics, or the error in the code.
 
         Raises:
-            AttemptError: kind ``timeout``, ``user-code`` where the process did not come back, or
-                ``engine`` where it was killed.
+            AttemptError: kind ``timeout``; ``user-code`` if the process ended without an answer; or
+                ``engine`` if it was killed.
         """
         task = SandboxRequest(
             code=code,
@@ -79,12 +84,12 @@ class LockedCalls:
                 Failure(
                     FailureKind.TIMEOUT,
                     f"the code ran longer than its {timeout_s:g} s",
-                    "raise with.timeoutS, or look for a loop that does not end",
+                    "raise with.timeoutS, or look for an infinite loop",
                 )
             ) from None
         answer = await asyncio.to_thread(_read, answer_bytes, ended, task)
-        if answer.lacks and not self._said:
-            self._said = True
+        if answer.lacks and not self._warned:
+            self._warned = True
             sys.stdout.write(f"{self._caller} runs here without {'; '.join(answer.lacks)}\n")
         return answer
 
@@ -102,7 +107,7 @@ class LockedCalls:
                 Failure(
                     FailureKind.ENGINE,
                     f"the container that runs users' code does not answer: {error}",
-                    "see whether it ran out of memory; its limit is the pool's",
+                    "check whether it ran out of memory; the pool sets its limit",
                 )
             ) from error
 
@@ -116,7 +121,7 @@ def _read(answer: AnswerBytes, code: int, task: SandboxRequest) -> SandboxResult
                 "the process of the code wrote something else than an answer"
             ) from None
     if code in (-signal.SIGKILL, 128 + signal.SIGKILL, -signal.SIGKILL & 0xFF):
-        # The lane says out-of-memory where the kernel's counters do.
+        # The engine instance turns this into out-of-memory if the kernel's counters say so.
         raise AttemptError(Failure(FailureKind.ENGINE, "the process of the code was killed"))
     raise user_code_failed(
         f"the process of the code {_ended(code)} before {task.function}() returned",
@@ -125,7 +130,7 @@ def _read(answer: AnswerBytes, code: int, task: SandboxRequest) -> SandboxResult
 
 
 def _ended(code: int) -> str:
-    """How a process ended; one in a namespace of its own hands a signal on as a code below 256."""
+    """Describes an exit code; in a PID namespace a signal appears as a code below 256."""
     number = -code if code < 0 else 256 - code
     if 0 < number < _SIGNALS:
         with contextlib.suppress(ValueError):

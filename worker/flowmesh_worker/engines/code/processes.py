@@ -1,4 +1,4 @@
-"""Starts the process that runs one call of a user's code, and brings back what it wrote."""
+"""Starts the process that runs one call of a user's code, and reads its answer."""
 
 import asyncio
 import contextlib
@@ -15,24 +15,24 @@ from flowmesh_worker.engines.code.limits import SandboxRequest
 
 _PIECE_BYTES = 1 << 16
 _FIRST_UID = 1_879_048_192
-_PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "VIRTUAL_ENV")
+_INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "VIRTUAL_ENV")
 
 
 Take = Callable[[bytes], Awaitable[None]]
-"""Takes the next bytes of an answer; what it raises ends the process."""
+"""Consumes the next bytes of an answer; an exception ends the process."""
 
 
 async def run_process(
     task: SandboxRequest, scratch: Path, number: int, take: Take, *, output: int | None = None
 ) -> int:
-    """Runs a task to its end; cancelled, it leaves no process behind.
+    """Runs a task; a cancellation kills the process.
 
     Args:
-        task: what to run; its ``jail`` and ``wanted_uid`` are set here.
-        scratch: below it the code's own directory is made, and removed.
-        number: of the call among those of this process.
-        take: is given the encoded ``Answer`` in pieces; none where there is no answer.
-        output: the descriptor that the code prints to; this process's own where None.
+        task: the call; its ``jail`` and ``wanted_uid`` are set here.
+        scratch: the code's own directory is created and removed below it.
+        number: distinguishes the calls of this process.
+        take: gets the encoded ``SandboxResult`` in pieces; not called without an answer.
+        output: the descriptor that the code prints to; None for this process's own.
 
     Returns:
         The exit code.
@@ -105,9 +105,9 @@ async def _read_all(descriptor: int, take: Take) -> None:
 
 
 def _environment() -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     return {
-        **kept,
+        **inherited,
         "HOME": "/tmp",
         "TMPDIR": "/tmp",
         "PYTHONHASHSEED": "0",

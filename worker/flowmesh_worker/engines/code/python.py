@@ -1,4 +1,4 @@
-"""``code.python``: the user's function over rows, in a process that can reach nothing else."""
+"""The engine ``code.python``: runs a user's function over rows in a sandboxed process."""
 
 from collections.abc import Mapping
 
@@ -18,24 +18,23 @@ from flowmesh_worker.engines.code.answers import user_code_failed
 from flowmesh_worker.engines.code.limits import SandboxResult
 from flowmesh_worker.engines.code.locked_calls import LockedCalls
 
-_LOOKS = "look at the lines above; print() shows in the step's log"
+_DEBUG = "see the traceback; the output of print() is in the step's log"
 
 
 class Python:
-    """Runs the user's code, one process a piece of work."""
+    """The engine ``code.python``: one process for each action."""
 
     capacity = 1
 
     def __init__(self) -> None:
-        """May not run anything before ``load``."""
         self._calls: LockedCalls
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Takes where it may write."""
+        """Prepares the scratch directory; there are no components."""
         self._calls = LockedCalls(settings.scratch, "code.python")
 
     async def run(self, work: Work, progress: Progress) -> Result:
-        """Calls the function and types what it returns."""
+        """Calls the function and checks that its rows have a schema."""
         inputs = {n: i.rows() for n, i in work.inputs.items() if isinstance(i, DatasetInput)}
         count = sum(map(len, inputs.values()))
         answer = await self._calls.call(
@@ -47,18 +46,18 @@ class Python:
             memory_mib=int(work.params["memoryMib"]),
         )
         if answer.error:
-            raise user_code_failed(answer.error, answer.remedy or _LOOKS, answer.traceback)
+            raise user_code_failed(answer.error, answer.remedy or _DEBUG, answer.traceback)
         _require_columns(answer)
         return Result(
             {"rows": Rows(answer.rows), "metrics": Metrics(answer.metrics)}, Usage(units=count)
         )
 
     async def close(self) -> None:
-        """Frees nothing: every process has ended with its work."""
+        """Does nothing: every process has ended with its action."""
 
 
 def _require_columns(answer: SandboxResult) -> None:
-    """Says now, as the user's own fault, what typing the rows would say later."""
+    """Infers the schema here, so that a failure is ``user-code`` and not ``bad-input``."""
     from flowmesh_core.dataset import columns_of, infer_schema  # noqa: PLC0415 - only here
     from flowmesh_core.identity import canonical_bytes  # noqa: PLC0415
 

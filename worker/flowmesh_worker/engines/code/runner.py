@@ -1,7 +1,8 @@
-"""``python -m flowmesh_worker.engines.code.runner FD PARENT``: runs the user's code, locked in.
+"""Runs a user's function in the sandbox.
 
-A task comes on standard input, the answer goes to a descriptor of its own; what the code prints
-goes where the host's output goes. Started by the engine, once a task.
+``python -m flowmesh_worker.engines.code.runner FD PARENT`` is started by :mod:`processes` for each
+call. It reads the call from standard input and writes the answer to the descriptor ``FD``; the code
+prints to the inherited output.
 """
 
 import linecache
@@ -29,18 +30,18 @@ _DEFINE = "define it at the top of with.code, or name another in with.function"
 
 
 class _WrongResultError(Exception):
-    """The function returned something that is no rows."""
+    """The function did not return rows."""
 
 
 def main() -> None:
-    """Reads the task, runs it, writes the answer."""
+    """Enters the sandbox, runs the call and writes the answer."""
     answer_to, parent = int(sys.argv[1]), int(sys.argv[2])
     die_with_parent(parent)
     task = decode(_decoder, sys.stdin.buffer.read())
     lacks = sandbox.enter(task)
     own = os.getpid()
     answer = msgspec.structs.replace(run(task), lacks=lacks)
-    if os.getpid() != own:  # a process that the code forked came back from the function too
+    if os.getpid() != own:  # the code forked, and the child returned from the function too
         os._exit(0)
     try:
         data = msgspec.msgpack.encode(answer, enc_hook=_plain)
@@ -54,7 +55,7 @@ def main() -> None:
 
 
 def run(task: SandboxRequest) -> SandboxResult:
-    """Runs the module and calls its function."""
+    """Executes the module and calls its function; never raises."""
     linecache.cache[FILE] = (len(task.code), None, task.code.splitlines(keepends=True), FILE)
     module: dict[str, Any] = {"__name__": "user_code", "__builtins__": __builtins__}
     try:
@@ -68,9 +69,9 @@ def run(task: SandboxRequest) -> SandboxResult:
         return SandboxResult(error=str(error), remedy=_SHAPE)
     except MemoryError:
         why = f"the code used more than its {task.memory_mib} MiB of memory"
-        return SandboxResult(error=why, remedy="raise with.memoryMib, or hold less at once")
+        return SandboxResult(error=why, remedy="raise with.memoryMib, or load less at once")
     except BaseException as error:
-        return SandboxResult(error=_told(error), traceback=_own_lines(error))
+        return SandboxResult(error=_short(error), traceback=_own_lines(error))
     return SandboxResult(rows=rows, metrics=metrics)
 
 
@@ -95,7 +96,7 @@ def _split(value: Any, function: str) -> tuple[list[dict[str, object]], dict[str
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of libraries as numbers, arrays as lists."""
+    """Converts numbers and arrays of libraries to plain numbers and lists."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Mapping):
@@ -103,13 +104,13 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{value!r} is {type(value).__name__}")
 
 
-def _told(error: BaseException) -> str:
+def _short(error: BaseException) -> str:
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _own_lines(error: BaseException) -> str:
-    """The traceback without the frames that are ours."""
+    """Returns the traceback without the runner's own frames."""
     if isinstance(error, SyntaxError) and error.filename == FILE:
         return "".join(traceback.format_exception_only(error)).rstrip()
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,9 +1,9 @@
-"""Locks the process that runs the user's code in, and says what this machine did not allow.
+"""Puts the process that runs users' code into a sandbox, and lists what is not supported.
 
-With the right to (as root, or where users may make namespaces) the code sees a file system of its
-own with the interpreter's libraries and an empty ``/tmp``, no network and no other process. Without
-it (in pods), Landlock keeps it to the same files and a directory of its own. Where the machine
-gives less, the rest still holds: seccomp, limits, no credentials in the environment.
+If it may create namespaces (as root, or with user namespaces), the code sees its own file system
+with the interpreter's libraries and an empty ``/tmp``, no network and no other process. If not (in
+pods), Landlock restricts it to the same files and a directory of its own. On a machine with neither
+the other protections remain: seccomp, limits, no credentials in the environment.
 """
 
 import os
@@ -20,16 +20,16 @@ _LIBRARIES = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 _PROCESSES = 64
 _OPEN_FILES = 128
-_NOBODY = 65534
+_OVERFLOW_UID = 65534
 _MIB = 1 << 20
 _WHOLE = "a file system, network and processes of its own"
 
 
 def enter(task: SandboxRequest) -> list[str]:
-    """Locks this process in. It returns in a child of its own process namespace where it can.
+    """Enters the sandbox; returns in a child process with a PID namespace if that is possible.
 
     Returns:
-        The protections that are lacking, in words.
+        The protections that are missing, as text.
     """
     lacks: list[str] = []
     root = os.geteuid() == 0 and not task.own_user
@@ -41,7 +41,7 @@ def enter(task: SandboxRequest) -> list[str]:
     die_with_parent(None)
     _try(lacks, "protection from gaining rights", syscalls.no_new_privileges)
     if not private and _try(lacks, "Landlock", _shut_in, task):
-        lacks = [said for said in lacks if not said.startswith(_WHOLE)]
+        lacks = [lack for lack in lacks if not lack.startswith(_WHOLE)]
     _try(lacks, "a filter on system calls", syscalls.refuse_dangerous_calls)
     return lacks
 
@@ -70,7 +70,7 @@ def _private(task: SandboxRequest, root: bool) -> None:
 
 
 def _shut_in(task: SandboxRequest) -> None:
-    """Where the machine forbids namespaces: the same files, and no signals to others."""
+    """Restricts the process without namespaces: the same files, no signals to others."""
     os.environ["HOME"] = os.environ["TMPDIR"] = task.jail
     os.chdir(task.jail)
     devices = [Path(device) for device in _DEVICES]
@@ -82,7 +82,7 @@ def _own_files(jail: Path, size_mib: int) -> None:
     safe = syscalls.MS_NOSUID | syscalls.MS_NODEV
     syscalls.mount("none", "/", "", private)
     syscalls.mount("tmpfs", str(jail), "tmpfs", safe, "size=1m,mode=755")
-    # First, so that an interpreter that lives below /tmp is shown in it and not hidden by it.
+    # Mounted first, so that an interpreter below /tmp is visible in it and not hidden by it.
     temporary = jail / "tmp"
     temporary.mkdir()
     syscalls.mount("tmpfs", str(temporary), "tmpfs", safe, f"size={size_mib}m,mode=1777")
@@ -98,7 +98,7 @@ def _own_files(jail: Path, size_mib: int) -> None:
 
 
 def _needed() -> list[Path]:
-    """The interpreter and its libraries, without what lies below another of them."""
+    """Returns the interpreter and its libraries, without paths below another of them."""
     wanted = [*_LIBRARIES, sys.base_prefix, sys.prefix]
     found = [Path(p) for p in dict.fromkeys(wanted) if Path(p).exists()]
     return [p for p in found if not any(o != p and p.is_relative_to(o) for o in found)]
@@ -115,12 +115,12 @@ def _show(source: Path, jail: Path) -> None:
     else:
         target.touch()
     syscalls.mount(str(source), str(target), "", syscalls.MS_BIND)
-    kept = syscalls.MS_BIND | syscalls.MS_REMOUNT | syscalls.MS_RDONLY | syscalls.MS_NOSUID
-    syscalls.mount("none", str(target), "", kept)
+    flags = syscalls.MS_BIND | syscalls.MS_REMOUNT | syscalls.MS_RDONLY | syscalls.MS_NOSUID
+    syscalls.mount("none", str(target), "", flags)
 
 
 def _first_process() -> None:
-    """Goes on as the first process of the new namespace; when it ends, all in it do."""
+    """Continues as the first process of the new namespace; all others die with it."""
     child = os.fork()
     if child:
         _, status = os.waitpid(child, 0)
@@ -133,9 +133,9 @@ def _become(uid: int) -> None:
     try:
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-    except OSError:  # a container often knows 65,536 users only
-        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
-        os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+    except OSError:  # many containers map only 65,536 users
+        os.setresgid(_OVERFLOW_UID, _OVERFLOW_UID, _OVERFLOW_UID)
+        os.setresuid(_OVERFLOW_UID, _OVERFLOW_UID, _OVERFLOW_UID)
 
 
 def _limit(task: SandboxRequest, *, own_uid: bool) -> None:
@@ -146,7 +146,7 @@ def _limit(task: SandboxRequest, *, own_uid: bool) -> None:
         resource.RLIMIT_NOFILE: _OPEN_FILES,
         resource.RLIMIT_CORE: 0,
     }
-    if own_uid:  # the count is of all processes of the user
+    if own_uid:  # the kernel counts all processes of the user
         limits[resource.RLIMIT_NPROC] = _PROCESSES
     for limit, wanted in limits.items():
         hard = resource.getrlimit(limit)[1]
@@ -155,7 +155,7 @@ def _limit(task: SandboxRequest, *, own_uid: bool) -> None:
 
 
 def _address_space() -> int:
-    """What the interpreter itself has mapped; read before the jail hides ``/proc``."""
+    """Returns the interpreter's own mappings; read before the jail hides ``/proc``."""
     return _MAPPED_AT_START
 
 

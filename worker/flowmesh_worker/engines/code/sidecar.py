@@ -1,9 +1,9 @@
-"""``python -m flowmesh_worker.engines.code.sidecar SOCKET``: runs users' code for the worker.
+"""Runs users' code for a worker: ``python -m flowmesh_worker.engines.code.sidecar SOCKET``.
 
-In a pod the worker may not change users, so its users' code runs in a container beside it, which
-has a uid of its own and neither the worker's token nor its credentials and files. The worker calls
-over a Unix socket on a volume that both see. One call at a time: calls share the container's uid,
-and code that runs beside other code of the same uid could end it.
+In a pod the worker may not change users, so users' code runs in a sidecar container, which has a
+uid of its own and neither the worker's token nor its credentials and files. The worker calls it
+over a Unix socket on a shared volume. It runs one call at a time: calls share the container's uid,
+and a process could kill others of the same uid.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from flowmesh_worker.engines.code.limits import SandboxRequest
 from flowmesh_worker.engines.code.processes import Take, run_process
 
 VARIABLE = "FLOWMESH_CODE_SOCKET"
-"""Names the socket; set in the worker's environment where there is such a container."""
+"""Path of the socket; set in the worker's environment if the pod has the sidecar."""
 _LENGTH_BYTES = 4
 _MODE = 0o660
 _CHUNK_BYTES = 1 << 16
@@ -32,23 +32,23 @@ _RESTART_S = 0.1
 
 
 class Started(msgspec.Struct, frozen=True, tag="Started"):
-    """The call's turn has come: its time counts from now on."""
+    """The call begins; its timeout counts from now on."""
 
 
 class Printed(msgspec.Struct, frozen=True, tag="Printed"):
-    """What the code printed."""
+    """Output that the code printed."""
 
     data: bytes
 
 
 class Answered(msgspec.Struct, frozen=True, tag="Answered"):
-    """The next bytes of the encoded ``Answer``."""
+    """The next bytes of the encoded ``SandboxResult``."""
 
     data: bytes
 
 
 class Ended(msgspec.Struct, frozen=True, tag="Ended"):
-    """The process has ended, with this exit code."""
+    """The process has ended with this exit code."""
 
     code: int
 
@@ -58,20 +58,20 @@ _tasks = msgspec.msgpack.Decoder(SandboxRequest)
 
 
 async def call_sidecar(socket: str, task: SandboxRequest, timeout_s: float, take: Take) -> int:
-    """Runs a task in the container beside this one; what it prints is printed here.
+    """Runs a task in the sidecar container; its output is printed here.
 
     Args:
         socket: path of the container's socket.
-        task: what to run.
-        timeout_s: from the call's turn on.
-        take: is given the encoded ``Answer`` in pieces; what it raises ends the call.
+        task: the call.
+        timeout_s: counted from ``Started``.
+        take: gets the encoded ``SandboxResult`` in pieces; an exception ends the call.
 
     Returns:
         The exit code.
 
     Raises:
-        TimeoutError: it took longer; it is ended.
-        OSError: the container is not there, or went away.
+        TimeoutError: the call took longer and was ended.
+        OSError: the container does not run, or ended.
     """
     reader, writer = await _connect(socket)
     try:
@@ -91,13 +91,13 @@ async def call_sidecar(socket: str, task: SandboxRequest, timeout_s: float, take
                     sys.stdout.write(frame.data.decode(errors="replace"))
                     sys.stdout.flush()
     except asyncio.IncompleteReadError:
-        raise ConnectionResetError("the container of the user's code went away") from None
+        raise ConnectionResetError("the container of the user's code has ended") from None
     finally:
         writer.close()
 
 
 async def _connect(socket: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """The container starts beside the worker, and anew after it ran out of memory."""
+    """Connects, and waits for a container that is starting, or restarting out of memory."""
     for _ in range(_RESTARTS):
         with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
             return await asyncio.open_unix_connection(socket)
@@ -109,32 +109,31 @@ class Sidecar:
     """Serves calls from a socket, one at a time."""
 
     def __init__(self, scratch: Path) -> None:
-        """Takes where the code's own directories are made."""
         self._scratch = scratch
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._numbers = itertools.count(1)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection is one call; the caller's leaving ends it."""
+        """Serves one call; it ends if the caller disconnects."""
         try:
             task = decode(_tasks, await _read(reader))
             call = asyncio.create_task(self._call(task, writer))
-            left = asyncio.create_task(reader.read())
-            await asyncio.wait((call, left), return_when=asyncio.FIRST_COMPLETED)
-            for one in (call, left):
-                one.cancel()
-            await asyncio.gather(call, left, return_exceptions=True)
+            disconnected = asyncio.create_task(reader.read())
+            await asyncio.wait((call, disconnected), return_when=asyncio.FIRST_COMPLETED)
+            for pending in (call, disconnected):
+                pending.cancel()
+            await asyncio.gather(call, disconnected, return_exceptions=True)
         except (asyncio.IncompleteReadError, msgspec.DecodeError) as error:
             sys.stderr.write(f"a call that cannot be read: {error}\n")
         finally:
             writer.close()
 
     async def _call(self, task: SandboxRequest, writer: asyncio.StreamWriter) -> None:
-        async with self._turn:
+        async with self._lock:
             _write(writer, Started())
 
-            async def hand_on(data: bytes) -> None:
-                """Gives the answer away as it comes, as fast as the caller takes it."""
+            async def forward_answer(data: bytes) -> None:
+                """Forwards the answer as it arrives, as fast as the caller reads it."""
                 _write(writer, Answered(data))
                 await writer.drain()
 
@@ -143,7 +142,7 @@ class Sidecar:
             try:
                 task = msgspec.structs.replace(task, own_user=True)
                 code = await run_process(
-                    task, self._scratch, next(self._numbers), hand_on, output=write_end
+                    task, self._scratch, next(self._numbers), forward_answer, output=write_end
                 )
             finally:
                 os.close(write_end)
@@ -175,7 +174,7 @@ def _write(writer: asyncio.StreamWriter, frame: msgspec.Struct) -> None:
 async def _read(reader: asyncio.StreamReader, bytes_max: int | None = None) -> bytes:
     length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES))
     if bytes_max is not None and length > bytes_max:
-        raise ConnectionResetError("the container of the user's code wrote no frame")
+        raise ConnectionResetError("the container of the user's code wrote an invalid frame")
     return await reader.readexactly(length)
 
 
@@ -183,8 +182,8 @@ async def serve(socket: Path, scratch: Path) -> None:
     """Serves calls until SIGTERM.
 
     Args:
-        socket: where to listen; who may write there may call.
-        scratch: below it the code's own directories are made.
+        socket: where to listen; its permissions decide who may call.
+        scratch: the code's own directories are created below it.
     """
     server = await asyncio.start_unix_server(Sidecar(scratch).serve, socket)
     os.chmod(socket, _MODE)
@@ -195,7 +194,7 @@ async def serve(socket: Path, scratch: Path) -> None:
 
 
 def main(socket: Path) -> None:
-    """Takes over a socket that an earlier container left, and serves."""
+    """Removes the socket of an earlier container, then serves."""
     socket.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="code-") as scratch:
         asyncio.run(serve(socket, Path(scratch)))

@@ -1,4 +1,4 @@
-"""Linux calls that the standard library of this Python lacks: namespaces, mounts, seccomp."""
+"""Linux system calls that the standard library lacks: namespaces, mounts, seccomp."""
 
 import ctypes
 import os
@@ -14,7 +14,7 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND = 0x1, 0x2, 0x4, 0x20, 0x100
 MS_REC, MS_PRIVATE = 0x4000, 0x40000
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 
-# Calls that reach the network, other processes or the kernel's less worn corners.
+# Calls that reach the network, other processes or rarely used parts of the kernel.
 _NUMBERS = {
     "x86_64": (
         0xC000003E,
@@ -32,16 +32,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def unshare(flags: int) -> None:
-    """Leaves namespaces.
+    """Moves this process to new namespaces.
 
     Raises:
-        OSError: the kernel does not let this process.
+        OSError: the kernel does not permit it.
     """
     _checked(_libc.unshare(flags))
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    """Mounts.
+    """Mounts a file system.
 
     Raises:
         OSError: as :func:`unshare`.
@@ -51,7 +51,7 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 
 def no_new_privileges() -> None:
-    """Gives up ever gaining rights by running a program.
+    """Prevents this process from gaining privileges by executing a program.
 
     Raises:
         OSError: the kernel is too old.
@@ -60,10 +60,10 @@ def no_new_privileges() -> None:
 
 
 def refuse_dangerous_calls() -> None:
-    """Has the kernel refuse sockets, tracing, mounting and the like from now on.
+    """Installs a seccomp filter that refuses sockets, tracing, mounts and similar calls.
 
     Raises:
-        OSError: the kernel has no seccomp filters, or this processor is not known here.
+        OSError: the kernel has no seccomp filters, or there is no filter for this processor.
     """
     known = _NUMBERS.get(platform.machine())
     if known is None:
@@ -76,7 +76,7 @@ def refuse_dangerous_calls() -> None:
 
 
 def _program(audit_arch: int, refused: tuple[int, ...]) -> bytes:
-    """The filter: offsets 4 and 0 of what it sees are the architecture and the call's number."""
+    """Builds the filter; in its input, offset 4 is the architecture and 0 the call's number."""
     count = len(refused)
     lines = [
         (_LOAD, 0, 0, 4),

@@ -1,1 +1,1 @@
-"""Engines that work on data sets as a whole."""
+"""The engine ``data.sql``."""

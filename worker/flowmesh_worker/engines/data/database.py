@@ -1,7 +1,7 @@
-"""A DuckDB database that answers SELECTs over data sets and reaches nothing else.
+"""A DuckDB database that answers SELECTs over data sets, without files or network.
 
-Used by ``data.sql`` and by the tool ``sql`` of ``llm.agent``. One thread, because sums of floats on
-several differ from run to run.
+Used by ``data.sql`` and by the tool ``sql`` of ``llm.agent``. It uses one thread, because sums of
+floats on several threads differ between runs.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from flowmesh_worker.engine_api import DatasetInput
 from flowmesh_worker.engines.data.sql_types import projection, quoted
 
 Tables = Mapping[str, Sequence[str]]
-"""Columns by table."""
+"""The names of columns by table."""
 
 _CONFIGURATION = {
     "threads": "1",
@@ -35,10 +35,10 @@ _LINE = re.compile(r"^LINE \d+: (.*)$", re.MULTILINE)
 
 
 def connect(memory_mib: int) -> Any:
-    """Opens an empty database in memory.
+    """Opens an empty in-memory database.
 
     Args:
-        memory_mib: that it may use; 0 is no bound.
+        memory_mib: its memory limit; 0 for none.
     """
     connection = duckdb.connect(":memory:", config=_CONFIGURATION)
     if memory_mib:
@@ -48,17 +48,17 @@ def connect(memory_mib: int) -> Any:
 
 
 def columns_of_tables(given: Mapping[str, DatasetInput]) -> Tables:
-    """The columns of data sets, by their names."""
+    """Returns the columns of each data set."""
     return {name: dataset.manifest.schema.names for name, dataset in given.items()}
 
 
 def refusal(message: str, remedy: str = "", detail: str = "") -> AttemptError:
-    """A failure of kind ``bad-input``."""
+    """Returns a failure of kind ``bad-input``."""
     return AttemptError(Failure(FailureKind.BAD_INPUT, message, remedy, detail))
 
 
 def refuse_query(query: str, tables: Tables) -> None:
-    """Refuses what is not one SELECT over the tables, before anything is loaded.
+    """Refuses a query that is not one SELECT over the tables, before anything is loaded.
 
     Raises:
         AttemptError: kind ``bad-input``; names what is wrong and where.
@@ -71,18 +71,18 @@ def refuse_query(query: str, tables: Tables) -> None:
 
 
 def load_tables(connection: Any, given: Mapping[str, DatasetInput]) -> int:
-    """Makes a table of every data set; gives the number of rows."""
+    """Creates a table for every data set; returns the number of rows."""
     return sum(_create(connection, name, dataset) for name, dataset in given.items())
 
 
 def select(connection: Any, query: str, tables: Tables) -> tuple[Any, Schema]:
-    """Answers a query that :func:`refuse_query` let through.
+    """Runs a query that :func:`refuse_query` has accepted.
 
     Returns:
         The result as an Arrow table, and its schema.
 
     Raises:
-        AttemptError: kind ``bad-input``, with DuckDB's message and the tables there are.
+        AttemptError: kind ``bad-input``, with DuckDB's message and the existing tables.
         MemoryError: the query needs more memory than there is.
     """
     try:
@@ -96,10 +96,10 @@ def select(connection: Any, query: str, tables: Tables) -> tuple[Any, Schema]:
 
 
 async def stop(connection: Any, query: "asyncio.Future[Any]") -> None:
-    """Ends a query that runs in a thread, and waits until it has.
+    """Interrupts a query that runs in a thread, and waits for its end.
 
-    It interrupts again and again: an interrupt that comes before the query itself does, while its
-    tables are loaded, is lost.
+    It interrupts repeatedly: an interrupt that arrives before the query starts, while its tables
+    are loaded, has no effect.
     """
     while not query.done():
         connection.interrupt()
@@ -107,7 +107,7 @@ async def stop(connection: Any, query: "asyncio.Future[Any]") -> None:
 
 
 def _refuse_equal_names(columns: Tables) -> None:
-    """Columns that differ only in case would be read as one."""
+    """Refuses columns that differ only in case: SQL would treat them as one."""
     for table, names in columns.items():
         first: dict[str, str] = {}
         for name in names:
@@ -115,24 +115,24 @@ def _refuse_equal_names(columns: Tables) -> None:
             if other != name:
                 raise refusal(
                     f"input {table!r} has the columns {other!r} and {name!r}, which are one in SQL",
-                    "rename one of them in a step before, as code.python can",
+                    "rename one of them in a step before, with code.python for example",
                 )
 
 
 def _refused(error: Exception, query: str, columns: Tables) -> AttemptError:
-    message, remedy = _message(error, query), "mend with.query; the lines above name its tables"
+    message, remedy = _message(error, query), "correct with.query; see the tables above"
     bare = [name for name, names in columns.items() if not names]
     if bare:
         message = message.partition("\nCandidate bindings")[0]
         remedy = (
-            f"input {bare[0]!r} has no rows and so no columns; what made it may give them, as "
-            "`select ... where false` does, or the step may have a `when`"
+            f"input {bare[0]!r} has no rows and so no columns: have the step that makes it return "
+            "them, as `select ... where false` does, or give this step a `when`"
         )
     return refusal(f"SQL: {message}", remedy, tables_text(columns))
 
 
 def _message(error: Exception, query: str) -> str:
-    """DuckDB's message with the line of the user's query: what runs is wrapped in another."""
+    """Returns DuckDB's message with the line of the user's query, which runs inside another."""
     text = str(error).strip()
     found = _LINE.search(text)
     if found is None:
@@ -149,7 +149,7 @@ def _create(connection: Any, name: str, given: DatasetInput) -> int:
         f"cast({quoted(c)} as json) as {quoted(c)}" if k is ColumnType.JSON else quoted(c)
         for c, k in kinds.items()
     )
-    if not select:  # DuckDB has no table without columns; this one is not shown
+    if not select:  # DuckDB has no table without columns; this column is never shown
         source = f"select null as {quoted(_NO_COLUMN)} from range({table.num_rows})"
         connection.execute(f"create table {quoted(name)} as {source}")
         return int(table.num_rows)

@@ -1,4 +1,4 @@
-"""``data.sql``: a query over data sets, by DuckDB on one thread, without files or network."""
+"""The engine ``data.sql``: a SELECT over data sets, by DuckDB, without files or network."""
 
 import asyncio
 from collections.abc import Mapping
@@ -27,28 +27,27 @@ from flowmesh_worker.engines.data.sql_types import quoted
 
 
 class Sql:
-    """Answers queries."""
+    """The engine ``data.sql``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     capacity = 1
 
     def __init__(self) -> None:
-        """Has no database yet."""
         self._memory_mib = 0
         self._connection: Any = None
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Opens the database within the memory that it may use.
+        """Opens a database within the instance's memory limit.
 
-        Opening takes longer than most queries, so one database serves many. It can hold nothing
+        Opening takes longer than most queries, so one database serves many. No state is carried
         over: a query is one SELECT, and its tables are dropped.
         """
         self._memory_mib = settings.memory_mib
         self._connection = connect(self._memory_mib)
 
     async def run(self, work: Work, progress: Progress) -> Result:
-        """Answers ``query``; can be stopped while it runs."""
+        """Runs the query; a cancellation interrupts it."""
         connection = self._connection or connect(self._memory_mib)
-        # A database that a query failed in is not used again.
+        # A database in which a query failed is not used again: it may still have tables.
         self._connection = None
         query = asyncio.ensure_future(asyncio.to_thread(answer, connection, work))
         try:
@@ -69,13 +68,13 @@ class Sql:
 
 
 def answer(connection: Any, work: Work) -> tuple[Any, Schema, int]:
-    """Loads the inputs as tables and answers the query.
+    """Loads the inputs as tables and runs the query.
 
     Returns:
-        The result as an Arrow table, its schema, and how many rows were read.
+        The result as an Arrow table, its schema, and the number of rows read.
 
     Raises:
-        AttemptError: kind ``bad-input``, with DuckDB's message and the tables there are.
+        AttemptError: kind ``bad-input``, with DuckDB's message and the existing tables.
         MemoryError: the query needs more memory than there is.
     """
     query = str(work.params["query"])

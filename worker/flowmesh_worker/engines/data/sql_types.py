@@ -1,4 +1,4 @@
-"""DuckDB's types as column types, with the cast that leads there."""
+"""Maps DuckDB's types to column types, with the cast that converts them."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ _CASTS = {
 
 
 def column_type(duck: str) -> tuple[ColumnType, str]:
-    """The column type of a DuckDB type, and the type to cast to (empty where none is needed).
+    """Returns the column type of a DuckDB type, and the type to cast to ("" for no cast).
 
     Dates, times, UUIDs and enums become text; decimals become floats; structs, maps and lists of
     anything else become JSON.
@@ -58,7 +58,7 @@ def _scalar(duck: str) -> ColumnType:
 
 
 def projection(names: Sequence[str], types: Sequence[str]) -> tuple[dict[str, ColumnType], str]:
-    """The result's column types, and a select list that casts to them."""
+    """Returns the result's column types, and a select list that casts to them."""
     found: dict[str, ColumnType] = {}
     parts = []
     for name, duck in zip(names, types, strict=True):
@@ -70,5 +70,5 @@ def projection(names: Sequence[str], types: Sequence[str]) -> tuple[dict[str, Co
 
 
 def quoted(name: str) -> str:
-    """A name as SQL writes it."""
+    """Returns a name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,1 +1,1 @@
-"""What engines that reach out to the network share."""
+"""Checks of network addresses, shared by the engines that connect to other hosts."""

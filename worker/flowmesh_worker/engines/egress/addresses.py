@@ -1,7 +1,7 @@
-"""Which network addresses users may have content fetched from, and requests sent to.
+"""Decides which network addresses imports and requests of users may reach.
 
-A URL is judged by the addresses that its name resolves to, at the moment of connecting and for each
-redirect, and the connection goes to exactly the address that was judged.
+A URL is judged by the addresses that its host name resolves to, when connecting and at each
+redirect, and the connection goes to exactly the address that was checked.
 """
 
 import ipaddress
@@ -18,21 +18,21 @@ from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.egress.urls import HostError, require_canonical
 
 ALLOW_VARIABLE = "FLOWMESH_IMPORT_ALLOW"
-"""Networks that an administrator opens to imports, such as ``10.1.0.0/16``, separated by commas."""
+"""Networks that an administrator allows for imports, such as ``10.1.0.0/16``; comma-separated."""
 
 REQUEST_ALLOW_VARIABLE = "FLOWMESH_HTTP_ALLOW"
-"""Networks that an administrator opens to requests (``http.request`` and its kin) in the same way;
-apart from imports, since a request can also change what it reaches."""
+"""Networks that an administrator allows for requests (``http.request``, ``http.chat``, the tool
+``http``); separate from imports, since a request can also change what it reaches."""
 
 REFUSE_VARIABLE = "FLOWMESH_IMPORT_REFUSE"
-"""Further networks that neither may reach, such as a cluster's public ranges."""
+"""Public networks that neither imports nor requests may reach, such as a cluster's own ranges."""
 
 _INSTEAD = {ALLOW_VARIABLE: "upload the file with fmesh, or "}
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _CARRIERS = tuple(map(ipaddress.IPv6Network, ("::ffff:0:0/96", "64:ff9b::/96")))
-"""IPv4-mapped, and NAT64's well-known prefix: their last 32 bits are the address that is meant."""
+"""IPv4-mapped addresses and the NAT64 prefix: the last 32 bits are the address that is reached."""
 _V4_BITS = 0xFFFFFFFF
 _NOT_PUBLIC_V4 = tuple(
     map(
@@ -45,9 +45,9 @@ _NOT_PUBLIC_V4 = tuple(
         ),
     )
 )  # fmt: skip
-"""RFC 6890 and the registries since, whatever the standard library's release knows of them."""
+"""RFC 6890 and later registrations, independent of the standard library's release."""
 _PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
-"""All that was ever given out; site-local, local NAT64 and IPv4-translated ones lie outside."""
+"""All allocated addresses; site-local, local NAT64 and IPv4-translated ones are outside."""
 _NOT_PUBLIC_V6 = tuple(
     map(ipaddress.IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
 )
@@ -56,7 +56,7 @@ _ISATAP = frozenset({0x0000_5EFE, 0x0200_5EFE})
 
 
 class AddressPolicy:
-    """Says which addresses may be reached."""
+    """Decides which addresses may be reached: public ones, with an administrator's exceptions."""
 
     def __init__(
         self,
@@ -64,12 +64,12 @@ class AddressPolicy:
         refused: Sequence[Network] = (),
         opened_by: str = ALLOW_VARIABLE,
     ) -> None:
-        """Takes the exceptions to the rule that only public addresses may be reached.
+        """Creates a policy.
 
         Args:
-            allowed: networks that are opened.
-            refused: networks that are closed although they are public.
-            opened_by: the variable that opens networks, for errors.
+            allowed: networks that may be reached.
+            refused: networks that may not be reached although they are public.
+            opened_by: the variable that allows networks, for errors.
         """
         self._allowed = allowed
         self._refused = refused
@@ -77,20 +77,20 @@ class AddressPolicy:
 
     @classmethod
     def from_environment(cls, opened_by: str = ALLOW_VARIABLE) -> "AddressPolicy":
-        """The rule with an administrator's exceptions.
+        """Returns the policy with the exceptions of the environment.
 
         Args:
-            opened_by: the variable that opens networks: ``ALLOW_VARIABLE`` for imports,
+            opened_by: the variable that allows networks: ``ALLOW_VARIABLE`` for imports,
                 ``REQUEST_ALLOW_VARIABLE`` for requests.
 
         Raises:
-            ValueError: a variable holds something that is no network.
+            ValueError: a variable contains something that is not a network.
         """
         return cls(_networks(opened_by), _networks(REFUSE_VARIABLE), opened_by)
 
     def permits(self, text: str) -> bool:
         """Whether an address may be reached."""
-        address = _meant(ipaddress.ip_address(text.partition("%")[0]))
+        address = _embedded_v4(ipaddress.ip_address(text.partition("%")[0]))
         if self.opened(text):
             return True
         if any(address in n for n in self._refused if n.version == address.version):
@@ -98,12 +98,12 @@ class AddressPolicy:
         return is_public(address)
 
     def opened(self, text: str) -> bool:
-        """Whether an administrator opened an address by name."""
-        address = _meant(ipaddress.ip_address(text.partition("%")[0]))
+        """Whether an administrator allowed the network of an address."""
+        address = _embedded_v4(ipaddress.ip_address(text.partition("%")[0]))
         return any(address in n for n in self._allowed if n.version == address.version)
 
     def require(self, host: str, addresses: Sequence[str]) -> None:
-        """Refuses a host any of whose addresses may not be reached.
+        """Refuses a host if one of its addresses may not be reached.
 
         Raises:
             AttemptError: kind ``bad-input``; names host and address.
@@ -121,7 +121,7 @@ class AddressPolicy:
                 )
 
     def require_opened(self, host: str, addresses: Sequence[str]) -> None:
-        """Refuses a host that is asked without encryption, unless an administrator opened it.
+        """Refuses an unencrypted connection to a host unless an administrator allowed its network.
 
         Raises:
             AttemptError: kind ``bad-input``; names the host.
@@ -133,10 +133,15 @@ class AddressPolicy:
 
 
 class FilteringResolver(AbstractResolver):
-    """Resolves names and lets only permitted addresses through to the connection."""
+    """Resolves host names for aiohttp and refuses addresses that may not be reached."""
 
     def __init__(self, rule: AddressPolicy, *, opened_only: bool = False) -> None:
-        """Takes the rule, and whether to let through what an administrator opened alone."""
+        """Creates a resolver.
+
+        Args:
+            rule: decides about addresses.
+            opened_only: permit only networks that an administrator allowed, for plain http.
+        """
         self._rule = rule
         self._opened_only = opened_only
         self._inner = ThreadedResolver()
@@ -144,10 +149,10 @@ class FilteringResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """The addresses of a host, all of them permitted.
+        """Returns the addresses of a host, all of them permitted.
 
         Raises:
-            AttemptError: one of them is not, or the host is an address in an unusual spelling.
+            AttemptError: one is not, or the host is an address in an unusual spelling.
             OSError: the name does not resolve.
         """
         try:
@@ -167,7 +172,7 @@ class FilteringResolver(AbstractResolver):
 
 
 async def require_public(url: str, rule: AddressPolicy | None = None) -> None:
-    """Judges the host of a URL that another client will connect to, such as an S3 endpoint.
+    """Checks the host of a URL that another client will connect to, such as an S3 endpoint.
 
     Raises:
         AttemptError: kind ``bad-input``; one of its addresses may not be reached.
@@ -182,8 +187,8 @@ async def require_public(url: str, rule: AddressPolicy | None = None) -> None:
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is of the public internet; one that carries an IPv4 address as that is."""
-    address = _meant(address)
+    """Whether an address is public; an embedded IPv4 address decides."""
+    address = _embedded_v4(address)
     if not address.is_global or address.is_multicast:
         return False
     if isinstance(address, ipaddress.IPv4Address):
@@ -193,8 +198,8 @@ def is_public(address: Address) -> bool:
     return (int(address) >> 32) & _V4_BITS not in _ISATAP
 
 
-def _meant(address: Address) -> Address:
-    """The IPv4 address inside an IPv6 one that only carries it."""
+def _embedded_v4(address: Address) -> Address:
+    """Returns the IPv4 address that an IPv6 address embeds, or the address itself."""
     if isinstance(address, ipaddress.IPv6Address) and any(address in n for n in _CARRIERS):
         return ipaddress.IPv4Address(int(address) & _V4_BITS)
     return address

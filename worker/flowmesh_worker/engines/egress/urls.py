@@ -1,7 +1,7 @@
-"""A URL's parts as the client that connects reads them.
+"""Parses a URL exactly as the client that connects does.
 
-Other readers see other hosts: digits in full width are a name to ``urllib`` and an address to
-``yarl``, which aiohttp connects by. What is judged must be what is connected to.
+Parsers disagree: full-width digits are a name for ``urllib`` and an address for ``yarl``, which
+aiohttp uses. The host that is checked must be the host that is connected to.
 """
 
 import ipaddress
@@ -15,17 +15,17 @@ _NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 
 
 class HostError(ValueError):
-    """A host that clients read differently."""
+    """A host that clients interpret differently."""
 
 
 @dataclass(frozen=True, slots=True)
 class UrlTarget:
-    """Where a URL leads.
+    """The host that a URL leads to.
 
     Attributes:
-        scheme: in small letters.
-        host: as it is looked up or connected to.
-        literal: the host where it is an address, for no resolver is asked for such; else empty.
+        scheme: in lower case.
+        host: as it is resolved or connected to.
+        literal: the host if it is an address, which is not resolved; else empty.
     """
 
     scheme: str
@@ -34,11 +34,11 @@ class UrlTarget:
 
 
 def place_of(url: str) -> UrlTarget:
-    """Reads a URL.
+    """Parses a URL.
 
     Raises:
-        HostError: it names an address in an unusual spelling; the message can be shown.
-        ValueError: it names no host; the message may hold parts of the URL.
+        HostError: the host is an address in an unusual spelling; the message can be shown.
+        ValueError: there is no host; the message may contain secret parts of the URL.
     """
     parsed = URL(url)
     host = parsed.raw_host
@@ -53,10 +53,10 @@ def place_of(url: str) -> UrlTarget:
 
 
 def require_canonical(host: str) -> None:
-    """Refuses what one client reads as an IPv4 address and another as a name: ``127.1``, ``0x7f``.
+    """Refuses a host that is an IPv4 address for one client and a name for another: ``0x7f``.
 
     Raises:
-        HostError: the host is such; says how it is written.
+        HostError: the host is ambiguous; the message says how to write it.
     """
     try:
         ipaddress.ip_address(host.partition("%")[0])
@@ -67,13 +67,13 @@ def require_canonical(host: str) -> None:
     last = host.removesuffix(".").rpartition(".")[2]
     if _NUMBER.fullmatch(last) or _is_address(host):
         raise HostError(
-            f"{host} is not a name and not an address: write an IPv4 address as four numbers"
+            f"{host} is neither a name nor an address: write an IPv4 address as four numbers"
             " from 0 to 255, without leading zeros"
         )
 
 
 def _is_address(host: str) -> bool:
-    """Whether the C library reads it as an IPv4 address."""
+    """Whether the C library parses it as an IPv4 address."""
     try:
         socket.inet_aton(host)
     except (OSError, ValueError):
@@ -82,7 +82,7 @@ def _is_address(host: str) -> bool:
 
 
 def origin(url: str) -> str:
-    """Scheme, host and port, without user and password; empty where there are none."""
+    """Returns scheme, host and port, without user and password; empty if there are none."""
     try:
         return str(URL(url).origin())
     except ValueError:
@@ -90,7 +90,7 @@ def origin(url: str) -> str:
 
 
 def shown(url: str) -> str:
-    """A URL without what may be secret in it: user, password and query."""
+    """Returns a URL without the parts that may be secret: user, password and query."""
     try:
         parsed = URL(url)
         scheme = f"{parsed.scheme}:" if parsed.scheme else ""

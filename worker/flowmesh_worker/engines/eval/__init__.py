@@ -1,1 +1,1 @@
-"""Engines that score rows."""
+"""Engines that score rows: ``eval.*``."""

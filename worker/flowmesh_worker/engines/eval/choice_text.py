@@ -1,6 +1,6 @@
-"""Which of several choices a completion names: the reading of answers to multiple-choice questions.
+"""Finds the choice that a completion names: parses answers to multiple-choice questions.
 
-Pure. A completion that names none, or several, is not read at all: a guess would be scored.
+Pure. A completion that names no choice, or several, has no result: a guess would be scored.
 """
 
 import re
@@ -11,17 +11,17 @@ from flowmesh_worker.engines.verifiers.final_choice import final_choice
 
 LETTERS = string.ascii_uppercase
 _OPENING = "([{*\"'`" + string.whitespace
-_CLOSING = ")]}*\"'`.,;:!?" + string.whitespace  # no sign: "-5" is not "5"
+_CLOSING = ")]}*\"'`.,;:!?" + string.whitespace  # no minus: "-5" is not "5"
 
 
 def read_choice(completion: str, choices: Sequence[str]) -> int | None:
-    """The index of the choice that a completion names, or None.
+    """Returns the index of the choice that a completion names, or None.
 
-    The whole completion may be a letter or a choice's text; else a letter that it settles on
-    counts (:func:`final_choice`), else the text of a choice, if no other choice's is there.
+    The whole completion may be a letter or a choice's text; else a final letter counts
+    (:func:`final_choice`), else the text of a choice, if no other choice's text occurs.
 
     Args:
-        completion: what a model wrote.
+        completion: a model's answer.
         choices: the choices' texts; choice 0 is A.
     """
     letters = LETTERS[: len(choices)]
@@ -29,8 +29,8 @@ def read_choice(completion: str, choices: Sequence[str]) -> int | None:
     whole = _whole(text, choices, letters)
     if whole is not None:
         return whole
-    settled = final_choice(text, tuple(letters))
-    return _mentioned(text, choices) if settled is None else letters.index(settled)
+    final = final_choice(text, tuple(letters))
+    return _mentioned(text, choices) if final is None else letters.index(final)
 
 
 def _whole(text: str, choices: Sequence[str], letters: str) -> int | None:
@@ -42,10 +42,14 @@ def _whole(text: str, choices: Sequence[str], letters: str) -> int | None:
 
 
 def _mentioned(text: str, choices: Sequence[str]) -> int | None:
-    """The one choice that is there other than inside a longer one ("red" in "red wine")."""
+    """Returns the only choice that occurs outside a longer one ("red" in "red wine")."""
     folded = text.casefold()
     spans = {i: _spans(choice, folded) for i, choice in enumerate(choices)}
-    own = [i for i, mine in spans.items() if any(not _inside(span, spans, i) for span in mine)]
+    own = [
+        i
+        for i, own_spans in spans.items()
+        if any(not _inside(span, spans, i) for span in own_spans)
+    ]
     return own[0] if len(own) == 1 else None
 
 

@@ -1,4 +1,4 @@
-"""``eval.exact-match``: how many predictions equal their targets."""
+"""The engine ``eval.exact-match``: the share of predictions that equal their targets."""
 
 import string
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ CORRECT = "correct"
 
 
 class ExactMatch:
-    """Compares two columns."""
+    """The engine ``eval.exact-match``."""
 
     capacity = 4
 
@@ -30,10 +30,10 @@ class ExactMatch:
         """Loads nothing."""
 
     async def run(self, work: Work, progress: Progress) -> Result:
-        """Compares ``prediction`` and ``target`` in every row."""
+        """Compares prediction and target in every row."""
         given = work.dataset("rows")
         prediction, target = str(work.params["prediction"]), str(work.params["target"])
-        if given.manifest.row_count:  # what has no rows may have no columns
+        if given.manifest.row_count:  # a data set without rows may have no columns
             require_columns(given.manifest.schema, prediction, target)
         normalize = bool(work.params.get("normalize"))
         rows = given.rows()
@@ -63,7 +63,7 @@ def same(prediction: Any, target: Any, *, normalize: bool) -> bool:
 
 
 def scores(correct: int, count: int) -> dict[str, Any]:
-    """Accuracy and the rows it is over: what the means of chunks can be put together from."""
+    """Returns accuracy and row count, from which the accuracy of several chunks is computed."""
     return {"accuracy": correct / count if count else 0.0, "count": count}
 
 

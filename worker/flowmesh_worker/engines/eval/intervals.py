@@ -1,7 +1,7 @@
-"""How far a share may be off: confidence intervals and the sign test, in closed form.
+"""Confidence intervals of shares and the sign test, in closed form.
 
-Closed forms and integers rather than resampling, so that equal rows give equal bytes on every
-machine. The tests hold them against scipy.
+Closed forms and integers instead of resampling, so that equal rows give equal bytes on every
+machine. The tests compare them with scipy.
 """
 
 import math
@@ -12,13 +12,13 @@ _NEGLIGIBLE = 2.0**-60
 
 
 def wilson(share: float, count: float, confidence: float) -> tuple[float, float]:
-    """Wilson's score interval of a share (E. B. Wilson, 1927); stays within [0, 1].
+    """Returns Wilson's score interval of a share (E. B. Wilson, 1927), within [0, 1].
 
     Args:
-        share: successes over trials, in [0, 1]; halves (ties) make the interval too wide, if
-            anything, since they vary less.
-        count: independent trials; a fraction where it is an effective number. 0 gives (0, 1).
-        confidence: in (0, 1), 0.95 say.
+        share: successes over trials, in [0, 1]; halves (ties) can only make the interval too wide,
+            since they vary less.
+        count: independent trials; may be a fraction (an effective size). 0 gives (0, 1).
+        confidence: in (0, 1), for example 0.95.
     """
     if count <= 0:
         return 0.0, 1.0
@@ -26,7 +26,7 @@ def wilson(share: float, count: float, confidence: float) -> tuple[float, float]
     shrink = 1 + z * z / count
     centre = (share + z * z / (2 * count)) / shrink
     half = z / shrink * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
-    low = 0.0 if share == 0 else max(0.0, centre - half)  # exact, where rounding would not be
+    low = 0.0 if share == 0 else max(0.0, centre - half)  # exact, without rounding errors
     high = 1.0 if share == 1 else min(1.0, centre + half)
     return low, high
 
@@ -34,17 +34,17 @@ def wilson(share: float, count: float, confidence: float) -> tuple[float, float]
 def wilson_of_means(
     means: Sequence[float], trials_most: float, confidence: float
 ) -> tuple[float, float]:
-    """An interval for the mean of per-problem shares, from how much they differ.
+    """Returns an interval for the mean of per-problem shares, from their variance.
 
     Wilson's interval with the effective sample size p(1-p)/SE², SE being the standard error over
     problems (E. L. Korn and B. I. Graubard, 1998; E. Miller, arXiv:2411.00640, for the standard
-    error of evaluations over clustered questions). Unlike p ± z·SE it stays within [0, 1] and keeps
-    a width where all problems agree. The size is at least the number of problems, and at most the
-    independent trials that were made; where every share is 0 or 1 it is plain Wilson.
+    error of evaluations over clustered questions). Unlike p ± z·SE it stays within [0, 1] and has a
+    width even if all problems agree. The size is at least the number of problems and at most
+    ``trials_most``; if every share is 0 or 1, this is Wilson's interval.
 
     Args:
-        means: one share in [0, 1] a problem.
-        trials_most: an upper bound on the effective size.
+        means: one share in [0, 1] for each problem.
+        trials_most: the number of independent trials, an upper bound on the effective size.
         confidence: in (0, 1).
     """
     problems = len(means)
@@ -64,10 +64,10 @@ def wilson_of_means(
 
 
 def sign_test(one: int, other: int) -> float:
-    """The two-sided p-value of the sign test: both sides are equally likely, ties left out.
+    """Returns the two-sided p-value of the sign test, without ties.
 
-    The exact binomial tail. Its largest term is a quotient of integers; the others follow from it
-    by ratios below 1, so that millions of trials cost no more than the terms that matter.
+    This is the exact binomial tail. Its largest term is a quotient of integers; the others follow
+    by ratios below 1, so that only the terms that are not negligible are computed.
 
     Args:
         one: trials that one side won, at least 0.

@@ -1,4 +1,4 @@
-"""``eval.multiple-choice``: how many questions with given choices are answered right."""
+"""The engine ``eval.multiple-choice``: the accuracy of answers to multiple-choice questions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,10 +16,10 @@ _SHORT = 60
 
 
 class MultipleChoice(Scorer):
-    """Takes the most probable choice, or reads it from a completion."""
+    """The engine ``eval.multiple-choice``: the most probable choice, or the one in a completion."""
 
     def score(self, params: Mapping[str, Any], given: DatasetInput) -> tuple[dict[str, Any], Rows]:
-        """Judges every row; see the contract."""
+        """Scores every row; see the contract."""
         source = str(params.get("logprobs") or params.get("completion"))
         if given.manifest.row_count:
             wanted = (source, str(params["choices"]), str(params["answer"]))
@@ -49,12 +49,12 @@ class MultipleChoice(Scorer):
 def _choices(value: Any, column: str, number: int) -> Sequence[str]:
     if not isinstance(value, list) or not all(isinstance(c, str) for c in value):
         raise bad_input(
-            f"row {number}: column {column!r} holds {_shown(value)}, no list of texts",
-            "give every question its choices, as [one, other]",
+            f"row {number}: column {column!r} has {_shown(value)}: expected a list of texts",
+            "give every question its choices, as in [one, other]",
         )
     if len(set(value)) != len(value) or not 1 < len(value) <= len(LETTERS):
         raise bad_input(
-            f"row {number}: column {column!r} holds {_shown(value)}",
+            f"row {number}: column {column!r} has {_shown(value)}",
             f"a question has 2 to {len(LETTERS)} choices, all different",
         )
     return value
@@ -74,9 +74,9 @@ def _answer(row: Mapping[str, Any], params: Mapping[str, Any], choices: Any, num
         found = choices.index(value)
     if found is None:
         raise bad_input(
-            f"row {number}: column {column!r} holds {_shown(value)}, which is no {kind} of its"
-            f" {len(choices)} choices",
-            "mend the row, or with.answerIs: index (from 0), letter (from A) or text",
+            f"row {number}: column {column!r} has {_shown(value)}: expected the {kind} of one of"
+            f" its {len(choices)} choices",
+            "correct the row, or with.answerIs: index (from 0), letter (from A) or text",
         )
     return found
 
@@ -91,7 +91,7 @@ def _chosen(
     scores = row[column]
     if not isinstance(scores, list) or not all(_is_number(s) for s in scores):
         raise bad_input(
-            f"row {number}: column {column!r} holds {_shown(scores)}, no list of numbers",
+            f"row {number}: column {column!r} has {_shown(scores)}: expected a list of numbers",
             "llm.score with choices makes such a column",
         )
     if len(scores) != len(choices):

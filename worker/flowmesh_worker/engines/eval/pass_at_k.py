@@ -1,4 +1,4 @@
-"""``eval.pass-at-k``: how likely one of k samples solves a problem."""
+"""The engine ``eval.pass-at-k``: the probability that one of k samples solves a problem."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -29,13 +29,13 @@ class _Problem:
 
 
 class PassAtK(Scorer):
-    """Counts the samples of each problem that pass."""
+    """The engine ``eval.pass-at-k``."""
 
     def score(self, params: Mapping[str, Any], given: DatasetInput) -> tuple[dict[str, Any], Rows]:
-        """Judges every sample; see the contract."""
+        """Scores every sample; see the contract."""
         names, ks = [str(c) for c in params["problem"]], _ks(params["k"])
         if not names:
-            raise bad_input("with.problem is empty", "name the columns that a problem is known by")
+            raise bad_input("with.problem is empty", "name the columns that identify a problem")
         if given.manifest.row_count:
             source = params["correct"] or params["completion"]
             require_columns(given.manifest.schema, *names, str(source))
@@ -57,20 +57,20 @@ class PassAtK(Scorer):
             low, high = wilson_of_means(shares, trials, float(params["confidence"]))
             mean = math.fsum(shares) / len(shares) if shares else 0.0
             metrics |= {name: mean, f"{name}_low": low, f"{name}_high": high}
-        kept = given.manifest.schema.types()
-        kinds = {n: kept[n] for n in names if n in kept}
+        types = given.manifest.schema.types()
+        kinds = {n: types[n] for n in names if n in types}
         kinds |= {SAMPLES: ColumnType.INT, PASSED: ColumnType.INT}
         kinds |= {f"pass_at_{k}": ColumnType.FLOAT for k in ks}
         return metrics, Rows(rows, Schema.of(kinds))
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:
-    """The unbiased estimate 1 - C(n-c, k) / C(n, k) (Chen et al., arXiv:2107.03374), exactly.
+    """Returns the unbiased estimate 1 - C(n-c, k) / C(n, k) (Chen et al., arXiv:2107.03374).
 
     Args:
         samples: n, at least k.
-        passed: c, those that pass.
-        k: how many one may try.
+        passed: c, the samples that pass.
+        k: number of tries.
     """
     return 1 - math.comb(samples - passed, k) / math.comb(samples, k)
 
@@ -102,7 +102,7 @@ def _judge(params: Mapping[str, Any]) -> Right:
         for check, verdict in zip(checks, verdicts, strict=True):
             if verdict is None:
                 raise bad_input(
-                    f"row {number}: {check.name} finds nothing to judge by in its target column",
+                    f"row {number}: {check.name} has no target in its target column",
                     "give every row a target, or leave the row out",
                 )
         return all(verdicts)
@@ -113,7 +113,7 @@ def _judge(params: Mapping[str, Any]) -> Right:
 def _boolean(value: Any, column: str, number: int) -> bool:
     if not isinstance(value, bool):
         raise bad_input(
-            f"row {number}: column {column!r} holds {value!r}, neither true nor false",
+            f"row {number}: column {column!r} has {value!r}: expected true or false",
             "make it with eval.exact-match or data.sql, or judge completions with with.judge",
         )
     return value
@@ -122,7 +122,7 @@ def _boolean(value: Any, column: str, number: int) -> bool:
 def _grouped(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], right: Right
 ) -> list[_Problem]:
-    """The problems in order of first appearance."""
+    """Returns the problems in order of first appearance."""
     found: dict[bytes, _Problem] = {}
     for number, row in enumerate(rows, 1):
         named = {n: row[n] for n in names}
@@ -140,5 +140,5 @@ def _refuse_few(problems: Sequence[_Problem], k: int) -> None:
     more = f"; and {len(few) - _SHOWN} more problems" if len(few) > _SHOWN else ""
     raise bad_input(
         f"pass@{k} needs {k} samples of every problem: {shown}{more}",
-        "raise `samples` of the step that draws them, or lower with.k",
+        "raise `samples` of the step that generates them, or lower with.k",
     )

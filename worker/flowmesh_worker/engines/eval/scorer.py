@@ -1,6 +1,6 @@
-"""What the engines have in common that score a data set as a whole, on the host and in one go.
+"""The base class of engines that score a whole data set at once.
 
-A whole set, since a confidence interval does not follow from those of its chunks.
+Chunks are not enough: a confidence interval cannot be computed from those of its chunks.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from flowmesh_worker.engines.errors import bad_input
 
 
 class Scorer(ABC):
-    """An engine with a port ``rows`` that gives ``metrics`` and ``rows``."""
+    """An engine with an input ``rows`` and the outputs ``metrics`` and ``rows``."""
 
     capacity = 4
 
@@ -33,7 +33,7 @@ class Scorer(ABC):
         del components, settings
 
     async def run(self, work: Work, progress: Progress) -> Result:
-        """Scores the rows in a thread, so that other work of this host goes on."""
+        """Scores the rows in a thread, so that other actions of this host continue."""
         given = work.dataset("rows")
         metrics, rows = await asyncio.to_thread(self.score, work.params, given)
         usage = Usage(units=given.manifest.row_count)
@@ -44,7 +44,7 @@ class Scorer(ABC):
 
     @abstractmethod
     def score(self, params: Mapping[str, Any], given: DatasetInput) -> tuple[dict[str, Any], Rows]:
-        """The metrics of the rows, and the rows that go out.
+        """Returns the metrics of the rows, and the output rows.
 
         Raises:
             AttemptError: kind ``bad-input``; names the row and the column.
@@ -55,7 +55,7 @@ def require_columns(schema: Schema, *wanted: str, port: str = "rows") -> None:
     """Refuses rows without the named columns.
 
     Raises:
-        AttemptError: kind ``bad-input``; names the missing columns and those that there are.
+        AttemptError: kind ``bad-input``; names the missing and the existing columns.
     """
     missing = [name for name in wanted if name not in schema.names]
     if missing:

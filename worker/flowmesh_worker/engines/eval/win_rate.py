@@ -1,4 +1,4 @@
-"""``eval.win-rate``: how often the first of two answers wins, and whether that could be chance."""
+"""The engine ``eval.win-rate``: how often the first of two answers wins, and its significance."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _LABELS = ("labelA", "labelB", "labelTie")
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """A comparison: ``outcome`` is 1 where a wins; ``a_first`` None where the order is unknown."""
+    """A comparison: ``outcome`` is 1 if a wins; ``a_first`` is None if the order is unknown."""
 
     outcome: float
     a_first: bool | None
@@ -27,10 +27,10 @@ class _Judged:
 
 
 class WinRate(Scorer):
-    """Counts wins, ties as halves."""
+    """The engine ``eval.win-rate``; a tie counts as half a win."""
 
     def score(self, params: Mapping[str, Any], given: DatasetInput) -> tuple[dict[str, Any], Rows]:
-        """Judges every comparison; see the contract."""
+        """Scores every comparison; see the contract."""
         _check_params(params)
         pair = [str(c) for c in params.get("pair") or ()]
         names = [params.get(p) for p in ("verdict", "scoreA", "scoreB", "first")]
@@ -43,15 +43,15 @@ class WinRate(Scorer):
         comparisons = _merged(judged, pair) if pair else judged
         metrics = _metrics(judged, comparisons, float(params["confidence"]))
         metrics["unparsed"] = judge.unparsed
-        kept = given.manifest.schema.types()
-        kinds = {n: k for n, k in kept.items() if n in pair or not pair}
+        types = given.manifest.schema.types()
+        kinds = {n: k for n, k in types.items() if n in pair or not pair}
         rows = [{**c.columns, OUTCOME: c.outcome} for c in comparisons]
         return metrics, Rows(rows, Schema.of(kinds | {OUTCOME: ColumnType.FLOAT}))
 
 
 def _check_params(params: Mapping[str, Any]) -> None:
     if (params.get("scoreA") is None) != (params.get("scoreB") is None):
-        raise bad_input("with has one of scoreA and scoreB alone", "name both columns, or verdict")
+        raise bad_input("with has only one of scoreA and scoreB", "name both columns, or verdict")
     labels = [_label(params[name]) for name in _LABELS]
     if len(set(labels)) != len(labels):
         raise bad_input(
@@ -60,13 +60,13 @@ def _check_params(params: Mapping[str, Any]) -> None:
         )
     if params["verdictNames"] == "places" and params.get("first") is None:
         raise bad_input(
-            "with.verdictNames is places, and which answer stood where is not known",
+            "with.verdictNames is places, and the order of the answers is not known",
             "name the column with.first",
         )
 
 
 class _Judge:
-    """Reads rows as outcomes, and counts verdicts that are none."""
+    """Turns rows into outcomes, and counts verdicts that cannot be parsed."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         self._params = params
@@ -95,8 +95,8 @@ class _Judge:
         outcome = self._labels.get(_label(row[str(column)]))
         if outcome not in (0.0, 1.0):
             raise bad_input(
-                f"row {number}: column {column!r} holds {row[str(column)]!r}",
-                f"it says which was shown first: {self._params['labelA']!r} or"
+                f"row {number}: column {column!r} has {row[str(column)]!r}",
+                f"it names the answer shown first: {self._params['labelA']!r} or"
                 f" {self._params['labelB']!r} (with.labelA, with.labelB)",
             )
         return outcome == 1
@@ -106,14 +106,14 @@ class _Judge:
         value = row[column]
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise bad_input(
-                f"row {number}: column {column!r} holds {value!r}, no number",
+                f"row {number}: column {column!r} has {value!r}: expected a number",
                 "score both answers of every row, or leave the row out",
             )
         return value
 
 
 def _merged(judged: Sequence[_Judged], pair: Sequence[str]) -> list[_Judged]:
-    """One comparison a pair, in order of first appearance; each order weighs the same."""
+    """Returns one comparison for each pair, in order of first appearance; orders weigh equally."""
     groups: dict[bytes, list[_Judged]] = {}
     for one in judged:
         groups.setdefault(canonical_bytes([one.columns[c] for c in pair]), []).append(one)
@@ -135,7 +135,7 @@ def _require_both_orders(judged: Sequence[_Judged], what: str) -> None:
 
 
 def _majority(group: Sequence[_Judged]) -> float:
-    """1, 0.5 or 0 by the mean over orders of the mean of each, in exact arithmetic."""
+    """Returns 1, 0.5 or 0 by the mean of the orders' means, in exact arithmetic."""
     shares = [Fraction(o.twice, 2 * o.count) for o in _by_order(group).values()]
     mean = sum(shares) / len(shares)
     return _TIE if mean * 2 == 1 else float(mean * 2 > 1)
@@ -143,7 +143,7 @@ def _majority(group: Sequence[_Judged]) -> float:
 
 @dataclass(slots=True)
 class _Order:
-    """The comparisons in which the same answer was shown first; ``twice`` is 2 Σ outcome."""
+    """The comparisons with the same answer shown first; ``twice`` is 2 Σ outcome."""
 
     twice: int = 0
     count: int = 0
@@ -165,7 +165,7 @@ def _by_order(judged: Sequence[_Judged]) -> dict[bool | None, _Order]:
 def _metrics(
     judged: Sequence[_Judged], comparisons: Sequence[_Judged], confidence: float
 ) -> dict[str, Any]:
-    """Scores the comparisons, which are the rows as they were judged or one a pair of them."""
+    """Computes the metrics; the comparisons are the judged rows, or one for each pair."""
     wins = sum(c.outcome > _TIE for c in comparisons)
     losses = sum(c.outcome < _TIE for c in comparisons)
     found: dict[str, Any] = {
@@ -183,12 +183,12 @@ def _metrics(
         }
     parts = list(_by_order(comparisons).values())
     share = sum(o.rate for o in parts) / len(parts) if parts else 0.0
-    # As sure as the mean of as many shares of unequal size: the count itself where they are equal.
+    # The effective size of a mean of shares of unequal size; the count itself if they are equal.
     size = len(parts) ** 2 / sum(1 / o.count for o in parts) if parts else 0.0
     low, high = wilson(share, size, confidence)
     return found | {"win_rate": share, "win_rate_low": low, "win_rate_high": high}
 
 
 def _label(value: Any) -> str:
-    """A verdict without what models put around it."""
+    """Returns a verdict in lower case, without the punctuation that models put around it."""
     return str(value).strip().strip("[](){}*\"'`.,:;!").casefold()

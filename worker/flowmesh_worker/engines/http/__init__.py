@@ -1,1 +1,1 @@
-"""Engines that ask servers of the user's choice, one request a row."""
+"""Engines that send one HTTP request for each row: ``http.request`` and ``http.chat``."""

@@ -1,4 +1,4 @@
-"""One call of a server and its answer: the words between the engines and the client."""
+"""The types of an HTTP call and its answer, shared by the engines and the client."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ _HIDE_FROM_CHARS = 8
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A header that authorises calls, and the secret in it. It is never printed.
+    """A header that authorises calls, with its secret. It is never printed.
 
     Attributes:
         header: the header's name.
         value: the header's value.
-        secret: what must not be told; inside ``value``.
+        secret: the part of ``value`` that must not appear in texts.
     """
 
     header: str
@@ -24,28 +24,28 @@ class Credential:
     secret: str = field(repr=False)
 
     def hide(self, text: str) -> str:
-        """A text without the secret: servers may say what they were sent.
+        """Returns a text without the secret, since servers may echo it.
 
-        A secret of a few characters is left: hiding it would spoil unrelated words.
+        A secret of a few characters is not removed: that would spoil unrelated words.
         """
         return text.replace(self.secret, HIDDEN) if len(self.secret) >= _HIDE_FROM_CHARS else text
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a server is asked.
+    """One HTTP request, with its limits.
 
     Attributes:
         method: in capitals.
-        url: ``https:``, or ``http:`` to addresses that an administrator opened.
-        headers: sent to the URL's own origin alone.
-        body: the content; None where there is none.
-        credential: sent to the URL's own origin alone.
-        timeout_s: for one try, its answer's content included.
-        max_bytes: the most that an answer's content may have.
-        retries: how many further tries there may be.
-        repeatable: whether a second try is harmless once the server may have seen the first.
-        hosts: those that it may go to, redirects included; None is any.
+        url: ``https:``, or ``http:`` to addresses that an administrator allowed.
+        headers: sent only to the URL's own origin.
+        body: the content, or None.
+        credential: sent only to the URL's own origin.
+        timeout_s: for one try, including the answer's content.
+        max_bytes: limit of the answer's content.
+        retries: the number of further tries.
+        repeatable: whether a second try is harmless after the server may have seen the first.
+        hosts: the allowed hosts, also for redirects; None for any.
     """
 
     method: str
@@ -60,13 +60,13 @@ class Call:
     hosts: frozenset[str] | None = None
 
     def hide(self, text: str) -> str:
-        """A text without the call's secret."""
+        """Returns a text without the call's secret."""
         return self.credential.hide(text) if self.credential else text
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What a server said: any status, and the whole content, without the call's secret."""
+    """A server's answer with any status; its content does not contain the call's secret."""
 
     url: str
     status: int
@@ -75,14 +75,14 @@ class HttpResponse:
 
 
 class CallError(Exception):
-    """A call that has no answer, or none that can be used.
+    """A call without a usable answer.
 
     Attributes:
-        kind: ``bad-input`` where another try ends the same way, else ``engine``.
-        message: names the URL without what may be secret in it.
+        kind: ``bad-input`` if another try would fail in the same way, else ``engine``.
+        message: names the URL without secret parts.
         remedy: what to try.
-        status: of the answer; 0 where there was none.
-        retry_after_s: what the server asked to wait.
+        status: of the answer; 0 without one.
+        retry_after_s: the wait that the server requested.
         detail: the beginning of the answer.
         sent: whether the server may have seen the call.
     """
@@ -98,7 +98,6 @@ class CallError(Exception):
         detail: str = "",
         sent: bool = True,
     ) -> None:
-        """Takes what happened."""
         super().__init__(message)
         self.kind = kind
         self.message = message

@@ -1,4 +1,4 @@
-"""``http.chat``: asks a model behind an OpenAI-compatible endpoint, one chat a row."""
+"""The engine ``http.chat``: one chat completion of an OpenAI-compatible endpoint for each row."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,12 +37,12 @@ _FINISH, _IN, _OUT = "finish_reason", "prompt_tokens", "completion_tokens"
 
 
 class HttpChat:
-    """The engine. Made by the host; see ``flowmesh_worker.engine_api.Engine``."""
+    """The engine ``http.chat``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     capacity = 16
 
     def __init__(self) -> None:
-        """Reads an administrator's exceptions for addresses."""
+        """Reads the allowed networks from the environment."""
         self._client = HttpClient(AddressPolicy.from_environment(REQUEST_ALLOW_VARIABLE))
         self._calls = RowCalls(self._client)
 
@@ -50,7 +50,7 @@ class HttpChat:
         """Loads nothing."""
 
     async def run(self, work: Work, progress: Progress) -> Result:
-        """Asks once a row."""
+        """Calls the endpoint once for each row."""
         given = work.dataset("rows")
         output = str(work.params["output"])
         rows = given.rows()
@@ -73,7 +73,7 @@ class HttpChat:
         )
 
     async def close(self) -> None:
-        """Closes its connections."""
+        """Closes the connections."""
         await self._client.close()
 
 
@@ -102,7 +102,7 @@ def _calls(work: Work, rows: list[dict[str, Any]]) -> list[Call]:
 
 
 def _body(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything but the messages; a member of ``options`` that is null leaves one out."""
+    """Returns the body without messages; a null in ``options`` removes a member."""
     body = {
         "model": params["model"],
         "max_tokens": params["maxTokens"],
@@ -116,18 +116,18 @@ def _body(params: Mapping[str, Any]) -> dict[str, Any]:
 def _reader(output: str) -> Any:
     def read(answer: HttpResponse) -> dict[str, Any]:
         try:
-            said = orjson.loads(answer.text)
-            choice = said["choices"][0]
+            completion = orjson.loads(answer.text)
+            choice = completion["choices"][0]
             text, reason = choice["message"]["content"], choice.get("finish_reason")
-            usage = said.get("usage") or {}
+            usage = completion.get("usage") or {}
             counts = {name: int(usage.get(name) or 0) for name in (_IN, _OUT)}
         except (orjson.JSONDecodeError, LookupError, TypeError, ValueError, AttributeError):
             text = counts = None
         if not isinstance(text, str) or counts is None:
             raise CallError(
                 FailureKind.BAD_INPUT,
-                "the answer is no chat completion with a text",
-                "see that with.endpoint speaks OpenAI's API (it ends in /v1, mostly)",
+                "the answer is not a chat completion with a text",
+                "check that with.endpoint serves OpenAI's API (its URL usually ends in /v1)",
             )
         return {output: text, _FINISH: None if reason is None else str(reason), **counts}
 

@@ -1,7 +1,7 @@
-"""Calls servers by one rule of addresses: judged at each connection, bounded in size and time.
+"""Sends HTTP calls: checks addresses at each connection, limits size and time, and retries.
 
-Made by the engines that call out, once an instance; the tool ``http`` of ``llm.agent`` is the
-same.
+Used by ``http.request``, ``http.chat`` and the tool ``http`` of ``llm.agent``; one client for each
+engine instance.
 """
 
 import asyncio
@@ -28,24 +28,29 @@ _SCHEMES = ("https", "http")
 
 
 class HttpClient:
-    """A client without cookies, proxies or credentials of its own. Close it at the end."""
+    """An HTTP client without cookies, proxies or credentials of its own; must be closed."""
 
     def __init__(
         self, rule: AddressPolicy, wait: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
-        """Takes the rule of addresses, and what waits between two tries."""
+        """Creates a client without connections.
+
+        Args:
+            rule: decides which addresses may be reached.
+            wait: sleeps between two tries.
+        """
         self._rule = rule
         self._wait = wait
         self._sessions: dict[tuple[str, bool], aiohttp.ClientSession] = {}
 
     async def call(self, call: Call) -> HttpResponse:
-        """Asks until there is an answer that need not or must not be asked for again.
+        """Sends a call, and repeats it as :func:`may_retry` permits.
 
         Returns:
             The last answer, whatever its status.
 
         Raises:
-            CallError: no answer came, or it was too large.
+            CallError: there was no answer, or it was too large.
         """
         tried = 0
         while True:
@@ -65,13 +70,13 @@ class HttpClient:
         return ended
 
     async def close(self) -> None:
-        """Closes its connections."""
+        """Closes the connections."""
         for session in self._sessions.values():
             await session.close()
         self._sessions.clear()
 
     async def _once(self, call: Call) -> tuple[HttpResponse, float | None]:
-        """One try: follows redirects of what only reads; gives what the server asked to wait."""
+        """Tries once, following redirects of GET and HEAD; returns the requested wait too."""
         url = call.url
         sent = False
         for _ in range(_REDIRECTS_MAX + 1):
@@ -102,7 +107,7 @@ class HttpClient:
         raise CallError(FailureKind.BAD_INPUT, f"{shown(call.url)} redirects too often")
 
     def _check(self, call: Call, url: str) -> None:
-        """Judges what no resolver will see: the scheme, and addresses written as such."""
+        """Checks what the resolver does not see: the scheme, and hosts that are addresses."""
         why = ""
         try:
             place = place_of(url)
@@ -113,15 +118,15 @@ class HttpClient:
         if place is None or place.scheme not in _SCHEMES:
             raise CallError(
                 FailureKind.BAD_INPUT,
-                f"{shown(url) or 'an empty text'} is no URL that can be called{why}",
+                f"{shown(url) or 'an empty text'} is not a URL that can be called{why}",
                 "use https://HOST/...",
                 sent=False,
             )
         if call.hosts is not None and place.host not in call.hosts:
             raise CallError(
                 FailureKind.BAD_INPUT,
-                f"{shown(url)} is not on a host that may be asked",
-                f"these may: {', '.join(sorted(call.hosts))}",
+                f"{shown(url)} is not on an allowed host",
+                f"the allowed hosts are {', '.join(sorted(call.hosts))}",
                 sent=False,
             )
         if not place.literal:
@@ -134,8 +139,8 @@ class HttpClient:
             raise _refused(error) from None
 
     def _session(self, call: Call, url: str) -> aiohttp.ClientSession:
-        # A kept connection may turn out closed after the call was written, which cannot be told
-        # from a server that died over it: calls that must not be repeated get fresh ones.
+        # A reused connection may turn out closed after the call was written, which looks the same
+        # as a server that died during the call: calls that must not be repeated use new ones.
         key = (place_of(url).scheme, call.repeatable)
         session = self._sessions.get(key)
         if session is None:
@@ -160,7 +165,7 @@ def _refused(error: AttemptError) -> CallError:
 
 
 def _headers(call: Call, url: str) -> dict[str, str]:
-    """What goes with the call to this URL: nothing of the user's to another origin."""
+    """Returns the headers for a URL: none of the user's headers go to another origin."""
     if origin(url) != origin(call.url):
         return {}
     headers = dict(call.headers)
@@ -179,7 +184,7 @@ async def _take(
             raise CallError(
                 FailureKind.BAD_INPUT,
                 f"the answer of {shown(url)} is larger than {call.max_bytes:,} bytes",
-                "raise with.maxBytes, or ask for less",
+                "raise with.maxBytes, or request less",
                 status=response.status,
             )
         pieces.append(piece)
@@ -202,7 +207,7 @@ def _no_answer(call: Call, url: str, error: Exception, *, sent: bool) -> CallErr
         return CallError(
             FailureKind.BAD_INPUT,
             call.hide(f"{shown(url)} cannot be called: {error}"),
-            "mend with.url or with.headers",
+            "correct with.url or with.headers",
             sent=sent,
         )
     else:
@@ -210,17 +215,18 @@ def _no_answer(call: Call, url: str, error: Exception, *, sent: bool) -> CallErr
     after = ""
     if sent and not call.repeatable:
         after = (
-            "it may have acted on the call; see there before you run this again, or set"
-            " with.idempotent where a repeated call is harmless"
+            "it may have acted on the call; check there before you run this again, or set"
+            " with.idempotent if a repeated call is harmless"
         )
     return CallError(FailureKind.ENGINE, call.hide(f"{shown(url)} {why}"), after, sent=sent)
 
 
 def _tells_when_sent() -> aiohttp.TraceConfig:
-    """Notes that bytes of a call go out; before that, a server cannot have seen it.
+    """Records when the headers of a call are sent; before that, a server cannot have seen it.
 
-    aiohttp sends what HTTP calls idempotent (``PUT``, ``DELETE``) again by itself where a server
-    hangs up, and has no switch for that: whether that is harmless is the user's to say.
+    aiohttp repeats idempotent methods (``PUT``, ``DELETE``) itself if a server closes the
+    connection, and cannot be configured not to. Only the user knows whether that is harmless, so
+    the second try is refused here.
     """
 
     async def note(_session: Any, context: Any, _params: Any) -> None:

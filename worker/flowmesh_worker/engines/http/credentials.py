@@ -1,4 +1,4 @@
-"""A user's secret as a header, sent where the workflow's author wrote and nowhere else."""
+"""Turns a user's secret into a header that is sent only to the origin in the workflow."""
 
 import re
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ _OURS = frozenset(
 
 
 def find_credential(params: Mapping[str, Any], secrets: Mapping[str, str]) -> Credential | None:
-    """The header that ``secret`` and ``secretHeader`` ask for; None without a secret.
+    """Returns the header that ``secret`` and ``secretHeader`` describe; None without a secret.
 
     Raises:
-        AttemptError: kind ``bad-input``; the secret was not sent, or fits into no header.
+        AttemptError: kind ``bad-input``; the secret is missing, or is not valid in a header.
     """
     name = params.get("secret")
     if name is None:
@@ -36,8 +36,8 @@ def find_credential(params: Mapping[str, Any], secrets: Mapping[str, str]) -> Cr
         )
     if not secret.isprintable():
         raise _refused(
-            f"the secret {name!r} has lines or control characters in it",
-            "a header takes one line of text",
+            f"the secret {name!r} has line breaks or control characters",
+            "use one line of text",
         )
     header, _, scheme = (part.strip() for part in str(params["secretHeader"]).partition(":"))
     require_settable(header, "secretHeader")
@@ -45,7 +45,7 @@ def find_credential(params: Mapping[str, Any], secrets: Mapping[str, str]) -> Cr
 
 
 def written_origin(url: str) -> str:
-    """The origin that a template of a URL has in every row.
+    """Returns the origin that a URL's template has in every row.
 
     Raises:
         AttemptError: kind ``bad-input``; rows could send the secret elsewhere.
@@ -56,13 +56,13 @@ def written_origin(url: str) -> str:
         raise _refused(
             "with.secret needs a URL whose host is written out, or a row could send the secret"
             " elsewhere",
-            "write https://HOST/... and put templates behind the host only",
+            "write https://HOST/... and use templates only after the host",
         )
     return at
 
 
 def require_settable(header: str, where: str) -> None:
-    """Refuses a header that is none, or that the client writes itself.
+    """Refuses a header name that is not valid, or that the client sets itself.
 
     Raises:
         AttemptError: kind ``bad-input``.

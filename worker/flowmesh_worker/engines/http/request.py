@@ -1,4 +1,4 @@
-"""``http.request``: one request a row, the answer in a column."""
+"""The engine ``http.request``: one request for each row, with the answer in a column."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,12 +24,12 @@ from flowmesh_worker.engines.http.row_calls import ERROR, STATUS, RowCalls
 
 
 class HttpRequest:
-    """The engine. Made by the host; see ``flowmesh_worker.engine_api.Engine``."""
+    """The engine ``http.request``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     capacity = 16
 
     def __init__(self) -> None:
-        """Reads an administrator's exceptions for addresses."""
+        """Reads the allowed networks from the environment."""
         self._client = HttpClient(AddressPolicy.from_environment(REQUEST_ALLOW_VARIABLE))
         self._calls = RowCalls(self._client)
 
@@ -37,7 +37,7 @@ class HttpRequest:
         """Loads nothing."""
 
     async def run(self, work: Work, progress: Progress) -> Result:
-        """Calls once a row."""
+        """Sends one request for each row."""
         given = work.dataset("rows")
         output, as_json = str(work.params["output"]), work.params["parse"] == "json"
         rows = given.rows()
@@ -60,7 +60,7 @@ class HttpRequest:
         return Result({"rows": Rows(merged, Schema.of(kinds))}, Usage(units=len(rows)))
 
     async def close(self) -> None:
-        """Closes its connections."""
+        """Closes the connections."""
         await self._client.close()
 
 
@@ -72,6 +72,6 @@ def _parsed(answer: HttpResponse) -> Any:
     except orjson.JSONDecodeError as error:
         raise CallError(
             FailureKind.BAD_INPUT,
-            f"the answer is no JSON ({error})",
+            f"the answer is not JSON ({error})",
             "set with.parse: text to take it as it is",
         ) from None

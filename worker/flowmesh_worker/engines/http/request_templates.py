@@ -1,4 +1,4 @@
-"""From a row to a call: the templates of ``http.request`` and what they may not do."""
+"""Renders rows into calls: the templates of ``http.request`` and their restrictions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,10 +27,10 @@ class RequestTemplates:
     """The templates of one action, compiled once."""
 
     def __init__(self, params: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
-        """Compiles them.
+        """Compiles the templates.
 
         Raises:
-            AttemptError: kind ``bad-input``; the parameters do not go together.
+            AttemptError: kind ``bad-input``; a template is not valid, or parameters conflict.
         """
         self._params = params
         self._method = str(params["method"])
@@ -42,10 +42,10 @@ class RequestTemplates:
         self._body = self._body_template()
 
     def call(self, action_id: str, row: Mapping[str, Any], number: int) -> Call:
-        """The call of one row.
+        """Returns the call of one row.
 
         Args:
-            action_id: the action's.
+            action_id: for the idempotency key.
             row: values by column.
             number: the row's number in this chunk, from 1.
 
@@ -71,7 +71,7 @@ class RequestTemplates:
     def _body_template(self) -> Any:
         text, value = self._params.get("body"), self._params.get("json")
         if text is not None and value is not None:
-            raise refused("with takes body or json, not both", "give one of the two")
+            raise refused("with has both body and json", "give only one of them")
         if text is None and value is None:
             return None
         if self._method in _BODYLESS:
@@ -86,7 +86,7 @@ class RequestTemplates:
 
 
 def bounds(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Those members of a :class:`Call` that parameters of the same meaning give."""
+    """Returns the limits of a :class:`Call` from the engine's parameters."""
     return {
         "timeout_s": float(params["timeoutS"]),
         "max_bytes": int(params["maxBytes"]),
@@ -97,10 +97,10 @@ def bounds(params: Mapping[str, Any]) -> dict[str, Any]:
 def header_templates(
     headers: Mapping[str, Any], credential: Credential | None
 ) -> dict[str, RowTemplate]:
-    """Templates by header.
+    """Returns templates by header.
 
     Raises:
-        AttemptError: kind ``bad-input``; a header is not the user's to set.
+        AttemptError: kind ``bad-input``; the client sets one of the headers itself.
     """
     for name in headers:
         require_settable(name, "headers")
@@ -112,7 +112,7 @@ def header_templates(
 def rendered_headers(
     templates: Mapping[str, RowTemplate], row: Mapping[str, Any], number: int
 ) -> dict[str, str]:
-    """Headers of one row.
+    """Returns the headers of one row.
 
     Raises:
         AttemptError: kind ``bad-input``; a value has line breaks or control characters.
@@ -122,13 +122,13 @@ def rendered_headers(
         if any((c < " " and c != "\t") or c == "\x7f" for c in value):
             raise refused(
                 f"with.headers.{name} of row {number} of this chunk has control characters",
-                "a header takes one line of text",
+                "use one line of text",
             )
     return headers
 
 
 def compiled(value: Any, where: str) -> Any:
-    """A value with its strings as templates."""
+    """Returns a JSON value with its strings compiled as templates."""
     if isinstance(value, str):
         return RowTemplate(value, where)
     if isinstance(value, Mapping):
@@ -139,7 +139,7 @@ def compiled(value: Any, where: str) -> Any:
 
 
 def filled(template: Any, row: Mapping[str, Any], number: int) -> Any:
-    """A compiled value with its templates rendered."""
+    """Returns a compiled JSON value with its templates rendered."""
     if isinstance(template, RowTemplate):
         return template.render(row, number)
     if isinstance(template, dict):
@@ -150,5 +150,5 @@ def filled(template: Any, row: Mapping[str, Any], number: int) -> Any:
 
 
 def refused(message: str, remedy: str = "") -> AttemptError:
-    """A failure of kind ``bad-input``."""
+    """Returns a failure of kind ``bad-input``."""
     return AttemptError(Failure(FailureKind.BAD_INPUT, message, remedy))

@@ -1,4 +1,4 @@
-"""When a call is tried again, and after how long."""
+"""Decides whether a call is retried, and after how long. Pure."""
 
 import email.utils
 from collections.abc import Mapping
@@ -11,18 +11,18 @@ BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses after which the same call may succeed."""
 
 WAIT_MAX_S = 60.0
-"""A server that asks for more than this is not waited for here: the attempt ends and says so."""
+"""If a server requests a longer wait, the attempt ends and reports it instead of waiting."""
 
 _FIRST_WAIT_S = 0.5
 _WAIT_S_MAX = 30.0
 
 
 def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
-    """What ``Retry-After`` asks for, in seconds from now; None where it says nothing that counts.
+    """Returns ``Retry-After`` in seconds from now; None if it is missing or not valid.
 
     Args:
         headers: of an answer.
-        now_s: the time since the epoch, for the form that is a date (RFC 9110, section 10.2.3).
+        now_s: seconds since the epoch, for a date (RFC 9110, section 10.2.3).
     """
     text = headers.get("Retry-After", "").strip()
     if text.isascii() and text.isdigit():
@@ -37,11 +37,11 @@ def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
 
 
 def wait_s(tried: int, asked_s: float | None) -> float:
-    """How long to wait before the next try.
+    """Returns how long to wait before the next try, in seconds.
 
     Args:
-        tried: how many tries there were, at least 1.
-        asked_s: what the server asked for.
+        tried: number of tries so far, at least 1.
+        asked_s: the wait that the server requested.
     """
     if asked_s is not None:
         return asked_s
@@ -49,15 +49,15 @@ def wait_s(tried: int, asked_s: float | None) -> float:
 
 
 def may_retry(call: Call, tried: int, ended: HttpResponse | CallError, wait: float) -> bool:
-    """Whether a call is made again.
+    """Whether a call is retried.
 
-    A call that the server may have seen is repeated only where that is harmless.
+    A call that the server may have seen is repeated only if that is harmless.
 
     Args:
-        call: what was asked.
-        tried: how many tries there were.
-        ended: how the last one ended.
-        wait: how long the next one would wait, in seconds.
+        call: the call.
+        tried: number of tries so far.
+        ended: the result of the last try.
+        wait: the wait before the next try, in seconds.
     """
     if tried > call.retries or wait > WAIT_MAX_S:
         return False

@@ -1,7 +1,7 @@
-"""One call a row: how many at once, what a row gets of its answer, what a failed one does.
+"""Sends one call for each row of an action, with limited concurrency.
 
-All calls are made ready before the first is sent, so that a row that cannot be rendered fails its
-action before anything outside has changed.
+All calls are rendered before the first is sent, so that a row that cannot be rendered fails its
+action before any server was called.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from flowmesh_worker.engines.http.retrying import BUSY
 from flowmesh_worker.engines.row_gather import all_or_none
 
 STATUS, ERROR = "http_status", "http_error"
-"""The columns that say how a row's call went."""
+"""The columns with the result of a row's call."""
 
 _KEY_TAG = b"flowmesh/idempotency-key/1\0"
 _KEY_BYTES = 16
@@ -27,43 +27,42 @@ _OK = range(200, 300)
 _DETAIL_CHARS = 500
 Cells = dict[str, Any]
 Read = Callable[[HttpResponse], Mapping[str, Any]]
-"""Makes a row's cells of a good answer; raises :class:`CallError` where it is none."""
+"""Turns a successful answer into a row's cells; raises :class:`CallError` if it cannot."""
 
 
 def idempotency_key(action_id: str, row: int | str) -> str:
-    """What a server knows a row's call by: the same in every try and every attempt.
+    """Returns the idempotency key of a row's call: the same in every try and every attempt.
 
     Args:
-        action_id: names the engine, its parameters, the chunk's rows, and the run where results
+        action_id: identifies the engine, its parameters, the chunk's rows, and the run if results
             are not shared between runs.
-        row: the row's number in the chunk, from 1; equal rows are calls of their own;
-            or another name of the call inside its action.
+        row: the row's number in the chunk, from 1 (equal rows are separate calls), or another
+            name of the call inside its action.
     """
     return blake3(_KEY_TAG + f"{action_id}\0{row}".encode()).hexdigest(_KEY_BYTES)
 
 
 class RowCalls:
-    """Makes the calls of an engine instance. Calls of several actions share the bounds."""
+    """Sends the calls of an engine instance; several actions share the limits on concurrency."""
 
     def __init__(self, client: HttpClient) -> None:
-        """Takes the client."""
         self._client = client
         self._gates: dict[tuple[str, int], asyncio.Semaphore] = {}
 
     async def run(
         self, work: Work, calls: Sequence[Call], read: Read, blank: Cells, progress: Progress
     ) -> list[Cells]:
-        """The cells that every row gets, in order.
+        """Sends all calls; returns the new cells of every row, in order.
 
         Args:
-            work: its parameters ``maxConcurrency`` and ``onError`` say how.
-            calls: one a row.
-            read: makes cells of a good answer.
-            blank: the cells of a row without one.
-            progress: told of rows.
+            work: has the parameters ``maxConcurrency`` and ``onError``.
+            calls: one for each row.
+            read: turns a successful answer into cells.
+            blank: the cells of a row without an answer.
+            progress: reports the rows done.
 
         Raises:
-            AttemptError: a call failed and ``onError`` is ``fail``; the others are stopped.
+            AttemptError: a call failed and ``onError`` is ``fail``; the other calls are cancelled.
         """
         at_once, record = int(work.params["maxConcurrency"]), work.params["onError"] == "record"
         done = 0
@@ -77,7 +76,7 @@ class RowCalls:
                 except CallError as error:
                     if not record:
                         raise _failed(number, error) from None
-                    cells = {**blank, STATUS: error.status or None, ERROR: _said(error)}
+                    cells = {**blank, STATUS: error.status or None, ERROR: _text(error)}
             done += 1
             progress(done, len(calls), "rows")
             return cells
@@ -85,7 +84,7 @@ class RowCalls:
         return await all_or_none(one(n, call) for n, call in enumerate(calls, 1))
 
     def _gate(self, call: Call, at_once: int) -> asyncio.Semaphore:
-        """One a server and bound, whichever actions call."""
+        """Returns the semaphore of a server and limit, shared by all actions."""
         return self._gates.setdefault((origin(call.url), at_once), asyncio.Semaphore(at_once))
 
 
@@ -94,7 +93,7 @@ def _read(call: Call, answer: HttpResponse, read: Read) -> Mapping[str, Any]:
         raise CallError(
             FailureKind.ENGINE if answer.status in BUSY else FailureKind.BAD_INPUT,
             f"{call.method} {shown(call.url)} answers with HTTP status {answer.status}",
-            "see what the server says above",
+            "see the server's answer above",
             status=answer.status,
             retry_after_s=answer.retry_after_s,
             detail=answer.text[:_DETAIL_CHARS],
@@ -107,7 +106,7 @@ def _read(call: Call, answer: HttpResponse, read: Read) -> Mapping[str, Any]:
         raise
 
 
-def _said(error: CallError) -> str:
+def _text(error: CallError) -> str:
     return f"{error.message}: {error.detail}" if error.detail else error.message
 
 
@@ -116,7 +115,7 @@ def _failed(number: int, error: CallError) -> AttemptError:
         Failure(
             error.kind,
             f"row {number} of this chunk: {error.message}",
-            error.remedy or "set with.onError: record to go on without such rows",
+            error.remedy or "set with.onError: record to continue without such rows",
             error.detail,
             error.retry_after_s,
         )

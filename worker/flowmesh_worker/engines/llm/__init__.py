@@ -1,4 +1,4 @@
-"""Engines that run a language model over rows: ``llm.generate`` and ``llm.embed``.
+"""Engines that run a language model over rows: ``llm.generate``, ``llm.embed``, ``llm.score``.
 
 Nothing here imports torch, transformers or vLLM before ``load``.
 """

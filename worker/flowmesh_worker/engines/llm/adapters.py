@@ -1,8 +1,8 @@
-"""LoRA adapters as vLLM serves them: what it would get wrong is refused before it sees the adapter.
+"""Refuses LoRA adapters that vLLM would serve wrongly, before vLLM loads them.
 
-vLLM reads ``r`` and ``lora_alpha`` alone, ignores ranks by module, and skips whole weights that an
-adapter brings; and what it fails on while a batch runs ends its engine. So an adapter is held
-against the model here, by the headers of both.
+vLLM reads only ``r`` and ``lora_alpha``, ignores ranks by module, and skips whole weights of an
+adapter; and a failure while a batch runs ends its engine. So an adapter is compared with the model
+here, by the headers of both.
 """
 
 import json
@@ -14,9 +14,9 @@ from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.models.safetensors_header import tensor_shapes
 
 ADAPTER = "adapter"
-"""The input port that carries one."""
+"""The input port of an adapter."""
 MAX_RANK = 64
-"""The rank that slots are built for: adapters seldom have more, and every slot pays for it."""
+"""The rank of a slot: adapters rarely have more, and every slot uses memory for it."""
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _EMBEDDINGS = ("embed", "wte", "wpe", "lm_head")
@@ -35,7 +35,7 @@ _PLAIN = {
     "use_qalora": False,
     "alora_invocation_tokens": None,
 }
-"""Fields of a configuration that vLLM ignores or refuses, with the value that is plain."""
+"""Fields of a configuration that vLLM ignores or refuses, with their neutral value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class LoraTargets:
     Attributes:
         layers: (outputs, inputs) of every linear layer, by its module's full name.
         names: the last parts of these names.
-        has_experts: whether it is a mixture of experts, whose layers vLLM names itself.
+        has_experts: whether it is a mixture of experts, whose layers vLLM renames.
     """
 
     layers: dict[str, tuple[int, int]]
@@ -65,14 +65,14 @@ class LoraTargets:
         return cls(layers, names, any(".experts." in module for module in layers))
 
     def slot_bytes(self, element_bytes: int) -> int:
-        """Memory that one adapter's place takes, at ``MAX_RANK``."""
+        """Returns the memory of one adapter slot, at ``MAX_RANK``."""
         return sum(MAX_RANK * (o + i) for o, i in self.layers.values()) * element_bytes
 
     def check(self, folder: Path) -> None:
         """Refuses an adapter that vLLM would not serve on this model, or would serve wrongly.
 
         Raises:
-            AttemptError: bad input; says what it is about the adapter, and what to do.
+            AttemptError: bad input, with the reason and the remedy.
         """
         config, shapes = _read(folder)
         rank = _check_config(config)
@@ -83,11 +83,11 @@ class LoraTargets:
         module, kind, _ = tensor.removeprefix(_PREFIX).rpartition(".lora_")
         side = tensor.rpartition(".lora_")[2]
         if not kind or side not in ("A.weight", "B.weight"):
-            raise bad_input(f"the adapter brings {tensor}, which vLLM would not apply", _REMEDY)
+            raise bad_input(f"the adapter has {tensor}, which vLLM would not apply", _REMEDY)
         if module.rpartition(".")[2] not in self.names and not self.has_experts:
             raise bad_input(f"the adapter changes {module}, which vLLM does not adapt", _REMEDY)
         if module not in self.layers:
-            return  # named otherwise in vLLM and in the file; vLLM decides
+            return  # vLLM and the file use different names; vLLM decides
         outputs, inputs = self.layers[module]
         if shape != ((rank, inputs) if side[0] == "A" else (outputs, rank)):
             raise bad_input(
@@ -115,7 +115,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
 
 
 def _check_config(config: dict[str, Any]) -> int:
-    """Refuses what vLLM does not serve; gives the rank."""
+    """Refuses what vLLM does not serve; returns the rank."""
     if config.get("peft_type") != "LORA":
         raise bad_input(f"the adapter is {config.get('peft_type')}, vLLM serves LORA", _REMEDY)
     for name, plain in _PLAIN.items():

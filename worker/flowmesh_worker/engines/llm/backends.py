@@ -1,4 +1,4 @@
-"""Which library runs a model: the identity field ``implementation``, and what is installed here."""
+"""Chooses the library that runs a model, from ``implementation`` and what is installed."""
 
 import importlib.util
 
@@ -13,10 +13,10 @@ _ALL_DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 def honoured(engine: str, device_class: str) -> list[EngineVariant]:
-    """What can be served here, without importing a library.
+    """Returns the variants that this installation serves, without importing a library.
 
-    On a CPU vLLM's results are independent of the batch in float32 alone; transformers works on one
-    request at a time where that is asked for, in any dtype.
+    On a CPU vLLM's results are independent of the batch only in float32; transformers runs one
+    request at a time if batch invariance is requested, in any dtype.
 
     Args:
         engine: the engine's name.
@@ -35,7 +35,7 @@ def honoured(engine: str, device_class: str) -> list[EngineVariant]:
 
 
 def embedding_honoured(engine: str) -> list[EngineVariant]:
-    """What can be served for embeddings: any dtype, where transformers is installed."""
+    """Returns the variants for embeddings: any dtype, if transformers is installed."""
     return (
         [EngineVariant(engine, "", _ALL_DTYPES, (True, False))]
         if _installed("transformers")
@@ -44,9 +44,9 @@ def embedding_honoured(engine: str) -> list[EngineVariant]:
 
 
 def scoring_honoured(engine: str) -> list[EngineVariant]:
-    """What can be served for scores: rewards and log-probabilities come from transformers.
+    """Returns the variants for scores: rewards and log-probabilities need transformers.
 
-    A judge on vLLM, which may refuse a combination that these allow, says so when it is loaded.
+    A judge on vLLM may not support one of these combinations; it then fails when it is loaded.
     """
     if not _installed("transformers"):
         return []
@@ -56,10 +56,10 @@ def scoring_honoured(engine: str) -> list[EngineVariant]:
 
 
 async def start_backend(facts: ModelFacts, settings: HostSettings) -> Backend:
-    """Loads a model with the implementation that the signature names.
+    """Loads a model with the signature's implementation.
 
     Raises:
-        AttemptError: unplaceable, out of memory or bad input, with what to change.
+        AttemptError: unplaceable, out of memory or bad input, with a remedy.
     """
     implementation = str(settings.signature_params.get("implementation", "vllm"))
     if not _installed(implementation):

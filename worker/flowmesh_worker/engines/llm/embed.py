@@ -1,6 +1,6 @@
-"""``llm.embed``: a vector for every row, from a model's last hidden states.
+"""The engine ``llm.embed``: a vector for every row, from a model's last hidden states.
 
-Rows go through the model one at a time, so that a vector depends on its own text alone.
+Rows go through the model one at a time, so that a vector depends only on its own text.
 """
 
 import asyncio
@@ -32,10 +32,9 @@ _CAPACITY = 64
 
 
 class LlmEmbed:
-    """The engine. Made by the host; see ``flowmesh_worker.engine_api.Engine``."""
+    """The engine ``llm.embed``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     def __init__(self) -> None:
-        """Knows nothing before ``load``."""
         self.capacity = _CAPACITY
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embed")
         self._model: Any = None
@@ -44,13 +43,13 @@ class LlmEmbed:
 
     @staticmethod
     def honours(device_class: str) -> list[EngineVariant]:
-        """What this installation can serve on devices of a class; imports nothing heavy."""
+        """Returns the variants that this installation serves on devices of a class."""
         del device_class
         return embedding_honoured("llm.embed")
 
     @staticmethod
     def prepares(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload:
-        """What its host can import beforehand."""
+        """Returns what a standby host of this engine imports."""
         del params, on_devices
         return TRANSFORMERS
 
@@ -126,5 +125,5 @@ def _text(row: Mapping[str, Any], column: str, number: int) -> str:
     what = "has no text in" if column in row else "has no column"
     raise bad_input(
         f"row {number} of this chunk {what} {column!r}",
-        f"the columns here are {', '.join(sorted(row))}; with.text renders other types",
+        f"the columns are {', '.join(sorted(row))}; with.text renders other types",
     )

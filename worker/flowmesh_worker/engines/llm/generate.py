@@ -1,9 +1,9 @@
-"""``llm.generate``: every row of an action becomes requests, every sample of a row a row.
+"""The engine ``llm.generate``: each sample of each row becomes a request and an output row.
 
-``run`` is called for many actions at once; their requests meet in one backend, which batches them
-whoever sent them. A row that cannot be rendered or read fails its own action before any of its
-requests is sent, and touches no other. A completion that does not satisfy the step's JSON schema
-fails its action as soon as all are drawn: nothing of that action is published.
+``run`` is called for many actions at once; one backend batches all their requests. A row that
+cannot be rendered or is too long fails its own action before any of its requests is sent. A
+completion that does not satisfy the step's JSON schema fails its action after all samples are
+generated: nothing of that action is published.
 """
 
 import asyncio
@@ -32,41 +32,40 @@ from flowmesh_worker.engines.tokens import Tokenizing
 
 _CAPACITY = 64
 _SCHEMA = "with.jsonSchema"
-_UNHELD = (
-    "ask for it in the prompt too, or write the rule in another way: what is drawn is not held to"
-    " every keyword (not, allOf, or lengths beside a pattern, for example)"
+_UNENFORCED = (
+    "ask for it in the prompt too, or express it differently: not every keyword constrains the"
+    " sampling (not, allOf, or lengths together with a pattern, for example)"
 )
 _SHOWN_CHARS = 2000
 
 
 class LlmGenerate:
-    """The engine. Made by the host; see ``flowmesh_worker.engine_api.Engine``."""
+    """The engine ``llm.generate``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     def __init__(self) -> None:
-        """Knows nothing before ``load``."""
         self.capacity = _CAPACITY
         self._backend: Backend | None = None
         self._tokenizing: Tokenizing | None = None
 
     @staticmethod
     def honours(device_class: str) -> list[EngineVariant]:
-        """What this installation can serve on devices of a class; imports nothing heavy."""
+        """Returns the variants that this installation serves on devices of a class."""
         return honoured("llm.generate", device_class)
 
     @staticmethod
     def prepares(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload | None:
-        """What its host can import beforehand."""
+        """Returns what a standby host of this engine imports."""
         return of_implementation(params, on_devices=on_devices)
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Loads the model with the implementation that the signature names."""
+        """Loads the model with the signature's implementation."""
         facts = await asyncio.to_thread(read_facts, components["model"].path)
         backend = await start_backend(facts, settings)
         self._backend = backend
         self._tokenizing = Tokenizing(backend.tokenizer, backend.context_length)
 
     async def run(self, work: Work, progress: Progress) -> Result:
-        """Completes all rows of one action."""
+        """Generates completions for all rows of one action."""
         if self._backend is None or self._tokenizing is None:
             raise RuntimeError("llm.generate was given work before it was loaded")
         source = work.dataset("rows")
@@ -87,12 +86,12 @@ class LlmGenerate:
 
 
 def _require(schema: JsonSchema, drawn: SampledBatch) -> None:
-    """Refuses the first completion that does not satisfy the schema, and with it the action."""
-    held = set()
+    """Fails the action on the first completion that does not satisfy the schema."""
+    checked = set()
     for sample, completion in drawn:
-        if sample.key in held:
+        if sample.key in checked:
             continue
-        held.add(sample.key)
+        checked.add(sample.key)
         problem = schema.problem_of_text(completion.text)
         if problem:
             cut = completion.finish_reason == "length"
@@ -102,7 +101,7 @@ def _require(schema: JsonSchema, drawn: SampledBatch) -> None:
                     f"row {sample.number} of this chunk, sample {sample.index}: the completion"
                     f" does not satisfy {_SCHEMA}: {problem}"
                     + (" (it was cut at with.maxTokens)" if cut else ""),
-                    "raise with.maxTokens" if cut else _UNHELD,
+                    "raise with.maxTokens" if cut else _UNENFORCED,
                     completion.text[:_SHOWN_CHARS],
                 )
             )

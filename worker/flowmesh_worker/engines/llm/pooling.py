@@ -1,4 +1,4 @@
-"""How the vectors of a text's tokens become one. Imported only once a host loads a model."""
+"""Pools the vectors of a text's tokens into one. Imported only by hosts that load a model."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,13 +7,13 @@ import torch
 
 
 def embed(model: Any, ids: Sequence[int], *, pooling: str, normalize: bool) -> list[float]:
-    """The vector of one text.
+    """Returns the vector of one text.
 
     Args:
         model: a ``TorchModel`` loaded without its head.
         ids: the text's tokens, at least one.
         pooling: ``mean`` of all tokens, the ``last`` or the first (``cls``).
-        normalize: whether to scale it to length 1.
+        normalize: whether to scale the vector to length 1.
     """
     with torch.inference_mode():
         batch = torch.tensor([list(ids)], device=model.device)

@@ -1,9 +1,9 @@
-"""LoRA in vLLM's batches on a CPU, in place of its own reference operations.
+"""LoRA in vLLM's batches on a CPU, instead of vLLM's own reference operations.
 
-Those (vLLM 0.27.1) give a request without an adapter the weights of the last slot where another
-request of its batch has one, and copy an adapter's matrices once a token. Here the rows of each
-slot are multiplied together, and rows without an adapter are left as they are. Named to vLLM by
-``use_on_cpu`` before the engine's process is forked.
+Those (vLLM 0.27.1) apply the last slot's weights to a request without an adapter if another request
+of its batch has one, and copy an adapter's matrices for every token. Here the rows of each slot are
+multiplied together, and rows without an adapter do not change. ``use_on_cpu`` registers the class
+before the engine's process is forked.
 """
 
 from typing import Any
@@ -13,15 +13,14 @@ from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
 
 class SlotWisePunica(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM is not typed for mypy here
-    """Applies each slot's matrices to its own rows."""
+    """Applies each slot's matrices to its own rows only."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """As vLLM's own."""
         super().__init__(*args, **kwargs)
         self._rows_of: list[tuple[int, torch.Tensor]] = []
 
     def update_metadata(self, mapping: Any, *args: Any, **kwargs: Any) -> None:
-        """Notes which rows of the next step belong to which slot."""
+        """Records which rows of the next step belong to which slot."""
         super().update_metadata(mapping, *args, **kwargs)
         slots = self.token_lora_indices
         self._rows_of = [
@@ -40,14 +39,14 @@ class SlotWisePunica(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM is not typ
         output_slices: tuple[int, ...],
         **_: Any,
     ) -> None:
-        """Adds each adapter's part to its rows.
+        """Adds each adapter's product to its rows.
 
         Args:
             y: [rows, outputs], changed in place.
             x: [rows, inputs].
-            lora_a_stacked: one [slots, 1, rank, inputs] a slice of the outputs.
-            lora_b_stacked: one [slots, 1, outputs of the slice, rank] a slice.
-            scale: on the product.
+            lora_a_stacked: [slots, 1, rank, inputs] for each slice of the outputs.
+            lora_b_stacked: [slots, 1, outputs of the slice, rank] for each slice.
+            scale: factor of the product.
             output_slices: outputs of each slice.
         """
         for slot, rows in self._rows_of:
@@ -59,7 +58,7 @@ class SlotWisePunica(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM is not typ
 
 
 def use_on_cpu() -> None:
-    """Tells vLLM, in this process and in those forked from it, to use the class above."""
+    """Makes vLLM use this class, in this process and in those forked from it."""
     from vllm.platforms.cpu import CpuPlatform  # noqa: PLC0415 - beside its one use
 
     name = f"{SlotWisePunica.__module__}.{SlotWisePunica.__qualname__}"

@@ -1,7 +1,7 @@
-"""What a model is asked for one sample, and what it answers: the words between engine and backend.
+"""The types between an engine and a backend: a request for one sample, and its completion.
 
-A backend is a library that runs a model (vLLM, transformers). It sees requests of many actions at
-once and knows nothing of rows, ports or workflows.
+A backend is a library that runs a model (vLLM, transformers). It gets requests of many actions at
+once and does not know rows, ports or workflows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,15 +18,15 @@ _SEED_BITS = 63
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are chosen.
+    """How tokens are sampled.
 
     Attributes:
         temperature: above 0; a greedy choice is ``top_k=1`` at temperature 1.
         top_p: in (0, 1].
-        top_k: 0 is all.
+        top_k: 0 for all tokens.
         min_p: in [0, 1].
-        max_tokens: the most tokens of a completion.
-        stop: strings that end it and are left out.
+        max_tokens: limit of a completion.
+        stop: strings that end it and are not part of it.
         json_schema: what the completion must satisfy, or None.
     """
 
@@ -40,10 +40,10 @@ class Sampling:
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> "Sampling":
-        """Reads the parameters of ``llm.generate``.
+        """Converts the parameters of ``llm.generate``.
 
-        Greedy is written as a draw among one token, with a seed like every other request: a
-        request without one would make vLLM on the CPU ignore the seeds of its whole batch.
+        Greedy decoding is sampling with ``top_k=1`` and a seed: a request without a seed would make
+        vLLM on the CPU ignore the seeds of its whole batch.
         """
         temperature, top_p = float(params.get("temperature", 1.0)), float(params.get("topP", 1.0))
         tail: dict[str, Any] = {
@@ -64,15 +64,15 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One sample to draw.
+    """A request for one sample.
 
     Attributes:
         id: unique in the engine instance.
         token_ids: the prompt.
         seed: this sample's own seed, at least 0, below 2^63.
-        sampling: how to choose tokens.
+        sampling: how to sample tokens.
         priority: higher first.
-        cache_salt: requests share cached prefixes only where this is equal.
+        cache_salt: requests share cached prefixes only if this is equal.
         adapter: a LoRA adapter, or None.
     """
 
@@ -87,7 +87,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a request gave: ``finish_reason`` is ``stop`` or ``length``."""
+    """The result of a request; ``finish_reason`` is ``stop`` or ``length``."""
 
     text: str
     finish_reason: str
@@ -95,16 +95,20 @@ class Completion:
 
 
 class Backend(Protocol):
-    """A library with a model loaded. ``complete`` is called concurrently on one asyncio loop."""
+    """A library with a loaded model. ``complete`` is called concurrently on one asyncio loop."""
 
     tokenizer: Any
     context_length: int
 
     async def complete(self, request: Request, grew: Callable[[int], None]) -> Completion:
-        """Draws one sample; cancelling stops it. ``grew`` is told of new tokens as they come.
+        """Generates one sample; cancelling stops it.
+
+        Args:
+            request: the request.
+            grew: called with the number of new tokens as they are generated.
 
         Raises:
-            AttemptError: for this request alone, or of kind host-crashed for the instance.
+            AttemptError: for this request only, or of kind host-crashed for the instance.
         """
         ...
 
@@ -114,9 +118,9 @@ class Backend(Protocol):
 
 
 def sample_seed(step_seed: int, rendered: bytes, sample: int) -> int:
-    """The seed of sample ``sample`` of a request: H(step seed, rendered request, sample).
+    """Returns the seed of a sample: H(step seed, rendered request, sample number).
 
-    Equal requests give equal samples, whatever chunk, row or batch they stand in.
+    Equal requests give equal samples in every chunk, row and batch.
     """
     hasher = blake3(_SEED_TAG)
     hasher.update(b"%d\0%d\0" % (step_seed, sample))

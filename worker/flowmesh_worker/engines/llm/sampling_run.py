@@ -1,7 +1,7 @@
-"""From rows to completions: what ``llm.generate`` and a judging ``llm.score`` share.
+"""Generates completions for rows; used by ``llm.generate`` and by a judging ``llm.score``.
 
-Every sample of a row becomes a request; the requests of many actions meet in one backend. A row
-that cannot be rendered or read fails its own action before any of its requests is sent.
+Every sample of a row becomes a request; one backend batches the requests of many actions. A row
+that cannot be rendered or is too long fails its own action before any of its requests is sent.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from flowmesh_worker.engines.prompts import Prompt
 from flowmesh_worker.engines.tokens import Tokenizing
 
 Key = tuple[bytes, int]
-"""What a sample is drawn for: the rendered request and the sample's number."""
+"""Identifies a sample: the rendered request and the sample's number."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionSample:
-    """One completion to make; samples of equal keys share a request.
+    """One completion to generate; samples with equal keys share a request.
 
     Attributes:
         row: the row.
         number: of the row in its chunk, from 1.
-        index: of the sample among the row's, from 0.
-        key: what it is drawn for.
+        index: of the sample in its row, from 0.
+        key: identifies the request.
     """
 
     row: Mapping[str, Any]
@@ -44,14 +44,14 @@ class CompletionSample:
 
 @dataclass(frozen=True, slots=True)
 class SampledBatch:
-    """The samples of an action in the order of its rows, and what was drawn for them."""
+    """The samples of an action in the order of its rows, with their completions."""
 
     samples: Sequence[CompletionSample]
     completions: Mapping[Key, Completion]
     usage: Usage
 
     def __iter__(self) -> Iterator[tuple[CompletionSample, Completion]]:
-        """Pairs of (sample, completion) in order."""
+        """Iterates over (sample, completion) in order."""
         return ((s, self.completions[s.key]) for s in self.samples)
 
 
@@ -67,24 +67,24 @@ async def draw(
 
     Args:
         work: the action.
-        params: those of ``llm.generate`` that say what to ask and how to sample.
+        params: the prompt and sampling parameters of ``llm.generate``.
         source: its rows.
         backend: the model.
         tokenizing: of the same model.
-        progress: told of tokens.
+        progress: reports tokens.
 
     Raises:
-        AttemptError: the first failure; the action's other requests are stopped.
+        AttemptError: the first failure; the action's other requests are cancelled.
     """
     samples, requests = await asyncio.to_thread(_prepare, work, params, source, tokenizing)
-    done = await _Drawing(backend, progress, requests).all()
+    done = await _RequestBatch(backend, progress, requests).all()
     tokens_in = sum(len(r.token_ids) for r in requests.values())
     tokens_out = sum(c.tokens_out for c in done.values())
     usage = Usage(units=tokens_in + tokens_out, tokens_in=tokens_in, tokens_out=tokens_out)
     return SampledBatch(samples, done, usage)
 
 
-class _Drawing:
+class _RequestBatch:
     """The requests of one action while they run."""
 
     def __init__(
@@ -97,7 +97,7 @@ class _Drawing:
         self._expected = sum(r.sampling.max_tokens for r in requests.values())
 
     async def all(self) -> dict[Key, Completion]:
-        """Runs them at once; the first failure stops the others and is raised as it is."""
+        """Runs all requests; the first failure cancels the others and is raised unchanged."""
         tasks = {k: asyncio.create_task(self._one(r)) for k, r in self._requests.items()}
         try:
             return dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
@@ -120,7 +120,7 @@ class _Drawing:
 def _prepare(
     work: Work, params: Mapping[str, Any], source: DatasetInput, tokenizing: Tokenizing
 ) -> tuple[Sequence[CompletionSample], dict[Key, Request]]:
-    """Renders and tokenises every row: all refusals come before the first request is sent."""
+    """Renders and tokenises every row, so that bad rows fail before a request is sent."""
     prompt, sampling = Prompt(params), Sampling.from_params(params)
     step_seed, per_row = int(params.get("seed", 0)), int(params.get("samples", 1))
     adapter = work.inputs.get(ADAPTER)

@@ -1,8 +1,8 @@
-"""``llm.score``: a number or a label for every row.
+"""The engine ``llm.score``: a number or a label for every row.
 
-A reward model's number, the log-probability of a completion or of several choices, or the verdict
-of a judging model. Rewards and log-probabilities go through the model one sequence at a time; a
-judge answers as ``llm.generate`` would, greedily.
+It is a reward, the log-probability of a completion or of several choices, or the verdict of a
+judging model. Rewards and log-probabilities are computed one sequence at a time; a judge generates
+as ``llm.generate`` does, greedily.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ _JUDGE_PARAMS = ("prompt", "messages", "system", "maxTokens", "stop", "seed", "j
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """The rows of an action with what was added to them."""
+    """The rows of an action with the added columns."""
 
     rows: Sequence[Mapping[str, Any]]
     added: Mapping[str, ColumnType]
@@ -54,10 +54,9 @@ class _Scored:
 
 
 class LlmScore:
-    """The engine. Made by the host; see ``flowmesh_worker.engine_api.Engine``."""
+    """The engine ``llm.score``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     def __init__(self) -> None:
-        """Knows nothing before ``load``."""
         self.capacity = _CAPACITY
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="score")
         self._facts: ModelFacts | None = None
@@ -67,18 +66,18 @@ class LlmScore:
 
     @staticmethod
     def honours(device_class: str) -> list[EngineVariant]:
-        """What this installation can serve on devices of a class; imports nothing heavy."""
+        """Returns the variants that this installation serves on devices of a class."""
         del device_class
         return scoring_honoured("llm.score")
 
     @staticmethod
     def prepares(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload | None:
-        """What its host can import beforehand: only a judge is served by vLLM."""
+        """Returns what a standby host imports: only a judge runs on vLLM."""
         judges = params.get("method") == "judge"
         return of_implementation(params, on_devices=on_devices) if judges else TRANSFORMERS
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Loads the model as the method needs it."""
+        """Loads the model with the head that the method needs."""
         self._facts = facts = await asyncio.to_thread(read_facts, components["model"].path)
         method = str(settings.signature_params["method"])
         if method == "judge":
@@ -88,7 +87,7 @@ class LlmScore:
         if method == "reward" and not facts.scores and ADAPTER not in settings.mixed:
             raise bad_input(
                 "the model has no head that scores a sequence",
-                "use what train.reward makes, or another ...ForSequenceClassification model",
+                "use a model of train.reward, or another ...ForSequenceClassification model",
             )
         apply_environment(library_environment(settings, batch_invariant=True))
         loop = asyncio.get_running_loop()
@@ -135,8 +134,8 @@ class LlmScore:
         adapter = self._adapter(work)
         if not self._scores(adapter):
             raise bad_input(
-                "neither the model nor the adapter brings a head that scores a sequence",
-                "use what train.reward makes, or another ...ForSequenceClassification model",
+                "neither the model nor the adapter has a head that scores a sequence",
+                "use a model of train.reward, or another ...ForSequenceClassification model",
             )
         found: dict[tuple[int, ...], float] = {}
         for done, one in enumerate(ids, 1):
@@ -151,9 +150,9 @@ class LlmScore:
         return _Scored(rows, added, sum(map(len, found)))
 
     async def _weighed(self, work: Work, progress: Progress) -> _Scored:
-        asked, tokenizing = Continuations(work.params), self._tokenized()
+        continuations, tokenizing = Continuations(work.params), self._tokenized()
         source = work.dataset("rows").rows()
-        texts = [asked.of(row, number) for number, row in enumerate(source, 1)]
+        texts = [continuations.of(row, number) for number, row in enumerate(source, 1)]
         normalize, adapter = str(work.params.get("normalize", "none")), self._adapter(work)
         found: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
         rows: list[dict[str, Any]] = []
@@ -168,23 +167,25 @@ class LlmScore:
                     found[key] = await self._on_thread(_weigh, self._model, adapter, *key)
                 values.append(found[key] / _length(normalize, end, target))
                 lengths.append(len(target))
-            several = asked.choices is not None
+            several = continuations.choices is not None
             rows.append({**row, _output(work): values if several else values[0],
                          "tokens": lengths if several else lengths[0]})  # fmt: skip
             progress(number, len(source), "rows")
         kinds = (ColumnType.LIST_FLOAT, ColumnType.LIST_INT)
-        kind, count = kinds if asked.choices is not None else (ColumnType.FLOAT, ColumnType.INT)
+        kind, count = (
+            kinds if continuations.choices is not None else (ColumnType.FLOAT, ColumnType.INT)
+        )
         used = sum(len(given) + len(target) for given, target in found)
         return _Scored(rows, {_output(work): kind, "tokens": count}, used)
 
     async def _judged(self, work: Work, progress: Progress) -> _Scored:
         verdicts = await asyncio.to_thread(Verdicts, work.params)
         if self._judge is None:
-            raise RuntimeError("llm.score was given a judge's work, but loaded none")
-        asked = {n: work.params[n] for n in _JUDGE_PARAMS if work.params.get(n) is not None}
+            raise RuntimeError("llm.score was given a judge's work, but loaded no judge")
+        judge_params = {n: work.params[n] for n in _JUDGE_PARAMS if work.params.get(n) is not None}
         drawn = await draw(
             work,
-            {**asked, "temperature": 0.0},
+            {**judge_params, "temperature": 0.0},
             work.dataset("rows"),
             self._judge,
             self._tokenized(),
@@ -226,7 +227,7 @@ def _length(normalize: str, text: str, target: Sequence[int]) -> int:
 
 
 def _means(scored: _Scored, output: str) -> dict[str, Any]:
-    """``mean`` over the rows with a number, or the share of each label, and the rows it is over."""
+    """Returns the mean or the share of each label, and the number of rows with a value."""
     values = [row[output] for row in scored.rows if row[output] is not None]
     if scored.added[output] is ColumnType.LIST_FLOAT:
         return {"count": len(values)}
@@ -242,9 +243,9 @@ def _counts(scored: _Scored, output: str) -> dict[str, int]:
     rows = len(scored.rows)
     if scored.verdicts is None:
         return {"rows": rows, "tokens": scored.tokens}
-    said = [row[output] for row in scored.rows]
-    labels = {f"label.{x}": said.count(x) for x in scored.verdicts.labels}
-    return {"rows": rows, "unparsed": said.count(None), "tokens": scored.tokens, **labels}
+    values = [row[output] for row in scored.rows]
+    labels = {f"label.{x}": values.count(x) for x in scored.verdicts.labels}
+    return {"rows": rows, "unparsed": values.count(None), "tokens": scored.tokens, **labels}
 
 
 def _load(facts: ModelFacts, settings: HostSettings, head: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Rewards and log-probabilities of one sequence. Imported only once a host loads a model.
+"""Rewards and log-probabilities of one sequence. Imported only by hosts that load a model.
 
-Sequences go through the model one at a time, so that a score depends on its own text alone.
+Sequences go through the model one at a time, so that a score depends only on its own text.
 """
 
 import inspect
@@ -16,15 +16,15 @@ from flowmesh_worker.engines.llm.torch_model import TorchModel
 
 
 def reward(model: TorchModel, adapter: TreeInput | None, ids: Sequence[int]) -> float:
-    """What a reward model gives a sequence.
+    """Returns a reward model's score of a sequence.
 
     Args:
         model: loaded with the head ``score``.
-        adapter: switched on for it.
+        adapter: enabled for this call, or None.
         ids: the sequence, at least one token.
 
     Raises:
-        AttemptError: bad input; the head gives several numbers.
+        AttemptError: bad input; the head has several outputs.
     """
     with torch.inference_mode():
         batch = torch.tensor([list(ids)], device=model.device)
@@ -32,7 +32,7 @@ def reward(model: TorchModel, adapter: TreeInput | None, ids: Sequence[int]) -> 
     if logits.numel() != 1:
         raise bad_input(
             f"the model classifies into {logits.numel()} labels",
-            "method: reward takes a model with one number a sequence, as train.reward makes them",
+            "method: reward needs a model with one output, such as those of train.reward",
         )
     return float(logits[0])
 
@@ -40,18 +40,18 @@ def reward(model: TorchModel, adapter: TreeInput | None, ids: Sequence[int]) -> 
 def log_probability(
     model: TorchModel, adapter: TreeInput | None, given: Sequence[int], target: Sequence[int]
 ) -> float:
-    """The natural logarithm of the probability that ``target`` follows ``given``.
+    """Returns the natural logarithm of the probability that ``target`` follows ``given``.
 
     Args:
         model: loaded with the head ``language``.
-        adapter: switched on for it.
+        adapter: enabled for this call, or None.
         given: at least one token.
         target: at least one token.
     """
     network = model.with_adapter(adapter)
     with torch.inference_mode():
         batch = torch.tensor([[*given, *target[:-1]]], device=model.device)
-        # Logits of the target alone: those of a long prompt would be gigabytes.
+        # Only the target's logits: those of a long prompt would use gigabytes.
         logits = network(input_ids=batch, **_last(model, len(target))).logits[0, -len(target) :]
         chosen = torch.tensor(list(target), device=model.device).unsqueeze(1)
         found = logits.float().log_softmax(-1).gather(1, chosen)[:, 0].cpu()

@@ -1,7 +1,7 @@
-"""Drawing completions token by token with transformers, each from its own seeded generator.
+"""Decodes completions with transformers, each with its own seeded generator.
 
-A generator per request, not the library's one for all: a sample then depends on its own seed alone.
-Imported only once a host loads a model.
+One generator for each request, instead of the library's global one, makes a sample depend only on
+its own seed. Imported only by hosts that load a model.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,15 +16,15 @@ from flowmesh_worker.engines.llm.torch_model import TorchModel
 
 @dataclass(slots=True)
 class SampledSequence:
-    """A request while it is drawn.
+    """A request while it is decoded.
 
     Attributes:
-        request: what to draw.
-        grew: told of every new token, from the drawing thread.
-        stopped: set by whoever no longer wants it.
-        tokens: what was drawn so far.
+        request: the request.
+        grew: called for every new token, in the decoding thread.
+        stopped: set when the request is cancelled.
+        tokens: generated so far.
         finish_reason: empty while it runs.
-        text_end: where a stop string cuts the text; -1 where none does.
+        text_end: where a stop string cuts the text; -1 without one.
     """
 
     request: Request
@@ -38,16 +38,16 @@ class SampledSequence:
 def draw_together(
     model: TorchModel, eos: frozenset[int], draws: Sequence[SampledSequence], context_length: int
 ) -> list[Completion]:
-    """Draws requests with the same adapter in one batch, padded on the left.
+    """Decodes requests with the same adapter in one batch, padded on the left.
 
     Args:
         model: the model.
         eos: tokens that end a completion.
-        draws: at least one; a single one is not padded, so nothing depends on the others.
-        context_length: the most tokens of prompt and completion.
+        draws: at least one; a single one is not padded, so its result is batch-invariant.
+        context_length: the maximum tokens of prompt and completion.
 
     Returns:
-        One completion a request, in order; a stopped one is cut short.
+        One completion for each request, in order; a stopped one is cut off.
     """
     network = model.with_adapter(draws[0].request.adapter)
     ids, mask = _padded(draws, model.device)
@@ -75,11 +75,11 @@ def draw_together(
 
 
 def choose(logits: Any, sampling: Sampling, generator: Any) -> int:
-    """Draws one token.
+    """Samples one token.
 
     Args:
-        logits: float32 on the CPU, one a token of the vocabulary; changed in place.
-        sampling: how.
+        logits: float32 on the CPU, shape (vocabulary,); changed in place.
+        sampling: the parameters.
         generator: the request's own.
     """
     logits = logits.div_(sampling.temperature)

@@ -1,4 +1,4 @@
-"""What ``llm.score`` feeds a model for a row: texts to reward, completions to weigh."""
+"""Renders the inputs of ``llm.score``: texts to reward, and continuations to score."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,10 +9,10 @@ from flowmesh_worker.engines.tokens import Tokenizing
 
 
 class RewardText:
-    """Renders rows as a reward model was trained on them.
+    """Renders rows in the form on which reward models are trained.
 
-    ``text`` as it is; ``prompt`` and ``completion`` together, ended by the end-of-text token as TRL
-    does; or ``messages`` as a finished chat, to which a ``completion`` is the last answer.
+    ``text`` unchanged; ``prompt`` and ``completion`` together, with the end-of-text token as in
+    TRL; or ``messages`` as a complete chat, whose last answer is the ``completion``.
     """
 
     def __init__(self, params: Mapping[str, Any]) -> None:
@@ -35,7 +35,7 @@ class RewardText:
         self._completion = completion and RowTemplate(completion, "completion")
 
     def tokens(self, tokenizing: Tokenizing, row: Mapping[str, Any], number: int) -> list[int]:
-        """The sequence of one row.
+        """Returns the tokens of one row.
 
         Raises:
             AttemptError: bad input; names the row.
@@ -52,7 +52,7 @@ class RewardText:
 
 
 class Continuations:
-    """Renders rows as a prompt and what may follow it: one completion, or a column's choices."""
+    """Renders rows as a prompt and its continuations: one completion, or a column's choices."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         """Compiles the templates.
@@ -69,7 +69,7 @@ class Continuations:
         self._completion = completion and RowTemplate(completion, "completion")
 
     def of(self, row: Mapping[str, Any], number: int) -> tuple[Rendered, Sequence[str]]:
-        """The prompt of a row and the texts to weigh, each of them not empty.
+        """Returns the prompt of a row and the continuations to score, none of them empty.
 
         Raises:
             AttemptError: bad input; names the row.
@@ -85,7 +85,7 @@ class Continuations:
                 )
         if "" in texts:
             raise bad_input(
-                f"row {number} of this chunk has an empty text to weigh",
+                f"row {number} of this chunk has an empty text to score",
                 "a text has at least one character",
             )
         return self._prompt.render(row, number), texts

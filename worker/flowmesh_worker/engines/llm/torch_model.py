@@ -1,6 +1,6 @@
-"""A model in transformers: loading it, and switching its adapters.
+"""A model in transformers, and its adapters.
 
-Imported only once a host loads a model: torch comes with it.
+Imported only by hosts that load a model: torch comes with it.
 """
 
 from pathlib import Path
@@ -26,14 +26,14 @@ _LOADERS = {
     "none": AutoModel,
 }
 _MIB = 1024 * 1024
-_ADAPTERS_KEPT = 8
+_ADAPTERS_MAX = 8
 
 
 class TorchModel:
-    """Weights, tokenizer and device. Used by one thread."""
+    """Weights, tokenizer and device. Not thread-safe."""
 
     def __init__(self, model: Any, tokenizer: Any, device: Any) -> None:
-        """Takes what :meth:`load` made."""
+        """Wraps a loaded model; callers use :meth:`load`."""
         self.tokenizer = tokenizer
         self.device = device
         self.base = model
@@ -42,16 +42,16 @@ class TorchModel:
 
     @classmethod
     def load(cls, facts: ModelFacts, settings: HostSettings, *, head: Head) -> "TorchModel":
-        """Reads the weights.
+        """Loads the weights.
 
         Args:
             facts: the model.
             settings: memory, devices, and ``dtype`` among the signature's parameters.
-            head: what is needed over the hidden states: ``language``, one ``score`` a sequence
-                (random where the model brings none), or nothing (``none``).
+            head: ``language``, a ``score`` for each sequence (random if the model has no such
+                head), or ``none`` for the hidden states.
 
         Raises:
-            AttemptError: out of memory, or bad input where transformers cannot read the model.
+            AttemptError: out of memory, or bad input if transformers cannot load the model.
         """
         dtype = facts.resolve_dtype(str(settings.signature_params.get("dtype", "auto")))
         weights_mib = facts.weight_bytes_as(dtype) // _MIB
@@ -63,7 +63,7 @@ class TorchModel:
             )
         logging.disable_progress_bar()
         torch.set_num_threads(max(1, settings.threads))
-        # A seeded draw is the same again only if sums are taken in the same order.
+        # Seeded samples repeat only if sums are computed in the same order.
         torch.use_deterministic_algorithms(True, warn_only=True)
         device = torch.device("cuda:0" if settings.devices else "cpu")
         options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
@@ -84,7 +84,7 @@ class TorchModel:
         return cls(model.to(device).eval(), tokenizer, device)
 
     def with_adapter(self, adapter: TreeInput | None) -> Any:
-        """The model to call: the base, or the base with this adapter switched on."""
+        """Returns the model to call, with this adapter enabled, or without adapters."""
         if adapter is None:
             return self.base if self._peft is None else _Disabled(self._peft)
         name = str(adapter.digest)
@@ -110,12 +110,12 @@ class TorchModel:
                 "use an adapter that was trained on this model",
             ) from e
         self._adapters.append(name)
-        if len(self._adapters) > _ADAPTERS_KEPT:
+        if len(self._adapters) > _ADAPTERS_MAX:
             self._peft.delete_adapter(self._adapters.pop(0))
 
 
 class _Disabled:
-    """A model with adapters, called without them."""
+    """Calls a model with its adapters disabled."""
 
     def __init__(self, peft: Any) -> None:
         self._peft = peft

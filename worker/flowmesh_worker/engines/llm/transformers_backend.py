@@ -1,7 +1,7 @@
-"""Requests of many actions with transformers, where vLLM is not wanted or not installed.
+"""A backend on transformers, for steps that do not use vLLM.
 
-One thread draws. Where results must not depend on the batch it draws one request at a time; else
-those that wait, with the same adapter, are drawn together, the most urgent first.
+One thread decodes. If results must not depend on the batch, it decodes one request at a time; else
+it batches waiting requests with the same adapter, highest priority first.
 """
 
 import asyncio
@@ -23,12 +23,19 @@ _Waiting = tuple[int, int, Any, "asyncio.Future[Completion]"]
 
 
 class TransformersBackend:
-    """A model in transformers. Use :meth:`start`."""
+    """A loaded model; created by :meth:`start`."""
 
     def __init__(
         self, model: Any, thread: ThreadPoolExecutor, context_length: int, together: int
     ) -> None:
-        """Takes a ``TorchModel``, the one thread that may use it, and how many to draw at once."""
+        """Creates a backend without requests.
+
+        Args:
+            model: a ``TorchModel``.
+            thread: the only thread that may use it.
+            context_length: the maximum tokens of prompt and completion.
+            together: how many requests to decode at once.
+        """
         self.tokenizer = model.tokenizer
         self.context_length = context_length
         self._model = model
@@ -59,15 +66,15 @@ class TransformersBackend:
 
         if request.sampling.json_schema is not None:
             raise bad_input(
-                "jsonSchema needs vLLM: transformers does not constrain what it draws",
+                "jsonSchema needs vLLM: transformers does not constrain completions",
                 "remove with.implementation, or set it to vllm",
             )
         loop = asyncio.get_running_loop()
 
-        def told(tokens: int) -> None:
+        def report(tokens: int) -> None:
             loop.call_soon_threadsafe(grew, tokens)
 
-        draw = SampledSequence(request, told)
+        draw = SampledSequence(request, report)
         done: asyncio.Future[Completion] = loop.create_future()
         heapq.heappush(self._waiting, (-request.priority, next(self._order), draw, done))
         if self._runner is None or self._runner.done():

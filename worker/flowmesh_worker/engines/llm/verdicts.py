@@ -1,4 +1,4 @@
-"""From what a judge says to a number or a label, or to nothing: a verdict is never guessed."""
+"""Parses a judge's answers into numbers or labels; it never guesses a verdict."""
 
 import json
 import math
@@ -11,18 +11,18 @@ from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.json_schemas import JsonSchema
 
 _SECONDS = 1.0
-"""A user's pattern may search one answer for this long: others wait in the same process."""
+"""Time limit of a user's pattern on one answer, since other actions share the process."""
 _STRIPPED = " \t\r\n\"'`*.,:;!()[]"
 
 
 class Verdicts:
-    """Reads the answers of one action's judge."""
+    """Parses the answers of one action's judge."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
-        """Reads ``pattern``, ``jsonSchema`` with ``key``, and ``labels``.
+        """Compiles ``pattern``, ``jsonSchema`` with ``key``, and ``labels``.
 
         Raises:
-            AttemptError: bad input; they do not go together, or one of them is not valid.
+            AttemptError: bad input; they cannot be combined, or one of them is not valid.
         """
         schema = params.get("jsonSchema")
         self._schema = None if schema is None else JsonSchema(schema, "with.jsonSchema")
@@ -30,19 +30,17 @@ class Verdicts:
         self.labels: Sequence[str] = [str(label) for label in params.get("labels") or ()]
         self._by_text = {_plain(label): label for label in self.labels}
         if len(self._by_text) != len(self.labels):
-            raise bad_input(
-                "two of with.labels differ in nothing but case or punctuation", "rename one"
-            )
+            raise bad_input("two of with.labels differ only in case or punctuation", "rename one")
         pattern = params.get("pattern")
         if pattern is not None and self._schema is not None:
             raise bad_input("with takes either pattern or jsonSchema", "give one of the two")
         self._pattern = None if pattern is None else _compiled(str(pattern))
 
     def read(self, answer: str) -> float | str | None:
-        """The verdict in an answer; None where there is none.
+        """Returns the verdict in an answer; None if there is none.
 
         Raises:
-            AttemptError: bad input; the pattern or the schema takes too long.
+            AttemptError: bad input; the pattern or the schema exceeds its limit of time or steps.
         """
         schema = self._schema
         found = self._of_text(answer) if schema is None else self._of_json(schema, answer)
@@ -59,8 +57,8 @@ class Verdicts:
     def _of_json(self, schema: JsonSchema, answer: str) -> Any:
         if schema.problem_of_text(answer):
             return None
-        said = json.loads(answer)
-        return said.get(self._key) if isinstance(said, dict) else None
+        value = json.loads(answer)
+        return value.get(self._key) if isinstance(value, dict) else None
 
     def _of_text(self, answer: str) -> str | None:
         if self._pattern is None:
@@ -79,7 +77,7 @@ def _compiled(pattern: str) -> Any:
     try:
         compiled = regex.compile(pattern)
     except regex.error as e:
-        raise bad_input(f"with.pattern is no regular expression: {e}", "mend it") from e
+        raise bad_input(f"with.pattern is not a regular expression: {e}", "correct it") from e
     if compiled.groups != 1:
         raise bad_input(
             f"with.pattern has {compiled.groups} groups",

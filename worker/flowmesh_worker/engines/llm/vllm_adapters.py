@@ -1,8 +1,8 @@
-"""The adapters of one running vLLM engine: named, checked and loaded before a request asks for one.
+"""The adapters of a running vLLM engine: checked and loaded before a request uses them.
 
-vLLM keeps a number of them in slots and more in memory, least recently used first out, and fetches
-one that it dropped again by its path. An adapter that it fails on during a step would end the
-engine, so each is loaded once by itself beforehand.
+vLLM has a number of adapters in slots and more in memory, evicts the least recently used, and loads
+an evicted one again by its path. A failure to load an adapter during a step would end the engine,
+so each is loaded once beforehand.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from flowmesh_worker.engines.llm.adapters import LoraTargets
 
 @dataclass(slots=True)
 class VllmAdapters:
-    """Adapters by digest. Use :meth:`request_for`.
+    """The adapters of an engine by digest.
 
     Attributes:
         engine: the ``AsyncLLM``.
-        adaptable: the model's layers; None where the engine was started without adapters.
+        adaptable: the model's layers; None if the engine was started without adapters.
     """
 
     engine: Any
@@ -29,13 +29,13 @@ class VllmAdapters:
     _checks: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
 
     async def request_for(self, adapter: TreeInput) -> Any:
-        """What a request carries so that vLLM applies an adapter.
+        """Returns the ``LoRARequest`` that makes vLLM apply an adapter.
 
-        Its name is the digest, which keeps prefix caches of adapters apart; its path is this
-        action's own, which stays as long as the action runs.
+        Its name is the digest, which separates the prefix caches of adapters; its path belongs to
+        this action and exists while the action runs.
 
         Raises:
-            AttemptError: bad input, where vLLM cannot serve this adapter on this model.
+            AttemptError: bad input; vLLM cannot serve this adapter on this model.
         """
         from vllm.lora.request import LoRARequest  # noqa: PLC0415 - loaded by start
 
@@ -43,7 +43,7 @@ class VllmAdapters:
         if adaptable is None:
             raise unplaceable(
                 "this vLLM instance was started without adapters",
-                "report this: actions with an adapter have an engine of their own",
+                "report this: actions with an adapter have an engine instance of their own",
             )
         number = self._numbers.setdefault(adapter.digest, len(self._numbers) + 1)
         request = LoRARequest(adapter.digest, number, str(adapter.path))
@@ -59,7 +59,7 @@ class VllmAdapters:
         try:
             await self.engine.add_lora(request)
         except Exception as e:
-            # vLLM counts an adapter that it failed on half-way as loaded.
+            # vLLM counts a partly loaded adapter as loaded.
             await self.engine.remove_lora(request.lora_int_id)
             raise bad_input(
                 f"vLLM cannot load the adapter: {e}",

@@ -1,8 +1,8 @@
-"""Requests of many actions in one running vLLM engine.
+"""A backend on vLLM: requests of many actions in one running engine.
 
-vLLM batches continuously: a request joins the running batch as soon as it is admitted, whichever
-action or workflow it belongs to. Results do not depend on the batch where ``batchInvariant`` is
-honoured (float32 on a CPU; vLLM's batch-invariant mode on GPUs).
+vLLM batches continuously: a request joins the running batch as soon as it is admitted, from any
+action or workflow. Results do not depend on the batch if ``batchInvariant`` is set (float32 on a
+CPU; vLLM's batch-invariant mode on GPUs).
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _STREAM_EVERY = 16
 
 
 class VllmBackend:
-    """A model in vLLM. Use :meth:`start`."""
+    """A loaded model; created by :meth:`start`."""
 
     def __init__(
         self,
@@ -36,7 +36,14 @@ class VllmBackend:
         context_length: int,
         adaptable: LoraTargets | None = None,
     ) -> None:
-        """Takes a running ``AsyncLLM``, the thread that owns it, and the layers it can adapt."""
+        """Wraps a running engine.
+
+        Args:
+            engine: a running ``AsyncLLM``.
+            thread: the thread that started it and shuts it down.
+            context_length: the maximum tokens of prompt and completion.
+            adaptable: the layers that adapters may change; None without adapters.
+        """
         self._engine = engine
         self._thread = thread
         self._adapters = VllmAdapters(engine, adaptable)
@@ -48,7 +55,7 @@ class VllmBackend:
         """Loads the model.
 
         Raises:
-            AttemptError: unplaceable or out of memory, with what to change.
+            AttemptError: unplaceable or out of memory, with a remedy.
         """
         adaptable = await asyncio.to_thread(_adaptable, facts, settings)
         start = prepare_start(facts, settings, adaptable)
@@ -73,12 +80,12 @@ class VllmBackend:
         except EngineDeadError as e:
             raise host_crashed("vLLM's engine core has ended", e) from e
         except Exception as e:
-            # What vLLM finds wrong with a request arrives wrapped where it is a plain ValueError.
+            # vLLM wraps its errors about a request if they are plain ValueErrors.
             cause = e.__cause__ or e
             if isinstance(cause, VLLMClientError | ValueError):
                 raise bad_input(
                     f"vLLM refuses the request: {cause}",
-                    "mend the parameter that it names (jsonSchema, stop, maxTokens ...)",
+                    "correct the parameter that it names (jsonSchema, stop, maxTokens ...)",
                 ) from e
             raise engine_failed("vLLM failed on a request", cause) from e
 
@@ -112,8 +119,8 @@ class VllmBackend:
 
 
 async def stop_async_llm(engine: Any, thread: ThreadPoolExecutor) -> None:
-    """Ends an engine and the thread that owns it."""
-    # Its listener would report the core's end as a failure.
+    """Shuts down an engine and its thread."""
+    # The output handler would report the core's end as a failure.
     if engine.output_handler is not None:
         engine.output_handler.cancel()
         await asyncio.gather(engine.output_handler, return_exceptions=True)
@@ -122,22 +129,22 @@ async def stop_async_llm(engine: Any, thread: ThreadPoolExecutor) -> None:
 
 
 def _adaptable(facts: ModelFacts, settings: HostSettings) -> LoraTargets | None:
-    """The layers that adapters may change, where this instance is for requests with adapters."""
+    """Returns the layers that adapters may change, if this instance serves adapters."""
     return LoraTargets.of_model(facts.path) if ADAPTER in settings.mixed else None
 
 
 def prepare_start(
     facts: ModelFacts, settings: HostSettings, adaptable: LoraTargets | None = None
 ) -> Callable[[], Any]:
-    """Decides how an engine is started, and sets the environment for it.
+    """Prepares the start of an engine and sets its environment variables.
 
     Args:
         facts: the model.
         settings: of the host.
-        adaptable: its layers where requests may carry adapters.
+        adaptable: the model's layers if requests may have adapters.
 
     Returns:
-        What gives the ``AsyncLLM`` when it is called; see :func:`start_async_llm` for the thread.
+        A function that returns the ``AsyncLLM``; see :func:`start_async_llm` for its thread.
 
     Raises:
         AttemptError: unplaceable or out of memory, with what to change.
@@ -162,7 +169,7 @@ def prepare_start(
 
 
 def sampling_params(sampling: Sampling, seed: int) -> Any:
-    """Our words for a draw in vLLM's."""
+    """Converts sampling parameters to vLLM's."""
     from vllm import SamplingParams  # noqa: PLC0415 - loaded by start
     from vllm.sampling_params import (  # noqa: PLC0415 - as above
         RequestOutputKind,

@@ -1,4 +1,4 @@
-"""How much vLLM may hold: sequences at once and the key-value cache, from what the host may use."""
+"""Chooses vLLM's sizes: concurrent sequences, key-value cache, adapter slots, from the memory."""
 
 from dataclasses import dataclass
 
@@ -12,23 +12,23 @@ SEQUENCES_GPU = 256
 BATCHED_TOKENS_CPU = 2048
 BATCHED_TOKENS_GPU = 8192
 _PROCESS_MIB = 1100
-"""Resident memory of the host and the engine core on a CPU, besides weights and cache."""
+"""Resident memory of the host and the engine core on a CPU, without weights and cache."""
 _USUAL_TOKENS = 1024
-"""Tokens a sequence is expected to hold; the cache is not made larger than all of them need."""
+"""Expected tokens of a sequence; the cache is not made larger than all sequences need."""
 ADAPTER_SLOTS = 8
 _GPU_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class VllmSizes:
-    """What an engine instance is built for.
+    """The sizes of an engine instance.
 
     Attributes:
         sequences: requests that run at once.
-        batched_tokens: the most tokens of one step; on a CPU no less than the longest prompt, which
-            must be read in one step there.
+        batched_tokens: the maximum tokens of one step; on a CPU at least the longest prompt, which
+            must be processed in one step there.
         kv_cache_bytes: the key-value cache.
-        adapter_slots: adapters that one step may apply; 0 where the engine takes none.
+        adapter_slots: adapters that one step may apply; 0 without adapters.
     """
 
     sequences: int
@@ -46,7 +46,7 @@ def sizes_for(
         facts: the model.
         dtype: the dtype to run in.
         settings: memory and devices.
-        slot_bytes: what an adapter's place takes; 0 where there are none.
+        slot_bytes: memory of an adapter slot; 0 without adapters.
 
     Raises:
         AttemptError: out of memory; weights and one sequence do not fit.
@@ -56,11 +56,11 @@ def sizes_for(
     per_token = facts.kv_bytes_per_token(dtype)
     weights = facts.weight_bytes_as(dtype)
     allowed = int(settings.memory_mib * MIB * _GPU_SHARE) if gpu else settings.memory_mib * MIB
-    room = allowed - weights - (0 if gpu else _PROCESS_MIB * MIB)
-    # A block more than the longest sequence: the cache is handed out in whole blocks.
+    free = allowed - weights - (0 if gpu else _PROCESS_MIB * MIB)
+    # One block more than the longest sequence: the cache is allocated in whole blocks.
     least = (facts.context_length + 256) * per_token
-    if room < least + slot_bytes:
-        needed = (allowed - room + least + slot_bytes) // MIB + 1
+    if free < least + slot_bytes:
+        needed = (allowed - free + least + slot_bytes) // MIB + 1
         slot = f" and {slot_bytes // MIB} MiB for an adapter" if slot_bytes else ""
         raise out_of_memory(
             f"the model needs {weights // MIB} MiB for weights as {dtype}, {least // MIB} MiB"
@@ -70,13 +70,13 @@ def sizes_for(
         )
     slots = 0
     if slot_bytes:
-        # Half of what one sequence and one adapter leave; the cache gets the rest.
-        slots = min(ADAPTER_SLOTS, 1 + (room - least - slot_bytes) // 2 // slot_bytes)
-        room -= slots * slot_bytes
+        # Half of the memory that one sequence and one adapter leave; the cache gets the rest.
+        slots = min(ADAPTER_SLOTS, 1 + (free - least - slot_bytes) // 2 // slot_bytes)
+        free -= slots * slot_bytes
     usual = sequences * min(_USUAL_TOKENS, facts.context_length) * per_token
     return VllmSizes(
         sequences=sequences,
         batched_tokens=BATCHED_TOKENS_GPU if gpu else max(BATCHED_TOKENS_CPU, facts.context_length),
-        kv_cache_bytes=room if gpu else min(room, max(least, usual)),
+        kv_cache_bytes=free if gpu else min(free, max(least, usual)),
         adapter_slots=slots,
     )

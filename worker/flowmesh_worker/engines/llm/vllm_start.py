@@ -1,9 +1,9 @@
-"""Starting vLLM's AsyncLLM quickly, and so that its engine core never outlives the host.
+"""Starts vLLM's AsyncLLM quickly, with an engine core that never outlives the host.
 
-vLLM runs its engine core in a process of its own. Importing vLLM takes most of a start on a CPU,
-and a spawned core, its worker and the model's inspection would each import it again. On a CPU
-the core is therefore forked from the host, which has everything imported and has not run a parallel
-loop yet, and runs the model itself. With several devices, or on GPUs, vLLM chooses.
+vLLM runs its engine core in a separate process. Importing vLLM takes most of a start on a CPU, and
+a spawned core, its worker and the model's inspection would each import it again. On a CPU the core
+is therefore forked from the host, which has imported everything and has not run a parallel loop
+yet, and runs the model itself. With several devices, or on GPUs, vLLM chooses.
 """
 
 import ctypes
@@ -29,10 +29,10 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dic
         dtype: the dtype to run in.
         sizes: sequences, step and cache.
         fields: ``devices`` (a count; 0 is the CPU), ``tensor_parallel``, and ``adapted``, the
-            names of the layers that adapters change (None is all that vLLM knows).
+            names of the layers that adapters change (None for all that vLLM supports).
 
-    The thread that calls this must live as long as the engine: on a CPU the engine core ends with
-    the thread that forked it, which is how a killed host takes it along.
+    The calling thread must live as long as the engine: on a CPU the kernel kills the engine core
+    when the thread that forked it ends, so that it also dies with a killed host.
     """
     on_cpu = not fields["devices"]
     in_core = on_cpu and fields["tensor_parallel"] == 1
@@ -53,13 +53,13 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dic
         tensor_parallel_size=fields["tensor_parallel"],
         scheduling_policy="priority",
         enable_prefix_caching=True,
-        # A prompt that is cut in two winds its generator back, which those of a CPU cannot do.
+        # A prompt in two parts resets its generator, which generators on a CPU do not support.
         enable_chunked_prefill=not on_cpu,
         enforce_eager=on_cpu,
         trust_remote_code=False,
         disable_log_stats=True,
         load_format="safetensors",
-        # Compact JSON: a small model may otherwise write blanks until it is cut off.
+        # Compact JSON: a small model may otherwise generate blanks until its limit.
         structured_outputs_config={"backend": "xgrammar", "disable_any_whitespace": True},
         distributed_executor_backend="uni" if in_core else None,
         **_adapter_arguments(sizes, fields, on_cpu=on_cpu),
@@ -68,8 +68,8 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dic
         return AsyncLLM.from_engine_args(args)
     with _variables(VLLM_ENABLE_V1_MULTIPROCESSING="0"):
         config = args.create_engine_config()
-    # The platform asks for spawned processes so that OpenMP's settings reach them; the host's
-    # environment already holds these.
+    # vLLM prefers spawned processes so that OpenMP's settings reach them; the host's environment
+    # already has these.
     with _variables(VLLM_WORKER_MULTIPROC_METHOD="fork"):
         _end_children_with_this_thread()
         return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
@@ -94,7 +94,7 @@ def _adapter_arguments(sizes: VllmSizes, fields: dict[str, Any], *, on_cpu: bool
 
 
 def _register_architecture(facts: ModelFacts) -> None:
-    """Imports the model's class here, so that vLLM need not ask another process about it."""
+    """Imports the model's class here, so that vLLM need not inspect it in another process."""
     import json  # noqa: PLC0415 - used here alone
 
     from vllm.model_executor.models.registry import ModelRegistry  # noqa: PLC0415 - as above
@@ -107,7 +107,7 @@ def _register_architecture(facts: ModelFacts) -> None:
 
 
 class _variables:  # noqa: N801 - reads as a statement: with _variables(...)
-    """Environment variables for the length of a block."""
+    """Sets environment variables for a block."""
 
     def __init__(self, **values: str) -> None:
         self._values = values

@@ -1,1 +1,1 @@
-"""``model.import``: models from outside become Hugging Face directories of safe files."""
+"""Engines that import and merge models: ``model.import`` and ``model.merge``."""

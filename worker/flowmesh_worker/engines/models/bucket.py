@@ -1,4 +1,4 @@
-"""Models in a bucket: every safe file below a prefix."""
+"""Fetches a model from a bucket: every safe file below a prefix."""
 
 import asyncio
 import os
@@ -15,16 +15,16 @@ _READ_BYTES = 8 << 20
 
 
 async def fetch_bucket(uri: str, target: Path, secrets: Mapping[str, str]) -> None:
-    """Downloads ``s3://bucket/directory``; files that are no model's stay there.
+    """Downloads ``s3://bucket/directory``, without files that do not belong to a model.
 
     Args:
         uri: the address, with ``?endpoint=`` for servers other than Amazon's.
         target: a directory to create.
-        secrets: ``AWS_*`` variables of the user; without them, those of the process hold.
+        secrets: the user's ``AWS_*`` variables; without them, those of the process are used.
 
     Raises:
-        AttemptError: the address is malformed or holds no model (bad input), or the bucket cannot
-            be read (retryable).
+        AttemptError: the address is malformed or has no model (bad input), or the bucket cannot be
+            read (retryable).
     """
     from flowmesh_store.s3.errors import (  # noqa: PLC0415 - only this fetch needs the S3 clients
         blobs_error,
@@ -47,8 +47,10 @@ async def fetch_bucket(uri: str, target: Path, secrets: Mapping[str, str]) -> No
     except AttemptError:
         raise
     except Exception as e:
-        told = blobs_error(e, uri)  # type: ignore[arg-type]  # obstore's own errors, or the disk's
-        raise AttemptError(Failure(FailureKind.STORE, f"{uri}: {told.message}", told.remedy)) from e
+        error = blobs_error(e, uri)  # type: ignore[arg-type]  # obstore's own errors, or the disk's
+        raise AttemptError(
+            Failure(FailureKind.STORE, f"{uri}: {error.message}", error.remedy)
+        ) from e
 
 
 @contextmanager
@@ -71,7 +73,7 @@ def _require_weights(names: list[str], uri: str) -> None:
         return
     pickled = next(filter(is_pickle, names), None)
     what = f"has pickled weights only ({pickled})" if pickled else "has no *.safetensors weights"
-    raise bad_input(f"{uri} {what}", "put a model in safetensors there, or mend the address")
+    raise bad_input(f"{uri} {what}", "put a model in safetensors there, or correct the address")
 
 
 async def _download(store: Any, name: str, target: Path) -> None:

@@ -1,8 +1,8 @@
-"""Models that come inside Python packages: no network, the same bytes on every worker.
+"""Builds the built-in models, which come in Python packages and need no network.
 
-A built-in model is a quantised GGUF file in a package from the index, turned into a Hugging Face
-directory in float32: no value of the file is rounded again, and float32 is what makes results
-independent of the batch on a CPU, where these small models run.
+A built-in model is a quantised GGUF file in a package from the index, converted to a Hugging Face
+directory in float32: no value is rounded again, and float32 makes results independent of the batch
+on a CPU, where these small models run. The result has the same bytes on every worker.
 """
 
 import difflib
@@ -22,7 +22,7 @@ class BuiltinModel:
     """A model inside a package.
 
     Attributes:
-        package: the import name, which is never imported.
+        package: the package's import name; it is never imported.
         file: the GGUF file in its folder.
         distribution: what to install.
     """
@@ -40,7 +40,7 @@ BUILTIN_MODELS = {
 
 
 def held() -> tuple[str, ...]:
-    """Names of the models whose packages are installed here, in order."""
+    """Returns the names of the models whose packages are installed, in order."""
     return tuple(sorted(name for name, model in BUILTIN_MODELS.items() if _folder(model)))
 
 
@@ -52,16 +52,16 @@ def build(name: str, target: Path) -> None:
         target: a directory to create.
 
     Raises:
-        AttemptError: there is no such model, or its package is not installed here.
+        AttemptError: the name is unknown, or the package is not installed.
     """
     model = BUILTIN_MODELS.get(name)
     if model is None:
         near = difflib.get_close_matches(name, BUILTIN_MODELS, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise bad_input(
-            f"there is no built-in model {name!r}{hint}",
-            f"the built-in models are {', '.join(sorted(BUILTIN_MODELS))}; others are given as"
-            " ./DIR, hf:// or s3://",
+            f"{name!r} is not a built-in model{hint}",
+            f"the built-in models are {', '.join(sorted(BUILTIN_MODELS))}; give others as ./DIR,"
+            " hf:// or s3://",
         )
     folder = _folder(model)
     if folder is None:
@@ -73,7 +73,7 @@ def build(name: str, target: Path) -> None:
 
 
 def convert(folder: Path, file: str, target: Path) -> None:
-    """Turns a GGUF file into a directory with config, tokenizer and float32 safetensors."""
+    """Converts a GGUF file to a directory with config, tokenizer and float32 safetensors."""
     import torch  # noqa: PLC0415 - only a conversion needs it
     from transformers import (  # noqa: PLC0415 - as above
         AutoModelForCausalLM,
@@ -99,7 +99,7 @@ def convert(folder: Path, file: str, target: Path) -> None:
 
 
 def _folder(model: BuiltinModel) -> Path | None:
-    # Looked up, not imported: the package wants a runtime of its own that nothing here needs.
+    # Looked up, not imported: importing the package needs a runtime of its own.
     spec = importlib.util.find_spec(model.package)
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     return next((Path(p) for p in places if (Path(p) / model.file).is_file()), None)
@@ -107,19 +107,19 @@ def _folder(model: BuiltinModel) -> Path | None:
 
 @contextmanager
 def _file_read_once() -> Iterator[None]:
-    """Keeps what transformers would work out again.
+    """Caches what transformers would compute repeatedly, for the block.
 
-    Loading reads the whole file for the configuration, the weights and the tokenizer, each time
-    through a parser in Python, and builds one table of names hundreds of times: half of a
-    conversion. The file does not change meanwhile.
+    Loading parses the whole file in Python for the configuration, the weights and the tokenizer,
+    and builds a table of names hundreds of times: half the time of a conversion. The file does
+    not change meanwhile.
     """
     import gguf  # noqa: PLC0415 - only a conversion needs it
 
-    kept: dict[str, Any] = {n: getattr(gguf, n) for n in ("GGUFReader", "get_tensor_name_map")}
-    for name, function in kept.items():
+    originals: dict[str, Any] = {n: getattr(gguf, n) for n in ("GGUFReader", "get_tensor_name_map")}
+    for name, function in originals.items():
         setattr(gguf, name, cache(function))
     try:
         yield
     finally:
-        for name, function in kept.items():
+        for name, function in originals.items():
             setattr(gguf, name, function)

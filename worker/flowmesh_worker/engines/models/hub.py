@@ -1,4 +1,4 @@
-"""Models of a Hugging Face hub, by name and revision."""
+"""Fetches a model from a Hugging Face hub, by name and revision."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ def fetch_hub(name: str, revision: str, target: Path, token: str | None) -> None
 
     Args:
         name: ``org/name`` or ``org/name@revision``.
-        revision: wins over the one in the name; empty for that one, or the hub's ``main``.
+        revision: overrides the one in the name; empty for that one, or else the hub's ``main``.
         target: a directory to create.
         token: the user's token for gated models, or None.
 
@@ -60,5 +60,5 @@ def fetch_hub(name: str, revision: str, target: Path, token: str | None) -> None
                 detail=f"{type(e).__name__}: {e}"[-2000:],
             )
         ) from e
-    # The downloader's own notes, with times in them: the same model must be the same bytes.
+    # The downloader's metadata contains times: the same model must have the same bytes.
     shutil.rmtree(target / ".cache", ignore_errors=True)

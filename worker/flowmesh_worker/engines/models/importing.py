@@ -1,8 +1,8 @@
-"""``model.import``: fetches a model by its address and checks what came.
+"""The engine ``model.import``: fetches a model by its address and checks its files.
 
-The address is fixed content already (a built-in name, or a revision that ``source.resolve``
-pinned), so equal addresses give equal bytes and the result is shared. Heavy libraries are imported
-by the one fetcher that needs them.
+The address names fixed content (a built-in name, or a revision that ``source.resolve`` pinned), so
+equal addresses give equal bytes and the result is shared. Heavy libraries are imported only by the
+fetcher that needs them.
 """
 
 import asyncio
@@ -32,21 +32,20 @@ _FORMS = "write builtin:NAME, hf://ORG/NAME[@REVISION] or s3://BUCKET/DIRECTORY"
 
 
 class ModelImport:
-    """The engine. Made by the host; see ``flowmesh_worker.engine_api.Engine``."""
+    """The engine ``model.import``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     def __init__(self) -> None:
-        """Has nothing to load."""
         self.capacity = 1
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
         """Sets the environment of the libraries that a conversion may import."""
         variables = library_environment(settings, batch_invariant=True)
-        # The hub is what a fetch by hf:// is for; conversions name a local file.
+        # A fetch by hf:// needs the hub; conversions use a local file.
         del variables["HF_HUB_OFFLINE"]
         apply_environment(variables)
 
     async def run(self, work: Work, progress: Progress) -> Result:
-        """Fetches, checks and hands over one model."""
+        """Fetches and checks one model."""
         uri, revision = str(work.params["uri"]), _revision(work)
         target = work.out_dir / "model"
         try:
@@ -60,7 +59,7 @@ class ModelImport:
         return Result({"model": Tree(target)}, Usage(units=size))
 
     async def close(self) -> None:
-        """Has nothing to free."""
+        """Does nothing."""
 
 
 async def _fetch(uri: str, revision: str, target: Path, work: Work) -> None:
@@ -76,11 +75,11 @@ async def _fetch(uri: str, revision: str, target: Path, work: Work) -> None:
             await fetch_bucket(uri, target, work.secrets)
         case "https":
             raise bad_input(
-                f"{uri}: a model is a directory, and https gives one file",
+                f"{uri}: a model is a directory, and an https URL is one file",
                 "upload the directory to a bucket (s3://) or a hub (hf://), or give it as ./DIR",
             )
         case _:
-            raise bad_input(f"{uri!r} is no address of a model", _FORMS)
+            raise bad_input(f"{uri!r} is not an address of a model", _FORMS)
 
 
 def _revision(work: Work) -> str:
@@ -91,4 +90,4 @@ def _revision(work: Work) -> str:
     try:
         return str(json.loads(pin.read()).get("revision") or "")
     except (OSError, ValueError, AttributeError) as e:
-        raise bad_input("the pin of this model is no JSON object", "resolve it again") from e
+        raise bad_input("the pin of this model is not a JSON object", "resolve it again") from e

@@ -1,7 +1,7 @@
-"""``model.merge``: a LoRA adapter's changes written into the weights of its model.
+"""The engine ``model.merge``: merges a LoRA adapter into the weights of its model.
 
-For what serves no adapter as it is (DoRA, whole modules saved beside it, large ranks), and for
-models that leave the fabric. The same inputs give the same bytes.
+For adapters that cannot be served as they are (DoRA, additional whole modules, large ranks), and
+for models that are used outside the fabric. The same inputs give the same bytes.
 """
 
 import asyncio
@@ -20,20 +20,19 @@ from flowmesh_worker.engines.models.safetensors_header import head_labels
 
 _MIB = 1024 * 1024
 _WRITTEN = ("config.json", "model.safetensors.index.json")
-"""Files that the merged model has its own of."""
+"""Files of which the merged model writes its own version."""
 
 
 class ModelMerge:
-    """The engine. Made by the host; see ``flowmesh_worker.engine_api.Engine``."""
+    """The engine ``model.merge``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     capacity = 1
 
     def __init__(self) -> None:
-        """Knows nothing before ``load``."""
         self._facts: ModelFacts | None = None
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Reads what the model says of itself; each merge reads the weights anew."""
+        """Reads the model's configuration; each merge loads the weights again."""
         apply_environment(library_environment(settings, batch_invariant=True))
         self._facts = await asyncio.to_thread(read_facts, components["model"].path)
 
@@ -49,7 +48,7 @@ class ModelMerge:
         return Result({"model": Tree(target)}, Usage(units=size))
 
     async def close(self) -> None:
-        """Keeps nothing."""
+        """Does nothing."""
 
 
 def _merge(facts: ModelFacts, adapter: Path, target: Path) -> None:
@@ -72,7 +71,7 @@ def _merge(facts: ModelFacts, adapter: Path, target: Path) -> None:
 
 
 def _base(facts: ModelFacts, adapter: Path) -> Any:
-    """The model in its own dtype, with the head that the adapter was trained with."""
+    """Loads the model in its own dtype, with the head that the adapter was trained with."""
     import torch  # noqa: PLC0415 - heavy
     from transformers import (  # noqa: PLC0415 - heavy
         AutoModelForCausalLM,
@@ -98,7 +97,7 @@ def _base(facts: ModelFacts, adapter: Path) -> Any:
 
 
 def _labels(adapter: Path) -> int:
-    """How many numbers a sequence the adapter's own head gives; 0 where it brings none."""
+    """Returns the outputs per sequence of the adapter's own head; 0 without a head."""
     try:
         if not (adapter / ADAPTER_WEIGHTS).exists():
             raise bad_input(

@@ -1,4 +1,4 @@
-"""What a model directory says about itself, read without the libraries that run it."""
+"""Reads a model directory's configuration without the libraries that run the model."""
 
 import json
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ _DEFAULT_CONTEXT = 2048
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The figures that sizes and limits follow from.
+    """The numbers from which sizes and limits are computed.
 
     Attributes:
         path: the directory.
         dtype: the model's own dtype.
-        context_length: the most tokens of prompt and completion together.
-        weight_bytes: the size of the weights as stored.
-        kv_elements: numbers that one token adds to the key-value cache.
-        scores: whether the model has a head that scores whole sequences.
+        context_length: the maximum tokens of prompt and completion together.
+        weight_bytes: the size of the stored weights.
+        kv_elements: elements that one token adds to the key-value cache.
+        scores: whether the model has a sequence classification head.
     """
 
     path: Path
@@ -33,15 +33,15 @@ class ModelFacts:
     scores: bool = False
 
     def kv_bytes_per_token(self, dtype: str) -> int:
-        """Bytes that one token adds to the key-value cache."""
+        """Returns the bytes that one token adds to the key-value cache."""
         return self.kv_elements * DTYPE_BYTES[dtype]
 
     def weight_bytes_as(self, dtype: str) -> int:
-        """Bytes of the weights once loaded as ``dtype``."""
+        """Returns the bytes of the weights when loaded as ``dtype``."""
         return self.weight_bytes * DTYPE_BYTES[dtype] // DTYPE_BYTES[self.dtype]
 
     def resolve_dtype(self, dtype: str) -> str:
-        """The dtype to run in: ``auto`` is the model's own."""
+        """Returns the dtype to run in: ``auto`` is the model's own."""
         return self.dtype if dtype == "auto" else dtype
 
 
@@ -49,7 +49,7 @@ def read_facts(path: Path) -> ModelFacts:
     """Reads ``config.json`` and the sizes of the weights.
 
     Raises:
-        AttemptError: bad input; this is no model directory.
+        AttemptError: bad input; this is not a model directory.
     """
     try:
         config = json.loads((path / "config.json").read_text())
@@ -77,14 +77,14 @@ def read_facts(path: Path) -> ModelFacts:
 
 
 def dtype_of(config: Mapping[str, Any]) -> str:
-    """The dtype that a model's ``config.json`` says its weights are kept in."""
+    """Returns the dtype of the stored weights according to ``config.json``."""
     text = _text(config)
     dtype = text.get("dtype") or text.get("torch_dtype")
     return dtype if dtype in DTYPE_BYTES else "float32"
 
 
 def _text(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part that is about text, where a model does more."""
+    """Returns the text model's configuration, of a multimodal model too."""
     return {**config, **config.get("text_config", {})}
 
 

@@ -1,4 +1,4 @@
-"""What a model directory may hold: data, and no file that runs code when it is loaded."""
+"""Checks a model directory: it may contain data, but no file that runs code when loaded."""
 
 from pathlib import Path, PurePosixPath
 
@@ -8,34 +8,34 @@ _SAFE_ENDINGS = frozenset({".safetensors", ".json", ".jinja", ".txt", ".model", 
 _SAFE_NAMES = frozenset({"LICENSE", "NOTICE", "README"})
 _PICKLES = frozenset({".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".h5", ".msgpack"})
 WANTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
-"""What is fetched from a hub; the rest stays there."""
+"""The files to fetch from a hub."""
 
 
 def is_safe(name: str) -> bool:
-    """Whether a file of this name is data."""
+    """Whether a file of this name contains only data."""
     path = PurePosixPath(name)
     return path.suffix in _SAFE_ENDINGS or path.name in _SAFE_NAMES
 
 
 def is_pickle(name: str) -> bool:
-    """Whether a file of this name holds weights in a format that is not taken."""
+    """Whether a file of this name has weights in a format that is refused."""
     return PurePosixPath(name).suffix in _PICKLES
 
 
 def check_model(folder: Path, uri: str) -> None:
-    """Refuses a directory that is no complete, safe model.
+    """Refuses a directory that is not a complete, safe model.
 
     Raises:
-        AttemptError: bad input; names the file and what to do.
+        AttemptError: bad input; names the file and the remedy.
     """
     files = [f for f in sorted(folder.rglob("*")) if not f.is_dir()]
     names = [f.relative_to(folder).as_posix() for f in files]
     for file, name in zip(files, names, strict=True):
         if file.is_symlink() or not file.is_file():
-            raise bad_input(f"{uri}: {name} is no plain file", "copy the model without links")
+            raise bad_input(f"{uri}: {name} is not a plain file", "copy the model without links")
         if not is_safe(name):
             raise bad_input(
-                f"{uri}: {name} is not a file that a model may bring",
+                f"{uri}: {name} is not a file that a model may contain",
                 "keep safetensors, JSON and tokenizer files only; weights in .bin or .pt are"
                 " pickles: convert them to safetensors",
             )

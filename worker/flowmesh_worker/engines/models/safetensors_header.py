@@ -1,4 +1,4 @@
-"""Names and shapes of the tensors in a directory, read without the libraries that hold tensors."""
+"""Reads the names and shapes of a directory's tensors without a tensor library."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def tensor_shapes(folder: Path, pattern: str = "*.safetensors") -> dict[str, tup
         The shape of every tensor by name.
 
     Raises:
-        ValueError: a file is no safetensors file.
+        ValueError: a file is not a safetensors file.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for file in sorted(folder.glob(pattern)):
@@ -29,7 +29,7 @@ def tensor_shapes(folder: Path, pattern: str = "*.safetensors") -> dict[str, tup
 
 
 def head_labels(folder: Path, pattern: str = "*.safetensors") -> int:
-    """Numbers a sequence that the classification head in these files gives; 0 without a head.
+    """Returns the outputs per sequence of the classification head; 0 without a head.
 
     Raises:
         ValueError: as for :func:`tensor_shapes`.
@@ -43,11 +43,11 @@ def _header(file: Path) -> dict[str, dict[str, list[int]]]:
     with file.open("rb") as opened:
         length = int.from_bytes(opened.read(_LENGTH_BYTES), "little")
         if length > min(_HEADER_MAX_BYTES, file.stat().st_size):
-            raise ValueError(f"{file.name} is no safetensors file")
+            raise ValueError(f"{file.name} is not a safetensors file")
         try:
             header = json.loads(opened.read(length))
         except ValueError as e:
-            raise ValueError(f"{file.name} is no safetensors file") from e
+            raise ValueError(f"{file.name} is not a safetensors file") from e
     if not isinstance(header, dict):
-        raise ValueError(f"{file.name} is no safetensors file")  # noqa: TRY004 - its content
+        raise ValueError(f"{file.name} is not a safetensors file")  # noqa: TRY004 - its content
     return header

@@ -1,1 +1,1 @@
-"""Engines that find rows."""
+"""The engine ``retrieve.topk``."""

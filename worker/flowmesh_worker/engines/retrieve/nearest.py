@@ -1,8 +1,8 @@
-"""Exact search: the nearest rows of a corpus, the same on every machine.
+"""Exact nearest-neighbour search with the same result on every machine.
 
-A matrix product finds candidates: its numbers depend on the library, the batch and the threads, by
-no more than a bound on its rounding errors. Every row that might be among the nearest within that
-bound is then scored again with correctly rounded sums (``math.fsum``), and those scores decide.
+A matrix product finds candidates: its values depend on the library, the batch and the threads, but
+only within a bound on rounding errors. Every row that could be among the nearest within that bound
+is scored again with correctly rounded sums (``math.fsum``), and those scores decide.
 """
 
 import math
@@ -11,7 +11,7 @@ from operator import mul
 from typing import Any
 
 Found = list[tuple[int, float]]
-"""Places in the corpus with their scores, nearest first."""
+"""Row indices of the corpus with their scores, nearest first."""
 
 _BLOCK = 64
 _UNIT = 2.0**-53
@@ -20,10 +20,10 @@ Score = Callable[[Sequence[float], Sequence[float]], float]
 
 
 def nearest(queries: Any, corpus: Any, k: int, metric: str) -> Iterator[Found]:
-    """The k nearest rows of every query, in order of score and then of place.
+    """Yields the k nearest rows of every query, ordered by score and then by row.
 
     Args:
-        queries: shape (queries, dimensions), float64; see ``vectors`` for what may be in it.
+        queries: shape (queries, dimensions), float64, within the range that ``vectors`` checks.
         corpus: shape (rows, dimensions), float64.
         k: 1 to the number of rows.
         metric: ``cosine``, ``dot`` or ``l2``.
@@ -45,11 +45,11 @@ def nearest(queries: Any, corpus: Any, k: int, metric: str) -> Iterator[Found]:
 
 
 def _nearness(queries: Any, corpus: Any, lengths: Any, metric: str) -> tuple[Any, Any]:
-    """Numbers that grow with nearness, and by how much they may be off, one a query.
+    """Returns scores that grow with nearness, and a bound on their error for each query.
 
-    Of a sum of d products the rounding error is at most d·u·Σ|aᵢbᵢ| ≤ d·u·‖a‖·‖b‖ in whatever order
-    it is summed (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 3.1), u being 2⁻⁵³;
-    the factor 4 is for what is done to it before and after.
+    The rounding error of a sum of d products is at most d·u·Σ|aᵢbᵢ| ≤ d·u·‖a‖·‖b‖ in any order of
+    summation (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 3.1), u being 2⁻⁵³; the
+    factor 4 covers the operations before and after it.
     """
     import numpy as np  # noqa: PLC0415
 

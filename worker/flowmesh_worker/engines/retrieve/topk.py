@@ -1,4 +1,4 @@
-"""``retrieve.topk``: the rows of a corpus that are nearest to every query."""
+"""The engine ``retrieve.topk``: the rows of a corpus that are nearest to every query."""
 
 import asyncio
 import importlib.util
@@ -27,24 +27,23 @@ _OWN_KEYS = ("row", "score")
 
 @dataclass(frozen=True, slots=True)
 class _Corpus:
-    """A corpus's vectors, kept for the next chunk of queries."""
+    """A corpus's vectors, cached for the next chunk of queries."""
 
     key: tuple[str, str]
     vectors: Any
 
 
 class TopK:
-    """Searches one corpus for many chunks of queries."""
+    """The engine ``retrieve.topk``; it caches one corpus for many chunks of queries."""
 
     capacity = 4
 
     def __init__(self) -> None:
-        """Has no corpus yet."""
         self._corpus: _Corpus | None = None
         self._reading = asyncio.Lock()
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Makes sure that the library is there."""
+        """Checks that numpy is installed."""
         if importlib.util.find_spec("numpy") is None:
             raise unplaceable(
                 "this worker has no numpy installed", "install one of the worker's extras"
@@ -84,15 +83,15 @@ def _check_params(params: Mapping[str, Any], corpus: DatasetInput) -> None:
         raise bad_input(f"with.k is {k}, and input 'corpus' has {count} rows", "lower with.k")
     if (params.get("context") is None) != (params.get("join") is None):
         raise bad_input(
-            "with has one of context and join alone",
+            "with has only one of context and join",
             "context names the new column, join the corpus's column that its texts come from",
         )
     carried = [str(c) for c in params["columns"]]
     own = [c for c in carried if c in _OWN_KEYS]
     if own:
         raise bad_input(
-            f"with.columns names {own[0]!r}, which every found object has of its own",
-            "rename it in a step before, with data.sql say",
+            f"with.columns names {own[0]!r}, which is a reserved name of the results",
+            "rename it in a step before, with data.sql for example",
         )
     joined = [] if params.get("join") is None else [str(params["join"])]
     require_columns(corpus.manifest.schema, *carried, *joined, port="corpus")
@@ -125,20 +124,21 @@ def _added(
     corpus: DatasetInput,
     found: Iterator[Found],
 ) -> Iterator[dict[str, Any]]:
-    """The queries with their new columns."""
+    """Yields the queries with their new columns."""
     from flowmesh_store.datasets import table_rows  # noqa: PLC0415 - pyarrow is heavy
 
     carried, join = [str(c) for c in params["columns"]], params.get("join")
     wanted = sorted({*carried, *([] if join is None else [str(join)])})
-    there = table_rows(corpus.table().select(wanted)) if wanted else []
+    corpus_rows = table_rows(corpus.table().select(wanted)) if wanted else []
     for row, places in zip(rows, found, strict=True):
         objects = [
-            {"row": i, "score": score} | {c: there[i][c] for c in carried} for i, score in places
+            {"row": i, "score": score} | {c: corpus_rows[i][c] for c in carried}
+            for i, score in places
         ]
         added = {str(params["output"]): objects}
         if join is None:
             yield row | added
             continue
-        texts = [there[i][str(join)] for i, _ in places]
+        texts = [corpus_rows[i][str(join)] for i, _ in places]
         joined = str(params["separator"]).join("" if t is None else str(t) for t in texts)
         yield row | added | {str(params["context"]): joined}

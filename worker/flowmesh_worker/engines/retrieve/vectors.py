@@ -1,4 +1,4 @@
-"""A column of lists of numbers as a matrix, with errors that name the row."""
+"""Reads a column of lists of numbers as a matrix; errors name the row."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,12 +9,12 @@ from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.eval.scorer import require_columns
 
 LENGTH_MAX = 1e100
-"""Lengths of vectors beyond this, or for cosines below its inverse, would leave double precision's
-range on the way."""
+"""The largest allowed number; with larger ones, or for cosines below the inverse, intermediate
+results would leave the range of doubles."""
 
 
 def read_vectors(given: DatasetInput, column: str, port: str) -> Any:
-    """The vectors as a numpy array of float64, a row a vector.
+    """Returns the vectors as a numpy array of float64, shape (rows, dimensions).
 
     Args:
         given: at least one row.
@@ -40,7 +40,7 @@ def read_vectors(given: DatasetInput, column: str, port: str) -> Any:
 
 
 def refuse_without_direction(vectors: Any, column: str, port: str) -> None:
-    """Refuses vectors that are zero, or as good as: they have no cosine with anything.
+    """Refuses vectors whose length is (nearly) zero: they have no cosine.
 
     Raises:
         AttemptError: bad input; names the row.
@@ -48,7 +48,7 @@ def refuse_without_direction(vectors: Any, column: str, port: str) -> None:
     import numpy as np  # noqa: PLC0415
 
     small = np.abs(vectors).max(axis=1) < 1 / LENGTH_MAX
-    _refuse(small, "has length 0, and no cosine with anything", column, port)
+    _refuse(small, "has length 0, and so no cosine", column, port)
 
 
 def _from_arrow(column: Any, name: str, port: str) -> Any:
@@ -76,7 +76,7 @@ def _from_values(values: Sequence[Any], name: str, port: str) -> Any:
     for number, value in enumerate(values):
         numbers = value if isinstance(value, list) else [None]
         if any(isinstance(x, bool) or not isinstance(x, int | float) for x in numbers):
-            raise _refused(number, "has no list of numbers", name, port)
+            raise _refused(number, "is not a list of numbers", name, port)
     _check_lengths([len(v) for v in values], name, port)
     return np.array(values, dtype=np.float64)
 
@@ -98,5 +98,5 @@ def _refuse(wrong: Any, what: str, name: str, port: str) -> None:
 def _refused(index: int, what: str, name: str, port: str) -> Exception:
     return bad_input(
         f"input {port!r}, row {index + 1}: column {name!r} {what}",
-        "all rows need vectors of one model; leave out in a step before what has none",
+        "all rows need vectors of one model; leave out rows without one in a step before",
     )

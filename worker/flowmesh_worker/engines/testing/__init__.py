@@ -1,1 +1,1 @@
-"""Engines that tests and benchmarks use: they do nothing, wait, map or fail."""
+"""Engines for tests and benchmarks: they do nothing, wait, map rows or fail."""

@@ -1,4 +1,4 @@
-"""``test.drift``: promises to repeat, and does not."""
+"""The engine ``test.drift``: declares exact results and returns different ones each time."""
 
 import secrets
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from flowmesh_worker.engine_api import (
 
 
 class Drift:
-    """Returns something else each time."""
+    """The engine ``test.drift``."""
 
     capacity = 256
 
@@ -23,7 +23,7 @@ class Drift:
         """Loads nothing."""
 
     async def run(self, work: Work, progress: Progress) -> Result:
-        """Adds to its parameter what no second run will give."""
+        """Returns its parameter and a random value."""
         values = {"value": work.params.get("value"), "drift": secrets.token_hex(8)}
         return Result({"metrics": Metrics(values)}, Usage(units=1))
 

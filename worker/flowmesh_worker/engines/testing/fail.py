@@ -1,4 +1,4 @@
-"""``test.fail``: fails as it is told, so that every kind of failure can be seen end to end."""
+"""The engine ``test.fail``: fails in a chosen way, to test each kind of failure end to end."""
 
 import os
 import signal
@@ -13,11 +13,11 @@ _HANG_S = 3600.0
 
 
 class AskedToFailError(Exception):
-    """What the engine raises for kind ``engine``."""
+    """Raised for kind ``engine``."""
 
 
 class Fail:
-    """Fails."""
+    """The engine ``test.fail``."""
 
     capacity = 1
 
@@ -25,7 +25,7 @@ class Fail:
         """Loads nothing."""
 
     async def run(self, work: Work, progress: Progress) -> Result:
-        """Never returns a result."""
+        """Fails with the given kind and message; never returns."""
         kind, message = str(work.params["kind"]), str(work.params["message"])
         match kind:
             case "crash":
@@ -33,7 +33,7 @@ class Fail:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "hang":
-                time.sleep(_HANG_S)  # noqa: ASYNC251 - deaf to being stopped, on purpose
+                time.sleep(_HANG_S)  # noqa: ASYNC251 - cannot be cancelled, on purpose
             case FailureKind.ENGINE.value:
                 raise AskedToFailError(message)
         raise AttemptError(Failure(FailureKind(kind), message))

@@ -1,4 +1,4 @@
-"""``test.map``: a row-wise engine that costs next to nothing, to show what chunks reuse."""
+"""The engine ``test.map``: a cheap row-wise engine, to test the reuse of chunks."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ from flowmesh_worker.engine_api import (
 
 
 class Map:
-    """Adds a column to every row."""
+    """The engine ``test.map``."""
 
     capacity = 256
 
@@ -25,7 +25,7 @@ class Map:
         """Loads nothing."""
 
     async def run(self, work: Work, progress: Progress) -> Result:
-        """Adds the digest of the row and of ``value``; never looks at two rows together."""
+        """Adds a column with the digest of the row and of ``value``, row by row."""
         given = work.dataset("rows")
         schema = given.manifest.schema
         output, value = str(work.params["output"]), work.params.get("value")

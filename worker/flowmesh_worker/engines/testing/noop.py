@@ -1,4 +1,4 @@
-"""``test.noop``: does nothing, so that what is measured is the fabric."""
+"""The engine ``test.noop``: does nothing, to measure the fabric's overhead."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ from flowmesh_worker.engine_api import (
 
 
 class Noop:
-    """Returns its parameter."""
+    """The engine ``test.noop``."""
 
     capacity = 256
 

@@ -1,4 +1,4 @@
-"""``test.sleep``: waits without using a processor."""
+"""The engine ``test.sleep``: waits without using a processor."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from flowmesh_worker.engine_api import (
 
 
 class Sleep:
-    """Waits, then returns its parameter."""
+    """The engine ``test.sleep``."""
 
     capacity = 256
 
@@ -23,7 +23,7 @@ class Sleep:
         """Loads nothing."""
 
     async def run(self, work: Work, progress: Progress) -> Result:
-        """Waits ``seconds``; can be stopped at any moment."""
+        """Waits ``seconds`` and returns ``value``; can be cancelled at any moment."""
         seconds = float(work.params["seconds"])
         progress(0.0, seconds, "seconds")
         await asyncio.sleep(seconds)

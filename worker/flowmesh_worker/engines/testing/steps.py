@@ -1,4 +1,4 @@
-"""``test.steps``: counts in steps with checkpoints, as a trainer does, in a thread of its own."""
+"""The engine ``test.steps``: counts steps with checkpoints, in a thread, as a trainer does."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ _STATE = "state.json"
 
 
 class Steps:
-    """Counts; each step's digest follows from the one before, so that none can be left out."""
+    """The engine ``test.steps``; each step's digest depends on the one before."""
 
     capacity = 256
 
@@ -45,17 +45,17 @@ def _count(work: Work, progress: Progress) -> Result:
         progress(done, steps, "steps")
         if work.stopping.wait(seconds):
             if every and not work.cancelled.is_set():
-                _hand_over(work, done, chain)
+                _checkpoint(work, done, chain)
             raise HandedBackError
         chain = digest_value("test.steps", [chain, work.params.get("value"), done])
         if every and (done + 1) % every == 0 and done + 1 < steps:
-            _hand_over(work, done + 1, chain)
+            _checkpoint(work, done + 1, chain)
     metrics = {"value": work.params.get("value"), "chain": chain}
     return Result({"metrics": Metrics(metrics)}, Usage(units=steps - begun))
 
 
 def _begin(resume: TreeInput | None, steps: int) -> tuple[int, str]:
-    """Where to begin: what the checkpoint says, or the start where it says nothing of use."""
+    """Returns the step and digest of the checkpoint; the start if it cannot be used."""
     if resume is None:
         return 0, ""
     try:
@@ -66,7 +66,7 @@ def _begin(resume: TreeInput | None, steps: int) -> tuple[int, str]:
     return (done, chain) if 0 <= done <= steps else (0, "")
 
 
-def _hand_over(work: Work, done: int, chain: str) -> None:
+def _checkpoint(work: Work, done: int, chain: str) -> None:
     path = Path(work.out_dir) / "checkpoint"
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir()

@@ -1,5 +1,5 @@
-"""Engines that train: TRL's trainers on a model that one host loads once.
+"""Engines that train models with TRL's trainers: ``train.*``.
 
-``engine.py`` is the shell that all of them share; a trainer adds how rows become examples and which
-trainer of TRL learns from them (``sft.py``, ``reward.py``, ``dpo.py``).
+``engine.py`` has the base class; each engine adds how rows become examples and which trainer of TRL
+learns from them (``sft.py``, ``reward.py``, ``dpo.py``, ``grpo.py``, ``ppo.py``).
 """

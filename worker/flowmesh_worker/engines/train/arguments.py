@@ -1,7 +1,7 @@
-"""From the parameters of ``with`` to the arguments of a trainer.
+"""Converts the parameters of ``with`` to the arguments of a trainer.
 
-Names are the same on both sides, so this says only which of them a trainer gets, and what it must
-not do here: report, look for a hub, write checkpoints of its own.
+Names are the same on both sides, so this only selects them, and disables what a trainer must not do
+here: report metrics, write checkpoints of its own.
 """
 
 from collections.abc import Mapping
@@ -28,18 +28,18 @@ SHARED = (
     "gradient_checkpointing",
     "logging_steps",
 )
-"""Parameters that trainers take under the same name; an engine may lack some."""
+"""Parameters that trainers have under the same name; an engine may lack some."""
 
 
 def trainer_arguments(
     params: Mapping[str, Any], folder: Path, *, on_cpu: bool, evaluates: bool
 ) -> dict[str, Any]:
-    """Keyword arguments that every trainer's configuration takes.
+    """Returns the keyword arguments that every trainer's configuration has.
 
     Args:
         params: of the action.
-        folder: where the trainer may write; it is told not to.
-        on_cpu: whether it must leave devices alone.
+        folder: where the trainer may write; its checkpoints are disabled.
+        on_cpu: whether it must not use devices.
         evaluates: whether rows are held out.
     """
     given = {name: params[name] for name in SHARED if name in params}

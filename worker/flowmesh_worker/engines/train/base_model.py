@@ -1,6 +1,6 @@
-"""The model that trainings start from: read once, and never changed by any of them.
+"""The model that trainings start from: loaded once for all actions of a host, never changed.
 
-Imported only once a host loads a model: torch comes with it.
+Imported only by hosts that load a model: torch comes with it.
 """
 
 import copy
@@ -27,25 +27,25 @@ _SCORE = "score"
 
 
 class BaseModel:
-    """Weights, tokenizer and device. Used by one thread."""
+    """Weights, tokenizer and device. Not thread-safe."""
 
     def __init__(
         self, trainee: ModelConfig, settings: HostSettings, *, reward: bool, in_8bit: bool
     ) -> None:
-        """Prepares torch and reads the tokenizer; no weights yet.
+        """Configures torch and loads the tokenizer; loads no weights yet.
 
         Args:
-            trainee: the model's own figures.
+            trainee: the model's configuration.
             settings: devices, threads, and ``dtype`` among the signature's parameters.
-            reward: whether the model gets a head that scores, in place of the language head.
-            in_8bit: whether the layers' matrices are held in 8 bits.
+            reward: whether the model gets a score head instead of the language head.
+            in_8bit: whether the layers' matrices are loaded in 8 bits.
 
         Raises:
-            AttemptError: bad input; transformers cannot read the tokenizer.
+            AttemptError: bad input; transformers cannot load the tokenizer.
         """
         logging.disable_progress_bar()
         torch.set_num_threads(max(1, settings.threads))
-        # The same training gives the same bytes only if sums are taken in the same order.
+        # A training repeats to the byte only if sums are computed in the same order.
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.backends.cudnn.benchmark = False
         self.facts = trainee.facts
@@ -60,26 +60,26 @@ class BaseModel:
         self._tokenizer = _read(AutoTokenizer, self.facts)
 
     def tokenizer(self) -> Any:
-        """A tokenizer of the action's own: trainers set its padding."""
+        """Returns a private copy of the tokenizer, since trainers set its padding."""
         return copy.deepcopy(self._tokenizer)
 
     def limit(self, params: Mapping[str, Any]) -> int:
-        """The most tokens of one sequence: ``max_length``, and never more than the context."""
+        """Returns the maximum tokens of one sequence: ``max_length`` or the context."""
         return min(
             int(params.get("max_length", self.facts.context_length)), self.facts.context_length
         )
 
     def hold(self) -> None:
-        """Reads the weights that :meth:`frozen` shares; once."""
+        """Loads the weights that :meth:`frozen` shares, once."""
         if self._shared is None:
             self._shared = self.fresh(seed=0).requires_grad_(False)
 
     def frozen(self, *, seed: int) -> Any:
-        """The held model for one action to put an adapter on.
+        """Returns a model for one action's adapter; it shares the loaded weights.
 
-        Its modules are the action's own and its weights are those of all actions: whatever a
-        trainer hooks, patches or configures goes with the action, and weights that need no
-        gradient are never written.
+        Its modules are private and its weights are shared by all actions: hooks, patches and
+        settings of a trainer affect only this action, and weights without gradients are never
+        written.
 
         Args:
             seed: of a new scoring head.
@@ -90,13 +90,13 @@ class BaseModel:
         return self._with_new_head(model, seed)
 
     def fresh(self, *, seed: int) -> Any:
-        """The model read anew, to train all of it or to compare with.
+        """Loads the model again, to train all of it or as a reference.
 
         Args:
             seed: of a new scoring head.
 
         Raises:
-            AttemptError: bad input; transformers cannot read the model.
+            AttemptError: bad input; transformers cannot load the model.
         """
         options: dict[str, Any] = {"dtype": getattr(torch, self.dtype), "use_safetensors": True}
         if self._in_8bit:
@@ -114,7 +114,7 @@ class BaseModel:
         return self._with_new_head(model, seed)
 
     def _with_new_head(self, model: Any, seed: int) -> Any:
-        """Draws the head that scores from the seed, unless the model brought one."""
+        """Initializes the score head from the seed, unless the model has one."""
         if not self._draws_head:
             return model
         weight = getattr(model, _SCORE).weight
@@ -129,7 +129,7 @@ class BaseModel:
 
 
 def forget_last_trainer() -> None:
-    """Clears what accelerate keeps in the process for one trainer."""
+    """Clears the process-wide state of accelerate for the last trainer."""
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
 

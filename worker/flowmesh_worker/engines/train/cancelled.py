@@ -1,5 +1,5 @@
-"""The end of a training that nobody wants any more."""
+"""The exception that ends a cancelled training."""
 
 
 class TrainingCancelledError(Exception):
-    """The action was cancelled; raised out of the trainer at its next step."""
+    """The action was cancelled; raised from the trainer at its next step."""

@@ -1,6 +1,6 @@
-"""When a training keeps a checkpoint, and when it hands itself back.
+"""Decides when a training writes a checkpoint, and when it stops because its worker leaves.
 
-Imported only once a host trains: transformers comes with it.
+Imported only by hosts that train: transformers comes with it.
 """
 
 import sys
@@ -13,10 +13,10 @@ from flowmesh_worker.engines.train.checkpoints import CheckpointRestore, usable,
 
 
 class CheckpointCallback(TrainerCallback):  # type: ignore[misc]  # no types there
-    """Keeps checkpoints every ``save_steps`` steps, and one more when the worker leaves."""
+    """Writes checkpoints every ``save_steps`` steps, and one more when the worker leaves."""
 
     def __init__(self, work: Work, engine: str) -> None:
-        """Takes the action and the engine's name."""
+        """Reads ``save_steps`` of the action; ``engine`` is written into checkpoints."""
         self._work = work
         self._engine = engine
         self._every = int(work.params["save_steps"])
@@ -24,13 +24,13 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]  # no types the
         self._trainer: Any = None
 
     def begin(self, trainer: Any) -> str | None:
-        """Takes the place of the trainer's own checkpoints.
+        """Replaces the trainer's own checkpoints.
 
         Args:
-            trainer: that has not begun; this is one of its callbacks.
+            trainer: not started yet, with this object among its callbacks.
 
         Returns:
-            What to resume from; None to begin at the start.
+            The folder to resume from; None to begin at the start.
         """
         self._trainer = trainer
         trainer._save_checkpoint = self._save
@@ -41,15 +41,15 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]  # no types the
         return str(resume.path)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Says where it goes on."""
+        """Logs the step at which the training resumes."""
         if state.global_step:
             sys.stdout.write(f"goes on after step {state.global_step}/{state.max_steps}\n")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Asks for a checkpoint; after the last step there is none to be had.
+        """Requests a checkpoint if one is due, except after the last step.
 
-        A trainer whose state between two steps is more than a checkpoint holds says so by its
-        ``can_be_left``; the checkpoint then waits for the first step after which it can.
+        A trainer that cannot be interrupted after every step has an attribute ``can_be_left``; the
+        checkpoint then waits for the first step after which it is true.
         """
         if state.global_step >= state.max_steps:
             return
@@ -59,10 +59,10 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]  # no types the
             control.should_save = True
 
     def _save(self, *_: Any, **__: Any) -> None:
-        """Hands a checkpoint over.
+        """Writes a checkpoint and passes it to the host.
 
         Raises:
-            HandedBackError: the worker leaves, and another goes on from here.
+            HandedBackError: the worker leaves; another worker resumes from here.
         """
         step = int(self._trainer.state.global_step)
         folder = self._work.out_dir / f"checkpoint-{step}"

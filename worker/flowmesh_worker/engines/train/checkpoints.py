@@ -1,8 +1,8 @@
-"""Checkpoints: all that a training is, so that it can go on elsewhere as if nothing had been.
+"""Writes and restores the complete state of a training, so that it resumes to the same result.
 
-Imported only once a host trains. transformers' own checkpoints are pickles in part; these are
-safetensors and JSON: the weights that are trained, the optimizer, the schedule, the generators of
-random numbers, what was logged, and the sums that the trainer holds between two log entries.
+Imported only by hosts that train. transformers' own checkpoints are partly pickles; these are
+safetensors and JSON: the trained weights, the optimizer, the schedule, the random generators, the
+log, and the sums that the trainer accumulates between two log entries.
 """
 
 import json
@@ -30,8 +30,8 @@ def write_checkpoint(trainer: Any, engine: str, folder: Path) -> Path:
 
     Args:
         trainer: a ``transformers.Trainer``.
-        engine: the engine's name; another one's checkpoint is not taken up.
-        folder: to be made.
+        engine: the engine's name; only this engine resumes from the checkpoint.
+        folder: to be created.
     """
     folder.mkdir(parents=True)
     trained = {n: p.detach().contiguous() for n, p in _trained(trainer)}
@@ -52,7 +52,7 @@ def write_checkpoint(trainer: Any, engine: str, folder: Path) -> Path:
 
 
 def usable(folder: Path, engine: str) -> bool:
-    """Whether this process can go on from a checkpoint: the same engine and libraries wrote it."""
+    """Whether this process can resume from a checkpoint: engine and library versions match."""
     try:
         header = json.loads((folder / _REST).read_text())["header"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -62,13 +62,13 @@ def usable(folder: Path, engine: str) -> bool:
 
 
 class CheckpointRestore:
-    """Puts a checkpoint back where a trainer would read its own."""
+    """Replaces a trainer's own loading of checkpoints."""
 
     def __init__(self, trainer: Any, folder: Path) -> None:
-        """Takes the places of the trainer's own reading.
+        """Replaces the trainer's methods that load a checkpoint.
 
         Args:
-            trainer: that has not begun.
+            trainer: not started yet.
             folder: a usable checkpoint.
         """
         self._trainer = trainer
@@ -114,7 +114,7 @@ def _trained(trainer: Any) -> list[tuple[str, Any]]:
 
 
 def _split(state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """An optimizer's state as tensors by name, and the rest of it."""
+    """Splits an optimizer's state into tensors by name and the rest."""
     tensors: dict[str, Any] = {}
     plain: dict[str, dict[str, Any]] = defaultdict(dict)
     for index, values in state["state"].items():
@@ -149,7 +149,7 @@ def _random_state() -> dict[str, Any]:
 
 
 def _sums(trainer: Any) -> dict[str, Any]:
-    """What the trainer adds up from one log entry to the next."""
+    """Returns what the trainer accumulates between two log entries."""
     return {
         "loss": trainer._tr_loss.item(),
         "logged": trainer._globalstep_last_logged,

@@ -1,6 +1,6 @@
-"""What a trainer logged, as the loss curve and the metrics of a step.
+"""Turns a trainer's log into the loss curve and the metrics of a step.
 
-Times stay out: the same training must give the same bytes.
+Times are removed: the same training must give the same bytes.
 """
 
 import math
@@ -18,14 +18,14 @@ _NOT_METRICS = frozenset({"step", "epoch", "loss", "learning_rate", "grad_norm",
 
 
 def curve_rows(history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row a step that was logged or evaluated, in order.
+    """Returns one row for each step that was logged or evaluated, in order.
 
     Args:
         history: a trainer's ``state.log_history``.
     """
     rows: dict[int, dict[str, Any]] = {}
     for entry in history:
-        figures = {_column(k): v for k, v in entry.items() if _kept(k)}
+        figures = {_column(k): v for k, v in entry.items() if _is_reproducible(k)}
         if figures.keys() - {"step", "epoch"}:
             rows.setdefault(int(entry["step"]), {"step": int(entry["step"])}).update(
                 {k: float(v) for k, v in figures.items() if k != "step"}
@@ -34,7 +34,7 @@ def curve_rows(history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def curve(rows: Sequence[Mapping[str, Any]]) -> Rows:
-    """The rows of :func:`curve_rows` as an output; columns do not depend on how it went."""
+    """Returns the rows of :func:`curve_rows` as an output; the basic columns always exist."""
     names = {*_ALWAYS, *(k for row in rows for k in row)} - {"step"}
     types = {"step": ColumnType.INT, **dict.fromkeys(names, ColumnType.FLOAT)}
     return Rows(list(rows), Schema.of(types))
@@ -43,7 +43,7 @@ def curve(rows: Sequence[Mapping[str, Any]]) -> Rows:
 def metrics(
     rows: Sequence[Mapping[str, Any]], counts: Mapping[str, Any], steps: int
 ) -> dict[str, Any]:
-    """The figures of a whole training.
+    """Returns the metrics of a whole training.
 
     Args:
         rows: of :func:`curve_rows`.
@@ -51,8 +51,8 @@ def metrics(
         steps: of the optimizer.
 
     Returns:
-        ``train_loss`` (the mean over steps), ``steps``, ``epochs``, ``tokens`` where the trainer
-        counts them, the last value of every other figure, and the counts.
+        ``train_loss`` (the mean over steps), ``steps``, ``epochs``, ``tokens`` if the trainer
+        counts them, the last value of every other metric, and the counts.
     """
     last: dict[str, Any] = {}
     weighted, before = 0.0, 0
@@ -70,14 +70,14 @@ def metrics(
 
 
 def diverged(entry: Mapping[str, Any]) -> str:
-    """The name of the first figure that is no number any more; empty where all are."""
+    """Returns the name of the first metric that is not finite; empty if all are."""
     return next((k for k, v in entry.items() if isinstance(v, float) and not math.isfinite(v)), "")
 
 
-def _kept(name: str) -> bool:
+def _is_reproducible(name: str) -> bool:
     return not name.startswith(_TRAIN) and not any(t in name for t in _TIMED)
 
 
 def _column(name: str) -> str:
-    """A name that SQL takes without quotes: ``rewards/margins`` → ``rewards_margins``."""
+    """Returns a name that SQL accepts unquoted: ``rewards/margins`` → ``rewards_margins``."""
     return name.replace("/", "_")

@@ -1,4 +1,4 @@
-"""``train.dpo``: the model learns to prefer the better of two answers."""
+"""The engine ``train.dpo``: direct preference optimization on pairs of answers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from flowmesh_worker.engines.train.tokens import TrainingTokenizer
 
 
 class TrainDpo(TrainEngine):
-    """The engine. Made by the host; see ``flowmesh_worker.engine_api.Engine``."""
+    """The engine ``train.dpo``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     name = "train.dpo"
     sequences = 2
@@ -42,13 +42,13 @@ class TrainDpo(TrainEngine):
         return assemble(work.dataset("rows").rows(), work.params, read)
 
     def build(self, session: Any) -> Any:
-        """TRL's trainer, which takes the rows as they are."""
+        """Returns TRL's trainer, which uses the tokenized rows unchanged."""
         from datasets import Dataset  # noqa: PLC0415 - heavy
         from trl import DPOConfig, DPOTrainer  # noqa: PLC0415 - heavy
 
         class Trainer(DPOTrainer):  # type: ignore[misc]  # no types there
             def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
-                return dataset  # tokens already; TRL has no switch for it
+                return dataset  # already tokenized; TRL has no option for that
 
         params, examples = session.params, session.examples
         args = DPOConfig(

@@ -1,7 +1,7 @@
-"""The shell of every training engine: loading once, one action at a time, refusals before work.
+"""The base class of the training engines: loads once, runs one action at a time.
 
-A trainer's engine says how rows become examples (:meth:`TrainEngine.read`) and which trainer learns
-from them (:meth:`TrainEngine.build`). Neither brings torch when this module is imported.
+An engine defines how rows become examples (:meth:`TrainEngine.read`) and which trainer learns from
+them (:meth:`TrainEngine.build`). Importing this module does not import torch.
 """
 
 import asyncio
@@ -27,25 +27,24 @@ from flowmesh_worker.engines.train.model_config import ModelConfig, read_trainee
 _LIBRARIES = ("trl", "peft", "transformers", "torch")
 _DTYPES = ("auto", "float32", "bfloat16", "float16")
 _LIBRARIES_MIB = 900
-"""What Python with torch, transformers, TRL and pyarrow holds of a host's memory."""
+"""Host memory of Python with torch, transformers, TRL and pyarrow."""
 _CONTEXT_MIB = 700
-"""What CUDA's context and libraries hold of a device's memory."""
+"""Device memory of CUDA's context and libraries."""
 
 
 class TrainEngine(ABC):
-    """An engine that trains. Made by the host; see ``flowmesh_worker.engine_api.Engine``."""
+    """An engine that trains; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     name: ClassVar[str]
     """The engine's name."""
     reward: ClassVar[bool] = False
-    """Whether it trains a model that scores."""
+    """Whether it trains a model with a score head."""
     sequences: ClassVar[int] = 1
-    """Sequences that one row puts into a batch."""
+    """Sequences that one row adds to a batch."""
     references: ClassVar[int] = 0
-    """Copies of the model that full fine-tuning compares with."""
+    """Reference copies of the model that full fine-tuning needs."""
 
     def __init__(self) -> None:
-        """Knows nothing before ``load``."""
         self.capacity = 1
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="train")
         self._settings: HostSettings | None = None
@@ -54,7 +53,7 @@ class TrainEngine(ABC):
 
     @classmethod
     def honours(cls, device_class: str) -> list[EngineVariant]:
-        """What this installation can serve on devices of a class; imports nothing heavy."""
+        """Returns the variants that this installation serves on devices of a class."""
         del device_class
         if any(importlib.util.find_spec(library) is None for library in _LIBRARIES):
             return []
@@ -62,7 +61,7 @@ class TrainEngine(ABC):
 
     @staticmethod
     def prepares(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload:
-        """What its host can import beforehand."""
+        """Returns what a standby host of this engine imports."""
         del params, on_devices
         return TRL
 
@@ -73,7 +72,7 @@ class TrainEngine(ABC):
         Args:
             work: the action.
             tokenizer: the model's.
-            limit: the most tokens of one sequence.
+            limit: the maximum tokens of one sequence.
 
         Raises:
             AttemptError: bad input; names the row.
@@ -81,18 +80,18 @@ class TrainEngine(ABC):
 
     @abstractmethod
     def build(self, session: Any) -> Any:
-        """Makes the trainer of an action (a ``TrainingSession`` gives what it is made of)."""
+        """Creates the trainer of an action from its ``TrainingSession``."""
 
     def full_logits(self, params: Mapping[str, Any]) -> bool:
-        """Whether the trainer holds the logits of a whole batch at once."""
+        """Whether the trainer computes the logits of a whole batch at once."""
         del params
         return not self.reward
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Reads the model's figures, and its weights where adapters will share them.
+        """Reads the model's configuration, and loads its weights if adapters will share them.
 
         Raises:
-            AttemptError: out of memory, unplaceable or bad input, with what to change.
+            AttemptError: out of memory, unplaceable or bad input, with a remedy.
         """
         prepare_process(settings)
         self._settings = settings
@@ -103,14 +102,14 @@ class TrainEngine(ABC):
         self._base = await loop.run_in_executor(self._thread, self._load)
 
     async def run(self, work: Work, progress: Progress) -> Result:
-        """Trains on the rows of one action; stops at the next step where it is cancelled."""
+        """Trains on the rows of one action; a cancellation stops it at the next step."""
         loop = asyncio.get_running_loop()
         stop = Event()
 
-        def told(done: float, total: float) -> None:
+        def report(done: float, total: float) -> None:
             loop.call_soon_threadsafe(progress, done, total, "steps")
 
-        running = loop.run_in_executor(self._thread, self._train, work, told, stop)
+        running = loop.run_in_executor(self._thread, self._train, work, report, stop)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -144,7 +143,7 @@ class TrainEngine(ABC):
             base.hold()
         return base
 
-    def _train(self, work: Work, told: Callable[[float, float], None], stop: Event) -> Result:
+    def _train(self, work: Work, report: Callable[[float, float], None], stop: Event) -> Result:
         from flowmesh_worker.engines.train.session import (  # noqa: PLC0415 - brings torch
             open_session,
             train,
@@ -160,18 +159,18 @@ class TrainEngine(ABC):
             tokenizer,
             engine=self.name,
             reward=self.reward,
-            told=told,
+            told=report,
             stop=stop,
         )
-        held = f", {len(examples.test)} held out" if examples.test else ""
-        sys.stdout.write(f"{len(examples.train)} rows to learn from{held}\n")
+        test = f", {len(examples.test)} held out" if examples.test else ""
+        sys.stdout.write(f"{len(examples.train)} rows to learn from{test}\n")
         return train(session, self.build)
 
     def plan(self, work: Work, examples: Examples) -> TrainingPlan:
-        """What an action trains and holds, for the memory that it needs.
+        """Returns what an action trains and loads, to compute the memory that it needs.
 
         Raises:
-            AttemptError: bad input; nothing says which modules to adapt.
+            AttemptError: bad input; the modules to adapt are not known.
         """
         from flowmesh_worker.engines.train.lora import (  # noqa: PLC0415 - brings torch
             target_modules,
@@ -201,16 +200,16 @@ class TrainEngine(ABC):
     def _refuse_too_much(self, work: Work, examples: Examples) -> None:
         assert self._settings is not None
         plan = self.plan(work, examples)
-        wanted, there = need(plan), self._settings.memory_mib
-        if wanted.total > there:
-            fits = what_fits(plan, there, on_device=bool(self._settings.devices))
+        needed, available = need(plan), self._settings.memory_mib
+        if needed.total > available:
+            fits = what_fits(plan, available, on_device=bool(self._settings.devices))
             raise out_of_memory(
-                f"this training needs about {wanted}; the host may use {there} MiB",
+                f"this training needs about {needed}; the host may use {available} MiB",
                 "set one of " + ", ".join(fits),
             )
 
     def _refuse_too_large(self, trainee: ModelConfig, settings: HostSettings) -> None:
-        """Refuses weights that do not fit by themselves, before they are read."""
+        """Refuses weights that alone do not fit, before they are loaded."""
         size = trainee.size(str(settings.signature_params.get("dtype", "auto")), 0, ("",))
         shrunk = size.matrices if settings.signature_params.get("load_in_8bit") else 0
         weights = (size.parameters - shrunk) * size.weight_bytes + shrunk
@@ -232,7 +231,7 @@ def _refuse_8bit(settings: HostSettings) -> None:
         return
     if not settings.signature_params.get("use_peft"):
         raise bad_input(
-            "with.load_in_8bit holds the model frozen, and without an adapter nothing is trained",
+            "with.load_in_8bit freezes the model: without an adapter nothing would be trained",
             "set use_peft: true, or remove load_in_8bit",
         )
     if not settings.devices:
@@ -242,6 +241,6 @@ def _refuse_8bit(settings: HostSettings) -> None:
         )
     if importlib.util.find_spec("bitsandbytes") is None:
         raise unplaceable(
-            "with.load_in_8bit needs bitsandbytes, which this worker has not installed",
+            "with.load_in_8bit needs bitsandbytes, which is not installed on this worker",
             "install the extra worker-gpu, or remove load_in_8bit",
         )

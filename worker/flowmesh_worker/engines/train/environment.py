@@ -1,4 +1,4 @@
-"""The process environment of a host that trains, and how quiet its libraries are."""
+"""Sets the environment variables and log levels of a host that trains."""
 
 import logging
 import warnings
@@ -10,13 +10,13 @@ _LOUD = ("transformers", "trl", "peft", "accelerate", "datasets", "torch", "bits
 
 
 def prepare_process(settings: HostSettings) -> None:
-    """Sets what libraries read once, before any of them is imported."""
+    """Sets what libraries read when they are imported; must be called before that."""
     variables = library_environment(settings, batch_invariant=True)
     if settings.devices:
-        # Without it cuBLAS sums in an order that differs from run to run.
+        # Without it cuBLAS sums in a different order in each run.
         variables["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     apply_environment(variables)
     for name in _LOUD:
         logging.getLogger(name).setLevel(logging.ERROR)
-    # A host's log belongs to the user: what its libraries plan to change says nothing to them.
+    # Users read a host's log: deprecation warnings of libraries do not help them.
     warnings.simplefilter("ignore")

@@ -1,6 +1,6 @@
-"""From rows to the examples of a trainer: templates, the split, and the refusals that belong there.
+"""Turns rows into the examples of a trainer: templates, train-test split, refusals.
 
-Nothing here needs a model. Rows keep their number, so that every refusal names its row.
+Nothing here needs a model. Every refusal names its row.
 """
 
 import math
@@ -12,7 +12,7 @@ from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.prompts import RowTemplate
 
 Example = dict[str, Any]
-"""What a trainer learns from one row: token ids by the names that the trainer gives them."""
+"""The training example of one row: token ids by the trainer's column names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +20,10 @@ class Examples:
     """The examples of one action.
 
     Attributes:
-        train: to learn from.
-        test: held out.
-        longest: tokens of the longest of them, for the memory that a batch needs.
-        counts: figures for ``metrics`` (``rows_truncated`` ...).
+        train: the training examples.
+        test: the examples that are held out.
+        longest: tokens of the longest example, for the memory that a batch needs.
+        counts: counts for ``metrics`` (``rows_truncated`` ...).
     """
 
     train: list[Example]
@@ -33,43 +33,43 @@ class Examples:
 
 
 def templates(params: Mapping[str, Any], *names: str) -> dict[str, RowTemplate]:
-    """The templates among these parameters that are given, compiled.
+    """Compiles the templates among these parameters that are set.
 
     Raises:
-        AttemptError: bad input; one of them is no template.
+        AttemptError: bad input; a template is not valid.
     """
     return {n: RowTemplate(params[n], n) for n in names if params.get(n) is not None}
 
 
 def require_rows(rows: Sequence[Mapping[str, Any]], test_size: float) -> None:
-    """Refuses what cannot be split into rows to learn from and rows to hold out.
+    """Refuses rows that cannot be split into training rows and held-out rows.
 
     Raises:
-        AttemptError: bad input.
+        AttemptError: bad input; there are no rows, or none would be left for training.
     """
     if not rows:
         raise bad_input("there are no rows to learn from", "check the step that makes the rows")
-    held = math.ceil(test_size * len(rows))
-    if held >= len(rows):
+    test_count = math.ceil(test_size * len(rows))
+    if test_count >= len(rows):
         raise bad_input(
             f"with.test_size: {test_size} of {len(rows)} rows leaves none to learn from",
-            f"give at least {held + 1} rows, or a smaller test_size",
+            f"give at least {test_count + 1} rows, or a smaller test_size",
         )
 
 
 def held_out(count: int, test_size: float, seed: int) -> frozenset[int]:
-    """Which rows are held out, counted from 0: those that ``datasets`` would hold out.
+    """Returns the indices of the held-out rows, the same as ``datasets`` selects.
 
     Args:
-        count: of all rows.
+        count: number of rows.
         test_size: the share, rounded up.
-        seed: draws them.
+        seed: of the selection.
     """
     if not test_size:
         return frozenset()
     import numpy as np  # noqa: PLC0415 - slow to import
 
-    # datasets.Dataset.train_test_split draws in the same way, so that a script finds the same rows.
+    # As in datasets.Dataset.train_test_split, so that a user's script selects the same rows.
     order = np.random.default_rng(seed).permutation(count)
     return frozenset(int(i) for i in order[: math.ceil(test_size * count)])
 
@@ -79,20 +79,20 @@ def assemble(
     params: Mapping[str, Any],
     read: Callable[[Mapping[str, Any], int], tuple[Example | None, int, bool]],
 ) -> Examples:
-    """Reads every row and splits the examples.
+    """Converts every row and splits the examples.
 
     Args:
         rows: in order.
-        params: ``test_size`` and ``seed`` are read.
-        read: a row and its number from 1 → the example (None where nothing of it can be learned),
+        params: ``test_size`` and ``seed`` are used.
+        read: a row and its number from 1 → the example (None if nothing in it can be learned),
             its tokens, and whether it was cut.
 
     Raises:
-        AttemptError: bad input; a row cannot be read, or none is left.
+        AttemptError: bad input; a row cannot be converted, or none is left.
     """
     test_size, seed = float(params["test_size"]), int(params["seed"])
     require_rows(rows, test_size)
-    held = held_out(len(rows), test_size, seed)
+    test_rows = held_out(len(rows), test_size, seed)
     parts: tuple[list[Example], list[Example]] = ([], [])
     longest = cut = dropped = 0
     for number, row in enumerate(rows, 1):
@@ -102,8 +102,8 @@ def assemble(
             dropped += 1
             continue
         longest = max(longest, tokens)
-        parts[number - 1 in held].append(example)
-    if not parts[0] or (held and not parts[1]):
+        parts[number - 1 in test_rows].append(example)
+    if not parts[0] or (test_rows and not parts[1]):
         which = "held out" if parts[0] else "to learn from"
         raise bad_input(
             f"no row {which} has anything to learn: {dropped} of {len(rows)} rows were dropped, and"

@@ -1,4 +1,4 @@
-"""``train.grpo``: completions with more reward than others of their prompt become more likely."""
+"""The engine ``train.grpo``: group relative policy optimization with TRL."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -36,7 +36,7 @@ _SAME_NAME = (
 
 
 class TrainGrpo(ReinforcementEngine):
-    """The engine. Made by the host; see ``flowmesh_worker.engine_api.Engine``."""
+    """The engine ``train.grpo``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     name = "train.grpo"
     completion = "max_completion_length"
@@ -55,7 +55,7 @@ class TrainGrpo(ReinforcementEngine):
             )
         if len(examples.train) < together // group:
             raise bad_input(
-                f"a step takes {together // group} prompts, and there are {len(examples.train)}",
+                f"a step needs {together // group} prompts, and there are {len(examples.train)}",
                 "give more rows, or lower per_device_train_batch_size",
             )
         evaluated = int(params["per_device_eval_batch_size"])
@@ -71,13 +71,13 @@ class TrainGrpo(ReinforcementEngine):
         return completions_a_step(params)
 
     def plan(self, work: Work, examples: Examples) -> TrainingPlan:
-        """See :meth:`TrainEngine.plan`; without ``beta`` there is nothing to compare with."""
+        """See :meth:`TrainEngine.plan`; a reference model is needed only with ``beta``."""
         plan = super().plan(work, examples)
         compares = float(work.params["beta"]) > 0 and not plan.use_peft
         return replace(plan, references=int(compares))
 
     def build(self, session: Any) -> Any:
-        """TRL's trainer."""
+        """Returns TRL's trainer."""
         from datasets import Dataset  # noqa: PLC0415 - heavy
         from trl import GRPOConfig  # noqa: PLC0415 - heavy
 
@@ -94,7 +94,7 @@ class TrainGrpo(ReinforcementEngine):
         args = GRPOConfig(
             **session.arguments,
             **{name: params[name] for name in _SAME_NAME},
-            # The model to compare with is read in TRL's own way, from where the policy came from.
+            # TRL loads the reference model itself, from the policy's folder.
             model_init_kwargs={
                 "dtype": session.base.dtype,
                 "device_map": None,
@@ -139,7 +139,7 @@ def _check_rewards(params: Mapping[str, Any], *, with_model: bool) -> None:
     count = len(params["reward_funcs"]) + with_model
     if not count:
         raise bad_input(
-            "nothing rewards the completions",
+            "there is no reward for the completions",
             "name checks in with.reward_funcs, or connect a reward model to the input 'reward'",
         )
     weights = params["reward_weights"]

@@ -1,6 +1,6 @@
-"""TRL's GRPOTrainer, as far as a second run must give the same and an interrupted one go on.
+"""TRL's GRPOTrainer with reproducible logs and a known point to interrupt it.
 
-Imported only once a host trains: torch and TRL come with it.
+Imported only by hosts that train: torch and TRL come with it.
 """
 
 import math
@@ -11,12 +11,12 @@ _TIME = "step_time"
 
 
 class DeterministicGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # no types there
-    """GRPO whose figures are numbers or not there, and that knows where it can be interrupted."""
+    """GRPO with reproducible logs, which knows after which steps it can be interrupted."""
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Logs what is a number and does not depend on time.
+        """Logs the metrics that are finite and do not depend on time.
 
-        No completion may have had a value for a figure; TRL would log None for it.
+        If no completion has a value for a metric, TRL would log None.
         """
         figures = self._metrics["train" if self.model.training else "eval"]
         figures.pop(_TIME, None)
@@ -28,10 +28,10 @@ class DeterministicGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # no types t
 
     @property
     def can_be_left(self) -> bool:
-        """Whether the next step draws completions of its own; see ``CheckpointCallback``.
+        """Whether the next step generates new completions; see ``CheckpointCallback``.
 
-        A checkpoint holds no completions: one taken in the middle of several steps on the same
-        completions would have to draw them again, from a policy that is another by then.
+        A checkpoint contains no completions. If it were written between several steps on the same
+        completions, they would be generated again by a policy that has changed.
         """
         every = self.args.steps_per_generation * self.num_iterations
         return bool(self._step % every == 0)

@@ -1,4 +1,4 @@
-"""LoRA by the parameters of ``with``. Imported only once a host trains."""
+"""Converts parameters of ``with`` to a LoRA configuration. Imported only by hosts that train."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,11 +12,11 @@ ALL_LINEAR = "all-linear"
 
 
 def lora_config(params: Mapping[str, Any], *, reward: bool) -> LoraConfig:
-    """The configuration of a new adapter.
+    """Returns the configuration of a new adapter.
 
     Args:
         params: of the action.
-        reward: whether the model scores; PEFT then trains and saves its head with the adapter.
+        reward: whether the model has a score head; PEFT then trains and saves it with the adapter.
     """
     named = list(params["lora_target_modules"] or ())
     return LoraConfig(
@@ -29,14 +29,14 @@ def lora_config(params: Mapping[str, Any], *, reward: bool) -> LoraConfig:
 
 
 def target_modules(params: Mapping[str, Any], architecture: str) -> tuple[str, ...]:
-    """The names of the modules that get LoRA layers, as far as they are known without the model.
+    """Returns the names of the modules that get LoRA layers, without loading the model.
 
     Args:
         params: of the action.
         architecture: ``model_type`` of the model's configuration.
 
     Raises:
-        AttemptError: bad input; PEFT has no choice of its own for the architecture.
+        AttemptError: bad input; PEFT has no default for the architecture.
     """
     named = tuple(params["lora_target_modules"] or ())
     known = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.get(architecture)

@@ -1,10 +1,10 @@
-"""What a training needs of memory, reckoned before anything is loaded.
+"""Estimates the memory that a training needs, before anything is loaded.
 
-Weights, gradients and the optimizer's moments are exact; activations follow the model's figures (a
-transformer keeps its layers' inputs, and with gradient checkpointing one layer's inside besides:
-Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 4,
-with matrices of attention left out, since fused attention never makes them). They are rounded up:
-refusing what would have fit costs a setting, starting what does not costs the host.
+Weights, gradients and the optimizer's moments are exact; activations are computed from the model's
+dimensions (a transformer stores its layers' inputs, and with gradient checkpointing the inside of
+one layer: Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
+section 4, without the attention matrices, which fused attention does not store). They are rounded
+up: refusing a training that would fit costs a setting, starting one that does not costs the host.
 """
 
 from collections.abc import Iterator
@@ -13,27 +13,27 @@ from dataclasses import dataclass, replace
 _MIB = 1024 * 1024
 _FLOAT = 4
 _CHUNK_TOKENS = 256
-"""Tokens whose logits the chunked loss holds at once (TRL's constant)."""
+"""Tokens whose logits the chunked loss computes at once (TRL's constant)."""
 _LOGIT_COPIES = 3
 """Logits in float32, their softmax, their gradient."""
 _MOMENTS = {"adamw_torch_fused": 2.0, "adamw_torch": 2.0, "adafactor": 0.05, "sgd": 0.0}
-"""Numbers that an optimizer keeps for every number that it trains; adafactor's are factored."""
+"""Numbers that an optimizer stores for each trained parameter; adafactor's are factored."""
 _SMALLER_OPTIMIZER = "adafactor"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """The figures of a model that memory follows from.
+    """The dimensions of a model that determine its memory.
 
     Attributes:
         parameters: numbers in its weights.
-        matrices: those of them in matrices that 8-bit loading shrinks.
+        matrices: those in matrices that 8-bit loading shrinks.
         lora: numbers in the adapter that would be trained.
         layers: transformer layers.
         hidden: width of a layer.
         inner: width inside a layer's feed-forward part.
-        vocabulary: tokens there are.
-        weight_bytes: bytes of one number as loaded.
+        vocabulary: number of tokens.
+        weight_bytes: bytes of one loaded number.
     """
 
     parameters: int
@@ -52,16 +52,16 @@ class TrainingPlan:
 
     Attributes:
         size: of the model.
-        use_peft: whether an adapter alone is trained.
-        load_in_8bit: whether the frozen matrices take one byte a number.
+        use_peft: whether only an adapter is trained.
+        load_in_8bit: whether the frozen matrices use one byte per number.
         optim: the optimizer.
         batch: sequences that go through the model together.
-        length: tokens of the longest of them.
-        checkpointing: whether activations are computed again.
-        full_logits: whether the logits of a whole batch are held.
+        length: tokens of the longest sequence.
+        checkpointing: whether activations are recomputed.
+        full_logits: whether the logits of a whole batch are computed at once.
         references: further copies of the weights that are only read.
         overhead_mib: libraries, and on a device its context.
-        beside: what is held besides the model, by what it is, in MiB (a reward model, say).
+        beside: MiB of other things by name (a reward model, for example).
     """
 
     size: ModelSize
@@ -79,7 +79,7 @@ class TrainingPlan:
 
 @dataclass(frozen=True, slots=True)
 class MemoryBreakdown:
-    """Memory by what it is for, in MiB."""
+    """Memory by purpose, in MiB."""
 
     weights: int
     gradients: int
@@ -90,12 +90,12 @@ class MemoryBreakdown:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum of all parts."""
         own = self.weights + self.gradients + self.moments + self.activations
         return own + self.overhead + sum(mib for _, mib in self.beside)
 
     def __str__(self) -> str:
-        """The sum and its parts, for a message."""
+        """Returns the sum and its parts, for a message."""
         parts = (
             ("weights", self.weights),
             ("gradients", self.gradients),
@@ -108,12 +108,12 @@ class MemoryBreakdown:
 
 
 def need(plan: TrainingPlan) -> MemoryBreakdown:
-    """What a plan needs."""
+    """Returns the memory that a plan needs."""
     size = plan.size
     shrunk = size.matrices if plan.load_in_8bit else 0
     one_copy = (size.parameters - shrunk) * size.weight_bytes + shrunk
     trained = size.lora if plan.use_peft else size.parameters
-    # An adapter is trained in float32 whatever the model's dtype, and is held beside it.
+    # An adapter is trained in float32 with any dtype of the model, in addition to the model.
     each = _FLOAT if plan.use_peft else size.weight_bytes
     own = size.lora * _FLOAT if plan.use_peft else 0
     return MemoryBreakdown(
@@ -128,19 +128,19 @@ def need(plan: TrainingPlan) -> MemoryBreakdown:
 
 def _activations(plan: TrainingPlan) -> float:
     size, tokens = plan.size, plan.batch * plan.length
-    # Inputs of the norms, of attention and of the feed-forward part, and what these make.
+    # Inputs of the norms, of attention and of the feed-forward part, and their outputs.
     inside = 8 * size.hidden + 4 * size.inner
-    kept = size.layers * size.hidden + inside if plan.checkpointing else size.layers * inside
+    stored = size.layers * size.hidden + inside if plan.checkpointing else size.layers * inside
     logits = tokens if plan.full_logits else min(tokens, _CHUNK_TOKENS)
-    return tokens * kept * size.weight_bytes + _LOGIT_COPIES * logits * size.vocabulary * _FLOAT
+    return tokens * stored * size.weight_bytes + _LOGIT_COPIES * logits * size.vocabulary * _FLOAT
 
 
 def what_fits(plan: TrainingPlan, memory_mib: int, *, on_device: bool) -> Iterator[str]:
-    """Settings that would fit, each alone, in the words of ``with`` and ``resources``.
+    """Yields settings of ``with`` and ``resources``, each of which alone would make the plan fit.
 
     Args:
-        plan: what does not fit.
-        memory_mib: what there is.
+        plan: the plan that does not fit.
+        memory_mib: the available memory.
         on_device: whether the memory is a device's.
     """
     if not plan.use_peft and _fits(replace(plan, use_peft=True, references=0), memory_mib):

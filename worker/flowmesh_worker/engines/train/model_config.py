@@ -1,4 +1,4 @@
-"""What a model directory says about the model to be trained, read before anything is loaded."""
+"""Reads the configuration and weight shapes of the model to train, before it is loaded."""
 
 import json
 from collections.abc import Mapping
@@ -25,11 +25,11 @@ class ModelConfig:
     """A model directory.
 
     Attributes:
-        facts: what every engine asks of it.
+        facts: the facts that all engines use.
         architecture: ``model_type`` of its configuration.
-        scores: whether it has a head that scores already (a reward model).
+        scores: whether it has a score head (a reward model).
         shapes: of its weights.
-        config: its configuration's figures.
+        config: its ``config.json``.
     """
 
     facts: ModelFacts
@@ -39,12 +39,12 @@ class ModelConfig:
     config: Mapping[str, Any]
 
     def size(self, dtype: str, rank: int, targets: tuple[str, ...]) -> ModelSize:
-        """The figures that memory follows from.
+        """Returns the dimensions that determine the memory.
 
         Args:
             dtype: of the weights as loaded, or ``auto``.
             rank: of a LoRA adapter.
-            targets: the modules that it is put on; empty for every matrix.
+            targets: the modules that it adapts; empty for every matrix.
         """
         hidden = int(_first(self.config, 1, "hidden_size", "n_embd", "d_model"))
         inner = _first(
@@ -66,7 +66,7 @@ def read_trainee(path: Path) -> ModelConfig:
     """Reads ``config.json`` and the headers of the weights.
 
     Raises:
-        AttemptError: bad input; this is no model directory.
+        AttemptError: bad input; this is not a model directory.
     """
     facts = read_facts(path)
     config = json.loads((path / "config.json").read_text())

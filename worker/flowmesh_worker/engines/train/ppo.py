@@ -1,4 +1,4 @@
-"""``train.ppo``: completions that a reward model likes better than expected become more likely."""
+"""The engine ``train.ppo``: proximal policy optimization with TRL and a reward model."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -34,11 +34,11 @@ _SAME_NAME = (
 """Parameters that ``PPOConfig`` has under the same name."""
 _WHITENED_AT_LEAST = 8
 _DRAWN_LOGIT_BYTES = 8
-"""Of one logit while completions are drawn: in the list of steps, and stacked."""
+"""Bytes of one logit while completions are generated: in the list of steps, and stacked."""
 
 
 class TrainPpo(ReinforcementEngine):
-    """The engine. Made by the host; see ``flowmesh_worker.engine_api.Engine``."""
+    """The engine ``train.ppo``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     name = "train.ppo"
     completion = "response_length"
@@ -50,7 +50,7 @@ class TrainPpo(ReinforcementEngine):
         batch, parts = completions_a_step(params), int(params["num_mini_batches"])
         if len(examples.train) < batch:
             raise bad_input(
-                f"a step takes {batch} prompts (per_device_train_batch_size times"
+                f"a step needs {batch} prompts (per_device_train_batch_size times"
                 f" gradient_accumulation_steps), and there are {len(examples.train)}",
                 "give more rows, or lower per_device_train_batch_size",
             )
@@ -72,7 +72,7 @@ class TrainPpo(ReinforcementEngine):
         return min(completions_a_step(params), int(params["local_rollout_forward_batch_size"]))
 
     def plan(self, work: Work, examples: Examples) -> TrainingPlan:
-        """See :meth:`TrainEngine.plan`; the value model is trained beside the policy."""
+        """See :meth:`TrainEngine.plan`; adds the value model, which is trained too."""
         params = work.params
         plan = super().plan(work, examples)
         drawn = completions_a_step(params) * int(params["response_length"])
@@ -86,7 +86,7 @@ class TrainPpo(ReinforcementEngine):
         return replace(plan, beside=plan.beside + beside)
 
     def build(self, session: Any) -> Any:
-        """TRL's trainer, with the policy, the value model and the reward model."""
+        """Returns TRL's trainer, with the policy, the value model and the reward model."""
         from trl.experimental.ppo import PPOConfig  # noqa: PLC0415 - heavy
 
         from flowmesh_worker.engines.train.ppo_models import (  # noqa: PLC0415 - brings torch
@@ -129,7 +129,7 @@ class TrainPpo(ReinforcementEngine):
 
 
 def episodes(params: Mapping[str, Any], prompts: int, batch: int) -> int:
-    """Completions of the whole training; TRL rounds them up to whole steps."""
+    """Returns the completions of the whole training; TRL rounds them up to whole steps."""
     if params["total_episodes"] is not None:
         return int(params["total_episodes"])
     if int(params["max_steps"]) > 0:
@@ -138,10 +138,10 @@ def episodes(params: Mapping[str, Any], prompts: int, batch: int) -> int:
 
 
 def spare_token(tokenizer: Any, vocabulary: int, used: Iterable[int]) -> int:
-    """A token to pad with, that means nothing else.
+    """Returns a token for padding that has no other meaning.
 
-    TRL's PPO tells padding by the token alone: were it the end token, as many models have it, the
-    ends of a chat's messages would be padding, and no end would ever be learned.
+    TRL's PPO recognizes padding by its token. With the end token, which many models use, the ends
+    of a chat's messages would count as padding, and the model would never learn to stop.
 
     Args:
         tokenizer: of the policy.
@@ -149,16 +149,16 @@ def spare_token(tokenizer: Any, vocabulary: int, used: Iterable[int]) -> int:
         used: the tokens of all prompts.
 
     Raises:
-        AttemptError: bad input; there is none.
+        AttemptError: bad input; there is no such token.
     """
-    taken = {*used, tokenizer.eos_token_id, tokenizer.bos_token_id}
+    unusable = {*used, tokenizer.eos_token_id, tokenizer.bos_token_id}
     own = [tokenizer.pad_token_id] if tokenizer.pad_token_id is not None else []
     special = sorted(tokenizer.added_tokens_decoder, reverse=True)
-    found = next((t for t in [*own, *special] if t not in taken and t < vocabulary), None)
+    found = next((t for t in [*own, *special] if t not in unusable and t < vocabulary), None)
     if found is None:
         raise bad_input(
-            "the model's tokenizer has no token to pad with but those that mean something",
-            "give it a pad_token of its own, as other special tokens are given",
+            "the model's tokenizer has no unused special token for padding",
+            "add a pad_token of its own to the tokenizer",
         )
     return int(found)
 

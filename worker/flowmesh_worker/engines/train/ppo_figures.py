@@ -1,6 +1,6 @@
-"""What TRL's PPO reports of a step, under the names that all trainers use.
+"""Renames the metrics of a PPO step to the names that all trainers use.
 
-Imports nothing heavy; called by ``ppo_trainer`` for every step that is logged.
+Called by ``ppo_trainer`` for every logged step; imports nothing heavy.
 """
 
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ _SPREAD = "val/ratio_var"
 
 
 def ppo_figures(logged: Mapping[str, float], *, vf_coef: float, updates: int) -> dict[str, float]:
-    """Returns a step's figures, without those that depend on time or are not defined.
+    """Returns a step's metrics, without those that depend on time or are undefined.
 
-    A step of a single update has one ratio, whose sample variance is 0/0: TRL reports NaN, which
-    says nothing about the training. Any other NaN stays, so that a divergence is seen.
+    A step with a single update has one ratio, whose sample variance is 0/0: TRL reports NaN, which
+    does not mean divergence. Any other NaN stays, so that a divergence is detected.
 
     Args:
-        logged: what TRL's loop passes to ``log``.
+        logged: the argument that TRL's loop passes to ``log``.
         vf_coef: the weight of the value model's loss.
         updates: ratios of a step: epochs times mini-batches times micro-batches.
     """

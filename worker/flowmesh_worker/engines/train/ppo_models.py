@@ -1,9 +1,9 @@
-"""The models of one PPO training: who is trained, and who shares weights with whom.
+"""Loads the models of a PPO training, which share weights where possible.
 
-With ``use_peft`` the reference is the policy without its adapter, and the value model is the
-reward model with an adapter and a head of its own: two copies of weights in place of four.
+With ``use_peft`` the reference is the policy without its adapter, and the value model is the reward
+model with its own adapter and head: two copies of weights instead of four.
 
-Imported only once a host trains: torch and PEFT come with it.
+Imported only by hosts that train: torch and PEFT come with it.
 """
 
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ from flowmesh_worker.engines.train.lora import lora_config
 
 _HEAD = "score"
 _OWN = ("lora_", "modules_to_save")
-"""Parts of the names of weights that PEFT made: LoRA's, and the copy of the head."""
+"""Parts of the names of weights that PEFT creates: LoRA's, and the copy of the head."""
 
 
 @dataclass(frozen=True, slots=True)
 class PpoModels:
-    """What TRL's trainer takes.
+    """The models that TRL's trainer needs.
 
     Attributes:
-        policy: trained; the trainer puts an adapter on it where there is one.
-        reference: the policy as it was; None where its adapter can be switched off.
+        policy: trained; the trainer adds the adapter if there is one.
+        reference: the original policy; None if the adapter can be disabled instead.
         value: trained.
         reward: never changes.
     """
@@ -38,14 +38,14 @@ class PpoModels:
 
 
 def ppo_models(session: Any, judge: BaseModel) -> PpoModels:
-    """The models of an action.
+    """Loads the models of an action.
 
     Args:
         session: the action's.
         judge: the reward model.
 
     Raises:
-        AttemptError: bad input; the reward model is of a kind that TRL's PPO cannot ask for values.
+        AttemptError: bad input; TRL's PPO cannot use the reward model's architecture.
     """
     reward = judge.frozen(seed=session.seed)
     if not hasattr(reward, _HEAD):

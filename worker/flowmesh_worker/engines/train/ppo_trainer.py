@@ -1,10 +1,10 @@
-"""TRL's PPOTrainer with a course that can be left after any step and taken up again.
+"""TRL's PPOTrainer, changed so that it can stop after any step and resume.
 
-TRL's loop always begins at its first step, and draws from generators that it never saves. Here the
-prompts of a step and every draw within it follow from the seed and the step's number alone, so that
-weights, the optimizer's moments and the step's number are all that a checkpoint needs.
+TRL's loop always begins at its first step, and uses generators that it never saves. Here the
+prompts and the samples of a step depend only on the seed and the step's number, so that a
+checkpoint needs only the weights, the optimizer's moments and the step's number.
 
-Imported only once a host trains: torch and TRL come with it.
+Imported only by hosts that train: torch and TRL come with it.
 """
 
 import hashlib
@@ -24,20 +24,20 @@ _SEED_BYTES = 4
 
 
 class PromptBatches:
-    """The prompts of every step, endlessly, from the step that is next.
+    """Yields the prompts of each step, without end, from ``next_step`` on.
 
-    Iterating a batch begins its step: the generators of torch, numpy and Python are seeded for it.
+    Yielding a batch begins its step: the generators of torch, numpy and Python are seeded for it.
     """
 
     def __init__(
         self, prompts: Sequence[Sequence[int]], batch: int, pad_token_id: int, seed: int
     ) -> None:
-        """Takes the prompts.
+        """Begins at step 0.
 
         Args:
             prompts: token ids, at least ``batch`` of them.
             batch: prompts of a step.
-            pad_token_id: put before shorter prompts.
+            pad_token_id: pads shorter prompts on the left.
             seed: of the whole training.
         """
         self._prompts = prompts
@@ -47,7 +47,7 @@ class PromptBatches:
         self.next_step = 0
 
     def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
-        """Batches of token ids, padded on the left."""
+        """Yields batches of token ids, padded on the left."""
         while True:
             chosen = self.numbers(self.next_step)
             set_seed(drawn_seed(self._seed, self.next_step))
@@ -55,7 +55,7 @@ class PromptBatches:
             yield {"input_ids": self._padded([self._prompts[i] for i in chosen])}
 
     def numbers(self, step: int) -> list[int]:
-        """Which prompts a step takes: each pass over them is shuffled, what is left over waits."""
+        """Returns the prompts of a step: each epoch is shuffled, an incomplete batch is dropped."""
         passes, place = divmod(step, len(self._prompts) // self._batch)
         generator = torch.Generator().manual_seed(drawn_seed(self._seed, passes, "order"))
         order: list[int] = torch.randperm(len(self._prompts), generator=generator).tolist()
@@ -68,47 +68,47 @@ class PromptBatches:
 
 
 def drawn_seed(seed: int, number: int, purpose: str = "step") -> int:
-    """A seed that follows from a training's seed and a number, unlike those of other seeds."""
+    """Returns a seed that is derived from a training's seed, a number and a purpose."""
     text = f"{purpose}/{seed}/{number}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=_SEED_BYTES).digest(), "big")
 
 
 class ResumablePPOTrainer(PPOTrainer):  # type: ignore[misc]  # no types there
-    """PPO that begins where it is told to, and logs figures that a second run gives again."""
+    """PPO that can begin at a checkpoint, with reproducible logs."""
 
     def __init__(
         self, *, prompts: PromptBatches, callbacks: Sequence[TrainerCallback], **given: Any
     ) -> None:
-        """Takes what PPOTrainer takes, and the prompts of its steps.
+        """Creates a PPOTrainer with its own batches of prompts.
 
         Args:
-            prompts: in place of a data loader over ``train_dataset``.
-            callbacks: told of every step; what they raise ends the training.
-            **given: for PPOTrainer.
+            prompts: replaces the data loader over ``train_dataset``.
+            callbacks: called at every step; their exceptions end the training.
+            **given: arguments of PPOTrainer.
         """
         super().__init__(**given, callbacks=[_Begin(self), *callbacks])
         self.dataloader = prompts
         self._prompts = prompts
         self._begins_at = 0
-        # What other trainers add up between two log entries; each step of PPO logs its own figures.
+        # Sums that other trainers accumulate between log entries; PPO logs each step by itself.
         self._tr_loss = torch.zeros(())
         self._globalstep_last_logged = 0
-        self.accelerator.print = _say_nothing
+        self.accelerator.print = _ignore
 
     def shift_to_beginning(self) -> None:
-        """Counts the steps done, once TRL has set its counts to 0 and before its first step."""
+        """Sets the counts of steps done, after TRL has set them to 0 and before its first step."""
         total = self.args.num_total_batches
         self.state.global_step = self._begins_at
         self.state.episode = self._begins_at * self.args.batch_size
-        # The loop counts from 1 to this; what a step does does not depend on its count.
+        # TRL's loop counts from 1 to this number; a step does not depend on its count.
         self.args.num_total_batches = total - self._begins_at
 
     def train(self, resume_from_checkpoint: str | None = None) -> None:
-        """Trains; afterwards ``model`` is the policy alone.
+        """Trains; afterwards ``model`` is only the policy.
 
         Args:
-            resume_from_checkpoint: the folder of a checkpoint, which whoever wrote it also reads
-                (see ``CheckpointRestore``); None to begin at the start.
+            resume_from_checkpoint: the folder of a checkpoint, loaded by ``CheckpointRestore``;
+                None to begin at the start.
         """
         if resume_from_checkpoint is not None:
             self._load_from_checkpoint(resume_from_checkpoint)
@@ -120,13 +120,13 @@ class ResumablePPOTrainer(PPOTrainer):  # type: ignore[misc]  # no types there
             self._begins_at = self._prompts.next_step = saved.global_step
             self.state.log_history = saved.log_history
         with warnings.catch_warnings():
-            # Of one ratio's variance, which ``ppo_figures`` leaves out.
+            # The variance of a single ratio, which ``ppo_figures`` removes.
             warnings.filterwarnings("ignore", r"var\(\): degrees of freedom is <= 0", UserWarning)
             super().train()
         self.model = self.policy_model
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Logs a step under the names that all trainers use, without what depends on time."""
+        """Logs a step's metrics under the names that all trainers use, without times."""
         step = self.state.global_step
         if step % self.args.logging_steps == 0 or step >= self.state.max_steps:
             figures = ppo_figures(logs, vf_coef=self.args.vf_coef, updates=self._updates)
@@ -134,18 +134,18 @@ class ResumablePPOTrainer(PPOTrainer):  # type: ignore[misc]  # no types there
 
     @property
     def _updates(self) -> int:
-        """Probability ratios that TRL notes in one step."""
+        """Probability ratios that TRL records in one step."""
         args = self.args
         micro_batches = args.gradient_accumulation_steps * args.world_size
         return int(args.num_ppo_epochs * args.num_mini_batches * micro_batches)
 
 
-def _say_nothing(*_: Any, **__: Any) -> None:
-    """In place of accelerate's print: TRL announces on the user's log that it begins."""
+def _ignore(*_: Any, **__: Any) -> None:
+    """Replaces accelerate's print, which TRL uses for a message in the user's log."""
 
 
 class _Begin(TrainerCallback):  # type: ignore[misc]  # no types there
-    """The one place where TRL's loop can be told that it has begun before."""
+    """Sets the first step: TRL's loop has no other hook for that."""
 
     def __init__(self, trainer: ResumablePPOTrainer) -> None:
         self._trainer = trainer

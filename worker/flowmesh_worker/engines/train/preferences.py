@@ -1,4 +1,4 @@
-"""From a row to a pair of answers: what ``train.reward`` and ``train.dpo`` learn from."""
+"""Turns rows into pairs of answers, for ``train.reward`` and ``train.dpo``."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,8 @@ class Preferences:
         """Compiles ``prompt`` or ``messages``, ``chosen`` and ``rejected``.
 
         Raises:
-            AttemptError: bad input; both a prompt and messages are given, or a template is none.
+            AttemptError: bad input; both a prompt and messages are given, or a template is not
+                valid.
         """
         if params.get("prompt") is not None and params.get("messages") is not None:
             raise bad_input(
@@ -31,11 +32,11 @@ class Preferences:
         self._tokens = tokens
 
     def pair(self, row: Mapping[str, Any], number: int) -> Pair | None:
-        """The tokens of one row; None where both answers are the same, which teaches nothing.
+        """Returns the tokens of one row; None if both answers are equal.
 
         Args:
             row: values by column.
-            number: the row's, from 1, for errors.
+            number: the row's number from 1, for errors.
 
         Raises:
             AttemptError: bad input; names the row.
@@ -52,8 +53,8 @@ class Preferences:
 
     def _in_chat(self, row: Mapping[str, Any], number: int, answers: list[str]) -> Pair:
         assert self._chat is not None
-        said = self._chat.render(row, number).messages
+        messages = self._chat.render(row, number).messages
         chosen, rejected = (
-            self._tokens.chat((*said, ("assistant", a)), number, False)[0] for a in answers
+            self._tokens.chat((*messages, ("assistant", a)), number, False)[0] for a in answers
         )
-        return self._tokens.asked(said, number), chosen, rejected
+        return self._tokens.asked(messages, number), chosen, rejected

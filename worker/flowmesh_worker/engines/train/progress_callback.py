@@ -1,6 +1,6 @@
-"""What a training tells while it runs, and how it is stopped.
+"""Reports the progress of a training, logs its loss, and stops it if it is cancelled.
 
-Imported only once a host trains: transformers comes with it.
+Imported only by hosts that train: transformers comes with it.
 """
 
 import sys
@@ -19,43 +19,43 @@ _SHOWN = ("loss", "reward", "kl", "grad_norm", "learning_rate", "eval_loss")
 
 
 class TrainingProgressCallback(TrainerCallback):  # type: ignore[misc]  # no types there
-    """Progress, the loss on the host's log, and the end of a cancelled action."""
+    """Reports progress, writes the loss to the host's log, and ends a cancelled action."""
 
     def __init__(self, told: Callable[[float, float], None], cancelled: Callable[[], bool]) -> None:
-        """Takes who listens.
+        """Creates the callback.
 
         Args:
-            told: called with the steps done and all of them.
-            cancelled: whether nobody wants the action any more.
+            told: called with the steps done and the total.
+            cancelled: returns whether the action was cancelled.
         """
-        self._told = told
+        self._report = told
         self._cancelled = cancelled
         self._next_s = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Tells where it begins: above 0 where it goes on from a checkpoint."""
-        self._told(state.global_step, state.max_steps)
+        """Reports the first step, which is above 0 after a checkpoint."""
+        self._report(state.global_step, state.max_steps)
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Between the batches of one step."""
-        self._look()
+        """Checks for cancellation between the batches of one step."""
+        self._raise_if_cancelled()
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Between batches of an evaluation."""
-        self._look()
+        """Checks for cancellation between the batches of an evaluation."""
+        self._raise_if_cancelled()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """After a step of the optimizer; the last one is always logged."""
-        self._look()
-        self._told(state.global_step, state.max_steps)
+        """Reports a step of the optimizer; the last one is always logged."""
+        self._raise_if_cancelled()
+        self._report(state.global_step, state.max_steps)
         if state.global_step >= state.max_steps:
             control.should_log = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Says how it goes, at most once a second, and ends what cannot become better.
+        """Logs the metrics, at most once a second, and ends a training that has diverged.
 
         Raises:
-            AttemptError: bad input; the loss is no number any more.
+            AttemptError: bad input; a metric is not finite.
         """
         entry = dict(logs or {})
         lost = diverged(entry)
@@ -70,6 +70,6 @@ class TrainingProgressCallback(TrainerCallback):  # type: ignore[misc]  # no typ
             self._next_s = now + _LINE_EVERY_S
             sys.stdout.write(f"step {state.global_step}/{state.max_steps}: {', '.join(shown)}\n")
 
-    def _look(self) -> None:
+    def _raise_if_cancelled(self) -> None:
         if self._cancelled():
             raise TrainingCancelledError

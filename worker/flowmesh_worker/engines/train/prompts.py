@@ -1,7 +1,7 @@
-"""From rows to the prompts that a policy completes, with the refusals that belong there.
+"""Turns rows into the prompts that a policy completes.
 
-Nothing here needs a model's weights. A prompt that leaves no room for its completion is left out,
-and counted.
+Nothing here needs a model's weights. A prompt that leaves no room for its completion is dropped and
+counted.
 """
 
 import sys
@@ -17,12 +17,12 @@ from flowmesh_worker.engines.train.examples import Examples, held_out, require_r
 
 @dataclass(frozen=True, slots=True)
 class ContextBudget:
-    """How the model's context is shared.
+    """How the model's context is divided between prompt and completion.
 
     Attributes:
-        context: tokens that the model reads, prompt and completion together.
-        completion: the most tokens of a completion.
-        parameter: the parameter that says so, for errors.
+        context: the maximum tokens of prompt and completion together.
+        completion: the maximum tokens of a completion.
+        parameter: the parameter that sets ``completion``, for errors.
     """
 
     context: int
@@ -36,20 +36,20 @@ def read_prompts(
     tokenizer: Any,
     room: ContextBudget,
 ) -> Examples:
-    """The prompts of all rows, and which of them are held out.
+    """Renders the prompts of all rows and splits them.
 
     Args:
         rows: in order.
-        params: ``prompt`` or ``messages``; ``seed``, and ``test_size`` where the engine has it.
+        params: ``prompt`` or ``messages``; ``seed``, and ``test_size`` if the engine has it.
         tokenizer: the model's.
-        room: what a prompt must leave.
+        room: the context's division.
 
     Returns:
         Examples with ``input_ids``, ``prompt`` (a text, or messages) and ``number``, the row's
-        place from 0; ``longest`` counts the completion, too.
+        index; ``longest`` includes the completion.
 
     Raises:
-        AttemptError: bad input; a row cannot be rendered, or none leaves room.
+        AttemptError: bad input; a row cannot be rendered, or all prompts are too long.
     """
     test_size = float(params.get("test_size", 0.0))
     require_rows(rows, test_size)
@@ -61,8 +61,8 @@ def read_prompts(
             f"lower {room.parameter}, or use a model with a longer context",
         )
     template = Prompt(params)
-    tokens = Tokenizing(tokenizer, sys.maxsize)  # what is too long is left out here
-    held = held_out(len(rows), test_size, int(params["seed"]))
+    tokens = Tokenizing(tokenizer, sys.maxsize)  # long prompts are dropped here, not refused
+    test_rows = held_out(len(rows), test_size, int(params["seed"]))
     parts: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
     longest = dropped = 0
     for number, row in enumerate(rows):
@@ -73,8 +73,8 @@ def read_prompts(
             continue
         longest = max(longest, len(ids))
         example = {"input_ids": ids, "prompt": _prompt(rendered), "number": number}
-        parts[number in held].append(example)
-    if not parts[0] or (held and not parts[1]):
+        parts[number in test_rows].append(example)
+    if not parts[0] or (test_rows and not parts[1]):
         which = "held out" if parts[0] else "to learn from"
         raise bad_input(
             f"no row {which} leaves room for a completion: {dropped} of {len(rows)} prompts have"

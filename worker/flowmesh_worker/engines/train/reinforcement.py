@@ -1,4 +1,4 @@
-"""What the engines have in common whose model writes and is rewarded: prompts and a reward model.
+"""The base class of the reinforcement learning engines: prompts and a reward model.
 
 Imports nothing heavy.
 """
@@ -25,19 +25,18 @@ class ReinforcementEngine(TrainEngine):
     """An engine whose model completes prompts and learns from their rewards."""
 
     completion: ClassVar[str]
-    """The parameter that bounds a completion, in tokens."""
+    """The parameter that limits a completion, in tokens."""
 
     def __init__(self) -> None:
-        """Knows nothing before ``load``."""
         super().__init__()
         self._judge: ModelConfig | None = None
         self._judge_base: Any = None
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """See :meth:`TrainEngine.load`; reads the reward model, too, where there is one.
+        """See :meth:`TrainEngine.load`; also reads the reward model, if there is one.
 
         Raises:
-            AttemptError: as there; bad input where the port ``reward`` holds no reward model.
+            AttemptError: as there; bad input if the input ``reward`` is not a reward model.
         """
         given = components.get(REWARD)
         if given is not None:
@@ -58,7 +57,7 @@ class ReinforcementEngine(TrainEngine):
 
     @abstractmethod
     def check(self, work: Work, examples: Examples) -> None:
-        """Refuses batch sizes and inputs that cannot go together.
+        """Refuses batch sizes and inputs that cannot be combined.
 
         Raises:
             AttemptError: bad input.
@@ -66,10 +65,10 @@ class ReinforcementEngine(TrainEngine):
 
     @abstractmethod
     def drawn_together(self, params: Mapping[str, Any]) -> int:
-        """Completions that are drawn at once."""
+        """Returns the number of completions that are generated at once."""
 
     def plan(self, work: Work, examples: Examples) -> TrainingPlan:
-        """See :meth:`TrainEngine.plan`; beside the policy, what drawing and judging hold."""
+        """See :meth:`TrainEngine.plan`; adds the memory of generation and of the reward model."""
         assert self._trainee is not None
         plan = super().plan(work, examples)
         drawn = self.drawn_together(work.params) * examples.longest
@@ -106,12 +105,12 @@ class ReinforcementEngine(TrainEngine):
 
 
 def completions_a_step(params: Mapping[str, Any]) -> int:
-    """Completions that one step of the optimizer learns from."""
+    """Returns the completions that one step of the optimizer learns from."""
     return int(params["per_device_train_batch_size"]) * int(params["gradient_accumulation_steps"])
 
 
 def weights_mib(size: ModelSize) -> int:
-    """One copy of a model's weights."""
+    """Returns the size of one copy of a model's weights."""
     return _mib(size.parameters * size.weight_bytes)
 
 

@@ -1,4 +1,4 @@
-"""``train.reward``: a model that scores the better of two answers higher."""
+"""The engine ``train.reward``: a reward model from pairs of answers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from flowmesh_worker.engines.train.tokens import TrainingTokenizer
 
 
 class TrainReward(TrainEngine):
-    """The engine. Made by the host; see ``flowmesh_worker.engine_api.Engine``."""
+    """The engine ``train.reward``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     name = "train.reward"
     reward = True
@@ -27,21 +27,21 @@ class TrainReward(TrainEngine):
                 return None, 0, False
             _, chosen, rejected = pair
             longest = max(len(chosen), len(rejected))
-            if longest > limit:  # a cut answer is not the one that was preferred
+            if longest > limit:  # a truncated answer is not the one that was preferred
                 return None, 0, False
             return {"chosen_ids": chosen, "rejected_ids": rejected}, longest, False
 
         return assemble(work.dataset("rows").rows(), work.params, read)
 
     def build(self, session: Any) -> Any:
-        """TRL's trainer."""
+        """Returns TRL's trainer."""
         from datasets import Dataset  # noqa: PLC0415 - heavy
         from trl import RewardConfig, RewardTrainer  # noqa: PLC0415 - heavy
 
         params, examples = session.params, session.examples
         args = RewardConfig(
             **session.arguments,
-            max_length=None,  # longer rows are gone by now
+            max_length=None,  # longer rows are dropped by ``read``
             center_rewards_coefficient=params["center_rewards_coefficient"],
         )
         return RewardTrainer(

@@ -1,7 +1,7 @@
-"""Rewards as GRPO's trainer takes them: functions of a batch of completions.
+"""Reward functions for GRPO's trainer: from a batch of completions to numbers.
 
-A function is made of a verifier, or of a reward model. Its ``__name__`` is the name that its
-figures bear in ``metrics`` and ``curve``. Imported only once a host trains.
+A function wraps a verifier or a reward model. Its ``__name__`` is the name of its values in
+``metrics`` and ``curve``. Imported only by hosts that train.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +23,11 @@ REWARD_MODEL = "reward_model"
 def verifier_rewards(
     checks: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
 ) -> list[Rewards]:
-    """One function a check.
+    """Returns one function for each check.
 
     Args:
         checks: the parameter ``reward_funcs``.
-        rows: of the action; the column ``number`` of a batch says which of them it is about.
+        rows: of the action; the column ``number`` of a batch has their indices.
     """
     compiled = compile_checks(checks)
     names = distinct([check.name.replace("-", "_") for check in compiled])
@@ -35,7 +35,7 @@ def verifier_rewards(
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """The names, those that were there before numbered from 2: ``matches``, ``matches_2``."""
+    """Returns unique names, repeated ones numbered from 2: ``matches``, ``matches_2``."""
     seen: dict[str, int] = {}
     out = []
     for name in names:
@@ -61,18 +61,18 @@ def _reward(check: VerifierCheck, name: str, rows: Sequence[Mapping[str, Any]]) 
 
 
 def text_of(completion: Any) -> str:
-    """What a completion says: TRL gives a text, or the messages of a chat."""
+    """Returns a completion's text: TRL passes a text, or the messages of a chat."""
     return completion if isinstance(completion, str) else str(completion[0]["content"])
 
 
 def model_rewards(model: Any, tokenizer: Any, *, eos_token_id: int | None, batch: int) -> Rewards:
-    """The score of a reward model.
+    """Returns the function that scores with a reward model.
 
     Args:
-        model: with a head that gives one number.
-        tokenizer: its own; what it reads is the text, not the policy's tokens.
-        eos_token_id: the policy's end token: a completion with it ended by itself, and the reward
-            model sees its own end token there, as it did in training.
+        model: with a head with one output.
+        tokenizer: its own; it reads the text, not the policy's tokens.
+        eos_token_id: the policy's end token: if a completion contains it, the reward model's own
+            end token is added, as in its training.
         batch: completions that go through the model together.
     """
     tokenizer.padding_side = "right"

@@ -1,6 +1,6 @@
-"""What a training made, written so that the same training gives the same bytes.
+"""Saves a trained model or adapter so that the same training gives the same bytes.
 
-Libraries add cards, local paths, pickled arguments and sets in no order; none of it is kept.
+Libraries add model cards, local paths, pickled arguments and unordered sets; all are removed.
 """
 
 import json
@@ -29,13 +29,13 @@ _PATHS = ("_name_or_path", "base_model_name_or_path")
 
 
 def save_model(model: Any, config: Any, source: Path, folder: Path) -> Path:
-    """Writes a whole model with the tokenizer that it was trained with.
+    """Saves a whole model with its tokenizer.
 
     Args:
         model: trained.
-        config: its configuration, without what the trainer set for itself.
-        source: the directory that it came from.
-        folder: to be made.
+        config: its configuration, without the trainer's own settings.
+        source: the directory of the base model.
+        folder: to be created.
     """
     model.config = config
     model.save_pretrained(str(folder))
@@ -47,13 +47,13 @@ def save_model(model: Any, config: Any, source: Path, folder: Path) -> Path:
 
 
 def save_adapter(model: Any, folder: Path) -> Path:
-    """Writes the adapter of a PEFT model.
+    """Saves the adapter of a PEFT model.
 
     Args:
         model: with one adapter, ``default``.
-        folder: to be made.
+        folder: to be created.
     """
-    # Embeddings are looked for at the place that the base came from, which may be a hub.
+    # To decide about embeddings, PEFT would read the base model's source, which may be a hub.
     model.save_pretrained(str(folder), selected_adapters=["default"], save_embedding_layers=False)
     _tidy(folder)
     return folder
@@ -71,7 +71,7 @@ def _canonical(config: dict[str, Any]) -> str:
     for key in _PATHS:
         if key in config:
             config[key] = None
-    # A set of names, which PEFT writes as the process happens to hash it.
+    # PEFT writes these sets in hash order, which differs between processes.
     for key in ("target_modules", "modules_to_save"):
         if isinstance(config.get(key), list):
             config[key] = sorted(config[key])

@@ -1,6 +1,6 @@
-"""One training from its examples to its outputs, in the thread of its host.
+"""Runs one training, from its examples to its outputs, in the engine's thread.
 
-Imported only once a host trains: torch, transformers and PEFT come with it.
+Imported only by hosts that train: torch, transformers and PEFT come with it.
 """
 
 import copy
@@ -27,21 +27,21 @@ from flowmesh_worker.engines.train.progress_callback import TrainingProgressCall
 from flowmesh_worker.engines.train.saving import save_adapter, save_model
 
 Build = Callable[["TrainingSession"], Any]
-"""Makes the trainer of one action: a ``transformers.Trainer`` that has not begun."""
+"""Creates the trainer of one action: a ``transformers.Trainer`` that is not started."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSession:
-    """What the trainer of one action is made of.
+    """The parts of one action's trainer.
 
     Attributes:
         work: the action.
-        base: the model that the host holds.
-        examples: to learn from.
+        base: the host's model.
+        examples: the examples.
         tokenizer: the action's own.
-        reward: whether the model scores.
-        arguments: keyword arguments that every trainer's configuration takes.
-        keeping: keeps checkpoints; the last of the callbacks.
+        reward: whether the model has a score head.
+        arguments: keyword arguments that every trainer's configuration has.
+        keeping: writes checkpoints; the last of the callbacks.
         callbacks: of the trainer.
     """
 
@@ -61,7 +61,7 @@ class TrainingSession:
 
     @property
     def limit(self) -> int:
-        """The most tokens of one sequence."""
+        """The maximum tokens of one sequence."""
         return self.base.limit(self.params)
 
     @property
@@ -70,16 +70,16 @@ class TrainingSession:
         return int(self.params["seed"])
 
     def model(self) -> Any:
-        """The model to train: frozen, for an adapter, or all of it."""
+        """Returns the model to train: with frozen weights for an adapter, or a full copy."""
         adapted = bool(self.params["use_peft"])
         return self.base.frozen(seed=self.seed) if adapted else self.base.fresh(seed=self.seed)
 
     def reference(self) -> Any:
-        """The model as it was, to compare with; None where the adapter can be switched off."""
+        """Returns the reference model; None if the adapter can be disabled instead."""
         return None if self.params["use_peft"] else self.base.fresh(seed=self.seed)
 
     def peft_config(self) -> Any:
-        """The adapter to put on the model; None where all of it is trained."""
+        """Returns the adapter's configuration; None for full fine-tuning."""
         return lora_config(self.params, reward=self.reward) if self.params["use_peft"] else None
 
 
@@ -94,40 +94,42 @@ def open_session(
     told: Callable[[float, float], None],
     stop: Event,
 ) -> TrainingSession:
-    """Gathers what a trainer is made of.
+    """Creates the parts of a trainer.
 
     Args:
         work: the action.
-        base: the model that the host holds.
-        examples: to learn from.
+        base: the host's model.
+        examples: the examples.
         tokenizer: the action's own.
         engine: the engine's name.
-        reward: whether the model scores.
-        told: hears of the steps done and all of them.
-        stop: set where the action is cancelled.
+        reward: whether the model has a score head.
+        told: called with the steps done and the total.
+        stop: set when the action is cancelled.
     """
     arguments = trainer_arguments(
         work.params, work.out_dir / "trainer", on_cpu=base.on_cpu, evaluates=bool(examples.test)
     )
-    keeping = CheckpointCallback(work, engine)
+    checkpoints = CheckpointCallback(work, engine)
     callbacks = [
         TrainingProgressCallback(told, lambda: stop.is_set() or work.cancelled.is_set()),
-        keeping,
+        checkpoints,
     ]
-    return TrainingSession(work, base, examples, tokenizer, reward, arguments, keeping, callbacks)
+    return TrainingSession(
+        work, base, examples, tokenizer, reward, arguments, checkpoints, callbacks
+    )
 
 
 def train(session: TrainingSession, build: Build) -> Result:
     """Trains, evaluates and writes the outputs.
 
     Args:
-        session: the action.
-        build: makes its trainer.
+        session: the action's.
+        build: creates its trainer.
 
     Raises:
         AttemptError: bad input; the training diverged.
-        HandedBackError: the worker leaves; a checkpoint was handed over.
-        StoppedError: the action was cancelled.
+        HandedBackError: the worker leaves; a checkpoint was written.
+        TrainingCancelledError: the action was cancelled.
     """
     _refuse_no_steps(session.params)
     forget_last_trainer()
@@ -137,7 +139,7 @@ def train(session: TrainingSession, build: Build) -> Result:
         trainer = _built(session, build)
         for noisy in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(noisy)
-        # Trainers note in the model's configuration what they set for themselves.
+        # Trainers write their own settings into the model's configuration.
         config = copy.deepcopy(trainer.model.config)
         config.use_cache = session.base.use_cache
         trainer.train(resume_from_checkpoint=session.keeping.begin(trainer))
@@ -153,7 +155,7 @@ def train(session: TrainingSession, build: Build) -> Result:
 
 
 def _refuse_no_steps(params: Mapping[str, Any]) -> None:
-    """A trainer takes one step where it is told to take none."""
+    """Refuses 0 steps or epochs: transformers would run one step."""
     remedies = {
         "max_steps": "give at least 1, or leave it out to go by num_train_epochs",
         "num_train_epochs": "give more than 0",
@@ -175,7 +177,7 @@ def _built(session: TrainingSession, build: Build) -> Any:
         raise bad_input(
             f"with.lora_target_modules {list(session.params['lora_target_modules'])} names no"
             " module of the model",
-            f"its linear ones are {', '.join(sorted(linear))}; [all-linear] takes them all",
+            f"its linear ones are {', '.join(sorted(linear))}; [all-linear] selects them all",
         ) from e
 
 

@@ -1,4 +1,4 @@
-"""``train.sft``: the model learns to write what the rows say."""
+"""The engine ``train.sft``: supervised fine-tuning on the rows' texts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,12 +12,12 @@ from flowmesh_worker.engines.train.tokens import IGNORED, TrainingTokenizer
 
 
 class TrainSft(TrainEngine):
-    """The engine. Made by the host; see ``flowmesh_worker.engine_api.Engine``."""
+    """The engine ``train.sft``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     name = "train.sft"
 
     def full_logits(self, params: Mapping[str, Any]) -> bool:
-        """All but the chunked loss hold them."""
+        """Whether the loss is not the chunked one."""
         return bool(params["loss_type"] != "chunked_nll")
 
     def read(self, work: Work, tokenizer: Any, limit: int) -> Examples:
@@ -26,7 +26,7 @@ class TrainSft(TrainEngine):
         return assemble(work.dataset("rows").rows(), work.params, reader.read)
 
     def build(self, session: Any) -> Any:
-        """TRL's trainer."""
+        """Returns TRL's trainer."""
         from datasets import Dataset  # noqa: PLC0415 - heavy
         from trl import SFTConfig, SFTTrainer  # noqa: PLC0415 - heavy
 
@@ -35,7 +35,7 @@ class TrainSft(TrainEngine):
             **session.arguments,
             max_length=session.limit,
             packing=params["packing"],
-            # Rows are tokens and labels by now; what is left to do is packing them.
+            # Rows are already tokens and labels; only packing remains.
             dataset_kwargs={"skip_prepare_dataset": not params["packing"]},
             loss_type=params["loss_type"],
         )
@@ -51,7 +51,7 @@ class TrainSft(TrainEngine):
 
 
 class _Reader:
-    """From a row to its tokens and those of them that are learned."""
+    """Turns a row into its tokens and labels."""
 
     def __init__(self, params: Mapping[str, Any], tokens: TrainingTokenizer, limit: int) -> None:
         self._params = params
@@ -65,7 +65,7 @@ class _Reader:
         self._what = given[0]
         if params.get("prompt") is not None and self._what != "completion":
             raise bad_input(
-                f"with.prompt belongs to a completion, and with.{self._what} is given",
+                f"with.prompt needs with.completion, and with.{self._what} is given",
                 "write the prompt into it, or use completion",
             )
         self._templates = templates(params, "text", "prompt", "completion")
@@ -74,7 +74,7 @@ class _Reader:
     def read(self, row: Mapping[str, Any], number: int) -> tuple[Example | None, int, bool]:
         ids, labels = self._whole(row, number)
         if not ids:
-            raise bad_input(f"row {number} renders to nothing", "write something into it")
+            raise bad_input(f"row {number} renders to an empty text", "write something into it")
         cut = len(ids) > self._limit
         ids, labels = ids[: self._limit], labels[: self._limit]
         # The first token is never predicted.

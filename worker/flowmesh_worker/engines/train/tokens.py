@@ -1,4 +1,4 @@
-"""From texts to the tokens that a trainer learns, as TRL makes them."""
+"""Tokenizes texts for training in the same way as TRL."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 from flowmesh_worker.engines.errors import bad_input
 
 IGNORED = -100
-"""The label of a token that is read and not learned."""
+"""The label of a token that is input only, without a loss."""
 _GENERATION = "{% generation %}"
 
 
 class TrainingTokenizer:
-    """A model's tokenizer and chat template. Used by one thread."""
+    """A model's tokenizer and chat template. Not thread-safe."""
 
     def __init__(self, tokenizer: Any) -> None:
-        """Takes a Hugging Face tokenizer.
+        """Checks that the tokenizer has an end token.
 
         Raises:
             AttemptError: bad input; it has no token that ends a text.
@@ -27,63 +27,63 @@ class TrainingTokenizer:
         self._tokenizer = tokenizer
 
     def text(self, text: str) -> list[int]:
-        """The tokens of a text, with those that the tokenizer adds at its beginning."""
+        """Returns the tokens of a text, with those that the tokenizer adds at its beginning."""
         return list(self._tokenizer(text)["input_ids"])
 
     def ended(self, text: str) -> list[int]:
-        """The tokens of a text and the end token."""
+        """Returns the tokens of a text and the end token."""
         return self.text(self._with_end(text))
 
     def after(self, prompt: str, completion: str) -> tuple[list[int], int]:
-        """The tokens of both and the end token, and how many of them are the prompt's."""
+        """Returns the tokens of both and the end token, and how many of them are the prompt's."""
         ids = self.text(prompt + self._with_end(completion))
         return ids, len(self.text(prompt)) if prompt else 0
 
     def chat(
         self, messages: Sequence[tuple[str, str]], number: int, assistant_only: bool
     ) -> tuple[list[int], list[int]]:
-        """The tokens of a chat and their labels.
+        """Returns the tokens of a chat and their labels.
 
         Args:
             messages: (role, content).
-            number: the row's, from 1, for errors.
-            assistant_only: whether the other roles' tokens are read and not learned.
+            number: the row's number from 1, for errors.
+            assistant_only: whether only the assistant's tokens are learned.
 
         Raises:
             AttemptError: bad input; the model has no chat template, or it refuses the messages.
         """
-        made = self._in_template(
+        encoded = self._in_template(
             messages,
             number,
             chat_template=self._template(assistant_only),
             return_assistant_tokens_mask=assistant_only,
         )
-        ids = list(made["input_ids"])
+        ids = list(encoded["input_ids"])
         if not assistant_only:
             return ids, list(ids)
-        kept = made["assistant_masks"]
-        return ids, [i if k else IGNORED for i, k in zip(ids, kept, strict=True)]
+        learned = encoded["assistant_masks"]
+        return ids, [i if m else IGNORED for i, m in zip(ids, learned, strict=True)]
 
     def asked(self, messages: Sequence[tuple[str, str]], number: int) -> list[int]:
-        """The tokens of a chat up to where the assistant's answer begins; see :meth:`chat`."""
+        """Returns the tokens of a chat up to the assistant's answer; see :meth:`chat`."""
         self._template(assistant_only=False)
-        made = self._in_template(messages, number, add_generation_prompt=True)
-        return list(made["input_ids"])
+        encoded = self._in_template(messages, number, add_generation_prompt=True)
+        return list(encoded["input_ids"])
 
     def _in_template(
         self, messages: Sequence[tuple[str, str]], number: int, **options: Any
     ) -> Mapping[str, Any]:
         chat = [{"role": role, "content": content} for role, content in messages]
         try:
-            made: Mapping[str, Any] = self._tokenizer.apply_chat_template(
+            encoded: Mapping[str, Any] = self._tokenizer.apply_chat_template(
                 chat, return_dict=True, **options
             )
         except Exception as e:  # the model's own template decides what it raises
             raise bad_input(
                 f"row {number}: the model's chat template refuses these messages: {e}",
-                "mend with.messages (roles, their order)",
+                "correct with.messages (roles, their order)",
             ) from e
-        return made
+        return encoded
 
     def _template(self, assistant_only: bool) -> str | None:
         template = self._tokenizer.chat_template
@@ -103,7 +103,7 @@ class TrainingTokenizer:
         except ValueError as e:
             raise bad_input(
                 "with.assistant_only_loss: the model's chat template does not mark the"
-                " assistant's words, and TRL knows no variant of it that does",
+                " assistant's words, and TRL has no variant of it that does",
                 "remove assistant_only_loss, or use prompt and completion",
             ) from e
 

@@ -1,4 +1,4 @@
-"""The shapes of a model's weights, read from the headers of its files alone."""
+"""Reads the shapes of a model's weights from the headers of its files."""
 
 import json
 import math
@@ -14,10 +14,10 @@ _MATRIX = 2
 
 
 def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Every weight of a Hugging Face directory and its shape.
+    """Returns the shapes of all weights of a Hugging Face directory by name.
 
     Raises:
-        AttemptError: bad input; a file is no safetensors.
+        AttemptError: bad input; a file is not a safetensors file.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for file in sorted(folder.glob("*.safetensors")):
@@ -32,29 +32,29 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
             }
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
             raise bad_input(
-                f"the model's {file.name} is no safetensors file", "import the model again"
+                f"the model's {file.name} is not a safetensors file", "import the model again"
             ) from e
     return shapes
 
 
 def elements(shapes: Shapes) -> int:
-    """Numbers in all weights."""
+    """Returns the number of parameters in all weights."""
     return sum(math.prod(shape) for shape in shapes.values())
 
 
 def matrix_elements(shapes: Shapes) -> int:
-    """Numbers in the layers' matrices: what 8-bit loading shrinks."""
+    """Returns the number of parameters in the layers' matrices, which 8-bit loading shrinks."""
     return sum(math.prod(s) for n, s in shapes.items() if _in_layers(n, s))
 
 
 def lora_elements(shapes: Shapes, rank: int, targets: tuple[str, ...]) -> int:
-    """Numbers in the LoRA layers of rank ``rank`` on these modules.
+    """Returns the number of parameters of LoRA layers of rank ``rank`` on these modules.
 
     Args:
         shapes: of the model's weights.
         rank: LoRA's.
-        targets: names of modules; empty or ``all-linear`` counts every matrix in the layers, which
-            is never too few.
+        targets: names of modules; empty or ``all-linear`` counts every matrix in the layers, an
+            upper bound.
     """
     everywhere = not targets or targets == ("all-linear",)
     total = 0

@@ -1,1 +1,1 @@
-"""Judging completions by program: what training takes as rewards and evaluation as scores."""
+"""Verifiers: programs that judge completions, used as rewards and as scores."""

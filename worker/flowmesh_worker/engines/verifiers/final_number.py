@@ -1,8 +1,8 @@
-"""The number that an answer ends with, read as the graders of GSM8K read it.
+"""Finds the final number of an answer, in the same way as the graders of GSM8K.
 
-The last number of a text is its answer: ``She has 3 + 4 = 7 apples. #### 7``. A thousands comma
-belongs to its number, a minus sign does where it does not stand between two operands, and currency
-and per cent signs and a full stop behind it do not.
+The last number of a text is its answer: ``She has 3 + 4 = 7 apples. #### 7``. Thousands commas
+belong to the number, and so does a minus sign unless it is between two operands; currency signs,
+per cent signs and a full stop after the number do not.
 """
 
 import re
@@ -17,10 +17,10 @@ _DROPPED = str.maketrans({"\u2212": "-", ",": None, "$": None, "€": None, "£"
 
 
 def final_number(value: object) -> Decimal | None:
-    """The last number of a text, or the number itself; None where there is none.
+    """Returns the last number of a text, or the value if it is a number; else None.
 
     Args:
-        value: a text, a number, or anything else (which holds none).
+        value: a text, a number, or anything else (which gives None).
     """
     if isinstance(value, bool):
         return None
@@ -38,5 +38,5 @@ def final_number(value: object) -> Decimal | None:
 
 
 def same_number(a: Decimal, b: Decimal, tolerance: float = 0.0) -> bool:
-    """Whether two numbers differ by at most the tolerance, or not at all without one."""
+    """Whether two numbers differ by at most the tolerance; with 0, whether they are equal."""
     return a == b if not tolerance else abs(a - b) <= Decimal(str(tolerance))

@@ -1,8 +1,8 @@
-"""What the verifiers of the catalogue do: pure functions of a completion, a row and arguments.
+"""The verifiers of the catalogue: pure functions of a completion, a row and arguments.
 
-``compile_checks`` turns the parameter's data into functions once an action; unknown names cannot
-come here, admission has refused them. Each function gives 1.0 or 0.0, or None where the row says
-nothing to judge by (a null target), which leaves that check out for that completion.
+``compile_checks`` turns the parameter's data into functions once for each action; admission has
+refused unknown names. Each function returns 1.0 or 0.0, or None if the row has no target (a null),
+which omits that check for that completion.
 """
 
 import re
@@ -28,11 +28,11 @@ _FENCE = re.compile(r"\A```[\w-]*[ \t]*\n(.*?)\n?```\Z", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class JudgedCompletion:
-    """What is judged.
+    """A completion to judge.
 
     Attributes:
-        text: as the user would read it, without special tokens.
-        tokens: how many tokens were drawn, the one that ended it included.
+        text: the decoded text, without special tokens.
+        tokens: number of generated tokens, including the last one.
     """
 
     text: str
@@ -41,14 +41,14 @@ class JudgedCompletion:
 
 @dataclass(frozen=True, slots=True)
 class VerifierCheck:
-    """One verifier with its arguments, ready to judge."""
+    """One verifier with its arguments, compiled."""
 
     name: str
     judge: Judge
 
 
 def compile_checks(given: Sequence[Mapping[str, Any]]) -> tuple[VerifierCheck, ...]:
-    """The functions for a list of verifiers, in order."""
+    """Compiles a list of verifiers, in order."""
     return tuple(VerifierCheck(str(c[NAME]), _MAKERS[str(c[NAME])](c)) for c in given)
 
 
@@ -77,7 +77,7 @@ def _choice_equals(args: Mapping[str, Any]) -> Judge:
 
 
 def _choice(target: Any, texts: Sequence[str]) -> int | None:
-    """The place of the choice that a row says is right, or None where it says none."""
+    """Returns the index of the row's correct choice, or None if the row has none."""
     if isinstance(target, int) and not isinstance(target, bool):
         return target if 0 <= target < len(texts) else None
     if not isinstance(target, str) or not target.strip():
@@ -133,7 +133,7 @@ def _matches(args: Mapping[str, Any]) -> Judge:
 
 def _json_valid(args: Mapping[str, Any]) -> Judge:
     schema = args.get("schema")
-    held = None if schema is None else JsonSchema(schema, "schema")
+    compiled = None if schema is None else JsonSchema(schema, "schema")
 
     def judge(completion: JudgedCompletion, _: Mapping[str, Any]) -> float:
         text = completion.text.strip()
@@ -142,7 +142,7 @@ def _json_valid(args: Mapping[str, Any]) -> Judge:
             value = orjson.loads(fenced.group(1) if fenced else text)
         except orjson.JSONDecodeError:
             return 0.0
-        return float(held is None or not held.problem_of(value, len(text)))
+        return float(compiled is None or not compiled.problem_of(value, len(text)))
 
     return judge
 

@@ -1,4 +1,4 @@
-"""``calculator``: arithmetic on numbers, by the syntax of Python and nothing else of it."""
+"""The tool ``calculator``: arithmetic in Python's syntax, evaluated without ``eval``."""
 
 import ast
 import math
@@ -8,7 +8,7 @@ from typing import Any
 
 from flowmesh_worker.engines.agent.tools.tool import CallSite, ToolError, schema_of
 
-_CHARS_MAX = 120  # xgrammar, which holds models to schemas, fails on repetitions above 127
+_CHARS_MAX = 120  # xgrammar, which enforces schemas, fails on repetitions above 127
 _BITS_MAX = 4096
 _NODES_MAX = 200
 _DIGITS_SHOWN = 12
@@ -40,7 +40,7 @@ _CONSTANTS = {"pi": math.pi, "e": math.e}
 
 
 class CalculatorTool:
-    """Evaluates expressions."""
+    """The tool ``calculator``."""
 
     name = "calculator"
     description = (
@@ -52,14 +52,14 @@ class CalculatorTool:
             "expression": {
                 "type": "string",
                 "description": "such as (3 + 4) * 12",
-                # What a held model may write: small ones run on from an open string.
+                # Bounds a constrained completion: small models often do not close a string.
                 "pattern": f"^[0-9a-z+*/%()., ^-]{{1,{_CHARS_MAX}}}$",
             }
         }
     )
 
     async def call(self, arguments: Mapping[str, Any], place: CallSite) -> str:
-        """The value as a decimal."""
+        """Returns the value as a decimal."""
         expression = arguments["expression"]
         if len(expression) > _CHARS_MAX:
             raise ToolError(f"the expression is longer than {_CHARS_MAX} characters")
@@ -67,14 +67,14 @@ class CalculatorTool:
 
 
 def evaluate(expression: str) -> str:
-    """The value of an expression.
+    """Returns the value of an expression as text.
 
-    Floats are shown to twelve digits: what lies beyond them is of the machine, not of the sum.
+    Floats have twelve significant digits: further ones may differ between machines.
 
     Raises:
-        ToolError: it is no arithmetic, has no value, or is beyond the bounds.
+        ToolError: it is not arithmetic, has no value, or is too large.
     """
-    if "\0" in expression:  # which is a SyntaxError or a ValueError, by the release of Python
+    if "\0" in expression:  # a SyntaxError or a ValueError, depending on the release of Python
         raise ToolError(_NO_ARITHMETIC)
     try:
         tree = ast.parse(expression.strip().replace("^", "**"), mode="eval")

@@ -1,4 +1,4 @@
-"""``http``: GETs of the hosts that the workflow lists, by the rules of ``http.request``."""
+"""The tool ``http``: GET requests to the hosts that the workflow lists, as in ``http.request``."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,12 +15,18 @@ _RETRIES = 1
 
 
 class HttpTool:
-    """Reads pages."""
+    """The tool ``http``."""
 
     name = "http"
 
     def __init__(self, client: HttpClient, hosts: Sequence[str], timeout_s: float) -> None:
-        """Takes the client, the hosts that may be asked, and the seconds for one try."""
+        """Creates the tool.
+
+        Args:
+            client: sends the requests.
+            hosts: names of the hosts that it may call.
+            timeout_s: for each try.
+        """
         self._client = client
         self._hosts = frozenset(h.lower() for h in hosts)
         self._timeout_s = timeout_s
@@ -28,7 +34,7 @@ class HttpTool:
         self.parameters = schema_of({"url": {"type": "string", "maxLength": _CHARS_MAX}})
 
     async def call(self, arguments: Mapping[str, Any], place: CallSite) -> str:
-        """The status and the page."""
+        """Returns the status and the page as text."""
         call = Call(
             "GET",
             arguments["url"].strip(),

@@ -1,4 +1,4 @@
-"""``python``: scripts in the sandbox of ``code.python``."""
+"""The tool ``python``: runs scripts in the sandbox of ``code.python``."""
 
 import asyncio
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def run(source):
 
 
 class PythonTool:
-    """Runs scripts; they keep nothing from one call to the next."""
+    """The tool ``python``; no state survives a call."""
 
     name = "python"
     description = (
@@ -38,13 +38,19 @@ class PythonTool:
     parameters = schema_of({"code": {"type": "string", "maxLength": _CHARS_MAX}})
 
     def __init__(self, calls: LockedCalls, places: asyncio.Semaphore, timeout_s: float) -> None:
-        """Takes the sandbox, how many scripts may run at once, and the seconds for one."""
+        """Creates the tool.
+
+        Args:
+            calls: the sandbox.
+            places: limits how many scripts run at once.
+            timeout_s: for each script.
+        """
         self._calls = calls
         self._places = places
         self._timeout_s = timeout_s
 
     async def call(self, arguments: Mapping[str, Any], place: CallSite) -> str:
-        """What the script printed."""
+        """Returns what the script printed."""
         async with self._places:
             answer = await self._calls.call(
                 _HARNESS,

@@ -1,4 +1,4 @@
-"""``retrieve``: the rows of a data set that match words best, by BM25."""
+"""The tool ``retrieve``: the rows of a data set that match words best, by BM25."""
 
 import importlib.util
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ _WORD = r"(?u)\b\w+\b"
 
 
 class RowIndex:
-    """One data set's rows by the words of their columns of text.
+    """A BM25 index of a data set's rows by the words of their string columns.
 
-    Scores are float32 sums in the order of the query's words; equal ones stand in the rows' order.
+    Scores are float32 sums in the order of the query's words; equal scores keep the rows' order.
     """
 
     def __init__(self, given: DatasetInput) -> None:
-        """Reads and indexes the rows. Takes as long as that takes.
+        """Reads and indexes the rows; blocks.
 
         Raises:
             AttemptError: unplaceable; the library is not installed.
@@ -43,7 +43,7 @@ class RowIndex:
             self._bm25.index(words, show_progress=False)
 
     def search(self, query: str, k: int) -> list[dict[str, Any]]:
-        """At most ``k`` rows with a score above 0, best first, each with ``row`` and ``score``."""
+        """Returns at most ``k`` rows with a score above 0, best first."""
         import numpy as np  # noqa: PLC0415 - comes with bm25s
 
         wanted = [word for word in self._split([query])[0] if word in self._known]
@@ -69,12 +69,12 @@ class RowIndex:
 
 
 class RetrieveTool:
-    """Searches data sets."""
+    """The tool ``retrieve``."""
 
     name = "retrieve"
 
     def __init__(self, indexes: Mapping[str, RowIndex]) -> None:
-        """Takes the indexes by the data sets' names."""
+        """Creates the tool; ``indexes`` are by the data sets' names."""
         self._indexes = indexes
         names = sorted(indexes)
         self.description = f"Finds the rows of {' or '.join(names)} that match words best."
@@ -88,7 +88,7 @@ class RetrieveTool:
         )
 
     async def call(self, arguments: Mapping[str, Any], place: CallSite) -> str:
-        """The rows found."""
+        """Returns the best rows as text."""
         query = arguments["query"]
         found = self._indexes[arguments["input"]].search(query, arguments.get("k", _K))
         if not found:

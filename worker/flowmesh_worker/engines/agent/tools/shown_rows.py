@@ -1,4 +1,4 @@
-"""Rows as a model reads them: JSON, a line a row."""
+"""Formats rows for a model: JSON, one line per row."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -6,5 +6,5 @@ from typing import Any
 
 
 def shown_rows(rows: Iterable[Mapping[str, Any]]) -> str:
-    """The rows, a line each."""
+    """Returns the rows as JSON lines."""
     return "\n".join(json.dumps(dict(r), ensure_ascii=False, default=str) for r in rows)

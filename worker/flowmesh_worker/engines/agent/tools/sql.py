@@ -1,4 +1,4 @@
-"""``sql``: SELECTs over the data sets, with the restrictions of ``data.sql``."""
+"""The tool ``sql``: SELECTs over the data sets, with the restrictions of ``data.sql``."""
 
 import asyncio
 from collections.abc import Mapping
@@ -23,17 +23,17 @@ _CHARS_MAX = 4000
 
 
 class TableDatabase:
-    """Data sets as tables, loaded once; queries wait for one another."""
+    """Data sets as tables of an in-memory database; runs one query at a time."""
 
     def __init__(self, given: Mapping[str, DatasetInput]) -> None:
-        """Loads the tables. Takes as long as that takes."""
+        """Loads the tables; blocks."""
         self.tables = columns_of_tables(given)
         self.lock = asyncio.Lock()
         self._connection = connect(_MEMORY_MIB)
         load_tables(self._connection, given)
 
     def answer(self, query: str) -> str:
-        """The rows as text; see ``data.database`` for what it raises."""
+        """Returns the rows as text; raises as ``data.database`` does."""
         refuse_query(query, self.tables)
         found, _ = select(self._connection, query, self.tables)
         if isinstance(found, list):
@@ -44,12 +44,12 @@ class TableDatabase:
         return text or "(no rows)"
 
     async def stop(self, query: "asyncio.Future[Any]") -> None:
-        """Ends the query that runs in a thread."""
+        """Interrupts the query that runs in a thread."""
         await stop(self._connection, query)
 
 
 class SqlTool:
-    """Answers queries."""
+    """The tool ``sql``."""
 
     name = "sql"
     parameters = schema_of(
@@ -57,7 +57,7 @@ class SqlTool:
     )
 
     def __init__(self, database: TableDatabase, timeout_s: float) -> None:
-        """Takes the tables, and the seconds that a query may take."""
+        """Creates the tool; a query may take ``timeout_s``."""
         self._database = database
         self._timeout_s = timeout_s
         self.description = (
@@ -65,7 +65,7 @@ class SqlTool:
         )
 
     async def call(self, arguments: Mapping[str, Any], place: CallSite) -> str:
-        """The result's rows."""
+        """Returns the result's rows as text."""
         async with self._database.lock:
             query = asyncio.ensure_future(
                 asyncio.to_thread(self._database.answer, arguments["query"])

@@ -1,4 +1,4 @@
-"""What a tool is to the model and to the engine."""
+"""The interface between ``llm.agent`` and a tool."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from typing import Any, Protocol
 
 
 class ToolError(Exception):
-    """A call that went wrong, in words for the model."""
+    """A failed call; its message is shown to the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """Where a call stands, the same in every attempt: the action, and a name inside it."""
+    """Identifies a call, equally in every attempt: the action, and a name inside it."""
 
     action_id: str
     name: str
@@ -21,8 +21,8 @@ class Tool(Protocol):
     """A function that a model may call. Several calls run at once.
 
     Attributes:
-        name: what the model calls it by.
-        description: what the model is told.
+        name: the name that the model uses.
+        description: shown to the model.
         parameters: a JSON schema of an object with plain properties.
     """
 
@@ -31,17 +31,17 @@ class Tool(Protocol):
     parameters: Mapping[str, Any]
 
     async def call(self, arguments: Mapping[str, Any], place: CallSite) -> str:
-        """Runs it on arguments that meet the schema.
+        """Runs the tool on arguments that satisfy the schema; returns text for the model.
 
         Raises:
-            ToolError: told to the model.
-            AttemptError: told to the model too, unless another attempt may end differently.
+            ToolError: the call failed; reported to the model.
+            AttemptError: reported to the model too, unless it is retryable.
         """
         ...
 
 
 def schema_of(properties: Mapping[str, Any], *optional: str) -> Mapping[str, Any]:
-    """A schema of an object with these properties, all but some required."""
+    """Returns a schema of an object with these properties, all required but the optional."""
     return {
         "type": "object",
         "properties": dict(properties),

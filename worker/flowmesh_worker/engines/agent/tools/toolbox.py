@@ -1,4 +1,4 @@
-"""Runs calls: checks their arguments, turns whatever goes wrong into words, bounds the result."""
+"""Runs tool calls: checks arguments, reports errors to the model, limits results."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -17,15 +17,15 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 class Toolbox:
-    """The tools of one action."""
+    """The tools of one action, by name."""
 
     def __init__(self, tools: Sequence[Tool], max_chars: int) -> None:
-        """Takes the tools, and the most characters of a result."""
+        """Creates a toolbox; longer results are cut to ``max_chars``."""
         self._tools = {tool.name: tool for tool in tools}
         self._max_chars = max_chars
 
     def descriptions(self) -> list[dict[str, Any]]:
-        """The tools as chat templates take them."""
+        """Returns the tools in the form of chat templates."""
         return [
             {
                 "type": "function",
@@ -39,11 +39,11 @@ class Toolbox:
         ]
 
     async def run(self, calls: Sequence[ToolCall], place: CallSite) -> list[str]:
-        """The results of a turn's calls, in order; errors of the calls are results that say so.
+        """Runs a turn's calls at once; returns their results or error texts, in order.
 
         Raises:
-            AttemptError: the fault is this worker's (a killed process, say): shown to a model it
-                would become part of a result that others reuse.
+            AttemptError: the failure is retryable (a killed process, say). Reported to the model,
+                it would become part of a cached result that others reuse.
         """
         return await all_or_none(
             self._one(call, CallSite(place.action_id, f"{place.name}/{i}"))
@@ -83,7 +83,7 @@ def _unknown(name: str, known: Sequence[str]) -> str:
 
 
 def _problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
-    """What is wrong with a call's arguments, or an empty string."""
+    """Returns what is wrong with a call's arguments, or an empty string."""
     properties: Mapping[str, Mapping[str, Any]] = schema["properties"]
     missing = [name for name in schema["required"] if name not in arguments]
     if missing:

@@ -1,6 +1,6 @@
-"""Renders a conversation with tools by two chat templates, one of which knows tools.
+"""Renders a conversation with tools by two chat templates, one of which supports tools.
 
-A program, since transformers warns while it is imported: ``taught_tools.py MODEL`` prints JSON.
+A program, since transformers warns while it is imported: ``tool_templates.py MODEL`` prints JSON.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Completions are held to the step's JSON schema, whatever drew them."""
+"""``llm.generate`` checks completions against the step's JSON schema, on any backend."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from flowmesh_worker.engines.tokens import Tokenizing
 
 
 class Letters:
-    """A tokenizer of one token a letter."""
+    """A tokenizer with one token for each letter."""
 
     eos_token_id = None
 
@@ -30,7 +30,7 @@ class Letters:
 
 
 class Echo:
-    """Answers with its prompt; a final ``…`` stands for a completion that was cut."""
+    """A backend that returns the prompt; a final ``…`` marks a completion that was cut."""
 
     context_length = 1000
     tokenizer = Letters()
@@ -106,7 +106,7 @@ def test_the_failure_names_the_row_the_sample_the_place_and_shows_the_text(
         " at $: 'abcd' is too long"
     )
     assert caught.value.failure.detail == '"abcd"'
-    assert "not held to every keyword" in caught.value.failure.remedy
+    assert "not every keyword constrains" in caught.value.failure.remedy
 
 
 def test_a_text_that_was_cut_says_so_with_its_remedy(generate: LlmGenerate, tmp_path: Path) -> None:

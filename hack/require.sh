@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Names a missing prerequisite and its remedy. Called by the Makefile: need.sh python|go|numa COMMAND
+# Fails with a remedy if a prerequisite is missing. Called by the Makefile:
+# require.sh python|go|numa COMMAND
 set -euo pipefail
 
 fail() {
@@ -8,9 +9,9 @@ fail() {
     exit 1
 }
 
-need_python() {
+require_python() {
     "$1" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || fail \
-        "Python 3.11 is needed, and '$1' is not one." \
+        "Python 3.11 is needed, and '$1' is not Python 3.11." \
         "Debian and Ubuntu: apt-get install python3.11 python3.11-venv; elsewhere: pyenv install 3.11." \
         "Where it has another name: make PYTHON=/path/to/python3.11 ..."
     "$1" -c 'import ensurepip, venv' 2>/dev/null || fail \
@@ -18,18 +19,18 @@ need_python() {
         "Debian and Ubuntu: apt-get install python3.11-venv (python3-venv on Debian 12)."
 }
 
-need_go() {
+require_go() {
     "$1" version >/dev/null 2>&1 || fail \
         "Go is needed to build the S3 and API servers that the tests run against, and '$1' does not run." \
         "Install Go 1.26 from https://go.dev/dl/ and put its bin folder on PATH, or: make GO=/path/to/go ..." \
         "The demo and 'make test-fast' do without it."
 }
 
-need_numa() {
+require_numa() {
     "$1" -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null || fail \
         "libnuma.so.1 is needed: vLLM is linked against it." \
         "Debian and Ubuntu: apt-get install libnuma1; Fedora: dnf install numactl-libs; Alpine is not supported." \
         "'make test-fast' does without it."
 }
 
-"need_$1" "$2"
+"require_$1" "$2"

@@ -1,4 +1,4 @@
-"""A server on this machine that answers as it is told and remembers what it was asked."""
+"""A local HTTP server with scripted answers that records its requests."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ Respond = Callable[["Seen"], web.Response]
 
 @dataclass
 class Seen:
-    """One request, and how many came to its path before it."""
+    """A request, and the number of earlier requests to its path."""
 
     method: str
     path: str
@@ -29,7 +29,7 @@ class Seen:
 
 
 class Site:
-    """Answers by path; ``seen`` is all that was asked, in order."""
+    """Answers by path; ``seen`` has all requests in order."""
 
     def __init__(self, paths: dict[str, Respond]) -> None:
         self.paths = paths
@@ -67,7 +67,7 @@ async def serving(paths: dict[str, Respond]) -> AsyncIterator[Site]:
 async def rows_of(
     engine: Any, name: str, rows: list[dict[str, Any]], secrets: Any = None, **params: Any
 ) -> list[dict[str, Any]]:
-    """What an engine makes of rows; its parameters are typed as the compiler types them."""
+    """Runs an engine on rows, with parameters converted as by the compiler."""
     contract = builtin_catalog().newest(name)
     assert contract is not None
     manifest, blobs = as_single_chunk(rows)

@@ -1,4 +1,4 @@
-"""What a test sees of a fabric from outside: states, ledgers, and the processes of a worker."""
+"""Observes a fabric from outside: states, ledgers, and the processes of a worker."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ HOST = "flowmesh_worker.host"
 
 
 async def until(holds: Callable[[], Awaitable[Any]], within_s: float = WITHIN_S) -> Any:
-    """What the condition gives, once it gives something."""
+    """Waits until the condition returns something true; returns it."""
     async with asyncio.timeout(within_s):
         while not (found := await holds()):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.02)
@@ -31,24 +31,24 @@ async def status_of(fabric: Fabric, uid: str) -> RunStatus:
 
 
 async def step_of(fabric: Fabric, uid: str) -> StepStatus:
-    """The status of a run's only step."""
+    """Returns the status of a run's only step."""
     (step,) = (await status_of(fabric, uid)).steps
     return step
 
 
 async def done_units(fabric: Fabric, uid: str, at_least: float) -> StepStatus:
-    """The only step, once it has got so far."""
+    """Waits until a run's only step has done this many units; returns its status."""
 
-    async def far() -> StepStatus | None:
+    async def reached() -> StepStatus | None:
         step = await step_of(fabric, uid)
         return step if step.done_units >= at_least and step.workers else None
 
-    found: StepStatus = await until(far)
+    found: StepStatus = await until(reached)
     return found
 
 
 def ledger(fabric: Fabric, uid: str) -> list[Line]:
-    """A run's lines that are on the disk."""
+    """Returns a run's ledger lines that are on the disk."""
     found = sorted((fabric.root / "store" / "runs" / uid / "ledger").glob("*"))
     segments = [p.read_bytes() for p in found if not p.name.endswith("-00000000")]
     return [line for data in segments for line in decode_lines(_records(data))]
@@ -59,7 +59,7 @@ def _records(data: bytes) -> bytes:
 
 
 def hosts_of(worker: "subprocess.Popen[bytes]") -> list[psutil.Process]:
-    """A worker's engine hosts."""
+    """Returns the processes of a worker's engine hosts."""
     found = []
     for child in psutil.Process(worker.pid).children(recursive=True):
         try:
