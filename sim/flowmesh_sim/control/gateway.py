@@ -200,7 +200,7 @@ class SimGateway:
             )
             session.assign, session.cancel, session.acknowledged = [], [], []
             session.keep, session.drain, session.hold_open = None, False, None
-            session.dialling.link.send("down", session.over, session.dialling.told, message)
+            session.dialling.link.send("down", session.over, session.dialling.receive, message)
 
     def close(self) -> None:
         """The control plane is gone: every connection breaks."""

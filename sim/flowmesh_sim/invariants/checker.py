@@ -15,6 +15,8 @@ from flowmesh_core.machine.commands import Assign
 from flowmesh_core.machine.events import ActionKey, Event
 from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.units import Digest
+from flowmesh_core.worker_agent.instructions import Instruction
+from flowmesh_core.worker_agent.machine import WorkerAgent
 from flowmesh_sim.invariants.fairness import FairnessInvariants
 from flowmesh_sim.invariants.guarantees import ActionInvariants
 from flowmesh_sim.invariants.money import MoneyInvariants
@@ -68,6 +70,10 @@ class Checker:
         self._due -= 1
         if self._due <= 0:
             self.check(control)
+
+    def agent_applied(self, agent: WorkerAgent, done: list[Instruction]) -> None:
+        """After every event of a worker agent."""
+        self._fleet.agent_applied(agent, done)
 
     def check(self, control: "SimulatedControlPlane") -> None:
         """The whole state."""
