@@ -87,6 +87,7 @@ class Checker:
         look_at_actions(state)
         look_at_memory(state)
         self._shares.look(control)
+        self._fleet.look_at_agents()
         if self.provisioner is not None:
             self._fleet.look(control, self.provisioner)
 

@@ -26,12 +26,21 @@ class WorkerInvariants:
     def __init__(self) -> None:
         """Starts with everybody agreed."""
         self._since_s: dict[tuple[str, str], float] = {}
+        self._changed: dict[WorkerAgent, None] = {}
         self._epoch = 0
         self._looked_s = 0.0
 
     def agent_applied(self, agent: WorkerAgent, done: list[Instruction]) -> None:
-        """After every event of a worker agent: its own invariants."""
-        check_agent(agent, done)
+        """After every event of a worker agent, which is looked at with the rest of the state."""
+        self._changed[agent] = None
+        if agent.reports.draining:
+            check_agent(agent, done)
+
+    def look_at_agents(self) -> None:
+        """The agents' own invariants, of those with an event since the last look."""
+        for agent in self._changed:
+            check_agent(agent)
+        self._changed.clear()
 
     def look(self, control: "SimulatedControlPlane", provisioner: "Provisioner") -> None:
         """Every second: pools within their bounds, and both sides of every connection."""
