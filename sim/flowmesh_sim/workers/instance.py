@@ -286,11 +286,11 @@ class SimInstance:
 
     def _checkpoint(self, job: SimJob) -> None:
         if job.attempt_id in self.running:
-            self.advance()
             self._write_checkpoint(job)
             self._next_checkpoint(job)
 
     def _write_checkpoint(self, job: SimJob) -> None:
+        self.advance()
         done = self.done(job)
         if done < 1.0 and not self._store.down:
             checkpoint = write_checkpoint(self._store, job.attempt_id, done)

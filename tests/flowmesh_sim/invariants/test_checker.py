@@ -224,3 +224,11 @@ def test_what_a_worker_runs_and_the_control_plane_forgot_is_caught(
     monkeypatch.setattr(billing, "settle", settle)
     with pytest.raises(InvariantError, match="which is over"):
         world(["noop-flat"], load={"rows": 2}).run()
+
+
+def test_a_worker_agent_that_loses_an_attempt_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowmesh_core.worker_agent.instances import Instances
+
+    monkeypatch.setattr(Instances, "enqueue", lambda self, instance, attempt: None)
+    with pytest.raises(InvariantError, match=r"worker agent: attempt .* is loading and in"):
+        world(["noop-flat"], load={"rows": 2}).run()
