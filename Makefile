@@ -100,7 +100,7 @@ generate: $(READY) ## write the generated files anew
 
 .PHONY: soak
 soak: $(READY) ## random worlds in virtual time, all invariants checked (SEEDS=0-999; ARGS="--shrink 7")
-	@$(BIN)/python -m flowmesh_sim.soak.soak --seeds $(SEEDS) $(ARGS)
+	@$(BIN)/python -m flowmesh_sim.soak --seeds $(SEEDS) $(ARGS)
 
 .PHONY: golden
 golden: $(READY) ## record tests/golden anew, after a change of behaviour that is meant
