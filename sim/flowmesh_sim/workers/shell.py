@@ -16,9 +16,10 @@ from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent import instructions as i
 from flowmesh_core.worker_agent.machine import AgentSettings, WorkerAgent
 from flowmesh_sim.kernel.environment import Environment, Timer, cancel
+from flowmesh_sim.workers.batch import SimJob
 from flowmesh_sim.workers.engine_facts import SimEngineFacts
 from flowmesh_sim.workers.inputs import as_assignment
-from flowmesh_sim.workers.instance import SimInstance, SimJob
+from flowmesh_sim.workers.instance import SimInstance
 from flowmesh_sim.workers.transfers import Transfers
 
 if TYPE_CHECKING:
@@ -225,7 +226,7 @@ class SimShell:
         attempt = self.transfers.attempts.get(attempt_id)
         if attempt is None or attempt.host is None or attempt.job is None:
             return 0.0, False
-        return attempt.host.joules_of(attempt.job), False
+        return attempt.host.batch.joules_of(attempt.job), False
 
 
 def _nothing(_: Any) -> None:

@@ -14,11 +14,12 @@ from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent.attempts import comes_inline
 from flowmesh_sim.models.content import SimWeights
+from flowmesh_sim.workers.batch import SimJob
 from flowmesh_sim.workers.checkpoints import saved_share
 from flowmesh_sim.workers.context import WorkerContext
 from flowmesh_sim.workers.disk_cache import DiskCache
 from flowmesh_sim.workers.inputs import Items, items_of
-from flowmesh_sim.workers.instance import SimInstance, SimJob
+from flowmesh_sim.workers.instance import SimInstance
 
 
 @dataclass(slots=True, eq=False)

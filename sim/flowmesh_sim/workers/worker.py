@@ -169,12 +169,12 @@ class SimWorker:
             self._watts = used * on + self._watts * (1 - on / self.shape.devices)
         self._busy = bool(busy)
         for host in busy:
-            host.advance()
+            host.batch.advance()
             mates = sum(bool(set(other.on) & set(host.on)) for other in busy) if host.on else 1
-            host.plan(1.0 / mates, self.slow, self._watts / len(drawing))
+            host.batch.plan(1.0 / mates, self.slow, self._watts / len(drawing))
         for host in hosts:
             if not host.running:
-                host.plan(1.0, self.slow, 0.0)
+                host.batch.plan(1.0, self.slow, 0.0)
 
     def measure(self) -> None:
         """Counts energy and busy time up to now."""
