@@ -5,6 +5,7 @@
 #   ARGS="..."  more arguments for pytest, the demo or a benchmark
 #   DIR=path    the plugin that `make plugin` installs
 #   SEEDS=a-b   the worlds that `make soak` simulates
+#   JOBS="..."  the jobs that `make nightly` runs, by name or group; all without it
 
 SHELL := /bin/bash
 # Some machines set it to keep folders clean. Here every engine is a process of its own: without
@@ -117,6 +118,10 @@ bench: ## what docs/benchmarks.md shows, measured here: dispatch, growth, sharin
 .PHONY: paper
 paper: $(READY) ## the paper's evaluation in virtual time; writes docs/evaluation.md (ARGS="--seeds 3 --only fig5")
 	@$(BIN)/python -m flowmesh_sim.paper $(ARGS)
+
+.PHONY: nightly
+nightly: $(READY) ## what is too long for CI, each with a time limit; writes docs/nightly.md (JOBS="soak bench")
+	@$(BIN)/python hack/nightly.py $(JOBS)
 
 bench-%: $(READY) tools ## run bench/NAME.py, e.g. make bench-store
 	@$(BIN)/python bench/$*.py $(ARGS)

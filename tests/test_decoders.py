@@ -49,7 +49,7 @@ from flowmesh_worker.engines.code.answers import AnswerBytes
 from flowmesh_worker.engines.code.limits import SandboxRequest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("core", "store", "control", "operator", "worker", "sim")
+PACKAGES = ("core", "store", "control", "operator", "worker", "cli", "sim")
 HELPER = ROOT / "core" / "flowmesh_core" / "decoding.py"
 
 NAME = b"name of something"

@@ -30,6 +30,23 @@ def test_every_command_on_a_page_is_one(page: Path) -> None:
     assert set(COMMAND.findall(page.read_text())) <= known
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "docs/engines.md",
+        ROOT / "sim/flowmesh_sim/paper/plots.py",
+        ROOT / "sim/flowmesh_sim/run/plots.py",
+    ],
+    ids=lambda p: f"{p.parent.name}/{p.name}",
+)
+def test_where_uv_is_named_the_command_of_pip_is_too(page: Path) -> None:
+    text = page.read_text()
+    assert "uv pip install" in text
+    assert re.search(r"(?<!uv )pip install", text)
+
+
 def test_troubleshooting_names_kinds_of_failure_that_exist() -> None:
     text = (ROOT / "docs/troubleshooting.md").read_text()
     named = re.findall(r"^\| `([a-z-]+)` \| (?!meaning)", text, re.MULTILINE)

@@ -3,8 +3,10 @@
 And what it says before it builds a cluster on a machine that cannot hold one.
 """
 
+import importlib.util
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -43,6 +45,33 @@ def test_the_large_installation_says_its_size_and_is_not_quiet() -> None:
 def test_a_plugin_is_installed_without_touching_what_is_there() -> None:
     (install,) = [line for line in recipe("plugin").splitlines() if "examples/plugin" in line]
     assert "--no-deps" in install
+
+
+def test_every_module_that_a_command_runs_does_something_when_it_is_run() -> None:
+    files = [ROOT / "Makefile", ROOT / ".ci/run", *(ROOT / "hack").glob("*.sh")]
+    named = {n for f in files for n in re.findall(r"-m (\w+(?:\.\w+)+)", f.read_text())}
+    assert {"flowmesh_sim.soak", "flowmesh_core.spec.generate"} <= named
+    assert [name for name in sorted(named) if not runs(name)] == []
+    assert not runs("flowmesh_sim.soak.soak")
+
+
+def runs(module: str) -> bool:
+    """Whether ``python -m`` does more than to define things."""
+    found = importlib.util.find_spec(module)
+    assert found is not None, module
+    if found.submodule_search_locations:
+        return any((Path(p) / "__main__.py").exists() for p in found.submodule_search_locations)
+    assert found.origin is not None
+    return '__name__ == "__main__"' in Path(found.origin).read_text()
+
+
+def test_make_soak_simulates_the_seeds_that_it_is_given() -> None:
+    command = ["make", "--no-print-directory", "soak", f"VENV={sys.prefix}", "SEEDS=3-3"]
+    plain = {k: v for k, v in os.environ.items() if k != "MAKEFLAGS"}
+    done = subprocess.run(
+        [*command, "ARGS=--fresh"], cwd=ROOT, capture_output=True, text=True, env=plain, check=True
+    )
+    assert re.match(r"1 seeds, \d+ runs, .*; 0 broken", done.stdout)
 
 
 def test_elsewhere_than_on_a_terminal_downloads_are_told_and_packages_are_not() -> None:

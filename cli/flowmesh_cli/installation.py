@@ -8,6 +8,16 @@ from urllib.parse import unquote, urlparse
 
 import msgspec
 
+from flowmesh_core.decoding import decode
+
+
+class _Origin(msgspec.Struct, frozen=True):
+    """What of ``direct_url.json`` counts here."""
+
+    url: str
+
+
+_decoder = msgspec.json.Decoder(_Origin)
 _DISTRIBUTION = "flowmesh-fabric"
 _PINS = Path("constraints")
 
@@ -49,6 +59,9 @@ def _installed_from() -> Path | None:
         return None
     if noted is None:
         return None
-    url = urlparse(str(msgspec.json.decode(noted)["url"]))
+    try:
+        url = urlparse(decode(_decoder, noted.encode()).url)
+    except msgspec.DecodeError:
+        return None
     path = Path(unquote(url.path))
     return path if url.scheme == "file" and path.is_dir() else None

@@ -1,1 +1,1 @@
-"""The control plane without Kubernetes: one writer, a gateway for workers, a ledger and an API."""
+"""The control plane without Kubernetes: event loop, worker gateway, ledger, records and API."""

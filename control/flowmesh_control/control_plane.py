@@ -1,6 +1,7 @@
 """The control plane as one object: recovers, leads, serves workers and users, and stops.
 
-Used by the laptop mode and by the operator; both pass in what differs between them.
+Made by ``fmesh up`` and by the operator, which pass in what differs between them: users, worker
+tokens, secrets and the certificate.
 """
 
 import asyncio
@@ -59,7 +60,7 @@ SHUTDOWN_S = 2.0
 
 
 class ControlPlane:
-    """One leadership from its beginning to its end; to lead again, make another."""
+    """One leadership from start to stop; make another object to lead again."""
 
     def __init__(
         self,
@@ -77,21 +78,21 @@ class ControlPlane:
         clock: Clock = system_clock,
         owner: str = "",
     ) -> None:
-        """Takes the store and what the surroundings provide.
+        """Prepares a control plane; nothing is read or written before :meth:`start`.
 
         Args:
             store: one bucket or directory; this control plane leads it once started.
-            settings: fixed from now on.
+            settings: of the control plane.
             catalog: the engine contracts (``plugins.load_catalog``).
-            master_key: of references (``master_key.load_master_key``).
-            users: who may ask what.
-            tokens: what workers join with.
+            master_key: signs references (``master_key.load_master_key``).
+            users: authenticates users and decides their rights.
+            tokens: verifies the tokens that workers join with.
             secrets: reads secrets for attempts.
-            certificate: for TLS; without one it speaks plainly, which is for the loopback only.
+            certificate: for TLS; without one it serves plain HTTP, for the loopback only.
             labels: of namespaces, for policies that select by label.
-            withdrawn: knows what was cancelled while no control plane ran; asked at the start.
-            clock: seconds since the epoch.
-            owner: who leads, for people who read ``epochs/``; host and process where empty.
+            withdrawn: names runs that were cancelled while no control plane ran; called at start.
+            clock: Unix time in seconds.
+            owner: name of this leader in ``epochs/``; host and process id where empty.
         """
         self._tracing = OtlpExporter(os.environ) if wanted(os.environ) else None
         self._store_meter = StoreMeter()
@@ -116,7 +117,7 @@ class ControlPlane:
 
     @property
     def services(self) -> ControlPlaneServices:
-        """What the running control plane offers to those who are built on it."""
+        """The services of the running control plane, for its API and the operator."""
         return self._started().services
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -128,7 +129,7 @@ class ControlPlane:
 
         Raises:
             StoreError: the store cannot be used; the message says why.
-            OSError: the address is taken.
+            OSError: the address is in use.
         """
         collect_seldom()
         records = self._store.records
@@ -148,16 +149,16 @@ class ControlPlane:
             await services.repinning.cancel(uid, cancelled[uid])
         await self._listen(services, host, port)
         self._run(services.gateway.watch_always())
-        self._run(self._keep_books(epoch))
-        log.info("epoch %d on %s, %d runs taken up", epoch, self.url, len(recovered.submitted))
+        self._run(self._flush_periodically(epoch))
+        log.info("epoch %d on %s, %d runs recovered", epoch, self.url, len(recovered.submitted))
 
     async def start_reading(
         self, refusal: StoreError, host: str = "127.0.0.1", port: int = 0
     ) -> None:
-        """Serves what is stored and writes nothing: neither the proof of the store nor an epoch.
+        """Serves what is stored and writes nothing, not even an epoch.
 
-        Runs that have not ended wait. What would write is refused, but for a collection on a full
-        disk, which frees it.
+        Unfinished runs wait. Requests that would write are refused, except a collection on a full
+        disk, which frees space.
 
         Args:
             refusal: why the store cannot be written.
@@ -166,7 +167,7 @@ class ControlPlane:
 
         Raises:
             StoreError: the store cannot be read either.
-            OSError: the address is taken.
+            OSError: the address is in use.
         """
         collect_seldom()
         epoch = await last_epoch(self._store.records)
@@ -176,13 +177,13 @@ class ControlPlane:
         for uid, reason in cancelled.items():
             recovered.waiting[uid] = msgspec.structs.replace(
                 recovered.waiting[uid],
-                message=f"it was cancelled ({reason}), which is written once the store can be: "
-                f"{refusal.message}",
+                message=f"it was cancelled ({reason}); its end is written when the store is "
+                f"writable again: {refusal.message}",
             )
         self._run(runtime.loop.run())
         await self._listen(services, host, port)
         self._run(services.gateway.watch_always())
-        log.info("on %s for reading alone: %s", self.url, refusal)
+        log.info("read-only on %s: %s", self.url, refusal)
 
     def _started(self) -> EpochRuntime:
         if self._runtime is None:
@@ -190,18 +191,18 @@ class ControlPlane:
         return self._runtime
 
     async def wait(self) -> None:
-        """Returns when stopped.
+        """Waits until the control plane has stopped.
 
         Raises:
             SupersededError: another control plane leads now.
-            InvariantError: a bug; what is durable is safe, start again.
+            InvariantError: a bug; durable state is intact, so a new control plane may start.
         """
         await self._ended.wait()
         if self._failure is not None:
             raise self._failure
 
     async def stop(self) -> None:
-        """Stops serving and makes everything durable; runs go on at the next start."""
+        """Stops serving and makes everything durable; runs continue at the next start."""
         if self._runner is not None:
             await self.services.gateway.close()
             await self._runner.cleanup()
@@ -242,16 +243,16 @@ class ControlPlane:
         )
         await audits.load(archive)
         until_s = self._clock() + settings.machine.sync_window_s if recovered.submitted else 0.0
-        figures = MachineCounters()
-        figures.restore(recovered.opening.shares, self._clock())
+        counters = MachineCounters()
+        counters.restore(recovered.opening.shares, self._clock())
         machine = Machine(
             epoch=epoch,
             catalog=self._catalog,
-            # The gateway watches: it hears what still waits to be applied.
+            # The gateway has the watchdog: it also sees messages that wait to be applied.
             settings=replace(settings.machine, watchdog_s=float("inf")),
             model=await load_model(records),
             book=recovered.opening.book,
-            figures=figures,
+            figures=counters,
             billed=recovered.opening.billed,
             unsettled=recovered.opening.unsettled if recovered.submitted else {},
             paid=recovered.opening.paid_by(self._clock()),
@@ -296,17 +297,20 @@ class ControlPlane:
         app = build_app(services, self._users, self._labels)
         self._runner = TimedRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()
-        shown = self._certificate
+        certificate = self._certificate
         site = web.TCPSite(
-            self._runner, host, port, ssl_context=None if shown is None else shown.context
+            self._runner,
+            host,
+            port,
+            ssl_context=None if certificate is None else certificate.context,
         )
         await site.start()
-        if shown is not None:
-            self._run(shown.follow())
+        if certificate is not None:
+            self._run(certificate.follow())
         bound = self._runner.addresses[0]
-        self.url = f"{'http' if shown is None else 'https'}://{bound[0]}:{bound[1]}"
+        self.url = f"{'http' if certificate is None else 'https'}://{bound[0]}:{bound[1]}"
 
-    async def _keep_books(self, epoch: int) -> None:
+    async def _flush_periodically(self, epoch: int) -> None:
         settings = self._settings
         loop = asyncio.get_running_loop()
         checked, saved = loop.time(), loop.time()
@@ -333,14 +337,14 @@ class ControlPlane:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """Something that must not be: stop leading; whoever started this decides what follows."""
+        """Stops leading on an unexpected error, which :meth:`wait` raises."""
         if self._failure is None:
             log.error("the control plane stops: %s", error)
             self._failure = error
             self._ended.set()
 
     def _later_epoch_seen(self, epoch: int) -> None:
-        """A worker has seen a later leader; the store says whether there is one."""
+        """Checks in the store whether there is the later leader that a worker has seen."""
 
         async def check() -> None:
             await check_leads(self._store.records, self.services.epoch.number)
@@ -350,9 +354,9 @@ class ControlPlane:
 
 
 class PeriodicFlush:
-    """What is written every second: ledgers, then the accounts that count them, then the index.
+    """Writes ledgers, then the accounts that count them, then the index of ended runs.
 
-    A line of the index says that the accounts count its run.
+    The order matters: a line of the index states that the durable accounts count its run.
     """
 
     def __init__(
@@ -368,18 +372,19 @@ class PeriodicFlush:
         accounts: AccountStore,
         snapshot: CostModelSnapshot,
     ) -> None:
-        """Writes ``ledger``, ``accounts``, ``index`` and ``snapshot`` of one epoch.
+        """Keeps what is written and where to.
 
         Args:
-            capture: the accounts as they are, by how many lines of each ledger they count and time.
-            under_way: ids of the attempts under way.
-            model: what has been learned.
+            capture: returns the accounts, given the lengths of the ledgers that they count and the
+                time.
+            under_way: returns the ids of the attempts under way.
+            model: the cost model.
             absent: as :attr:`OpeningBalance.absent`.
-            metrics: show what is written.
+            metrics: shows the accounts that were written last.
             ledger: of the runs under way.
             index: of ended runs.
-            accounts: where to write what was captured.
-            snapshot: where to write the model.
+            accounts: where the accounts are written.
+            snapshot: where the cost model is written.
         """
         self._capture = capture
         self._under_way = under_way
@@ -392,7 +397,7 @@ class PeriodicFlush:
         self._snapshot = snapshot
 
     async def write(self, now_s: float) -> None:
-        """Flushes every ledger and writes the accounts as they are at this moment."""
+        """Flushes every ledger and writes the accounts of this moment."""
         record, ended = self._capture(self._ledger.lengths(), now_s), self._index.waiting()
         self._absent.adopt(self._under_way())
         record = self._absent.added_to(record)
@@ -403,10 +408,10 @@ class PeriodicFlush:
             await self._index.write(ended)
 
     async def save_model(self) -> None:
-        """Saves what the cost model has learned."""
+        """Writes the cost model."""
         await self._snapshot.save(self._model)
 
     async def close(self, now_s: float) -> None:
-        """Writes everything a last time."""
+        """Writes everything one last time."""
         await self.write(now_s)
         await self.save_model()

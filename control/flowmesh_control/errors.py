@@ -1,30 +1,33 @@
-"""What the API can say no with, besides the core's errors."""
+"""Errors of the control plane that the API answers with, besides the core's.
+
+``api/responses.py`` gives each its HTTP status.
+"""
 
 from flowmesh_core.errors import FlowMeshError
 
 
 class NotFoundError(FlowMeshError):
-    """There is no such run, step, artifact or policy, or none that the user may see."""
+    """The run, step, artifact or policy does not exist, or the user may not see it."""
 
 
 class ConflictError(FlowMeshError):
-    """It cannot be done in the state that things are in."""
+    """The request is not possible in the current state of the object."""
 
 
 class PlanRefusedError(FlowMeshError):
-    """A budget or deadline that the plan cannot meet."""
+    """The plan cannot meet the workflow's budget or deadline."""
 
 
 class UnknownUserError(FlowMeshError):
-    """The request says nobody's name: its token is missing, wrong or has expired."""
+    """The request has no known user: its token is missing, wrong or expired."""
 
 
 class ForbiddenError(FlowMeshError):
-    """The user may see that it is there, and no more."""
+    """The user may see the object but not do this to it."""
 
 
 class AuthorizationUnavailableError(FlowMeshError):
-    """Whoever knows the users and their rights does not answer."""
+    """The service that knows users and their rights does not answer."""
 
     retryable = True
     retry_after_s = 2.0

@@ -1,4 +1,4 @@
-"""What the loop needs from its neighbours, declared by the one who uses it."""
+"""Ports of the event loop and the command executor, declared where they are used."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -18,72 +18,72 @@ class MachinePort(Protocol):
         ...
 
     def apply(self, event: Event, now_s: float) -> list[Command]:
-        """Takes a fact in and says what is to be done about it."""
+        """Applies an event and returns the commands that follow from it."""
         ...
 
     def snapshot(self, now_s: float) -> Snapshot:
-        """What the scheduler decides on; valid until the next event."""
+        """Returns the snapshot for a scheduling cycle; valid until the next event."""
         ...
 
 
 class Executor(Protocol):
-    """Does what the machine says."""
+    """Executes the machine's commands."""
 
     def execute(self, commands: Sequence[Command]) -> None:
-        """Starts the work; answers come back as events."""
+        """Starts the commands; results come back as events."""
         ...
 
     def flush(self) -> None:
-        """Sends what was gathered; called once a turn of the loop."""
+        """Sends buffered messages to workers; called once per pass of the loop."""
         ...
 
     @property
     def backlog(self) -> int:
-        """How much of the work nobody has begun."""
+        """The number of store tasks that have not started."""
         ...
 
 
 class WorkerChannel(Protocol):
-    """The way to the workers: what they should hold."""
+    """Sends workers changes of their desired state."""
 
     def assign(self, worker: str, assignment: Assignment) -> None:
-        """The worker should hold this attempt."""
+        """Adds an attempt to the worker's desired state."""
         ...
 
     def cancel(self, worker: str, attempt_id: str) -> None:
-        """The worker should no longer hold this attempt."""
+        """Removes an attempt from the worker's desired state."""
         ...
 
     def hold_open(self, worker: str, openings: tuple[PrewarmSpec, ...]) -> None:
-        """All hosts that the worker should hold open ahead of work."""
+        """Sets all engines that the worker should prewarm."""
         ...
 
     def acknowledge(self, worker: str, attempt_id: str) -> None:
-        """The worker need not keep this report."""
+        """Acknowledges an attempt's end: the worker stops reporting it."""
         ...
 
     def keep(self, worker: str, attempts: tuple[str, ...]) -> None:
-        """The answer to a worker's full state."""
+        """Answers a worker's full state with the attempts that continue."""
         ...
 
     def report(self, worker: str, end: AttemptEnd) -> None:
-        """Reports an attempt that ended before it reached the worker, in the worker's name."""
+        """Reports, on the worker's behalf, an attempt that ended before it was sent."""
         ...
 
     def flush(self) -> None:
-        """Sends what was gathered for each worker."""
+        """Sends each worker its buffered changes."""
         ...
 
 
 class TaskOwners(Protocol):
-    """Knows for whom store work is done."""
+    """Says which tenants a store task is done for."""
 
     def namespaces(self, command: Command) -> Sequence[str]:
-        """Who wants it done, at least one; the empty one is the fabric itself."""
+        """Returns the namespaces that need it, at least one; the empty one is the fabric's."""
         ...
 
     def awaits(self, command: LookUp | CheckBlobs | Publish) -> bool:
-        """Whether anybody still waits for the answer."""
+        """Whether a run still waits for the answer."""
         ...
 
 
@@ -94,7 +94,7 @@ class Finisher(Protocol):
         """Flushes its ledger, stores what its outputs refer to, writes ``final``.
 
         Raises:
-            StoreUnavailableError: call it again.
+            StoreUnavailableError: the store is unavailable or full; try again.
         """
         ...
 
@@ -103,14 +103,14 @@ class SecretReader(Protocol):
     """Reads secrets under the rights of their owner."""
 
     async def read(self, namespace: str, names: tuple[str, ...]) -> dict[str, str]:
-        """The values by name.
+        """Returns the values by bare name.
 
         Args:
             namespace: the run's.
-            names: as plans carry them, for ``SecretLocation.parse``. The answer's keys are the bare
-                names.
+            names: as plans carry them, for ``SecretLocation.parse``.
 
         Raises:
-            FlowMeshError: one is not there or may not be read; the message names it, not its value.
+            FlowMeshError: a secret does not exist or may not be read; the message names the secret
+                and never contains its value.
         """
         ...

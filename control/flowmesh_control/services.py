@@ -1,6 +1,6 @@
-"""What the leading control plane offers to those who are built on it: its API and the operator.
+"""The services that the leading control plane offers to its API and to the operator.
 
-Neither sees the machine or its state; both pass on what each of their classes needs.
+Neither sees the machine or its state; each passes to its classes only the services that they need.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class ControlPlaneServices:
     """The ports and services of one epoch.
 
     Attributes:
-        refusal: why the store is only read; None where it is written too.
+        refusal: why the store is read-only; None where it can be written.
     """
 
     epoch: CurrentEpoch

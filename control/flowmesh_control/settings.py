@@ -1,4 +1,4 @@
-"""The knobs of the control plane around the machine."""
+"""Settings of the control plane around the run machine; made by the CLI and the operator."""
 
 from dataclasses import dataclass, field
 
@@ -8,19 +8,19 @@ from flowmesh_core.machine.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class ControlSettings:
-    """Fixed while a control plane lives.
+    """Settings that do not change while a control plane runs.
 
     Attributes:
-        machine: those of the run machine.
+        machine: settings of the run machine.
         limits: bounds on one workflow, checked at admission.
-        sync_interval_s: how often workers say that they are there.
+        sync_interval_s: how often workers synchronise.
         flush_s: how often ledgers are flushed.
-        lead_check_s: how often it is checked that nobody else leads.
+        lead_check_s: how often the control plane checks that no other one leads.
         model_save_s: how often the cost model is saved.
-        upload_bytes_max: the largest upload of rows or of a directory.
-        objects: runs and policies are objects of a cluster: the API takes none in, and changes
-            none but by ending or re-pinning a run.
-        metrics_open: ``/metrics`` asks for no token; for a network that lets in Prometheus alone.
+        upload_bytes_max: the largest upload of a directory.
+        objects: runs and policies are objects of a cluster; the API then accepts none, and changes
+            runs only by cancelling or re-pinning them.
+        metrics_open: ``/metrics`` needs no token; for a network that only Prometheus can reach.
     """
 
     machine: Settings = field(default_factory=Settings)

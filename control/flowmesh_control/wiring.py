@@ -1,6 +1,6 @@
-"""Puts the parts of one epoch together: which knows which, in one place.
+"""Composition root: makes the objects of one epoch and connects them.
 
-The composition root: the one place that hands out the machine's state. Called by the control plane.
+Called by the control plane; the only place that passes on the machine's state.
 """
 
 import time
@@ -71,12 +71,12 @@ from flowmesh_store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class EpochContext:
-    """What an epoch's parts are made of; the functions of this module alone see it.
+    """The inputs of :func:`assemble` as one value; only this module sees it.
 
     Attributes:
-        failed: told of an error that ends this control plane.
-        waiting: runs that cannot be taken up as they are pinned.
-        refusal: why the store is only read; None where it is written too.
+        failed: called with an error that ends this control plane.
+        waiting: runs that cannot continue with the versions that they are pinned to.
+        refusal: why the store is read-only; None where it can be written.
     """
 
     epoch: int
@@ -103,11 +103,11 @@ class EpochContext:
 
 @dataclass(frozen=True, slots=True)
 class EpochRuntime:
-    """What the control plane itself starts, feeds and stops, and what it offers to others.
+    """What the control plane starts and stops, and the services that it offers.
 
     Attributes:
-        tasks: do the store's work.
-        health: what keeps it from being done.
+        tasks: executes store tasks.
+        health: the error, if any, for which they are retried.
     """
 
     loop: EventLoop
@@ -139,29 +139,29 @@ def assemble(
     later_epoch_seen: Callable[[int], None],
     refusal: StoreError | None = None,
 ) -> EpochRuntime:
-    """Makes all parts of an epoch; nothing runs yet.
+    """Makes the objects of an epoch; nothing runs yet.
 
     Args:
         epoch: its number.
-        store: of the control plane, as are the settings and the other ports that it was made with.
+        store: of the control plane, as are the settings and the ports below.
         store_meter: measures the store.
         tracing: where spans go; None where tracing is off.
-        settings: fixed.
+        settings: of the control plane.
         catalog: the engine contracts.
-        master_key: of references.
-        tokens: what workers join with.
+        master_key: signs references.
+        tokens: verifies the tokens that workers join with.
         secrets: reads secrets for attempts.
-        clock: seconds since the epoch.
+        clock: Unix time in seconds.
         machine: recovered.
         ledger: of the runs under way.
-        archive: of those that have ended.
-        index: of these, the latest.
+        archive: of the runs that have ended.
+        index: of ended runs, the latest ones.
         policies: loaded.
         audits: loaded.
-        waiting: runs that cannot be taken up as they are pinned.
+        waiting: runs that cannot continue with the versions that they are pinned to.
         failed: called with an error that ends this control plane.
-        later_epoch_seen: called where a worker has seen a later leader.
-        refusal: why the store is only read; None where it is written too.
+        later_epoch_seen: called when a worker has seen a later leader.
+        refusal: why the store is read-only; None where it can be written.
     """
     return _assemble(
         EpochContext(
@@ -189,166 +189,170 @@ def assemble(
     )
 
 
-def _assemble(given: EpochContext) -> EpochRuntime:
-    store, state = given.store, given.machine.state
-    book, changes = LogBuffer(), RunChangeFeed()
-    logs = RunLogArchive(store.records, book)
+def _assemble(context: EpochContext) -> EpochRuntime:
+    store, state = context.store, context.machine.state
+    buffer, changes = LogBuffer(), RunChangeFeed()
+    logs = RunLogArchive(store.records, buffer)
     telemetry = WorkerTelemetry(
-        book, lambda name: w.shape.pool if (w := state.workers.get(name)) is not None else ""
+        buffer, lambda name: w.shape.pool if (w := state.workers.get(name)) is not None else ""
     )
-    trouble = StoreHealth()
+    health = StoreHealth()
     owners = WorkOwners(state)
-    hands = TaskPool(failed=given.failed, waits=trouble.met, weight=owners.weight)
-    cache = ActionCache(store.records, ttl_s=given.settings.machine.result_ttl_s, clock=given.clock)
+    tasks = TaskPool(failed=context.failed, waits=health.met, weight=owners.weight)
+    cache = ActionCache(
+        store.records, ttl_s=context.settings.machine.result_ttl_s, clock=context.clock
+    )
     lineage = LineageIndex(store.records)
-    content = UploadStore(store.blobs, given.master_key)
+    content = UploadStore(store.blobs, context.master_key)
     loops: list[EventLoop] = []
 
     def post(event: Event) -> None:
         loops[0].post(event)
 
-    def placed(snapshot: Snapshot) -> Decision:
-        return counting_on(backlogs.declared, decide(snapshot, state.model), snapshot)
+    def decide_with_pools(snapshot: Snapshot) -> Decision:
+        return counting_on(signals.declared, decide(snapshot, state.model), snapshot)
 
-    gateway = _gateway(given, post, telemetry)
-    finishing = _finishing(given, lineage, logs)
-    tellers = _tellers(given)
-    outside = CommandExecutor(
+    gateway = _gateway(context, post, telemetry)
+    finalizer = _finalizer(context, lineage, logs)
+    listeners = _listeners(context)
+    executor = CommandExecutor(
         blobs=store.blobs,
         needed=patient(store),
         cache=cache,
         fleet=gateway,
-        hands=hands,
-        append=lambda uid, line: _appended(given.ledger, tellers, uid, line),
-        settled=lambda attempt: _settled(tellers, attempt),
-        finish=finishing,
+        hands=tasks,
+        append=lambda uid, line: _append_line(context.ledger, listeners, uid, line),
+        settled=lambda attempt: _notify_settled(listeners, attempt),
+        finish=finalizer,
         changed=changes.changed,
-        secrets=given.secrets,
+        secrets=context.secrets,
         owners=owners,
         post=post,
     )
-    loop = EventLoop(machine=given.machine, decide=placed, executor=outside, clock=given.clock)
+    loop = EventLoop(
+        machine=context.machine, decide=decide_with_pools, executor=executor, clock=context.clock
+    )
     loops.append(loop)
-    backlogs = CapacitySignalSource(state, given.clock)
-    admission, views = _admission(given, content, loop), _views(given, logs)
-    repinning = _repinning(given, admission, finishing, loop)
-    metrics = _metrics(given, loop, hands, telemetry, gateway, backlogs, trouble)
+    signals = CapacitySignalSource(state, context.clock)
+    admission, views = _admission(context, content, loop), _views(context, logs)
+    repinning = _repinning(context, admission, finalizer, loop)
+    metrics = _metrics(context, loop, tasks, telemetry, gateway, signals, health)
     services = ControlPlaneServices(
-        epoch=CurrentEpoch(given.epoch, given.clock, state),
-        settings=given.settings,
-        catalog=given.catalog,
+        epoch=CurrentEpoch(context.epoch, context.clock, state),
+        settings=context.settings,
+        catalog=context.catalog,
         store=store,
-        runs=LiveRuns(state, given.waiting, views),
-        commands=_commands(given, admission, repinning, loop),
+        runs=LiveRuns(state, context.waiting, views),
+        commands=_commands(context, admission, repinning, loop),
         changes=changes,
         views=views,
-        queries=RunQueries(state, views, given.clock),
+        queries=RunQueries(state, views, context.clock),
         admission=admission,
         repinning=repinning,
-        planner=_planner(given, cache),
+        planner=_planner(context, cache),
         fleet=ConnectedFleet(state, loop.ask),
-        fleet_queries=FleetQueries(state, given.catalog, trouble, given.clock),
+        fleet_queries=FleetQueries(state, context.catalog, health, context.clock),
         gateway=gateway,
-        signals=backlogs,
+        signals=signals,
         uploads=content,
         lineage=lineage,
-        documents=StatusDocuments(store.blobs, given.policies, given.master_key),
-        policies=given.policies,
-        audits=given.audits,
-        auditing=_auditing(given, cache, views, admission),
-        cache=_cache_admin(given),
+        documents=StatusDocuments(store.blobs, context.policies, context.master_key),
+        policies=context.policies,
+        audits=context.audits,
+        auditing=_auditing(context, cache, views, admission),
+        cache=_cache_admin(context),
         metrics=metrics,
-        refusal=given.refusal,
+        refusal=context.refusal,
     )
-    return EpochRuntime(loop, hands, trouble, services)
+    return EpochRuntime(loop, tasks, health, services)
 
 
 def _gateway(
-    given: EpochContext, post: Callable[[Event], None], telemetry: WorkerTelemetry
+    context: EpochContext, post: Callable[[Event], None], telemetry: WorkerTelemetry
 ) -> WorkerGateway:
     return WorkerGateway(
-        epoch=given.epoch,
-        key=attempt_key(given.master_key),
+        epoch=context.epoch,
+        key=attempt_key(context.master_key),
         post=post,
-        tokens=given.tokens,
+        tokens=context.tokens,
         telemetry=telemetry,
-        clock=time.monotonic,  # a step of the clock is no silence
-        watchdog_s=given.settings.machine.watchdog_s,
-        sync_interval_s=given.settings.sync_interval_s,
-        knows=lambda name: name in given.machine.state.workers,
-        later_epoch_seen=given.later_epoch_seen,
+        clock=time.monotonic,  # a jump of the wall clock must not look like silent workers
+        watchdog_s=context.settings.machine.watchdog_s,
+        sync_interval_s=context.settings.sync_interval_s,
+        knows=lambda name: name in context.machine.state.workers,
+        later_epoch_seen=context.later_epoch_seen,
     )
 
 
-def _tellers(given: EpochContext) -> list[RunListener]:
-    state = given.machine.state
+def _listeners(context: EpochContext) -> list[RunListener]:
+    state = context.machine.state
     found: list[RunListener] = [RunLogListener(state)]
-    if given.tracing is not None:
-        found.append(SpanListener(state, given.tracing.send))
+    if context.tracing is not None:
+        found.append(SpanListener(state, context.tracing.send))
     return found
 
 
-def _appended(ledger: LedgerWriter, tellers: list[RunListener], uid: str, line: Line) -> None:
+def _append_line(ledger: LedgerWriter, listeners: list[RunListener], uid: str, line: Line) -> None:
     ledger.append(uid, line)
-    for teller in tellers:
-        teller.appended(uid, line)
+    for listener in listeners:
+        listener.appended(uid, line)
 
 
-def _settled(tellers: list[RunListener], attempt: AttemptSettled) -> None:
-    for teller in tellers:
-        teller.settled(attempt)
+def _notify_settled(listeners: list[RunListener], attempt: AttemptSettled) -> None:
+    for listener in listeners:
+        listener.settled(attempt)
 
 
 def _metrics(
-    given: EpochContext,
+    context: EpochContext,
     loop: EventLoop,
-    hands: TaskPool,
+    tasks: TaskPool,
     workers: WorkerTelemetry,
     gateway: WorkerGateway,
-    backlogs: CapacitySignalSource,
-    trouble: StoreHealth,
+    signals: CapacitySignalSource,
+    health: StoreHealth,
 ) -> MetricsPage:
-    state = given.machine.state
+    state = context.machine.state
     return MetricsPage(
         state=state,
         loop=loop,
-        hands=hands,
+        hands=tasks,
         workers=workers,
         dropped=gateway.drops.counts,
-        audits=given.audits,
-        backlogs=backlogs,
-        store=given.store_meter,
-        trouble=trouble,
-        kept=capture(state, {}, given.clock()),
+        audits=context.audits,
+        backlogs=signals,
+        store=context.store_meter,
+        trouble=health,
+        kept=capture(state, {}, context.clock()),
     )
 
 
-def _finishing(given: EpochContext, lineage: LineageIndex, logs: RunLogArchive) -> RunFinalizer:
+def _finalizer(context: EpochContext, lineage: LineageIndex, logs: RunLogArchive) -> RunFinalizer:
     return RunFinalizer(
-        records=given.store.records,
-        state=given.machine.state,
-        ledger=given.ledger,
+        records=context.store.records,
+        state=context.machine.state,
+        ledger=context.ledger,
         lineage=lineage,
-        audits=given.audits,
+        audits=context.audits,
         logs=logs,
-        archive=given.archive,
-        index=given.index,
-        master_key=given.master_key,
-        clock=given.clock,
+        archive=context.archive,
+        index=context.index,
+        master_key=context.master_key,
+        clock=context.clock,
     )
 
 
-def _admission(given: EpochContext, content: UploadStore, loop: EventLoop) -> Admission:
-    state, waiting = given.machine.state, given.waiting
+def _admission(context: EpochContext, content: UploadStore, loop: EventLoop) -> Admission:
+    state, waiting = context.machine.state, context.waiting
     return Admission(
-        records=given.store.records,
+        records=context.store.records,
         content=content,
-        policies=given.policies,
-        catalog=given.catalog,
-        limits=given.settings.limits,
-        clock=given.clock,
-        bumps=given.audits.quarantine.bumps,
-        unfinished=lambda uid: _goes_on(state.runs.get(uid)) or uid in waiting,
+        policies=context.policies,
+        catalog=context.catalog,
+        limits=context.settings.limits,
+        clock=context.clock,
+        bumps=context.audits.quarantine.bumps,
+        unfinished=lambda uid: _has_no_verdict(state.runs.get(uid)) or uid in waiting,
         submitted=loop.ask,
         fixed_fleet=lambda: (
             [w.shape for w in state.workers.values()] if state.settings.unplaceable_after_s else []
@@ -357,81 +361,81 @@ def _admission(given: EpochContext, content: UploadStore, loop: EventLoop) -> Ad
 
 
 def _auditing(
-    given: EpochContext, cache: ActionCache, views: RunViews, admission: Admission
+    context: EpochContext, cache: ActionCache, views: RunViews, admission: Admission
 ) -> AuditSubmission:
     return AuditSubmission(
-        records=given.store.records,
-        blobs=given.store.blobs,
+        records=context.store.records,
+        blobs=context.store.blobs,
         cache=cache,
-        catalog=given.catalog,
+        catalog=context.catalog,
         views=views,
         admission=admission,
-        audits=given.audits,
-        clock=given.clock,
+        audits=context.audits,
+        clock=context.clock,
     )
 
 
 def _repinning(
-    given: EpochContext, admission: Admission, finishing: RunFinalizer, loop: EventLoop
+    context: EpochContext, admission: Admission, finalizer: RunFinalizer, loop: EventLoop
 ) -> RepinService:
     return RepinService(
-        records=given.store.records,
-        epoch=given.epoch,
-        ledger=given.ledger,
+        records=context.store.records,
+        epoch=context.epoch,
+        ledger=context.ledger,
         admission=admission,
-        finishing=finishing,
-        waiting=given.waiting,
+        finishing=finalizer,
+        waiting=context.waiting,
         tell=loop.ask,
-        clock=given.clock,
+        clock=context.clock,
     )
 
 
 def _commands(
-    given: EpochContext, admission: Admission, repinning: RepinService, loop: EventLoop
+    context: EpochContext, admission: Admission, repinning: RepinService, loop: EventLoop
 ) -> RunCommands:
     canceller = RunCanceller(
-        records=given.store.records,
-        clock=given.clock,
-        waiting=given.waiting,
+        records=context.store.records,
+        clock=context.clock,
+        waiting=context.waiting,
         forget=admission.forget,
         cancel_waiting=repinning.cancel,
         ask=loop.ask,
     )
-    return RunCommands(admission, canceller, given.machine.state.runs, given.waiting, loop.ask)
+    return RunCommands(admission, canceller, context.machine.state.runs, context.waiting, loop.ask)
 
 
-def _planner(given: EpochContext, cache: ActionCache) -> Planner:
+def _planner(context: EpochContext, cache: ActionCache) -> Planner:
     return Planner(
-        state=given.machine.state,
+        state=context.machine.state,
         cache=cache,
-        clock=given.clock,
-        bumps=given.audits.quarantine.bumps,
+        clock=context.clock,
+        bumps=context.audits.quarantine.bumps,
     )
 
 
-def _cache_admin(given: EpochContext) -> CacheAdmin:
+def _cache_admin(context: EpochContext) -> CacheAdmin:
     return CacheAdmin(
-        store=given.store,
-        state=given.machine.state,
-        archive=given.archive,
-        result_ttl_s=given.settings.machine.result_ttl_s,
-        clock=given.clock,
+        store=context.store,
+        state=context.machine.state,
+        archive=context.archive,
+        result_ttl_s=context.settings.machine.result_ttl_s,
+        clock=context.clock,
     )
 
 
-def _goes_on(run: Run | None) -> bool:
-    """Whether a run has no verdict yet: one that has may wait long for a store that is full."""
+def _has_no_verdict(run: Run | None) -> bool:
+    """Whether a run has no verdict yet; one that has may still wait for a full store."""
     return run is not None and not run.finishing
 
 
-def _views(given: EpochContext, logs: RunLogArchive) -> RunViews:
+def _views(context: EpochContext, logs: RunLogArchive) -> RunViews:
     return RunViews(
-        state=given.machine.state,
-        records=given.store.records,
-        ledger=given.ledger,
-        archive=given.archive,
-        waiting=given.waiting,
+        state=context.machine.state,
+        records=context.store.records,
+        ledger=context.ledger,
+        archive=context.archive,
+        waiting=context.waiting,
         logs=logs,
-        master_key=given.master_key,
-        clock=given.clock,
+        master_key=context.master_key,
+        clock=context.clock,
     )

@@ -1,8 +1,8 @@
-"""Decodes bytes that were stored or received, to which anything may have happened.
+"""Decodes bytes that were stored or received, and that may be damaged in any way.
 
 The decoders of msgspec raise their own error for most malformed bytes, but another one for a string
 that is not UTF-8, for deep nesting, and for a value that its type refuses. A caller that catches
-only the first of them is ended by a single flipped byte. So every record, message and body is
+only the first of them would be ended by a single flipped byte. So every record, message and body is
 decoded here; ``tests/test_decoders.py`` finds calls of a decoder elsewhere.
 """
 

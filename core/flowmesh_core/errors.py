@@ -16,7 +16,7 @@
     │   ├── StoreFullError         the disk or the quota is full
     │   └── StoreUnavailableError  retryable
     ├── ProtocolError        a message is malformed or of another version or epoch
-    ├── InvariantError       a transition that the table does not know; carries the run's story
+    ├── InvariantError       a transition that the table does not allow; lists the run's transitions
     └── AttemptError         an attempt failed; carries a Failure
 
 Errors are translated to exit codes, HTTP statuses and kopf's errors only at the edges.
@@ -48,10 +48,10 @@ class Failure:
     Attributes:
         kind: the class of failure; decides retries and who pays.
         message: one or two sentences for the user, without a stack trace.
-        remedy: what to try; empty where there is nothing to say.
+        remedy: what to try; may be empty.
         detail: the last lines of the log or of the traceback; for ``missing-blob`` the digests of
             the blobs, separated by spaces.
-        retry_after_s: the earliest time to try again, in seconds from now.
+        retry_after_s: the earliest time to retry, in seconds from now.
     """
 
     kind: FailureKind
@@ -73,14 +73,13 @@ class FlowMeshError(Exception):
         where: the place, such as ``spec.steps[3].inputs.model``; may be empty.
         remedy: what to do; may be empty.
         retryable: whether the same call may succeed later.
-        retry_after_s: the earliest time to try again, in seconds from now.
+        retry_after_s: the earliest time to retry, in seconds from now.
     """
 
     retryable = False
     retry_after_s = 0.0
 
     def __init__(self, message: str, *, where: str = "", remedy: str = "") -> None:
-        """Takes the reason, the place and the remedy."""
         super().__init__(message)
         self.message = message
         self.where = where
@@ -88,19 +87,18 @@ class FlowMeshError(Exception):
 
     @property
     def reason(self) -> str:
-        """Place and reason, where the remedy is told beside them."""
+        """Place and reason without the remedy, for texts that show the remedy separately."""
         return f"{self.where}: {self.message}" if self.where else self.message
 
     def __str__(self) -> str:
-        """Place, reason and remedy in one line."""
+        """Returns place, reason and remedy in one line."""
         return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
 
 
 class SpecError(FlowMeshError):
-    """A workflow or policy that cannot be accepted, with every problem found."""
+    """A workflow or policy that cannot be accepted, with every problem found (at least one)."""
 
     def __init__(self, problems: list[Problem]) -> None:
-        """Takes at least one problem."""
         super().__init__("\n".join(f"{p.path}: {p.message}" for p in problems))
         self.problems = problems
 
@@ -110,7 +108,7 @@ class IdentityError(FlowMeshError):
 
 
 class ContentLimitError(IdentityError):
-    """Content of a user that is larger, wider or nested deeper than what is read."""
+    """A user's content that is larger, wider or nested deeper than the limits."""
 
 
 class InvalidReferenceError(FlowMeshError):
@@ -118,11 +116,11 @@ class InvalidReferenceError(FlowMeshError):
 
 
 class StoreError(FlowMeshError):
-    """The store could not do what was asked."""
+    """The store could not do what was requested."""
 
 
 class LostBlobError(StoreError):
-    """A blob cannot be had; what made it can make it again.
+    """A blob is missing or corrupt; the step that made it can reproduce it.
 
     Attributes:
         digest: the blob; empty where it is not known.
@@ -131,7 +129,6 @@ class LostBlobError(StoreError):
     def __init__(
         self, message: str, *, digest: str = "", where: str = "", remedy: str = ""
     ) -> None:
-        """Takes the reason and the blob."""
         super().__init__(message, where=where, remedy=remedy)
         self.digest = digest
 
@@ -149,14 +146,13 @@ class ConditionFailedError(StoreError):
 
 
 class DamagedRecordError(StoreError):
-    """A stored record is not what its key says: cut off, spoiled, or written by something else.
+    """A stored record is not what its key says: cut off, corrupt, or written by something else.
 
     Attributes:
         key: of the record; also ``where``.
     """
 
     def __init__(self, key: str, message: str, *, remedy: str = "") -> None:
-        """Names the record, and says what is wrong with it."""
         super().__init__(f"the record cannot be read: {message}", where=key, remedy=remedy)
         self.key = key
 
@@ -181,13 +177,12 @@ class ProtocolError(FlowMeshError):
 
 
 class InvariantError(FlowMeshError):
-    """A transition that the table does not know. The message carries the run's story."""
+    """A transition that the table does not allow. The message lists the run's transitions."""
 
 
 class AttemptError(FlowMeshError):
     """Raised by an engine to end its attempt with a failure of a chosen kind."""
 
     def __init__(self, failure: Failure) -> None:
-        """Takes the failure."""
         super().__init__(failure.message, remedy=failure.remedy)
         self.failure = failure

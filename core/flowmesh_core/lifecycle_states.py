@@ -1,6 +1,7 @@
 """The one transition table of step runs, and their final states.
 
-``docs/states.md`` says each state in prose. An unknown pair raises with the run's story.
+``docs/states.md`` describes each state. A pair that is not in the table raises an error that lists
+the run's transitions.
 """
 
 from flowmesh_api.v1.enums import StepState

@@ -1,7 +1,6 @@
 """Domain numbers as types, so that a sum of dollars and seconds does not type-check.
 
-Used everywhere. Money is integer nano-dollars: sums are exact, and splits are exact
-with :func:`split_exactly`.
+Money is integer nano-dollars: sums are exact, and splits are exact with :func:`split_exactly`.
 """
 
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ NANO_PER_USD = 1_000_000_000
 
 
 def nano_usd(usd: str | Decimal | float) -> NanoUsd:
-    """Turns dollars into nano-dollars, rounding half to even.
+    """Returns dollars as nano-dollars, rounded half to even.
 
     Args:
         usd: dollars; a string such as ``"0.50"`` is read exactly.
@@ -33,11 +32,11 @@ def nano_usd(usd: str | Decimal | float) -> NanoUsd:
 
 
 _PLACES = ((Decimal(1), 2), (Decimal("0.01"), 4), (Decimal("0.000001"), 6), (Decimal(0), 9))
-"""From how many dollars on how many places are shown."""
+"""Decimal places by the least amount that they are used for, in dollars."""
 
 
 def usd_text(nanousd: int) -> str:
-    """Writes an amount for people, with as many places as it needs: ``$1.25``, ``$0.000123``."""
+    """Returns an amount for people, with as many places as it needs: ``$1.25``, ``$0.000123``."""
     if not nanousd:
         return "$0"
     amount = Decimal(nanousd) / NANO_PER_USD
@@ -48,15 +47,18 @@ def usd_text(nanousd: int) -> str:
 def split_exactly(amount: int, weights: Sequence[int]) -> list[int]:
     """Splits an integer amount by weights so that the parts add up to the amount exactly.
 
-    The remainder goes one unit each to the first parts with a positive weight, so that the order of
-    the weights (by uid) decides; with only zero weights the split is equal.
+    The remainder goes one unit each to the first parts with a positive weight, so the order of the
+    weights (by uid) decides; with only zero weights the split is equal.
 
     Args:
         amount: what to split, at least 0.
-        weights: one weight a part, each at least 0; at least one part.
+        weights: one weight per part, each at least 0; at least one part.
 
     Returns:
-        One share a weight; their sum is ``amount``.
+        One share per weight; their sum is ``amount``.
+
+    Raises:
+        ValueError: there is no part.
     """
     if not weights:
         raise ValueError("split_exactly needs at least one part")

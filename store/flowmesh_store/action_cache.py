@@ -1,8 +1,9 @@
-"""Published action results: the first publication wins, and a lost one is repaired by generation.
+"""The action cache: published results, of which the first wins.
 
-Only the control plane writes here. ``publish`` is at most once: whoever comes second reads what is
-there, checks it and adopts it. ``replace`` is for a result that has lost a blob somebody still
-needs; an expired or unreadable record is replaced by ``publish`` itself.
+Only the control plane writes here. ``publish`` writes at most once: a second publisher reads the
+existing result, checks it and adopts it. ``replace`` is for a result that lost a blob which is
+still needed; it writes the next generation. ``publish`` itself replaces an expired or unreadable
+record.
 """
 
 import time
@@ -18,19 +19,19 @@ from flowmesh_store.keys import action_key
 from flowmesh_store.ports import Record, RecordStore
 
 RESULT_TTL_S = 30 * 24 * 3600.0
-"""How long a result is kept by default, in seconds."""
+"""Default lifetime of a result, in seconds."""
 
 _ROUNDS = 16
 
 
 class StoredResult(msgspec.Struct, frozen=True, gc=False):
-    """A result as it stands in the store.
+    """A result in the store.
 
     Attributes:
         scope: where it was found or written.
         result: the record itself.
         etag: its version, for :meth:`ActionCache.replace`.
-        won: this call wrote it; False where it was found or another writer was first.
+        won: whether this call wrote it; False where it was found or another writer was first.
     """
 
     scope: str
@@ -49,12 +50,12 @@ class ActionCache:
         ttl_s: float | None = RESULT_TTL_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Takes the records.
+        """Keeps where results are stored.
 
         Args:
-            records: where results are kept.
-            ttl_s: the life in seconds of a result published without ``expires_s``; None: for ever.
-            clock: seconds since the epoch.
+            records: of the store.
+            ttl_s: lifetime in seconds of results published without ``expires_s``; None for ever.
+            clock: Unix time in seconds.
         """
         self._records = records
         self._ttl_s = ttl_s
@@ -63,12 +64,12 @@ class ActionCache:
     async def lookup(
         self, action_id: Digest, scopes: Sequence[str], *, not_before_s: float = 0.0
     ) -> StoredResult | None:
-        """The first usable result in these scopes.
+        """Returns the first usable result in these scopes.
 
         Args:
-            action_id: the action's name.
-            scopes: where to look, the own scope first.
-            not_before_s: results made earlier do not count (the run's creation minus ``maxAge``).
+            action_id: of the action.
+            scopes: in order of preference.
+            not_before_s: older results do not count (the run's creation minus ``maxAge``).
 
         Raises:
             StoreUnavailableError: the store did not answer.
@@ -83,15 +84,15 @@ class ActionCache:
     async def publish(
         self, scope: str, result: ActionResult, *, not_before_s: float = 0.0
     ) -> StoredResult:
-        """Publishes a result, or adopts the usable one that was there first.
+        """Publishes a result, or adopts the usable one that was published first.
 
         Args:
             scope: where to publish.
             result: its generation is set here; ``created_s`` and ``expires_s`` where they are 0.
-            not_before_s: a result made earlier than this is replaced instead of adopted.
+            not_before_s: an older result is replaced instead of adopted.
 
         Returns:
-            What stands now; ``won`` says whether it is this one.
+            The result in the store; ``won`` says whether it is this one.
 
         Raises:
             StoreFullError, StoreUnavailableError: nothing was published.
@@ -110,14 +111,14 @@ class ActionCache:
         raise _too_contended(key)
 
     async def replace(self, stale: StoredResult, result: ActionResult) -> StoredResult:
-        """Puts a new result in the place of one that lost a blob, one generation higher.
+        """Replaces a result that lost a blob by a new one of the next generation.
 
         Args:
             stale: what :meth:`lookup` or :meth:`publish` returned.
             result: the new record.
 
         Returns:
-            What stands now: this result, or a newer one that another writer put first (``won``).
+            The result in the store: this one, or a newer one by another writer (see ``won``).
 
         Raises:
             StoreFullError, StoreUnavailableError: nothing was published.
@@ -155,7 +156,7 @@ class ActionCache:
     def _usable(
         self, record: Record | None, action_id: Digest, not_before_s: float
     ) -> ActionResult | None:
-        """The record's result if it is whole, of this action, unexpired and recent enough."""
+        """Returns the record's result if it is complete, of this action, unexpired and recent."""
         result = decoded(record)
         if result is None or result.action_id != action_id or result.created_s < not_before_s:
             return None
@@ -166,7 +167,7 @@ class ActionCache:
 
 
 def decoded(record: Record | None) -> ActionResult | None:
-    """The result in a record; None for one torn by a power cut or written by something else."""
+    """Decodes a record; None for one torn by a power cut or written by something else."""
     if record is None:
         return None
     try:
@@ -184,5 +185,5 @@ def _too_contended(key: str) -> StoreError:
     return StoreUnavailableError(
         f"lost {_ROUNDS} conditional writes in a row",
         where=key,
-        remedy="see that only one control plane leads, then try again",
+        remedy="check that only one control plane leads, then try again",
     )

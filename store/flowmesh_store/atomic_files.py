@@ -1,6 +1,6 @@
-"""Atomic steps on files: the filesystem store, the spool and the cache are made of them.
+"""Atomic operations on files, used by the filesystem store, the spool and the cache.
 
-They raise OSError as the system said it, but for those that say otherwise.
+They raise the system's OSError unless they state other errors.
 """
 
 import itertools
@@ -15,15 +15,15 @@ _nonce = os.urandom(4).hex()
 
 
 def temporary_name(prefix: str = "") -> str:
-    """A file name that no other process or call uses."""
+    """Returns a file name that no other process or call uses."""
     return f"{prefix}{os.getpid()}-{_nonce}-{next(_serial)}.partial"
 
 
 def write_new(path: str, data: bytes, *, durable: bool = False) -> None:
-    """Writes a new file; on an error nothing is left behind.
+    """Writes a new file; on an error it is removed.
 
     Raises:
-        OSError: as the system said it.
+        OSError: the system's error.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
@@ -40,12 +40,12 @@ def write_new(path: str, data: bytes, *, durable: bool = False) -> None:
 
 
 def make_parent(path: str) -> None:
-    """Makes the directory that a path lies in."""
+    """Creates the directory of a path."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
 
 
 def place(temporary: str, path: str) -> None:
-    """Renames a temporary file into place, over what is there; makes the directory at need."""
+    """Renames a temporary file to its path, replacing any file there; creates the directory."""
     try:
         os.replace(temporary, path)
     except FileNotFoundError:
@@ -54,7 +54,7 @@ def place(temporary: str, path: str) -> None:
 
 
 def sync_directory(path: str) -> None:
-    """Waits until the disk holds the entries of the directory that a path lies in."""
+    """Syncs the directory of a path to the disk."""
     descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -74,9 +74,9 @@ def read_whole(descriptor: int, size_bytes: int) -> bytes:
 
 
 def is_cached(descriptor: int, size_bytes: int) -> bool:
-    """Whether reading the file would not wait for the disk, by a look at its last byte.
+    """Whether the file is in the page cache, judged by its last byte.
 
-    Where the kernel or filesystem cannot tell, the answer is yes: small reads are taken for cheap.
+    True where the kernel or filesystem cannot tell: small reads are then assumed to be cheap.
     """
     if not size_bytes:
         return True
@@ -89,7 +89,7 @@ def is_cached(descriptor: int, size_bytes: int) -> bool:
 
 
 def write_beside(target: Path, data: bytes) -> None:
-    """Writes a file that replaces its target whole; on an error nothing is left behind.
+    """Replaces a file atomically; on an error it is unchanged.
 
     Raises:
         StoreFullError, StoreUnavailableError, StoreError: it could not be written.

@@ -1,4 +1,4 @@
-"""Many requests to a store, some side by side: across a network each would cost a round trip."""
+"""Sends many requests to a store concurrently, since each costs a round trip on a network."""
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
@@ -6,30 +6,30 @@ from typing import TypeVar
 
 AT_ONCE = 64
 
-_Given = TypeVar("_Given")
-_Found = TypeVar("_Found")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 async def in_batches(
-    given: AsyncIterable[_Given], work: Callable[[_Given], Awaitable[_Found]]
-) -> AsyncIterator[tuple[_Given, _Found]]:
-    """What is given, in order, each with its answer; ``AT_ONCE`` are asked for side by side.
+    given: AsyncIterable[_Item], work: Callable[[_Item], Awaitable[_Result]]
+) -> AsyncIterator[tuple[_Item, _Result]]:
+    """Yields each item with its result, in order; ``AT_ONCE`` calls run concurrently.
 
     Raises:
         Exception: the first that ``work`` raised in a batch.
     """
-    batch: list[_Given] = []
+    batch: list[_Item] = []
     async for one in given:
         batch.append(one)
         if len(batch) == AT_ONCE:
-            for pair in await _answered(batch, work):
+            for pair in await _results(batch, work):
                 yield pair
             batch = []
-    for pair in await _answered(batch, work):
+    for pair in await _results(batch, work):
         yield pair
 
 
-async def _answered(
-    batch: list[_Given], work: Callable[[_Given], Awaitable[_Found]]
-) -> list[tuple[_Given, _Found]]:
+async def _results(
+    batch: list[_Item], work: Callable[[_Item], Awaitable[_Result]]
+) -> list[tuple[_Item, _Result]]:
     return list(zip(batch, await asyncio.gather(*map(work, batch)), strict=True))

@@ -1,4 +1,4 @@
-"""What every backend gives: blobs in memory, in files and from the spool, and how they are told."""
+"""The complete port of a blob store, which every backend and decorator implements."""
 
 from typing import Protocol
 
@@ -8,23 +8,23 @@ from flowmesh_store.ports import BlobFiles, BlobStore
 from flowmesh_store.spool import SpoolingBlobs
 
 DEFAULT_GRACE_S = 24 * 3600.0
-"""How long a blob that nobody names yet is safe from collection, in seconds."""
+"""How long an unreferenced blob is safe from collection, in seconds."""
 
 
 class Blobs(BlobStore, BlobFiles, SpoolingBlobs, Protocol):
-    """The blobs of a store: the three ports in one object. Decorators take one and are one."""
+    """The blobs of a store; decorators wrap one and implement it too."""
 
 
 class CorruptBlobDeleter(Protocol):
-    """Blobs that can forget one that is corrupt, so that the next ``put`` stores it anew."""
+    """Deletes corrupt blobs, so that the next ``put`` stores them again."""
 
     async def discard(self, digest: Digest) -> None:
-        """Reads the blob again and drops it if its content is not what its digest says."""
+        """Reads the blob again, and deletes it if its content has another digest."""
         ...
 
 
 def not_found(digest: Digest, where: str) -> BlobNotFoundError:
-    """The error for a blob that is not there."""
+    """Returns the error for a missing blob."""
     return BlobNotFoundError(
         f"there is no blob {digest}",
         digest=digest,

@@ -1,7 +1,7 @@
-"""The check at start that a store keeps its word on conditional writes.
+"""Checks at start that a store implements conditional writes.
 
-"At most once to publish" rests on them alone, and some S3 servers accept the headers and ignore
-them. The control plane proves the store before it leads; a store that fails is refused.
+That a result is published at most once rests on them alone, and some S3 servers accept the headers
+and ignore them. The control plane runs the check before it leads, and refuses a store that fails.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _WRITERS = 4
 async def prove_conditional_writes(records: RecordStore) -> None:
     """Writes one small record under conditions that hold and that do not.
 
-    It is safe while others use the store, and while others prove it too.
+    It is safe while others use the store or run this check too.
 
     Raises:
         StoreError: the store ignores a condition, and must not be used.
@@ -66,7 +66,7 @@ async def _unchanged(records: RecordStore, record: Record) -> bool:
 
 
 def _other_than(etag: str) -> str:
-    """An etag of the same form that is surely not in place."""
+    """Returns an etag of the same form that is certainly another one."""
     return etag.translate(str.maketrans("0123456789abcdef", "123456789abcdef0"))
 
 

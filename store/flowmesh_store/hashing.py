@@ -1,4 +1,4 @@
-"""blake3-256 of content: one spelling for every backend and for the engines that hash outputs."""
+"""blake3-256 digests of content, for every backend and for engines that hash their outputs."""
 
 import os
 import threading
@@ -10,7 +10,7 @@ from flowmesh_core.errors import BlobCorruptError
 from flowmesh_core.units import Digest
 
 CHUNK_BYTES = 1 << 20
-"""The piece in which files are read, hashed and written: stays in the second-level cache."""
+"""Size in which files are read, hashed and written; fits into the second-level cache."""
 
 _buffers = threading.local()
 _THREADS_FROM_BYTES = 64 << 20
@@ -18,27 +18,27 @@ _THREADS_FROM_CORES = 4
 
 
 def digest_of(data: bytes | bytearray | memoryview) -> Digest:
-    """The digest of bytes in memory."""
+    """Returns the digest of bytes in memory."""
     return Digest(blake3(data).hexdigest())
 
 
 def new_hasher(expected_bytes: int = 0) -> blake3:
-    """A hasher to feed piece by piece.
+    """Returns an incremental hasher.
 
-    Several threads pay only for large content on machines with cores to spare; below that they
-    cost more than they bring (one thread hashes 3.5 GiB/s, more than most disks read).
+    It uses several threads only for large content on machines with at least four cores; otherwise
+    they cost more than they gain (one thread hashes 3.5 GiB/s, more than most disks read).
 
     Args:
-        expected_bytes: the size of the content where it is known; 0 where not.
+        expected_bytes: the size of the content; 0 where it is unknown.
     """
     many = expected_bytes >= _THREADS_FROM_BYTES and (os.cpu_count() or 1) >= _THREADS_FROM_CORES
     return blake3(max_threads=blake3.AUTO if many else 1)
 
 
 def chunk_buffer() -> memoryview:
-    """This thread's buffer of :data:`CHUNK_BYTES`, to be done with before the next call.
+    """Returns this thread's buffer of :data:`CHUNK_BYTES`; the next call returns the same one.
 
-    A new one each time would cost more than copying a small file: its pages are zeroed on demand.
+    Allocating one each time would cost more than copying a small file: the kernel zeroes its pages.
     """
     if not hasattr(_buffers, "chunk"):
         _buffers.chunk = memoryview(bytearray(CHUNK_BYTES))
@@ -47,7 +47,7 @@ def chunk_buffer() -> memoryview:
 
 
 def digest_of_file(path: Path) -> Digest:
-    """Hashes a file in one pass, without holding it in memory.
+    """Hashes a file in one pass, without reading it whole into memory.
 
     Raises:
         OSError: the file cannot be read.
@@ -61,7 +61,7 @@ def digest_of_file(path: Path) -> Digest:
 
 
 def require(found: Digest, expected: Digest, where: str) -> None:
-    """Refuses content that has another digest than it is called by.
+    """Refuses content whose digest is not the expected one.
 
     Raises:
         BlobCorruptError: the digests differ.
@@ -71,7 +71,7 @@ def require(found: Digest, expected: Digest, where: str) -> None:
 
 
 def mismatch(found: Digest, expected: Digest, where: str) -> BlobCorruptError:
-    """The error for content that has another digest than it is called by."""
+    """Returns the error for content whose digest is not the expected one."""
     return BlobCorruptError(
         f"the content has digest {found}, not {expected}",
         digest=expected,

@@ -1,4 +1,4 @@
-"""The layout of a bucket or directory, and what a key may look like.
+"""The layout of a bucket or directory, and the form of keys.
 
 ::
 
@@ -6,7 +6,7 @@
     actions/<scope>/<action_id>      action results; in a directory all of them are in actions/log
     runs/<uid>/...                   spec, ledger segments, final
     epochs/<n>                       leaderships
-    lineage/...                      what was made from what, a run
+    lineage/...                      derivations, by run
     quarantine/<class>               signature classes whose results did not repeat
     proof/...                        the check of conditional writes at start
 """
@@ -25,7 +25,7 @@ _KEY = re.compile(rf"(?!{CAS}(?:/|\Z)){_SEGMENT}(?:/{_SEGMENT})*")
 
 
 def check_digest(digest: str) -> Digest:
-    """Refuses what is not a digest, so that no digest can leave its directory.
+    """Refuses text that is not a digest, so that no path can leave its directory.
 
     Raises:
         StoreError: it is not 64 lower-case hexadecimal digits.
@@ -44,7 +44,7 @@ def is_digest(name: str) -> bool:
 
 
 def blob_key(digest: str) -> str:
-    """The key of a blob, ``cas/<2 hex>/<digest>``."""
+    """Returns the key of a blob, ``cas/<2 hex>/<digest>``."""
     checked = check_digest(digest)
     return f"{CAS}/{checked[:2]}/{checked}"
 
@@ -55,10 +55,10 @@ def is_key(key: str) -> bool:
 
 
 def check_key(key: str) -> str:
-    """Refuses keys that are malformed or belong to the blobs.
+    """Refuses keys that are malformed or below ``cas/``.
 
-    Segments hold ``[A-Za-z0-9._=@-]``, at most 200 of them, and do not begin with a dot (those
-    names are the store's own).
+    Segments consist of at most 200 characters of ``[A-Za-z0-9._=@-]`` and do not begin with a dot
+    (such names are the store's own).
 
     Raises:
         StoreError: the key is refused.
@@ -73,14 +73,14 @@ def check_key(key: str) -> str:
 
 
 def action_key(scope: str, action_id: str) -> str:
-    """The key of an action result, ``actions/<scope>/<action_id>``; records check it further.
+    """Returns the key of an action result, ``actions/<scope>/<action_id>``.
 
     Raises:
         StoreError: the scope or the id is not one segment of a key.
     """
     if "/" in scope or "/" in action_id:
         raise StoreError(
-            f"scope {scope!r} or action id {action_id!r} holds a slash",
-            remedy="a scope and an action id are one segment of a key each",
+            f"scope {scope!r} or action id {action_id!r} contains a slash",
+            remedy="each must be one segment of a key",
         )
     return f"{ACTIONS}/{scope}/{action_id}"

@@ -1,4 +1,4 @@
-"""The store in memory: for tests, simulations and throw-away runs. It follows the same ports."""
+"""A store in memory, for tests, simulations and temporary runs."""
 
 import asyncio
 import itertools
@@ -28,7 +28,7 @@ class MemoryBlobs:
         """Starts empty.
 
         Args:
-            spool_dir: where outputs are spooled; the system's temporary directory by default.
+            spool_dir: where outputs are spooled; by default the system's temporary directory.
             clock: seconds, for the age of blobs.
         """
         self._spool_dir = spool_dir or Path(tempfile.gettempdir())
@@ -37,10 +37,10 @@ class MemoryBlobs:
 
     async def get(self, digest: Digest) -> bytes:
         """As :meth:`BlobStore.get`, unverified."""
-        held = self._blobs.get(check_digest(digest))
-        if held is None:
+        stored = self._blobs.get(check_digest(digest))
+        if stored is None:
             raise not_found(digest, _WHERE)
-        return held[0]
+        return stored[0]
 
     async def put(self, digest: Digest, data: bytes | Path) -> None:
         """As :meth:`BlobStore.put`; refuses content of another digest."""
@@ -72,8 +72,8 @@ class MemoryBlobs:
 
     async def discard(self, digest: Digest) -> None:
         """As :meth:`CorruptBlobDeleter.discard`."""
-        held = self._blobs.get(digest)
-        if held is not None and digest_of(held[0]) != digest:
+        stored = self._blobs.get(digest)
+        if stored is not None and digest_of(stored[0]) != digest:
             del self._blobs[digest]
 
     async def blobs(self) -> AsyncIterator[StoredBlob]:
@@ -84,14 +84,14 @@ class MemoryBlobs:
 
     async def delete(self, digest: Digest, *, older_than_s: float) -> bool:
         """As :meth:`Sweepable.delete`."""
-        held = self._blobs.get(digest)
-        if held is None or self._clock() - held[1] < older_than_s:
+        stored = self._blobs.get(digest)
+        if stored is None or self._clock() - stored[1] < older_than_s:
             return False
         del self._blobs[digest]
         return True
 
     async def discard_unfinished(self, *, older_than_s: float) -> int:
-        """As :meth:`Sweepable.discard_unfinished`: nothing here is ever half there."""
+        """As :meth:`Sweepable.discard_unfinished`; a dictionary has no unfinished writes."""
         return 0
 
 
@@ -99,20 +99,24 @@ class MemoryRecords:
     """Records in a dictionary."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
-        """Starts empty; the clock gives seconds, for the age of records."""
+        """Starts empty.
+
+        Args:
+            clock: seconds, for the age of records.
+        """
         self._clock = clock
         self._records: dict[str, tuple[Record, float]] = {}
         self._versions = itertools.count(1)
 
     async def read(self, key: str) -> Record | None:
         """As :meth:`RecordStore.read`."""
-        held = self._records.get(check_key(key))
-        return None if held is None else held[0]
+        stored = self._records.get(check_key(key))
+        return None if stored is None else stored[0]
 
     async def write(self, key: str, data: bytes, *, if_match: str | None = None) -> str:
         """As :meth:`RecordStore.write`."""
-        held = self._records.get(check_key(key))
-        if (None if held is None else held[0].etag) != if_match:
+        stored = self._records.get(check_key(key))
+        if (None if stored is None else stored[0].etag) != if_match:
             raise ConditionFailedError(
                 "the record is there" if if_match is None else "the record has changed",
                 where=key,
@@ -142,8 +146,8 @@ class MemoryRecords:
 
     async def delete(self, key: str, *, older_than_s: float) -> bool:
         """As :meth:`SweepableRecords.delete`."""
-        held = self._records.get(key)
-        if held is None or self._clock() - held[1] < older_than_s:
+        stored = self._records.get(key)
+        if stored is None or self._clock() - stored[1] < older_than_s:
             return False
         del self._records[key]
         return True

@@ -1,4 +1,4 @@
-"""Decorators that tell a meter how often, how long and how much: metrics and benches listen."""
+"""Decorators that report every store operation to a meter; used by metrics and benchmarks."""
 
 import os
 import time
@@ -18,16 +18,16 @@ OK = "ok"
 
 
 class OperationMeter(Protocol):
-    """Whoever counts. It is called once an operation and must not block."""
+    """Receives measurements, once per operation; must not block."""
 
     def observe(self, operation: str, outcome: str, seconds: float, size_bytes: int) -> None:
-        """Takes one operation.
+        """Receives one operation.
 
         Args:
             operation: ``blob.get``, ``record.write`` and so on.
             outcome: ``ok`` or the name of the error, such as ``BlobNotFoundError``.
             seconds: how long it took.
-            size_bytes: content moved; 0 where it failed.
+            size_bytes: content transferred; 0 where it failed.
         """
         ...
 
@@ -45,7 +45,6 @@ class CountingMeter:
     """Sums in memory, by (operation, outcome)."""
 
     def __init__(self) -> None:
-        """Starts at nothing."""
         self.totals: defaultdict[tuple[str, str], Totals] = defaultdict(Totals)
 
     def observe(self, operation: str, outcome: str, seconds: float, size_bytes: int) -> None:
@@ -57,7 +56,7 @@ class CountingMeter:
 
 
 class _Span:
-    """One operation under way; its size is filled in by whoever runs it."""
+    """One operation under way; the caller sets its size."""
 
     __slots__ = ("size_bytes",)
 
@@ -80,7 +79,6 @@ class MeteredBlobs:
     """Blobs whose operations are measured."""
 
     def __init__(self, inner: Blobs, meter: OperationMeter) -> None:
-        """Takes the store and who listens."""
         self._inner = inner
         self._meter = meter
 
@@ -123,13 +121,12 @@ class MeteredRecords:
     """Records whose operations are measured."""
 
     def __init__(self, inner: Records, meter: OperationMeter) -> None:
-        """Takes the store and who listens."""
         self._inner = inner
         self._meter = meter
 
     async def read(self, key: str) -> Record | None:
         """As :meth:`RecordStore.read`."""
-        # Reads and writes come once an action: no context manager, which would cost as much again.
+        # Once per action: a context manager would cost as much as the rest of this method.
         started = time.perf_counter()
         try:
             record = await self._inner.read(key)

@@ -1,4 +1,4 @@
-"""Errors of the operating system, told as errors of the store."""
+"""Translates errors of the operating system into errors of the store."""
 
 import errno
 
@@ -15,23 +15,23 @@ _CLASH = frozenset({errno.ENOTDIR, errno.EISDIR})
 
 
 def store_error(error: OSError, where: str) -> StoreError:
-    """The store's error for an operating system's.
+    """Returns the store's error for an operating system's.
 
     Args:
         error: what was raised.
-        where: the file or key that it happened to.
+        where: the file or key of the operation.
     """
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         return StoreFullError(
             f"no space is left ({reason})",
             where=where,
-            remedy="free space or raise the quota; `fmesh cache gc` removes what nobody needs",
+            remedy="free space or raise the quota; `fmesh cache gc` deletes unreferenced content",
         )
     if error.errno in _REFUSED:
-        said = "the store is read-only" if error.errno == errno.EROFS else "access was refused"
+        problem = "the store is read-only" if error.errno == errno.EROFS else "access was refused"
         return StoreAccessError(
-            f"{said} ({reason})",
+            f"{problem} ({reason})",
             where=where,
             remedy="let the user that runs FlowMesh read and write the store's directory",
         )
@@ -44,5 +44,5 @@ def store_error(error: OSError, where: str) -> StoreError:
     return StoreUnavailableError(
         reason,
         where=where,
-        remedy="see that the store's disk is mounted and answers, then try again",
+        remedy="check that the store's disk is mounted and answers, then try again",
     )

@@ -1,7 +1,7 @@
-"""The ports of storage. Control, worker and CLI use them; backends implement them.
+"""The ports of storage. Control plane, worker and CLI use them; backends implement them.
 
-All are asynchronous: both shells (control plane and agent) are asyncio programs. Methods may be
-called concurrently. Errors are those of ``flowmesh_core.errors.StoreError``.
+All are asynchronous, because control plane and worker are asyncio programs. Methods may be called
+concurrently. They raise ``flowmesh_core.errors.StoreError``.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -16,11 +16,11 @@ class BlobStore(Protocol):
     """Immutable bytes by the blake3-256 digest of their content, under ``cas/``."""
 
     async def get(self, digest: Digest) -> bytes:
-        """Reads a small blob whole.
+        """Reads a small blob into memory.
 
         Raises:
-            BlobNotFoundError: there is none.
-            BlobCorruptError: the bytes read have another digest (verifying decorator, filesystem).
+            BlobNotFoundError: it does not exist.
+            BlobCorruptError: the bytes have another digest (verifying decorator, filesystem).
             StoreUnavailableError: the store did not answer.
         """
         ...
@@ -30,7 +30,7 @@ class BlobStore(Protocol):
 
         Args:
             digest: the digest of the content.
-            data: the content, or a file with it, which is streamed and kept.
+            data: the content, or a file with it, which is streamed and not removed.
 
         Raises:
             StoreFullError: no space; nothing of it is left behind.
@@ -39,7 +39,7 @@ class BlobStore(Protocol):
         ...
 
     async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
-        """Those of the digests that the store does not hold."""
+        """Returns those of the digests whose blobs do not exist."""
         ...
 
 
@@ -47,7 +47,7 @@ class BlobFiles(Protocol):
     """A blob store that also streams to files; all backends do both."""
 
     async def fetch(self, digest: Digest, target: Path) -> int:
-        """Streams a blob into a file, verified while it is written and moved into place whole.
+        """Streams a blob into a file, verifies it, and then moves it into place atomically.
 
         Returns:
             Its size in bytes.
@@ -70,7 +70,7 @@ class RecordStore(Protocol):
     """Small keyed objects with conditional writes: specs, ledgers, action results, epochs."""
 
     async def read(self, key: str) -> Record | None:
-        """The object under this key (``runs/<uid>/spec``), or None."""
+        """Returns the object of a key such as ``runs/<uid>/spec``, or None."""
         ...
 
     async def write(self, key: str, data: bytes, *, if_match: str | None = None) -> str:
@@ -79,10 +79,10 @@ class RecordStore(Protocol):
         Args:
             key: slash-separated; segments of ``[A-Za-z0-9._=@-]``.
             data: the whole content.
-            if_match: the etag that must be in place; None means that nothing may be there yet
-                (``If-None-Match: *``). Across a network a write may be sent twice and its second
-                sending be refused: a store there counts the same bytes, found in place, as
-                written. Writers of which one only may win put something of their own into them.
+            if_match: the etag that the object must have; None means that it must not exist
+                (``If-None-Match: *``). A network client may send a write twice, and the second
+                request is then refused; so such a store counts equal bytes that it finds in place
+                as written. Writers of which only one may win include a nonce in the data.
 
         Returns:
             The new etag.
@@ -94,15 +94,15 @@ class RecordStore(Protocol):
         ...
 
     def keys(self, prefix: str) -> AsyncIterator[str]:
-        """All keys that start with the prefix, in order."""
+        """Yields all keys that start with the prefix, in order."""
         ...
 
 
 class RecordFolders(Protocol):
-    """Lists one level of the keys: a bucket with many below each name tells the names alone."""
+    """Lists one level of the keys, without the many keys below."""
 
     def folders(self, prefix: str) -> AsyncIterator[str]:
-        """The names between the prefix, which ends in a slash, and the next slash; in order."""
+        """Yields the names between the prefix, which ends in a slash, and the next slash."""
         ...
 
 
@@ -112,7 +112,7 @@ class Records(RecordStore, RecordFolders, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredBlob:
-    """What a sweep sees of a blob."""
+    """A blob in the listing of a sweep."""
 
     digest: Digest
     size_bytes: int

@@ -1,9 +1,9 @@
-"""A decorator that asks again before it believes that a blob which is needed is gone.
+"""A decorator that retries before it reports a needed blob as missing.
 
-A server may say once that a blob is not there which it has: behind a cache, during a failover. A
-run must not fail, nor make anything again, for that. Workers read their inputs through here, and
-the control plane checks a run's outputs. Who expects that a blob may not be there asks the store
-itself.
+A server may answer once that a blob is missing which it has: behind a cache, during a failover. A
+run must neither fail nor repeat work for that. Workers read inputs through this decorator, and the
+control plane checks a run's outputs with it. Callers that expect a missing blob use the store
+directly.
 """
 
 import asyncio
@@ -18,18 +18,23 @@ from flowmesh_store.spool import SpooledFile, SpoolWriter
 from flowmesh_store.store import Store
 
 PAUSES_S = (1.0, 4.0)
-"""Before the second and before the third time that a missing blob is asked for."""
+"""Pauses before the second and the third try."""
 
 _Read = TypeVar("_Read")
 
 
 class RetryingBlobs:
-    """Blobs of which those that are missing are asked for three times, over five seconds."""
+    """Blobs that are looked for three times, over five seconds, before they count as missing."""
 
     def __init__(
         self, inner: Blobs, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
-        """Asks the inner store; ``sleep`` waits for so many seconds."""
+        """Wraps a store.
+
+        Args:
+            inner: the store.
+            sleep: waits for a number of seconds.
+        """
         self._inner = inner
         self._sleep = sleep
 
@@ -70,7 +75,7 @@ class RetryingBlobs:
             first = e
         for pause_s in PAUSES_S:
             await self._sleep(pause_s)
-            # The question is cheap, and its answer comes from elsewhere than a cached "not there".
+            # Cheap, and not answered by a cache that has stored the "not found" of a read.
             if await self._inner.missing([digest]):
                 continue
             try:
@@ -81,5 +86,5 @@ class RetryingBlobs:
 
 
 def patient(store: Store) -> Blobs:
-    """A store's blobs, asked again where the store may err: a directory does not."""
+    """Returns a store's blobs, with retries for a bucket; a directory needs none."""
     return RetryingBlobs(store.blobs) if store.url.startswith("s3:") else store.blobs

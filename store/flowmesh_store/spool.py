@@ -1,7 +1,8 @@
-"""Spool-and-hash: outputs are hashed while they are written, so that storing needs no second pass.
+"""Spool files, which are hashed while they are written, so that storing needs no second pass.
 
-A writer of an output asks its store for a :class:`SpoolWriter`, writes, calls ``finish`` and hands
-what it gets to ``put_spooled``. The filesystem store spools beside its blobs and only renames.
+To store an output, get a :class:`SpoolWriter` from the store's ``spool``, write, call ``finish``
+and pass the result to ``put_spooled``. The filesystem store spools next to its blobs, so that
+storing is a rename.
 """
 
 import contextlib
@@ -21,20 +22,20 @@ _BUFFER_BYTES = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class SpooledFile:
-    """A finished file in the spool: it belongs to whoever holds this, until it is put."""
+    """A finished spool file; the owner of this object must put or discard it."""
 
     path: Path
     digest: Digest
     size_bytes: int
 
     def discard(self) -> None:
-        """Removes the file; harmless where it is gone."""
+        """Removes the file if it still exists."""
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
 
 
 class SpoolWriter:
-    """A temporary file that knows the digest of what was written to it.
+    """A temporary file that is hashed while it is written.
 
     Use it as a context manager: leaving it without :meth:`finish` removes the file. The calls
     block on the disk; write large outputs from a thread.
@@ -44,11 +45,11 @@ class SpoolWriter:
         """Creates the file.
 
         Args:
-            directory: where to spool; the store's own filesystem saves a copy.
-            expected_bytes: the size where it is known, for the choice of threads.
+            directory: for the file; on the store's own filesystem putting it is a rename.
+            expected_bytes: the size where it is known, for the number of hashing threads.
 
         Raises:
-            StoreFullError, StoreUnavailableError, StoreError: the file cannot be made.
+            StoreFullError, StoreUnavailableError, StoreError: the file cannot be created.
         """
         self.path = directory / temporary_name()
         self.size_bytes = 0
@@ -63,7 +64,7 @@ class SpoolWriter:
         """Appends bytes.
 
         Returns:
-            How many: all of them.
+            The number of bytes, which is always all of them.
 
         Raises:
             StoreFullError: no space is left; the file is removed.
@@ -80,7 +81,7 @@ class SpoolWriter:
         return count
 
     def copy_from(self, descriptor: int) -> None:
-        """Appends all that an open file holds from its position on.
+        """Appends an open file from its current position to its end.
 
         Raises:
             StoreFullError, StoreUnavailableError: as :meth:`write`; reading may fail as well.
@@ -94,10 +95,10 @@ class SpoolWriter:
             raise store_error(error, str(self.path)) from error
 
     def finish(self, *, durable: bool = False) -> SpooledFile:
-        """Closes the file and names its content.
+        """Closes the file and returns it with its digest.
 
         Args:
-            durable: wait until the disk holds it.
+            durable: sync it to the disk.
 
         Raises:
             StoreFullError, StoreUnavailableError: the last bytes could not be written.
@@ -120,7 +121,7 @@ class SpoolWriter:
             self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> "SpoolWriter":
-        """The writer itself."""
+        """Returns itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -130,10 +131,10 @@ class SpoolWriter:
 
 
 class SpoolingBlobs(Protocol):
-    """A store that takes finished spool files without hashing them again."""
+    """A store that accepts finished spool files without hashing them again."""
 
     def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
-        """A writer whose file can be put cheaply into this store."""
+        """Returns a writer whose file can be put cheaply into this store."""
         ...
 
     async def put_spooled(self, spooled: SpooledFile) -> None:
@@ -149,12 +150,12 @@ class SpoolingBlobs(Protocol):
 def verified_file(
     target: Path, digest: Digest, *, expected_bytes: int = 0
 ) -> Iterator[SpoolWriter]:
-    """A writer beside a target that replaces it whole at the end, if the content is the right one.
+    """Yields a writer whose file replaces the target at the end, if it has the right digest.
 
-    Whatever goes wrong, nothing is left behind and the target stays as it was.
+    On any error the file is removed and the target is unchanged.
 
     Raises:
-        BlobCorruptError: what was written has another digest.
+        BlobCorruptError: the written content has another digest.
         StoreFullError, StoreUnavailableError, StoreError: the target could not be written.
     """
     with SpoolWriter(target.parent, expected_bytes=expected_bytes) as writer:

@@ -1,4 +1,4 @@
-"""A store by its address: what control plane, workers and CLI open."""
+"""Opens a store by its address; called by control plane, workers and CLI."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class Store:
     _closers: tuple[Callable[[], None], ...] = field(default=(), repr=False)
 
     def close(self) -> None:
-        """Closes connections; harmless when repeated."""
+        """Closes connections; may be called repeatedly."""
         for close in self._closers:
             close()
 
@@ -50,7 +50,7 @@ def open_store(
     """Opens a store.
 
     Args:
-        url: ``memory:`` (a new, empty one each time), ``file:///path`` or a plain path (made where
+        url: ``memory:`` (a new, empty one each time), ``file:///path`` or a plain path (created if
             missing), or ``s3://bucket/prefix?endpoint=http://host:port&region=name``, with
             credentials from the environment, the profile or the machine, as AWS tools find them.
         grace_s: the collector's grace in seconds; a put renews a blob older than half of it.
@@ -87,7 +87,7 @@ def _open_directory(path: Path, grace_s: float, durability: Durability) -> Store
 
 
 def _open_bucket(url: str, grace_s: float, spool_dir: Path | None) -> Store:
-    # boto3 and obstore take a third of a second to load: only whoever uses a bucket pays.
+    # boto3 and obstore take a third of a second to import: only for a bucket.
     from flowmesh_store.s3 import open_bucket  # noqa: PLC0415
 
     blobs, records, sweep = open_bucket(url, grace_s=grace_s, spool_dir=spool_dir)

@@ -1,7 +1,8 @@
-"""Directories as blobs: a model or adapter is a manifest of its files.
+"""Stores directories, such as models and adapters, as blobs: the files and a manifest of them.
 
-The manifest is canonical JSON, so equal directories have equal digests: files sorted by path, no
-times, owners or permissions but the executable bit. Links and special files are refused.
+The manifest is canonical JSON, so equal directories have equal digests: files are sorted by path,
+and of times, owners and permissions only the executable bit is recorded. Links and special files
+are refused.
 """
 
 import asyncio
@@ -30,7 +31,13 @@ _EXECUTABLE = 0o755
 
 
 class TreeFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One file: its relative path with slashes, content, size, and mode where it is executable."""
+    """A file of a directory.
+
+    Attributes:
+        path: relative, with slashes.
+        bytes: its size.
+        mode: 0o755 where it is executable, else 0.
+    """
 
     path: str
     digest: Digest
@@ -46,7 +53,7 @@ class TreeManifest(msgspec.Struct, frozen=True, tag_field="kind", tag="tree"):
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A stored directory: the manifest's digest, and the files' number and sum of sizes."""
+    """A stored directory: the manifest's digest, the sum of its files' sizes, and its files."""
 
     digest: Digest
     size_bytes: int
@@ -54,19 +61,19 @@ class Tree:
 
 
 class TreeBlobs(BlobStore, BlobFiles, Protocol):
-    """What :func:`fetch_tree` reads from: any backend or decorator."""
+    """Port of :func:`fetch_tree`; any backend or decorator implements it."""
 
 
 async def put_tree(blobs: BlobStore, directory: Path) -> Digest:
-    """Stores a directory; the digest of its manifest. See :func:`store_tree`."""
+    """Stores a directory and returns the digest of its manifest; see :func:`store_tree`."""
     return (await store_tree(blobs, directory)).digest
 
 
 async def store_tree(blobs: BlobStore, directory: Path) -> Tree:
-    """Stores a directory: its files, those the store lacks, then their manifest.
+    """Stores the files of a directory that the store lacks, then their manifest.
 
     Raises:
-        StoreError: the directory is missing or holds a link or a special file.
+        StoreError: the directory is missing, or contains a link or a special file.
         BlobCorruptError: a file changed while it was stored.
         StoreFullError, StoreUnavailableError: the store failed.
     """
@@ -75,7 +82,7 @@ async def store_tree(blobs: BlobStore, directory: Path) -> Tree:
 
     async def store(path: Path) -> TreeFile:
         async with limit:
-            file = await asyncio.to_thread(_described, directory, path)
+            file = await asyncio.to_thread(_describe, directory, path)
             await blobs.put(file.digest, path)
             return file
 
@@ -90,22 +97,22 @@ async def read_tree(blobs: BlobStore, digest: Digest) -> Tree:
     """Reads and checks a manifest.
 
     Raises:
-        StoreError: it is no tree manifest, or names a path outside its directory.
+        StoreError: it is not a tree manifest, or names a path outside its directory.
         BlobNotFoundError, BlobCorruptError, StoreUnavailableError: it cannot be read.
     """
     return _tree(digest, decode_tree(await blobs.get(digest), digest))
 
 
 async def fetch_tree(blobs: TreeBlobs, digest: Digest, target: Path) -> Tree:
-    """Writes a stored directory, which appears whole or not at all.
+    """Writes a stored directory, which appears complete or not at all.
 
     Args:
-        blobs: where from; every file is verified while it is written.
-        digest: the manifest's.
+        blobs: has the content; every file is verified while it is written.
+        digest: of the manifest.
         target: must not exist, or be an empty directory.
 
     Raises:
-        StoreError: the manifest is unsound, or the target is taken.
+        StoreError: the manifest is invalid, or the target exists.
         BlobNotFoundError, BlobCorruptError, StoreFullError, StoreUnavailableError.
     """
     tree = await read_tree(blobs, digest)
@@ -117,14 +124,14 @@ async def fetch_tree(blobs: TreeBlobs, digest: Digest, target: Path) -> Tree:
             path = partial / file.path
             found = await blobs.fetch(file.digest, path)
             if found != file.bytes:
-                raise _unsound(digest, f"{file.path} has {found} bytes, not {file.bytes}")
+                raise _invalid(digest, f"{file.path} has {found} bytes, not {file.bytes}")
             if file.mode:
                 os.chmod(path, file.mode)
 
     try:
         _make_directories(partial, tree.files)
-        await _together([fetch(file) for file in tree.files])
-        # The last step: cancelled after it, nobody would know of what is there.
+        await _run_all([fetch(file) for file in tree.files])
+        # The last step, with no await after it: a cancellation would leave the target unreported.
         os.rename(partial, target)
     except BaseException as error:
         await asyncio.to_thread(shutil.rmtree, partial, ignore_errors=True)
@@ -135,31 +142,31 @@ async def fetch_tree(blobs: TreeBlobs, digest: Digest, target: Path) -> Tree:
 
 
 def encode_tree(files: list[TreeFile]) -> bytes:
-    """The canonical form of a manifest, whatever the order of the files."""
+    """Encodes a manifest canonically, independent of the order of the files."""
     manifest = TreeManifest(sorted(files, key=_order))
     return orjson.dumps(msgspec.to_builtins(manifest), option=orjson.OPT_SORT_KEYS)
 
 
 def decode_tree(data: bytes, digest: Digest) -> list[TreeFile]:
-    """Reads a manifest and refuses what could write outside its directory.
+    """Decodes a manifest, and refuses paths outside its directory.
 
     Raises:
-        StoreError: it is unsound; the digest names it in the message.
+        StoreError: it is invalid; the digest names it in the message.
     """
     try:
         files = decode(_decoder, data).files
     except msgspec.DecodeError as error:
-        raise _unsound(digest, str(error)) from None
+        raise _invalid(digest, str(error)) from None
     directories = {parent for f in files for parent in PurePosixPath(f.path).parents}
     seen: set[str] = set()
     for file in files:
         check_digest(file.digest)
         if not _is_inside(file.path):
-            raise _unsound(digest, f"the path {file.path!r} leaves the directory")
+            raise _invalid(digest, f"the path {file.path!r} leaves the directory")
         if file.path in seen or PurePosixPath(file.path) in directories:
-            raise _unsound(digest, f"the path {file.path!r} occurs twice")
+            raise _invalid(digest, f"the path {file.path!r} occurs twice")
         if file.mode not in (0, _EXECUTABLE) or file.bytes < 0:
-            raise _unsound(digest, f"{file.path!r} has mode {file.mode:o}, {file.bytes} bytes")
+            raise _invalid(digest, f"{file.path!r} has mode {file.mode:o}, {file.bytes} bytes")
         seen.add(file.path)
     return files
 
@@ -184,13 +191,13 @@ def _walk(directory: Path) -> Iterator[Path]:
                 yield Path(entry.path)
             else:
                 raise StoreError(
-                    "a stored directory holds files and directories only, no links or devices",
+                    "a stored directory may contain files and directories, no links or devices",
                     where=entry.path,
                     remedy="copy the directory with its links resolved (cp -rL) and store the copy",
                 )
 
 
-def _described(directory: Path, path: Path) -> TreeFile:
+def _describe(directory: Path, path: Path) -> TreeFile:
     name = path.relative_to(directory).as_posix()
     try:
         name.encode()
@@ -219,10 +226,10 @@ def _tree(digest: Digest, files: list[TreeFile]) -> Tree:
     return Tree(digest, sum(f.bytes for f in files), tuple(files))
 
 
-async def _together(fetches: list[Coroutine[None, None, None]]) -> None:
-    """Runs them at once; the first error ends the others and is raised by itself.
+async def _run_all(fetches: list[Coroutine[None, None, None]]) -> None:
+    """Runs coroutines concurrently; the first error cancels the others and is raised itself.
 
-    (``except*`` would do, but up to Python 3.11.3 it wraps what is raised in it once more.)
+    ``except*`` would be simpler, but up to Python 3.11.3 it wraps a raised error once more.
     """
     try:
         async with asyncio.TaskGroup() as group:
@@ -232,9 +239,9 @@ async def _together(fetches: list[Coroutine[None, None, None]]) -> None:
         raise errors.exceptions[0] from None
 
 
-def _unsound(digest: Digest, reason: str) -> StoreError:
+def _invalid(digest: Digest, reason: str) -> StoreError:
     return StoreError(
-        f"the tree manifest is unsound: {reason}",
+        f"the tree manifest is invalid: {reason}",
         where=f"cas/{digest}",
         remedy="store the directory again with put_tree",
     )

@@ -1,6 +1,7 @@
-"""Unpacks tar files of trees: plain files and directories, and nothing outside of where they go.
+"""Unpacks tar files of trees: regular files and directories, never outside the target.
 
-The filters of ``tarfile`` came with Python 3.11.4, and let links pass, which no tree holds.
+Used by the API's uploads and by the worker. The filters of ``tarfile`` came with Python 3.11.4, and
+they allow links, which a tree may not contain.
 """
 
 import errno
@@ -24,12 +25,12 @@ _GLOBAL_HEADERS_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class TreeLimits:
-    """What a tree of a user may be.
+    """Limits of a user's tree.
 
     Attributes:
-        entries: files and directories.
-        depth: directories that a file lies in, one within another.
-        name_bytes: the length of a path in UTF-8.
+        entries: the most files and directories.
+        depth: the most directories above a file.
+        name_bytes: the longest path in UTF-8.
     """
 
     entries: int = 100_000
@@ -38,16 +39,16 @@ class TreeLimits:
 
 
 def unpack(tar: tarfile.TarFile, directory: Path, limits: TreeLimits | None = None) -> None:
-    """Writes the content of an open tar file below a directory, which is made where it is missing.
+    """Writes the content of an open tar file below a directory, which is created if missing.
 
     Args:
-        tar: the file; one of a user is opened by :func:`open_tree`.
-        directory: where to.
-        limits: what the tree may be; None where the file is our own.
+        tar: the file; one from a user must be opened by :func:`open_tree`.
+        directory: the target.
+        limits: None for a trusted file.
 
     Raises:
         tarfile.TarError: it is damaged or beyond the limits, or an entry is a link or a special
-            file, lies outside, or is in the way of another one. What came before it stays.
+            file, lies outside, or conflicts with another one. Earlier entries stay.
     """
     root = directory.resolve()
     root.mkdir(parents=True, exist_ok=True)
@@ -60,7 +61,7 @@ def unpack(tar: tarfile.TarFile, directory: Path, limits: TreeLimits | None = No
         if not target.is_relative_to(root):
             raise tarfile.TarError(f"{_shown(member)} lies outside of the directory")
         if not (member.isdir() or member.isfile()) or member.issparse():
-            raise tarfile.TarError(f"{_shown(member)} is no plain file")
+            raise tarfile.TarError(f"{_shown(member)} is not a regular file")
         try:
             _write(tar, member, target)
         except (FileExistsError, IsADirectoryError, NotADirectoryError, ValueError) as e:
@@ -72,15 +73,15 @@ def unpack(tar: tarfile.TarFile, directory: Path, limits: TreeLimits | None = No
 
 
 def open_tree(archive: Path) -> tarfile.TarFile:
-    """Opens a tar file of a user: one whose headers alone would fill the memory is refused.
+    """Opens a tar file from a user, with bounds on its headers, which could fill the memory.
 
     Raises:
-        tarfile.TarError: it is no tar file, here or when it is read.
+        tarfile.TarError: it is not a tar file; also raised while it is read.
     """
     globals_seen = 0
 
     class Header(tarfile.TarInfo):
-        """A header whose further headers are bounded, since ``tarfile`` reads them whole."""
+        """A header that bounds its extension headers, which ``tarfile`` reads into memory."""
 
         @classmethod
         def frombuf(cls, buf: Any, encoding: str, errors: str) -> Any:
@@ -111,7 +112,7 @@ def _next(tar: tarfile.TarFile) -> tarfile.TarInfo | None:
         member = tar.next()
     except RecursionError:
         raise _many_headers() from None
-    # The list of what was read is of no use here, and grows with the file.
+    # ``tarfile`` collects all members that were read; the list would grow with the file.
     tar.members.clear()  # type: ignore[attr-defined]  # not in typeshed
     return member
 

@@ -1,4 +1,4 @@
-"""A decorator that checks every read by its digest, for backends that do not."""
+"""A decorator that verifies every read by its digest, for backends that do not."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,14 +11,19 @@ from flowmesh_store.spool import SpooledFile, SpoolWriter
 
 
 class VerifyingBlobs:
-    """Reads twice before it believes that a blob is corrupt, then has it forgotten.
+    """Verifies reads, and deletes a blob that was corrupt in two reads.
 
-    The first bad read may be the network's fault; after the second, the backend drops the blob, so
-    that it counts as missing and whoever has the content can put it again.
+    The first bad read may be the network's fault. After the second the blob is deleted, so that it
+    counts as missing and can be put again.
     """
 
     def __init__(self, inner: Blobs, discarding: CorruptBlobDeleter) -> None:
-        """Takes the store and what can forget its corrupt blobs (often the same object)."""
+        """Wraps a store.
+
+        Args:
+            inner: the store.
+            discarding: deletes its corrupt blobs; often the same object.
+        """
         self._inner = inner
         self._discarding = discarding
 

@@ -129,7 +129,7 @@ async def test_a_body_that_stops_is_told_so() -> None:
         ((reader, writer),) = await opened(port, 1, BODY)
         assert b"408" in await asyncio.wait_for(reader.readline(), 60)
         told = await asyncio.wait_for(reader.readuntil(b"}}"), 60)
-        assert b"no more of the body came for 0.3 s" in told
+        assert b"the client sent no more of the body for 0.3 s" in told
         writer.close()
 
 

@@ -72,7 +72,7 @@ ODD: dict[str, tuple[Callable[[], bytes], str]] = {
     "sparse": (lambda: header(tarfile.GNUTYPE_SPARSE, 0), "is a sparse file"),
     "sparse in a pax header": (sparse_in_a_pax_header, "is a sparse file"),
     "outside": (lambda: packed([("../../out", b"x")]), "lies outside"),
-    "cut off": (lambda: packed(HONEST)[:600], "body is no tar file"),
+    "cut off": (lambda: packed(HONEST)[:600], "body is not a tar file"),
 }
 
 

@@ -122,4 +122,4 @@ async def test_what_the_worker_said_of_an_unknown_failure_is_shown(there: Place)
     await worker.sync(ended=(end,))
     status = await there.ended(uid)
     assert "the device caught fire" in status.message
-    assert "'of-a-later-release' is no kind of failure" in status.message
+    assert "'of-a-later-release' is not a kind of failure" in status.message

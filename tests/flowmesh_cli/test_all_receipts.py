@@ -1,6 +1,8 @@
 """``fmesh receipt --all`` asks for all receipts at once, however many runs there are."""
 
 import asyncio
+import contextlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,16 @@ from aiohttp import ClientSession
 from tests.flowmesh_control.fabric import Fabric, control_plane, workflow
 from tests.flowmesh_control.rights import EDIT, TableOfUsers
 
+from flowmesh_api.v1.receipts import Receipt
 from flowmesh_api.v1.runs import RunSummary
 from flowmesh_cli.connection.client import ApiClient
-from flowmesh_cli.verbs.receipts import read_receipts
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.receipts import note_unreadable, read_receipts, show_receipts
 from flowmesh_cli.views.steps import titles_of
 from flowmesh_control.api import receipts
+from flowmesh_control.queries.run_views import RunViews
+from flowmesh_core.errors import DamagedRecordError
 
 RUNS = 40
 STEPS = {"steps": [{"name": "one", "uses": "test.noop"}]}
@@ -52,7 +59,7 @@ def counted(fabric: Fabric, who: str) -> Counted:
 
 async def test_all_receipts_come_with_one_request_and_are_those_of_each_run(fabric: Fabric) -> None:
     http = counted(fabric, "root")
-    found = await asyncio.to_thread(read_receipts, http)
+    found = (await asyncio.to_thread(read_receipts, http)).receipts
     assert http.asked == 1
     assert [r.name for r in found] == [f"w{n}" for n in range(RUNS)]
     for receipt in found[:3]:
@@ -66,10 +73,45 @@ async def test_very_many_come_in_pages_and_each_once(
 ) -> None:
     monkeypatch.setattr(receipts, "PAGE_RUNS", 17)
     http = counted(fabric, "root")
-    found = await asyncio.to_thread(read_receipts, http)
+    found = (await asyncio.to_thread(read_receipts, http)).receipts
     assert http.asked == 3
     assert [r.name for r in found] == [f"w{n}" for n in range(RUNS)]
     await asyncio.to_thread(http.close)
+
+
+async def test_runs_whose_records_are_damaged_are_named_of_every_page(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uids = [run["uid"] for run in await fabric.call("GET", "/v1/runs")]
+    damaged = {uids[2], uids[30]}
+    whole = RunViews.receipt
+
+    async def receipt(views: RunViews, uid: str) -> Receipt:
+        if uid in damaged:
+            raise DamagedRecordError(f"runs/{uid}/ledger", "not JSON")
+        return await whole(views, uid)
+
+    monkeypatch.setattr(RunViews, "receipt", receipt)
+    monkeypatch.setattr(receipts, "PAGE_RUNS", 17)
+    http = counted(fabric, "root")
+    page = await asyncio.to_thread(read_receipts, http)
+    assert set(page.unreadable) == damaged
+    assert len(page.receipts) == RUNS - 2
+    monkeypatch.setattr("flowmesh_cli.verbs.receipts.look", lambda _: contextlib.closing(http))
+    place = Target()
+    await asyncio.to_thread(show_receipts, place=place, as_json=False)
+    note = capsys.readouterr().err
+    assert f"2 runs without a receipt, since a record is damaged: team-b/w2 ({uids[2]})" in note
+    assert uids[30] in note
+    await asyncio.to_thread(show_receipts, place=place, as_json=True)
+    assert set(json.loads(capsys.readouterr().out)["unreadable"]) == damaged
+
+
+def test_nothing_is_noted_where_every_receipt_is_readable(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    note_unreadable(Terminal(as_json=False), (), {})
+    assert capsys.readouterr() == ("", "")
 
 
 async def test_receipts_are_shown_of_runs_that_the_user_may_list(fabric: Fabric) -> None:
@@ -79,7 +121,7 @@ async def test_receipts_are_shown_of_runs_that_the_user_may_list(fabric: Fabric)
         ("root", "team-b", {"team-b"}),
     ):
         http = counted(fabric, who)
-        found = await asyncio.to_thread(read_receipts, http, namespace)
+        found = (await asyncio.to_thread(read_receipts, http, namespace)).receipts
         assert {r.namespace for r in found} == named
         await asyncio.to_thread(http.close)
     said = await fabric.call("GET", "/v1/receipts?after=x", status=400)

@@ -53,7 +53,9 @@ CASES = {
         "give each column a name of its own",
     ),
     "SQL that gives NaN": sql(
-        "select 'nan'::double as a", "row 1, column 'a': nan is no float", "mend the value"
+        "select 'nan'::double as a",
+        "row 1, column 'a': nan is not of type float",
+        "correct the value",
     ),
     "SQL that never ends": sql(
         "with recursive t(n) as (select 1 union all select n + 1 from t) select count(*) from t",
@@ -86,7 +88,9 @@ CASES = {
         "return 5", "main() returned int, not a list of rows", "return a list of dicts"
     ),
     "Python that returns NaN": python(
-        "return [{'a': float('nan')}]", "row 1, column 'a': nan is no float", "mend the value"
+        "return [{'a': float('nan')}]",
+        "row 1, column 'a': nan is not of type float",
+        "correct the value",
     ),
     "Python that returns what is no JSON": python(
         "return [{'a': object()}]", "a value that no column can hold", PLAIN

@@ -153,7 +153,7 @@ WRONG_SPECS: dict[str, tuple[dict[str, Any], str]] = {
         noop("${params.y} ${env.HOME} ${}", params={"x": 1}),
         "spec.steps[0].with.value: no 'y' in params; there is x",
     ),
-    "condition": (noop(1, when="(("), "spec.steps[0].when: '((' is no CEL condition"),
+    "condition": (noop(1, when="(("), "spec.steps[0].when: '((' is not a CEL condition"),
     "condition-name": (noop(1, when="params.nope > 1"), "spec.steps[0].when: no 'nope' in params"),
     "condition-step": (
         noop(1, when="steps['zz'].rows.count > 1"),
@@ -173,7 +173,7 @@ WRONG_SPECS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "sql-statement": (
         one("data.sql", {"query": "drop table rows"}, inputs=ROWS),
-        "the query is no SELECT; write one SELECT",
+        "the query is not a SELECT; write one SELECT",
     ),
     "sql-file": (
         one("data.sql", {"query": "select * from '/etc/passwd'"}),

@@ -213,7 +213,7 @@ async def test_an_unfinished_run_of_the_same_document_is_resumed(fabric: Fabric)
     status = await fabric.ended(uid)
     assert (status.phase, status.message) == ("Cancelled", "enough")
     conflict = await fabric.call("POST", f"/v1/runs/{uid}/cancel", status=409)
-    assert "nothing to change" in conflict["error"]["message"]
+    assert "cannot be changed" in conflict["error"]["message"]
 
 
 async def test_a_run_is_cancelled_while_it_runs_and_pays_for_what_it_used(fabric: Fabric) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.flowmesh_control.waiting import until
 
@@ -130,6 +132,56 @@ def test_what_needs_too_much_memory_or_nests_too_deeply_is_refused(
         assert words in refused.message
 
 
+def parquet(path: Path, column: Any, **metadata: bytes) -> Path:
+    """A file of one column ``a`` with metadata of ours."""
+    given = {f"flowmesh.{name}": value for name, value in metadata.items()}
+    field = pa.field("a", column.type, metadata=given)
+    table = pa.Table.from_arrays([column], schema=pa.schema([field]))
+    pq.write_table(table, path, use_dictionary=False, compression="none")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("type_named", "words"),
+    [
+        (b"\xff\xfe", r"b'\xff\xfe' is not a column type"),
+        (b"nonsense", "b'nonsense' is not a column type"),
+        (b"json", "a value is not JSON"),
+    ],
+)
+def test_odd_metadata_of_a_parquet_file_is_refused_by_its_column(
+    tmp_path: Path, type_named: bytes, words: str
+) -> None:
+    path = parquet(tmp_path / "upload", pa.array(["text"]), type=type_named)
+    *_, refused = frames("x.parquet", path)
+    assert isinstance(refused, DecodingRefused)
+    assert words in refused.message
+    assert "column 'a'" in refused.where
+    assert not refused.limit
+
+
+def test_text_in_a_parquet_file_that_is_not_utf_8_is_refused_by_its_column(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "upload", pa.array(["QQQQ"]))
+    path.write_bytes(path.read_bytes().replace(b"QQQQ", b"\xff" * 4))
+    *_, refused = frames("x.parquet", path)
+    assert isinstance(refused, DecodingRefused)
+    assert "a value is not UTF-8" in refused.message
+    assert refused.where == "column 'a'"
+
+
+def test_an_error_of_a_library_while_decoding_is_a_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("odd bytes")
+
+    path = tmp_path / "upload"
+    path.write_bytes(b'{"a": 1}\n')
+    monkeypatch.setattr("flowmesh_control.importer.child.reader_of", fail)
+    refusal = DecodingRefused("it cannot be read: odd bytes", "x.jsonl", "write it again", False)
+    assert list(frames("x.jsonl", path)) == [refusal]
+
+
 class Gated:
     """Blobs that take content once they are let to; counts what waits."""
 
@@ -185,7 +237,7 @@ async def test_a_store_that_is_full_ends_the_upload() -> None:
 
 async def test_bytes_of_another_digest_are_not_put() -> None:
     blobs = Gated()
-    with pytest.raises(BlobCorruptError, match="not what their digest says"):
+    with pytest.raises(BlobCorruptError, match="do not have their digest"):
         async with ConcurrentPuts(blobs) as puts:  # type: ignore[arg-type]
             await puts.add(digest_bytes(b"a"), b"b")
     assert not blobs.held

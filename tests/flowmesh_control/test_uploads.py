@@ -3,6 +3,8 @@
 import asyncio
 import io
 import random
+import tarfile
+from pathlib import Path
 
 import pytest
 from tests.flowmesh_control.fabric import Fabric
@@ -10,6 +12,7 @@ from tests.flowmesh_control.test_importer import decoding_now
 from tests.flowmesh_control.waiting import until
 
 from flowmesh_control.importer.process import AT_ONCE, Importer
+from flowmesh_control.runs.uploads import UploadStore
 
 
 @pytest.mark.parametrize("namespace", ["Team A", "../x", "team_a", "*", "a" * 64])
@@ -17,11 +20,11 @@ async def test_a_namespace_that_no_workflow_can_have_is_refused(
     fabric: Fabric, namespace: str
 ) -> None:
     for path in ("/v1/datasets?name=n.jsonl&", "/v1/trees?kind=model&"):
-        told = await fabric.call(
+        reply = await fabric.call(
             "POST", f"{path}namespace={namespace}", data=b'{"a": 1}', status=400
         )
-        assert "is no namespace" in told["error"]["message"]
-        assert "small letters, digits and -" in told["error"]["remedy"]
+        assert "is not a namespace" in reply["error"]["message"]
+        assert "small letters, digits and -" in reply["error"]["remedy"]
 
 
 async def test_a_good_namespace_gets_a_reference(fabric: Fabric) -> None:
@@ -41,7 +44,7 @@ async def test_an_upload_whose_client_left_is_decoded_no_more_and_leaves_its_pla
     body = b"".join(rows)
     path = "/v1/datasets?namespace=team-a&name=n.jsonl"
     with monkeypatch.context() as hung:
-        hung.setattr(Importer, "_received", never)
+        hung.setattr(Importer, "_receive", never)
         left = [
             asyncio.create_task(fabric.call("POST", path, data=io.BytesIO(body))) for _ in range(3)
         ]
@@ -54,8 +57,38 @@ async def test_an_upload_whose_client_left_is_decoded_no_more_and_leaves_its_pla
     assert found["rows"] == 3000
 
 
+async def test_a_directory_whose_client_left_is_stored_no_more_and_leaves_no_copy(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way: list[Path] = []
+    ended = asyncio.Event()
+
+    async def never(_: UploadStore, kind: str, directory: Path, scope: str) -> None:
+        under_way.append(directory)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    body = io.BytesIO()
+    with tarfile.open(fileobj=body, mode="w") as tar:
+        entry = tarfile.TarInfo("config.json")
+        entry.size = 2
+        tar.addfile(entry, io.BytesIO(b"{}"))
+    path = "/v1/trees?namespace=team-a&kind=model"
+    with monkeypatch.context() as hung:
+        hung.setattr(UploadStore, "put_directory", never)
+        upload = asyncio.create_task(fabric.call("POST", path, data=body.getvalue()))
+        await until(lambda: under_way)
+        assert under_way[0].is_dir()
+        upload.cancel()
+        await until(ended.is_set, within_s=20)
+        await until(lambda: not under_way[0].parent.exists())
+    assert (await fabric.call("POST", path, data=body.getvalue(), status=201))["kind"] == "model"
+
+
 @pytest.mark.parametrize("name", ["%00.parquet", "a%0Ab.jsonl", "%7F.csv"])
 async def test_a_file_name_with_control_characters_is_refused(fabric: Fabric, name: str) -> None:
     path = f"/v1/datasets?namespace=team-a&name={name}"
-    told = await fabric.call("POST", path, data=b"PAR1", status=400)
-    assert told["error"]["where"] == "?name="
+    reply = await fabric.call("POST", path, data=b"PAR1", status=400)
+    assert reply["error"]["where"] == "?name="

@@ -12,8 +12,8 @@ from tests.flowmesh_core.machine.world import SOLO, World, plan, shape, step
 
 from flowmesh_core.autoscaling.backlog import backlog_of
 from flowmesh_core.autoscaling.pool_model import PoolView
-from flowmesh_core.machine.dispatch import snapshot
 from flowmesh_core.machine.events import CordonChanged
+from flowmesh_core.machine.fleet_snapshot import snapshot
 from flowmesh_core.protocol.results import Usage
 from flowmesh_operator.pools.autoscaling import (
     PodObservation,

@@ -110,7 +110,7 @@ class Replicas:
         """Whether a replica says that it leads and its control plane is up."""
         process = self.processes[name]
         assert process.poll() is None, self.log(name)
-        return "runs taken up" in self.log(name)
+        return "runs recovered" in self.log(name)
 
     def watches(self, name: str) -> bool:
         """Whether a replica watches; its log says so."""

@@ -117,7 +117,7 @@ def test_every_example_and_every_object_of_the_pages_is_accepted(
         ({"inputs": {"x y": {"model": "m"}}}, "an input has a name of letters, digits"),
         ({"outputs": {"-o": "a.out"}}, "an output has a name of letters, digits"),
         ({"secrets": {"x.y": {"name": "a", "key": "b"}}}, "a secret has a name of letters"),
-        ({"steps": [{"name": "inputs", "uses": "test.noop"}]}, "'inputs' is no name for a step"),
+        ({"steps": [{"name": "inputs", "uses": "test.noop"}]}, "'inputs' is not a name for a step"),
         ({"steps": []}, "spec.steps in body should have at least 1 items"),
         ({"budgetUsd": "five"}, "spec.budgetUsd in body should match"),
         ({"ttlSecondsAfterFinished": -1}, "should be greater than or equal to 0"),
@@ -333,7 +333,7 @@ def test_explain_is_worth_reading(api_server: ApiServer) -> None:
         assert phrase in said
     assert "Attempts in all" in explained("fmw.spec.steps.retry.attempts")
     assert "group" in explained("fmcp.spec.scope")
-    assert "Workers that there should be" in explained("fmwp.status.desired")
+    assert "Desired workers" in explained("fmwp.status.desired")
 
 
 def test_short_names_and_the_category_lead_to_the_kinds(

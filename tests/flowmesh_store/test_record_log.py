@@ -228,7 +228,7 @@ def test_what_others_do_while_it_is_copied_is_kept(
 ) -> None:
     log, other = opened(tmp_path), opened(tmp_path)
     etags = {name: put(log, name) for name in "abc"}
-    real = log_module._copied
+    real = log_module._copy_frames
     calls = []
 
     def copied(*arguments: Any) -> Any:
@@ -240,7 +240,7 @@ def test_what_others_do_while_it_is_copied_is_kept(
         calls.append(1)
         return done
 
-    monkeypatch.setattr(log_module, "_copied", copied)
+    monkeypatch.setattr(log_module, "_copy_frames", copied)
     log.compact()
     assert len(calls) == 2
     for one in (log, other, opened(tmp_path)):
@@ -255,7 +255,7 @@ def test_of_two_that_copy_it_at_once_the_second_leaves_it(
 ) -> None:
     log, other = opened(tmp_path), opened(tmp_path)
     put(log, "a")
-    real = log_module._copied
+    real = log_module._copy_frames
     calls = []
 
     def copied(*arguments: Any) -> Any:
@@ -265,7 +265,7 @@ def test_of_two_that_copy_it_at_once_the_second_leaves_it(
             put(other, "b")
         return real(*arguments)
 
-    monkeypatch.setattr(log_module, "_copied", copied)
+    monkeypatch.setattr(log_module, "_copy_frames", copied)
     log.compact()
     for one in (log, other, opened(tmp_path)):
         assert names(one) == ["a", "b"]
@@ -311,7 +311,7 @@ def test_a_copy_that_does_not_fit_is_not_tried_at_every_deletion(
         tries.append(arguments)
         no_space()
 
-    monkeypatch.setattr(log_module, "_copied", full)
+    monkeypatch.setattr(log_module, "_copy_frames", full)
     for number in range(49):
         assert log.delete(f"actions/n{number:02}", older_than_s=0.0)
     assert 1 <= len(tries) <= 5
@@ -364,7 +364,7 @@ def test_who_may_not_wait_does_nothing_while_another_has_the_turn(tmp_path: Path
     log, other = opened(tmp_path), opened(tmp_path)
     put(log, "a")
     put(other, "b")
-    other._take_turn(wait=True)
+    other._begin_write(wait=True)
     try:
         with pytest.raises(BlockingIOError):
             log.write("actions/c", b"c", if_match=None, durable=False, wait=False)
@@ -375,7 +375,7 @@ def test_who_may_not_wait_does_nothing_while_another_has_the_turn(tmp_path: Path
         with pytest.raises(BlockingIOError):
             log.read("actions/a", wait=False)
     finally:
-        other._end_turn()
+        other._end_write()
     assert names(log) == ["a", "b"]
 
 
@@ -446,10 +446,10 @@ def test_two_do_not_miss_each_other_though_the_directory_was_replaced(tmp_path: 
     other = opened(directory)
     put(other, "b")
     assert log.write("actions/b", b"mine", if_match=None, durable=False) is None
-    other._take_turn(wait=True)
+    other._begin_write(wait=True)
     with pytest.raises(BlockingIOError):
         log.write("actions/c", b"c", if_match=None, durable=False, wait=False)
-    other._end_turn()
+    other._end_write()
     assert names(log) == names(other) == ["b"]
 
 
@@ -461,7 +461,7 @@ from flowmesh_store.filesystem.record_log import RecordLog
 from flowmesh_store.filesystem.root import StoreRoot
 log = RecordLog(StoreRoot(Path(sys.argv[1])), "actions")
 log.write("actions/a", b"a", if_match=None, durable=False)
-log._take_turn(wait=True)
+log._begin_write(wait=True)
 log._mutex.release()
 child = os.fork()
 if not child:

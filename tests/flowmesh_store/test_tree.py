@@ -146,7 +146,7 @@ async def test_an_unsound_manifest_writes_nothing(
 async def test_other_content_is_no_manifest(store: Store, tmp_path: Path) -> None:
     for content in (b"GGUF", b"{}", b'{"kind":"dataset","files":[]}'):
         await store.blobs.put(digest_of(content), content)
-        with pytest.raises(StoreError, match="manifest is unsound"):
+        with pytest.raises(StoreError, match="manifest is invalid"):
             await fetch_tree(store.blobs, digest_of(content), tmp_path / "target")
 
 

@@ -265,7 +265,7 @@ class World:
         }
         return Assignment(**(defaults | changes))
 
-    def opening(self, engine: str, **changes: Any) -> PrewarmSpec:
+    def prewarm(self, engine: str, **changes: Any) -> PrewarmSpec:
         """A host to hold open, which assignments of the same signature find."""
         a = self.assignment(engine)
         defaults: dict[str, Any] = {

@@ -62,12 +62,12 @@ async def test_a_host_that_the_kernel_kills_for_memory_is_out_of_memory(world: "
     query = "select list(md5(range::varchar)) as l from range(40000000)"
     warm = await world.gateway.do(world.assignment("data.sql", params={"query": "select 1 as a"}))
     assert warm.failure is None
-    (lane,) = agent._lanes
+    (lane,) = agent.hosts
     with small_group("host", 400) as group:
         (group / "cgroup.procs").write_text(str(lane.process.pid))
         files = (group / "memory.oom_control", group / "memory.events")
-        agent._lanes._oom_kills = lane._oom_kills = OomKills(files)
-        lane._oom_before = lane._oom_kills.count()
+        agent.hosts._oom_kills = OomKills(files)
+        lane.oom_kills = agent.hosts._oom_kills.count()
         end = await world.gateway.do(
             world.assignment("data.sql", params={"query": query}, memory_mib=4096)
         )

@@ -3,10 +3,11 @@
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.flowmesh_worker.opening import FIRST, SECOND, lane_of
+from tests.flowmesh_worker.prewarming import FIRST, SECOND, host_of
 
 from flowmesh_core.protocol.messages import InputRef
 from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.worker_agent.events import Connected
 from flowmesh_store.tree import store_tree
 from flowmesh_worker.engines.preload import TRANSFORMERS, VLLM_ON_CPU
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tests.flowmesh_worker.conftest import World
 
     from flowmesh_worker.engines.preload import HostPreload
+    from flowmesh_worker.instances.standby_hosts import StandbyProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
@@ -34,7 +36,9 @@ async def test_an_engine_draws_the_same_in_a_prepared_host(
     rows = await world.dataset([{"p": f"the fox {n}"} for n in range(4)])
     shared = {"implementation": implementation, "dtype": "float32", "batchInvariant": True}
     agent = await world.worker(memory_mib=16_384)
-    hosts = agent._lanes.prepared
+
+    def hosts() -> "dict[HostPreload, StandbyProcess]":
+        return agent.standby.by_preload()
 
     async def drawn(signature: Any) -> list[dict[str, Any]]:
         work = world.assignment(
@@ -50,11 +54,12 @@ async def test_an_engine_draws_the_same_in_a_prepared_host(
 
     first = await drawn(FIRST)
     await world.gateway.desire(hold_open=())
-    await world.gateway.until(lambda: hosts._allowed)
-    hosts.asked(world.assignment("llm.generate", signature_params=shared))
+    await world.gateway.until(lambda: agent.machine.standby._allowed)
+    agent.machine.standby.request(world.assignment("llm.generate", signature_params=shared))
+    agent._shell.post(Connected())
     await world.gateway.until(
-        lambda: preparation in hosts._hosts and hosts._hosts[preparation].ready, WITHIN_S
+        lambda: preparation in hosts() and hosts()[preparation].ready, WITHIN_S
     )
-    ready = hosts._hosts[preparation].process.pid
+    ready = hosts()[preparation].process.pid
     assert await drawn(SECOND) == first
-    assert lane_of(agent, SECOND).process.pid == ready != lane_of(agent, FIRST).process.pid
+    assert host_of(agent, SECOND).process.pid == ready != host_of(agent, FIRST).process.pid

@@ -233,9 +233,7 @@ PLAN = Plan(
                 anti_labels={"spot": "true"},
             ),
             retry=Retry(attempts=5, backoff_s=2.5),
-            cache=Cache(
-                reuse="run", salt="salt", max_age_s=71.5, ignored_inputs=("note",), strict=True
-            ),
+            cache=Cache(reuse="run", salt="salt", max_age_s=71.5, ignored_inputs=("note",)),
             timeout_s=72.5,
             secrets=("TOKEN",),
         ),

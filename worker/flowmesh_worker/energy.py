@@ -93,23 +93,23 @@ class EnergyShares:
         self._read_s = clock()
         self._read_j = meter.joules() if meter is not None else 0.0
 
-    @property
-    def estimated(self) -> bool:
-        """Whether no meter is read."""
-        return self._meter is None
-
     def begin(self, attempt_id: str) -> None:
         """An attempt starts to run; saying so again is harmless."""
         if attempt_id not in self._began:
             self._advance()
             self._began[attempt_id] = self._share
 
-    def end(self, attempt_id: str) -> float:
-        """Its joules; 0 where it never ran."""
+    def end(self, attempt_id: str) -> tuple[float, bool]:
+        """Stops counting.
+
+        Returns:
+            Its joules, 0 where it never ran, and whether no meter was read.
+        """
+        estimated = self._meter is None
         if attempt_id not in self._began:
-            return 0.0
+            return 0.0, estimated
         self._advance()
-        return self._share - self._began.pop(attempt_id)
+        return self._share - self._began.pop(attempt_id), estimated
 
     def _advance(self) -> None:
         now = self._clock()

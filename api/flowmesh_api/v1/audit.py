@@ -8,7 +8,7 @@ from flowmesh_api.v1.enums import Verdict
 
 
 class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where and how a result was produced; no part of its identity."""
+    """Where and how a result was produced; not part of its identity."""
 
     worker: str = ""
     pool: str = ""
@@ -27,7 +27,7 @@ class AuditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AuditCheck(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An action to be executed again.
+    """An action that an audit executes again.
 
     Attributes:
         path: its step in the audit's run; ``step`` and ``chunk`` in the audited one (-1: whole).
@@ -55,7 +55,7 @@ class AuditCheck(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AuditSkip(msgspec.Struct, frozen=True):
-    """An action that was drawn and cannot be checked, and why."""
+    """An action that was drawn but cannot be checked, and why."""
 
     step: str
     chunk: int
@@ -65,7 +65,7 @@ class AuditSkip(msgspec.Struct, frozen=True):
 
 
 class AuditOrder(msgspec.Struct, frozen=True):
-    """What was asked for and drawn.
+    """The request for an audit, and the actions drawn for it.
 
     Attributes:
         share: of the ``eligible`` actions; ``seed`` of the draw.
@@ -90,7 +90,7 @@ class AuditFinding(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         again: digests by port of what was produced now, by ``again_by``.
         ports: those whose digests differ.
-        quarantines: whether its signature class is to be quarantined for it.
+        quarantines: whether its signature class is quarantined because of it.
         detail: why there is no verdict, or why a difference does not quarantine.
     """
 
@@ -111,7 +111,7 @@ class AuditReport(msgspec.Struct, frozen=True):
         phase: a ``Phase``; ``cut_off`` is why it ended early.
         counts: actions by verdict, unchecked ones included.
         quarantined: signature classes that it put into quarantine.
-        paid_nanousd: by the user who asked for it, as on the receipt of ``uid``.
+        paid_nanousd: by the user who requested it, as on the receipt of ``uid``.
     """
 
     uid: str

@@ -73,15 +73,15 @@ class OfferedEngine(msgspec.Struct, frozen=True):
         adds_columns: columns added to those of the row port.
         work_unit: what it counts.
         needs_gpu_class: ``accelerator`` where it runs on the pool's devices, else ``host``.
-        user_code: whether it runs code of the user.
+        user_code: whether it runs the user's code.
         idempotent: for external engines, whether a repeated call is harmless.
         external_with, user_code_with, idempotent_with: choices of which each has that effect.
         capacity: number of actions that one engine instance runs at once.
         base_memory_mib: memory needed besides components.
         component_memory_factor: memory per byte of components.
-        default_timeout_s: bound on an attempt where the step has none; 0 is no bound.
-        max_timeout_s: the most that a step may ask for; 0 is no bound.
-        timeout_param: a parameter that bounds the engine's own work in seconds.
+        default_timeout_s: limit of an attempt where the step has none; 0 is unlimited.
+        max_timeout_s: the longest timeout that a step may have; 0 is unlimited.
+        timeout_param: a parameter that limits the engine's own work, in seconds.
     """
 
     name: str

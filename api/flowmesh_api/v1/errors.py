@@ -5,9 +5,9 @@ import msgspec
 from flowmesh_api.v1.problems import Problem
 
 DAMAGED_RECORD = "damaged-record"
-"""The code of an error 500 that is no fault of the control plane: a stored record is damaged."""
+"""The code of an error 500 whose cause is a damaged record in the store."""
 STORE_ACCESS = "store-access"
-"""The code of an error 500 that is no fault of the control plane: the store is read-only."""
+"""The code of an error 500 whose cause is a read-only store."""
 
 
 class ErrorDetails(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -29,6 +29,6 @@ class ErrorDetails(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ErrorDocument(msgspec.Struct, frozen=True):
-    """The body of an answer with a status of 400 or more."""
+    """The body of a response with a status of 400 or more."""
 
     error: ErrorDetails

@@ -112,7 +112,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DrainAccepted(msgspec.Struct, frozen=True):
-    """The answer to ``POST /v1/workers/{name}/drain``."""
+    """The response to ``POST /v1/workers/{name}/drain``."""
 
 
 class FabricStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -141,7 +141,7 @@ class FabricStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """The answer to ``GET /healthz``.
+    """The response to ``GET /healthz``.
 
     Attributes:
         epoch: of the control plane's leadership.
@@ -191,13 +191,13 @@ class CollectionReport(msgspec.Struct, frozen=True):
     """What a collection deleted, or would delete.
 
     Attributes:
-        dry_run: whether nothing was deleted; the figures are what would have been.
+        dry_run: whether nothing was deleted; the numbers are what would have been.
         blobs: number of blobs before, with ``size_bytes`` in all.
         live: number of blobs in use.
         young: number of unused blobs that are younger than the grace period.
         deleted: number of deleted blobs, with ``deleted_bytes`` in all.
-        expired_results: action results deleted because their time had passed.
-        unfinished: pieces of writes that were never completed.
+        expired_results: action results deleted because they had expired.
+        unfinished: parts of writes that were never completed.
     """
 
     dry_run: bool

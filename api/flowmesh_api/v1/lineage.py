@@ -1,4 +1,4 @@
-"""Which artifacts and rows were made from which."""
+"""Lineage: artifacts and rows with what they were made from."""
 
 from enum import StrEnum
 from typing import Any
@@ -14,7 +14,7 @@ class Direction(StrEnum):
 
 
 class Producer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Where actions of a step ran, in whichever run that was.
+    """Where actions of a step ran, in any run.
 
     Attributes:
         actions: number of the step's actions that ran there.
@@ -132,7 +132,7 @@ class RowOrigins(msgspec.Struct, frozen=True):
 
     Attributes:
         chunks: for each chunk: itself, then what it was made from, nearest first.
-        whole: what every chunk is made from in whole besides, as (step, port, digests).
+        whole: inputs of which every chunk was made as a whole, as (step, port, digests).
         complete: whether all manifests on the way could be read.
     """
 

@@ -1,4 +1,4 @@
-"""What a workflow is expected to take before it runs."""
+"""Forecasts of a workflow's time, cost and energy before it runs."""
 
 import msgspec
 

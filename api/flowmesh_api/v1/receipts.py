@@ -1,4 +1,4 @@
-"""What runs paid, for what, shared with whom, and what sharing saved them."""
+"""Receipts: what a run paid, for which work, shared with which runs, and what it saved."""
 
 import msgspec
 
@@ -9,6 +9,8 @@ class ReceiptLine(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         executed: attempts that this run paid for, in whole or in part.
         hits: actions that it did not have to run.
+        failed_attempts: attempts without a result; ``cancelled_attempts`` counts those of them that
+            were cancelled, which is not a failure.
         shared_with: uids of the runs that it shared running actions with, and of those whose
             published results it used.
     """
@@ -27,13 +29,15 @@ class ReceiptLine(msgspec.Struct, frozen=True, omit_defaults=True):
     joules_estimated: bool = True
     run_s: float = 0.0
     shared_with: tuple[str, ...] = ()
+    cancelled_attempts: int = 0
 
 
 class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
     """A run's receipt. Σ ``paid_nanousd`` over all runs + fabric = the workers' bill.
 
     Attributes:
-        audit_of: of an audit, the run that it executed again; who asked for the audit pays for it.
+        audit_of: of an audit, the run that it executed again; the user who requested the audit
+            pays.
     """
 
     uid: str

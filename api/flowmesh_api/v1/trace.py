@@ -1,6 +1,6 @@
-"""A recorded run: times, sizes, tokens and money of each action; no parameters and no content.
+"""A recorded run: times, sizes, tokens and money of each action, without parameters and content.
 
-The answer to ``GET /v1/runs/{uid}/trace``, and the lines of a trace file.
+The response to ``GET /v1/runs/{uid}/trace``, and the lines of a trace file.
 """
 
 import msgspec
@@ -49,7 +49,7 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         state: how it ended.
-        memory_mib: what the workflow asked for; 0 where it did not.
+        memory_mib: what the workflow requested; 0 where it did not.
         reuse: ``always``, ``run`` or ``never``.
     """
 

@@ -11,7 +11,7 @@ class ScoredWorker(msgspec.Struct, frozen=True, array_like=True):
     """A worker as a placement decision scored it; an array in JSON.
 
     Attributes:
-        throughput, cost, locality: the terms, each in [0, 1]; ``utility`` is what they add up to.
+        throughput, cost, locality: the terms, each in [0, 1]; ``utility`` is their weighted sum.
         start_s: predicted seconds to the start; ``finish_s`` to the end.
         lane: whether an engine instance of the signature was open there.
     """
@@ -28,7 +28,7 @@ class ScoredWorker(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AttemptDetails(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where and beside what an attempt ran.
+    """Where an attempt ran, and what it shared.
 
     Attributes:
         signature: of its batch.
@@ -52,18 +52,18 @@ class AttemptDetails(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True):
-    """The end of an attempt, as one run's ledger has it.
+    """The end of an attempt, in one run's ledger.
 
     Attributes:
-        outcome: ``published``, ``adopted`` (another one was first), ``shared`` (this run joined
-            the one that asked first), ``audited`` (it was compared, and published nowhere),
+        outcome: ``published``, ``adopted`` (another one was first), ``shared`` (this run shared the
+            attempt of the first subscriber), ``audited`` (its result was compared and not stored),
             ``replica``, ``cancelled``, or a failure kind.
         bill_nanousd: what the attempt cost in all; ``share_nanousd`` this run's part.
         sharers: number of runs that split the bill.
         load_nanousd: of the bill, for loading.
-        placed: the chosen worker and the best others, as the decision scored them; of one attempt
-            of a batch, and of a few batches of a step.
-        ran: None where its worker was gone, and of older releases.
+        placed: the chosen worker and the best others, as the decision scored them; in the line of
+            one attempt of a batch, and of a few batches of a step.
+        ran: None where its worker had left, and in older releases.
     """
 
     time_s: float
@@ -91,7 +91,7 @@ class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True
 
 
 class HitLine(msgspec.Struct, frozen=True, tag="hit", omit_defaults=True):
-    """A result that a run did not have to produce, as its ledger has it.
+    """A result that a run reused, in its ledger.
 
     Attributes:
         hit: a ``HitKind``.
@@ -185,8 +185,8 @@ class PlacedAction(msgspec.Struct, frozen=True):
     """An action that waits or runs.
 
     Attributes:
-        workers: with an attempt of it.
-        candidates: the feasible workers, best first, scored on the fleet as it is now.
+        workers: those with an attempt of it.
+        candidates: the feasible workers, best first, scored on the present fleet.
     """
 
     part: int
@@ -200,7 +200,8 @@ class Explanation(msgspec.Struct, frozen=True):
     """The placement of a step.
 
     Attributes:
-        weights: coefficients of throughput, cost and locality.
+        weights: coefficients of throughput, cost and locality; zeros where the run has ended and
+            its stored plan cannot be read.
         actions: the first of those that wait or run, ``more`` counts the others.
         attempts: where its actions ran; ``placed`` of the first of a batch is what the decision
             was based on.

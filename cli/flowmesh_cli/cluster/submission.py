@@ -19,6 +19,7 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.workflows.local_inputs import local_inputs
 from flowmesh_cli.workflows.sources import Source
 from flowmesh_cli.workflows.upload import upload_inputs
+from flowmesh_core.decoding import decode
 from flowmesh_core.errors import SpecError
 
 ENDED = ("Succeeded", "Failed", "Cancelled")
@@ -54,6 +55,9 @@ def amend_object(gateway: ClusterGateway, uid: str, changes: Object) -> None:
     gateway.objects.patch(run.namespace, run.name, uid, changes)
 
 
+_json = msgspec.json.Decoder()
+
+
 class _Named(msgspec.Struct, frozen=True):
     """What of a run's status names its object."""
 
@@ -70,17 +74,16 @@ class _Phase(msgspec.Struct, frozen=True):
 def _refuse_unmeetable(gateway: ClusterGateway, source: Source) -> None:
     document = {"document": source.document.value, "uploads": source.uploads}
     try:
-        answer = gateway.call("POST", "/v1/plan", document=document)
+        refusals = gateway.ask("POST", "/v1/plan", Forecast, document=document).refusals
     except SpecError as e:
         raise FilesError(source.lines(e.problems)) from None
-    refusals = msgspec.json.decode(answer, type=Forecast).refusals
     if refusals:
         raise CliError("; ".join(refusals), ExitCode.REFUSED, where=source.title)
 
 
 def _document(source: Source) -> Object:
     """The object: the file's document with references in place of what is local."""
-    document: Object = msgspec.json.decode(msgspec.json.encode(source.document.value))
+    document: Object = decode(_json, msgspec.json.encode(source.document.value))
     inputs: dict[str, Any] = document["spec"].get("inputs", {})
     for name, kind, _ in tuple(local_inputs(inputs)):
         inputs[name][kind] = source.uploads[name]

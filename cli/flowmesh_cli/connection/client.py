@@ -16,6 +16,7 @@ import msgspec
 from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_core.decoding import decode
 from flowmesh_core.errors import SpecError
 
 T = TypeVar("T")
@@ -126,7 +127,34 @@ class ApiClient:
             CliError: the server refused, or (as FabricGoneError) there is none.
             SpecError: what was sent is wrong, with every problem.
         """
-        return msgspec.json.decode(self.call("GET", path, query=query), type=kind)
+        return self.ask("GET", path, kind, query=query)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        kind: type[T],
+        *,
+        query: Mapping[str, Any] | None = None,
+        document: Any = None,
+        body: Any = None,
+    ) -> T:
+        """Sends a request as :meth:`call`, and returns what the answer says.
+
+        Raises:
+            CliError: as :meth:`get`; also where the answer is not of this kind.
+        """
+        answer = self.call(method, path, query=query, document=document, body=body)
+        try:
+            return decode(msgspec.json.Decoder(kind), answer)
+        except msgspec.DecodeError as e:
+            raise CliError(
+                f"the answer is not what this version of fmesh expects: {e}",
+                ExitCode.INTERNAL,
+                where=f"{method} {path}",
+                remedy="compare `fmesh --version` with the version of the control plane, and that "
+                f"{self.url} is one",
+            ) from e
 
     def call(
         self,

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
-import msgspec
 import typer
 
 from flowmesh_api.v1.audit import AuditAccepted, AuditReport, QuarantineEntry
@@ -101,8 +100,7 @@ def release_class(beginning: str, *, place: Target, as_json: bool) -> None:
     """Ends the quarantine of a signature class."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
-        answer = http.call("DELETE", f"/v1/quarantine/{beginning}")
-    released = msgspec.json.decode(answer, type=QuarantineEntry)
+        released = http.ask("DELETE", f"/v1/quarantine/{beginning}", QuarantineEntry)
     if as_json:
         terminal.answer(released)
     else:
@@ -121,5 +119,4 @@ def code_of(report: AuditReport) -> ExitCode:
 
 def _begin(http: ApiClient, uid: str, sample: AuditSample) -> AuditAccepted:
     document = {"share": sample.share, "seed": sample.seed}
-    answer = http.call("POST", f"/v1/runs/{uid}/audit", document=document)
-    return msgspec.json.decode(answer, type=AuditAccepted)
+    return http.ask("POST", f"/v1/runs/{uid}/audit", AuditAccepted, document=document)

@@ -1,9 +1,7 @@
 """``fmesh cache``: how much is kept, collection, and forgetting."""
 
-import msgspec
-
 from flowmesh_api.v1.audit import QuarantineEntry
-from flowmesh_api.v1.fabric import CacheStats, CollectionReport, FabricStatus
+from flowmesh_api.v1.fabric import CacheStats, CollectionReport, FabricStatus, PurgeReport
 from flowmesh_cli.attach import look
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
@@ -41,8 +39,7 @@ def collect_garbage(*, dry_run: bool, place: Target, as_json: bool) -> None:
     """Collects, or says what would be collected."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
-        answer = http.call("POST", "/v1/cache/gc", query={"dry_run": dry_run})
-    found = msgspec.json.decode(answer, type=CollectionReport)
+        found = http.ask("POST", "/v1/cache/gc", CollectionReport, query={"dry_run": dry_run})
     if as_json:
         terminal.answer(found)
         return
@@ -66,9 +63,7 @@ def purge_results(*, namespace: str, engine: str, yes: bool, place: Target, as_j
         deleted = 0
         for scope in scopes:
             document = {"scope": scope, "engine": engine}
-            deleted += msgspec.json.decode(http.call("POST", "/v1/cache/purge", document=document))[
-                "deleted"
-            ]
+            deleted += http.ask("POST", "/v1/cache/purge", PurgeReport, document=document).deleted
     if as_json:
         terminal.answer({"deleted": deleted})
     else:

@@ -1,7 +1,5 @@
 """What a workflow would take, asked of a fabric."""
 
-import msgspec
-
 from flowmesh_api.v1.plan import Forecast
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.errors import FilesError
@@ -19,7 +17,6 @@ def forecast(http: ApiClient, source: Source) -> Forecast:
     upload_inputs(http, source)
     document = {"document": source.document.value, "uploads": source.uploads}
     try:
-        answer = http.call("POST", "/v1/plan", document=document)
+        return http.ask("POST", "/v1/plan", Forecast, document=document)
     except SpecError as e:
         raise FilesError(source.lines(e.problems)) from None
-    return msgspec.json.decode(answer, type=Forecast)

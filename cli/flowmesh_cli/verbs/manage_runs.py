@@ -4,8 +4,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.fabric import FabricStatus
 from flowmesh_api.v1.runs import RunStatus
@@ -105,8 +103,7 @@ def repin_run(run: str, *, place: Target, as_json: bool) -> None:
 
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
-        answer = http.call("POST", f"/v1/runs/{find_run(http, run)}/repin")
-    found = msgspec.json.decode(answer, type=RepinnedRun)
+        found = http.ask("POST", f"/v1/runs/{find_run(http, run)}/repin", RepinnedRun)
     if as_json:
         terminal.answer(found)
         return

@@ -15,13 +15,14 @@ from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.runs import show_fabric
 from flowmesh_cli.views.steps import titles_of
-from flowmesh_core.accounting.ledger_lines import AttemptLine
-from flowmesh_core.errors import FailureKind
 
 _ENGINE_SECONDS = (
     "engine s: time that attempts ran in engines, without loading; of attempts side by side each "
     "counts in full"
 )
+
+
+_NAMED = 10
 
 
 class SharedWork(msgspec.Struct, frozen=True):
@@ -39,48 +40,28 @@ class SharedWork(msgspec.Struct, frozen=True):
     saved_nanousd: int
 
 
-class _Story(msgspec.Struct, frozen=True):
-    """What of a step's story counts here."""
-
-    attempts: tuple[AttemptLine, ...]
-
-
 def show_receipt(run: str, *, place: Target, as_json: bool) -> None:
     """Shows one receipt."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
         receipt = read_receipt(http, find_run(http, run))
         names = titles_of(all_runs(http))
-        cancelled = {} if as_json else cancelled_attempts(http, receipt)
     if as_json:
         terminal.answer(receipt)
         return
-    show_lines(terminal, receipt, names, cancelled)
+    show_lines(terminal, receipt, names)
 
 
-def cancelled_attempts(http: ApiClient, receipt: Receipt) -> dict[str, int]:
-    """By step, how many of the attempts without a result were cancelled: they did not fail."""
-    found = {}
-    for line in receipt.lines:
-        if line.failed_attempts:
-            story = http.get(f"/v1/runs/{receipt.uid}/why", _Story, step=line.step)
-            found[line.step] = sum(a.outcome == FailureKind.CANCELLED for a in story.attempts)
-    return found
-
-
-def show_lines(
-    terminal: Terminal, receipt: Receipt, names: Mapping[str, str], cancelled: Mapping[str, int]
-) -> None:
+def show_lines(terminal: Terminal, receipt: Receipt, names: Mapping[str, str]) -> None:
     """Writes a receipt.
 
     Args:
         terminal: where to write.
         receipt: the receipt.
         names: titles of runs by uid.
-        cancelled: as :func:`cancelled_attempts` returns it.
     """
     terminal.text(f"receipt of {receipt.namespace}/{receipt.name} {receipt.uid}")
-    rows = [_row(line, names, cancelled.get(line.step, 0)) for line in receipt.lines]
+    rows = [_row(line, names) for line in receipt.lines]
     headings = [
         "step",
         "ran",
@@ -108,11 +89,13 @@ def show_receipts(*, place: Target, as_json: bool) -> None:
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
         runs = all_runs(http, http.namespace)
-        receipts = read_receipts(http, http.namespace)
+        page = read_receipts(http, http.namespace)
         fabric = http.where_allowed("/v1/fabric", FabricStatus)
-    shared = sharing(receipts, titles_of(runs))
+    receipts, names = page.receipts, titles_of(runs)
+    shared = sharing(receipts, names)
     if as_json:
-        terminal.answer({"receipts": receipts, "shared": shared, "fabric": fabric})
+        found = {"receipts": receipts, "shared": shared, "fabric": fabric}
+        terminal.answer({**found, "unreadable": page.unreadable})
         return
     rows = [
         [
@@ -130,6 +113,19 @@ def show_receipts(*, place: Target, as_json: bool) -> None:
     )
     show_sharing(terminal, shared)
     show_fabric(terminal, fabric)
+    note_unreadable(terminal, page.unreadable, names)
+
+
+def note_unreadable(terminal: Terminal, uids: Sequence[str], names: Mapping[str, str]) -> None:
+    """Notes which runs have no receipt, where a record of them is damaged."""
+    if not uids:
+        return
+    named = [f"{names[uid]} ({uid})" if uid in names else uid for uid in uids[:_NAMED]]
+    more = f" and {len(uids) - _NAMED} more" if len(uids) > _NAMED else ""
+    terminal.note(
+        f"{formatting.count(len(uids), 'run')} without a receipt, since a record is damaged: "
+        f"{', '.join(named)}{more}; `fmesh receipt UID` names the record"
+    )
 
 
 def sharing(receipts: Iterable[Receipt], names: dict[str, str]) -> list[SharedWork]:
@@ -168,28 +164,30 @@ def read_receipt(http: ApiClient, uid: str) -> Receipt:
     return http.get(f"/v1/runs/{uid}/receipt", Receipt)
 
 
-def read_receipts(http: ApiClient, namespace: str = "") -> list[Receipt]:
+def read_receipts(http: ApiClient, namespace: str = "") -> ReceiptPage:
     """The receipts of every run that the user may list, of one namespace or of all, oldest first.
 
-    One request, or one a page where they are very many.
+    One request, or one a page where they are very many; the pages are joined to one.
     """
     found: list[Receipt] = []
+    unreadable: list[str] = []
     after = ""
     while True:
         page = http.get("/v1/receipts", ReceiptPage, namespace=namespace, after=after)
         found += page.receipts
+        unreadable += page.unreadable
         after = page.next
         if not after:
-            return found
+            return ReceiptPage(found, unreadable=tuple(unreadable))
 
 
-def _row(line: ReceiptLine, names: Mapping[str, str], cancelled: int) -> list[str]:
+def _row(line: ReceiptLine, names: Mapping[str, str]) -> list[str]:
     hits = line.hits + line.in_flight
     return [
         line.step,
         str(line.executed),
-        str(line.failed_attempts - cancelled),
-        str(cancelled),
+        str(line.failed_attempts - line.cancelled_attempts),
+        str(line.cancelled_attempts),
         f"{hits} ({line.in_flight} in flight)" if line.in_flight else str(hits),
         str(line.tokens),
         f"{line.run_s:.1f}",

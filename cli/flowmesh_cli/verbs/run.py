@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import msgspec
 import typer
 
 from flowmesh_api.v1.enums import ENDED_PHASES, Phase
@@ -158,10 +157,9 @@ def submit(http: ApiClient, source: Source) -> RunAccepted:
     upload_inputs(http, source)
     document = {"document": source.document.value, "uploads": source.uploads}
     try:
-        answer = http.call("POST", "/v1/runs", query={"check": True}, document=document)
+        return http.ask("POST", "/v1/runs", RunAccepted, query={"check": True}, document=document)
     except SpecError as e:
         raise FilesError(source.lines(e.problems)) from None
-    return msgspec.json.decode(answer, type=RunAccepted)
 
 
 def put_policies(http: ApiClient, policies: Sequence[Source]) -> None:

@@ -7,8 +7,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.runs import Uploaded
 from flowmesh_cli.connection.client import ApiClient
@@ -55,12 +53,10 @@ def _upload(http: ApiClient, path: Path, kind: str, namespace: str) -> str:
     if kind == "dataset":
         query = {"namespace": namespace, "name": path.name}
         with path.open("rb") as file:
-            answer = http.call("POST", "/v1/datasets", query=query, body=file)
-    else:
-        with _packed(path) as packed:
-            query = {"namespace": namespace, "kind": kind}
-            answer = http.call("POST", "/v1/trees", query=query, body=packed)
-    return msgspec.json.decode(answer, type=Uploaded).reference
+            return http.ask("POST", "/v1/datasets", Uploaded, query=query, body=file).reference
+    with _packed(path) as packed:
+        query = {"namespace": namespace, "kind": kind}
+        return http.ask("POST", "/v1/trees", Uploaded, query=query, body=packed).reference
 
 
 def _packed(directory: Path) -> io.BufferedRandom:

@@ -1,4 +1,4 @@
-"""The web application: the workers' door, the API and the metrics on one port."""
+"""The web application: the workers' WebSocket, the API and the metrics on one port."""
 
 from typing import TYPE_CHECKING
 
@@ -26,10 +26,10 @@ BODY_BYTES_MAX = 128 << 20
 def build_app(
     services: ControlPlaneServices, users: Users, labels: NamespaceLabels
 ) -> web.Application:
-    """Registers every route behind its door; see the handlers for what they take and give.
+    """Registers every route with its authorization check.
 
-    Without a user's token there are ``/worker``, where workers present their own, ``/healthz``,
-    and, where the settings say so, ``/metrics``.
+    Three routes need no user's token: ``/worker``, where workers present their own, ``/healthz``
+    and, with ``metrics_open``, ``/metrics``.
     """
     middlewares: list[Middleware] = [errors_as_json]
     if services.refusal is not None:
@@ -42,7 +42,7 @@ def build_app(
         metrics_open=services.settings.metrics_open,
     )
     app.add_routes(probes.open_routes())
-    rooms = (
+    handlers = (
         _run_handlers(services, labels),
         AllReceipts(services.views),
         _data_handlers(services, labels),
@@ -51,10 +51,10 @@ def build_app(
         _fabric_handlers(services),
         probes,
     )
-    guard = Authorizer(users, services.views)
-    for room in rooms:
-        for route in room.routes():
-            app.router.add_route(route.method, route.path, guard.door(route))
+    authorizer = Authorizer(users, services.views)
+    for handler in handlers:
+        for route in handler.routes():
+            app.router.add_route(route.method, route.path, authorizer.door(route))
     return app
 
 

@@ -1,4 +1,4 @@
-"""Audits and the quarantine over HTTP."""
+"""HTTP handlers of audits and of the quarantine."""
 
 import logging
 
@@ -23,16 +23,15 @@ _body_decoder = msgspec.json.Decoder(AuditBody)
 
 
 class AuditHandlers:
-    """The handlers of audits."""
+    """Handlers of ``/v1/audits`` and ``/v1/quarantine``."""
 
     def __init__(self, *, auditing: AuditSubmission, audits: AuditRecords, views: RunViews) -> None:
-        """Begins audits by ``auditing``; ``audits`` has their reports, ``views`` their runs."""
         self._auditing = auditing
         self._audits = audits
         self._views = views
 
     def routes(self) -> list[Route]:
-        """Every route of this class."""
+        """Returns the routes of this class."""
         return [
             of_run("POST", "/v1/runs/{uid}/audit", self.begin, Verb.CREATE),
             of_known("GET", "/v1/audits", self.list),
@@ -43,23 +42,25 @@ class AuditHandlers:
             ),
         ]
 
-    async def begin(self, visit: AuthorizedRequest) -> web.Response:
+    async def begin(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/runs/{uid}/audit`` :class:`AuditBody` → :class:`AuditAccepted`."""
-        body = await read_body(visit.request, _body_decoder)
+        body = await read_body(call.request, _body_decoder)
         if not 0 < body.share <= 1:
             raise FlowMeshError(
-                f"no share {body.share}", where="share", remedy="use more than 0, at most 1"
+                f"share is {body.share}: expected a number above 0 and at most 1",
+                where="share",
+                remedy="0.1 audits a tenth of the actions, 1 all of them",
             )
-        begun = await self._auditing.begin(visit.uid, share=body.share, seed=body.seed)
+        begun = await self._auditing.begin(call.uid, share=body.share, seed=body.seed)
         return answer(begun, status=201 if begun.uid and not begun.resumed else 200)
 
-    async def list(self, visit: AuthorizedRequest) -> web.Response:
+    async def list(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/audits`` → a list of :class:`AuditReport`, oldest first.
 
-        One that cannot be read is left out: ``GET /v1/audits/{uid}`` says which record is damaged.
+        An audit whose record is damaged is left out; ``GET /v1/audits/{uid}`` names the record.
         """
         audits = [s for s in self._views.summaries() if s.audit_of]
-        seen = await visit.seen(s.namespace for s in audits)
+        seen = await call.seen(s.namespace for s in audits)
         uids = [s.uid for s in audits if s.namespace in seen]
         reports = [await self._readable(uid) for uid in uids]
         return answer([report for report in reports if report is not None])
@@ -67,26 +68,26 @@ class AuditHandlers:
     async def _readable(self, uid: str) -> AuditReport | None:
         try:
             return await self._audits.report(uid)
-        except NotFoundError:  # swept meanwhile
+        except NotFoundError:  # deleted by a collection since it was listed
             return None
         except DamagedRecordError as e:
             log.warning("audit %s is left out of the list: %s", uid, e)
             return None
 
-    async def report(self, visit: AuthorizedRequest) -> web.Response:
+    async def report(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/audits/{uid}`` → :class:`AuditReport`; ``Running`` until it has ended."""
-        return answer(await self._audits.report(visit.uid))
+        return answer(await self._audits.report(call.uid))
 
-    async def quarantine(self, visit: AuthorizedRequest) -> web.Response:
+    async def quarantine(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/quarantine`` → a list of :class:`QuarantineEntry`, the latest first."""
         found = self._audits.quarantine.active()
-        if not await visit.sees_all():
+        if not await call.sees_all():
             runs = {s.uid: s.namespace for s in self._views.summaries()}
-            seen = await visit.seen(runs[q.run_uid] for q in found if q.run_uid in runs)
+            seen = await call.seen(runs[q.run_uid] for q in found if q.run_uid in runs)
             found = [q for q in found if runs.get(q.run_uid) in seen]
         return answer(found)
 
-    async def release(self, visit: AuthorizedRequest) -> web.Response:
+    async def release(self, call: AuthorizedRequest) -> web.Response:
         """``DELETE /v1/quarantine/{class or prefix}`` → the released :class:`QuarantineEntry`."""
-        name = visit.request.match_info["name"]
+        name = call.request.match_info["name"]
         return answer(await self._audits.quarantine.release(name))

@@ -1,8 +1,9 @@
-"""The doors of the API: what each route needs, and who is let in.
+"""Authorization of the API: the right that each route needs, and the check of it.
 
 Each route states the verb and resource that it needs. A handler receives an
 :class:`AuthorizedRequest`, which only the :class:`Authorizer` makes, so no handler runs without a
-check. A run that a user may not see does not exist for that user: its name gives nothing away.
+check. A run that a user may not see is answered as one that does not exist, so that its name
+reveals nothing.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ _SCHEME = "Bearer "
 
 
 class NamespaceSource(StrEnum):
-    """Where the namespace of a request stands."""
+    """Which part of a request names its namespace."""
 
     RUN = "the run in the path"
     QUERY = "the query's namespace"
@@ -40,11 +41,11 @@ class NamespaceSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuthorizedRequest:
-    """A request that was let in.
+    """A request whose user has the right that its route needs.
 
     Attributes:
-        namespace: that it is about; empty where it is about none or several.
-        uid: of the run that it is about.
+        namespace: the request's namespace; empty for none or several.
+        uid: of the run in the path; empty where the route names none.
     """
 
     request: web.Request
@@ -54,11 +55,11 @@ class AuthorizedRequest:
     uid: str = ""
 
     async def seen(self, namespaces: Iterable[str]) -> frozenset[str]:
-        """Those of some namespaces whose runs the user may list."""
+        """Returns those of the namespaces whose runs the user may list."""
         wanted = sorted(set(namespaces))
         if await self.sees_all():
             return frozenset(wanted)
-        # All at once: they may be hundreds, and each a question to the API server.
+        # Concurrently: there may be hundreds, and each is a request to the API server.
         allowed = await asyncio.gather(*(self._may(Verb.LIST, n) for n in wanted))
         return frozenset(n for n, may in zip(wanted, allowed, strict=True) if may)
 
@@ -75,7 +76,7 @@ Handling = Callable[[AuthorizedRequest], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path of the API, and what it needs; made by the functions below."""
+    """A path of the API and the right that it needs; made by the functions below."""
 
     method: str
     path: str
@@ -86,22 +87,22 @@ class Route:
 
 
 def of_run(method: str, path: str, handling: Handling, verb: Verb = Verb.GET) -> Route:
-    """A route below ``/v1/…/{uid}``: needs the verb on workflows in the run's namespace."""
+    """Returns a route of a run: needs the verb on workflows in the run's namespace."""
     return Route(method, path, handling, verb, Resource.WORKFLOWS, NamespaceSource.RUN)
 
 
 def of_namespace(method: str, path: str, handling: Handling, verb: Verb) -> Route:
-    """Needs the verb on workflows in the namespace of ``?namespace=``."""
+    """Returns a route that needs the verb on workflows in the namespace of ``?namespace=``."""
     return Route(method, path, handling, verb, Resource.WORKFLOWS, NamespaceSource.QUERY)
 
 
 def of_workflow(method: str, path: str, handling: Handling) -> Route:
-    """Needs to create workflows in the namespace of the workflow that is the body."""
+    """Returns a route that needs to create workflows in the namespace of the body's workflow."""
     return Route(method, path, handling, Verb.CREATE, Resource.WORKFLOWS, NamespaceSource.BODY)
 
 
 def of_fabric(method: str, path: str, handling: Handling, verb: Verb, resource: Resource) -> Route:
-    """Needs the verb on something that belongs to no user's namespace."""
+    """Returns a route that needs the verb on a resource without a namespace."""
     return Route(method, path, handling, verb, resource, NamespaceSource.FABRIC)
 
 
@@ -111,21 +112,20 @@ def of_known(method: str, path: str, handling: Handling) -> Route:
 
 
 class Authorizer:
-    """Lets in who may."""
+    """Checks that a request's user has the right that its route needs."""
 
     def __init__(self, users: Users, views: RunViews) -> None:
-        """Takes who knows users, and whose namespaces runs are in."""
         self._users = users
         self._views = views
 
     def door(self, route: Route) -> Handler:
-        """The route's handler behind its door."""
+        """Returns the route's handler, preceded by its authorization check."""
 
-        async def let_in(request: web.Request) -> web.StreamResponse:
-            visit = AuthorizedRequest(request, await self._user(request), self._users)
-            return await route.handling(await self._checked(route, visit))
+        async def authorize(request: web.Request) -> web.StreamResponse:
+            call = AuthorizedRequest(request, await self._user(request), self._users)
+            return await route.handling(await self._authorized(route, call))
 
-        return let_in
+        return authorize
 
     async def _user(self, request: web.Request) -> User:
         given = request.headers.get("Authorization", "")
@@ -140,82 +140,87 @@ class Authorizer:
             )
         return user
 
-    async def _checked(self, route: Route, visit: AuthorizedRequest) -> AuthorizedRequest:
+    async def _authorized(self, route: Route, call: AuthorizedRequest) -> AuthorizedRequest:
         match route.about:
             case NamespaceSource.OWN:
-                return visit
+                return call
             case NamespaceSource.RUN:
-                return await self._of_run(route, visit)
+                return await self._authorized_for_run(route, call)
             case NamespaceSource.QUERY:
-                visit = replace(visit, namespace=_queried(visit.request))
+                call = replace(call, namespace=_queried(call.request))
             case NamespaceSource.BODY:
-                visit = replace(visit, namespace=_submitted(await visit.request.read()))
+                call = replace(call, namespace=_submitted(await call.request.read()))
             case NamespaceSource.FABRIC:
                 pass
-        if not await self._may(route, visit, visit.namespace):
-            raise _forbidden(route, visit, visit.namespace)
-        return visit
+        if not await self._may(route, call, call.namespace):
+            raise _forbidden(route, call, call.namespace)
+        return call
 
-    async def _of_run(self, route: Route, visit: AuthorizedRequest) -> AuthorizedRequest:
-        """The first run so called that the user may see is meant, whatever they may do to it."""
-        name = visit.request.match_info["uid"]
+    async def _authorized_for_run(self, route: Route, call: AuthorizedRequest) -> AuthorizedRequest:
+        """Resolves the run's name to the first run of that name that the user may see.
+
+        Raises:
+            ForbiddenError: the user may see that run, but not do this to it.
+            NotFoundError: no run of that name is visible to the user.
+        """
+        name = call.request.match_info["uid"]
         for uid, namespace in await self._views.called(name):
-            if await self._may(route, visit, namespace):
-                return replace(visit, uid=uid, namespace=namespace)
-            if await self._sees(visit, namespace):
-                raise _forbidden(route, visit, namespace)
+            if await self._may(route, call, namespace):
+                return replace(call, uid=uid, namespace=namespace)
+            if await self._sees(call, namespace):
+                raise _forbidden(route, call, namespace)
         raise NotFoundError(
             f"there is no run {name!r}", where="runs", remedy="`fmesh status` lists the runs"
         )
 
-    async def _may(self, route: Route, visit: AuthorizedRequest, namespace: str) -> bool:
-        return await self._users.may(visit.user, route.verb, route.resource, namespace)
+    async def _may(self, route: Route, call: AuthorizedRequest, namespace: str) -> bool:
+        return await self._users.may(call.user, route.verb, route.resource, namespace)
 
-    async def _sees(self, visit: AuthorizedRequest, namespace: str) -> bool:
+    async def _sees(self, call: AuthorizedRequest, namespace: str) -> bool:
         for verb in (Verb.LIST, Verb.GET):
-            if await self._users.may(visit.user, verb, Resource.WORKFLOWS, namespace):
+            if await self._users.may(call.user, verb, Resource.WORKFLOWS, namespace):
                 return True
         return False
 
 
-def _forbidden(route: Route, visit: AuthorizedRequest, namespace: str) -> ForbiddenError:
+def _forbidden(route: Route, call: AuthorizedRequest, namespace: str) -> ForbiddenError:
     place = f" in namespace {namespace}" if namespace else ""
     of_objects = not route.resource.startswith("/")
     group = ".flowmesh.dev" if of_objects else ""
     option = f" -n {namespace}" if namespace else ""
     return ForbiddenError(
-        f"user {visit.user.name!r} may not {route.verb} {route.resource}{group}{place}",
-        where=visit.request.path,
+        f"user {call.user.name!r} may not {route.verb} {route.resource}{group}{place}",
+        where=call.request.path,
         remedy="ask an administrator for a role with this right; "
         f"`kubectl auth can-i {route.verb} {route.resource}{group}{option}` asks the API server",
     )
 
 
 def _queried(request: web.Request) -> str:
-    """The namespace that is named; one that no workflow can have gets no references."""
+    """Returns the namespace of ``?namespace=``; refuses one that no workflow can have."""
     namespace = request.query.get("namespace") or DEFAULT_NAMESPACE
     if not _is_namespace(namespace):
         raise FlowMeshError(
-            f"{namespace[:80]!r} is no namespace",
+            f"{namespace[:80]!r} is not a namespace",
             where="?namespace=",
             remedy=f"write {PATTERN_WORDS[NAMESPACE_PATTERN]}",
         )
     return namespace
 
 
-class _Named(msgspec.Struct, frozen=True):
-    """What of a submission says its namespace."""
+class _SubmissionNamespace(msgspec.Struct, frozen=True):
+    """The parts of a submission that give its namespace."""
 
     document: dict[str, Any]
     namespace: str = ""
 
 
-_named_decoder = msgspec.json.Decoder(_Named)
+_namespace_decoder = msgspec.json.Decoder(_SubmissionNamespace)
 
 
 def _submitted(body: bytes) -> str:
-    """The namespace of a submission; the handler submits to this one, whatever else is in it."""
-    named = decode_body(body, _named_decoder)
+    """Returns the namespace of a submission, to which the handler submits it."""
+    named = decode_body(body, _namespace_decoder)
     metadata = named.document.get("metadata")
     written = metadata.get("namespace") if isinstance(metadata, dict) else None
     namespace = named.namespace or (DEFAULT_NAMESPACE if written is None else written)

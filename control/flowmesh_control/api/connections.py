@@ -1,9 +1,8 @@
-"""Connections of the HTTP servers: none is held by a client that does not speak.
+"""HTTP connections with timeouts, so that a silent client cannot keep one open.
 
-A client has some seconds for the headers of its first request, and for the rest of those that it
-began; a body may pause for a minute; a connection between requests is closed after a little more.
-WebSockets, answers that are streamed and bodies that the control plane itself is slow to read are
-let be.
+A client has some seconds to send the headers of a request; a body may pause for a minute; an idle
+connection is closed a little later. WebSockets, streamed answers and bodies that the control plane
+itself is slow to read are exempt.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ KEEP_ALIVE_S = 75.0
 
 
 class BodyPausedError(FlowMeshError, TimeoutError):
-    """No more of a request's body came."""
+    """The client stopped sending a request's body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class ConnectionTimes:
 
     Attributes:
         header_s: until the headers of a request are complete.
-        body_pause_s: between two pieces of a body.
+        body_pause_s: between two parts of a body.
         keep_alive_s: between two requests.
     """
 
@@ -42,12 +41,11 @@ class ConnectionTimes:
 
 
 class TimedRequestHandler(web.RequestHandler):
-    """A connection whose client must go on with what it began."""
+    """A connection that is closed when its client is silent for too long."""
 
     __slots__ = ("_body", "_body_timer", "_header_timer", "_times", "_work")
 
     def __init__(self, *args: Any, times: ConnectionTimes, **kwargs: Any) -> None:
-        """Takes what aiohttp's handler takes, and the times."""
         super().__init__(*args, keepalive_timeout=times.keep_alive_s, **kwargs)
         self._times = times
         self._header_timer: asyncio.TimerHandle | None = None
@@ -56,12 +54,12 @@ class TimedRequestHandler(web.RequestHandler):
         self._work: set[asyncio.Task[Any]] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Waits for the first request."""
+        """Starts the timeout of the first request's headers."""
         super().connection_made(transport)
         self._await_header()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Waits for nothing any more, and ends the work that only its client waits for."""
+        """Stops the timers and cancels the work that only this client waits for."""
         for task in self._work:
             task.cancel()
         self._stop_header()
@@ -70,25 +68,25 @@ class TimedRequestHandler(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Sees whether a request begins, ends, or goes on."""
+        """Restarts the timers as a request begins, continues or ends."""
         before = self._request_count
         super().data_received(data)
         if self._request_count > before:
             self._stop_header()
             self._body = self._messages[-1][1] if self._messages else None
         elif data and self._waits_for_request() and self._header_timer is None:
-            self._await_header()  # the next request of a kept connection has begun
+            self._await_header()  # the next request of a keep-alive connection has begun
         self._await_body()
 
     async def during(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Does work that is of no use once the client has left.
+        """Awaits work that is cancelled when the client disconnects.
 
         Raises:
-            ConnectionResetError: the client left, and the work was cancelled.
+            ConnectionResetError: the client disconnected, and the work was cancelled.
         """
         task = self._loop.create_task(work)
         self._work.add(task)
-        if self.transport is None:  # it left before
+        if self.transport is None:  # the client has disconnected already
             task.cancel()
         try:
             return await task
@@ -131,35 +129,34 @@ class TimedRequestHandler(web.RequestHandler):
         self._body_timer = None
         if self._body is None or self._body.is_eof():
             return
-        if self._reading_paused:  # it is the control plane that does not go on
+        if self._reading_paused:  # the control plane is slow, not the client
             self._await_body()
             return
         self._body.set_exception(
             BodyPausedError(
-                f"no more of the body came for {self._times.body_pause_s:g} s",
+                f"the client sent no more of the body for {self._times.body_pause_s:g} s",
                 where="body",
-                remedy="send it again without a pause",
+                remedy="send the request again without a pause",
             )
         )
 
 
 async def while_connected(request: web.Request, work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Does work for a request, and cancels it when the client leaves.
+    """Awaits work for a request, and cancels it when the client disconnects.
 
     Raises:
-        ConnectionResetError: the client left.
+        ConnectionResetError: the client disconnected.
     """
     assert isinstance(request.protocol, TimedRequestHandler)
     return await request.protocol.during(work)
 
 
 class TimedRunner(web.AppRunner):
-    """Serves an application on connections that are timed."""
+    """Serves an application on connections with timeouts."""
 
     def __init__(
         self, app: web.Application, *, times: ConnectionTimes | None = None, **kwargs: Any
     ) -> None:
-        """Takes what aiohttp's runner takes, and the times."""
         super().__init__(app, **kwargs)
         self._times = times or ConnectionTimes()
 
@@ -169,7 +166,7 @@ class TimedRunner(web.AppRunner):
 
 
 class _TimedServer(web.Server):
-    """Makes a timed connection of each."""
+    """Serves each connection by a :class:`TimedRequestHandler`."""
 
     def __init__(self, server: web.Server, times: ConnectionTimes) -> None:
         super().__init__(

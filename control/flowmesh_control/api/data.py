@@ -1,4 +1,4 @@
-"""Content in and out: uploads of rows and directories, downloads of outputs."""
+"""HTTP handlers of content: uploads of rows and directories, downloads of outputs."""
 
 import asyncio
 import tarfile
@@ -30,7 +30,7 @@ _CONTROL = frozenset({"Cc", "Cs"})
 
 
 class DataHandlers:
-    """The handlers of uploads and outputs."""
+    """Handlers of uploads and outputs."""
 
     def __init__(
         self,
@@ -42,15 +42,15 @@ class DataHandlers:
         labels: NamespaceLabels,
         upload_bytes_max: int,
     ) -> None:
-        """Stores by ``uploads`` and reads from ``blobs``.
+        """Keeps the services that the handlers use.
 
         Args:
-            runs: know their outputs.
-            uploads: stores content and knows references.
-            blobs: of the store.
-            policies: say what a namespace may read.
+            runs: reads runs and their outputs.
+            uploads: stores content and verifies references.
+            blobs: the store's blobs.
+            policies: give the scopes that a namespace may read.
             labels: of namespaces.
-            upload_bytes_max: of a directory.
+            upload_bytes_max: the largest upload of a directory.
         """
         self._runs = runs
         self._uploads = uploads
@@ -60,7 +60,7 @@ class DataHandlers:
         self._upload_bytes_max = upload_bytes_max
 
     def routes(self) -> list[Route]:
-        """Every route of this class."""
+        """Returns the routes of this class."""
         return [
             of_namespace("POST", "/v1/datasets", self.put_dataset, Verb.CREATE),
             of_namespace("POST", "/v1/trees", self.put_tree, Verb.CREATE),
@@ -69,12 +69,12 @@ class DataHandlers:
             of_namespace("GET", "/v1/content", self.content, Verb.GET),
         ]
 
-    async def put_dataset(self, visit: AuthorizedRequest) -> web.Response:
+    async def put_dataset(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/datasets?namespace=&name=FILE`` → :class:`Uploaded`.
 
-        The body is a file of rows; the ending of ``name`` says which kind, JSON Lines by default.
+        The body is a file of rows; the suffix of ``name`` gives its format, by default JSON Lines.
         """
-        scope, request = self._scopes(visit).private, visit.request
+        scope, request = self._scopes(call).private, call.request
         name = _file_name(request.query.get("name") or "rows.jsonl")
         received = await receive(
             request.content,
@@ -87,15 +87,17 @@ class DataHandlers:
         stored = await while_connected(request, upload)
         return answer(_uploaded(stored), status=201)
 
-    async def put_tree(self, visit: AuthorizedRequest) -> web.Response:
+    async def put_tree(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/trees?namespace=&kind=model`` → :class:`Uploaded`.
 
         The body is a tar file of the directory's content.
         """
-        scope, request = self._scopes(visit).private, visit.request
+        scope, request = self._scopes(call).private, call.request
         kind = request.query.get("kind", "model")
         if kind not in ("model", "adapter"):
-            raise FlowMeshError(f"no tree is a {kind!r}", where="?kind=", remedy="model or adapter")
+            raise FlowMeshError(
+                f"{kind!r} is not a kind of directory: expected model or adapter", where="?kind="
+            )
         limit = self._upload_bytes_max
         with tempfile.TemporaryDirectory(prefix="flowmesh-upload-") as scratch:
             received = await receive(
@@ -107,19 +109,20 @@ class DataHandlers:
             )
             directory = Path(scratch, "tree")
             await asyncio.to_thread(_unpack, received.path, directory)
-            stored = await self._uploads.put_directory(kind, directory, scope)
+            upload = self._uploads.put_directory(kind, directory, scope)
+            stored = await while_connected(request, upload)
         return answer(_uploaded(stored), status=201)
 
-    async def outputs(self, visit: AuthorizedRequest) -> web.Response:
+    async def outputs(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/outputs`` → by name: kind, reference, digest, rows, value."""
-        await self._runs.outputs(visit.uid)
-        return answer((await self._runs.status(visit.uid)).outputs)
+        await self._runs.outputs(call.uid)
+        return answer((await self._runs.status(call.uid)).outputs)
 
-    async def output(self, visit: AuthorizedRequest) -> web.StreamResponse:
+    async def output(self, call: AuthorizedRequest) -> web.StreamResponse:
         """``GET /v1/runs/{uid}/outputs/{name}`` → rows as JSON Lines, a tar, JSON, or bytes."""
-        uid = visit.uid
+        uid = call.uid
         outputs = await self._runs.outputs(uid)
-        name = visit.request.match_info["name"]
+        name = call.request.match_info["name"]
         if name not in outputs:
             raise NotFoundError(
                 f"run {uid} has no output {name!r}",
@@ -128,29 +131,29 @@ class DataHandlers:
             )
         if not outputs[name]:
             raise ConflictError(
-                f"output {name!r} is empty: the step that gives it was skipped or did not end well",
+                f"output {name!r} is empty: its step was skipped or did not succeed",
                 where=f"runs/{uid}",
             )
         download = download_of(self._blobs, outputs[name])
-        return await self._send(visit.request, download)
+        return await self._send(call.request, download)
 
-    async def content(self, visit: AuthorizedRequest) -> web.StreamResponse:
-        """``GET /v1/content?reference=&namespace=`` → what it refers to, as an output is.
+    async def content(self, call: AuthorizedRequest) -> web.StreamResponse:
+        """``GET /v1/content?reference=&namespace=`` → the content, in the form of an output.
 
-        ``?kind=`` may say what is expected; the reference says what it is.
+        ``?kind=`` may state the expected kind; the kind in the reference must be the same.
         """
-        query, scopes = visit.request.query, self._scopes(visit)
+        query, scopes = call.request.query, self._scopes(call)
         reference = query.get("reference", "")
         issued_as = self._uploads.verified(reference, scopes).kind
         if query.get("kind", issued_as) != issued_as:
             raise FlowMeshError(
                 f"the reference is of kind {issued_as}",
                 where="?kind=",
-                remedy=f"leave it out, or write {issued_as}",
+                remedy=f"leave out ?kind=, or write {issued_as}",
             )
         artifact = await self._uploads.load(issued_as, reference, scopes)
         download = download_of(self._blobs, (artifact,))
-        return await self._send(visit.request, download)
+        return await self._send(call.request, download)
 
     async def _send(self, request: web.Request, download: Download) -> web.StreamResponse:
         first = await anext(download.pieces, b"")
@@ -162,16 +165,16 @@ class DataHandlers:
         await response.write_eof()
         return response
 
-    def _scopes(self, visit: AuthorizedRequest) -> ScopePlan:
-        labels = dict(self._labels(visit.namespace))
-        return self._policies.scopes(visit.namespace, labels)
+    def _scopes(self, call: AuthorizedRequest) -> ScopePlan:
+        labels = dict(self._labels(call.namespace))
+        return self._policies.scopes(call.namespace, labels)
 
 
 def _file_name(name: str) -> str:
-    """The name of an upload, which is handed to a process and shown in errors."""
+    """Returns the name of an upload, which is an argument of a process and part of errors."""
     if any(unicodedata.category(c) in _CONTROL for c in name):
         raise FlowMeshError(
-            f"{name[:80]!r} is not a file name: it holds control characters",
+            f"{name[:80]!r} is not a file name: it contains control characters",
             where="?name=",
             remedy="write a name such as rows.jsonl",
         )
@@ -197,7 +200,7 @@ def _unpack(archive: Path, directory: Path) -> None:
         archive.unlink()
     except tarfile.TarError as e:
         raise FlowMeshError(
-            f"the body is no tar file of a tree: {e}",
+            f"the body is not a tar file of a directory: {e}",
             where="body",
             remedy="send `tar -C DIRECTORY -chf - .`, which follows links",
         ) from e

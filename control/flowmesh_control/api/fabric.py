@@ -1,4 +1,4 @@
-"""The fabric: workers, engines, accounts, policies, the cache, metrics."""
+"""HTTP handlers of the fabric: workers, engines, accounts, policies and the cache."""
 
 import msgspec
 from aiohttp import web
@@ -20,7 +20,7 @@ _policies_decoder = msgspec.json.Decoder(list[CachePolicy])
 
 
 class FabricHandlers:
-    """The handlers of everything that belongs to no single run."""
+    """Handlers of everything that belongs to no single run."""
 
     def __init__(
         self,
@@ -31,14 +31,14 @@ class FabricHandlers:
         cache: CacheAdmin,
         objects: bool,
     ) -> None:
-        """Answers by ``queries`` and ``cache``.
+        """Keeps the services that the handlers use.
 
         Args:
-            queries: the fleet as it is shown.
-            drain: lets workers leave.
-            policies: those that hold.
+            queries: answers about workers, engines and accounts.
+            drain: drains workers.
+            policies: the cache policies in force.
             cache: counts, collects and purges.
-            objects: whether policies are objects of the cluster, which alone may change them.
+            objects: whether policies are objects of the cluster; the API then changes none.
         """
         self._queries = queries
         self._drain = drain
@@ -47,7 +47,7 @@ class FabricHandlers:
         self._objects = objects
 
     def routes(self) -> list[Route]:
-        """Every route of this class."""
+        """Returns the routes of this class."""
         pools, policies = Resource.POOLS, Resource.POLICIES
         return [
             of_fabric("GET", "/v1/workers", self.workers, Verb.LIST, pools),
@@ -65,9 +65,9 @@ class FabricHandlers:
         """``GET /v1/workers`` → a list of :class:`WorkerStatus`."""
         return answer(self._queries.worker_statuses())
 
-    async def drain(self, visit: AuthorizedRequest) -> web.Response:
-        """``POST /v1/workers/{name}/drain``: it takes nothing new, ends what runs, and leaves."""
-        name = visit.request.match_info["name"]
+    async def drain(self, call: AuthorizedRequest) -> web.Response:
+        """``POST /v1/workers/{name}/drain`` → :class:`DrainAccepted`."""
+        name = call.request.match_info["name"]
         if not self._drain.drain(name):
             raise NotFoundError(f"no worker {name!r} is connected", where="workers")
         return answer(DrainAccepted())
@@ -85,13 +85,13 @@ class FabricHandlers:
         """``GET /v1/policies`` → a list of :class:`CachePolicy`."""
         return answer(self._policies.all())
 
-    async def put_policies(self, visit: AuthorizedRequest) -> web.Response:
+    async def put_policies(self, call: AuthorizedRequest) -> web.Response:
         """``PUT /v1/policies?only=1`` a list of :class:`CachePolicy` → all policies.
 
-        With ``only`` the others are removed. Runs keep the scopes that they were pinned to. Where a
-        policy contradicts another none is set.
+        With ``only`` all others are removed. Runs keep the scopes that they were pinned to. If two
+        policies contradict each other, none is set.
         """
-        request = visit.request
+        request = call.request
         if self._objects:
             raise ConflictError(
                 "the policies of this control plane are FlowMeshCachePolicy objects",
@@ -112,12 +112,12 @@ class FabricHandlers:
         """``GET /v1/cache/stats`` → :class:`CacheStats`."""
         return answer(await self._cache.stats())
 
-    async def collect(self, visit: AuthorizedRequest) -> web.Response:
+    async def collect(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/cache/gc?dry_run=1`` → :class:`CollectionReport`."""
-        return answer(await self._cache.collect(dry_run=flag(visit.request, "dry_run")))
+        return answer(await self._cache.collect(dry_run=flag(call.request, "dry_run")))
 
-    async def purge(self, visit: AuthorizedRequest) -> web.Response:
+    async def purge(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/cache/purge`` :class:`PurgeBody` → :class:`PurgeReport`."""
-        body = await read_body(visit.request, _purge_decoder)
+        body = await read_body(call.request, _purge_decoder)
         deleted = await self._cache.purge(body.scope, engine=body.engine)
         return answer(PurgeReport(deleted))

@@ -1,4 +1,4 @@
-"""Where artifacts come from and go to: lineage, the rows behind rows, OpenLineage events."""
+"""HTTP handlers of lineage: derivations of artifacts and rows, OpenLineage events, traces."""
 
 import contextlib
 from dataclasses import dataclass
@@ -45,24 +45,24 @@ _HEX = frozenset("0123456789abcdef")
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """An artifact that is asked about.
+class _Query:
+    """The artifact that a request asks about.
 
     Attributes:
-        name: as the user wrote it, shortened; errors say no other.
+        name: as the user wrote it, shortened; the only name that errors show.
         digest: its identity, as derivations name it.
-        blob: of its bytes.
-        is_theirs: whether the user holds a reference to it.
+        blob: the digest of its bytes.
+        has_reference: whether the user has a reference to it.
     """
 
     name: str
     digest: Digest
     blob: Digest
-    is_theirs: bool = False
+    has_reference: bool = False
 
 
 class LineageHandlers:
-    """The handlers of lineage."""
+    """Handlers of ``/v1/lineage`` and of a run's lineage."""
 
     def __init__(
         self,
@@ -75,14 +75,14 @@ class LineageHandlers:
         catalog: Catalog,
         labels: NamespaceLabels,
     ) -> None:
-        """Walks ``lineage`` among the runs of ``views``.
+        """Keeps the services that the handlers use.
 
         Args:
-            lineage: who made what from what.
+            lineage: the index of derivations.
             views: runs and their ledgers.
-            uploads: knows references.
-            store: holds manifests and pins.
-            policies: say what a namespace may read.
+            uploads: verifies references.
+            store: has manifests and pins.
+            policies: give the scopes that a namespace may read.
             catalog: the engine contracts, for recorded runs.
             labels: of namespaces.
         """
@@ -95,7 +95,7 @@ class LineageHandlers:
         self._labels = labels
 
     def routes(self) -> list[Route]:
-        """Every route of this class."""
+        """Returns the routes of this class."""
         return [
             of_known("GET", "/v1/lineage/{name}", self.lineage),
             of_known("GET", "/v1/lineage/{name}/rows", self.rows),
@@ -106,37 +106,37 @@ class LineageHandlers:
             of_run("GET", "/v1/runs/{uid}/trace", self.trace),
         ]
 
-    async def lineage(self, visit: AuthorizedRequest) -> web.Response:
+    async def lineage(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/lineage/{name}?direction=up|down&depth=&namespace=`` → :class:`LineageWalk`.
 
-        A digest, the beginning of one, or a reference (which ``namespace`` may read, or another
-        whose runs the user may list).
+        ``name`` is a digest, the beginning of one, or a reference that is valid in ``namespace`` or
+        in another namespace whose runs the user may list.
         """
-        asked = await self._asked(visit)
-        direction, depth = _direction(visit), _depth(visit)
-        walk = await self._lineage.walk(asked.digest, direction, visit.seen, depth=depth)
-        if not walk.derivations and not await self._is_known(visit, asked, direction):
-            raise _unknown(asked.name)
+        query = await self._query(call)
+        direction, depth = _direction(call), _depth(call)
+        walk = await self._lineage.walk(query.digest, direction, call.seen, depth=depth)
+        if not walk.derivations and not await self._is_known(call, query, direction):
+            raise _unknown(query.name)
         return answer(walk)
 
-    async def lineage_of_run(self, visit: AuthorizedRequest) -> web.Response:
+    async def lineage_of_run(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/lineage?name=OUTPUT|STEP.PORT&depth=`` → :class:`LineageWalk`, up.
 
-        What this run made it from: other runs that made equal bytes are not told.
+        Shows what this run made it from, without other runs that made equal bytes.
         """
-        return answer(await self._walk_of_run(visit))
+        return answer(await self._walk_of_run(call))
 
-    async def rows(self, visit: AuthorizedRequest) -> web.Response:
+    async def rows(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/lineage/{name}/rows`` → :class:`RowOrigins` of a data set."""
-        asked = await self._asked(visit)
-        walk = await self._lineage.walk(asked.digest, Direction.UP, visit.seen)
+        query = await self._query(call)
+        walk = await self._lineage.walk(query.digest, Direction.UP, call.seen)
         if not walk.derivations:
-            raise NotFoundError(f"no run that is known made {asked.name}", where="lineage")
+            raise NotFoundError(f"no known run produced {query.name}", where="lineage")
         return await self._row_origins(walk)
 
-    async def rows_of_run(self, visit: AuthorizedRequest) -> web.Response:
+    async def rows_of_run(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/lineage/rows?name=`` → :class:`RowOrigins` of a data set."""
-        return await self._row_origins(await self._walk_of_run(visit))
+        return await self._row_origins(await self._walk_of_run(call))
 
     async def _row_origins(self, walk: LineageWalk) -> web.Response:
         digest = Digest(walk.digest)
@@ -145,15 +145,15 @@ class LineageHandlers:
             raise FlowMeshError(
                 f"{digest[:12]} is of kind {about[digest].kind}, which has no rows",
                 where="lineage",
-                remedy="ask without --rows: every row of its inputs made it",
+                remedy="leave out --rows: it was made from every row of its inputs",
             )
         return answer(
             row_origins(digest, walk.derivations, await self._manifests(walk.derivations))
         )
 
-    async def made(self, visit: AuthorizedRequest) -> web.Response:
-        """``GET /v1/runs/{uid}/made`` → list of :class:`ProducedArtifact`, as far as made."""
-        lines = await self._views.lines(visit.uid)
+    async def made(self, call: AuthorizedRequest) -> web.Response:
+        """``GET /v1/runs/{uid}/made`` → a list of :class:`ProducedArtifact`, those made so far."""
+        lines = await self._views.lines(call.uid)
         ends = {la.step: la for la in lines if isinstance(la, StepLine)}
         found = [
             ProducedArtifact(path, port, a.kind, a.digest, a.rows, a.size_bytes)
@@ -163,9 +163,9 @@ class LineageHandlers:
         ]
         return answer(found)
 
-    async def openlineage(self, visit: AuthorizedRequest) -> web.Response:
+    async def openlineage(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/openlineage`` → a ``RunEvent`` a line (specification 2-0-2)."""
-        views, uid = self._views, visit.uid
+        views, uid = self._views, call.uid
         pins = await self._pins(uid)
         run = ExportInput(
             status=await views.status(uid),
@@ -177,9 +177,9 @@ class LineageHandlers:
         body = b"".join(msgspec.json.encode(e) + b"\n" for e in run_events(run))
         return web.Response(body=body, content_type="application/x-ndjson")
 
-    async def trace(self, visit: AuthorizedRequest) -> web.Response:
+    async def trace(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/trace`` → :class:`RecordedRun`: times, sizes, money; no content."""
-        views, uid = self._views, visit.uid
+        views, uid = self._views, call.uid
         pins = await self._pins(uid)
         status, lines = await views.status(uid), await views.lines(uid)
         return answer(recorded(pins.plan, pins.scopes, lines, status, self._catalog))
@@ -187,11 +187,11 @@ class LineageHandlers:
     async def _pins(self, uid: str) -> PinsRecord:
         pins = await accepted_pins(self._store.records, uid)
         if pins is None:
-            raise NotFoundError(f"the pins of run {uid!r} are gone", where=spec_key(uid))
+            raise NotFoundError(f"the pins of run {uid!r} are not stored", where=spec_key(uid))
         return pins
 
     async def _manifests(self, walked: tuple[Derivation, ...]) -> dict[Digest, Manifest]:
-        """The manifests of data sets that row-wise steps took and gave, where they still are."""
+        """Returns the stored manifests of the data sets that row-wise steps read and wrote."""
         found: dict[Digest, Manifest] = {}
         ledgers: dict[str, dict[Digest, Manifest]] = {}
         for made in walked:
@@ -202,7 +202,7 @@ class LineageHandlers:
                 if digest in found or about is None or about.kind != "dataset":
                     continue
                 manifest = await self._stored(Digest(about.blob or digest))
-                if manifest is None:  # what no output of a run is, only the ledger describes
+                if manifest is None:  # only the ledger describes what is not a run's output
                     if made.uid not in ledgers:
                         ledgers[made.uid] = await self._in_ledger(made.uid)
                     manifest = ledgers[made.uid].get(digest)
@@ -221,101 +221,111 @@ class LineageHandlers:
         given = (a for end in ends for a in end.outputs.values() if a is not None)
         return {a.digest: a.manifest for a in given if a.manifest is not None}
 
-    async def _is_known(self, visit: AuthorizedRequest, asked: _Asked, walked: Direction) -> bool:
-        """Whether runs that the user sees know it; the store is asked where it may be told."""
+    async def _is_known(self, call: AuthorizedRequest, query: _Query, walked: Direction) -> bool:
+        """Whether a run that the user may list has it, or the store does.
+
+        The store is asked only for a user with a reference or all rights: for others the answer
+        would reveal what other tenants have stored.
+        """
         other = Direction.DOWN if walked is Direction.UP else Direction.UP
         lineage = self._lineage
-        if (await lineage.walk(asked.digest, other, visit.seen, depth=1)).derivations:
+        if (await lineage.walk(query.digest, other, call.seen, depth=1)).derivations:
             return True
-        if not asked.is_theirs and not await visit.sees_all():
+        if not query.has_reference and not await call.sees_all():
             return False
-        return not await self._store.blobs.missing([asked.blob])
+        return not await self._store.blobs.missing([query.blob])
 
-    async def _walk_of_run(self, visit: AuthorizedRequest) -> LineageWalk:
-        uid, name = visit.uid, visit.request.query.get("name", "")
+    async def _walk_of_run(self, call: AuthorizedRequest) -> LineageWalk:
+        uid, name = call.uid, call.request.query.get("name", "")
         lines = await self._views.lines(uid)
         pins = await read_pins(self._store.records, uid, lines)
         digest, step = made_as(name, uid, pins, lines)
-        lineage, depth = self._lineage, _depth(visit)
-        walk = await walk_run(lineage, digest, (uid, step), visit.seen, depth=depth)
+        lineage, depth = self._lineage, _depth(call)
+        walk = await walk_run(lineage, digest, (uid, step), call.seen, depth=depth)
         if step and all((d.uid, d.step) != (uid, step) for d in walk.derivations):
             raise _unknown(f"{uid}/{name}")
         return walk
 
-    async def _asked(self, visit: AuthorizedRequest) -> _Asked:
-        """What is named, in the words that it was named with.
+    async def _query(self, call: AuthorizedRequest) -> _Query:
+        """Resolves the name in the path to an artifact.
 
         Raises:
-            NotFoundError: it names nothing, or several things.
+            NotFoundError: it matches no artifact, or several.
             InvalidReferenceError: it is a reference of an older release.
         """
-        named = visit.request.match_info["name"]
+        named = call.request.match_info["name"]
         if named.startswith(REFERENCE_PREFIX):
-            return await self._referred(visit, named)
+            return await self._query_of_reference(call, named)
         if is_digest(named):
-            return _Asked(named[:12], Digest(named), Digest(named))
+            return _Query(named[:12], Digest(named), Digest(named))
         if len(named) < PREFIX_MIN or not _HEX.issuperset(named):
             raise NotFoundError(
-                f"{named[:24]!r} is no digest and no reference",
+                f"{named[:24]!r} is neither a digest nor a reference",
                 where="lineage",
                 remedy="take one from `fmesh outputs RUN`, or name RUN/OUTPUT or RUN/STEP.PORT",
             )
-        return await self._beginning(visit, named)
+        return await self._query_of_prefix(call, named)
 
-    async def _referred(self, visit: AuthorizedRequest, text: str) -> _Asked:
-        """What a reference names: one that the user may not read is told as if nothing had it."""
+    async def _query_of_reference(self, call: AuthorizedRequest, text: str) -> _Query:
+        """Resolves a reference; one that the user may not read is answered as unknown."""
         named, name = read_reference(text), f"{text[:24]}…"
-        if not await visit.sees_all():
+        if not await call.sees_all():
             try:
-                self._uploads.verified(text, *await self._scopes(visit))
+                self._uploads.verified(text, *await self._scopes(call))
             except InvalidReferenceError:
-                return _Asked(name, named.digest, named.digest)
+                return _Query(name, named.digest, named.digest)
         identity = await self._uploads.identity_of(named)
-        return _Asked(name, identity, named.digest, is_theirs=True)
+        return _Query(name, identity, named.digest, has_reference=True)
 
-    async def _scopes(self, visit: AuthorizedRequest) -> list[ScopePlan]:
-        """Those of the namespaces whose runs the user may list."""
+    async def _scopes(self, call: AuthorizedRequest) -> list[ScopePlan]:
+        """Returns the scopes of each namespace whose runs the user may list."""
         namespaces = {run.namespace for run in self._views.summaries()}
-        if visit.request.query.get("namespace"):
-            namespaces.add(visit.request.query["namespace"])
+        if call.request.query.get("namespace"):
+            namespaces.add(call.request.query["namespace"])
         found = []
-        for namespace in sorted(await visit.seen(namespaces)):
+        for namespace in sorted(await call.seen(namespaces)):
             with contextlib.suppress(SpecError):  # two policies contradict each other there
                 labels = dict(self._labels(namespace))
                 found.append(self._policies.scopes(namespace, labels))
         return found
 
-    async def _beginning(self, visit: AuthorizedRequest, text: str) -> _Asked:
-        found = await self._lineage.named(text, visit.seen)
+    async def _query_of_prefix(self, call: AuthorizedRequest, text: str) -> _Query:
+        found = await self._lineage.named(text, call.seen)
         if len(found) == 1:
-            return _Asked(found[0][:12], found[0], found[0])
+            return _Query(found[0][:12], found[0], found[0])
         several = "; ".join(d[:24] for d in found[:4])
         raise NotFoundError(
-            f"{len(found)} known digests begin with {text!r}" if found else f"no {text!r} is known",
+            f"{len(found) or 'no'} known digests begin with {text!r}",
             where="lineage",
-            remedy=f"one of {several}" if found else "`fmesh outputs RUN --json` shows digests",
+            remedy=f"give one of {several}"
+            if found
+            else "`fmesh outputs RUN --json` shows digests",
         )
 
 
-def _direction(visit: AuthorizedRequest) -> Direction:
-    text = visit.request.query.get("direction", "up")
+def _direction(call: AuthorizedRequest) -> Direction:
+    text = call.request.query.get("direction", "up")
     if text not in set(Direction):
-        raise FlowMeshError(f"no direction {text!r}", where="?direction=", remedy="use up or down")
+        raise FlowMeshError(
+            f"{text!r} is not a direction: expected up or down", where="?direction="
+        )
     return Direction(text)
 
 
-def _depth(visit: AuthorizedRequest) -> int:
-    depth = visit.request.query.get("depth", str(DERIVATIONS_MAX))
+def _depth(call: AuthorizedRequest) -> int:
+    depth = call.request.query.get("depth", str(DERIVATIONS_MAX))
     if not depth.isdecimal() or not int(depth):
-        raise FlowMeshError(f"no depth {depth!r}", where="?depth=", remedy="use 1 or more")
+        raise FlowMeshError(
+            f"{depth!r} is not a depth: expected a whole number of 1 or more", where="?depth="
+        )
     return int(depth)
 
 
 def _unknown(name: str) -> NotFoundError:
     return NotFoundError(
-        f"nothing is known of {name}",
+        f"no known run produced or used {name}",
         where="lineage",
-        remedy="a run is known once it has ended; take a digest from `fmesh outputs RUN`",
+        remedy="lineage is recorded when a run ends; take a digest from `fmesh outputs RUN`",
     )
 
 

@@ -1,4 +1,4 @@
-"""What the handlers need of the leading control plane beyond its queries."""
+"""Ports of the HTTP handlers: what they need of the control plane beyond its queries."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -9,7 +9,7 @@ from flowmesh_core.protocol.results import Artifact
 
 
 class RunReader(Protocol):
-    """Knows runs and what they gave."""
+    """Reads runs and their outputs."""
 
     async def status(self, uid: str) -> RunStatus:
         """Returns a run's status, live or ended.
@@ -29,10 +29,10 @@ class RunReader(Protocol):
 
 
 class RunWriter(Protocol):
-    """Changes runs, whether they wait or are under way."""
+    """Submits, amends and cancels runs."""
 
     async def submit(self, submission: Submission) -> RunAccepted:
-        """Accepts a workflow, or finds the run that it already is.
+        """Accepts a workflow, or returns the unfinished run of the same workflow.
 
         Raises:
             SpecError: everything that is wrong with it.
@@ -45,21 +45,21 @@ class RunWriter(Protocol):
         """Changes the terms of a run under way.
 
         Raises:
-            ConflictError: it waits for an engine.
+            ConflictError: the run waits for an engine that is not installed.
         """
         ...
 
     async def cancel(self, uid: str, reason: str) -> None:
-        """Stops a run that has not ended.
+        """Cancels a run that has not ended.
 
         Raises:
-            StoreError: the wish could not be written; call it again.
+            StoreError: the cancellation could not be written; try again.
         """
         ...
 
 
 class WorkerDrain(Protocol):
-    """Lets workers leave."""
+    """Drains workers."""
 
     def drain(self, worker: str) -> bool:
         """Asks a worker to finish and leave; returns whether it is connected."""
@@ -71,5 +71,5 @@ class Epoch(Protocol):
 
     @property
     def number(self) -> int:
-        """Counts leaderships of this store."""
+        """The count of this store's leaderships up to this one."""
         ...

@@ -1,4 +1,4 @@
-"""What machines ask: whether it is alive, and its metrics."""
+"""HTTP handlers for machines: the liveness probe and the metrics."""
 
 from aiohttp import web
 
@@ -11,22 +11,21 @@ from flowmesh_control.metrics.exposition import MetricsPage
 
 
 class ProbeHandlers:
-    """The handlers of ``/healthz`` and ``/metrics``."""
+    """Handlers of ``/healthz`` and ``/metrics``; with ``metrics_open`` neither needs a token."""
 
     def __init__(self, *, epoch: Epoch, metrics: MetricsPage, metrics_open: bool) -> None:
-        """Shows ``epoch`` and ``metrics``, these without a token where ``metrics_open``."""
         self._epoch = epoch
         self._metrics = metrics
         self._metrics_open = metrics_open
 
     def routes(self) -> list[Route]:
-        """Those behind a door."""
+        """Returns the routes that need a token."""
         if self._metrics_open:
             return []
-        return [of_fabric("GET", "/metrics", self._guarded, Verb.GET, Resource.METRICS)]
+        return [of_fabric("GET", "/metrics", self._protected_metrics, Verb.GET, Resource.METRICS)]
 
     def open_routes(self) -> list[web.RouteDef]:
-        """Those without one."""
+        """Returns the routes that need no token."""
         found = [web.get("/healthz", self.health)]
         if self._metrics_open:
             found.append(web.get("/metrics", self.metrics))
@@ -41,5 +40,5 @@ class ProbeHandlers:
         text = await self._metrics.text()
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
 
-    async def _guarded(self, visit: AuthorizedRequest) -> web.Response:
-        return await self.metrics(visit.request)
+    async def _protected_metrics(self, call: AuthorizedRequest) -> web.Response:
+        return await self.metrics(call.request)

@@ -1,4 +1,4 @@
-"""Refuses what would write, where the store was opened for reading alone."""
+"""Refuses requests that would write, while the store is read-only."""
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -12,12 +12,12 @@ COLLECT = "/v1/cache/gc"
 
 
 def refusing_writes(refusal: StoreError) -> Middleware:
-    """A middleware that lets questions through.
+    """Returns a middleware that refuses requests that would write.
 
-    A collection writes nothing, and on a full disk it is the remedy.
+    A collection is allowed on a full disk: it writes nothing and frees space.
     """
 
-    def may(request: web.Request) -> bool:
+    def is_allowed(request: web.Request) -> bool:
         if request.method in _READS or request.path == PLAN:
             return True
         frees = isinstance(refusal, StoreFullError) or flag(request, "dry_run")
@@ -25,7 +25,7 @@ def refusing_writes(refusal: StoreError) -> Middleware:
 
     @web.middleware
     async def refuse(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if may(request):
+        if is_allowed(request):
             return await handler(request)
         raise type(refusal)(refusal.message, where=refusal.where, remedy=refusal.remedy)
 

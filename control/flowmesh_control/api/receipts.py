@@ -1,4 +1,4 @@
-"""The receipts of all runs that a user may list, a page at a time."""
+"""HTTP handler of the receipts of all runs that a user may list, by pages."""
 
 import asyncio
 import logging
@@ -18,30 +18,29 @@ log = logging.getLogger("flowmesh.control.api")
 
 PAGE_RUNS = 1000
 PAGE_LINES = 20_000
-"""A page ends after so many runs, or lines of receipts, whichever comes first."""
+"""A page ends after ``PAGE_RUNS`` runs or ``PAGE_LINES`` lines of receipts, whichever is first."""
 _AT_ONCE = 16
-"""So many ledgers are read side by side."""
+"""Ledgers that are read concurrently."""
 
 
 class AllReceipts:
-    """The handler below ``/v1/receipts``."""
+    """Handler of ``/v1/receipts``."""
 
     def __init__(self, views: RunViews) -> None:
-        """Reads receipts by ``views``."""
         self._views = views
 
     def routes(self) -> list[Route]:
-        """Every route of this class."""
+        """Returns the routes of this class."""
         return [of_known("GET", "/v1/receipts", self.receipts)]
 
-    async def receipts(self, visit: AuthorizedRequest) -> web.Response:
-        """``GET /v1/receipts?namespace=&after=`` → :class:`ReceiptPage` of listed runs."""
-        query = visit.request.query
+    async def receipts(self, call: AuthorizedRequest) -> web.Response:
+        """``GET /v1/receipts?namespace=&after=`` → :class:`ReceiptPage`, oldest run first."""
+        query = call.request.query
         after = _cursor(query.get("after", ""))
         known = self._views.summaries(query.get("namespace") or None)
-        seen = await visit.seen(run.namespace for run in known)
-        runs = sorted((r for r in known if r.namespace in seen), key=_place)
-        return answer(await self._page([r for r in runs if _place(r) > after]))
+        seen = await call.seen(run.namespace for run in known)
+        runs = sorted((r for r in known if r.namespace in seen), key=_position)
+        return answer(await self._page([r for r in runs if _position(r) > after]))
 
     async def _page(self, runs: Sequence[RunSummary]) -> ReceiptPage:
         found: list[Receipt] = []
@@ -58,13 +57,13 @@ class AllReceipts:
                     unreadable.append(run.uid)
             read += len(some)
         is_last = read == len(runs)
-        next_page = "" if is_last else "{!r}/{}".format(*_place(runs[read - 1]))
+        next_page = "" if is_last else "{!r}/{}".format(*_position(runs[read - 1]))
         return ReceiptPage(found, next_page, tuple(unreadable))
 
     async def _receipt(self, uid: str) -> Receipt | DamagedRecordError | None:
-        """The receipt of a run, or why it cannot be read; None where the run was swept meanwhile.
+        """Returns a run's receipt, or why it cannot be read; None if the run was deleted since.
 
-        A request for this receipt alone is told which record is damaged.
+        ``GET /v1/runs/{uid}/receipt`` names the damaged record.
         """
         try:
             return await self._views.receipt(uid)
@@ -75,8 +74,8 @@ class AllReceipts:
             return e
 
 
-def _place(run: RunSummary) -> tuple[float, str]:
-    """Where a run stands: in order of creation."""
+def _position(run: RunSummary) -> tuple[float, str]:
+    """Returns the sort key of a run: its creation, then its uid."""
     return (run.created_s, run.uid)
 
 
@@ -86,7 +85,7 @@ def _cursor(text: str) -> tuple[float, str]:
         return (float(created) if text else float("-inf"), uid)
     except ValueError:
         raise FlowMeshError(
-            f"{text[:80]!r} is not the end of a page",
+            f"{text[:80]!r} is not a page cursor",
             where="?after=",
-            remedy="take `next` of the page before, or leave it out for the first page",
+            remedy="use `next` of the previous page, or leave it out for the first page",
         ) from None

@@ -1,4 +1,4 @@
-"""Reads the JSON body of a request: what is wrong with it is the sender's fault."""
+"""Decodes the JSON body of a request; one that is malformed is a client error (400)."""
 
 from typing import TypeVar
 
@@ -12,16 +12,16 @@ _Body = TypeVar("_Body")
 
 
 async def read_body(request: web.Request, decoder: Decoder[_Body]) -> _Body:
-    """Returns the body of a request.
+    """Reads and decodes the body of a request.
 
     Raises:
-        FlowMeshError: it is not what the decoder reads.
+        FlowMeshError: the body is not of the decoder's type.
     """
     return decode_body(await request.read(), decoder)
 
 
 def decode_body(body: bytes, decoder: Decoder[_Body]) -> _Body:
-    """Returns what a body says; raises as :func:`read_body`."""
+    """Decodes a body; raises as :func:`read_body`."""
     try:
         return decode(decoder, body)
     except msgspec.DecodeError as e:

@@ -1,4 +1,4 @@
-"""How the API answers: JSON, and errors with the place, the reason and the remedy."""
+"""Responses of the API: values as JSON, errors with place, reason and remedy."""
 
 import logging
 from collections.abc import Sequence
@@ -57,18 +57,18 @@ _CODES: tuple[tuple[type[FlowMeshError], str], ...] = (
     (DamagedRecordError, DAMAGED_RECORD),
     (StoreAccessError, STORE_ACCESS),
 )
-"""Of errors whose status alone would be taken for a fault of the control plane."""
+"""Codes of errors whose status alone would look like a bug of the control plane."""
 
 
 def answer(value: Any, *, status: int = 200) -> web.Response:
-    """A value as JSON."""
+    """Returns a response with a value as JSON."""
     return web.Response(
         body=msgspec.json.encode(value), status=status, content_type="application/json"
     )
 
 
 def refusal(error: FlowMeshError) -> web.Response:
-    """An error as JSON: an :class:`ErrorDocument`."""
+    """Returns a response with an error as JSON: an :class:`ErrorDocument`."""
     status = next(s for kind, s in _STATUS if isinstance(error, kind))
     response = _error(
         status,
@@ -103,7 +103,7 @@ def _error(
 
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turns every exception into an answer that says what is wrong and what to do."""
+    """Turns every exception into a response that names the problem and the remedy."""
     try:
         return await handler(request)
     except FlowMeshError as e:
@@ -120,10 +120,10 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
             500,
             f"{type(e).__name__}: {e}",
             request.path,
-            "this is a fault of the control plane; its log has the traceback",
+            "this is an internal error; the control plane's log has the traceback",
         )
 
 
 def flag(request: web.Request, name: str) -> bool:
-    """Whether a query parameter is set."""
+    """Whether a query parameter is ``1``, ``true`` or ``yes``."""
     return request.query.get(name, "").lower() in ("1", "true", "yes")

@@ -1,4 +1,4 @@
-"""Runs: submit, look, watch, amend, cancel, and ask why."""
+"""HTTP handlers of runs: submit, show, watch, amend, cancel and explain."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,9 @@ from flowmesh_core.errors import SpecError
 from flowmesh_core.spec.quantities import budget, seconds
 
 GAP_FACTOR = 10
-"""A watcher of a run that is slow to project is shown it less often."""
+"""Pause after each status of a watched run, as a multiple of the time that it took to send.
+
+So watching a large run, whose status takes long to make, uses at most a tenth of the event loop."""
 
 
 _submit_decoder = msgspec.json.Decoder(SubmitBody)
@@ -42,7 +44,7 @@ _amend_decoder = msgspec.json.Decoder(AmendBody)
 
 
 class RunHandlers:
-    """The handlers below ``/v1/runs``."""
+    """Handlers of ``/v1/runs`` and ``/v1/plan``."""
 
     def __init__(
         self,
@@ -57,18 +59,19 @@ class RunHandlers:
         labels: NamespaceLabels,
         objects: bool,
     ) -> None:
-        """Answers by ``views``, ``queries`` and ``planner``, and changes runs by ``commands``.
+        """Keeps the services that the handlers use.
 
         Args:
             commands: submits, amends and cancels.
-            views: runs as they are shown.
+            views: status, logs and receipts.
             queries: why a step waits, and where it could run.
-            changes: wake those who watch.
-            admission: compiles what is only planned.
+            changes: wakes watchers of a run.
+            admission: compiles workflows that are only planned.
             planner: forecasts.
-            repinning: lets runs go on with the newest versions.
+            repinning: moves runs to the newest engine versions.
             labels: of namespaces.
-            objects: whether runs are objects of the cluster, which alone may change them.
+            objects: whether runs are objects of the cluster; the API then neither submits nor
+                amends them.
         """
         self._commands = commands
         self._views = views
@@ -81,7 +84,7 @@ class RunHandlers:
         self._objects = objects
 
     def routes(self) -> list[Route]:
-        """Every route of this class."""
+        """Returns the routes of this class."""
         return [
             of_workflow("POST", "/v1/runs", self.submit),
             of_workflow("POST", "/v1/plan", self.plan),
@@ -97,42 +100,45 @@ class RunHandlers:
             of_run("GET", "/v1/runs/{uid}/receipt", self.receipt),
         ]
 
-    async def submit(self, visit: AuthorizedRequest) -> web.Response:
-        """``POST /v1/runs`` → :class:`RunAccepted`; with ``?check=1`` refuses the unmeetable."""
+    async def submit(self, call: AuthorizedRequest) -> web.Response:
+        """``POST /v1/runs`` → :class:`RunAccepted`.
+
+        With ``?check=1`` a workflow whose forecast exceeds its budget or deadline is refused.
+        """
         if self._objects:
             raise ConflictError(
                 "the runs of this control plane are FlowMeshWorkflow objects",
                 where="runs",
                 remedy="create one: `fmesh submit FILE`, or `kubectl create -f FILE`",
             )
-        submission = await self._submission(visit)
-        if flag(visit.request, "check"):
+        submission = await self._submission(call)
+        if flag(call.request, "check"):
             compiled = await self._admission.compile(submission)
             refuse_unmeetable(await self._planner.forecast(compiled))
         accepted = await self._commands.submit(submission)
         return answer(accepted, status=200 if accepted.resumed else 201)
 
-    async def plan(self, visit: AuthorizedRequest) -> web.Response:
+    async def plan(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/plan`` → :class:`Forecast`."""
-        compiled = await self._admission.compile(await self._submission(visit))
+        compiled = await self._admission.compile(await self._submission(call))
         return answer(await self._planner.forecast(compiled))
 
-    async def list(self, visit: AuthorizedRequest) -> web.Response:
+    async def list(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs?namespace=`` → a list of :class:`RunSummary`, oldest first."""
-        found = self._views.summaries(visit.request.query.get("namespace"))
-        seen = await visit.seen(s.namespace for s in found)
+        found = self._views.summaries(call.request.query.get("namespace"))
+        seen = await call.seen(s.namespace for s in found)
         return answer([s for s in found if s.namespace in seen])
 
-    async def status(self, visit: AuthorizedRequest) -> web.Response:
+    async def status(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}`` → :class:`RunStatus`; uid, its beginning, or a name."""
-        return answer(await self._views.status(visit.uid))
+        return answer(await self._views.status(call.uid))
 
-    async def watch(self, visit: AuthorizedRequest) -> web.StreamResponse:
+    async def watch(self, call: AuthorizedRequest) -> web.StreamResponse:
         """``GET /v1/runs/{uid}/watch`` → a :class:`RunStatus` a line, until the run has ended."""
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
-        await response.prepare(visit.request)
-        with contextlib.suppress(ConnectionResetError):  # whoever watched has gone
-            await self._show(visit.uid, response)
+        await response.prepare(call.request)
+        with contextlib.suppress(ConnectionResetError):  # the client has disconnected
+            await self._show(call.uid, response)
         return response
 
     async def _show(self, uid: str, response: web.StreamResponse) -> None:
@@ -145,68 +151,68 @@ class RunHandlers:
             await asyncio.sleep(GAP_FACTOR * (time.monotonic() - started))
         await response.write_eof()
 
-    async def cancel(self, visit: AuthorizedRequest) -> web.Response:
+    async def cancel(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/runs/{uid}/cancel`` ``{reason?}`` → :class:`RunStatus`."""
-        uid = await self._unended(visit)
-        body = await visit.request.read()
-        said = decode_body(body, _cancel_decoder).reason if body else ""
-        reason = said or "cancelled by the user"
+        uid = await self._active_uid(call)
+        body = await call.request.read()
+        given_reason = decode_body(body, _cancel_decoder).reason if body else ""
+        reason = given_reason or "cancelled by the user"
         await self._commands.cancel(uid, reason)
         return answer(await self._views.status(uid))
 
-    async def amend(self, visit: AuthorizedRequest) -> web.Response:
+    async def amend(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/runs/{uid}/amend`` :class:`AmendBody` → :class:`RunStatus`."""
-        uid = await self._unended(visit)
+        uid = await self._active_uid(call)
         if self._objects:
             raise ConflictError(
-                "what this run is to be stands in its FlowMeshWorkflow object",
+                "this run is defined by its FlowMeshWorkflow object",
                 where=f"runs/{uid}",
-                remedy="change that: `fmesh amend`, or `kubectl edit fmw NAME`",
+                remedy="change the object: `fmesh amend`, or `kubectl edit fmw NAME`",
             )
-        body = await read_body(visit.request, _amend_decoder)
+        body = await read_body(call.request, _amend_decoder)
         await self._commands.amend(uid, _changes(body))
         return answer(await self._views.status(uid))
 
-    async def repin(self, visit: AuthorizedRequest) -> web.Response:
-        """``POST /v1/runs/{uid}/repin`` → :class:`RepinnedRun`: on with the newest versions."""
-        return answer(await self._repinning.repin(await self._unended(visit)))
+    async def repin(self, call: AuthorizedRequest) -> web.Response:
+        """``POST /v1/runs/{uid}/repin`` → :class:`RepinnedRun`, on the newest engine versions."""
+        return answer(await self._repinning.repin(await self._active_uid(call)))
 
-    async def logs(self, visit: AuthorizedRequest) -> web.Response:
+    async def logs(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/logs?step=`` → a list of :class:`StepLogLine`."""
-        step = visit.request.query.get("step")
-        return answer(await self._views.logs(visit.uid, step))
+        step = call.request.query.get("step")
+        return answer(await self._views.logs(call.uid, step))
 
-    async def why(self, visit: AuthorizedRequest) -> web.Response:
+    async def why(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/why?step=`` → :class:`Why`."""
-        return answer(await self._queries.why(visit.uid, _step(visit.request)))
+        return answer(await self._queries.why(call.uid, _step(call.request)))
 
-    async def explain(self, visit: AuthorizedRequest) -> web.Response:
+    async def explain(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/explain?step=`` → :class:`Explanation`."""
-        return answer(await self._queries.explain(visit.uid, _step(visit.request)))
+        return answer(await self._queries.explain(call.uid, _step(call.request)))
 
-    async def receipt(self, visit: AuthorizedRequest) -> web.Response:
+    async def receipt(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/receipt`` → :class:`Receipt`."""
-        return answer(await self._views.receipt(visit.uid))
+        return answer(await self._views.receipt(call.uid))
 
-    async def _submission(self, visit: AuthorizedRequest) -> Submission:
-        """What is handed in, for the namespace that the user was let in to."""
-        body = await read_body(visit.request, _submit_decoder)
+    async def _submission(self, call: AuthorizedRequest) -> Submission:
+        """Returns the body's submission, for the namespace that was authorized."""
+        body = await read_body(call.request, _submit_decoder)
         return Submission(
             document=body.document,
-            namespace=visit.namespace,
+            namespace=call.namespace,
             uploads=body.uploads,
-            labels=self._labels(visit.namespace),
+            labels=self._labels(call.namespace),
             resume=body.resume,
         )
 
-    async def _unended(self, visit: AuthorizedRequest) -> str:
-        uid = visit.uid
+    async def _active_uid(self, call: AuthorizedRequest) -> str:
+        uid = call.uid
         status = await self._views.status(uid)
         if status.phase in ENDED_PHASES:
             raise ConflictError(
-                f"run {uid} is {status.phase}: there is nothing to change any more",
+                f"run {uid} has ended ({status.phase}) and cannot be changed",
                 where=f"runs/{uid}",
-                remedy="submit it again; what is published is not run again",
+                remedy="submit the workflow again; published results are reused",
             )
         return uid
 
@@ -214,12 +220,12 @@ class RunHandlers:
 def _step(request: web.Request) -> str:
     step = request.query.get("step", "")
     if not step:
-        raise NotFoundError("which step?", where="?step=", remedy="add ?step=NAME")
+        raise NotFoundError("the step is missing", where="?step=", remedy="add ?step=NAME")
     return step
 
 
 def _changes(body: AmendBody) -> dict[str, Any]:
-    """Returns what to change as the machine reads it.
+    """Returns the changes in the form of :class:`Amended`.
 
     Raises:
         SpecError: a value is malformed.

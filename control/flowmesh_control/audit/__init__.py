@@ -1,1 +1,1 @@
-"""Starts audits of finished runs and finds which of their actions can be made again."""
+"""Starts audits of ended runs and finds which of their actions can be executed again."""

@@ -1,7 +1,7 @@
-"""Whether an action can be made again: its record stands, and everything it was made of is there.
+"""Checks whether an action can be executed again: its record and all of its inputs are stored.
 
-Small content travels inside the records of those who made it and is stored nowhere else; what an
-audited action needs of that is put under ``cas/`` first.
+Used by :class:`AuditSubmission`. Small content is stored only inside the record of the action that
+produced it; the part that an audited action needs is put under ``cas/`` first.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _TREES = frozenset({"model", "adapter"})
 
 
 class ReproducibilityCheck:
-    """What stands of one run's actions."""
+    """Checks the records and inputs of one run's actions."""
 
     def __init__(
         self,
@@ -28,29 +28,36 @@ class ReproducibilityCheck:
         scopes: Sequence[str],
         made: Sequence[ReproducibleAction],
     ) -> None:
-        """Takes the store, where the run looked, and all its actions."""
+        """Indexes a run's actions by step.
+
+        Args:
+            blobs: of the store.
+            cache: has the records.
+            scopes: where the run's results may be.
+            made: all actions of the run.
+        """
         self._blobs = blobs
         self._cache = cache
         self._scopes = scopes
-        self._made: dict[str, list[ReproducibleAction]] = {}
+        self._by_step: dict[str, list[ReproducibleAction]] = {}
         for one in made:
-            self._made.setdefault(one.step.path, []).append(one)
+            self._by_step.setdefault(one.step.path, []).append(one)
         self._inline: dict[Digest, bytes] = {}
-        self._read: set[str] = set()
-        self._reading = asyncio.Lock()
+        self._steps_read: set[str] = set()
+        self._read_lock = asyncio.Lock()
 
     async def record_of(self, made: ReproducibleAction) -> StoredResult | str:
-        """The published record of an action, or why there is none to compare with."""
+        """Returns the published record of an action, or why there is none to compare with."""
         found = await self._cache.lookup(made.action_id, self._scopes)
         if found is None:
-            return "its published record is gone (expired, purged, or never published)"
+            return "its published record is missing (expired, purged, or never published)"
         given = {port: a.digest for port, a in made.inputs.items()}
         if found.result.inputs != given:
-            return "it was published for other inputs, which it was told to ignore"
+            return "it was published for other inputs, which its cache key ignores"
         return found
 
     async def lacks(self, made: ReproducibleAction) -> str:
-        """Which input is gone; empty where all of them are there now."""
+        """Returns which input is missing; empty where all are stored now."""
         for port, artifact in made.inputs.items():
             missing = await self._missing(artifact)
             if missing:
@@ -58,7 +65,7 @@ class ReproducibilityCheck:
                 missing = await self._blobs.missing(missing)
             if missing:
                 lost = ", ".join(sorted(d[:12] for d in missing)[:3])
-                return f"its input {port!r} is gone from the store: {lost}"
+                return f"its input {port!r} is missing in the store: {lost}"
         return ""
 
     async def _missing(self, artifact: Artifact) -> set[Digest]:
@@ -78,17 +85,17 @@ class ReproducibilityCheck:
         return set(await self._blobs.missing(needed))
 
     async def _put_inline(self, made: ReproducibleAction, missing: set[Digest]) -> None:
-        """Stores what travelled inside the records of the steps before."""
-        async with self._reading:
+        """Stores the content that is only inside the records of the parent steps."""
+        async with self._read_lock:
             for parent in made.step.parents():
-                if parent not in self._read:
-                    self._read.add(parent)
+                if parent not in self._steps_read:
+                    self._steps_read.add(parent)
                     await self._read_inline(parent)
         for digest in missing & self._inline.keys():
             await self._blobs.put(digest, self._inline[digest])
 
     async def _read_inline(self, step: str) -> None:
-        for one in self._made.get(step, ()):
+        for one in self._by_step.get(step, ()):
             found = await self._cache.lookup(one.action_id, self._scopes)
             if found is not None:
                 self._inline.update(found.result.inline)

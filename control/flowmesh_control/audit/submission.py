@@ -1,4 +1,7 @@
-"""How audits begin: actions of an ended run are drawn, and a run is made that makes them again."""
+"""Starts audits: draws actions of an ended run and submits a run that executes them again.
+
+Called by the API. The records of audits are written by ``records/audit_records.py``.
+"""
 
 import asyncio
 import secrets
@@ -41,7 +44,7 @@ _AT_ONCE = 32
 
 
 class AuditSubmission:
-    """Begins audits."""
+    """Starts audits."""
 
     def __init__(
         self,
@@ -55,7 +58,6 @@ class AuditSubmission:
         audits: AuditRecords,
         clock: Clock,
     ) -> None:
-        """Takes what is known of ended runs, and who accepts new ones."""
         self._records = records
         self._blobs = blobs
         self._cache = cache
@@ -66,26 +68,26 @@ class AuditSubmission:
         self._clock = clock
 
     async def begin(self, uid: str, *, share: float, seed: int) -> AuditAccepted:
-        """Audits a run; one that goes on with the same share and seed is resumed.
+        """Starts an audit, or resumes an unfinished one of the same run, share and seed.
 
         Args:
-            uid: a run that has ended.
+            uid: of a run that has ended.
             share: of its actions of class ``exact`` and ``seeded``, in (0, 1].
             seed: of the draw.
 
         Raises:
             NotFoundError: there is no such run.
             ConflictError: it has not ended, or is an audit itself.
-            StoreError: nothing was begun.
+            StoreError: nothing was started.
         """
-        status = await self._audited(uid)
+        status = await self._auditable_status(uid)
         digest = digest_bytes(orjson.dumps(["audit", uid, share, seed]))
-        standing = await self._admission.standing(digest)
-        if standing:
-            order = await self._audits.order(standing)
-            return AuditAccepted(standing, resumed=True, checks=len(order.checks))
+        active = await self._admission.standing(digest)
+        if active:
+            order = await self._audits.order(active)
+            return AuditAccepted(active, resumed=True, checks=len(order.checks))
         pins = await self._pins(uid)
-        made = await self._made(status, pins)
+        made = await self._actions(status, pins)
         eligible = [m for m in made if m.determinism in REPEATS]
         chosen = choose(eligible, share, seed)
         checks, unchecked = await self._checks(pins, chosen, made)
@@ -99,7 +101,7 @@ class AuditSubmission:
             eligible=len({m.action_id for m in eligible}),
             checks=tuple(c for _, c in checks),
             unchecked=unchecked,
-            passed_over=_passed_over(made),
+            passed_over=_not_eligible(made),
         )
         if not checks:
             counts = counts_of(order, ())
@@ -117,7 +119,7 @@ class AuditSubmission:
         accepted = await self._admission.take(compiled, digest, uid=uid)
         return AuditAccepted(accepted.uid, accepted.resumed, len(order.checks))
 
-    async def _audited(self, uid: str) -> RunStatus:
+    async def _auditable_status(self, uid: str) -> RunStatus:
         status = await self._views.status(uid)
         if status.audit_of:
             raise ConflictError(
@@ -134,17 +136,17 @@ class AuditSubmission:
     async def _pins(self, uid: str) -> PinsRecord:
         pins = await accepted_pins(self._records, uid)
         if pins is None:
-            raise NotFoundError(f"the pins of run {uid!r} are gone", where=spec_key(uid))
+            raise NotFoundError(f"the pins of run {uid!r} are not stored", where=spec_key(uid))
         return pins
 
-    async def _made(self, status: RunStatus, pins: PinsRecord) -> list[ReproducibleAction]:
-        """The run's actions, named as it named them."""
+    async def _actions(self, status: RunStatus, pins: PinsRecord) -> list[ReproducibleAction]:
+        """Returns the run's actions under their original keys."""
         unknown = [s.engine for s in pins.plan.steps if self._catalog.newest(s.engine) is None]
         if unknown:
             raise ConflictError(
-                f"engine {unknown[0]} is not installed any more",
+                f"engine {unknown[0]} is not installed",
                 where="audit",
-                remedy="install what the run was made with",
+                remedy="install the engines that the run used",
             )
         event = Submitted(
             status.uid,
@@ -166,17 +168,17 @@ class AuditSubmission:
         checkable = ReproducibilityCheck(self._blobs, self._cache, scopes, made)
         limit = asyncio.Semaphore(_AT_ONCE)
 
-        async def look(one: ReproducibleAction) -> StoredResult | str:
+        async def check(one: ReproducibleAction) -> StoredResult | str:
             async with limit:
                 found = await checkable.record_of(one)
                 reason = "" if isinstance(found, str) else await checkable.lacks(one)
                 return reason or found
 
         checks, unchecked = [], []
-        for one, found in zip(chosen, await asyncio.gather(*map(look, chosen)), strict=True):
+        for one, found in zip(chosen, await asyncio.gather(*map(check, chosen)), strict=True):
             if isinstance(found, str):
-                said = AuditSkip(one.step.path, one.chunk, one.action_id, one.step.engine, found)
-                unchecked.append(said)
+                skip = AuditSkip(one.step.path, one.chunk, one.action_id, one.step.engine, found)
+                unchecked.append(skip)
             else:
                 checks.append((one, _check(one, found, pins.bumps.get(one.signature_class, 0))))
         return checks, tuple(unchecked)
@@ -203,7 +205,7 @@ def _check(made: ReproducibleAction, found: StoredResult, bump: int) -> AuditChe
     )
 
 
-def _passed_over(made: list[ReproducibleAction]) -> dict[str, int]:
+def _not_eligible(made: list[ReproducibleAction]) -> dict[str, int]:
     found: dict[str, set[Digest]] = {}
     for m in made:
         if m.determinism not in REPEATS:

@@ -1,1 +1,1 @@
-"""Who may do what: users, worker tokens, the master key, the TLS certificate."""
+"""Authentication and rights: users, worker tokens, the master key, the TLS certificate."""

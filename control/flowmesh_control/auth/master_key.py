@@ -1,7 +1,7 @@
-"""The key of references: 32 random bytes in the state directory, for its owner only.
+"""Reads or creates the master key of references: 32 random bytes in the state directory.
 
-On Kubernetes the operator reads the same bytes from a Secret; here a file that is made at the first
-start. Whoever reads it can name any content of any tenant.
+Called by ``fmesh up``; on Kubernetes the operator reads the key from a Secret. A reader of the key
+can forge references to any content of any tenant, so the file is readable for its owner only.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ _OTHERS = 0o077
 
 
 def load_master_key(state_dir: Path) -> bytes:
-    """Reads the key, or makes it where there is none.
+    """Reads the key, or creates it where there is none.
 
     Raises:
-        FlowMeshError: others can read it, it is damaged, or cannot be read or made.
+        FlowMeshError: others can read it, it is damaged, or it cannot be read or created.
     """
     path = state_dir / _FILE
     try:
@@ -35,23 +35,23 @@ def _read(path: Path) -> bytes:
         _make(path)
     if path.stat().st_mode & _OTHERS:
         raise FlowMeshError(
-            "others than its owner can read the master key of references",
+            "the master key of references is readable for others than its owner",
             where=str(path),
-            remedy=f"chmod 600 {path}; if others did read it, go on in a new state folder",
+            remedy=f"chmod 600 {path}; if others did read it, use a new state folder",
         )
     key = path.read_bytes()
     if len(key) != KEY_BYTES:
         raise FlowMeshError(
             f"the master key has {len(key)} bytes instead of {KEY_BYTES}",
             where=str(path),
-            remedy="restore it from a copy; without it this folder's references are void: go on in"
+            remedy="restore it from a copy; without it this folder's references are invalid: use"
             " a new state folder",
         )
     return key
 
 
 def _make(path: Path) -> None:
-    """Creates the key whole; of two processes that do so at once the first wins."""
+    """Creates the key atomically; if two processes do so at once, the first wins."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{_FILE}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

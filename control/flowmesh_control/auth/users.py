@@ -1,8 +1,8 @@
-"""Who asks, and what they may do: the port, and the laptop's one user.
+"""Users and their rights: the port, and the implementation for a laptop.
 
-The API declares for each route what it needs, in the words of Kubernetes' RBAC: a verb on a kind
-of object, in a namespace or in the whole cluster. A laptop has one user, who may do everything; a
-cluster asks its API server.
+The API declares for each route the right that it needs, in the terms of Kubernetes RBAC: a verb on
+a kind of object, in a namespace or in the whole cluster. A laptop has one user with all rights; the
+operator's implementation asks the API server.
 """
 
 import hmac
@@ -16,7 +16,7 @@ NamespaceLabels = Callable[[str], Mapping[str, str]]
 
 
 class Verb(StrEnum):
-    """What is done, as RBAC calls it."""
+    """RBAC verbs."""
 
     GET = "get"
     LIST = "list"
@@ -26,10 +26,10 @@ class Verb(StrEnum):
 
 
 class Resource(StrEnum):
-    """What it is done to: kinds of objects of the group ``flowmesh.dev``, or a path.
+    """RBAC resources: kinds of objects of the group ``flowmesh.dev``, or a path.
 
-    A run is its workflow. Workers and the fabric's accounts are their pools'; the cache and its
-    quarantine are the policies'.
+    Rights on runs are rights on workflows; on workers and the fabric's accounts, on pools; on the
+    cache and its quarantine, on cache policies.
     """
 
     WORKFLOWS = "flowmeshworkflows"
@@ -40,13 +40,13 @@ class Resource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Whoever presented a token.
+    """The user of a token.
 
     Attributes:
-        name: as the API server knows them, such as ``system:serviceaccount:team-a:ci``.
-        uid: tells two users of one name apart; may be empty.
-        groups: that they are in.
-        extra: what else whoever knows them said of them.
+        name: as in the API server, such as ``system:serviceaccount:team-a:ci``.
+        uid: distinguishes two users of one name; may be empty.
+        groups: the user's groups.
+        extra: further attributes from the API server's token review.
     """
 
     name: str
@@ -56,36 +56,35 @@ class User:
 
 
 class Users(Protocol):
-    """Knows users and their rights."""
+    """Authenticates users and decides their rights."""
 
     async def who(self, token: str) -> User | None:
-        """Whose token it is; None where it is nobody's.
+        """Returns the user of a token; None where it is not valid.
 
         Raises:
-            NotAskedError: nobody could be asked; never taken for a yes.
+            AuthorizationUnavailableError: it cannot be checked now; the request is refused.
         """
         ...
 
     async def may(self, user: User, verb: str, resource: str, namespace: str = "") -> bool:
-        """Whether a user may do that.
+        """Whether a user has a right.
 
         Args:
-            user: who.
+            user: from :meth:`who`.
             verb: of :class:`Verb`.
             resource: of :class:`Resource`.
-            namespace: where; empty is everywhere, or for what is in no namespace.
+            namespace: empty for all namespaces, and for resources without one.
 
         Raises:
-            NotAskedError: nobody could be asked; never taken for a yes.
+            AuthorizationUnavailableError: it cannot be checked now; the request is refused.
         """
         ...
 
 
 class StaticUsers:
-    """One token and one user, who may do everything: the laptop's way."""
+    """One token and one user with all rights, for a laptop."""
 
     def __init__(self, token: str) -> None:
-        """Takes the token."""
         self._token = token.encode(errors="surrogateescape")
 
     async def who(self, token: str) -> User | None:
@@ -94,12 +93,12 @@ class StaticUsers:
         return User("owner") if hmac.compare_digest(given, self._token) else None
 
     async def may(self, user: User, verb: str, resource: str, namespace: str = "") -> bool:
-        """Everything."""
+        """Returns True: the one user has all rights."""
         del user, verb, resource, namespace
         return True
 
 
 def no_labels(namespace: str) -> Mapping[str, str]:
-    """The laptop's namespaces are names and have no labels."""
+    """Returns no labels: on a laptop namespaces are mere names."""
     del namespace
     return {}

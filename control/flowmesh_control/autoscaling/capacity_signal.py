@@ -1,7 +1,7 @@
-"""The autoscaling signal as it is now: read by metrics and by whoever scales pools.
+"""The current capacity signal, by which pools scale; read by the metrics and the operator.
 
-The fleet's owner declares its pools, so that one without any worker has a backlog too; where nobody
-does (the laptop), the pools are those of the connected workers.
+The operator declares its pools, so that a pool without workers has a backlog too. On a laptop the
+pools are those of the connected workers.
 """
 
 import logging
@@ -13,7 +13,7 @@ from flowmesh_core.autoscaling.backlog import Backlog, signal_of
 from flowmesh_core.autoscaling.pool_model import PoolView, pool_views
 from flowmesh_core.autoscaling.prewarm_plan import openings_of
 from flowmesh_core.autoscaling.right_sizing import RightSizing
-from flowmesh_core.machine.dispatch import snapshot
+from flowmesh_core.machine.fleet_snapshot import snapshot
 from flowmesh_core.machine.prewarm import in_demand
 from flowmesh_core.machine.state import State
 from flowmesh_core.units import Digest
@@ -21,58 +21,59 @@ from flowmesh_core.units import Digest
 log = logging.getLogger("flowmesh.control")
 
 FRESH_S = 0.5
-"""One answer serves everybody who asks within this time."""
+"""The signal is computed at most once in this time."""
 TIMES = 20.0
-"""A figure that took long to find is kept for so many times as long: dispatch comes first."""
+"""It is reused for at least this multiple of the time that computing it took.
+
+So it never uses more than a twentieth of the event loop, which also dispatches."""
 
 
 class CapacitySignalSource:
-    """Says what each pool has before it."""
+    """Computes the backlog of each pool and the engines that its workers should prewarm."""
 
     def __init__(self, state: State, clock: Clock) -> None:
-        """Takes the machine's state."""
         self._state = state
         self._clock = clock
         self._pools: Callable[[], Sequence[PoolView]] | None = None
         self._rightsizing = RightSizing()
-        self._found: dict[str, Backlog] = {}
-        self._openings: dict[str, tuple[Digest, ...]] = {}
-        self._found_s = float("-inf")
+        self._backlogs: dict[str, Backlog] = {}
+        self._prewarm_plan: dict[str, tuple[Digest, ...]] = {}
+        self._computed_s = float("-inf")
         self._fresh_s = FRESH_S
 
     def declare(self, pools: Callable[[], Sequence[PoolView]]) -> None:
-        """Takes what says which pools there are, with or without workers."""
+        """Sets the function that returns all pools, with and without workers."""
         self._pools = pools
-        self._found_s = float("-inf")
+        self._computed_s = float("-inf")
 
     @property
     def declared(self) -> Sequence[PoolView]:
-        """The pools that the fleet's owner has declared; empty where nobody did."""
+        """The declared pools; empty where none were declared."""
         return self._pools() if self._pools is not None else ()
 
     def now(self) -> dict[str, Backlog]:
-        """Every pool's backlog, at most ``FRESH_S`` old, or a little more where there is much."""
+        """Returns each pool's backlog, at most ``FRESH_S`` old, or older where it is costly."""
         self._refresh()
-        return self._found
+        return self._backlogs
 
     def prewarm_plan(self) -> dict[str, tuple[Digest, ...]]:
-        """Worker → signatures whose engines it should hold open; as old as :meth:`now`."""
+        """Returns worker → signatures whose engines it should prewarm; as old as :meth:`now`."""
         self._refresh()
-        return self._openings
+        return self._prewarm_plan
 
     def _refresh(self) -> None:
         now_s = self._clock()
-        if not 0.0 <= now_s - self._found_s < self._fresh_s:
+        if not 0.0 <= now_s - self._computed_s < self._fresh_s:
             began = time.perf_counter()
-            seen = snapshot(self._state, now_s)
-            pools = self._pools() if self._pools is not None else pool_views(seen.workers, {})
-            warm = in_demand(self._state, now_s)
+            current = snapshot(self._state, now_s)
+            pools = self._pools() if self._pools is not None else pool_views(current.workers, {})
+            demand = in_demand(self._state, now_s)
             sizing = self._rightsizing if self._pools is not None else RightSizing()
             moves = sizing.moves
-            signal = signal_of(seen, self._state.model, pools, warm, sizing)
+            signal = signal_of(current, self._state.model, pools, demand, sizing)
             if sizing.moves > moves:
                 log.info("engines in demand move to pool %s", sizing.first)
-            self._found = signal.backlogs
-            self._openings = openings_of(seen.workers, warm, signal.homes)
-            self._found_s = now_s
+            self._backlogs = signal.backlogs
+            self._prewarm_plan = openings_of(current.workers, demand, signal.homes)
+            self._computed_s = now_s
             self._fresh_s = max(FRESH_S, TIMES * (time.perf_counter() - began))

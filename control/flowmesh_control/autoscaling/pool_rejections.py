@@ -1,7 +1,7 @@
-"""Reasons to wait that count on pools: also those without a worker, which the scheduler cannot see.
+"""Adds to reasons for waiting what pools could do, also those without a worker.
 
-An action that no connected worker can run waits for a pool that can start one, or for somebody who
-changes a pool; the two are told apart here, after each decision.
+The scheduler sees connected workers only. An action that none of them can run waits either for a
+pool that can start a worker, or until a pool is changed; this module says which, after each cycle.
 """
 
 from collections.abc import Sequence
@@ -16,20 +16,20 @@ _OF_THE_FLEET = frozenset({*CHECKS, RejectionCause.NO_WORKERS})
 
 
 def counting_on(pools: Sequence[PoolView], decision: Decision, snapshot: Snapshot) -> Decision:
-    """The decision, with reasons that say what the pools could do.
+    """Returns the decision with rejections that say what the pools could do.
 
     Args:
-        pools: every pool that can grow; where there is none the decision stays as it is.
-        decision: of a tick.
-        snapshot: that it was made on.
+        pools: every declared pool; without any the decision is returned unchanged.
+        decision: of a scheduling cycle.
+        snapshot: of the same cycle.
     """
     if not pools or not any(r.cause in _OF_THE_FLEET for r in decision.rejections):
         return decision
-    told = (_told(pools, rejection, snapshot) for rejection in decision.rejections)
-    return replace(decision, rejections=tuple(told))
+    explained = (_explained(pools, rejection, snapshot) for rejection in decision.rejections)
+    return replace(decision, rejections=tuple(explained))
 
 
-def _told(pools: Sequence[PoolView], rejection: Rejection, snapshot: Snapshot) -> Rejection:
+def _explained(pools: Sequence[PoolView], rejection: Rejection, snapshot: Snapshot) -> Rejection:
     info = snapshot.signatures.get(rejection.signature)
     if rejection.cause not in _OF_THE_FLEET or info is None:
         return rejection
@@ -43,7 +43,7 @@ def _told(pools: Sequence[PoolView], rejection: Rejection, snapshot: Snapshot) -
             text += "; none has come for long: see why with kubectl describe flowmeshworkerpool"
         return replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
     if able:
-        text = f"pool {able[0].name} could run it and may have no worker; raise its maxReplicas"
+        text = f"pool {able[0].name} could run it, but may have no worker; raise its maxReplicas"
         return replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
     worst = max((c for c in causes.values() if c is not None), key=CHECKS.index)
     text = remedy(info.requirement, worst, [pool.shape for pool in pools])

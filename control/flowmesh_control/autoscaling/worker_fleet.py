@@ -1,6 +1,6 @@
-"""The connected workers of a pool, as values, and what may be asked of the fleet.
+"""The connected workers of a pool as values, and the commands to cordon and prewarm them.
 
-Used by the operator, whose pools are sized by what their workers hold.
+Used by the operator, which sizes pools by what their workers run.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,10 +19,10 @@ class ConnectedWorker:
     """A connected worker at one moment.
 
     Attributes:
-        components: that it has on disk or in memory.
-        attempts: how many it holds.
-        draining: it ends what it runs and leaves.
-        takes_work: it may be given anything new.
+        components: on disk or in memory.
+        attempts: how many are assigned to it.
+        draining: it finishes its attempts and leaves.
+        takes_work: it may be assigned new attempts.
     """
 
     shape: WorkerShape
@@ -40,10 +40,10 @@ class ConnectedWorker:
 
 @dataclass(frozen=True, slots=True)
 class ConnectedFleet:
-    """Shows the workers of a pool, and brings cordons and prewarming to a wanted level.
+    """Returns the workers of a pool, and sets which are cordoned and what they prewarm.
 
     Attributes:
-        ask: hands an event to the machine.
+        ask: posts an event to the machine and waits until it was applied.
     """
 
     state: State
@@ -55,15 +55,15 @@ class ConnectedFleet:
         return tuple(map(self._observed, found))
 
     async def cordon(self, names: frozenset[str]) -> None:
-        """Makes these the only workers that take nothing new; does nothing where they are."""
+        """Makes these the only cordoned workers; does nothing if they are already."""
         if names != self.state.cordoned:
             await self.ask(CordonChanged(names))
 
     async def prewarm(self, plan: Mapping[str, tuple[Digest, ...]]) -> None:
-        """Makes workers hold these engines open; does nothing where all do.
+        """Sets which engines workers prewarm; does nothing if the plan is unchanged.
 
         Args:
-            plan: worker → signatures; whom it does not name holds none open.
+            plan: worker → signatures; a worker that it does not name prewarms none.
         """
         if not told_to_hold(self.state, plan):
             await self.ask(PrewarmPlanChanged(dict(plan)))

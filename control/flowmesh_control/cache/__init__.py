@@ -1,1 +1,1 @@
-"""Collection and purge of cached results, and the roots that they must keep."""
+"""Collection and purge of cached results, and the roots that a collection must not delete."""

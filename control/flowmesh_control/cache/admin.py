@@ -1,4 +1,4 @@
-"""The cache from outside: how large it is, what may go, and what an administrator wants gone."""
+"""Administration of the cache: statistics, collection and purge; called by the API."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -32,12 +32,11 @@ _WITH_MANIFEST = frozenset({"dataset", "model", "adapter", checkpoints.KIND})
 
 
 class CacheAdmin:
-    """Counts, collects and purges."""
+    """Counts, collects and purges cached results."""
 
     def __init__(
         self, *, store: Store, state: State, archive: Archive, result_ttl_s: float, clock: Clock
     ) -> None:
-        """Takes the store, and the state that says what is in use."""
         self._store = store
         self._state = state
         self._archive = archive
@@ -45,7 +44,7 @@ class CacheAdmin:
         self._clock = clock
 
     async def stats(self) -> CacheStats:
-        """Counts blobs, and results by scope; lists the whole store."""
+        """Counts blobs, and results by scope, by listing the whole store."""
         blobs, size = 0, 0
         async for blob in self._store.sweepable_blobs.blobs():
             blobs += 1
@@ -60,10 +59,10 @@ class CacheAdmin:
         return CacheStats(blobs, size, scopes)
 
     async def collect(self, *, dry_run: bool) -> CollectionReport:
-        """Deletes expired results and blobs that nothing needs.
+        """Deletes expired results and unreferenced blobs.
 
         Raises:
-            StoreError: something could not be read, so nothing was swept.
+            StoreError: something could not be read, so nothing was deleted.
         """
         collector = Collector(
             self._store.sweepable_blobs,
@@ -75,11 +74,14 @@ class CacheAdmin:
         return await collector.collect(self._live, dry_run=dry_run)
 
     async def purge(self, scope: str, *, engine: str = "") -> int:
-        """Deletes published results of a scope; how many. Their blobs go with the next collection.
+        """Deletes a scope's published results; the next collection deletes their blobs.
 
         Args:
             scope: e.g. ``ns-team-a``.
             engine: only results of this engine; all where empty.
+
+        Returns:
+            How many were deleted.
         """
         records = self._store.sweepable_records
 
@@ -94,7 +96,7 @@ class CacheAdmin:
         return sum([deleted async for _, deleted in found])
 
     async def _live(self) -> set[Digest]:
-        """Roots: kept results, live runs, kept outputs of ended runs, what workers hold."""
+        """Marks from the roots: results, live runs, outputs of ended runs, workers' blobs."""
         found = [*live_artifacts(self._state), *await self._of_ended_runs()]
         manifests = {a.blob for a in found if a.kind in _WITH_MANIFEST and a.manifest is None}
         others = {d for a in found for d in a.blobs()} | held_digests(self._state)
@@ -107,7 +109,11 @@ class CacheAdmin:
                 yield uid
 
     async def _of_ended_runs(self) -> list[Artifact]:
-        """Outputs are kept as long as results are; what an unfinished run needs, until it ends."""
+        """Returns the artifacts of runs that are not live and must not be deleted.
+
+        The outputs of an ended run stay for as long as results do; what an unfinished run needs
+        stays until it ends.
+        """
         since_s = self._clock() - self._result_ttl_s
         found: list[Artifact] = []
         records = self._store.records
@@ -125,7 +131,7 @@ class CacheAdmin:
 
 
 def _final_or_none(data: bytes) -> FinalRecord | None:
-    """How a run ended; None where the record is damaged."""
+    """Decodes how a run ended; None where the record is damaged."""
     try:
         return decode(final_decoder, data)
     except msgspec.DecodeError:

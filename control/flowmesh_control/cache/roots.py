@@ -1,6 +1,6 @@
-"""What a collection keeps for the sake of what goes on: the roots that only the live state knows.
+"""The roots of a collection that only the live state knows.
 
-Called by the cleaning of the control plane, and by the simulator's.
+Called by the control plane's :class:`CacheAdmin` and by the simulator's collections.
 """
 
 from flowmesh_core.machine import checkpoints
@@ -10,9 +10,9 @@ from flowmesh_core.units import Digest
 
 
 def live_artifacts(state: State) -> list[Artifact]:
-    """What live runs were given, have made and begin at: inputs, outputs, checkpoints.
+    """Returns the inputs, outputs and checkpoints of live runs.
 
-    The outputs of attempts that have ended are among them before they are published.
+    They include the outputs of ended attempts that are not published yet.
     """
     found = checkpoints.roots(state)
     ends = [a.end for a in state.attempts.values()] + [end for _, end in state.unclaimed.values()]
@@ -30,7 +30,7 @@ def live_artifacts(state: State) -> list[Artifact]:
 
 
 def held_digests(state: State) -> set[Digest]:
-    """What connected workers hold."""
+    """Returns the digests that connected workers have on disk or in memory."""
     found: set[Digest] = set()
     for worker in state.workers.values():
         found.update(c.digest for c in worker.components)

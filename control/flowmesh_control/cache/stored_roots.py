@@ -1,7 +1,7 @@
-"""What a collection keeps for a run that is neither live nor known to have ended.
+"""The roots of a collection for a run that is neither live nor known to have ended.
 
-It waits for an engine that is not installed, or a record of it is damaged, or the store was opened
-for reading alone. What it was given, has made and begins at is told by its pins and its ledger.
+Such a run waits for an engine that is not installed, or one of its records is damaged, or the store
+is read-only. Its pins and its ledger name its inputs, outputs and checkpoints.
 """
 
 from flowmesh_control.records.keys import spec_key
@@ -14,10 +14,10 @@ from flowmesh_store.ports import RecordStore
 
 
 async def kept_artifacts(records: RecordStore, uid: str) -> list[Artifact]:
-    """The artifacts of a run, as far as its records tell of them; none where none was accepted.
+    """Returns the artifacts that a run's records name; none for a run that was not accepted.
 
     Raises:
-        DamagedRecordError: pins or ledger cannot be read, so nothing may be swept.
+        DamagedRecordError: pins or ledger cannot be read, so nothing may be deleted.
     """
     if await records.read(spec_key(uid)) is None:
         return []

@@ -1,1 +1,1 @@
-"""What users upload: received into files, and decoded where it cannot harm the control plane."""
+"""Receives uploads into files, and decodes untrusted ones in processes with bounded memory."""

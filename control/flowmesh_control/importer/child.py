@@ -2,7 +2,7 @@
 
 Started by the control plane for each upload that is large or Parquet. It has no token, no key and
 no store: it reads one file and writes frames to its standard output. Its memory is bounded, so that
-a file that becomes too much ends this process and not the control plane.
+a file that needs too much ends this process and not the control plane.
 """
 
 import ctypes
@@ -33,9 +33,9 @@ from flowmesh_store.datasets.budget import DecodeBudget
 from flowmesh_store.datasets.decoding import Decoding
 from flowmesh_store.datasets.row_readers import reader_of
 
-_FIRST_TO_GO = "1000"
+_FIRST_TO_BE_KILLED = "1000"
 _SET_PDEATHSIG = 1
-_MEMORY = "cut it into several files, or its rows into shorter ones"
+_MEMORY_REMEDY = "cut it into several files, or its rows into shorter ones"
 
 
 def main() -> None:
@@ -47,31 +47,31 @@ def main() -> None:
     for frame in frames(name, path):
         write(out, frame)
     out.flush()
-    os._exit(0)  # what libraries would still do at the end is of no use
+    os._exit(0)  # skips the exit handlers of libraries, which would only take time
 
 
 def confine(parent: int) -> None:
-    """Bounds this process's memory for good, and ends it with its parent."""
+    """Bounds this process's memory irrevocably, and makes it end with its parent."""
     ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
+    Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_BE_KILLED)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # It writes to a pipe alone; no file may grow by it.
+    # It writes to a pipe only, so it may not write to files.
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
 def frames(name: str, path: Path) -> Iterator[BlobEnd | DatasetDecoded | DecodingRefused]:
-    """What is to be said of a file; the last frame is ``DatasetDecoded`` or ``Refused``.
+    """Yields the frames of a file; the last is ``DatasetDecoded`` or ``DecodingRefused``.
 
     Args:
-        name: the file's name, whose ending tells its format.
-        path: where it lies.
+        name: the file's name; its suffix gives the format.
+        path: of the file.
     """
     try:
         budget = DecodeBudget(name, path.stat().st_size)
@@ -84,9 +84,9 @@ def frames(name: str, path: Path) -> Iterator[BlobEnd | DatasetDecoded | Decodin
         yield _decoded(decoding, blob)
     except MemoryError:
         yield DecodingRefused(
-            f"it needs more than {MEMORY_BYTES >> 20} MiB of memory to be read",
+            f"reading it needs more than {MEMORY_BYTES >> 20} MiB of memory",
             name,
-            _MEMORY,
+            _MEMORY_REMEDY,
             limit=True,
         )
     except RecursionError:
@@ -94,6 +94,8 @@ def frames(name: str, path: Path) -> Iterator[BlobEnd | DatasetDecoded | Decodin
     except FlowMeshError as e:
         limit = isinstance(e, ContentLimitError)
         yield DecodingRefused(e.message, e.where, e.remedy, limit=limit)
+    except (ValueError, pa.ArrowException) as e:  # of a library, at bytes that no check foresaw
+        yield DecodingRefused(f"it cannot be read: {e}", name, "write it again", limit=False)
 
 
 def _decoded(decoding: Decoding, blob: Digest) -> DatasetDecoded:

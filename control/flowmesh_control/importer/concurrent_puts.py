@@ -1,4 +1,4 @@
-"""Puts the blobs of an upload into the store, some at a time, as they come."""
+"""Puts the blobs of an upload into the store concurrently, as they are decoded."""
 
 import asyncio
 import contextlib
@@ -17,49 +17,49 @@ AT_ONCE = 16
 
 
 class ConcurrentPuts:
-    """Puts that run side by side; leaving it waits for all, or ends them on an error.
+    """A context of concurrent puts: leaving it waits for all, or cancels them on an error.
 
-    A spoiled copy that lies in a blob's place is found by reading it, and replaced.
+    A blob that exists already is read first, so that a damaged copy is found and replaced.
     """
 
     def __init__(self, blobs: Blobs, *, at_once: int = AT_ONCE) -> None:
-        """Puts nothing yet.
+        """Starts without puts.
 
         Args:
-            blobs: where to.
-            at_once: how many are put at a time; whoever adds more waits.
+            blobs: where they go.
+            at_once: how many run at a time; :meth:`add` waits for a free one.
         """
         self._blobs = blobs
-        self._room = asyncio.Semaphore(at_once)
+        self._free_slots = asyncio.Semaphore(at_once)
         self._running: set[asyncio.Task[None]] = set()
         self._failed: BaseException | None = None
 
     async def add(self, digest: Digest, data: bytes) -> None:
-        """Puts bytes; returns once there is room for the next.
+        """Starts a put; waits first while ``at_once`` puts are running.
 
         Raises:
             BlobCorruptError: the bytes have another digest.
-            StoreFullError, StoreUnavailableError: this or an earlier one could not be put.
+            StoreFullError, StoreUnavailableError: an earlier put failed.
         """
         if digest_bytes(data) != digest:
             raise _wrong(digest)
         await self._start(self._put(digest, data))
 
     async def add_file(self, digest: Digest, spooled: SpooledFile) -> None:
-        """Puts a finished spool file, which is gone afterwards; raises as :meth:`add`."""
+        """Starts a put of a finished spool file, which removes it; raises as :meth:`add`."""
         if spooled.digest != digest:
             spooled.discard()
             raise _wrong(digest)
         await self._start(self._put_file(spooled))
 
     async def __aenter__(self) -> "ConcurrentPuts":
-        """The puts themselves."""
+        """Returns itself."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Waits for all; on an error ends those that run."""
+        """Waits for all puts; on an error cancels them first."""
         if error is not None:
             for task in self._running:
                 task.cancel()
@@ -69,7 +69,7 @@ class ConcurrentPuts:
             raise self._failed
 
     async def _start(self, put: Coroutine[Any, Any, None]) -> None:
-        await self._room.acquire()
+        await self._free_slots.acquire()
         if self._failed is not None:
             put.close()
             raise self._failed
@@ -79,7 +79,7 @@ class ConcurrentPuts:
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._running.discard(task)
-        self._room.release()
+        self._free_slots.release()
         if not task.cancelled() and self._failed is None:
             self._failed = task.exception()
 
@@ -100,6 +100,4 @@ class ConcurrentPuts:
 
 
 def _wrong(digest: Digest) -> BlobCorruptError:
-    return BlobCorruptError(
-        "the decoded bytes are not what their digest says", where=f"cas/{digest}"
-    )
+    return BlobCorruptError("the decoded bytes do not have their digest", where=f"cas/{digest}")

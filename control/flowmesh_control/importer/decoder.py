@@ -1,4 +1,4 @@
-"""Turns rows of users into data sets: few in a thread, others in a process of their own."""
+"""Decodes users' rows into data sets: small inputs in a thread, others in a separate process."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,23 +21,22 @@ if TYPE_CHECKING:
     from flowmesh_store.datasets.decoding import Decoding
 
 HERE_BYTES_MAX = 1 << 20
-"""Up to here rows are decoded in a thread: that is quicker than to start a process."""
-_HERE_BASE_BYTES = 8 << 20
-_TOGETHER_BYTES = 1 << 20
+"""Rows up to this size are decoded in a thread, which is quicker than to start a process."""
+_THREAD_BASE_BYTES = 8 << 20
+_BATCH_BYTES = 1 << 20
 _INLINE_NAME = "rows.jsonl"
 _encoder = msgspec.json.Encoder()
 
 
 class UploadDecoder:
-    """Decodes rows and files of rows, and stores their chunks as they come."""
+    """Decodes rows and files of rows, and stores each chunk as soon as it is decoded."""
 
     def __init__(self, blobs: Blobs) -> None:
-        """Decodes into a store."""
         self._blobs = blobs
         self._importer = Importer(blobs)
 
     async def of_rows(self, rows: Sequence[Mapping[str, Any]], *, tenant: str) -> DatasetDecoded:
-        """Stores rows that are in memory already, for a tenant (see :class:`FairPlaces`).
+        """Stores rows that are in memory, for a tenant (see :class:`FairPlaces`).
 
         Raises:
             IdentityError: they have mixed types; names row and column.
@@ -48,7 +47,7 @@ class UploadDecoder:
         if data is None or len(data) <= HERE_BYTES_MAX:
             try:
                 size = 0 if data is None else len(data)
-                return await self._here(await asyncio.to_thread(_of_rows, rows, size))
+                return await self._decode_in_threads(await asyncio.to_thread(_of_rows, rows, size))
             except ContentLimitError:
                 if data is None:
                     raise
@@ -67,25 +66,25 @@ class UploadDecoder:
         """Stores a file of rows; raises as :meth:`of_rows`.
 
         Args:
-            name: what the user calls it; its ending tells the format.
-            file: the content, which stays.
+            name: the user's file name; its suffix gives the format.
+            file: the content; the caller removes it.
             tenant: whose it is.
         """
-        # A page of Parquet may become gigabytes whatever the size of the file.
+        # A page of Parquet may expand to gigabytes, whatever the size of the file.
         if file.size_bytes <= HERE_BYTES_MAX and PurePath(name).suffix.lower() != ".parquet":
             try:
                 decoding = await asyncio.to_thread(_of_file, name, file.path, file.size_bytes)
-                return await self._here(decoding)
+                return await self._decode_in_threads(decoding)
             except ContentLimitError:
-                pass  # It is small and becomes much: the process says whether too much.
+                pass  # The file is small and expands: the process finds out whether too much.
         return await self._importer.decode(name, file.path, file.size_bytes, tenant=tenant)
 
-    async def _here(self, decoding: "Decoding") -> DatasetDecoded:
-        """Decodes in threads, so that the event loop goes on."""
-        coming = decoding.blobs()
+    async def _decode_in_threads(self, decoding: "Decoding") -> DatasetDecoded:
+        """Decodes in threads, so that the event loop is not blocked."""
+        blobs = decoding.blobs()
         async with ConcurrentPuts(self._blobs) as puts:
-            while together := await asyncio.to_thread(_next, coming):
-                for digest, data in together:
+            while batch := await asyncio.to_thread(_next, blobs):
+                for digest, data in batch:
                     await puts.add(digest, data)
             manifest = decoding.manifest
             encoded = encode_manifest(manifest)
@@ -100,20 +99,20 @@ class UploadDecoder:
         )
 
 
-def _next(coming: Iterator[tuple[Digest, bytes]]) -> list[tuple[Digest, bytes]]:
-    """The next blobs, about a megabyte of them; empty at the end."""
-    together: list[tuple[Digest, bytes]] = []
-    held = 0
-    for digest, data in coming:
-        together.append((digest, data))
-        held += len(data)
-        if held >= _TOGETHER_BYTES:
+def _next(blobs: Iterator[tuple[Digest, bytes]]) -> list[tuple[Digest, bytes]]:
+    """Returns the next blobs, about a megabyte of them; empty at the end."""
+    batch: list[tuple[Digest, bytes]] = []
+    size_bytes = 0
+    for digest, data in blobs:
+        batch.append((digest, data))
+        size_bytes += len(data)
+        if size_bytes >= _BATCH_BYTES:
             break
-    return together
+    return batch
 
 
 def _lines(rows: Sequence[Mapping[str, Any]]) -> bytes | None:
-    """Rows as JSON Lines; None where they hold what JSON does not, which typing them will say."""
+    """Returns rows as JSON Lines; None for values that JSON lacks, which decoding will refuse."""
     try:
         return _encoder.encode_lines(rows)
     except (TypeError, ValueError, OverflowError, RecursionError):
@@ -126,7 +125,7 @@ def _of_rows(rows: Sequence[Mapping[str, Any]], size_bytes: int) -> "Decoding":
     from flowmesh_store.datasets.decoding import Decoding  # noqa: PLC0415
     from flowmesh_store.datasets.row_readers import reader_of_rows  # noqa: PLC0415
 
-    budget = DecodeBudget("rows", size_bytes, base_bytes=_HERE_BASE_BYTES)
+    budget = DecodeBudget("rows", size_bytes, base_bytes=_THREAD_BASE_BYTES)
     return Decoding(reader_of_rows(rows, budget), budget)
 
 
@@ -135,5 +134,5 @@ def _of_file(name: str, path: Path, size_bytes: int) -> "Decoding":
     from flowmesh_store.datasets.decoding import Decoding  # noqa: PLC0415
     from flowmesh_store.datasets.row_readers import reader_of  # noqa: PLC0415
 
-    budget = DecodeBudget(name, size_bytes, base_bytes=_HERE_BASE_BYTES)
+    budget = DecodeBudget(name, size_bytes, base_bytes=_THREAD_BASE_BYTES)
     return Decoding(reader_of(name, path, budget), budget)

@@ -1,4 +1,4 @@
-"""The places where uploads are decoded: few, and shared among the tenants."""
+"""Limits how many uploads are decoded at once, and shares the places among tenants."""
 
 import asyncio
 from collections import Counter
@@ -14,20 +14,20 @@ class _Waiter:
 
 
 class FairPlaces:
-    """A semaphore that gives the next place to the tenant that has the fewest.
+    """A semaphore that gives the next free place to the tenant that has the fewest.
 
-    So a tenant has at most one place of two while another one waits.
+    So a tenant has at most one of two places while another tenant waits.
     """
 
     def __init__(self, count: int) -> None:
-        """All places are free."""
+        """Starts with ``count`` free places."""
         self._free = count
         self._taken: Counter[str] = Counter()
         self._waiting: list[_Waiter] = []
 
     @asynccontextmanager
     async def place(self, tenant: str) -> AsyncIterator[None]:
-        """Waits for a place and holds it."""
+        """Waits for a place, and occupies it for the duration of the context."""
         await self._acquire(tenant)
         try:
             yield
@@ -43,7 +43,7 @@ class FairPlaces:
         except asyncio.CancelledError:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
-            elif not waiter.granted.cancelled():  # it was granted as it left
+            elif not waiter.granted.cancelled():  # it was granted while being cancelled
                 self._release(tenant)
             raise
 
@@ -56,7 +56,7 @@ class FairPlaces:
 
     def _grant(self) -> None:
         while self._free and self._waiting:
-            # Of equals the first that came: min returns the earliest.
+            # Among equals ``min`` returns the first, which has waited longest.
             waiter = min(self._waiting, key=lambda w: self._taken[w.tenant])
             self._waiting.remove(waiter)
             if waiter.granted.cancelled():

@@ -1,4 +1,7 @@
-"""What the process that decodes an upload writes to the control plane, which reads it warily."""
+"""Frames from the process that decodes an upload to the control plane.
+
+The process has read untrusted input, so the control plane bounds and validates every frame.
+"""
 
 import asyncio
 
@@ -8,7 +11,7 @@ from flowmesh_core.decoding import decode
 from flowmesh_core.units import Digest
 
 MEMORY_BYTES = 1 << 30
-"""What the process may use beyond the interpreter and its libraries."""
+"""Memory that the process may use beyond the interpreter and its libraries."""
 PIECE_BYTES = 1 << 20
 _LENGTH_BYTES = 4
 _FRAME_BYTES_MAX = 2 * PIECE_BYTES
@@ -21,14 +24,14 @@ class BlobPart(msgspec.Struct, frozen=True, tag="Piece"):
 
 
 class BlobEnd(msgspec.Struct, frozen=True, tag="Blob"):
-    """The last bytes of a blob; what pieces came before belong to it."""
+    """The last bytes of a blob, after its :class:`BlobPart` frames."""
 
     digest: Digest
     data: bytes
 
 
 class DatasetDecoded(msgspec.Struct, frozen=True, tag="Decoded"):
-    """The data set whose blobs were all written, its manifest as the last.
+    """The result, after all blobs of the data set; the last blob is its manifest.
 
     Attributes:
         digest: the data set's identity.
@@ -46,7 +49,7 @@ class DatasetDecoded(msgspec.Struct, frozen=True, tag="Decoded"):
 
 
 class DecodingRefused(msgspec.Struct, frozen=True, tag="Refused"):
-    """The file cannot be read, or is more than may be read."""
+    """The file cannot be decoded, or (``limit``) exceeds a limit for uploads."""
 
     message: str
     where: str
@@ -60,11 +63,11 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class BrokenFrameError(Exception):
-    """The process ended within a frame, or wrote something else than frames."""
+    """The process ended within a frame, or wrote something other than frames."""
 
 
 def encoded(frame: Frame) -> bytes:
-    """A frame with its length before it."""
+    """Encodes a frame, preceded by its length."""
     data = _encoder.encode(frame)
     return len(data).to_bytes(_LENGTH_BYTES) + data
 
@@ -73,7 +76,7 @@ async def read_frame(reader: asyncio.StreamReader) -> Frame:
     """Reads the next frame.
 
     Raises:
-        BrokenFrameError: there is none, or it is too long or malformed.
+        BrokenFrameError: the stream ended, or the frame is too long or malformed.
     """
     try:
         length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES))

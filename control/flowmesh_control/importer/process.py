@@ -1,4 +1,4 @@
-"""Decodes uploads in processes of their own, whose memory is bounded and who end at a deadline."""
+"""Decodes uploads in separate processes with bounded memory and a deadline."""
 
 import asyncio
 import contextlib
@@ -23,22 +23,22 @@ from flowmesh_store.blobs import Blobs
 AT_ONCE = 2
 DEADLINE_S = 300.0
 _BYTES_PER_S = 1 << 20
-"""What a file may take beyond the deadline, so that a large one is not too slow to be read."""
-_PASSED_ON = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV")
+"""Extra time for large files: a second for each this many bytes."""
+_INHERITED = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV")
 
 
 class Importer:
-    """Starts a process for each file; few run at once, since each may use much memory."""
+    """Starts a process for each file; few run at once, because each may use much memory."""
 
     def __init__(
         self, blobs: Blobs, *, at_once: int = AT_ONCE, deadline_s: float = DEADLINE_S
     ) -> None:
-        """Starts nothing yet.
+        """Starts without processes.
 
         Args:
             blobs: where chunks and manifests go.
             at_once: how many files are decoded at a time; others wait.
-            deadline_s: how long a small file may take; a larger one a second longer for each MiB.
+            deadline_s: for a small file; each MiB of a larger one adds a second.
         """
         self._blobs = blobs
         self._places = FairPlaces(at_once)
@@ -50,14 +50,14 @@ class Importer:
         """Decodes a file and stores its chunks and its manifest.
 
         Args:
-            name: the file's name, whose ending tells its format.
-            path: where it lies.
+            name: the file's name; its suffix gives the format.
+            path: of the file.
             size_bytes: its size.
-            tenant: whose it is; while others wait a tenant has one place.
+            tenant: whose it is; while other tenants wait, a tenant has one place.
 
         Raises:
-            IdentityError: it cannot be read; names the line, or the row and the column.
-            ContentLimitError: it is more than may be read.
+            IdentityError: it cannot be decoded; names the line, or the row and the column.
+            ContentLimitError: it exceeds a limit: memory, time or size.
             StoreFullError, StoreUnavailableError: it could not be stored.
         """
         deadline_s = self._deadline_s + size_bytes / _BYTES_PER_S
@@ -77,7 +77,7 @@ class Importer:
             )
             try:
                 async with asyncio.timeout(deadline_s):
-                    return await self._received(process)
+                    return await self._receive(process)
             except TimeoutError:
                 raise ContentLimitError(
                     f"it was not read within {deadline_s:.0f} s",
@@ -91,7 +91,7 @@ class Importer:
                     process.kill()
                 await process.wait()
 
-    async def _received(self, process: asyncio.subprocess.Process) -> DatasetDecoded:
+    async def _receive(self, process: asyncio.subprocess.Process) -> DatasetDecoded:
         assert process.stdout is not None
         writer = None
         try:
@@ -121,7 +121,10 @@ class Importer:
 
 
 def _ended(name: str, code: int) -> ContentLimitError:
-    """The error for a process that ended without a word: a library that found no memory ends so."""
+    """Returns the error for a process that ended without a frame.
+
+    Most likely a library could not allocate memory and aborted.
+    """
     return ContentLimitError(
         f"the process that read it ended with code {code}; it may have needed more than"
         f" {MEMORY_BYTES >> 20} MiB of memory",
@@ -131,6 +134,7 @@ def _ended(name: str, code: int) -> ContentLimitError:
 
 
 def _environment() -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    # One arena of the system's allocator: what others reserve counts against the limit.
-    return {**kept, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
+    inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    # One arena of the system's allocator: memory that more arenas reserve would count against the
+    # limit.
+    return {**inherited, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}

@@ -1,4 +1,4 @@
-"""The single writer: the event loop, the executor of its commands and the pool of store tasks.
+"""The event loop, the executor of the machine's commands and the pool of store tasks.
 
-Everything that changes the machine passes through :class:`EventLoop`, in order.
+Everything that changes the machine passes through :class:`EventLoop`, its only writer, in order.
 """

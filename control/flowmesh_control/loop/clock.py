@@ -1,4 +1,4 @@
-"""Where the control plane's times come from: one function, so that tests hold it in their hand."""
+"""The control plane's clock: one function that is passed on, so that tests can replace it."""
 
 import time
 from collections.abc import Callable
@@ -8,21 +8,21 @@ Clock = Callable[[], float]
 
 
 def _since_boot() -> float:
-    """Seconds on a clock that goes on while the machine sleeps, and that nobody sets."""
+    """Returns seconds on a clock that counts while the machine sleeps and that cannot be set."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def steady(
     wall: Callable[[], float] = time.time, elapsed: Callable[[], float] = _since_boot
 ) -> Clock:
-    """A clock that reads the wall once and never steps afterwards.
+    """Returns a clock that reads the wall clock once and never jumps afterwards.
 
-    Bills, deadlines and backoffs are differences of its times. When the machine's clock is set
-    while a control plane runs, its times stay as far off as the clock was; a restart mends that.
+    Bills, deadlines and backoffs are differences of its times. If the machine's clock is set while
+    a control plane runs, its times keep the former offset until a restart.
 
     Args:
-        wall: seconds since the epoch.
-        elapsed: seconds since whenever, never stepping.
+        wall: Unix time in seconds.
+        elapsed: seconds since any moment, without jumps.
     """
     began_s = wall() - elapsed()
     return lambda: began_s + elapsed()

@@ -1,9 +1,9 @@
-"""Does what the machine says, and answers with events: the way out of the core.
+"""Executes the machine's commands and posts their results as events.
 
-What only concerns a connected worker or the ledger's memory is done at once; what touches the store
-goes to the hands, as work of the namespace that it is done for: they do it concurrently, the
-namespaces in turn, and again while the store is unavailable. What nobody waits for any more is
-dropped when its turn comes.
+Commands for a connected worker or for the ledger's memory are executed at once. Commands that touch
+the store become tasks of the pool, queued for the namespace that they are done for: the pool runs
+them concurrently, serves the namespaces in turn, and retries while the store is unavailable. A task
+whose result is no longer awaited is dropped when its turn comes.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ from flowmesh_store.ports import BlobStore
 
 
 class CommandExecutor:
-    """The executor of the control plane."""
+    """Implements :class:`Executor` with store, workers and ledger."""
 
     def __init__(
         self,
@@ -81,21 +81,21 @@ class CommandExecutor:
         owners: TaskOwners,
         post: Callable[[Event], None],
     ) -> None:
-        """Starts nothing; the answers are posted.
+        """Keeps what commands are executed with.
 
         Args:
             blobs: the store's.
-            needed: the same, for what should be there: asked again before it is missed.
-            cache: where results are.
-            fleet: the way to the workers.
-            hands: do what touches the store.
+            needed: the same with retries, for blobs that should exist.
+            cache: the action cache.
+            fleet: sends to the workers.
+            hands: runs store tasks.
             append: adds a line to a run's ledger.
-            settled: told of paid attempts.
+            settled: called with every end of an attempt.
             finish: makes a run's end durable.
-            changed: told of runs whose status has changed.
-            secrets: read for attempts.
-            owners: for whom work is done.
-            post: takes the answers.
+            changed: called with the uid of a run whose status changed.
+            secrets: reads secrets for attempts.
+            owners: says for which namespaces a task is done.
+            post: posts an event to the machine.
         """
         self._blobs = blobs
         self._needed = needed
@@ -128,13 +128,13 @@ class CommandExecutor:
         }
 
     def execute(self, commands: Sequence[Command]) -> None:
-        """Starts the work; answers come back as events."""
+        """As :meth:`Executor.execute`."""
         table = self._table
         for command in commands:
             table[type(command)](command)
 
     def flush(self) -> None:
-        """Sends what was gathered for each worker."""
+        """As :meth:`Executor.flush`."""
         self._fleet.flush()
 
     @property
@@ -155,13 +155,13 @@ class CommandExecutor:
     async def _publish(self, c: Publish) -> None:
         attempt_id = c.result.provenance.attempt_id
         if attempt_id and not self._owners.awaits(c):
-            return  # it was given up, and its blobs may be gone
+            return  # the attempt was given up, and its blobs may have been deleted
         try:
             event = await self._written(c)
         except StoreUnavailableError:
             raise
         except StoreFullError as e:
-            if self._owners.awaits(c):  # else it was given up
+            if self._owners.awaits(c):  # else the attempt was given up
                 self._post(PublishDelayed(c.key, _store_failure(e), attempt_id))
                 raise StoreUnavailableError(e.message, where=e.where, remedy=e.remedy) from e
         except FlowMeshError as e:
@@ -180,7 +180,7 @@ class CommandExecutor:
             now = standing
         else:
             now = await self._cache.replace(standing, result)
-        # A publication that was cut off after it was written finds itself: that is no adoption.
+        # A publication that was interrupted after its write finds its own record: no adoption.
         ours = now.won or now.result.provenance.attempt_id == result.provenance.attempt_id
         attempt_id = result.provenance.attempt_id
         return Published(c.key, now.result, adopted=not ours, attempt_id=attempt_id)
@@ -193,7 +193,8 @@ class CommandExecutor:
         c, pending = given
         data = c.data if isinstance(c, PutBlob) else encode_manifest(c.manifest)
         with contextlib.suppress(LostBlobError):
-            # References to outputs are issued: a spoiled copy is found by reading it, and replaced.
+            # Reading finds and deletes a damaged copy, which a put would keep. It must not stay,
+            # because references to outputs are issued.
             await self._blobs.get(c.digest)
         try:
             await self._blobs.put(c.digest, data)
@@ -204,7 +205,8 @@ class CommandExecutor:
     async def _check_blobs(self, c: CheckBlobs) -> None:
         if not self._owners.awaits(c):
             return
-        on_the_way = self._puts.join(c.uid, c.digests)  # the run's end waits for them
+        # Blobs that are being stored count as present: the run's end waits for them.
+        on_the_way = self._puts.join(c.uid, c.digests)
         missing = await self._needed.missing(c.digests - on_the_way)
         self._post(BlobsChecked(c.uid, frozenset(missing)))
 
@@ -212,14 +214,14 @@ class CommandExecutor:
         with tempfile.TemporaryDirectory(prefix="flowmesh-check-") as scratch:
             for digest in sorted(c.digests):
                 try:
-                    # Reading verifies, and the store forgets what fails twice.
+                    # Reading verifies; the store deletes a blob that fails twice.
                     await self._blobs.fetch(digest, Path(scratch) / digest)
                 except (BlobCorruptError, BlobNotFoundError):
                     continue
                 (Path(scratch) / digest).unlink()
 
     def _finish_later(self, c: FinalizeRun) -> None:
-        """What a run's ``final`` names is durable before it: the blobs that are made here, too."""
+        """Queues a run's end after its pending puts: ``final`` must not name missing blobs."""
         namespaces = self._owners.namespaces(c)
         self._puts.after(c.uid, lambda: self._hands.give(self._finish, c, namespaces))
 
@@ -246,7 +248,7 @@ class CommandExecutor:
         self._fleet.flush()
 
     def _refuse(self, c: Assign, error: FlowMeshError) -> None:
-        """Ends an attempt that never reached its worker, as the worker would have ended it."""
+        """Reports the failure of an attempt that was never sent, as its worker would have."""
         report = FailureReport(
             kind=FailureKind.BAD_INPUT, message=error.message, remedy=error.remedy
         )

@@ -1,4 +1,4 @@
-"""One leadership's number and time, as other parts of the leader read them."""
+"""Number and clock of the current leadership, for the API and the operator."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ class CurrentEpoch:
     """The epoch of the leading control plane.
 
     Attributes:
-        number: counts leaderships of this store.
+        number: the count of this store's leaderships.
     """
 
     number: int
@@ -19,9 +19,9 @@ class CurrentEpoch:
     state: State
 
     def now_s(self) -> float:
-        """Returns seconds since the epoch of UTC, by the control plane's clock."""
+        """Returns Unix time in seconds, by the control plane's clock."""
         return self.clock()
 
     def is_steady(self) -> bool:
-        """Returns whether workers of the epoch before have had their time to come back."""
+        """Whether the time for workers of the previous epoch to reconnect is over."""
         return self.clock() >= self.state.recovering_until_s

@@ -1,9 +1,9 @@
-"""A queue that serves its tenants in turn, whatever each of them has put into it.
+"""A queue that serves tenants in turn, however many items each of them has.
 
 Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): every tenant has a virtual time that
-grows by one over its weight with each item, and the tenant with the least is next. One that comes
-back begins at the virtual time of now: nobody saves up turns. Used for the store work of the
-control plane (``task_pool``), with the weights of placement.
+grows by one over its weight with each item, and the tenant with the least is next. A tenant that
+was idle continues at the current virtual time, so it does not accumulate turns. Used for the store
+tasks of the control plane (``task_pool``), with the weights of placement.
 """
 
 from collections import deque
@@ -38,7 +38,7 @@ class FairQueue(Generic[T]):
         """Starts empty.
 
         Args:
-            weight: of a tenant; one of weight 2 has two turns for another's one.
+            weight: of a tenant; one of weight 2 gets two turns for each turn of one of weight 1.
         """
         self._weight = weight
         self._lines: dict[str, _Line[T]] = {}
@@ -49,11 +49,11 @@ class FairQueue(Generic[T]):
         self._in_service = 0
 
     def __len__(self) -> int:
-        """How many items wait."""
+        """Returns the number of waiting items."""
         return self._waiting
 
     def soonest(self, tenants: Collection[str]) -> str:
-        """The one of these tenants by which an item that is added now would be served first."""
+        """Returns the tenant as whose item a new one would be served first."""
         return min(tenants, key=self._served_at)
 
     def _served_at(self, tenant: str) -> float:
@@ -85,12 +85,12 @@ class FairQueue(Generic[T]):
         self._offer(line)
 
     def pop(self) -> tuple[str, T] | None:
-        """Takes the next item, with its tenant; None where there is none.
+        """Removes and returns the next tenant and item; None where there is none.
 
-        It is in service until :meth:`done`.
+        The item is in service until :meth:`done`.
 
         Raises:
-            ValueError: the tenant's weight is not a positive number any more.
+            ValueError: the tenant's weight is no longer a positive number.
         """
         if not self._heap:
             return None
@@ -104,14 +104,17 @@ class FairQueue(Generic[T]):
         return line.tenant, item
 
     def done(self) -> None:
-        """An item is no longer in service."""
+        """Ends the service of an item.
+
+        When none waits and none is in service, the virtual times start again at zero.
+        """
         self._in_service -= 1
         if not self._waiting and not self._in_service:
             self._lines.clear()
             self._now = 0.0
 
     def _offer(self, line: _Line[T]) -> None:
-        """Lets a tenant have its turn where it has an item."""
+        """Puts a tenant into the heap if it has an item and is not there."""
         if line.ready or not line.waiting:
             return
         line.ready = True

@@ -1,20 +1,21 @@
-"""How Python's cyclic garbage collector runs in a process that holds many live objects.
+"""Thresholds of Python's cyclic garbage collector for a process with many live objects.
 
-Every action in flight is some hundred objects, none of them garbage for long and hardly any in a
-cycle. With the interpreter's own thresholds the collector looks at all of them again and again: a
-third of the processor time of a control plane with ten thousand steps. Called when one starts.
+Every action in flight is some hundred objects, and hardly any is ever in a cycle. With the default
+thresholds the collector scans all of them repeatedly: a third of the processor time of a control
+plane with ten thousand steps. Called when a control plane starts.
 """
 
 import gc
 
 YOUNG = 10_000
-"""Objects made, less those gone, before the youngest are looked at: for a millisecond to four."""
+"""Net new objects before a collection of the youngest generation, which takes 1 to 4 ms."""
 MIDDLE, OLD = 25, 200
-"""Looks at a generation before one at the next. What was in a cycle and in use at a look at the
-youngest waits for one at the middle; what all looks cost goes by the product.
+"""Collections of a generation before one of the next; the total cost depends on their product.
+
+A cycle that was still in use at a collection of the youngest waits for one of the middle.
 """
 
 
 def collect_seldom() -> None:
-    """Raises the thresholds, for this process and for good; again is harmless."""
+    """Raises the thresholds of this process permanently; may be called repeatedly."""
     gc.set_threshold(YOUNG, MIDDLE, OLD)

@@ -1,7 +1,7 @@
-"""Blobs that the control plane is storing for runs: a run's end waits for its own, not for others'.
+"""Tracks blobs that the control plane is storing for runs, so that a run's end waits for its own.
 
-A run's ``final`` names its outputs; it must not be durable while one of them is not. Used by
-``outside``.
+A run's ``final`` names its outputs and must not be durable before they are. Used by the command
+executor.
 """
 
 from collections import Counter
@@ -13,30 +13,29 @@ from flowmesh_core.units import Digest
 
 @dataclass(slots=True, eq=False)
 class PendingPut:
-    """One blob on its way to the store, and the runs that wait for it."""
+    """A blob that is being stored, and the runs that wait for it."""
 
     digest: Digest
     uids: set[str] = field(default_factory=set)
 
 
 class PendingPuts:
-    """What is on its way, by run and by digest."""
+    """The pending puts, by run and by digest."""
 
     def __init__(self) -> None:
-        """Nothing is on its way."""
         self._by_digest: dict[Digest, list[PendingPut]] = {}
         self._open: Counter[str] = Counter()
         self._then: dict[str, list[Callable[[], None]]] = {}
 
     def begin(self, uid: str, digest: Digest) -> PendingPut:
-        """A blob of this run is to be stored; not over before :meth:`end`."""
+        """Adds a put of a blob for a run; it is pending until :meth:`end`."""
         put = PendingPut(digest)
         self._by_digest.setdefault(digest, []).append(put)
         self._wait(uid, put)
         return put
 
     def end(self, put: PendingPut) -> None:
-        """The blob is durable."""
+        """Ends a put whose blob is durable; calls back runs that waited only for it."""
         puts = self._by_digest[put.digest]
         puts.remove(put)
         if not puts:
@@ -49,7 +48,7 @@ class PendingPuts:
                     then()
 
     def join(self, uid: str, digests: frozenset[Digest]) -> frozenset[Digest]:
-        """Lets a run wait for those of these blobs that are on their way; which they are."""
+        """Makes a run wait for those of these blobs that are being stored, and returns them."""
         found = digests & self._by_digest.keys()
         for digest in found:
             for put in self._by_digest[digest]:
@@ -57,7 +56,7 @@ class PendingPuts:
         return found
 
     def after(self, uid: str, then: Callable[[], None]) -> None:
-        """Calls back once nothing that this run waits for is on its way."""
+        """Calls back once no pending put is left that this run waits for."""
         if uid in self._open:
             self._then.setdefault(uid, []).append(then)
         else:

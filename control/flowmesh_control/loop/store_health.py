@@ -1,7 +1,7 @@
-"""What keeps the control plane from writing to its store, for whoever asks how the fabric is.
+"""Why the control plane cannot write to its store at the moment; shown by API and metrics.
 
-Told by everything that tries again while the store refuses; forgotten when nobody has told of it
-for a while.
+Everything that retries a store operation records the error here; it fades when none is recorded for
+a while.
 """
 
 import logging
@@ -12,19 +12,18 @@ from flowmesh_core.errors import FlowMeshError
 log = logging.getLogger("flowmesh.control")
 
 FADES_S = 7.0
-"""Longer than the longest pause between two tries."""
+"""How long an error is shown: longer than the longest pause between two retries."""
 
 
 class StoreHealth:
-    """The last refusal, while it lasts."""
+    """The last error of a store operation, while it is retried."""
 
     def __init__(self) -> None:
-        """Nothing has gone wrong yet."""
         self._text = ""
         self._met_s = float("-inf")
 
     def met(self, error: FlowMeshError) -> None:
-        """A write was refused and will be tried again; said in the log when it is news."""
+        """Records an error of an operation that will be retried; logs it if it is a new one."""
         text = f"{error.message}; {error.remedy}" if error.remedy else error.message
         if text != self.text:
             log.warning("waiting for the store: %s", error)
@@ -32,5 +31,5 @@ class StoreHealth:
 
     @property
     def text(self) -> str:
-        """The reason and the remedy; empty where all is well."""
+        """The reason and the remedy; empty if the store works."""
         return self._text if time.monotonic() - self._met_s < FADES_S else ""

@@ -1,7 +1,7 @@
-"""For whom a piece of store work is done, and whether anybody still waits for its answer.
+"""For which namespaces a store task is done, and whether its result is still awaited.
 
-Asked by ``outside``: the work of a namespace is queued as that namespace's, and a question whose
-last asker has left (its run was cancelled, or has ended) is not put to the store any more.
+Used by the command executor: a task is queued for its namespace, and dropped if nothing awaits its
+result any more, for example because its run was cancelled.
 """
 
 from collections.abc import Sequence
@@ -24,18 +24,17 @@ from flowmesh_core.machine.state import State
 
 
 class WorkOwners:
-    """Reads who waits for what from the machine's state."""
+    """Implements :class:`TaskOwners` on the machine's state."""
 
     def __init__(self, state: State) -> None:
-        """Asks this state whenever it is asked."""
         self._state = state
 
     def weight(self, namespace: str) -> float:
-        """The namespace's weight, as in placement."""
+        """Returns the namespace's weight, as in placement."""
         return self._state.fair.weights.get(namespace, 1.0)
 
     def namespaces(self, command: Command) -> Sequence[str]:
-        """Who wants it done; the empty one where no run does."""
+        """Returns the namespaces of the runs that need it; the empty one where none does."""
         match command:
             case (
                 LookUp()
@@ -53,7 +52,7 @@ class WorkOwners:
         return ("",)
 
     def awaits(self, command: LookUp | CheckBlobs | Publish) -> bool:
-        """Whether the answer changes anything: the machine ignores one that it does not await."""
+        """Whether the machine awaits the result; it would ignore it otherwise."""
         if isinstance(command, Publish):
             return awaited(self._state, command.result.provenance.attempt_id) is not None
         if isinstance(command, CheckBlobs):

@@ -1,10 +1,10 @@
-"""A fixed number of tasks that do the work outside: look-ups, publications, checks.
+"""A pool with a fixed number of asyncio tasks for store jobs: look-ups, publications, checks.
 
-No task is made for a job. A store that answers without waiting (memory, a directory) is served by
-one hand in one go; a store across the network keeps all of them busy. Tenants are served in turn
-(``fair_queue``): a job waits for the jobs of others only while those are under way. A job that
-finds the store unavailable is tried again until it answers; meanwhile it waits in no other job's
-way, however many of its tenant do.
+No asyncio task is created per job. With a store that answers without waiting (memory, a directory)
+one task of the pool does all jobs in a row; a store across the network keeps all of them busy.
+Tenants are served in turn (``fair_queue``), so a job waits only for jobs of others that are
+running. A job that finds the store unavailable is retried until the store answers; while it waits
+it occupies no task, so jobs of other tenants are not delayed.
 """
 
 import asyncio
@@ -19,29 +19,30 @@ from flowmesh_core.errors import FlowMeshError, StoreUnavailableError
 
 HANDS = 64
 SLICE_S = 0.005
-"""After this long without waiting for anything a hand lets others run."""
+"""A task of the pool yields to the event loop after running jobs for this long."""
 FIRST_RETRY_S = 0.1
 LAST_RETRY_S = 5.0
 RETRIES_PER_S = 50.0
-"""So often at most a tenant's jobs are tried that were refused for long: a store that is full or
-away is not asked the more, the more jobs wait for it."""
+"""The most retries of a tenant's jobs that have failed for long.
+
+So the load on a store that is full or away does not grow with the number of waiting jobs."""
 
 Work = Callable[[Any], Awaitable[None]]
 
 
 def retry_delay_s(wait_s: float, jobs: int) -> float:
-    """Returns when to try a job again.
+    """Returns the pause before a job's next try, in seconds.
 
     Args:
         wait_s: the pause of this job, which doubles up to ``LAST_RETRY_S``.
-        jobs: of its tenant that wait to be tried again.
+        jobs: of its tenant that wait to be retried.
     """
     return wait_s if wait_s < LAST_RETRY_S else max(wait_s, jobs / RETRIES_PER_S)
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """A piece of work, and how long it waits where it has to be tried again."""
+    """A store job, and its pause before the next try if it fails."""
 
     work: Work
     argument: Any
@@ -49,7 +50,7 @@ class _Job:
 
 
 class TaskPool:
-    """Does the jobs of all tenants in turn, at most so many at once."""
+    """Runs the jobs of all tenants in turn, at most ``count`` at once."""
 
     def __init__(
         self,
@@ -59,13 +60,13 @@ class TaskPool:
         weight: Callable[[str], float] = lambda tenant: 1.0,
         count: int = HANDS,
     ) -> None:
-        """Makes no task yet.
+        """Starts without tasks.
 
         Args:
-            failed: told of an error that a job does not handle, or that ends a task of the pool.
-            waits: told why a job is tried again.
+            failed: called with an error that a job does not handle, or that ends a task.
+            waits: called with the error for which a job is retried.
             weight: of a tenant, as in placement.
-            count: how many hands.
+            count: the number of tasks.
         """
         self._failed = failed
         self._waits = waits
@@ -79,13 +80,13 @@ class TaskPool:
         self.retries = 0
 
     def start(self) -> None:
-        """Makes the hands; they live until :meth:`stop`."""
+        """Starts the tasks, which run until :meth:`stop`."""
         self._tasks = [asyncio.create_task(self._serve()) for _ in range(self._count)]
         for task in self._tasks:
             task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
-        """Ends the hands; jobs not done are dropped (they are repeatable)."""
+        """Cancels the tasks; unfinished jobs are dropped, since recovery repeats them."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
@@ -95,12 +96,12 @@ class TaskPool:
         self._tasks.clear()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Passes on an error of the pool itself: without its tasks no job would be done."""
+        """Reports an error of the pool itself: without its tasks no job would run."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failed(error)
 
     def give(self, work: Work, argument: Any, tenants: Sequence[str] = ("",)) -> None:
-        """Queues ``work(argument)`` as that tenant's, of those that want it, who is served first.
+        """Queues ``work(argument)`` for the one of its tenants that would be served first.
 
         The empty tenant is the fabric itself.
         """
@@ -110,7 +111,7 @@ class TaskPool:
 
     @property
     def backlog(self) -> int:
-        """How many jobs wait for a task; those that wait to be tried again do not count."""
+        """The number of jobs that wait for a task, without those that wait to be retried."""
         return len(self._jobs)
 
     def _wake(self) -> None:
@@ -138,12 +139,12 @@ class TaskPool:
             self.retries += 1
             self._waits(e)
             self._again_later(tenant, job)
-        except Exception as e:  # told, and ends the control plane: recovery is reuse
+        except Exception as e:  # ends the control plane; the next one recovers and reuses results
             self._failed(e)
         self._jobs.done()
 
     def _again_later(self, tenant: str, job: _Job) -> None:
-        """Queues a job anew after a while."""
+        """Queues a failed job again after its pause."""
 
         def again() -> None:
             self._timers.discard(timer)

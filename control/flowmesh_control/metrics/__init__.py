@@ -1,1 +1,1 @@
-"""The control plane's metrics: what ``GET /metrics`` answers, and the counters behind it."""
+"""The control plane's Prometheus metrics, answered by ``GET /metrics``."""

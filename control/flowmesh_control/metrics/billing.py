@@ -1,7 +1,7 @@
 """Metrics of the accounts: dollars, joules, hits.
 
-They are those of the last accounts that were written, so that the next leader goes on where they
-stand: no counter of these falls when a leader ends, in good order or by a crash.
+They show the accounts that were last written, with which the next leader continues. So none of
+these counters decreases when a leader ends, even by a crash.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ BY = ("tenant", "pool", "model")
 
 
 def accounts(kept: AccountsRecord) -> Iterator[Metric]:
-    """Totals: bill = receipts + fabric + unsettled."""
+    """Yields the totals: bill = receipts + fabric + unsettled."""
     book = kept.book
     yield counter("flowmesh_bill_usd", "What all workers have cost.", _usd(book.bill_nanousd))
     yield counter("flowmesh_receipts_usd", "What runs have paid.", _usd(book.receipts_nanousd))
@@ -46,7 +46,7 @@ def accounts(kept: AccountsRecord) -> Iterator[Metric]:
 
 
 def shares(kept: AccountsRecord) -> Iterator[Metric]:
-    """Who paid and who was spared what, by tenant, pool and model."""
+    """Yields what was paid and saved, by tenant, pool and model."""
     rows = [((r.tenant, r.pool, r.model), r.share) for r in kept.shares]
     yield counters(
         "flowmesh_paid_usd",
@@ -83,26 +83,26 @@ def shares(kept: AccountsRecord) -> Iterator[Metric]:
 
 
 def budgets(state: State) -> Iterator[Metric]:
-    """Of live runs that have a budget, by tenant."""
-    given: dict[str, int] = {}
-    left: dict[str, int] = {}
+    """Yields the budgets of live runs, by tenant."""
+    totals: dict[str, int] = {}
+    remaining: dict[str, int] = {}
     for run in state.runs.values():
         if run.budget_nanousd:
             tenant = state.figures.tenant(run.plan.namespace, state.ticked_s)
-            given[tenant] = given.get(tenant, 0) + run.budget_nanousd
+            totals[tenant] = totals.get(tenant, 0) + run.budget_nanousd
             rest = max(0, run.budget_nanousd - run.paid_nanousd)
-            left[tenant] = left.get(tenant, 0) + rest
+            remaining[tenant] = remaining.get(tenant, 0) + rest
     yield gauges(
         "flowmesh_budget_usd",
         "Budgets of live runs.",
         ["tenant"],
-        [([t], _usd(n)) for t, n in sorted(given.items())],
+        [([t], _usd(n)) for t, n in sorted(totals.items())],
     )
     yield gauges(
         "flowmesh_budget_left_usd",
         "What is left of the budgets of live runs.",
         ["tenant"],
-        [([t], _usd(n)) for t, n in sorted(left.items())],
+        [([t], _usd(n)) for t, n in sorted(remaining.items())],
     )
 
 

@@ -1,6 +1,6 @@
-"""What ``GET /metrics`` answers: names begin with ``flowmesh_`` and stand in ``docs/names.md``.
+"""The answer to ``GET /metrics``; all names begin with ``flowmesh_`` and are in ``docs/names.md``.
 
-Everything is read from the state when somebody asks. The operator adds collectors of its own.
+Values are read from the machine's state at each scrape. The operator adds collectors of its own.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class MetricsPage(Collector):
     """The collector of the control plane, and those that were added to it.
 
     Attributes:
-        kept: the accounts that were last written; what is shown of money is what they say.
+        kept: the accounts that were last written, from which the metrics of money are read.
     """
 
     def __init__(
@@ -43,7 +43,20 @@ class MetricsPage(Collector):
         trouble: StoreHealth,
         kept: AccountsRecord,
     ) -> None:
-        """Takes what is measured; ``dropped`` are items of workers' messages, by reason."""
+        """Registers the control plane's metrics.
+
+        Args:
+            state: the machine's.
+            loop: the event loop.
+            hands: the pool of store tasks.
+            workers: counters that workers report.
+            dropped: items of workers' messages that were dropped, by reason.
+            audits: verdicts and quarantine.
+            backlogs: the capacity signal.
+            store: measures store operations.
+            trouble: the store's health.
+            kept: the accounts as of now.
+        """
         self.kept = kept
         self._state = state
         self._loop = loop
@@ -58,27 +71,27 @@ class MetricsPage(Collector):
         self._registry.register(self)
 
     def add(self, collector: Collector) -> None:
-        """Shows another collector's metrics too; it is asked at every scrape.
+        """Adds another collector, which is read at every scrape.
 
         Raises:
-            ValueError: a metric of that name is there already.
+            ValueError: a metric of one of its names is registered already.
         """
         self._registry.register(collector)
 
     async def text(self) -> bytes:
-        """All metrics in the text format.
+        """Returns all metrics in the text format.
 
-        The figures are read at once, in the loop that changes them; a thread writes them down, so
-        that nothing waits for a long page.
+        The values are read in the event loop, which changes them; a thread formats them, so that a
+        long page does not block the loop.
         """
         return await asyncio.to_thread(generate_latest, _Read(list(self._registry.collect())))
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing at registration: the figures exist only when they are read."""
+        """Returns nothing: the metrics exist only when they are collected."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Reads every figure."""
+        """Yields every metric."""
         state, figures = self._state, self._state.figures
         yield from work.queue(state, self._backlogs)
         yield from work.done(figures)
@@ -96,7 +109,7 @@ class MetricsPage(Collector):
 
 
 class _Read(Collector):
-    """Metrics that were read already."""
+    """Metrics that were collected already."""
 
     def __init__(self, found: list[Metric]) -> None:
         self._found = found

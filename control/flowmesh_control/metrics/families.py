@@ -1,4 +1,4 @@
-"""Builders of metric families, so that every metric is one expression with its name and meaning."""
+"""Builders of metric families: each metric is one expression with its name and help text."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,17 +11,17 @@ Rows = Iterable[tuple[Sequence[str], float]]
 
 
 def gauge(name: str, doc: str, value: float) -> GaugeMetricFamily:
-    """A gauge without labels."""
+    """Returns a gauge without labels."""
     return GaugeMetricFamily(name, doc, value=value)
 
 
 def counter(name: str, doc: str, value: float) -> CounterMetricFamily:
-    """A counter without labels; exported as ``<name>_total``."""
+    """Returns a counter without labels, exported as ``<name>_total``."""
     return CounterMetricFamily(name, doc, value=value)
 
 
 def gauges(name: str, doc: str, labels: Sequence[str], rows: Rows) -> GaugeMetricFamily:
-    """A gauge with labels."""
+    """Returns a gauge with labels."""
     family = GaugeMetricFamily(name, doc, labels=labels)
     for values, value in rows:
         family.add_metric(values, value)
@@ -29,7 +29,7 @@ def gauges(name: str, doc: str, labels: Sequence[str], rows: Rows) -> GaugeMetri
 
 
 def counters(name: str, doc: str, labels: Sequence[str], rows: Rows) -> CounterMetricFamily:
-    """A counter with labels."""
+    """Returns a counter with labels, exported as ``<name>_total``."""
     family = CounterMetricFamily(name, doc, labels=labels)
     for values, value in rows:
         family.add_metric(values, value)
@@ -39,7 +39,7 @@ def counters(name: str, doc: str, labels: Sequence[str], rows: Rows) -> CounterM
 def histograms(
     name: str, doc: str, labels: Sequence[str], found: Mapping[tuple[str, ...], Histogram]
 ) -> HistogramMetricFamily:
-    """A histogram, with labels where there are any."""
+    """Returns a histogram; ``labels`` may be empty."""
     family = HistogramMetricFamily(name, doc, labels=labels)
     for values, histogram in found.items():
         family.add_metric(values, histogram.cumulative(), histogram.total)

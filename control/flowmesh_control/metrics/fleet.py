@@ -1,4 +1,7 @@
-"""Metrics of workers, by pool: a worker's name is new with every pod, and no label."""
+"""Metrics of workers, by pool.
+
+No label is a worker's name: every pod has a new one, and the number of series would only grow.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -18,7 +21,7 @@ STATES = ("ready", "busy", "cordoned", "draining")
 
 
 def fleet(state: State, backlogs: CapacitySignalSource) -> Iterator[Metric]:
-    """What workers are and do now."""
+    """Yields how many workers there are now, by state, their engine instances and prices."""
     count: Counter[tuple[str, str]] = Counter()
     for pool in backlogs.now():
         count.update({(pool, name): 0 for name in STATES})
@@ -53,12 +56,12 @@ def fleet(state: State, backlogs: CapacitySignalSource) -> Iterator[Metric]:
 
 
 def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
-    """What workers have done since this leader began."""
-    left: dict[tuple[str, str], int] = dict.fromkeys(product(state.figures.worker_s, LEFT), 0)
-    left.update(state.figures.workers_left)
+    """Yields counters of workers since this leader began."""
+    departed: dict[tuple[str, str], int] = dict.fromkeys(product(state.figures.worker_s, LEFT), 0)
+    departed.update(state.figures.workers_left)
     yield counters(
         "flowmesh_worker_seconds",
-        "Seconds of connected workers, by whether they held work.",
+        "Seconds of connected workers, by whether they had work.",
         ["pool", "state"],
         [
             ((pool, name), seconds)
@@ -68,9 +71,9 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
     )
     yield counters(
         "flowmesh_workers_left",
-        "Workers that are gone: lost to the watchdog, or drained.",
+        "Workers that left: lost to the watchdog, or drained.",
         ["pool", "kind"],
-        left.items(),
+        departed.items(),
     )
     yield counters(
         "flowmesh_worker_stored_bytes",
@@ -87,7 +90,7 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
 
 
 def dropped(by_reason: Mapping[str, int]) -> Iterator[Metric]:
-    """What of workers' messages was not taken in."""
+    """Yields how many items of workers' messages were dropped."""
     yield counters(
         "flowmesh_gateway_dropped",
         "Items of workers' messages that were dropped, by reason.",

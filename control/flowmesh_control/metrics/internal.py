@@ -14,7 +14,7 @@ from flowmesh_control.records.audit_records import AuditRecords
 
 
 def leading(loop: EventLoop, epoch: int) -> Iterator[Metric]:
-    """The single writer."""
+    """Yields the epoch and the metrics of the event loop."""
     yield gauge("flowmesh_leader_epoch", "The epoch that is led.", epoch)
     yield counter("flowmesh_events_applied", "Events applied.", loop.applied)
     yield gauge("flowmesh_events_waiting", "Events that wait.", loop.backlog)
@@ -24,7 +24,7 @@ def leading(loop: EventLoop, epoch: int) -> Iterator[Metric]:
 
 
 def store(meter: StoreMeter, hands: TaskPool, trouble: StoreHealth) -> Iterator[Metric]:
-    """The store as the control plane meets it."""
+    """Yields latency, traffic and errors of the control plane's store operations."""
     yield histograms(
         "flowmesh_store_seconds",
         "Seconds of a store operation, by operation and outcome.",
@@ -37,8 +37,8 @@ def store(meter: StoreMeter, hands: TaskPool, trouble: StoreHealth) -> Iterator[
         ["operation"],
         [([operation], count) for operation, count in meter.moved_bytes.items()],
     )
-    yield gauge("flowmesh_jobs_waiting", "Store work nobody has begun.", hands.backlog)
-    yield counter("flowmesh_store_retries", "Store work tried again.", hands.retries)
+    yield gauge("flowmesh_jobs_waiting", "Store tasks that have not started.", hands.backlog)
+    yield counter("flowmesh_store_retries", "Store tasks that were retried.", hands.retries)
     yield gauge(
         "flowmesh_store_refuses",
         "1 while the store refuses writes and they are tried again.",
@@ -47,7 +47,7 @@ def store(meter: StoreMeter, hands: TaskPool, trouble: StoreHealth) -> Iterator[
 
 
 def audited(audits: AuditRecords) -> Iterator[Metric]:
-    """What audits have found."""
+    """Yields the verdicts of audits and the size of the quarantine."""
     yield counters(
         "flowmesh_audit_actions",
         "Actions drawn by audits, by verdict.",

@@ -11,7 +11,7 @@ BOUNDS_S = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 class StoreMeter:
-    """Listens to a metered store.
+    """Observes the operations of a metered store.
 
     Attributes:
         latency: seconds by (operation, outcome); an outcome is ``ok`` or the name of an error.
@@ -19,7 +19,6 @@ class StoreMeter:
     """
 
     def __init__(self) -> None:
-        """Starts at nothing."""
         self.latency: defaultdict[tuple[str, ...], Histogram] = defaultdict(
             lambda: Histogram(BOUNDS_S)
         )
@@ -33,7 +32,7 @@ class StoreMeter:
 
 
 def metered(store: Store, meter: StoreMeter) -> Store:
-    """The store, with every operation of its blobs and records told to the meter."""
+    """Returns the store with each operation on blobs and records reported to the meter."""
     return replace(
         store,
         blobs=MeteredBlobs(store.blobs, meter),

@@ -1,4 +1,4 @@
-"""Metrics of what waits, runs and has been done."""
+"""Metrics of work: what waits, what runs and what has ended."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ ENDS: dict[tuple[str, str], int] = {
 
 
 def queue(state: State, backlogs: CapacitySignalSource) -> Iterator[Metric]:
-    """What waits and what runs now."""
+    """Yields what waits and what runs now."""
     yield gauge("flowmesh_runs_live", "Runs under way.", len(state.runs))
     yield gauge("flowmesh_actions_ready", "Actions that wait.", len(state.ready))
     found = backlogs.now()
@@ -64,7 +64,7 @@ def _zeros(pools: Iterable[str], names: Iterable[str]) -> dict[tuple[str, str], 
 
 
 def done(figures: MachineCounters) -> Iterator[Metric]:
-    """Counters of attempts, steps and runs."""
+    """Yields counters of attempts, steps and runs."""
     yield counters(
         "flowmesh_dispatches",
         "Attempts handed to workers, by pool.",
@@ -92,7 +92,7 @@ def done(figures: MachineCounters) -> Iterator[Metric]:
 
 
 def used(figures: MachineCounters) -> Iterator[Metric]:
-    """Counters of what attempts used, by pool and model."""
+    """Yields counters of what attempts used, by pool and model."""
     work = list(figures.work.items())
     yield counters(
         "flowmesh_tokens",
@@ -119,7 +119,7 @@ def used(figures: MachineCounters) -> Iterator[Metric]:
 
 
 def distributions(figures: MachineCounters) -> Iterator[Metric]:
-    """Histograms."""
+    """Yields histograms of batches, waiting, running and prediction errors."""
     yield histograms(
         "flowmesh_batch_size",
         "Actions of a signature on a worker once a batch has come to it, by engine.",

@@ -1,7 +1,7 @@
-"""What workers say of themselves: log lines by attempt, counters by pool.
+"""Telemetry that workers report: log lines by attempt, counters by pool.
 
-A worker's counters begin with its process and end with it. A pool's go on: they grow by what each
-worker's have grown since it last said them.
+Called by the worker gateway. A worker's counters start at zero with its process; a pool's continue:
+they grow by the increase since the worker's last report.
 """
 
 from collections import defaultdict
@@ -11,14 +11,23 @@ from flowmesh_control.workers.log_buffer import LogBuffer
 from flowmesh_core.protocol.messages import Sync
 
 COUNTED = ("stored_bytes", "agent_cpu_s")
-"""The names that are kept; a worker may say others, and nothing grows by them."""
+"""The counters that are summed; others that a worker reports are ignored."""
 
 
 class WorkerTelemetry:
-    """Keeps workers' log lines and adds their counters up by pool."""
+    """Buffers workers' log lines and sums their counters by pool.
+
+    Attributes:
+        totals: by counter, then by pool.
+    """
 
     def __init__(self, logs: LogBuffer, pool_of: Callable[[str], str]) -> None:
-        """Takes the book of logs, and what says a worker's pool (empty where it is not known)."""
+        """Starts at zero.
+
+        Args:
+            logs: buffers the lines.
+            pool_of: returns a worker's pool; empty where it is unknown.
+        """
         self._logs = logs
         self._pool_of = pool_of
         self._last: dict[str, dict[str, float]] = {}
@@ -27,7 +36,7 @@ class WorkerTelemetry:
         )
 
     def synced(self, worker: str, sync: Sync) -> None:
-        """A worker's message."""
+        """Adds a worker's message."""
         if sync.logs or sync.ended:
             self._logs.add(sync)
         pool = self._pool_of(worker) if sync.metrics else ""
@@ -37,10 +46,10 @@ class WorkerTelemetry:
         for name in COUNTED:
             value = sync.metrics.get(name, 0.0)
             known = last.get(name, 0.0)
-            # Less than before is another process under the same name.
+            # A smaller value is from a new process under the same name.
             self.totals[name][pool] += value - known if value >= known else value
             last[name] = value
 
     def left(self, worker: str) -> None:
-        """The worker is gone; what it counted stays in its pool's totals."""
+        """Forgets a worker that left; its counts stay in its pool's totals."""
         self._last.pop(worker, None)

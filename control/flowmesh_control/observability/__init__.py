@@ -1,1 +1,1 @@
-"""What the control plane tells of runs as they go: log lines, and traces where wanted."""
+"""Log lines of runs and, where configured, OpenTelemetry traces."""

@@ -1,4 +1,4 @@
-"""Takes what the machine says of runs and attempts, for everybody who tells of it."""
+"""Port for observers of runs: the run log and the tracing implement it."""
 
 from typing import Protocol
 
@@ -7,12 +7,12 @@ from flowmesh_core.machine.commands import AttemptSettled
 
 
 class RunListener(Protocol):
-    """Hears of every line of a ledger, and of every attempt's end; must not block."""
+    """Receives every ledger line and every end of an attempt; must not block."""
 
     def appended(self, uid: str, line: Line) -> None:
-        """A line of a run's ledger; the run is still in the state."""
+        """Receives a new line of a run's ledger; the run is still in the state."""
         ...
 
     def settled(self, attempt: AttemptSettled) -> None:
-        """An attempt has ended, whoever pays for it."""
+        """Receives the end of an attempt, whether a run or the fabric pays for it."""
         ...

@@ -1,7 +1,7 @@
-"""The form of log lines: for people, or JSON objects where ``FLOWMESH_LOG_FORMAT`` is ``json``.
+"""The format of log lines: plain text, or JSON objects where ``FLOWMESH_LOG_FORMAT`` is ``json``.
 
-A line about a run carries ``workflow`` (namespace and name), ``run``, ``step``, ``action`` and
-``attempt`` as far as they are known: ``extra`` of the logging call, fields of the JSON object.
+A line about a run has ``workflow`` (namespace and name), ``run``, ``step``, ``action`` and
+``attempt``, as far as they are known: ``extra`` of the logging call, fields of the JSON object.
 """
 
 import logging
@@ -16,11 +16,11 @@ PLAIN = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 class LogFormatError(FlowMeshError):
-    """There is no such form."""
+    """The requested format of log lines does not exist."""
 
 
 def formatter(environment: Mapping[str, str], plain: str = PLAIN) -> logging.Formatter:
-    """The formatter that the environment asks for.
+    """Returns the formatter that the environment asks for.
 
     Raises:
         LogFormatError: the variable is neither ``text`` nor ``json``.
@@ -33,6 +33,4 @@ def formatter(environment: Mapping[str, str], plain: str = PLAIN) -> logging.For
         return JsonFormatter(
             "%(levelname)s %(name)s %(message)s", rename_fields=names, timestamp="time"
         )
-    raise LogFormatError(
-        f"there is no form of log lines {form!r}", where=VARIABLE, remedy="set it to text or json"
-    )
+    raise LogFormatError(f"{form!r} is not a log format: expected text or json", where=VARIABLE)

@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 QUEUE = "OTEL_BSP_MAX_QUEUE_SIZE"
 QUEUE_SPANS = 1 << 16
-"""Spans that wait to be sent; more are dropped, and the SDK says so in the log."""
+"""Spans that wait to be sent; the SDK drops more than these and logs that it did."""
 
 
 def wanted(environment: Mapping[str, str]) -> bool:
-    """Whether somebody is named who takes spans."""
+    """Whether the environment names an endpoint for spans."""
     disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
     return not disabled and any(environment.get(name) for name in ENDPOINTS)
 
 
 class OtlpExporter:
-    """Sends spans in a thread of the SDK's."""
+    """Sends spans in a thread of the SDK."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """Loads the SDK and begins.
+        """Loads the SDK and starts its thread.
 
         Raises:
-            FlowMeshError: it is not installed.
+            FlowMeshError: the SDK is not installed.
         """
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415 - an extra
@@ -53,18 +53,18 @@ class OtlpExporter:
         self._resource = Resource.create() if environment.get("OTEL_SERVICE_NAME") else named
         size = None if environment.get(QUEUE) else QUEUE_SPANS
         self._processor: SpanProcessor = BatchSpanProcessor(OTLPSpanExporter(), size)
-        self._made: Callable[[Span, Resource], ReadableSpan] = _maker()
+        self._convert: Callable[[Span, Resource], ReadableSpan] = _converter()
 
     def send(self, span: Span) -> None:
         """Queues a span."""
-        self._processor.on_end(self._made(span, self._resource))
+        self._processor.on_end(self._convert(span, self._resource))
 
     def close(self) -> None:
-        """Sends what is queued; blocks for some seconds where nobody takes it."""
+        """Sends the queued spans; blocks for some seconds if the collector does not answer."""
         self._processor.shutdown()
 
 
-def _maker() -> "Callable[[Span, Resource], ReadableSpan]":
+def _converter() -> "Callable[[Span, Resource], ReadableSpan]":
     from opentelemetry.sdk.trace import ReadableSpan  # noqa: PLC0415 - an extra
     from opentelemetry.trace import SpanContext, TraceFlags  # noqa: PLC0415 - an extra
     from opentelemetry.trace.status import Status, StatusCode  # noqa: PLC0415 - an extra
@@ -74,7 +74,7 @@ def _maker() -> "Callable[[Span, Resource], ReadableSpan]":
     def context(trace: int, number: int) -> SpanContext:
         return SpanContext(trace, number, is_remote=False, trace_flags=sampled)
 
-    def made(span: Span, resource: "Resource") -> ReadableSpan:
+    def convert(span: Span, resource: "Resource") -> ReadableSpan:
         return ReadableSpan(
             name=span.name,
             context=context(span.trace, span.number),
@@ -86,4 +86,4 @@ def _maker() -> "Callable[[Span, Resource], ReadableSpan]":
             end_time=round(max(span.start_s, span.end_s) * 1e9),
         )
 
-    return made
+    return convert

@@ -1,4 +1,4 @@
-"""Log lines of runs: verdicts and failures always, every step and attempt at level DEBUG."""
+"""Logs runs: verdicts and failures always, every step and attempt at level DEBUG."""
 
 import logging
 from typing import Any
@@ -14,10 +14,9 @@ _QUIET = EXECUTED_OUTCOMES | {"replica", "cancelled", "drained"}
 
 
 class RunLogListener:
-    """Writes the log of runs."""
+    """Writes log lines about runs, steps and attempts."""
 
     def __init__(self, state: State) -> None:
-        """Takes the machine's state, for names."""
         self._state = state
 
     def appended(self, uid: str, line: Line) -> None:

@@ -1,12 +1,12 @@
 """Runs, steps and attempts as OpenTelemetry spans, each sent when it ends.
 
-A span's ids follow from what it is of, so that nothing has to be remembered: children may be sent
-before their parent, and by another leader than it. One trace a run; an attempt that several runs
-share is in the trace of each.
+There is one trace per run; an attempt that several runs share is in the trace of each. A span's ids
+are hashes of the run, step and attempt, so no state is needed: children may be sent before their
+parent, and by another leader.
 
-Of an attempt the control plane knows when it was handed out and when it ended; how long loading and
-executing took, its worker says. They are shown back to back before the end (and the storing of the
-outputs), so their lengths are measured and their places are not.
+The control plane knows when an attempt was assigned and when it ended; its worker reports how long
+loading and executing took. Their spans are placed back to back before the end (and the storing of
+outputs): their lengths are measured, their positions are not.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,15 +22,18 @@ from flowmesh_core.machine.state import State
 
 Value = str | int | float | bool
 
-_FINE = EXECUTED_OUTCOMES | {"replica", "cancelled", "drained"}
+_SUCCESSFUL = EXECUTED_OUTCOMES | {"replica", "cancelled", "drained"}
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One span; ids are integers, 0 is no parent.
+    """One span.
 
     Attributes:
-        error: what went wrong; empty where nothing did.
+        trace: id of its trace, 128 bits.
+        number: id of the span, 64 bits.
+        parent: id of its parent; 0 for none.
+        error: what went wrong; empty for a success.
     """
 
     trace: int
@@ -44,13 +47,18 @@ class Span:
 
 
 class SpanListener:
-    """Turns what is told of runs into spans."""
+    """Makes spans of ended runs, steps and attempts."""
 
     def __init__(self, state: State, send: Callable[[Span], None]) -> None:
-        """Takes the machine's state, and who takes a span; must not block."""
+        """Starts without spans.
+
+        Args:
+            state: the machine's.
+            send: sends a span; must not block.
+        """
         self._state = state
         self._send = send
-        self._told: dict[str, set[str]] = {}
+        self._sent_steps: dict[str, set[str]] = {}
 
     def appended(self, uid: str, line: Line) -> None:
         """As :meth:`RunListener.appended`."""
@@ -60,7 +68,7 @@ class SpanListener:
         if isinstance(line, StepLine):
             self._step(run, line)
         elif isinstance(line, VerdictLine):
-            self._told.pop(uid, None)
+            self._sent_steps.pop(uid, None)
             self._send(_run_span(run, line))
 
     def settled(self, attempt: AttemptSettled) -> None:
@@ -71,13 +79,13 @@ class SpanListener:
                     self._send(span)
 
     def _step(self, run: Run, line: StepLine) -> None:
-        told = self._told.get(run.uid)
-        if told is None:
-            # What an earlier leader's ledger says has ended, that leader has told.
+        sent = self._sent_steps.get(run.uid)
+        if sent is None:
+            # Steps that ended under an earlier leader: that leader has sent their spans.
             before = [x.step for x in run.lines if isinstance(x, StepLine) and x is not line]
-            told = self._told[run.uid] = set(before)
-        if line.step not in told:
-            told.add(line.step)
+            sent = self._sent_steps[run.uid] = set(before)
+        if line.step not in sent:
+            sent.add(line.step)
             self._send(_step_span(run, line))
 
 
@@ -135,7 +143,7 @@ def _attempt_spans(uid: str, path: str, attempt: AttemptSettled) -> Iterator[Spa
         "flowmesh.pool": attempt.pool,
         "flowmesh.outcome": attempt.outcome,
     }
-    error = "" if attempt.outcome in _FINE else attempt.message or attempt.outcome
+    error = "" if attempt.outcome in _SUCCESSFUL else attempt.message or attempt.outcome
     yield Span(
         trace,
         number,
@@ -160,7 +168,7 @@ def _attempt_spans(uid: str, path: str, attempt: AttemptSettled) -> Iterator[Spa
 
 
 def trace_of(uid: str) -> int:
-    """The trace of a run: whoever knows the run's uid finds it."""
+    """Returns the trace id of a run, a hash of its uid."""
     return int.from_bytes(blake3(uid.encode()).digest(length=16), "big")
 
 

@@ -1,1 +1,1 @@
-"""Read-only answers about runs, plans, placement and the fabric, for the API and the CLI."""
+"""Read-only queries about runs, plans, placement and the fabric; called by API and operator."""

@@ -1,4 +1,4 @@
-"""Who waits for changes of a run: watching clients are woken, at most so often."""
+"""Wakes clients that watch a run, and the operator, when runs change."""
 
 import asyncio
 from collections import defaultdict
@@ -9,15 +9,14 @@ GAP_S = 0.2
 
 
 class RunChangeFeed:
-    """Wakes those who watch a run when the machine says that it has changed."""
+    """Wakes the watchers of a run when the machine reports that it changed."""
 
     def __init__(self) -> None:
-        """Starts without watchers."""
         self._watchers: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self._followers: list[_Follower] = []
 
     def changed(self, uid: str) -> None:
-        """A run has changed; cheap, and cheaper where nobody watches."""
+        """Wakes the watchers of a run; cheap, as it is called for every change."""
         watchers = self._watchers.get(uid)
         if watchers:
             for event in watchers:
@@ -27,7 +26,7 @@ class RunChangeFeed:
             follower.wake.set()
 
     async def of(self, uid: str) -> AsyncIterator[None]:
-        """Yields at once, and then after changes, until the caller stops."""
+        """Yields at once and then after changes, until the caller stops iterating."""
         event = asyncio.Event()
         self._watchers[uid].add(event)
         try:
@@ -42,7 +41,7 @@ class RunChangeFeed:
                 del self._watchers[uid]
 
     async def all(self) -> AsyncIterator[str]:
-        """Yields the uid of every run that changes from now on, each once however often it did."""
+        """Yields the uid of every run that changes from now on; pending changes are merged."""
         follower = _Follower()
         self._followers.append(follower)
         try:
@@ -56,7 +55,12 @@ class RunChangeFeed:
 
 
 class _Follower:
-    """Somebody who takes the changes of all runs."""
+    """A subscriber to the changes of all runs.
+
+    Attributes:
+        uids: the runs that have changed, as an ordered set.
+        wake: set while ``uids`` may have entries.
+    """
 
     def __init__(self) -> None:
         self.uids: dict[str, None] = {}

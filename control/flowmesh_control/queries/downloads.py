@@ -1,4 +1,4 @@
-"""Artifacts as people want them: rows as JSON Lines, directories as tar, the rest as it is."""
+"""Downloads of artifacts: rows as JSON Lines, directories as tar, others unchanged."""
 
 import tarfile
 from collections.abc import AsyncIterator, Sequence
@@ -16,16 +16,16 @@ _BLOCK = tarfile.BLOCKSIZE
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A stream of bytes and what it is."""
+    """A stream of bytes and its media type."""
 
     media_type: str
     pieces: AsyncIterator[bytes]
 
 
 def download_of(blobs: Blobs, artifacts: Sequence[Artifact]) -> Download:
-    """The content of an output; several artifacts are one after the other.
+    """Returns the content of an output; several artifacts are concatenated.
 
-    Reading may raise BlobNotFoundError, BlobCorruptError, StoreUnavailableError.
+    Iterating over it may raise BlobNotFoundError, BlobCorruptError or StoreUnavailableError.
     """
     kind = artifacts[0].kind
     if kind == "dataset":
@@ -38,7 +38,7 @@ def download_of(blobs: Blobs, artifacts: Sequence[Artifact]) -> Download:
 
 
 async def manifest_of(blobs: Blobs, artifact: Artifact) -> Manifest:
-    """A dataset's manifest, from the store where it is not at hand."""
+    """Returns a data set's manifest, from the store where the artifact does not include it."""
     if artifact.manifest is not None:
         return artifact.manifest
     return decode_manifest(await blobs.get(artifact.blob))

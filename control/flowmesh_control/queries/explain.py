@@ -1,9 +1,9 @@
-"""Where a step's actions could go now, and where they went: for ``fmesh explain``."""
+"""Where a step's actions could be placed now, and where they ran: for ``fmesh explain``."""
 
 from flowmesh_api.v1.why import Explanation, PlacedAction
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_core.accounting.ledger_lines import AttemptLine
-from flowmesh_core.machine.dispatch import as_if_ready
+from flowmesh_core.machine.fleet_snapshot import as_if_ready
 from flowmesh_core.machine.model import Run
 from flowmesh_core.machine.state import State
 from flowmesh_core.placement.explain import candidates_of
@@ -15,10 +15,10 @@ ACTIONS_SHOWN = 20
 async def explain_step(
     state: State, views: RunViews, uid: str, path: str, now_s: float
 ) -> Explanation:
-    """Scores the actions of a step that wait or run, and tells where the others ran."""
+    """Scores the waiting and running actions of a step, and lists where others ran."""
     run = state.runs.get(uid)
     actions, more = _actions(state, run, path, now_s) if run is not None else ([], 0)
-    weights = run.plan.weights if run is not None else None
+    weights = run.plan.weights if run is not None else await views.weights(uid)
     lines = await views.lines(uid)
     return Explanation(
         uid=uid,
@@ -35,7 +35,7 @@ async def explain_step(
 
 
 def _actions(state: State, run: Run, path: str, now_s: float) -> tuple[list[PlacedAction], int]:
-    """The first actions that wait or run, scored, and how many more there are."""
+    """Returns the first actions that wait or run, scored, and how many more there are."""
     found: list[PlacedAction] = []
     more = 0
     step = run.steps[path]

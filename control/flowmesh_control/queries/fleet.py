@@ -1,4 +1,4 @@
-"""What is shown of the fleet and the fabric as a whole."""
+"""Queries about workers, engines and the fabric's accounts; called by the API."""
 
 from dataclasses import dataclass
 
@@ -37,5 +37,5 @@ class FleetQueries:
         return found
 
     def fabric_status(self) -> FabricStatus:
-        """Returns accounts and queues, and what keeps the control plane from writing."""
+        """Returns accounts and queue lengths, and why the store cannot be written, if so."""
         return msgspec.structs.replace(fabric_status(self.state), trouble=self.health.text)

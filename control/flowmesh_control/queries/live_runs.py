@@ -1,4 +1,4 @@
-"""Runs that have not ended, as values: for those who compare them with what was asked for."""
+"""Runs that have not ended, as values; the operator compares them with its objects."""
 
 from collections import ChainMap
 from collections.abc import Set
@@ -12,12 +12,12 @@ from flowmesh_core.machine.state import State
 
 @dataclass(frozen=True, slots=True)
 class RunTerms:
-    """What may be amended of a run that is under way, and its size.
+    """The amendable terms of a run under way, and its size.
 
     Attributes:
-        budget_nanousd: 0 where there is none.
-        deadline_s: after creation; 0 where there is none.
-        steps: how many its plan has.
+        budget_nanousd: 0 for none.
+        deadline_s: seconds after creation; 0 for none.
+        steps: the number of steps in its plan.
     """
 
     suspended: bool
@@ -29,10 +29,10 @@ class RunTerms:
 
 @dataclass(frozen=True, slots=True)
 class LiveRuns:
-    """Answers which runs go on, and under which terms.
+    """Answers which runs have not ended, and their terms.
 
     Attributes:
-        waiting: runs that cannot be taken up as they are pinned.
+        waiting: runs that cannot continue with the versions that they are pinned to.
     """
 
     state: State
@@ -40,9 +40,9 @@ class LiveRuns:
     views: RunViews
 
     def live_uids(self) -> Set[str]:
-        """Returns the uids of all runs that have not ended, those that wait for an engine too.
+        """Returns the uids of all runs that have not ended, also those that wait for an engine.
 
-        To be used at once: it shows later what holds then. Nothing is copied for one question.
+        It is a live view, not a copy: use it before the next await.
         """
         return ChainMap[str, Any](self.waiting, self.state.runs).keys()
 

@@ -1,8 +1,8 @@
-"""``fmesh plan``: walks a workflow through published results, without running anything.
+"""Forecasts a workflow for ``fmesh plan``, without running anything.
 
-A machine of its own takes the plan in and asks for results as the real one would; the answers come
-from the real store. A hit yields the outputs that name the next actions. What is left to run is
-measured by the learned cost model on the workers that are connected.
+A scratch machine is given the plan and looks up results in the real store, as the real machine
+would. The outputs of a hit identify the next actions. The learned cost model predicts what the
+remaining actions would cost on the connected workers.
 """
 
 from collections import defaultdict
@@ -32,7 +32,7 @@ PLAN_UID = "plan"
 
 @dataclass(slots=True)
 class _Cost:
-    """What the actions of one step would take."""
+    """The predicted cost of one step's actions."""
 
     nanousd: int = 0
     seconds: float = NOTHING
@@ -44,7 +44,7 @@ class _Cost:
 
 
 class Planner:
-    """Forecasts workflows on the fleet as it is."""
+    """Forecasts workflows on the connected workers."""
 
     def __init__(
         self,
@@ -54,12 +54,12 @@ class Planner:
         clock: Clock,
         bumps: Callable[[], Mapping[Digest, int]],
     ) -> None:
-        """Takes the live state, of which only fleet and cost model are read.
+        """Keeps what forecasts are computed from.
 
         Args:
-            state: the machine's.
+            state: the machine's; only its workers and cost model are read.
             cache: published results.
-            clock: seconds since the epoch.
+            clock: Unix time in seconds.
             bumps: the signature classes in quarantine, as for a run that is accepted now.
         """
         self._state = state
@@ -68,7 +68,7 @@ class Planner:
         self._bumps = bumps
 
     async def forecast(self, compiled: Compiled) -> Forecast:
-        """Walks a compiled workflow through published results."""
+        """Returns the expected hits, cost, time and energy of a compiled workflow."""
         scratch = await self._walk(compiled)
         run = scratch.runs[PLAN_UID]
         steps, costs = [], []
@@ -129,7 +129,7 @@ class Planner:
                 result = None if found is None else found.result
                 todo += machine.apply(LookedUp(command.key, result), now_s)
             elif isinstance(command, Publish):
-                # A step-level record that the real run would write; here it only goes on.
+                # The real run would write this step-level record; here it counts as written.
                 published = Published(command.key, command.result, adopted=False)
                 todo += machine.apply(published, now_s)
         return machine.state
@@ -269,10 +269,10 @@ def _refusals(compiled: Compiled, nanousd: int, seconds: float) -> tuple[str, ..
 
 
 def refuse_unmeetable(forecast: Forecast) -> None:
-    """Refuses a workflow whose budget or deadline cannot be met.
+    """Refuses a workflow whose forecast exceeds its budget or deadline.
 
     Raises:
-        UnmeetableError: with every reason.
+        PlanRefusedError: with every reason.
     """
     if forecast.refusals:
         raise PlanRefusedError("; ".join(forecast.refusals), where=forecast.name)

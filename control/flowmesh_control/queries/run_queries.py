@@ -1,4 +1,4 @@
-"""Why a step is where it is, and where it could run: questions that read the machine's state."""
+"""Queries about single steps, bound to the machine's state; called by the API."""
 
 from dataclasses import dataclass
 

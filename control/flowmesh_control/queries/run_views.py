@@ -1,4 +1,7 @@
-"""What is shown of runs, live or ended: verdicts only once they are durable."""
+"""Status, logs, receipts and outputs of runs, live or ended; called by API, audits and operator.
+
+A verdict is shown only once it is durable: until then the run is shown as running.
+"""
 
 from collections.abc import Mapping
 
@@ -13,11 +16,13 @@ from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.keys import spec_key
 from flowmesh_control.records.ledger import LedgerWriter, read_segments
 from flowmesh_control.records.run_logs import RunLogArchive
+from flowmesh_control.records.run_pins import accepted_pins
 from flowmesh_control.records.run_records import decode_record, spec_decoder, summary_of
 from flowmesh_control.runs.former_references import renewed_final
 from flowmesh_core.accounting.ledger_lines import HitLine, Line
 from flowmesh_core.accounting.receipt import receipt
 from flowmesh_core.errors import DamagedRecordError
+from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.machine.model import Run, StepRun
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import Artifact
@@ -26,7 +31,7 @@ from flowmesh_store.ports import RecordStore
 
 
 class RunViews:
-    """Answers questions about runs."""
+    """Answers queries about runs."""
 
     def __init__(
         self,
@@ -40,7 +45,18 @@ class RunViews:
         master_key: bytes,
         clock: Clock,
     ) -> None:
-        """Takes the live state, what is kept of ended runs, and those that wait for an engine."""
+        """Keeps where runs are read from.
+
+        Args:
+            state: the machine's: live runs.
+            records: of the store.
+            ledger: lines of live runs, also those that are not written yet.
+            archive: ended runs.
+            waiting: runs that cannot continue with the versions that they are pinned to.
+            logs: lines that attempts printed.
+            master_key: signs references to outputs.
+            clock: Unix time in seconds.
+        """
         self._state = state
         self._records = records
         self._ledger = ledger
@@ -51,10 +67,10 @@ class RunViews:
         self._clock = clock
 
     async def called(self, name: str) -> list[tuple[str, str]]:
-        """Uid and namespace of the runs that a name may mean, the likeliest first.
+        """Returns uid and namespace of the runs that a name may mean, the likeliest first.
 
-        A uid means its run alone. Else all that are called so come first, then all whose uid
-        begins so, the latest of each before the others.
+        An exact uid means only its run. Otherwise runs of that name come first, then runs whose uid
+        begins with it; within each, the latest first.
         """
         run = self._state.runs.get(name)
         if run is not None:
@@ -72,7 +88,7 @@ class RunViews:
         return [] if "/" in name else await self._long_ended(name)
 
     async def _long_ended(self, uid: str) -> list[tuple[str, str]]:
-        """Uid and namespace of a run that ended so long ago that no line of it is at hand."""
+        """Returns uid and namespace of an ended run that the archive no longer has in memory."""
         try:
             final = await self._archive.get(uid)
         except DamagedRecordError:
@@ -84,7 +100,7 @@ class RunViews:
         return [] if final is None else [(uid, final.status.namespace)]
 
     async def status(self, uid: str) -> RunStatus:
-        """A run as it is shown; ended only once its end is durable.
+        """Returns a run's status.
 
         Raises:
             NotFoundError: there is no such run.
@@ -101,10 +117,10 @@ class RunViews:
         return (await renewed_final(final, self._records, self._master_key)).status
 
     def live(self, uid: str) -> Run:
-        """A run under way.
+        """Returns a run under way.
 
         Raises:
-            NotFoundError: it is not, or not any more.
+            NotFoundError: it has ended or does not exist.
         """
         run = self._state.runs.get(uid)
         if run is None:
@@ -112,11 +128,11 @@ class RunViews:
         return run
 
     def has_ended(self, uid: str) -> bool:
-        """Returns whether a run of late has ended and its end is durable."""
+        """Whether the archive has the durable end of a run."""
         return uid in self._archive
 
     async def outputs(self, uid: str) -> dict[str, tuple[Artifact, ...]]:
-        """The outputs of a run that has ended.
+        """Returns the outputs of a run that has ended.
 
         Raises:
             NotFoundError: there is no such run, or it has not ended.
@@ -124,19 +140,27 @@ class RunViews:
         final = await self._archive.get(uid)
         if final is None:
             raise NotFoundError(
-                f"run {uid!r} has not ended", where="outputs", remedy="watch it until it has"
+                f"run {uid!r} has not ended", where="outputs", remedy=f"`fmesh watch {uid}`"
             )
         return final.outputs
 
     async def lines(self, uid: str) -> tuple[Line, ...]:
-        """A run's ledger, of a live run with what is not written yet."""
+        """Returns a run's ledger; of a live run also the lines that are not written yet."""
         live = self._ledger.lines(uid)
         if live is not None:
             return tuple(live)
         return (await read_segments(self._records, uid)).lines
 
+    async def weights(self, uid: str) -> UtilityWeights | None:
+        """The weights of placement of a run that has ended; None where its plan is unreadable."""
+        try:
+            pins = await accepted_pins(self._records, uid)
+        except DamagedRecordError:
+            return None
+        return None if pins is None else pins.plan.weights
+
     async def receipt(self, uid: str) -> Receipt:
-        """What a run has paid so far, or in the end.
+        """Returns what a run has paid so far, or in total once it has ended.
 
         Raises:
             NotFoundError: there is no such run.
@@ -146,7 +170,7 @@ class RunViews:
         return receipt(uid, status.name, status.namespace, lines, audit_of=status.audit_of)
 
     async def logs(self, uid: str, step: str | None) -> list[StepLogLine]:
-        """What the attempts of a run, or of one of its steps, printed last.
+        """Returns the last lines that the attempts of a run, or of one step, printed.
 
         Raises:
             NotFoundError: there is no such run or step.
@@ -157,21 +181,21 @@ class RunViews:
         status = await self.status(uid)
         if step is not None and status.steps and all(s.path != step for s in status.steps):
             raise _no_step(uid, step, [s.path for s in status.steps])
-        kept = await self._logs.of(uid, step)
-        if kept or step not in (None, status.failed_step):
-            return kept
+        lines = await self._logs.of(uid, step)
+        if lines or step not in (None, status.failed_step):
+            return lines
         return [StepLogLine("", status.ended_s, t, status.failed_step) for t in status.log]
 
     async def hits(self, uid: str, step: str) -> list[HitLine]:
-        """What a step did not have to run, and why."""
+        """Returns the cache hits of a step."""
         lines = await self.lines(uid)
         return [line for line in lines if isinstance(line, HitLine) and line.step == step]
 
     def summaries(self, namespace: str | None = None) -> list[RunSummary]:
-        """All runs in order of creation: ended ones first, then waiting, then live."""
+        """Returns all runs, of a namespace if one is given, in order of creation."""
         now_s = self._clock()
         live = [
-            _held_back(run_status(self._state, uid, now_s))
+            _without_pending_verdict(run_status(self._state, uid, now_s))
             for uid in self._state.runs
             if uid not in self._archive
         ]
@@ -183,11 +207,11 @@ class RunViews:
         return sorted(chosen, key=lambda s: s.created_s)
 
     def _live(self, uid: str) -> RunStatus:
-        return _held_back(run_status(self._state, uid, self._clock()))
+        return _without_pending_verdict(run_status(self._state, uid, self._clock()))
 
 
-def _held_back(status: RunStatus) -> RunStatus:
-    """A run whose verdict is not durable yet is still running, for whoever looks."""
+def _without_pending_verdict(status: RunStatus) -> RunStatus:
+    """Shows a run whose verdict is not durable yet as still running."""
     if status.phase not in ENDED_PHASES:
         return status
     return msgspec.structs.replace(status, phase=Phase.RUNNING, ended_s=0.0)

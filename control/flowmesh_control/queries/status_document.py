@@ -1,7 +1,7 @@
-"""The whole status of an ended run as a blob, for whoever is shown only a part of it.
+"""The complete status of an ended run as a blob.
 
-Stored by the operator, whose objects hold a bounded number of rows and name it; kept by collections
-for as long as the run's outputs are.
+The operator stores it, because the status of a custom resource is bounded and shows only a part;
+the object has a reference to it. Collections keep it for as long as the run's outputs.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ _KIND = "blob"
 
 @dataclass(frozen=True, slots=True)
 class StatusDocuments:
-    """Stores whole statuses.
+    """Stores complete statuses.
 
     Attributes:
-        policies: say which scope is a namespace's own.
+        policies: give a namespace's private scope.
         master_key: signs references.
     """
 
@@ -37,11 +37,11 @@ class StatusDocuments:
         """Stores an ended run's status as JSON.
 
         Args:
-            run: as its ``final`` record has it.
+            run: from its ``final`` record.
             labels: of its namespace.
 
         Returns:
-            The reference by which its namespace reads it.
+            A reference that is valid in its namespace.
 
         Raises:
             SpecError: two policies contradict each other in its namespace.
@@ -55,14 +55,17 @@ class StatusDocuments:
 
 
 def document_artifact(run: RunStatus) -> Artifact:
-    """The document of an ended run, whether it was stored or not."""
+    """Returns the document of an ended run as an artifact, whether it was stored or not."""
     data = _content(run)
     digest = digest_bytes(data)
     return Artifact(_KIND, digest, digest, len(data))
 
 
 def _content(run: RunStatus) -> bytes:
-    """The same bytes for a status at hand and for one read back, whose zeros have become floats."""
+    """Encodes a status; one just computed and one read back give the same bytes.
+
+    Decoding turns integer zeros into floats, so the status is decoded once before it is encoded.
+    """
     return msgspec.json.encode(decode(_decoder, msgspec.json.encode(run)))
 
 

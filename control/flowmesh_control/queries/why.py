@@ -1,4 +1,4 @@
-"""Why a step is where it is: what it waits for, what it was spared, and what its attempts cost."""
+"""Why a step is in its state: what it waits for, its hits and its attempts; for ``fmesh why``."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ PARTS_SHOWN = 50
 
 
 async def why_step(state: State, views: RunViews, uid: str, path: str) -> Why:
-    """Tells the story of a step, of a live run or of one that has ended.
+    """Returns the state and history of a step of a live or ended run.
 
     Raises:
         NotFoundError: there is no such run or step.
@@ -62,7 +62,8 @@ def _part(state: State, step: StepRun, number: int, part: StepPart) -> WhyPart |
     key = part.key
     if key is None:
         return None
-    action = None if step.ended else state.actions.get(key)  # else it is other runs'
+    # An action that is live after the step has ended is another run's.
+    action = None if step.ended else state.actions.get(key)
     if action is None:
         return WhyPart(number, key.scope, key.action_id, "done" if part.result else "")
     attempts = (_attempt(state, a) for a in action.attempts.values())
@@ -89,8 +90,8 @@ def _attempt(state: State, attempt: Attempt) -> dict[str, Any]:
     }
     worker = state.workers.get(attempt.worker)
     signature = attempt.action.spec.info.signature
-    lanes = worker.lanes if worker is not None else ()
-    silent_s = max((lane.silent_s for lane in lanes if lane.signature == signature), default=0.0)
+    instances = worker.lanes if worker is not None else ()
+    silent_s = max((i.silent_s for i in instances if i.signature == signature), default=0.0)
     return {**shown, "silentS": silent_s} if silent_s else shown
 
 

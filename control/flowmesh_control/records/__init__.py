@@ -1,4 +1,4 @@
-"""What the control plane makes durable, one module per kind of record.
+"""The records that the control plane writes, one module per kind.
 
-``keys`` names every key; see docs/architecture.md for what is written when.
+``keys`` has the key of each; docs/architecture.md says what is written when.
 """

@@ -1,10 +1,10 @@
-"""The fabric's accounts across restarts, so that Σ receipts + fabric = bill goes on to hold.
+"""The fabric's accounts across restarts; Σ receipts + fabric = bill holds after each of them.
 
-The book is written every few seconds under ``accounts/<epoch>``, after the ledgers that it counts.
-What the ledgers say beyond the last record is added when the next epoch begins: they name the
-attempt, its bill and the worker's process, so nothing is billed twice when that worker goes on.
-What an attempt had run up without an end that a ledger knows becomes the fabric's, unless a worker
-says that it still runs or has ended: then it is taken up with what it had run up.
+The accounts are written every few seconds under ``accounts/<epoch>``, after the ledgers that they
+count. When the next epoch begins, it adds the ledger lines after the last record: they name the
+attempt, its bill and the worker's process, so nothing is billed twice when that worker continues.
+The cost of an attempt whose end no ledger has is charged to the fabric, unless a worker reports
+that the attempt runs or has ended: then it continues with the cost that it had.
 """
 
 import logging
@@ -32,15 +32,14 @@ class AccountsRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         book: the totals.
-        billed: by incarnation of a worker, what it was billed.
-        counted: by live run, and by one that was absent, how many of its ledger's lines the totals
-            count.
-        unsettled: by attempt under way, and by one that was while a run is absent, what it had run
-            up; part of ``bill_nanousd``.
-        shares: the receipts and savings by tenant, pool and model, as far as metrics tell them
-            apart. What a leader that crashed had not written yet is in ``book`` only.
-        epoch: whose record it is; 0 where an older release wrote it.
-        paid: what tenants paid of late, as ``FairShare.paid`` says it.
+        billed: by incarnation of a worker, what it was billed, in nano-dollars.
+        counted: by live or absent run, how many of its ledger's lines the totals count.
+        unsettled: by attempt under way, its cost so far in nano-dollars, a part of
+            ``bill_nanousd``; also of earlier attempts while a run is absent.
+        shares: receipts and savings by tenant, pool and model, as far as metrics distinguish them.
+            Lines that a leader had not written when it crashed are in ``book`` only.
+        epoch: of the leader that wrote it; 0 where an older release wrote it.
+        paid: what tenants paid recently, as of ``FairShare.paid``.
     """
 
     time_s: float
@@ -53,15 +52,15 @@ class AccountsRecord(msgspec.Struct, frozen=True):
     paid: dict[str, tuple[float, float]] = {}
 
     def counted_of_ended(self, uid: str, epoch: int, ended_s: float) -> int | None:
-        """How many lines of an ended run's ledger the totals count; None where they count all.
+        """Returns how many lines of an ended run's ledger the totals count; None for all.
 
-        Epochs tell what came first. Times do within one epoch only, whose clock is steady: the next
-        leader's may be set to an hour earlier.
+        Epochs order the records of different leaders. Times are compared within one epoch only,
+        whose clock does not jump: the next leader's clock may be an hour behind.
 
         Args:
             uid: the run.
             epoch: of the leader that ended it, at ``ended_s`` by that leader's clock.
-            ended_s: seconds since the epoch (UTC).
+            ended_s: Unix time in seconds.
         """
         if uid in self.counted:
             return self.counted[uid]
@@ -72,21 +71,22 @@ class AccountsRecord(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class AbsentRuns:
-    """What the totals hold of runs whose records are missing or damaged: they may be restored.
+    """What the totals include of runs whose records are missing or damaged.
 
-    Each record of the accounts repeats it until then, so that nothing is billed again.
+    The records may be restored later. Until then each record of the accounts repeats these values,
+    so that nothing is billed again.
 
     Attributes:
         counted: by run, how many of its ledger's lines the totals count.
-        unsettled: by attempt that no ledger at hand has an end of, what it had run up. A ledger
-            that is absent may have it.
+        unsettled: by attempt without an end in any available ledger, its cost. An absent ledger may
+            have its end.
     """
 
     counted: dict[str, int] = field(default_factory=dict)
     unsettled: dict[str, int] = field(default_factory=dict)
 
     def added_to(self, record: AccountsRecord) -> AccountsRecord:
-        """The record with what is absent; what it says itself goes first."""
+        """Returns the record with these values added; its own values take precedence."""
         return msgspec.structs.replace(
             record,
             counted=self.counted | record.counted,
@@ -94,20 +94,20 @@ class AbsentRuns:
         )
 
     def adopt(self, attempts: Set[str]) -> None:
-        """Leaves attempts to the leader that has them under way."""
+        """Removes attempts that the machine has under way, since it accounts for them."""
         for attempt_id in self.unsettled.keys() & attempts:
             del self.unsettled[attempt_id]
 
 
 @dataclass(slots=True)
 class OpeningBalance:
-    """What a new epoch's accounts begin with.
+    """The accounts with which a new epoch begins.
 
     Attributes:
-        unsettled: by attempt that no ledger has an end of, what it had run up: the fabric's, until
-            a worker says that it goes on.
-        paid: what tenants paid of late; the few seconds after the record are forgiven.
-        absent: of runs that are neither live nor known to have ended.
+        unsettled: by attempt without an end in any ledger, its cost; charged to the fabric until a
+            worker reports that the attempt continues.
+        paid: what tenants paid recently; the few seconds after the record are not counted.
+        absent: values of runs that are neither live nor known to have ended.
     """
 
     book: FabricAccount = field(default_factory=FabricAccount)
@@ -118,7 +118,7 @@ class OpeningBalance:
     absent: AbsentRuns = field(default_factory=AbsentRuns)
 
     def paid_by(self, now_s: float) -> dict[str, tuple[float, float]]:
-        """``paid``, with nothing of later than now: the clock may have been an hour ahead."""
+        """Returns ``paid`` with no time after now: the earlier clock may have been ahead."""
         return {tenant: (usd, min(at_s, now_s)) for tenant, (usd, at_s) in self.paid.items()}
 
 
@@ -126,20 +126,19 @@ class AccountStore:
     """Writes one epoch's accounts."""
 
     def __init__(self, records: RecordStore, *, epoch: int) -> None:
-        """Takes where to write."""
         self._records = records
         self._key = accounts_key(epoch)
         self._etag: str | None = None
         self._last = b""
 
     async def write(self, record: AccountsRecord) -> bool:
-        """Writes a record, where it says anything new.
+        """Writes a record if it differs from the last one in more than its time.
 
         Returns:
-            Whether what it says is durable; else the next call makes up for it.
+            Whether its content is durable; if not, the next call writes it.
 
         Raises:
-            StoreUnavailableError, StoreFullError: the next call makes up for it.
+            StoreUnavailableError, StoreFullError: the next call writes it.
         """
         data = msgspec.json.encode(record)
         said = msgspec.json.encode(msgspec.structs.replace(record, time_s=0.0))
@@ -148,7 +147,7 @@ class AccountStore:
         try:
             self._etag = await self._records.write(self._key, data, if_match=self._etag)
         except ConditionFailedError:
-            # A write whose answer was lost: the key is this epoch's alone.
+            # An earlier write of ours whose answer was lost: only this epoch writes the key.
             found = await self._records.read(self._key)
             self._etag = None if found is None else found.etag
             return False
@@ -157,7 +156,7 @@ class AccountStore:
 
 
 def capture(state: State, counted: Mapping[str, int], now_s: float) -> AccountsRecord:
-    """The accounts at this moment; ``counted`` says how long each live ledger is now."""
+    """Returns the accounts at this moment; ``counted`` has the length of each live ledger."""
     return AccountsRecord(
         time_s=now_s,
         book=FabricAccount(**asdict(state.book)),
@@ -173,10 +172,10 @@ def capture(state: State, counted: Mapping[str, int], now_s: float) -> AccountsR
 
 
 async def read_last(records: RecordStore) -> AccountsRecord | None:
-    """The record of the latest epoch that wrote one that can be read.
+    """Returns the readable record of the latest epoch.
 
-    What ended between an older record and the one that is damaged is counted by its ledgers, but
-    for runs that the index of ended runs tells of: those figures are lost.
+    If a later one is damaged, runs that ended since are counted from their ledgers, except those in
+    the index of ended runs: their amounts are lost.
     """
     keys = [key async for key, _ in known_keys(records, ACCOUNTS, parse_epoch)]
     for key in reversed(keys):
@@ -196,7 +195,7 @@ _decoder = msgspec.json.Decoder(AccountsRecord)
 def bring_up_to_date(
     last: AccountsRecord | None, later: Iterable[Line], absent: Iterable[str] = ()
 ) -> OpeningBalance:
-    """Adds what ledgers say beyond the record.
+    """Adds the ledger lines after the record.
 
     Args:
         last: the record; None where there never was one.
@@ -215,7 +214,7 @@ def bring_up_to_date(
                 fresh = line.bill_nanousd - last.unsettled.get(line.attempt_id, 0)
                 book.bill_nanousd += fresh
                 billed[line.incarnation] = billed.get(line.incarnation, 0) + fresh
-            # Said in the ledger of one of those that paid, whichever is read first.
+            # Only the ledger of one of the paying runs has the outcome, so the order is irrelevant.
             book.executed += line.outcome in EXECUTED_OUTCOMES
         elif isinstance(line, HitLine):
             _count_hit(book, line)

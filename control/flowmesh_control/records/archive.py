@@ -1,4 +1,4 @@
-"""Runs that have ended: a line of each in memory, a few of them whole, the rest in the store."""
+"""Ended runs: summaries and a few complete ones in memory, the rest in the store."""
 
 from collections import OrderedDict
 
@@ -22,12 +22,18 @@ FINAL_REMEDY = (
 
 
 class Archive:
-    """Ended runs, bounded in memory whatever their number."""
+    """Ended runs, with bounded memory however many there are."""
 
     def __init__(
         self, records: RecordStore, *, summaries: int = SUMMARIES, whole: int = WHOLE
     ) -> None:
-        """Takes where ``final`` records are, and how many to keep at hand."""
+        """Starts empty.
+
+        Args:
+            records: has the ``final`` records.
+            summaries: the most summaries in memory.
+            whole: the most complete runs in memory.
+        """
         self._records = records
         self._summaries_max = summaries
         self._whole_max = whole
@@ -36,25 +42,25 @@ class Archive:
         self._damaged: dict[str, DamagedRecordError] = {}
 
     def add(self, final: FinalRecord) -> None:
-        """Takes in a run that has ended."""
+        """Adds a run that has ended."""
         self.note(summary_of(final.status))
         self._whole[final.status.uid] = final
         while len(self._whole) > self._whole_max:
             self._whole.popitem(last=False)
 
     def note(self, run: RunSummary) -> None:
-        """Takes in no more of it than its line."""
+        """Adds only the summary of a run."""
         self._summaries[run.uid] = run
         while len(self._summaries) > self._summaries_max:
             self._summaries.popitem(last=False)
 
     def note_damaged(self, run: RunSummary, error: DamagedRecordError) -> None:
-        """Takes in a run of which a record cannot be read: it is listed, and says so."""
+        """Adds a run with a damaged record: it is listed, and reading it raises the error."""
         self.note(run)
         self._damaged[run.uid] = error
 
     async def get(self, uid: str) -> FinalRecord | None:
-        """How a run ended; None where it did not, or is unknown.
+        """Returns a run's end; None where it has not ended or is unknown.
 
         Raises:
             DamagedRecordError: the record of its end, or another of its records, cannot be read.
@@ -73,11 +79,11 @@ class Archive:
         return decode_record(final_decoder, key, record.data, remedy=FINAL_REMEDY.format(uid=uid))
 
     def summaries(self) -> list[RunSummary]:
-        """The latest ended runs, oldest first."""
+        """Returns the latest ended runs, oldest first."""
         return list(self._summaries.values())
 
     def namespace(self, uid: str) -> str | None:
-        """The namespace of one of the latest ended runs; None where it is not among them."""
+        """Returns the namespace of one of the latest ended runs; None for other runs."""
         known = self._summaries.get(uid)
         return None if known is None else known.namespace
 

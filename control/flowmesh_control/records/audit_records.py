@@ -1,7 +1,7 @@
-"""How audits end: what was made again is compared, and what differs is quarantined.
+"""Ends audits: compares the repeated results, writes the report and quarantines differences.
 
-Called while an audit's run is being finished, before its ``final`` is written: a control plane that
-ends in between finds the run unfinished, and the next one compares again.
+Called while an audit's run is finalized, before its ``final`` is written. If the control plane dies
+in between, the run is unfinished and the next control plane compares again.
 """
 
 import logging
@@ -26,23 +26,23 @@ from flowmesh_store.ports import RecordStore
 log = logging.getLogger("flowmesh.control")
 
 ORDER = "order"
-"""Where in an audit's spec document its order stands."""
+"""The key of the order in an audit's spec document."""
 
 
 class _Document(msgspec.Struct, frozen=True):
-    """The document of a spec as far as it says what an audit is to check."""
+    """The part of a spec's document that says what an audit checks."""
 
     order: AuditOrder | None = None
 
 
 class _Spec(msgspec.Struct, frozen=True):
-    """The spec of a run as far as it says what an audit is to check."""
+    """The part of a run's spec that says what an audit checks."""
 
     document: _Document
 
     @property
     def order(self) -> AuditOrder | None:
-        """What is to be checked; None where the run is not an audit."""
+        """The order of the audit; None where the run is not an audit."""
         return self.document.order
 
 
@@ -51,21 +51,20 @@ _spec_decoder = msgspec.json.Decoder(_Spec)
 
 
 class AuditRecords:
-    """The audits of a fabric, their reports, and what they found in all.
+    """The audits of a fabric and their reports.
 
     Attributes:
         counts: audited actions by verdict, of all audits that ended.
     """
 
     def __init__(self, records: RecordStore, quarantine: Quarantine, clock: Clock) -> None:
-        """Takes where reports stand, and what keeps look-ups from what did not repeat."""
         self._records = records
         self._clock = clock
         self.quarantine = quarantine
         self.counts: Counter[str] = Counter()
 
     async def load(self, archive: Archive) -> None:
-        """Counts what earlier control planes found; what cannot be read is left out."""
+        """Counts the verdicts of earlier audits, except those with unreadable reports."""
         for run in archive.summaries():
             if not run.audit_of:
                 continue
@@ -78,17 +77,17 @@ class AuditRecords:
                 self.counts.update(report.counts)
 
     async def conclude(self, run: Run) -> None:
-        """Compares, quarantines and writes the report; again is harmless.
+        """Compares, quarantines and writes the report; may be repeated.
 
-        Where a record that it needs is damaged the report says so instead.
+        If a record that it needs is damaged, the report says so instead.
 
         Raises:
-            StoreUnavailableError, StoreFullError: call it again.
+            StoreUnavailableError, StoreFullError: try again.
         """
         try:
             if await self._report(run.uid) is not None:
                 return
-        except DamagedRecordError as e:  # of a leader that ended before the run's final record
+        except DamagedRecordError as e:  # by a leader that died before the run's ``final``
             log.warning("%s; it is written again", e)
         report = await self._compared(run)
         await put_last(self._records, audit_key(run.uid), msgspec.json.encode(report))
@@ -118,7 +117,7 @@ class AuditRecords:
         )
 
     async def _readable_order(self, run: Run) -> tuple[AuditOrder, str]:
-        """What was asked for; where it cannot be read, an order of nothing, and why."""
+        """Returns the order; if it cannot be read, an empty order and the reason."""
         key = spec_key(run.uid)
         try:
             order = await self._order(run.uid)
@@ -134,20 +133,20 @@ class AuditRecords:
         return order, ""
 
     async def report(self, uid: str) -> AuditReport:
-        """What an audit found, or, while it goes on, what it set out to check.
+        """Returns an audit's report; while it runs, only its order.
 
         Raises:
-            NotFoundError: no audit is called so.
+            NotFoundError: no audit has this uid.
             DamagedRecordError: a record of it cannot be read.
         """
         found = await self._report(uid)
         return found or AuditReport(uid, await self.order(uid), phase=Phase.RUNNING)
 
     async def order(self, uid: str) -> AuditOrder:
-        """What was asked for.
+        """Returns the order of an audit: what it checks.
 
         Raises:
-            NotFoundError: no audit is called so.
+            NotFoundError: no audit has this uid.
             DamagedRecordError: the record cannot be read.
         """
         order = await self._order(uid)
@@ -193,7 +192,7 @@ class AuditRecords:
 
 
 def _order_of_nothing(run: Run) -> AuditOrder:
-    """The order of an audit of which only the run is known."""
+    """Returns an empty order, for an audit of which only the run is known."""
     return AuditOrder(
         run_uid=run.plan.audit_of,
         run=run.plan.name,

@@ -1,4 +1,4 @@
-"""Cache policies as records: who shares with whom, written by administrators only."""
+"""Cache policies as records: which namespaces share scopes; set by administrators only."""
 
 from collections.abc import Iterable
 
@@ -19,7 +19,7 @@ class CachePolicyStore:
     """The cluster's cache policies, in memory and under ``policies/``."""
 
     def __init__(self, records: RecordStore) -> None:
-        """Starts empty; :meth:`load` reads what is there."""
+        """Starts empty; :meth:`load` reads the stored policies."""
         self._records = records
         self._policies: dict[str, CachePolicy] = {}
 
@@ -27,7 +27,8 @@ class CachePolicyStore:
         """Reads every policy; a removed one is a record of ``null``.
 
         Raises:
-            DamagedRecordError: one cannot be read: who may share with whom is not guessed.
+            DamagedRecordError: one cannot be read. There is no fallback, since it decides who may
+                read what.
         """
         async for key in self._records.keys(POLICIES):
             record = await self._records.read(key)
@@ -40,15 +41,15 @@ class CachePolicyStore:
                 self._policies[policy.name] = policy
 
     def check(self, wanted: Iterable[CachePolicy], *, only: bool) -> None:
-        """Checks policies before any of them is written, so that none is set half.
+        """Checks policies before any of them is written, so that either all or none are set.
 
-        What changes must agree with what stays, for every namespace that it names; a contradiction
-        would refuse all further workflows of that namespace. Namespaces that are selected by labels
-        are known only when a workflow comes.
+        The changed policies must agree with the others for every namespace that they name, because
+        a contradiction would refuse all further workflows of that namespace. Namespaces that are
+        selected by labels are not checked: they are known only when a workflow is submitted.
 
         Args:
-            wanted: the policies to be set.
-            only: whether the others are removed.
+            wanted: the policies to set.
+            only: whether all others are removed.
 
         Raises:
             SpecError: one is malformed, or contradicts another.
@@ -65,11 +66,11 @@ class CachePolicyStore:
             plan_scopes(after.values(), namespace)
 
     async def put(self, policy: CachePolicy) -> None:
-        """Adds or replaces a policy; runs that exist keep the scopes they were pinned to.
+        """Adds or replaces a policy; existing runs keep the scopes that they were pinned to.
 
         Raises:
             SpecError: it is malformed.
-            ConditionFailedError: somebody else changes it at the same time.
+            ConditionFailedError: it was changed concurrently.
         """
         for namespace in (*policy.namespaces, _SOME_NAMESPACE):
             plan_scopes([policy], namespace, policy.labels)
@@ -77,7 +78,7 @@ class CachePolicyStore:
         self._policies[policy.name] = policy
 
     async def remove(self, name: str) -> bool:
-        """Removes a policy; whether there was one."""
+        """Removes a policy; returns whether it existed."""
         if name not in self._policies:
             return False
         await self._write(name, None)
@@ -94,11 +95,11 @@ class CachePolicyStore:
                 await self.put(policy)
 
     def all(self) -> list[CachePolicy]:
-        """Every policy in order of name."""
+        """Returns every policy in order of name."""
         return [self._policies[n] for n in sorted(self._policies)]
 
     def scopes(self, namespace: str, labels: dict[str, str] | None = None) -> ScopePlan:
-        """Where a namespace publishes and looks.
+        """Returns the scopes where a namespace publishes and looks up.
 
         Raises:
             SpecError: two policies contradict each other.

@@ -1,4 +1,4 @@
-"""The learned cost model between restarts: a snapshot that may be lost."""
+"""Snapshots of the learned cost model for the next start; losing one is harmless."""
 
 import contextlib
 
@@ -13,7 +13,7 @@ from flowmesh_store.ports import RecordStore
 
 
 async def load_model(records: RecordStore) -> CostModel:
-    """The model that was last saved; the prior where there is none or it cannot be read."""
+    """Returns the model that was saved last; the prior if there is none or it is unreadable."""
     last = ""
     async for key, _ in known_keys(records, LEARNED, parse_epoch):
         last = key
@@ -28,14 +28,13 @@ class CostModelSnapshot:
     """Saves one epoch's model."""
 
     def __init__(self, records: RecordStore, *, epoch: int) -> None:
-        """Takes where to write."""
         self._records = records
         self._key = learned_key(epoch)
         self._etag: str | None = None
         self._last = b""
 
     async def save(self, model: CostModel) -> None:
-        """Saves the model where it has learned anything."""
+        """Saves the model if it changed since the last call."""
         data = encode_model(model)
         if data == self._last:
             return

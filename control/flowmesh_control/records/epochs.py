@@ -1,9 +1,9 @@
-"""Leadership as a sequence of records: who creates ``epochs/<n>`` leads, until somebody creates
-``epochs/<n+1>``.
+"""Leadership as a sequence of records: creating ``epochs/<n>`` makes a control plane the leader.
 
-Creation is conditional, so an epoch has one owner. Everything that is not write-once by nature is
-keyed by the epoch; a leader that finds a later epoch stops.
-"""  # noqa: D205
+It leads until another one creates ``epochs/<n+1>``. Creation is conditional, so each epoch has one
+owner. The keys of records that are not write-once contain the epoch; a leader that finds a later
+epoch stops.
+"""
 
 import secrets
 
@@ -19,7 +19,6 @@ class SupersededError(FlowMeshError):
     """Another control plane leads now; this one must stop."""
 
     def __init__(self, epoch: int, later: int) -> None:
-        """Takes the own epoch and the later one."""
         super().__init__(
             f"epoch {later} was begun by another control plane; this one led epoch {epoch}",
             where="epochs",
@@ -28,18 +27,18 @@ class SupersededError(FlowMeshError):
 
 
 async def last_epoch(records: RecordStore) -> int:
-    """The number of the latest leadership; 0 where there never was one."""
+    """Returns the number of the latest leadership; 0 where there never was one."""
     return max([n async for _, n in known_keys(records, EPOCHS, parse_epoch)], default=0)
 
 
 async def begin_epoch(records: RecordStore, *, owner: str, now_s: float) -> int:
-    """Creates the next epoch and so begins to lead.
+    """Creates the next epoch, which makes the caller the leader.
 
     Returns:
         Its number, from 1.
     """
     last = await last_epoch(records)
-    # The nonce: a store counts equal bytes as written, and of two leaders one only may win.
+    # With a nonce, because a bucket counts equal bytes as written, and only one leader may win.
     content = orjson.dumps({"owner": owner, "time_s": now_s, "nonce": secrets.token_hex(16)})
     while True:
         last += 1
@@ -51,7 +50,7 @@ async def begin_epoch(records: RecordStore, *, owner: str, now_s: float) -> int:
 
 
 async def check_leads(records: RecordStore, epoch: int) -> None:
-    """Sees that no later epoch has begun.
+    """Checks that no later epoch has begun.
 
     Raises:
         SupersededError: one has.

@@ -1,16 +1,16 @@
-"""The keys of a run's records.
+"""The keys of the control plane's records.
 
 ::
 
-    runs/<uid>/spec                     what was submitted, with plan, scopes and versions; its
-                                        presence means accepted
+    runs/<uid>/spec                     what was submitted, with plan, scopes and versions; a run
+                                        is accepted once this exists
     runs/<uid>/pins                     plan, scopes and versions of runs of earlier releases
     runs/<uid>/repins/<epoch>-<n>       later pins; those of the last amendment count
     runs/<uid>/ledger/<epoch>-<seq>     segments; seq 0 says which older segments count
     runs/<uid>/logs                     the last lines that its steps printed
-    runs/<uid>/cancelled                that somebody wants it to stop, and why
+    runs/<uid>/cancelled                the request to cancel it, with the reason
     runs/<uid>/final                    the verdict and the last status
-    runs/<uid>/audit                    of an audit, what it found; written before final
+    runs/<uid>/audit                    of an audit, its report; written before final
     quarantine/<class>                  signature classes whose results did not repeat
     epochs/<n>                          leaderships
     policies/<name>                     cache policies
@@ -38,92 +38,92 @@ QUARANTINE = "quarantine/"
 
 
 def spec_key(uid: str) -> str:
-    """What was submitted."""
+    """Returns the key of a run's spec."""
     return f"runs/{uid}/spec"
 
 
 def pins_key(uid: str) -> str:
-    """What it was compiled to, where its spec does not say."""
+    """Returns the key of a run's pins, where an earlier release wrote them."""
     return f"runs/{uid}/pins"
 
 
 def repins_key(uid: str, epoch: int, number: int) -> str:
-    """What it was compiled to later, by the versions of then."""
+    """Returns the key of pins that a re-pin wrote."""
     return f"runs/{uid}/repins/{epoch:0{_EPOCH_DIGITS}d}-{number:0{_SEQ_DIGITS}d}"
 
 
 def cancelled_key(uid: str) -> str:
-    """That it is to stop; written before it does."""
+    """Returns the key of the request to cancel a run."""
     return f"runs/{uid}/cancelled"
 
 
 def final_key(uid: str) -> str:
-    """How it ended."""
+    """Returns the key of a run's end."""
     return f"runs/{uid}/final"
 
 
 def logs_key(uid: str) -> str:
-    """The last lines that its steps printed."""
+    """Returns the key of the last lines that a run's steps printed."""
     return f"runs/{uid}/logs"
 
 
 def audit_key(uid: str) -> str:
-    """What an audit found."""
+    """Returns the key of an audit's report."""
     return f"runs/{uid}/audit"
 
 
 def quarantine_key(signature_class: str) -> str:
-    """A signature class whose results did not repeat."""
+    """Returns the key of a signature class in quarantine."""
     return f"{QUARANTINE}{signature_class}"
 
 
 def ledger_prefix(uid: str) -> str:
-    """Where its segments are."""
+    """Returns the prefix of the segments of a run's ledger."""
     return f"runs/{uid}/ledger/"
 
 
 def segment_key(uid: str, epoch: int, seq: int) -> str:
-    """A segment; keys sort by epoch, then number."""
+    """Returns the key of a segment; keys sort by epoch, then number."""
     return f"{ledger_prefix(uid)}{epoch:0{_EPOCH_DIGITS}d}-{seq:0{_SEQ_DIGITS}d}"
 
 
 def parse_segment(key: str) -> tuple[int, int] | None:
-    """Epoch and number of a segment's key; None for a key that is none."""
+    """Returns epoch and number of a segment's key; None for a key of another form."""
     found = _SEGMENT.fullmatch(key.rpartition("/")[2])
     return None if found is None else (int(found[1]), int(found[2]))
 
 
 def epoch_key(number: int) -> str:
-    """A leadership."""
+    """Returns the key of a leadership."""
     return f"{EPOCHS}{number:0{_EPOCH_DIGITS}d}"
 
 
 def policy_key(name: str) -> str:
-    """A cache policy."""
+    """Returns the key of a cache policy."""
     return f"{POLICIES}{name}"
 
 
 def accounts_key(epoch: int) -> str:
-    """The fabric's accounts of an epoch."""
+    """Returns the key of an epoch's accounts."""
     return f"{ACCOUNTS}{epoch:0{_EPOCH_DIGITS}d}"
 
 
 def ended_key(epoch: int, number: int) -> str:
-    """A segment of the index of ended runs."""
+    """Returns the key of a segment of the index of ended runs."""
     return f"{ENDED}{epoch:0{_EPOCH_DIGITS}d}-{number:0{_SEQ_DIGITS}d}"
 
 
 def taken_key(epoch: int) -> str:
-    """The runs that an epoch took up."""
+    """Returns the key of the runs that an epoch took over."""
     return f"{TAKEN}{epoch:0{_EPOCH_DIGITS}d}"
 
 
 def parse_epoch(key: str) -> int | None:
-    """The epoch that a key ends in; None for a key that ends in none."""
+    """Returns the epoch at the end of a key; None for a key without one."""
     name = key.rpartition("/")[2]
     return int(name) if _NUMBER.fullmatch(name) else None
 
 
 def learned_key(epoch: int) -> str:
-    """The cost model as an epoch last saved it."""
+    """Returns the key of an epoch's cost model."""
     return f"{LEARNED}{epoch:0{_EPOCH_DIGITS}d}"

@@ -1,7 +1,6 @@
-"""The keys below a prefix that FlowMesh wrote: what else lies there is passed over.
+"""Lists keys in the form that FlowMesh writes, and skips others with a warning.
 
-A stray file, such as a copy that somebody made by hand, must end neither a start nor a query. The
-log names it.
+A stray file, such as a backup made by hand, must not stop a start or a query.
 """
 
 import logging
@@ -16,7 +15,7 @@ from flowmesh_store.ports import Records, RecordStore
 log = logging.getLogger("flowmesh.control")
 
 SHOWN = 10
-"""Stray keys that the warning names."""
+"""The most stray keys that the warning names."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _Parsed = TypeVar("_Parsed")
 
@@ -24,13 +23,13 @@ _Parsed = TypeVar("_Parsed")
 async def known_keys(
     records: RecordStore, prefix: str, parse: Callable[[str], _Parsed | None]
 ) -> AsyncIterator[tuple[str, _Parsed]]:
-    """The keys below a prefix in order, each with what it says.
+    """Yields the keys below a prefix in order, each with its parsed value.
 
     Args:
-        records: where to look.
+        records: of the store.
         prefix: ends in a slash.
-        parse: what a key says; None for one that has not the form of a key of this prefix. Those
-            are skipped, with one warning that names the first of them.
+        parse: returns a key's value; None for a key of another form. Such keys are skipped, with
+            one warning that names the first of them.
     """
     stray: list[str] = []
     async for key in records.keys(prefix):
@@ -43,7 +42,7 @@ async def known_keys(
 
 
 async def digest_keys(records: RecordStore, prefix: str) -> list[str]:
-    """The keys ``<prefix><digest>``, in order."""
+    """Returns the keys ``<prefix><digest>``, in order."""
     return [
         key
         async for key, _ in known_keys(
@@ -53,7 +52,7 @@ async def digest_keys(records: RecordStore, prefix: str) -> list[str]:
 
 
 async def run_uids(records: Records) -> list[str]:
-    """The uids of all runs of which anything is stored, in order."""
+    """Returns the uids of all runs with any record, in order."""
     found: list[str] = []
     stray: list[str] = []
     async for uid in records.folders(RUNS):

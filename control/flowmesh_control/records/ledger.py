@@ -1,9 +1,9 @@
-"""The ledger's writer: lines gather in memory and are flushed as segments.
+"""Writes and reads the ledgers of runs: lines are buffered and flushed as segments.
 
-A segment is written each second where there is something to write, and before a verdict is shown.
-Segments are keyed by epoch and number; the first of an epoch, number 0, is its *opening*: it says
-how many segments of each earlier epoch were read when the run was taken up. Segments that a former
-leader writes after that are not counted by anyone.
+A segment is written every second if there are new lines, and before a verdict is shown. The key of
+a segment has its epoch and number. The first one of an epoch, number 0, is its *opening*: it says
+how many segments of each earlier epoch were read when the run was recovered. Segments that an
+earlier leader writes after that do not count.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from flowmesh_core.errors import ConditionFailedError, DamagedRecordError, FlowM
 from flowmesh_store.ports import RecordStore
 
 FLUSHES = 32
-"""Runs whose lines are written side by side."""
+"""Runs whose lines are written concurrently."""
 READS = 16
-"""Segments of a run that are read side by side."""
+"""Segments of a run that are read concurrently."""
 _Content = TypeVar("_Content")
 
 
 @dataclass(slots=True)
 class _Book:
-    """One run's lines: those written, and those still to be written.
+    """One run's lines, of which the first ``written`` are durable.
 
     Attributes:
-        sending: up to which line a segment was sent whose answer has not come; 0 where none was.
+        sending: the end of a segment that was sent and not answered; 0 for none.
     """
 
     lines: list[Line]
@@ -45,23 +45,22 @@ class _Book:
 
 
 class LedgerWriter:
-    """All live runs' ledgers in one epoch."""
+    """Writes the ledgers of all live runs in one epoch."""
 
     def __init__(self, records: RecordStore, *, epoch: int) -> None:
-        """Takes where to write, and the epoch to write as."""
         self._records = records
         self.epoch = epoch
         self._books: dict[str, _Book] = {}
         self._dirty: set[str] = set()
 
     async def open(self, uid: str) -> tuple[Line, ...]:
-        """Takes a run up: reads what counts of earlier epochs, and closes them with an opening.
+        """Opens a recovered run: reads the segments that count and writes this epoch's opening.
 
         Returns:
-            Its lines so far; empty for a new run (which needs no call of this).
+            Its lines so far; empty for a new run, which does not need this call.
 
         Raises:
-            SupersededError: a later epoch has taken it up.
+            SupersededError: a later epoch has opened it.
         """
         found = await read_segments(self._records, uid)
         opening = orjson.dumps({str(e): n for e, n in found.counts.items()})
@@ -78,43 +77,43 @@ class LedgerWriter:
         self._dirty.add(uid)
 
     def lines(self, uid: str) -> Sequence[Line] | None:
-        """A live run's lines, written or not; None where the run is not open here."""
+        """Returns a live run's lines, written or not; None where the run is not open."""
         book = self._books.get(uid)
         return None if book is None else book.lines
 
     def lengths(self) -> dict[str, int]:
-        """How many lines each live run has, written or not."""
+        """Returns the number of lines of each live run, written or not."""
         return {uid: len(book.lines) for uid, book in self._books.items()}
 
     async def flush(self, uid: str) -> None:
-        """Writes a run's gathered lines as one segment.
+        """Writes a run's buffered lines as one segment.
 
         Raises:
-            StoreUnavailableError, StoreFullError: nothing was written; call it again.
+            StoreUnavailableError, StoreFullError: the lines stay buffered; try again.
             SupersededError: another control plane wrote under this epoch.
         """
         book = self._books.get(uid)
         if book is None:
             return
         async with book.lock:
-            if book.sending:  # its answer was lost, and it may be there: again just as it was
+            if book.sending:  # it may have been written: the same segment must be sent again
                 await self._write_until(uid, book, book.sending)
             await self._write_until(uid, book, len(book.lines))
             if book.written == len(book.lines):
                 self._dirty.discard(uid)
 
     async def flush_all(self) -> None:
-        """Writes all that has gathered, ``FLUSHES`` runs side by side.
+        """Writes the buffered lines of all runs, ``FLUSHES`` of them concurrently.
 
         Raises:
-            SupersededError, StoreUnavailableError, StoreFullError: as :meth:`flush`, of the runs
-                that could not be written; the others are.
+            SupersededError, StoreUnavailableError, StoreFullError: as :meth:`flush`, if any run
+                could not be written; the others were.
         """
         left = iter(list(self._dirty))
         failures: list[Exception] = []
         side_by_side = min(FLUSHES, len(self._dirty))
         await asyncio.gather(*(self._flush_some(left, failures) for _ in range(side_by_side)))
-        # That another leads now is what counts; the rest is tried again.
+        # A SupersededError takes precedence, because it ends this leader; others are retried.
         for failure in sorted(failures, key=lambda e: not isinstance(e, SupersededError)):
             raise failure
 
@@ -126,12 +125,12 @@ class LedgerWriter:
                 failures.append(e)
 
     def close(self, uid: str) -> None:
-        """Forgets an ended run's lines; they are in the store."""
+        """Removes an ended run's lines from memory; they are in the store."""
         self._books.pop(uid, None)
         self._dirty.discard(uid)
 
     async def _write_until(self, uid: str, book: _Book, end: int) -> None:
-        """Writes the lines up to this one as a segment; nothing where they are all written."""
+        """Writes the lines up to ``end`` as a segment, unless they are written already."""
         if book.written == end:
             return
         book.sending = end
@@ -144,7 +143,7 @@ class LedgerWriter:
         try:
             await self._records.write(key, data)
         except ConditionFailedError:
-            # Ours, where an earlier call was cut off after it had written.
+            # Equal data are from an earlier call that was interrupted after its write.
             record = await self._records.read(key)
             if record is None or record.data != data:
                 raise SupersededError(self.epoch, self.epoch) from None
@@ -152,12 +151,12 @@ class LedgerWriter:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSegments:
-    """What counts of a run's ledger.
+    """The part of a run's ledger that counts.
 
     Attributes:
-        lines: in the order they were written.
-        counts: epoch → segments of it that count, the opening included.
-        opened: the last epoch that took the run up; 0 where none did.
+        lines: in the order in which they were written.
+        counts: epoch → how many of its segments count, including the opening.
+        opened: the last epoch that opened the run; 0 where none did.
     """
 
     lines: tuple[Line, ...]
@@ -166,7 +165,7 @@ class LedgerSegments:
 
 
 async def read_segments(records: RecordStore, uid: str) -> LedgerSegments:
-    """Reads a run's ledger, leaving out what a former leader wrote too late.
+    """Reads a run's ledger, without segments that an earlier leader wrote too late.
 
     Raises:
         DamagedRecordError: a segment that counts cannot be read.
@@ -199,7 +198,7 @@ def _decoded(
     at: tuple[int, int],
     data: Mapping[tuple[int, int], bytes],
 ) -> _Content:
-    """What a segment says."""
+    """Decodes a segment."""
     try:
         return reading(data[at])
     except msgspec.DecodeError as e:
@@ -209,7 +208,7 @@ def _decoded(
 
 
 def _decode_opening(data: bytes) -> dict[int, int]:
-    """How many segments of each earlier epoch the leader that opened the ledger found."""
+    """Decodes how many segments of each earlier epoch count."""
     return decode(_opening_decoder, data)
 
 

@@ -1,9 +1,9 @@
-"""The lineage index: derivations by what they made and by what they used.
+"""The lineage index: derivations by their outputs and by their inputs.
 
-A run's derivations are written when it ends, before ``final``: off the path of dispatch, write-once
-by their key (``lineage_keys``), as one record, or as one for each few hundred. What was made from
-very many inputs is sharded instead: it is written whole by its outputs; by its inputs each shard
-names its own ones (``partial``), or a join of a thousand would be written a thousand times.
+A run's derivations are written when it ends, before ``final`` and off the path of dispatch, as
+write-once records of a few hundred each (``lineage_keys``). A derivation with very many inputs is
+sharded instead: it is written whole by its outputs, while each shard by input has only its own
+inputs (``partial``). Otherwise a join of a thousand inputs would be written a thousand times.
 """
 
 import asyncio
@@ -23,25 +23,24 @@ from flowmesh_store.ports import Records
 
 DERIVATIONS_MAX = 10_000
 HANDS = 16
-"""So many records are written side by side."""
+"""Records that are written concurrently."""
 OF_ONE_RECORD_MAX = 200
-"""So many derivations a record has, at most."""
+"""The most derivations of a record."""
 Seen = Callable[[Iterable[str]], Awaitable[frozenset[str]]]
-"""Those of some namespaces whose runs whoever asks may see."""
+"""Returns those of some namespaces whose runs the user may list."""
 
 
 class LineageIndex:
     """Writes and walks the index."""
 
     def __init__(self, records: Records) -> None:
-        """Reads nothing yet."""
         self._records = records
 
     async def write(self, uid: str, found: Iterable[Derivation]) -> None:
-        """Indexes a run's derivations; again is harmless.
+        """Indexes a run's derivations; may be repeated.
 
         Raises:
-            StoreUnavailableError, StoreFullError: call it again.
+            StoreUnavailableError, StoreFullError: try again.
         """
         plain: list[Derivation] = []
         wide: list[Derivation] = []
@@ -56,11 +55,11 @@ class LineageIndex:
                 raise failure
 
     async def _write_some(self, left: Iterator[tuple[str, bytes]]) -> None:
-        """Writes records until none is left; several do so, since a bucket takes its time."""
+        """Writes records until none is left; several calls run concurrently."""
         for key, data in left:
             with contextlib.suppress(ConditionFailedError):
                 await self._records.write(key, data)
-            await asyncio.sleep(0)  # a store that answers at once would hold up the loop
+            await asyncio.sleep(0)  # a store that answers at once would block the event loop
 
     async def walk(
         self,
@@ -71,14 +70,14 @@ class LineageIndex:
         limit: int = DERIVATIONS_MAX,
         depth: int = DERIVATIONS_MAX,
     ) -> LineageWalk:
-        """Everything that an artifact was made from (up), or that was made from it (down).
+        """Returns all that an artifact was made from (up), or that was made from it (down).
 
         Args:
-            digest: where to begin.
-            direction: which way.
-            seen: runs of other namespaces are passed over, and nothing is followed through them.
-            limit: at most so many derivations.
-            depth: at most so many steps one after the other.
+            digest: of the artifact.
+            direction: up or down.
+            seen: runs of other namespaces are skipped, and nothing is followed through them.
+            limit: the most derivations.
+            depth: the longest chain of derivations.
         """
         reader = self.reader()
         met: set[Digest] = {digest}
@@ -94,20 +93,20 @@ class LineageIndex:
                     onward += [d for d in _far_side(derivation, direction) if d not in met]
             frontier = list(dict.fromkeys(onward))
             met.update(frontier)
-        # Where it stopped, what was uploaded leads no further.
+        # The walk is cut if it stopped at artifacts that have further derivations.
         cut = bool(frontier) and bool(await self._touching(reader, frontier, direction, seen))
         return LineageWalk(digest, direction, tuple(found.values())[:limit], cut=cut)
 
     def reader(self) -> LineageReader:
-        """What reads for one query of several questions."""
+        """Returns a reader for one query."""
         return LineageReader(self._records)
 
     async def makers(self, reader: LineageReader, digest: Digest, seen: Seen) -> list[Derivation]:
-        """The derivations of any run that made this: who ran it before who found it."""
+        """Returns the derivations that made an artifact; executions before cache hits."""
         return sorted(await self._touching(reader, [digest], Direction.UP, seen), key=_order)
 
     async def named(self, beginning: str, seen: Seen) -> list[Digest]:
-        """Digests that begin so (``PREFIX_MIN`` characters or more), of runs that may be seen."""
+        """Returns the digests with a prefix of at least ``PREFIX_MIN`` digits, of visible runs."""
         made = await LineageReader(self._records).touching([beginning], INDEXES)
         found = [
             d for d in made if any(x.startswith(beginning) for x in (*_outputs(d), *_inputs(d)))
@@ -132,7 +131,10 @@ class LineageIndex:
 
 
 def _of_run(uid: str, derivations: Iterable[Derivation]) -> Iterator[tuple[str, bytes]]:
-    """The records of a run with their keys; the same again of the same run: they are write-once."""
+    """Yields the records of a run with their keys.
+
+    They are equal for equal derivations, so that repeating a write does nothing.
+    """
     number = 0
     some: list[Derivation] = []
     digests: set[Digest] = set()
@@ -149,7 +151,7 @@ def _of_run(uid: str, derivations: Iterable[Derivation]) -> Iterator[tuple[str, 
 
 
 def _sharded(uid: str, derivations: Iterable[Derivation]) -> dict[str, bytes]:
-    """The records of what was made from very many inputs, by key."""
+    """Returns the records of derivations with very many inputs, by key."""
     shards: defaultdict[str, list[bytes]] = defaultdict(list)
     for derivation in derivations:
         encoded = msgspec.json.encode(derivation)
@@ -162,7 +164,7 @@ def _sharded(uid: str, derivations: Iterable[Derivation]) -> dict[str, bytes]:
 
 
 async def _of(found: list[Derivation], seen: Seen) -> list[Derivation]:
-    """Those of namespaces that may be seen."""
+    """Returns the derivations of visible namespaces."""
     visible = await seen({d.namespace for d in found})
     return [d for d in found if d.namespace in visible]
 
@@ -171,7 +173,7 @@ _Inputs = dict[str, tuple[str, ...]]
 
 
 def _by_shard(inputs: _Inputs) -> dict[str, _Inputs]:
-    """Those of each shard, by port."""
+    """Returns the inputs of each shard, by port."""
     found: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for port, digests in inputs.items():
         for digest in digests:
@@ -180,7 +182,7 @@ def _by_shard(inputs: _Inputs) -> dict[str, _Inputs]:
 
 
 def _partial(derivation: Derivation, inputs: _Inputs) -> Derivation:
-    """What a shard by input has to say of a derivation of which other shards have inputs, too."""
+    """Returns a derivation for a shard that has only some of its inputs."""
     return Derivation(
         uid=derivation.uid,
         run=derivation.run,
@@ -197,7 +199,7 @@ def _partial(derivation: Derivation, inputs: _Inputs) -> Derivation:
 
 
 def _order(derivation: Derivation) -> tuple[bool, float, str, str]:
-    """Of equal distance: who ran it before who found it, and the earlier first."""
+    """Returns the sort key among equal distances: executions before hits, then by time."""
     return (derivation.hits > 0, derivation.time_s, derivation.uid, derivation.step)
 
 

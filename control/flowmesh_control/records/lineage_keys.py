@@ -1,11 +1,11 @@
-"""Keys of lineage records. The key of a run's record says which digests the record may hold.
+"""Keys of lineage records; the key of a run's record says which digests it may contain.
 
 ::
 
     lineage/runs/<uid>/<n>.<filter>     derivations of a run, a few hundred
-    lineage/by-output/<2 hex>/<uid>     what a run made from very many inputs, by the beginning of
-                                        its outputs; earlier releases wrote all like this
-    lineage/by-input/<2 hex>/<uid>      the same by the beginning of its inputs
+    lineage/by-output/<2 hex>/<uid>     derivations with very many inputs, by the first digits of
+                                        their outputs; earlier releases wrote all like this
+    lineage/by-input/<2 hex>/<uid>      the same by the first digits of their inputs
 
 So most runs have one record, and a query reads few: it lists the keys, a thousand a request, and
 reads the records whose filter matches. The filter is a Bloom filter over the first eight
@@ -20,9 +20,9 @@ RUNS = "lineage/runs/"
 BY_OUTPUT = "lineage/by-output/"
 BY_INPUT = "lineage/by-input/"
 PREFIX_MIN = 8
-"""Of a digest at least so many characters are to be given."""
+"""The least digits of a digest in a query."""
 DIGESTS_MAX = 400
-"""So many the filter of one key holds: of the other keys less than one in a hundred match."""
+"""The most digests of one filter: then less than one in a hundred other digests match it."""
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 _VALUES = {character: value for value, character in enumerate(_ALPHABET)}
@@ -34,12 +34,13 @@ _SEGMENT = 200
 _FACTORS = (
     0x6A09E667, 0xBB67AE85, 0x3C6EF373, 0xA54FF53B, 0x510E527F, 0x9B05688D, 0x1F83D9AB, 0x5BE0CD19,
 )  # fmt: skip
-"""Odd, and else without meaning: of the square roots of the first primes. A stored format: fixed.
+"""Odd numbers without meaning, from the square roots of the first primes. They are part of the
+stored format and must not change.
 """
 
 
 def run_key(uid: str, number: int, digests: Iterable[Digest]) -> str:
-    """The key of a run's record with this number, whose derivations touch these digests."""
+    """Returns the key of a run's record with this number and these digests."""
     beginnings = {digest[:PREFIX_MIN] for digest in digests}
     least, most = _CHARACTERS
     length = min(max(least, _CHARACTERS_A_DIGEST * len(beginnings)), most)
@@ -53,7 +54,7 @@ def run_key(uid: str, number: int, digests: Iterable[Digest]) -> str:
 
 
 def matching(keys: Iterable[str], digests: Iterable[str]) -> list[str]:
-    """The keys of records that may hold one of these digests, or of these beginnings of digests."""
+    """Returns the keys of records that may contain one of these digests or prefixes."""
     wanted = [int(digest[:PREFIX_MIN], 16) for digest in digests]
     found = []
     for key in keys:
@@ -74,6 +75,6 @@ def _holds(text: str, beginning: int) -> bool:
 
 
 def _bits(beginning: int, size: int) -> Iterator[int]:
-    """The bits of a digest in a filter of so many bits (multiply-shift hashing)."""
+    """Yields the bits of a digest in a filter of ``size`` bits (multiply-shift hashing)."""
     for factor in _FACTORS:
         yield (beginning * factor & 0xFFFFFFFF) * size >> 32

@@ -1,7 +1,7 @@
-"""Reads lineage records for one query: which derivations touch some digests.
+"""Reads lineage records for one query: the derivations that have some digests.
 
-Every walk has its own, so that it sees all that was written before it began, and lists the keys of
-the runs once however many steps it goes.
+Every walk has its own reader, which caches the list of keys: it sees all that was written before
+the walk began, and lists the keys once, however long the walk is.
 """
 
 import asyncio
@@ -20,31 +20,32 @@ log = logging.getLogger("flowmesh.control")
 
 INDEXES = (BY_OUTPUT, BY_INPUT)
 READS = 32
-"""So many records are read side by side."""
+"""Records that are read concurrently."""
 KEYS_HELD_MAX = 100_000
-"""Above so many runs their keys are listed again for every step of a walk."""
+"""More keys than these are not cached, but listed again for every step of a walk."""
 _RECORDS_HELD_MAX = 1_000
 _KEYS_AT_ONCE = 1_000
 _decoder = msgspec.json.Decoder(list[Derivation])
 
 
 class LineageReader:
-    """The records of a store, as they are now."""
+    """Reads and caches lineage records for one query."""
 
     def __init__(self, records: Records) -> None:
-        """Reads nothing yet."""
         self._records = records
         self._keys: list[str] | None = None
         self._shards: dict[str, frozenset[str]] = {}
         self._held: dict[str, list[Derivation]] = {}
 
     async def touching(self, digests: Sequence[str], indexes: Iterable[str]) -> list[Derivation]:
-        """The derivations of all records that may hold one of these digests; others too.
+        """Returns the derivations of all records that may contain one of these digests.
+
+        Some of them do not; the caller filters.
 
         Args:
-            digests: or beginnings of digests.
-            indexes: ``BY_OUTPUT``, ``BY_INPUT`` or both: where to look in sharded records, which
-                may tell a derivation in parts (``partial``).
+            digests: or prefixes of digests.
+            indexes: ``BY_OUTPUT``, ``BY_INPUT`` or both: which sharded records to read; a
+                derivation in them may be ``partial``.
         """
         keys: list[str] = []
         async for some in self._run_keys():
@@ -56,7 +57,7 @@ class LineageReader:
         return [d for found in await self._read_all(keys) for d in found]
 
     async def made_by_run(self, uid: str, digest: Digest) -> list[Derivation]:
-        """The derivations of a run that made this."""
+        """Returns the derivations of a run that made an artifact."""
         keys = matching([key async for key in self._records.keys(f"{RUNS}{uid}/")], [digest])
         if digest[:2] in await self._shards_of(BY_OUTPUT):
             keys.append(f"{BY_OUTPUT}{digest[:2]}/{uid}")
@@ -64,13 +65,13 @@ class LineageReader:
         return [d for d in made if digest in d.outputs.values()]
 
     async def whole(self, partial: Derivation) -> Derivation:
-        """The derivation as it stands by its outputs; the partial one where it is gone."""
+        """Returns the complete derivation of a partial one; the partial one if it is missing."""
         output = next(iter(partial.outputs.values()))
         made = await self._read(f"{BY_OUTPUT}{output[:2]}/{partial.uid}")
         return next((d for d in made if d.step == partial.step), partial)
 
     async def _run_keys(self) -> AsyncIterator[list[str]]:
-        """The keys of runs' records, many at a time."""
+        """Yields the keys of runs' records, many at a time."""
         if self._keys is not None:
             for at in range(0, len(self._keys), _KEYS_AT_ONCE):
                 yield self._keys[at : at + _KEYS_AT_ONCE]

@@ -1,15 +1,15 @@
-"""Writes a record of an ended run that an earlier try, or a former leader, may have written."""
+"""Writes a record that an earlier try or an earlier leader may have written already."""
 
 from flowmesh_core.errors import ConditionFailedError, StoreUnavailableError
 from flowmesh_store.ports import RecordStore
 
 
 async def put_last(records: RecordStore, key: str, data: bytes) -> None:
-    """Puts a record in the place of whatever is there, which seldom is anything.
+    """Writes a record, replacing an existing one, which is rare.
 
     Raises:
-        StoreUnavailableError: it changed meanwhile, or the store did not answer; call it again.
-        StoreFullError: call it again.
+        StoreUnavailableError: it changed meanwhile, or the store did not answer; try again.
+        StoreFullError: try again.
     """
     try:
         await records.write(key, data)

@@ -1,6 +1,7 @@
-"""Signature classes in quarantine, in memory and under ``quarantine/``: see ADR 8.
+"""Signature classes in quarantine, in memory and under ``quarantine/`` (ADR 8).
 
-What is accepted from now on looks for, and publishes, actions of these classes under other names.
+Runs that are accepted while a class is in quarantine use other action ids for its actions, so that
+they neither find nor publish results under the old ones.
 """
 
 import asyncio
@@ -21,16 +22,16 @@ _decoder = msgspec.json.Decoder(QuarantineEntry)
 
 
 class Quarantine:
-    """The classes of a fabric."""
+    """The signature classes in quarantine."""
 
     def __init__(self, records: RecordStore) -> None:
-        """Starts empty; :meth:`load` reads what is there."""
+        """Starts empty; :meth:`load` reads the stored classes."""
         self._records = records
         self._entries: dict[Digest, QuarantineEntry] = {}
         self._lock = asyncio.Lock()
 
     async def load(self) -> None:
-        """Reads every class, released ones too: their bumps must not come again."""
+        """Reads every class, also released ones, whose bumps must not be reused."""
         for key in await digest_keys(self._records, QUARANTINE):
             record = await self._records.read(key)
             if record is not None:
@@ -38,11 +39,11 @@ class Quarantine:
                 self._entries[Digest(entry.signature_class)] = entry
 
     def bumps(self) -> Mapping[Digest, int]:
-        """What salts the names of actions accepted now, by class."""
+        """Returns the salts of the action ids of runs accepted now, by class."""
         return {c: e.bump for c, e in self._entries.items() if e.active}
 
     def active(self) -> list[QuarantineEntry]:
-        """The classes in quarantine, the latest first."""
+        """Returns the classes in quarantine, the latest first."""
         found = [e for e in self._entries.values() if e.active]
         return sorted(found, key=lambda e: (-e.since_s, e.signature_class))
 
@@ -51,13 +52,13 @@ class Quarantine:
 
         Args:
             entry: its evidence; the bump is set here.
-            seen: the bump under which the result that did not repeat was found.
+            seen: the bump of the result that did not repeat.
 
         Returns:
-            False where a later quarantine keeps everything from that result already.
+            False where a later quarantine covers that result already.
 
         Raises:
-            StoreUnavailableError, StoreFullError: call it again; that adds nothing twice.
+            StoreUnavailableError, StoreFullError: try again; nothing is added twice.
         """
         async with self._lock:
             standing, etag = await self._read(Digest(entry.signature_class))
@@ -71,13 +72,13 @@ class Quarantine:
             return True
 
     async def release(self, beginning: str) -> QuarantineEntry:
-        """Ends the quarantine of a class: results from before it are found again.
+        """Ends the quarantine of a class, so that its earlier results are found again.
 
         Args:
-            beginning: of the class, as many characters as make it the only one.
+            beginning: an unambiguous prefix of the class.
 
         Raises:
-            NotFoundError: no class in quarantine begins so, or several do.
+            NotFoundError: no class in quarantine begins with it, or several do.
         """
         async with self._lock:
             found = [e for e in self.active() if e.signature_class.startswith(beginning)]

@@ -1,4 +1,4 @@
-"""Which artifact of a run a name means, and which of its steps made it; asked by the API."""
+"""Resolves a name in a run to an artifact and the step that made it; used by the API."""
 
 from collections.abc import Iterable
 
@@ -11,19 +11,19 @@ from flowmesh_core.units import Digest
 
 
 def made_as(name: str, uid: str, pins: PinsRecord, lines: Iterable[Line]) -> tuple[Digest, str]:
-    """The artifact that an output, or a step's port, of a run is.
+    """Returns the artifact of an output, or of a step's port, of a run.
 
     Args:
         name: of an output of the workflow, or ``STEP.PORT``.
         uid: of the run.
-        pins: what it was compiled to.
-        lines: its ledger.
+        pins: of the run.
+        lines: of its ledger.
 
     Returns:
-        Its digest, and the step that made it; no step where the run was given it.
+        Its digest, and the step that made it; an empty step for an input of the run.
 
     Raises:
-        NotFoundError: it has none of that name, or several.
+        NotFoundError: there is none of that name, or several.
     """
     ends = {line.step: line for line in lines if isinstance(line, StepLine)}
     made = {

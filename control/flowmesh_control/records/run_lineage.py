@@ -1,7 +1,7 @@
-"""What an output of one run was made from, as that run made it; asked by the API.
+"""The lineage of an output within the run that made it; used by the API.
 
-Other runs that came to equal bytes are not part of how this one came about: a digest alone leads to
-all of them, and each to what it was made from.
+A walk by digest alone (:meth:`LineageIndex.walk`) also follows other runs that made equal bytes and
+their inputs. They are not part of this output's history.
 """
 
 import math
@@ -18,9 +18,9 @@ class _Wanted:
     """An artifact to follow.
 
     Attributes:
-        uid: of the run that had it.
-        step: that made it there, where that is known.
-        before_s: the time in seconds by which it was there.
+        uid: of the run that used or made it.
+        step: that made it, where that is known.
+        before_s: the time in seconds by which it existed.
     """
 
     digest: Digest
@@ -40,15 +40,15 @@ async def walk_run(
 ) -> LineageWalk:
     """Follows an output upwards through its run's own derivations.
 
-    What the run was given is followed into the first run that made it.
+    An input of the run is followed into the first run that made it.
 
     Args:
         lineage: the index.
-        digest: the output.
-        made: uid and step that made it; without a step, the run was given it.
-        seen: as in :meth:`LineageIndex.walk`; the run itself may be seen.
-        limit: at most so many derivations.
-        depth: at most so many steps one after the other.
+        digest: of the output.
+        made: uid and step that made it; an empty step for an input of the run.
+        seen: as in :meth:`LineageIndex.walk`; the run itself is visible.
+        limit: the most derivations.
+        depth: the longest chain of derivations.
     """
     walk = _RunWalk(lineage, lineage.reader(), seen)
     frontier = [_Wanted(digest, *made)]
@@ -57,7 +57,7 @@ async def walk_run(
         if not frontier or len(walk.found) >= limit:
             break
     cut = len(walk.found) > limit
-    for wanted in frontier:  # what was uploaded leads no further
+    for wanted in frontier:  # uploaded artifacts have no maker
         cut = cut or await walk.maker(wanted) is not None
     found = tuple(walk.found.values())[:limit]
     return LineageWalk(digest, Direction.UP, found, cut=cut, others=walk.others)
@@ -65,7 +65,7 @@ async def walk_run(
 
 @dataclass(slots=True)
 class _RunWalk:
-    """What was met so far; ``others`` counts the other makers of what was given from outside."""
+    """The state of a walk; ``others`` counts further runs that made an input of the run."""
 
     lineage: LineageIndex
     reader: LineageReader
@@ -75,7 +75,7 @@ class _RunWalk:
     _met: set[Digest] = field(default_factory=set)
 
     async def follow(self, wanted: _Wanted) -> list[_Wanted]:
-        """Takes in who made it; what that was made from and was not met yet."""
+        """Adds the artifact's derivation; returns those of its inputs that are new."""
         self._met.add(wanted.digest)
         maker = await self.maker(wanted)
         if maker is None or (maker.uid, maker.step) in self.found:
@@ -87,7 +87,7 @@ class _RunWalk:
         return [_Wanted(d, maker.uid, before_s=maker.time_s) for d in new]
 
     async def maker(self, wanted: _Wanted) -> Derivation | None:
-        """The run's own derivation that made it, else the first of another run."""
+        """Returns the run's own derivation of an artifact, else the first of another run."""
         made = await self.reader.made_by_run(wanted.uid, wanted.digest)
         made = [d for d in made if d.time_s <= wanted.before_s and wanted.step in ("", d.step)]
         own = min(made, key=lambda d: (d.time_s, d.step), default=None)

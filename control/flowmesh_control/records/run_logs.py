@@ -1,6 +1,6 @@
-"""The last lines of each step of an ended run: one object a run, written with its end.
+"""Stores the last log lines of each step of an ended run, in one record per run.
 
-The finisher writes it before ``final``; views read it where a run has ended.
+The finalizer writes it before ``final``; :class:`RunViews` reads it.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from flowmesh_store.ports import RecordStore
 STEP_LINES = 200
 STEP_BYTES = 64 << 10
 RUN_BYTES = 8 << 20
-"""What a run keeps in all: with many steps that print, each keeps less."""
+"""The most bytes of a run; with many steps that print, each has less than ``STEP_BYTES``."""
 _LEAST_BYTES = 1 << 10
 
 Kept = dict[str, list[tuple[float, str]]]
@@ -38,17 +38,23 @@ _decoder = msgspec.json.Decoder(RunLogRecord)
 
 
 class RunLogArchive:
-    """Writes and reads them."""
+    """Writes and reads the log lines of ended runs; returns those of live runs too."""
 
     def __init__(self, records: RecordStore, book: LogBuffer) -> None:
-        """Takes where they are kept and where the lines of live runs are."""
+        """Keeps the arguments.
+
+        Args:
+            records: has the lines of ended runs.
+            book: buffers the lines of live attempts.
+        """
         self._records = records
         self._book = book
 
     def live(self, run: Run, steps: Iterable[StepRun]) -> list[StepLogLine]:
-        """What was printed for some steps of a live run, in order of time.
+        """Returns the lines of some steps of a live run, in order of time.
 
-        What it found published was printed for others, and is not its to read.
+        Lines of actions whose results were cache hits are left out: they were printed for another
+        run, which this run's users may not be allowed to read.
         """
         spared = _spared(run)
         found = [
@@ -59,10 +65,10 @@ class RunLogArchive:
         return sorted(found, key=lambda line: line.time_s)
 
     async def keep(self, run: Run) -> None:
-        """Writes the lines of a run that ends; nothing where it printed nothing.
+        """Writes the lines of a run that ends, if there are any.
 
         Raises:
-            StoreUnavailableError, StoreFullError: call it again.
+            StoreUnavailableError, StoreFullError: try again.
         """
         spared = _spared(run)
         lines = {path: self._printed(path, step, spared) for path, step in run.steps.items()}
@@ -79,7 +85,7 @@ class RunLogArchive:
         return self._book.of_actions(f"{k.scope}/{k.action_id}" for k in keys)
 
     async def of(self, uid: str, step: str | None) -> list[StepLogLine]:
-        """The kept lines of an ended run, or of one of its steps, in order of time."""
+        """Returns the stored lines of an ended run, or of one of its steps, in order of time."""
         key = logs_key(uid)
         record = await self._records.read(key)
         if record is None:
@@ -96,7 +102,7 @@ class RunLogArchive:
 
 
 def _spared(run: Run) -> set[tuple[str, int]]:
-    """Steps and chunks whose results were there before anybody ran them for this run."""
+    """Returns the steps and chunks whose results were published before this run needed them."""
     return {
         (line.step, line.chunk)
         for line in run.lines
@@ -105,7 +111,7 @@ def _spared(run: Run) -> set[tuple[str, int]]:
 
 
 def _last(lines: list[LogLine], most_bytes: int) -> list[LogLine]:
-    """The last lines that fit; of one line that does not, its end."""
+    """Returns the last lines that fit; if not even one does, the end of the last line."""
     kept: list[LogLine] = []
     room = most_bytes
     for line in reversed(lines[-STEP_LINES:]):

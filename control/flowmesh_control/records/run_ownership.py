@@ -1,7 +1,8 @@
-"""Which runs each leader took up: by that the next one knows whose word on a run's end counts.
+"""Records which epoch owns which run, so that an end from an older epoch is ignored.
 
-``taken/<epoch>`` is written before any of these runs is opened. What an earlier leader still said
-of one of them afterwards, frozen and thawed, is void (``ended_index``).
+A leader writes ``taken/<epoch>`` with the runs that it recovers, before it opens the first of them.
+A line in the index of ended runs that an earlier leader writes for one of them afterwards, because
+it was frozen and thawed, is then void. ``ended_index`` lists what such a leader may still write.
 """
 
 import logging
@@ -22,15 +23,15 @@ log = logging.getLogger("flowmesh.control")
 
 
 async def write_taken(records: RecordStore, *, epoch: int, uids: Sequence[str]) -> None:
-    """Says which runs the leader of this epoch opens next; once an epoch."""
+    """Records which runs the leader of this epoch is about to open; once per epoch."""
     if uids:
         await records.write(taken_key(epoch), msgspec.json.encode(uids))
 
 
 async def read_taken(records: RecordStore) -> defaultdict[str, int]:
-    """The last epoch that took up each run; runs that nobody took over have none.
+    """Returns the last epoch that recovered each run; 0 for runs that were never recovered.
 
-    A record that cannot be read may name any run: then all count as taken up by that epoch.
+    An unreadable record may name any run, so all runs then count as recovered by its epoch.
     """
     found: defaultdict[str, int] = defaultdict(int)
     keys = known_keys(records, TAKEN, parse_epoch)

@@ -1,6 +1,6 @@
-"""What runs are pinned to: a part of their spec, or a record of its own of earlier releases.
+"""Reads what runs are pinned to: a part of their spec; of earlier releases a separate record.
 
-Read when a run is taken up again, audited, re-pinned, exported or traced.
+Used when a run is recovered, audited, re-pinned, exported or traced.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from flowmesh_store.ports import RecordStore
 
 
 async def accepted_pins(records: RecordStore, uid: str) -> PinsRecord | None:
-    """What a run was compiled to when it was accepted; None where that is gone.
+    """Returns the pins with which a run was accepted; None where they are missing.
 
     Raises:
         DamagedRecordError: the record cannot be read.
@@ -33,7 +33,7 @@ async def _stored(records: RecordStore, key: str) -> PinsRecord | None:
 
 
 async def read_pins(records: RecordStore, uid: str, lines: Iterable[Line]) -> PinsRecord:
-    """What a run is pinned to, by its ledger.
+    """Returns what a run is pinned to now: the last re-pin in its ledger, else its first pins.
 
     Raises:
         DamagedRecordError: the record is missing, or cannot be read.
@@ -56,7 +56,7 @@ async def read_pins(records: RecordStore, uid: str, lines: Iterable[Line]) -> Pi
 
 
 class _Pinned(msgspec.Struct, frozen=True):
-    """A spec as far as it says the pins."""
+    """The pins in a spec."""
 
     pins: PinsRecord | None = None
 

@@ -1,4 +1,4 @@
-"""What is written of a run besides its ledger: the spec, the pins and the end."""
+"""Types of a run's records besides its ledger: the spec, the pins and the end."""
 
 from typing import Any, TypeVar
 
@@ -14,10 +14,10 @@ from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.units import Digest
 
 UNREADABLE = "unreadable"
-"""The phase of a run in a list where a record of it is damaged."""
+"""The phase, in lists, of a run with a damaged record."""
 
 _NOT_ENDED = 0.0
-"""Shown in lists: it is not the default object of the field, which the JSON leaves out."""
+"""Equal to the field's default but another object, so that the JSON of lists includes it."""
 
 _Content = TypeVar("_Content")
 
@@ -25,12 +25,12 @@ _Content = TypeVar("_Content")
 class SpecRecord(msgspec.Struct, frozen=True):
     """``runs/<uid>/spec``: what was submitted. A run exists once this is written.
 
-    The pins stand in the same record (:class:`AcceptedRecord`): decoded by those who need them.
+    The same record has the pins (:class:`AcceptedRecord`), which are decoded only where needed.
 
     Attributes:
-        digest: of namespace, document and uploads; an unfinished run of the same is resumed.
+        digest: of namespace, document and uploads; an unfinished run with an equal one is resumed.
         document: the workflow as it was submitted.
-        uploads: references to what was stored for its inputs, by the input's name.
+        uploads: references to the stored content of its local inputs, by the input's name.
     """
 
     uid: str
@@ -43,14 +43,14 @@ class SpecRecord(msgspec.Struct, frozen=True):
 
 
 class PinsRecord(msgspec.Struct, frozen=True):
-    """What it was compiled to, with every version fixed.
+    """A compiled run with every version fixed.
 
     It is a part of ``runs/<uid>/spec``; earlier releases wrote it as ``runs/<uid>/pins``.
 
     Attributes:
         scheme: version of the identity scheme.
-        artifacts: the content of the references in the plan.
-        bumps: signature classes in quarantine at its creation: they salt the names of its actions.
+        artifacts: the artifacts of the references in the plan.
+        bumps: signature classes in quarantine at its creation; they salt its action ids.
     """
 
     scheme: int
@@ -64,14 +64,14 @@ class AcceptedRecord(SpecRecord, frozen=True):
     """``runs/<uid>/spec`` as it is written: one record, so that accepting a run is one write.
 
     Attributes:
-        pins: None where an earlier release wrote them as a record of their own.
+        pins: None where an earlier release wrote them as a separate record.
     """
 
     pins: PinsRecord | None = None
 
 
 class FinalRecord(msgspec.Struct, frozen=True):
-    """``runs/<uid>/final``: how it ended, as seen by the leader of ``epoch``."""
+    """``runs/<uid>/final``: a run's end, by the leader of ``epoch``."""
 
     epoch: int
     status: RunStatus
@@ -79,7 +79,7 @@ class FinalRecord(msgspec.Struct, frozen=True):
 
 
 def summary_of(status: RunStatus) -> RunSummary:
-    """A run's line in a list."""
+    """Returns a run's summary for lists."""
     counts = status.counts
     return RunSummary(
         uid=status.uid,
@@ -105,16 +105,16 @@ def summary_of(status: RunStatus) -> RunSummary:
 def decode_record(
     decoder: "msgspec.json.Decoder[_Content]", key: str, data: bytes, *, remedy: str = ""
 ) -> _Content:
-    """What a record says.
+    """Decodes a record.
 
     Args:
         decoder: of its type.
-        key: the record's, for the error.
+        key: of the record, for the error.
         data: its bytes.
-        remedy: where restoring it is not the only one.
+        remedy: replaces the default one, which is to restore the object.
 
     Raises:
-        DamagedRecordError: it is not what its key says.
+        DamagedRecordError: it is not of the type.
     """
     try:
         return decode(decoder, data)
@@ -124,7 +124,7 @@ def decode_record(
 
 
 def unreadable(uid: str, spec: SpecRecord | None, error: DamagedRecordError) -> RunSummary:
-    """The line of a run of which a record is damaged."""
+    """Returns the summary of a run with a damaged record."""
     return RunSummary(
         uid=uid,
         name="" if spec is None else spec.name,

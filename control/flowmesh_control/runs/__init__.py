@@ -1,1 +1,1 @@
-"""The life of a run outside the machine: admission, uploads, recovery, repin, its durable end."""
+"""The lifecycle of a run outside the machine: admission, uploads, recovery, repin, durable end."""

@@ -1,8 +1,9 @@
-"""From a workflow document to an accepted run: checked, compiled, pinned, written, submitted.
+"""Admission: checks, compiles, pins and writes a workflow, then submits it to the machine.
 
-Every error so far is the user's to mend, and names the field. Once ``spec`` is written the run
-exists, whatever happens to this process. Until the machine has it too, its digest stays reserved:
-who hands in the same meanwhile waits and then joins it; everybody else is written side by side.
+Called by the API and the operator. Every error before the write names a field that the user can
+correct. Once ``spec`` is written the run exists, even if this process dies. The run's digest stays
+reserved until the machine has the run: a submission of the same document waits for that and then
+joins the run. Submissions of other documents are written concurrently.
 """
 
 import asyncio
@@ -48,16 +49,16 @@ from flowmesh_store.ports import RecordStore
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What a user hands in.
+    """A workflow that a user submits.
 
     Attributes:
         document: the workflow as JSON-like values.
-        namespace: goes before the document's; empty leaves it.
-        uploads: references to what was stored for local inputs, by the input's name.
+        namespace: overrides the document's; empty for no override.
+        uploads: references to the stored content of local inputs, by the input's name.
         labels: the namespace's labels, for policies that select by label.
-        uid: the run's uid where the caller has one (a custom resource); handed in again it is the
-            same run.
-        resume: whether an unfinished run of the same document and namespace is meant.
+        uid: the run's uid where the caller has one (a custom resource); submitting it again
+            returns the same run.
+        resume: whether to join an unfinished run of the same document and namespace.
     """
 
     document: Mapping[str, Any]
@@ -70,7 +71,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A workflow that could be run now, with everything it refers to."""
+    """A checked and compiled workflow with everything that it refers to."""
 
     document: dict[str, Any]
     plan: Plan
@@ -80,7 +81,7 @@ class Compiled:
 
 
 class Admission:
-    """Accepts workflows."""
+    """Accepts workflows as runs."""
 
     def __init__(
         self,
@@ -96,20 +97,20 @@ class Admission:
         submitted: Callable[[Submitted], Awaitable[None]],
         fixed_fleet: Callable[[], Sequence[WorkerShape]],
     ) -> None:
-        """Takes what workflows are checked against, and who runs them.
+        """Starts without runs.
 
         Args:
             records: where specs are written.
             content: stores inline rows and loads references.
-            policies: decide the scopes.
-            catalog: the engines.
+            policies: give the scopes of a namespace.
+            catalog: the engine contracts.
             limits: bounds on one workflow.
             clock: gives the time of creation.
             bumps: the signature classes in quarantine, which a new run is pinned to.
-            unfinished: whether a run of this uid still goes on.
-            submitted: hands an accepted run to the machine.
-            fixed_fleet: the workers, where no others can come: what none of them serves is refused
-                at once. Empty while none is connected, and where pools may grow.
+            unfinished: whether the run of a uid has not ended.
+            submitted: posts an accepted run to the machine.
+            fixed_fleet: the shapes of all workers, where no others can join: a step that none of
+                them serves is refused. Empty while none is connected, and where pools may grow.
         """
         self._records = records
         self._content = content
@@ -125,24 +126,24 @@ class Admission:
         self._reserved: dict[str, asyncio.Event] = {}
 
     def remember(self, spec: SpecRecord) -> None:
-        """An unfinished run that was there before this control plane."""
+        """Registers an unfinished run of an earlier control plane, so that submissions join it."""
         self._by_digest[spec.digest] = spec.uid
         renewed = self.renewed(spec)
-        if renewed is not spec:  # the same files uploaded again have other references than then
+        if renewed is not spec:  # the same files, uploaded again, get references of today's form
             found = _digest(spec.namespace, renewed.document, renewed.uploads)
             self._by_digest[found] = spec.uid
 
     def forget(self, uid: str) -> None:
-        """Lets no later submission join a run, which is about to be cancelled."""
+        """Prevents later submissions from joining a run, because it is about to be cancelled."""
         for digest in [d for d, run in self._by_digest.items() if run == uid]:
             del self._by_digest[digest]
 
     def renewed(self, spec: SpecRecord) -> SpecRecord:
-        """What was submitted, with references that can be admitted again."""
+        """Returns a spec with references in today's form, which admission accepts."""
         return renewed_spec(spec, self._content.issued)
 
     async def submit(self, submission: Submission) -> RunAccepted:
-        """Accepts a workflow, or finds the run that it already is.
+        """Accepts a workflow, or returns the unfinished run of the same workflow.
 
         Raises:
             SpecError: everything that is wrong with it.
@@ -152,42 +153,46 @@ class Admission:
         compiled = await self.compile(submission)
         plan, uid = compiled.plan, submission.uid
         digest = _digest(plan.namespace, compiled.document, compiled.uploads)
-        # Not to be resumed, it waits for nobody; but those that may join it wait for it.
+        # A submission that must not join a run does not wait for the reservation of its digest. It
+        # still reserves the digest, because later submissions may join its run.
         waits_for = uid or (digest if submission.resume else "")
         async with self._reservation({digest, uid or digest}, waits_for):
-            standing = await self._standing(submission, digest)
-            if not standing:
+            existing = await self._existing_run(submission, digest)
+            if not existing:
                 uid = uid or f"{plan.name}-{secrets.token_hex(4)}"
                 await self._accept(compiled, digest, uid)
-        return RunAccepted(standing or uid, plan.name, plan.namespace, resumed=bool(standing))
+        return RunAccepted(existing or uid, plan.name, plan.namespace, resumed=bool(existing))
 
     async def take(self, compiled: Compiled, digest: Digest, *, uid: str) -> RunAccepted:
-        """Accepts what the control plane compiled itself, or finds the run that it already is.
+        """Accepts a plan that the control plane compiled itself, or returns its unfinished run.
 
         Raises:
             StoreError: it could not be written; nothing was accepted.
         """
         plan = compiled.plan
         async with self._reservation({digest}, digest):
-            standing = self._unended(digest)
-            if not standing:
+            existing = self._active_run(digest)
+            if not existing:
                 await self._accept(compiled, digest, uid)
-        return RunAccepted(standing or uid, plan.name, plan.namespace, resumed=bool(standing))
+        return RunAccepted(existing or uid, plan.name, plan.namespace, resumed=bool(existing))
 
     async def standing(self, digest: Digest) -> str:
-        """The unfinished run of this digest, once it is written; empty where there is none."""
-        await self._released(digest)
-        return self._unended(digest)
+        """Returns the uid of the unfinished run of a digest; empty where there is none.
+
+        Waits while a submission of this digest is being written.
+        """
+        await self._wait_for_release(digest)
+        return self._active_run(digest)
 
     @contextlib.asynccontextmanager
     async def _reservation(self, names: Set[str], waits_for: str) -> AsyncIterator[None]:
-        """Holds names until the machine has the run, or it is known that there will be none.
+        """Reserves names until the machine has the run, or it was not accepted.
 
         Args:
             names: the run's digest, and its uid where the caller gave one.
-            waits_for: the name that nobody else may hold meanwhile; empty for none.
+            waits_for: the name whose reservation must end first; empty for none.
         """
-        await self._released(waits_for)
+        await self._wait_for_release(waits_for)
         released = asyncio.Event()
         self._reserved.update(dict.fromkeys(names, released))
         try:
@@ -198,9 +203,9 @@ class Admission:
                 if self._reserved.get(name) is released:
                     del self._reserved[name]
 
-    async def _released(self, name: str) -> None:
-        while (held := self._reserved.get(name)) is not None:
-            await held.wait()
+    async def _wait_for_release(self, name: str) -> None:
+        while (reservation := self._reserved.get(name)) is not None:
+            await reservation.wait()
 
     async def _accept(self, compiled: Compiled, digest: Digest, uid: str) -> None:
         created_s, bumps = self._clock(), dict(self._bumps())
@@ -222,14 +227,14 @@ class Admission:
         try:
             return await self._compile(submission)
         except RecursionError as e:
-            raise _too_deep() from e
+            raise _nesting_error() from e
 
     async def _compile(self, submission: Submission) -> Compiled:
         workflow, document = _parse(submission)
         namespace = workflow.metadata.namespace
         scopes = self._policies.scopes(namespace, dict(submission.labels))
         uploads = await self._uploads(workflow, submission.uploads, scopes)
-        artifacts = await self._named(workflow, uploads, scopes)
+        artifacts = await self._stored_inputs(workflow, uploads, scopes)
         columns = {
             name: artifact.manifest.schema.names
             for name, (_, artifact) in artifacts.items()
@@ -251,7 +256,7 @@ class Admission:
     async def _uploads(
         self, workflow: FlowMeshWorkflow, given: Mapping[str, str], scopes: ScopePlan
     ) -> dict[str, str]:
-        """References for all local inputs; rows written in the document are stored here."""
+        """Returns references for all local inputs, after storing rows given in the document."""
         uploads = dict(given)
         for name, source in workflow.spec.inputs.items():
             if source.rows is not None:
@@ -259,10 +264,10 @@ class Admission:
                 uploads[name] = stored.reference
         return uploads
 
-    async def _named(
+    async def _stored_inputs(
         self, workflow: FlowMeshWorkflow, uploads: Mapping[str, str], scopes: ScopePlan
     ) -> dict[str, tuple[str, Artifact]]:
-        """Reference and content of every input that is in the store already, by name."""
+        """Returns reference and artifact of every input that is stored already, by name."""
         found = {}
         problems = []
         for name, source in workflow.spec.inputs.items():
@@ -281,16 +286,16 @@ class Admission:
             raise SpecError(problems)
         return found
 
-    async def _standing(self, submission: Submission, digest: Digest) -> str:
-        """The run that this submission already is; empty where it is new."""
+    async def _existing_run(self, submission: Submission, digest: Digest) -> str:
+        """Returns the uid of the run of an earlier, equal submission; empty where it is new."""
         if submission.uid:
             key = spec_key(submission.uid)
             record = await self._records.read(key)
             return "" if record is None else decode_record(spec_decoder, key, record.data).uid
-        uid = self._unended(digest)
+        uid = self._active_run(digest)
         return uid if submission.resume else ""
 
-    def _unended(self, digest: Digest) -> str:
+    def _active_run(self, digest: Digest) -> str:
         uid = self._by_digest.get(digest, "")
         if uid and self._unfinished(uid):
             return uid
@@ -326,10 +331,10 @@ def check_honoured(
     """Refuses steps whose identity fields no worker serves.
 
     Args:
-        workflow: as it was written, for the places.
-        plan: what became of it.
-        catalog: the engines.
-        shapes: the workers; none: nothing is refused.
+        workflow: as it was written, for the places of errors.
+        plan: the same workflow, compiled.
+        catalog: the engine contracts.
+        shapes: the workers; empty to refuse nothing.
 
     Raises:
         SpecError: every such step.
@@ -355,7 +360,7 @@ def _parse(submission: Submission) -> tuple[FlowMeshWorkflow, dict[str, Any]]:
     workflow = parse_object(document)
     if not isinstance(workflow, FlowMeshWorkflow):
         raise SpecError(
-            [Problem("kind", "expected a FlowMeshWorkflow; policies are put by administrators")]
+            [Problem("kind", "expected a FlowMeshWorkflow; an administrator sets cache policies")]
         )
     return workflow, document
 
@@ -367,14 +372,14 @@ def _references(plan: Plan) -> set[str]:
 
 
 def _digest(namespace: str, document: Mapping[str, Any], uploads: Mapping[str, str]) -> Digest:
-    said = [namespace, document, uploads]
+    identity = [namespace, document, uploads]
     try:
-        return digest_bytes(orjson.dumps(said, option=orjson.OPT_SORT_KEYS))
+        return digest_bytes(orjson.dumps(identity, option=orjson.OPT_SORT_KEYS))
     except orjson.JSONEncodeError as e:
-        raise _too_deep() from e
+        raise _nesting_error() from e
 
 
-def _too_deep() -> ContentLimitError:
+def _nesting_error() -> ContentLimitError:
     return ContentLimitError(
         "the document is nested too deeply", where="document", remedy="flatten it"
     )

@@ -1,7 +1,7 @@
-"""Wishes that a run stops: written before the machine hears of them, and read at every start.
+"""Cancellations, made durable before the machine is told, and read at every start.
 
-A run that somebody cancelled is never taken up again, whatever became of the leader that was told.
-Used by the API and the operator to cancel, and by a control plane that starts.
+So a run that was cancelled never continues, even if the leader that received the request dies. Used
+by the API and the operator to cancel, and by a control plane that starts.
 """
 
 import asyncio
@@ -25,30 +25,30 @@ AT_ONCE = 16
 _NO_REASON = "cancelled"
 
 Withdrawn = Callable[[Sequence[str]], Awaitable[Mapping[str, str]]]
-"""Told the uids of unfinished runs, says which of them nobody wants any more, and why."""
+"""Given the uids of unfinished runs, returns which of them were cancelled, with the reason."""
 
 
 class Cancellation(msgspec.Struct, frozen=True):
-    """``runs/<uid>/cancelled``: the first wish that a run stops."""
+    """``runs/<uid>/cancelled``: the first request to cancel a run."""
 
     time_s: float
     reason: str
 
 
 async def none_withdrawn(_: Sequence[str]) -> Mapping[str, str]:
-    """Where runs are cancelled by request alone."""
+    """Returns none: for a control plane whose runs are cancelled by request only."""
     return {}
 
 
 @dataclass(frozen=True, slots=True)
 class RunCanceller:
-    """Stops runs.
+    """Cancels runs.
 
     Attributes:
-        waiting: runs that cannot be taken up as they are pinned.
-        forget: lets no later submission join a run.
+        waiting: runs that cannot continue with the versions that they are pinned to.
+        forget: prevents later submissions from joining a run.
         cancel_waiting: ends a run of ``waiting``.
-        ask: hands an event to the machine.
+        ask: posts an event to the machine and waits until it was applied.
     """
 
     records: RecordStore
@@ -59,15 +59,15 @@ class RunCanceller:
     ask: Callable[[CancelRequested], Awaitable[None]]
 
     async def cancel(self, uid: str, reason: str) -> None:
-        """Stops a run: its wish is durable before anything else happens.
+        """Cancels a run; the request is durable before the machine is told.
 
         Args:
             uid: of a run that has not ended.
-            reason: for people.
+            reason: shown to the user.
 
         Raises:
-            StoreError: the wish could not be written. The run stops all the same, but would be
-                taken up again if the control plane died before its end is written; call it again.
+            StoreError: the request could not be written. The run is cancelled, but it would
+                continue if the control plane died before the run's end is written; try again.
         """
         self.forget(uid)
         record = msgspec.json.encode(Cancellation(self.clock(), reason))
@@ -84,12 +84,12 @@ class RunCanceller:
 async def find_cancelled(
     records: RecordStore, recovered: RecoveredState, withdrawn: Withdrawn
 ) -> dict[str, str]:
-    """Which of the unfinished runs are only to end, and why.
+    """Returns which of the unfinished runs were cancelled, with the reason.
 
     Args:
         records: of the store.
         recovered: the unfinished runs.
-        withdrawn: knows what was cancelled while no control plane ran.
+        withdrawn: names runs that were cancelled while no control plane ran.
     """
     uids = [*(run.uid for run in recovered.submitted), *recovered.waiting]
     if not uids:
@@ -97,26 +97,26 @@ async def find_cancelled(
     found = dict(await withdrawn(uids))
     for start in range(0, len(uids), AT_ONCE):
         some = uids[start : start + AT_ONCE]
-        reasons = await asyncio.gather(*(_written(records, uid) for uid in some))
+        reasons = await asyncio.gather(*(_stored_reason(records, uid) for uid in some))
         found |= {uid: reason for uid, reason in zip(some, reasons, strict=True) if reason}
     for run in recovered.submitted:
-        if run.uid not in found and (reason := _by_verdict(run)):
+        if run.uid not in found and (reason := _verdict_reason(run)):
             found[run.uid] = reason
     return found
 
 
-async def _written(records: RecordStore, uid: str) -> str:
+async def _stored_reason(records: RecordStore, uid: str) -> str:
     record = await records.read(cancelled_key(uid))
     if record is None:
         return ""
     try:
         return decode(_decoder, record.data).reason or _NO_REASON
-    except msgspec.DecodeError:  # that it is there says enough
+    except msgspec.DecodeError:  # that the record exists is enough
         return _NO_REASON
 
 
-def _by_verdict(run: Submitted) -> str:
-    """The reason of a verdict whose run was cut off before its end was written."""
+def _verdict_reason(run: Submitted) -> str:
+    """Returns the reason of a cancellation that is in the ledger, while ``final`` is missing."""
     for line in run.restored:
         if isinstance(line, VerdictLine) and line.phase == Phase.CANCELLED:
             return line.message or _NO_REASON

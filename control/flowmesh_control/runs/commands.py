@@ -1,4 +1,4 @@
-"""What may be asked of runs: submit, amend, cancel; whether they wait or are under way."""
+"""Commands on runs: submit, amend, cancel; called by the API and the operator."""
 
 from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ class RunCommands:
 
     Attributes:
         live: runs under way.
-        waiting: runs that cannot be taken up as they are pinned; one that was re-pinned just now
-            may be in both.
-        ask: hands an event to the machine.
+        waiting: runs that cannot continue with the versions that they are pinned to; one that was
+            re-pinned just now may be in both.
+        ask: posts an event to the machine and waits until it was applied.
     """
 
     admission: Admission
@@ -37,10 +37,10 @@ class RunCommands:
 
         Args:
             uid: of a run that has not ended.
-            changes: as :class:`Amended` has them.
+            changes: in the form of :class:`Amended`.
 
         Raises:
-            ConflictError: it waits for an engine; says which, and the remedy.
+            ConflictError: it waits for an engine; the message says which.
         """
         waits = self.waiting.get(uid)
         if waits is not None and uid not in self.live:

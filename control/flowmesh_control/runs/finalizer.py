@@ -1,4 +1,7 @@
-"""A run's end, made durable in this order: ledger, lineage, logs, ``final``; then it is shown."""
+"""Makes a run's end durable, in this order: ledger, lineage, logs, ``final``.
+
+Only then the end is shown. Called by the command executor when the machine ends a run.
+"""
 
 import msgspec
 
@@ -27,7 +30,7 @@ from flowmesh_store.ports import RecordStore
 
 
 class RunFinalizer:
-    """The finisher of the control plane."""
+    """Implements :class:`Finisher` on the store."""
 
     def __init__(
         self,
@@ -43,7 +46,6 @@ class RunFinalizer:
         master_key: bytes,
         clock: Clock,
     ) -> None:
-        """Takes the state to project and everything that keeps a part of the end."""
         self._records = records
         self._state = state
         self._ledger = ledger
@@ -56,14 +58,14 @@ class RunFinalizer:
         self._clock = clock
 
     async def finish(self, uid: str) -> None:
-        """As :meth:`Finisher.finish`; a full store is waited for."""
+        """As :meth:`Finisher.finish`; a full store counts as unavailable, so it is retried."""
         run = self._state.runs.get(uid)
         if run is None:
             return
         try:
             await self._ledger.flush(uid)
             lines = self._ledger.lines(uid) or ()
-            if not run.plan.audit_of:  # an audit makes nothing that was not there
+            if not run.plan.audit_of:  # an audit produces nothing new
                 found = derivations(uid, run.plan, run.artifacts, lines, run.steps)
                 await self._lineage.write(uid, found)
             await check_leads(self._records, self._state.epoch)
@@ -77,10 +79,10 @@ class RunFinalizer:
         self._ended(final)
 
     async def close(self, status: RunStatus) -> None:
-        """Ends a run that the machine never took up, since it waits for its engines.
+        """Ends a run that is not in the machine, because it waits for its engines.
 
         Raises:
-            StoreUnavailableError, StoreFullError: it has not ended; call it again.
+            StoreUnavailableError, StoreFullError: it has not ended; try again.
         """
         final = FinalRecord(self._state.epoch, status)
         await self._ledger.flush(status.uid)
@@ -89,13 +91,16 @@ class RunFinalizer:
         self._ended(final)
 
     def _ended(self, final: FinalRecord) -> None:
-        """Its end is durable. At one go: who captures the accounts sees all of this or nothing."""
+        """Records that the end is durable.
+
+        There is no await in between, so that the accounts are captured with all of this or none.
+        """
         self._archive.add(final)
         self._index.add(final)
         self._ledger.close(final.status.uid)
 
     async def _write(self, uid: str, final: FinalRecord) -> None:
-        """Writes ``final``; one that a former leader wrote too late is replaced."""
+        """Writes ``final``, replacing one that an earlier leader wrote after losing leadership."""
         await put_last(self._records, final_key(uid), msgspec.json.encode(final))
 
     def _final(self, run: Run) -> FinalRecord:
@@ -107,7 +112,7 @@ class RunFinalizer:
 
 
 def outputs_of(run: Run) -> dict[str, tuple[Artifact, ...]]:
-    """The artifacts of each output, in order; none for one whose step was skipped."""
+    """Returns the artifacts of each output, in order; none where its step was skipped."""
     found = {}
     for name, sources in run.plan.outputs.items():
         given = (source_artifact(run, s) for s in sources)
@@ -118,7 +123,7 @@ def outputs_of(run: Run) -> dict[str, tuple[Artifact, ...]]:
 def with_references(
     status: RunStatus, outputs: dict[str, tuple[Artifact, ...]], master_key: bytes, scope: str
 ) -> RunStatus:
-    """Adds to each output the reference by which it may be used in another workflow."""
+    """Adds to each output the reference by which another workflow may use it."""
     shown = dict(status.outputs)
     for name, artifacts in outputs.items():
         described = shown.get(name)

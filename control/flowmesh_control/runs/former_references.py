@@ -1,7 +1,8 @@
-"""References that an older release issued and that are stored with runs: put in today's form.
+"""Converts references in stored runs from the form of an older release to today's.
 
-They named no kind, and whoever submits one is refused. What a run was given was checked when it
-was accepted, and what it made is described by its artifacts: both go on under new references.
+References of that release do not state a kind, and admission refuses them. The references of a
+stored run are safe to convert: its inputs were checked when it was accepted, and its outputs are
+described by its artifacts.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,10 +21,10 @@ Issue = Callable[[str, str, Digest], str]
 
 
 def renewed_spec(spec: SpecRecord, issued: Issue) -> SpecRecord:
-    """What was submitted, with today's references of its namespace; itself where it has these.
+    """Returns a spec with today's references; the same object where nothing changes.
 
     Args:
-        spec: of a run that was accepted: its references were valid then.
+        spec: of a run that was accepted, so its references were valid.
         issued: makes a reference.
     """
     inputs = spec.document.get("spec", {}).get("inputs")
@@ -53,7 +54,7 @@ def renewed_spec(spec: SpecRecord, issued: Issue) -> SpecRecord:
 
 
 async def renewed_final(final: FinalRecord, records: RecordStore, master_key: bytes) -> FinalRecord:
-    """How a run ended, with today's references to its outputs; itself where it has these.
+    """Returns a run's end with today's references to its outputs; unchanged where it has these.
 
     Raises:
         StoreUnavailableError: the scope that the run published to could not be read.
@@ -70,7 +71,7 @@ async def renewed_final(final: FinalRecord, records: RecordStore, master_key: by
 
 
 def _kind_of(source: Any) -> str:
-    """What an input is taken for; rows and ConfigMaps are data sets."""
+    """Returns the kind of an input; rows and ConfigMaps are data sets."""
     given = source if isinstance(source, Mapping) else {}
     return next((k for k in _KINDS if k in given), "dataset")
 

@@ -1,11 +1,12 @@
-"""From what is in the store to a control plane that leads: recovery is reuse.
+"""Recovery: finds the runs in the store when a control plane starts.
 
-Proves the store, begins an epoch, and sorts the runs: those with a valid ``final`` are done and are
-never planned again; the others are submitted again exactly as they were pinned, with the lines of
-their ledger. What they had published is found by look-up; what workers still run is adopted within
-the synchronisation window. How long it takes goes by the number of unfinished runs: of those that
-ended the index of ended runs tells, and the leaders since of what they took up. Of the rest of a
-bucket with thousands of runs only their names are listed.
+Called by the control plane after it began its epoch. Runs with a valid ``final`` have ended. The
+others are submitted to the machine again, exactly as they were pinned and with their ledger lines:
+their published results are cache hits, and attempts that workers still run are adopted within the
+synchronisation window.
+
+The time goes by the number of unfinished runs: the index of ended runs, and the record of which
+leader owned which run, settle the others without reading them. Of those only the uids are listed.
 """
 
 import asyncio
@@ -48,21 +49,21 @@ from flowmesh_store.ports import Records, RecordStore
 log = logging.getLogger("flowmesh.control")
 
 STORE_ONLY_READ = "store-only-read"
-"""Why an unfinished run waits where the store cannot be written."""
+"""The reason of an unfinished run that waits because the store is read-only."""
 
-_Given = TypeVar("_Given")
-_Found = TypeVar("_Found")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 @dataclass(slots=True)
 class RecoveredState:
-    """What was found.
+    """The runs and accounts that were found in the store.
 
     Attributes:
         submitted: unfinished runs, in order of creation.
         specs: their specs by uid.
-        waiting: unfinished runs that the catalog cannot serve as they are pinned.
-        opening: the accounts to go on with.
+        waiting: unfinished runs whose pinned versions the catalog does not have.
+        opening: the accounts to continue with.
     """
 
     submitted: list[Submitted] = field(default_factory=list)
@@ -80,33 +81,33 @@ async def recover(
     catalog: Catalog,
     refusal: StoreError | None = None,
 ) -> RecoveredState:
-    """Finds every run; the ledger is open for the unfinished ones afterwards.
+    """Finds every run, and opens the ledgers of the unfinished ones.
 
     Args:
         records: of the store.
         ledger: of the new epoch.
-        archive: takes the ended runs, and those that cannot be read.
-        index: takes the lines of ended runs that have none.
+        archive: receives the ended runs, and those that cannot be read.
+        index: receives entries for ended runs that have none.
         catalog: the contracts that plans may use.
-        refusal: why the store is only read: nothing is written then, and unfinished runs wait.
+        refusal: why the store is read-only; then nothing is written, and unfinished runs wait.
     """
     indexed = await read_ended(records)
-    last, taken = await read_last(records), await read_taken(records)
+    last, owners = await read_last(records), await read_taken(records)
     ended, others = [], []
     for uid in await run_uids(records):
         line = indexed.get(uid)
-        if line is not None and line.epoch >= taken[uid]:
+        if line is not None and line.epoch >= owners[uid]:
             ended.append(line.run)
         else:
             others.append(uid)
     for run in sorted(ended, key=lambda run: run.ended_s):
         archive.note(run)
     recovery = _Recovery(records, ledger, archive, index, catalog, last, refusal)
-    return await recovery.of(others, {run.uid for run in ended})
+    return await recovery.run(others, {run.uid for run in ended})
 
 
 class _Recovery:
-    """Reads the runs of which nothing is known but their names."""
+    """Reads the runs that the index of ended runs does not settle."""
 
     def __init__(
         self,
@@ -125,34 +126,37 @@ class _Recovery:
         self._catalog = catalog
         self._last = last
         self._refusal = refusal
-        self._found = RecoveredState()
+        self._recovered = RecoveredState()
 
-    async def of(self, uids: Sequence[str], indexed: Set[str]) -> RecoveredState:
+    async def run(self, uids: Sequence[str], indexed: Set[str]) -> RecoveredState:
         """Reads runs, and opens the accounts.
 
         Args:
             uids: of the runs to read.
-            indexed: runs that the index says have ended.
+            indexed: runs that have ended according to the index.
         """
-        seen = await _each(self._look, uids)
+        seen = await _map_in_batches(self._read_run, uids)
         ended = [found for found in seen if isinstance(found, FinalRecord)]
         unfinished = [found for found in seen if isinstance(found, SpecRecord)]
-        uncounted = await _each(self._ended, ended)
+        uncounted = await _map_in_batches(self._add_ended, ended)
         epoch = self._ledger.epoch
         if self._refusal is None:
             await write_taken(self._records, epoch=epoch, uids=[spec.uid for spec in unfinished])
-            uncounted += await _each(self._open, unfinished)
+            uncounted += await _map_in_batches(self._add_unfinished, unfinished)
         else:
-            await _each(self._hold_back, unfinished)
+            await _map_in_batches(self._defer, unfinished)
         later = [line for lines in uncounted for line in lines]
-        known = {final.status.uid for final in ended} | indexed | self._found.specs.keys()
+        known = {final.status.uid for final in ended} | indexed | self._recovered.specs.keys()
         absent = () if self._last is None else self._last.counted.keys() - known
-        self._found.opening = bring_up_to_date(self._last, later, absent)
-        self._found.submitted.sort(key=lambda s: (s.created_s, s.uid))
-        return self._found
+        self._recovered.opening = bring_up_to_date(self._last, later, absent)
+        self._recovered.submitted.sort(key=lambda s: (s.created_s, s.uid))
+        return self._recovered
 
-    async def _look(self, uid: str) -> FinalRecord | SpecRecord | None:
-        """How a run ended, or what it is; None where nothing was accepted, or cannot be read."""
+    async def _read_run(self, uid: str) -> FinalRecord | SpecRecord | None:
+        """Returns a run's end, or its spec where it has none.
+
+        None where no submission was accepted, or a record is damaged.
+        """
         spec: SpecRecord | None = None
         try:
             spec = await _spec(self._records, uid)
@@ -160,42 +164,42 @@ class _Recovery:
                 return None
             return await _final(self._records, uid) or spec
         except DamagedRecordError as e:
-            self._unreadable(uid, spec, e)
+            self._add_unreadable(uid, spec, e)
             return None
 
-    def _unreadable(self, uid: str, spec: SpecRecord | None, error: DamagedRecordError) -> None:
-        """One damaged record costs its run, not the others: it is listed, and left as it is."""
+    def _add_unreadable(self, uid: str, spec: SpecRecord | None, error: DamagedRecordError) -> None:
+        """Lists a run with a damaged record, and leaves it as it is; other runs are unaffected."""
         log.warning("run %s cannot be read: %s", uid, error, extra={"run": uid})
         self._archive.note_damaged(unreadable(uid, spec, error), error)
 
-    async def _open(self, spec: SpecRecord) -> tuple[Line, ...]:
-        """Takes it in; its lines that the accounts do not count."""
+    async def _add_unfinished(self, spec: SpecRecord) -> tuple[Line, ...]:
+        """Adds an unfinished run; returns its ledger lines that the accounts do not count."""
         try:
             restored = await self._ledger.open(spec.uid)
-            await _take_up(self._records, spec, restored, self._catalog, self._found)
+            await _resume(self._records, spec, restored, self._catalog, self._recovered)
         except DamagedRecordError as e:
             self._ledger.close(spec.uid)
-            self._unreadable(spec.uid, spec, e)
+            self._add_unreadable(spec.uid, spec, e)
             return ()
-        self._found.specs[spec.uid] = spec
+        self._recovered.specs[spec.uid] = spec
         return restored[0 if self._last is None else self._last.counted.get(spec.uid, 0) :]
 
-    async def _hold_back(self, spec: SpecRecord) -> None:
-        """Shows it as far as it is stored, and leaves it there."""
+    async def _defer(self, spec: SpecRecord) -> None:
+        """Adds an unfinished run that only waits, because the store is read-only."""
         refusal = self._refusal
         try:
             lines = (await read_segments(self._records, spec.uid)).lines
             pins = await read_pins(self._records, spec.uid, lines)
         except DamagedRecordError as e:
-            self._unreadable(spec.uid, spec, e)
+            self._add_unreadable(spec.uid, spec, e)
             return
         if refusal is not None:
-            reason = f"it has not ended; the store is only read now: {refusal.message}"
-            self._found.waiting[spec.uid] = _waiting(
+            reason = f"it waits because the store is read-only: {refusal.message}"
+            self._recovered.waiting[spec.uid] = _waiting_status(
                 spec, pins, lines, STORE_ONLY_READ, reason, refusal.remedy
             )
 
-    async def _ended(self, final: FinalRecord) -> tuple[Line, ...]:
+    async def _add_ended(self, final: FinalRecord) -> tuple[Line, ...]:
         uid = final.status.uid
         self._archive.add(final)
         self._index.add(final)
@@ -208,11 +212,11 @@ class _Recovery:
         try:
             return (await read_segments(self._records, uid)).lines[counted:]
         except DamagedRecordError as e:
-            log.warning("the accounts leave out what run %s paid last: %s", uid, e)
+            log.warning("the accounts do not count the last lines of run %s: %s", uid, e)
             return ()
 
 
-async def _take_up(
+async def _resume(
     records: RecordStore,
     spec: SpecRecord,
     restored: tuple[Line, ...],
@@ -220,10 +224,10 @@ async def _take_up(
     found: RecoveredState,
 ) -> None:
     pins = await read_pins(records, spec.uid, restored)
-    reason = _not_served(pins, catalog)
+    reason = _missing_version(pins, catalog)
     if reason:
         remedy = f"install the pinned version, or `fmesh repin {spec.uid}`, or cancel it"
-        found.waiting[spec.uid] = _waiting(
+        found.waiting[spec.uid] = _waiting_status(
             spec, pins, restored, "version-not-offered", reason, remedy
         )
         return
@@ -240,18 +244,18 @@ async def _take_up(
     )
 
 
-async def _each(
-    work: Callable[[_Given], Awaitable[_Found]], given: Sequence[_Given]
-) -> list[_Found]:
-    """The answers in order, a few at a time."""
-    found: list[_Found] = []
+async def _map_in_batches(
+    work: Callable[[_Item], Awaitable[_Result]], given: Sequence[_Item]
+) -> list[_Result]:
+    """Returns the results in order; ``AT_ONCE`` run concurrently."""
+    found: list[_Result] = []
     for start in range(0, len(given), AT_ONCE):
         found += await asyncio.gather(*map(work, given[start : start + AT_ONCE]))
     return found
 
 
 async def _final(records: RecordStore, uid: str) -> FinalRecord | None:
-    """How a run ended; what a former leader wrote of it too late does not count."""
+    """Returns a run's end; ignores one that an earlier leader wrote after losing leadership."""
     record = await records.read(final_key(uid))
     if record is None:
         return None
@@ -264,12 +268,12 @@ async def _final(records: RecordStore, uid: str) -> FinalRecord | None:
 
 
 async def _spec(records: RecordStore, uid: str) -> SpecRecord | None:
-    """What was submitted; None where the submission was cut off before it was accepted."""
+    """Returns what was submitted; None where the submission was interrupted before acceptance."""
     record = await records.read(spec_key(uid))
     return None if record is None else decode_record(spec_decoder, spec_key(uid), record.data)
 
 
-def _not_served(pins: PinsRecord, catalog: Catalog) -> str:
+def _missing_version(pins: PinsRecord, catalog: Catalog) -> str:
     if pins.scheme != SCHEME:
         return f"it is pinned to identity scheme {pins.scheme}; this release has {SCHEME}"
     for step in pins.plan.steps:
@@ -281,7 +285,7 @@ def _not_served(pins: PinsRecord, catalog: Catalog) -> str:
     return ""
 
 
-def _waiting(
+def _waiting_status(
     spec: SpecRecord,
     pins: PinsRecord,
     lines: tuple[Line, ...],

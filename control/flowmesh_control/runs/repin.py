@@ -1,8 +1,8 @@
-"""Runs that cannot go on as they are pinned: they are re-pinned to what there is, or cancelled.
+"""Re-pins runs to the newest versions of their engines, or cancels runs that wait for old ones.
 
-A run keeps its versions. Where the catalog has dropped one, the run waits; where no worker offers
-one, its steps do. Either way a user may let it go on with the newest versions. New pins are one
-more record that is written once; the ledger says that they count.
+A run keeps the versions that it was pinned to. If the catalog no longer has one, the run waits; if
+no worker offers one, its steps wait. In both cases a user may re-pin it. New pins are a further
+record that is written once; a line of the ledger makes them effective.
 """
 
 from collections.abc import Awaitable, Callable
@@ -29,12 +29,12 @@ from flowmesh_store.ports import RecordStore
 
 @dataclass(frozen=True, slots=True)
 class RepinService:
-    """Re-pins runs, and ends those that wait for it.
+    """Re-pins runs, and cancels those that wait for it.
 
     Attributes:
-        waiting: runs that the catalog cannot serve as they are pinned; what is re-pinned or
-            cancelled leaves it.
-        tell: hands an event to the machine.
+        waiting: runs whose pinned versions the catalog does not have; a run is removed when it is
+            re-pinned or cancelled.
+        tell: posts an event to the machine and waits until it was applied.
     """
 
     records: RecordStore
@@ -47,19 +47,19 @@ class RepinService:
     clock: Clock
 
     async def repin(self, uid: str) -> RepinnedRun:
-        """Lets an unfinished run go on with the newest versions of its engines.
+        """Moves an unfinished run to the newest versions of its engines.
 
         Raises:
-            ConflictError: there is nothing to re-pin, or its versions are its point.
-            SpecError: the workflow is wrong by the contracts of today; it stays as it is.
-            StoreError: nothing has changed.
+            ConflictError: it has the newest versions, or it is an audit.
+            SpecError: the workflow does not compile with the newest contracts; nothing changed.
+            StoreError: nothing changed.
         """
         lines = tuple(self.ledger.lines(uid) or ())
         spec = await self._spec(uid)
         old = await read_pins(self.records, uid, lines)
         if old.plan.audit_of:
             raise ConflictError(
-                "an audit is bound to the versions of what it makes again",
+                "an audit must use the engine versions of the run that it audits",
                 where=f"runs/{uid}",
                 remedy="cancel it, and audit a newer run",
             )
@@ -77,17 +77,17 @@ class RepinService:
         pins = PinsRecord(SCHEME, compiled.plan, old.scopes, compiled.artifacts, old.bumps)
         key = repins_key(uid, self.epoch, len(lines))
         found = await self.records.read(key)
-        etag = None if found is None else found.etag  # of an earlier call that was cut off
+        etag = None if found is None else found.etag  # of an earlier call that was interrupted
         await self.records.write(key, msgspec.json.encode(pins), if_match=etag)
-        now = tuple(self.ledger.lines(uid) or ())
-        await self.tell(Repinned(_run(spec, pins, now), key, versions))
+        current = tuple(self.ledger.lines(uid) or ())
+        await self.tell(Repinned(_run(spec, pins, current), key, versions))
         await self.ledger.flush(uid)
         if self.waiting.pop(uid, None) is not None:
             self.admission.remember(spec)
         return RepinnedRun(uid, versions)
 
     async def cancel(self, uid: str, reason: str) -> RunStatus:
-        """Ends a run that waits; what it has published stays.
+        """Cancels a run that waits; its published results stay.
 
         Raises:
             StoreError: it still waits.

@@ -1,4 +1,7 @@
-"""What users bring and name: rows, directories and references to what is in the store already."""
+"""Stores uploaded rows and directories, and resolves references to stored content.
+
+Called by the API's handlers and by admission.
+"""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -31,7 +34,7 @@ from flowmesh_store.tree import Tree, read_tree, store_tree
 
 
 class StoredContent(msgspec.Struct, frozen=True):
-    """Content that was stored for a namespace; of a data set also its columns."""
+    """Content that was stored for a namespace; ``columns`` are those of a data set."""
 
     reference: str
     artifact: Artifact
@@ -39,10 +42,9 @@ class StoredContent(msgspec.Struct, frozen=True):
 
 
 class UploadStore:
-    """Stores what is uploaded and checks what is referred to."""
+    """Stores uploads; issues and verifies references."""
 
     def __init__(self, blobs: Blobs, master_key: bytes) -> None:
-        """Takes the store, and the key that references are made with."""
         self._blobs = blobs
         self._master_key = master_key
         self._decoder = UploadDecoder(blobs)
@@ -67,13 +69,13 @@ class UploadStore:
         """Stores a file of rows (``.jsonl``, ``.json``, ``.csv``, ``.tsv``, ``.parquet``).
 
         Args:
-            name: what the user calls it.
+            name: the user's file name; its suffix gives the format.
             file: the content, which is removed.
-            scope: who may refer to it.
+            scope: where the reference is valid.
 
         Raises:
-            IdentityError: the file is not what its name says; names the line.
-            ContentLimitError: it is more than may be read.
+            IdentityError: the file is not of its format; names the line.
+            ContentLimitError: it is larger than the limits for uploads.
             StoreError: it could not be stored.
         """
         try:
@@ -98,15 +100,15 @@ class UploadStore:
         return StoredContent(self.reference(scope, artifact), artifact)
 
     def reference(self, scope: str, artifact: Artifact) -> str:
-        """The name by which a scope's users may use this content."""
+        """Returns a reference by which users of a scope may use this content."""
         return self.issued(scope, artifact.kind, artifact.blob)
 
     def issued(self, scope: str, kind: str, digest: Digest) -> str:
-        """The name by which a scope's users may use what is in the store under a digest."""
+        """Returns a reference by which users of a scope may use the blob of a digest."""
         return issue(self._master_key, scope, kind, digest)
 
     def verified(self, reference: str, *plans: ScopePlan) -> Reference:
-        """What a reference names, where one of these namespaces may read it.
+        """Verifies a reference for one of several namespaces, and returns its parts.
 
         Args:
             reference: what the user wrote.
@@ -119,43 +121,44 @@ class UploadStore:
         return verify(self._master_key, allowed, reference)
 
     async def load(self, kind: str, reference: str, scopes: ScopePlan) -> Artifact:
-        """The content of a reference, read as what it was issued as and as nothing else.
+        """Returns the artifact of a reference, which must have been issued as this kind.
 
         Args:
-            kind: what the workflow takes it for.
+            kind: what the workflow uses it as.
             reference: what the user wrote.
-            scopes: those of the user's namespace.
+            scopes: of the user's namespace.
 
         Raises:
-            InvalidReferenceError: it is not valid for these scopes, is gone, or is of another kind.
+            InvalidReferenceError: it is not valid in these scopes or of another kind, or its
+                content is missing or damaged.
         """
         named = self.verified(reference, scopes)
         if named.kind != kind:
             raise InvalidReferenceError(
                 f"the reference is of kind {named.kind}; expected one of kind {kind}",
                 where=reference[:20],
-                remedy="`fmesh outputs` says the kind of each output",
+                remedy="`fmesh outputs` shows the kind of each output",
             )
         try:
             return await self._load(kind, named.digest)
         except LostBlobError as e:
-            gone = isinstance(e, BlobNotFoundError)
+            is_missing = isinstance(e, BlobNotFoundError)
             raise InvalidReferenceError(
-                f"what it refers to is {'no longer' if gone else 'damaged'} in the store",
+                f"its content is {'no longer' if is_missing else 'damaged'} in the store",
                 where=reference[:20],
-                remedy="upload it again, or run again what made it",
+                remedy="upload it again, or repeat the run that produced it",
             ) from e
-        except (IdentityError, _UnsoundError, orjson.JSONDecodeError) as e:
+        except (IdentityError, _NotATreeError, orjson.JSONDecodeError) as e:
             raise InvalidReferenceError(
-                f"what it refers to is no {kind}",
+                f"its content is not of kind {kind}",
                 where=reference[:20],
-                remedy="upload it again, or run again what made it",
+                remedy="upload it again, or repeat the run that produced it",
             ) from e
 
     async def identity_of(self, named: Reference) -> Digest:
-        """The identity of what a verified reference names: of a dataset's rows, else its own.
+        """Returns the identity of a verified reference's content: of a data set, its rows' digest.
 
-        What cannot be read is left as it is named.
+        If the content cannot be read, returns the digest in the reference.
         """
         if named.kind == "dataset":
             with contextlib.suppress(IdentityError, LostBlobError):
@@ -181,15 +184,15 @@ class UploadStore:
         except (BlobNotFoundError, BlobCorruptError, StoreUnavailableError):
             raise
         except StoreError as e:
-            raise _UnsoundError(e.message) from e
+            raise _NotATreeError(e.message) from e
 
 
-class _UnsoundError(Exception):
-    """The bytes are no tree manifest."""
+class _NotATreeError(Exception):
+    """The bytes are not a tree manifest."""
 
 
 def dataset_artifact(manifest: Manifest) -> Artifact:
-    """A dataset as an artifact, with its manifest."""
+    """Returns a data set as an artifact that includes its manifest."""
     encoded = encode_manifest(manifest)
     return Artifact(
         "dataset",

@@ -1,1 +1,1 @@
-"""The gateway that workers connect to: sessions, checks of their messages, their logs."""
+"""The worker gateway: sessions, validation of workers' messages, their log lines."""

@@ -1,4 +1,4 @@
-"""Counts and logs what the gateway leaves out of workers' messages."""
+"""Counts and logs the items of workers' messages that the gateway drops."""
 
 import logging
 from collections import Counter
@@ -10,18 +10,17 @@ log = logging.getLogger("flowmesh.gateway")
 
 
 class DropCounters:
-    """Everything that was left out in this epoch.
+    """Counters of the items dropped in this epoch.
 
     Attributes:
-        counts: by reason; every reason is there.
+        counts: by reason; every reason has a counter.
     """
 
     def __init__(self) -> None:
-        """Starts at zero."""
         self.counts = Counter[str](dict.fromkeys(DropReason, 0))
 
     def count(self, worker: str, pool: str, dropped: DroppedItems) -> None:
-        """Counts what was left out of a message, and says so in the log."""
+        """Counts and logs what was dropped from a message."""
         for reason, number in dropped.counts.items():
             self.counts[reason] += number
         for one in dropped.first:
@@ -33,7 +32,7 @@ class DropCounters:
             log.warning("dropped from worker %r of pool %r: %d more items", worker, pool, rest)
 
     def whole(self, worker: str, pool: str, reason: DropReason, problem: MessageProblem) -> None:
-        """Counts a message of which nothing can be used."""
+        """Counts and logs a message that was dropped as a whole."""
         dropped = DroppedItems()
         dropped.add(reason, problem)
         self.count(worker, pool, dropped)

@@ -1,11 +1,12 @@
-"""The workers' door: a WebSocket on ``/worker`` that speaks ``flowmesh_core.protocol.messages``.
+"""The worker gateway: a WebSocket on ``/worker`` that speaks ``flowmesh_core.protocol.messages``.
 
-Nothing dials a worker. It connects, says everything, and is answered with what goes on; then both
-sides send changes. The gateway turns that into events and knows nothing of runs. A worker that does
-not synchronise within the watchdog is lost, connected or not.
+Workers connect; the control plane never connects to a worker. A worker first sends its full state
+and is answered with the attempts that continue; then both sides send changes. The gateway turns the
+messages into events and knows nothing of runs. A worker that does not synchronise within the
+watchdog is lost, connected or not.
 
-What a worker says is validated here, item by item (``intake``): what is malformed, or of an attempt
-that this worker was not given, goes no further. A connection with many such items is closed.
+Messages are validated item by item (``message_intake``): an item that is malformed, or of an
+attempt that was not assigned to this worker, is dropped. A connection with many of them is closed.
 """
 
 import asyncio
@@ -42,27 +43,32 @@ HELLO_WITHIN_S = 10.0
 MAX_MESSAGE_BYTES = 256 << 20
 STRANGERS_BYTES = 1 << 20
 """The largest message of a connection whose handshake has no valid token (aiohttp fixes the limit
-when it accepts the WebSocket). Enough for a Hello, which is refused with the reason."""
+when it accepts the WebSocket). Enough for a Hello, which is then refused with a reason."""
 REASON_CHARS = 500
 LAG_S = 2.0
-"""Where the control plane itself stood still for so long, the silence is its own fault."""
+"""If the control plane itself was suspended for this long, no worker counts as silent."""
 
 
 class Telemetry(Protocol):
-    """Takes what workers say besides the protocol: logs and metrics."""
+    """Receives the logs and metrics in workers' messages."""
 
     def synced(self, worker: str, sync: Sync) -> None:
-        """A worker's message."""
+        """Receives a worker's message."""
         ...
 
     def left(self, worker: str) -> None:
-        """The worker is gone."""
+        """Forgets a worker that left or was lost."""
         ...
 
 
 @dataclass(slots=True)
-class _Known:
-    """A worker that has joined and is not lost; its session is None between connections."""
+class _KnownWorker:
+    """A worker that has joined and is not lost.
+
+    Attributes:
+        seen_s: when it synchronised last, by the gateway's clock.
+        session: None while it is not connected.
+    """
 
     incarnation: str
     pool: str
@@ -77,10 +83,10 @@ class _Refusal:
 
 
 class WorkerGateway:
-    """The way to and from the workers, in one epoch.
+    """Connects the machine with the workers, in one epoch.
 
     Attributes:
-        drops: what was left out of workers' messages.
+        drops: counts the items dropped from workers' messages.
     """
 
     def __init__(
@@ -97,20 +103,20 @@ class WorkerGateway:
         knows: Callable[[str], bool],
         later_epoch_seen: Callable[[int], None],
     ) -> None:
-        """Takes where events go, who may join, and the times of the protocol.
+        """Starts without workers.
 
         Args:
-            epoch: stated in everything that is said.
+            epoch: sent in every message.
             key: of the MACs of attempt ids (``wire_ids.attempt_key``).
-            post: takes events.
-            tokens: who may join.
-            telemetry: takes logs and figures.
-            clock: seconds on any clock that does not step.
-            watchdog_s: a worker silent for so long is lost.
-            sync_interval_s: how often workers are to say something.
-            knows: whether the machine still counts on a worker; one that it has given up is told
-                to say everything again.
-            later_epoch_seen: told of a worker that has seen a later epoch than this.
+            post: posts an event to the machine.
+            tokens: verifies workers' tokens.
+            telemetry: receives logs and metrics.
+            clock: seconds on any clock that does not jump.
+            watchdog_s: a worker that was silent for this long is lost.
+            sync_interval_s: how often workers must synchronise.
+            knows: whether the machine has a worker; one that it gave up must reconnect and send its
+                full state.
+            later_epoch_seen: called with the epoch that a worker has seen, if later than this one.
         """
         self._epoch = epoch
         self._key = key
@@ -122,15 +128,15 @@ class WorkerGateway:
         self._sync_interval_s = sync_interval_s
         self._knows = knows
         self._later_epoch_seen = later_epoch_seen
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownWorker] = {}
         self._closing: set[asyncio.Future[None]] = set()
         self._checked_at = time.monotonic()
         self.drops = DropCounters()
 
     async def handle(self, request: web.Request) -> web.WebSocketResponse:
         """Serves one connection (the handler of ``/worker``)."""
-        most_bytes = MAX_MESSAGE_BYTES if await self._proven(request) else STRANGERS_BYTES
-        socket = web.WebSocketResponse(max_msg_size=most_bytes, compress=False)
+        limit_bytes = MAX_MESSAGE_BYTES if await self._has_valid_token(request) else STRANGERS_BYTES
+        socket = web.WebSocketResponse(max_msg_size=limit_bytes, compress=False)
         await socket.prepare(request)
         hello = await self._hello(socket)
         if hello is None:
@@ -148,7 +154,7 @@ class WorkerGateway:
         return sorted(self._known)
 
     def assign(self, worker: str, assignment: Assignment) -> None:
-        """As :meth:`WorkerChannel.assign`; an unconnected worker gets it when it is back."""
+        """As :meth:`WorkerChannel.assign`; a worker without connection gets it when it is back."""
         session = self._session(worker)
         if session is not None:
             session.assign(assignment)
@@ -184,7 +190,7 @@ class WorkerGateway:
             self._post(WorkerSynced(worker, known.incarnation, Sync(seq=0, ended=(end,))))
 
     def drain(self, worker: str) -> bool:
-        """Asks a worker to finish and leave; whether it is connected."""
+        """Asks a worker to finish and leave; returns whether it is connected."""
         session = self._session(worker)
         if session is None:
             return False
@@ -199,17 +205,17 @@ class WorkerGateway:
                 known.session.flush()
 
     def lost(self, worker: str, reason: str) -> None:
-        """The worker's process is known to be dead: no need to wait for the watchdog."""
+        """Declares a worker lost whose process is known to be dead, before the watchdog does."""
         if self._known.pop(worker, None) is not None:
             self._telemetry.left(worker)
             self._post(WorkerLost(worker, reason))
 
     def watch(self) -> None:
-        """Finds workers that have been silent for too long; called every second or so."""
+        """Declares workers lost that were silent for too long; called about every second."""
         now = time.monotonic()
         lag_s, self._checked_at = now - self._checked_at, now
         if lag_s > LAG_S:
-            # The process stood still (a suspended laptop, a starved CPU): nobody could be heard.
+            # The process was suspended (a sleeping laptop, a starved CPU) and could not receive.
             for known in self._known.values():
                 known.seen_s = self._clock()
             return
@@ -219,23 +225,23 @@ class WorkerGateway:
             known = self._known[name]
             self.lost(name, "no synchronisation within the watchdog")
             if known.session is not None:
-                self._hang_up(known.session, "silent for too long")
+                self._close_soon(known.session, "silent for too long")
         for name, known in self._known.items():
             if known.session is not None and known.session.opened and not self._knows(name):
-                self._hang_up(known.session, "given up; say everything again")
+                self._close_soon(known.session, "given up; reconnect and send the full state")
 
-    def _hang_up(self, session: WorkerSession, reason: str) -> None:
+    def _close_soon(self, session: WorkerSession, reason: str) -> None:
         closing = asyncio.ensure_future(session.close(reason))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Closes every connection; the workers look for the next control plane."""
+        """Closes every connection; the workers then connect to the next control plane."""
         sessions = [k.session for k in self._known.values() if k.session is not None]
         await asyncio.gather(*(s.close("the control plane stops") for s in sessions))
 
     async def watch_always(self) -> None:
-        """Watches until cancelled."""
+        """Calls :meth:`watch` repeatedly until cancelled."""
         self._checked_at = time.monotonic()
         while True:
             await asyncio.sleep(min(1.0, self._watchdog_s / 4))
@@ -245,19 +251,19 @@ class WorkerGateway:
         known = self._known.get(worker)
         return None if known is None else known.session
 
-    async def _proven(self, request: web.Request) -> bool:
-        """Whether the handshake has a token, before anything larger than headers is read."""
+    async def _has_valid_token(self, request: web.Request) -> bool:
+        """Whether the handshake has a valid token; checked before a message is read."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         try:
             return scheme == "Bearer" and await self._tokens.pool_of(token.strip()) is not None
         except FlowMeshError:
-            return False  # it cannot be checked now: the refusal of the Hello says so
+            return False  # it cannot be verified now; the Hello is then refused with that reason
 
     async def _hello(self, socket: web.WebSocketResponse) -> Hello | None:
         try:
             message = await asyncio.wait_for(socket.receive(), HELLO_WITHIN_S)
         except TimeoutError:
-            await refuse(socket, "nothing was said in time", final=False)
+            await refuse(socket, f"no Hello came within {HELLO_WITHIN_S:g} s", final=False)
             return None
         if message.type is not WSMsgType.BINARY:
             await refuse(socket, "the first message must be a Hello in MessagePack", final=True)
@@ -293,14 +299,14 @@ class WorkerGateway:
             name, pool = hello.shape.name[:REASON_CHARS], hello.shape.pool[:REASON_CHARS]
             self.drops.whole(name, pool, DropReason.MALFORMED, problem)
             return _Refusal(
-                f"what it says of itself is malformed: {problem}; correct the worker's settings, "
+                f"the worker's Hello is malformed: {problem}; correct the worker's settings, "
                 "or use a worker of the same release",
                 final=True,
             )
         return self._refusal_of_name(hello)
 
     def _refusal_of_name(self, hello: Hello) -> _Refusal | None:
-        """A name belongs to its pool until its worker is lost, whether that is connected or not."""
+        """Refuses a name that another worker has; it has it until it is lost."""
         known = self._known.get(hello.shape.name)
         if known is None:
             return None
@@ -335,14 +341,16 @@ class WorkerGateway:
         before = self._session(name)
         ids = WireIds(self._key, worker=name, pool=hello.shape.pool)
         session = WorkerSession(hello, socket, epoch=self._epoch, ids=ids)
-        self._known[name] = _Known(hello.incarnation, hello.shape.pool, self._clock(), session)
+        self._known[name] = _KnownWorker(
+            hello.incarnation, hello.shape.pool, self._clock(), session
+        )
         if before is not None:
-            await before.close("the worker has connected again")
+            await before.close("the worker has reconnected")
         await welcome(socket, epoch=self._epoch, sync_interval_s=self._sync_interval_s)
-        taken = session.intake.hello(hello)
-        self.drops.count(name, hello.shape.pool, taken.dropped)
-        session.dismiss(taken.unknown_ends)
-        self._post(WorkerConnected(taken.message))
+        checked = session.intake.hello(hello)
+        self.drops.count(name, hello.shape.pool, checked.dropped)
+        session.dismiss(checked.unknown_ends)
+        self._post(WorkerConnected(checked.message))
         sender = asyncio.create_task(session.send())
         try:
             await self._receive(session, socket)
@@ -360,23 +368,23 @@ class WorkerGateway:
             if known is None or known.session is not session:
                 await session.close("this connection is no longer the worker's")
                 return
-            told = _read(message.data) if message.type is WSMsgType.BINARY else "not binary"
-            if not isinstance(told, Sync) or not session.accepts(told.seq):
-                text = told if isinstance(told, str) else "it is not the Sync that was due"
+            received = _read(message.data) if message.type is WSMsgType.BINARY else "not binary"
+            if not isinstance(received, Sync) or not session.accepts(received.seq):
+                text = received if isinstance(received, str) else "it is not the expected Sync"
                 problem = MessageProblem("message", text)
                 self.drops.whole(session.name, known.pool, DropReason.UNREADABLE, problem)
-                await session.close("a message is missing or cannot be read; say everything again")
+                await session.close("a message is missing or unreadable; send the full state")
                 return
             known.seen_s = self._clock()
-            taken = session.intake.sync(told)
-            sync = taken.message
+            checked = session.intake.sync(received)
+            sync = checked.message
             self._telemetry.synced(session.name, sync)
             self._post(WorkerSynced(session.name, session.incarnation, sync))
-            self.drops.count(session.name, known.pool, taken.dropped)
-            if session.drops(self._clock(), len(taken.dropped)):
-                await session.close("too many items of its messages are malformed, or not its own")
+            self.drops.count(session.name, known.pool, checked.dropped)
+            if session.drops(self._clock(), len(checked.dropped)):
+                await session.close("too many items are malformed or of other workers' attempts")
                 return
-            session.dismiss(taken.unknown_ends)
+            session.dismiss(checked.unknown_ends)
             if sync.goodbye:
                 del self._known[session.name]
                 self._telemetry.left(session.name)
@@ -385,7 +393,7 @@ class WorkerGateway:
 
 
 def _read(data: bytes) -> Hello | Sync | str:
-    """The message, or why it cannot be read."""
+    """Decodes a message, or returns why it cannot be decoded."""
     try:
         return decode_worker(data)
     except msgspec.DecodeError as e:

@@ -1,4 +1,4 @@
-"""What attempts print, kept in memory for a while: the last lines of the latest attempts."""
+"""Buffers in memory the last log lines of the latest attempts; ``run_logs`` stores them."""
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
@@ -10,44 +10,52 @@ ATTEMPTS = 4000
 
 
 class LogBuffer:
-    """The last lines of each attempt, and which attempts an action had."""
+    """The last lines of each attempt, found by action."""
 
     def __init__(self, *, attempts: int = ATTEMPTS, lines: int = LINES_PER_ATTEMPT) -> None:
-        """Takes the bounds on what is kept."""
+        """Starts empty.
+
+        Args:
+            attempts: the most attempts with lines; the oldest are forgotten.
+            lines: the most lines of an attempt.
+        """
         self._attempts = attempts
         self._lines = lines
-        self._kept: OrderedDict[str, deque[LogLine]] = OrderedDict()
+        self._buffers: OrderedDict[str, deque[LogLine]] = OrderedDict()
         self._by_action: dict[str, list[str]] = {}
 
     def add(self, sync: Sync) -> None:
-        """Takes what a worker's message says; ends carry the last lines of quiet attempts."""
+        """Adds the lines of a worker's message.
+
+        An end carries an attempt's last lines, which are used if none of them came before.
+        """
         for line in sync.logs:
             self._of(line.attempt_id).append(line)
         for end in sync.ended:
-            if end.log and end.attempt_id not in self._kept:
-                kept = self._of(end.attempt_id)
+            if end.log and end.attempt_id not in self._buffers:
+                buffer = self._of(end.attempt_id)
                 lines = end.log.splitlines()
-                kept.extend(LogLine(end.attempt_id, end.ended_s, text) for text in lines)
+                buffer.extend(LogLine(end.attempt_id, end.ended_s, text) for text in lines)
 
     def of_actions(self, actions: Iterable[str]) -> list[LogLine]:
-        """The lines of all attempts of these actions (``scope/action_id``), in order of time."""
+        """Returns the lines of all attempts of actions (``scope/action_id``), in order of time."""
         found = [
             line
             for action in actions
             for attempt in self._by_action.get(action, ())
-            for line in self._kept.get(attempt, ())
+            for line in self._buffers.get(attempt, ())
         ]
         return sorted(found, key=lambda line: line.time_s)
 
     def _of(self, attempt_id: str) -> "deque[LogLine]":
-        kept = self._kept.get(attempt_id)
-        if kept is not None:
-            return kept
-        kept = self._kept[attempt_id] = deque(maxlen=self._lines)
+        buffer = self._buffers.get(attempt_id)
+        if buffer is not None:
+            return buffer
+        buffer = self._buffers[attempt_id] = deque(maxlen=self._lines)
         self._by_action.setdefault(_action_of(attempt_id), []).append(attempt_id)
-        while len(self._kept) > self._attempts:
-            self._forget(*self._kept.popitem(last=False))
-        return kept
+        while len(self._buffers) > self._attempts:
+            self._forget(*self._buffers.popitem(last=False))
+        return buffer
 
     def _forget(self, attempt_id: str, _: "deque[LogLine]") -> None:
         action = _action_of(attempt_id)
@@ -58,5 +66,5 @@ class LogBuffer:
 
 
 def _action_of(attempt_id: str) -> str:
-    """``scope/action_id`` of ``scope/action_id/epoch-number``."""
+    """Returns the ``scope/action_id`` of an attempt id ``scope/action_id/epoch-number``."""
     return attempt_id.rpartition("/")[0]

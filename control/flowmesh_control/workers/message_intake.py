@@ -1,8 +1,8 @@
-"""What is taken in of a worker's message: the machine and the telemetry read nothing else.
+"""Validates workers' messages; the machine and the telemetry see nothing else of them.
 
-An item that is malformed, or of an attempt that this worker was not given, is left out and counted;
-the rest of the message counts. Attempt ids lose their MACs here (``wire_ids``). The gateway has one
-:class:`MessageIntake` a connection.
+An item that is malformed, or of an attempt that was not assigned to this worker, is dropped and
+counted; the rest of the message is used. The MACs of attempt ids are verified and removed here
+(``wire_ids``). The gateway has one :class:`MessageIntake` per connection.
 """
 
 from collections import Counter
@@ -43,12 +43,12 @@ from flowmesh_core.units import Digest
 LINE_CHARS = 8192
 LOG_CHARS = 65_536
 FAILURE_CHARS = 16_384
-"""What users' code makes longer is cut, and not held against the worker."""
+"""Longer texts from users' code are truncated; the message does not count as malformed."""
 DETAIL_CHARS = 65_536
 DESCRIBED = 10
-"""Of the items that one message lost, so many are described in the log."""
+"""Dropped items of one message that are described in the log."""
 CALLED_S = 1e-6
-"""Running time of an attempt that did run where its report of how long cannot be believed."""
+"""Running time of an attempt that ran but whose reported time is not credible."""
 _REMEDY = "use a worker of the control plane's release; the control plane's log names the field"
 
 _Message = TypeVar("_Message", Hello, Sync)
@@ -56,30 +56,30 @@ _Item = TypeVar("_Item")
 
 
 class DropReason(StrEnum):
-    """Why a part of a worker's message was left out."""
+    """Why a part of a worker's message was dropped."""
 
     ATTEMPT_ID = "attempt-id"
-    """The attempt was not given to this worker."""
+    """The attempt was not assigned to this worker."""
     MALFORMED = "malformed"
-    """A value is not as the protocol has it."""
+    """A value does not conform to the protocol."""
     TOO_MANY = "too-many"
     """The message has more items than the protocol allows."""
     UNREADABLE = "unreadable"
-    """The message cannot be decoded, or is not the one that was due."""
+    """The message cannot be decoded, or is not the expected one."""
 
 
 class Dropped(msgspec.Struct, frozen=True, gc=False):
-    """A part of a message that was left out."""
+    """A dropped part of a message."""
 
     reason: DropReason
     problem: MessageProblem
 
 
 class DroppedItems:
-    """What was left out of one message: everything is counted, the first few are described.
+    """The dropped items of one message: all are counted, the first few are described.
 
-    A message may name 200,000 attempts that nobody gave out; describing each would cost more than
-    the message itself.
+    A message may name 200,000 attempts that were never assigned; describing each would cost more
+    than the message itself.
 
     Attributes:
         counts: by reason.
@@ -87,28 +87,28 @@ class DroppedItems:
     """
 
     def __init__(self) -> None:
-        """Starts empty."""
         self.counts: Counter[DropReason] = Counter()
         self.first: list[Dropped] = []
 
     def add(self, reason: DropReason, problem: MessageProblem) -> None:
-        """Counts one."""
+        """Counts an item."""
         self.counts[reason] += 1
         if len(self.first) < DESCRIBED:
             self.first.append(Dropped(reason, problem))
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Returns the number of dropped items."""
         return self.counts.total()
 
 
 class CheckedMessage(msgspec.Struct, Generic[_Message], frozen=True):
-    """A message as it may be read.
+    """A validated message.
 
     Attributes:
-        dropped: what was left out of it.
-        unknown_ends: ids, as the worker has them, of the ends among those that are of no attempt
-            of its own: they are acknowledged, or an honest worker would repeat them for ever.
+        message: without the dropped items.
+        dropped: the items that were dropped.
+        unknown_ends: wire ids of dropped ends whose attempts were not assigned to the worker. They
+            are acknowledged, because an honest worker would otherwise repeat them for ever.
     """
 
     message: _Message
@@ -117,38 +117,38 @@ class CheckedMessage(msgspec.Struct, Generic[_Message], frozen=True):
 
 
 class MessageIntake:
-    """Reads the messages of one connection."""
+    """Validates the messages of one connection."""
 
     def __init__(self, ids: WireIds) -> None:
-        """Makes the intake of the worker whose ids these are."""
         self._ids = ids
         self._dropped = DroppedItems()
         self._unknown_ends: list[str] = []
 
     def hello(self, hello: Hello) -> CheckedMessage[Hello]:
-        """Returns what counts of a Hello whose own fields are in order (``of_hello``).
+        """Returns a Hello without malformed items; its own fields are valid (``of_hello``).
 
-        A held attempt of which the rest is malformed stays held: the worker would stop it.
+        An attempt with a valid id and malformed progress stays: without it, the worker would be
+        told to stop the attempt.
         """
-        taken = msgspec.structs.replace(
+        checked = msgspec.structs.replace(
             hello,
             token="",
             held=self._progress("held", hello.held, keep=True),
             ended=self._ends(hello.ended),
             checkpoints=self._checkpoints(hello.checkpoints),
         )
-        return self._taken(taken)
+        return self._checked(checked)
 
     def sync(self, sync: Sync) -> CheckedMessage[Sync]:
-        """Returns what counts of a Sync."""
+        """Returns a Sync without malformed items."""
         lanes, components, metrics = sync.lanes, sync.components, sync.metrics
-        if lanes and self._wrong(of_lanes(lanes)):
+        if lanes and self._is_malformed(of_lanes(lanes)):
             lanes = None
-        if components and self._wrong(of_components(components)):
+        if components and self._is_malformed(of_components(components)):
             components = None
-        if metrics and self._wrong(of_metrics(metrics)):
+        if metrics and self._is_malformed(of_metrics(metrics)):
             metrics = {}
-        taken = Sync(
+        checked = Sync(
             seq=sync.seq,
             progress=self._progress("progress", sync.progress) if sync.progress else (),
             ended=self._ends(sync.ended) if sync.ended else (),
@@ -160,20 +160,20 @@ class MessageIntake:
             goodbye=sync.goodbye,
             checkpoints=self._checkpoints(sync.checkpoints) if sync.checkpoints else (),
         )
-        return self._taken(taken)
+        return self._checked(checked)
 
-    def _taken(self, message: _Message) -> CheckedMessage[_Message]:
-        taken = CheckedMessage(message, self._dropped, self._unknown_ends)
+    def _checked(self, message: _Message) -> CheckedMessage[_Message]:
+        checked = CheckedMessage(message, self._dropped, self._unknown_ends)
         if self._dropped:
             self._dropped, self._unknown_ends = DroppedItems(), []
-        return taken
+        return checked
 
     def _progress(
         self, place: str, reports: Sequence[AttemptProgress], *, keep: bool = False
     ) -> tuple[AttemptProgress, ...]:
         found = []
-        for n, p in enumerate(self._few(place, reports)):
-            attempt_id = self._known(place, n, p.attempt_id)
+        for n, p in enumerate(self._limited(place, reports)):
+            attempt_id = self._bare_id(place, n, p.attempt_id)
             if attempt_id is None:
                 continue
             problem = of_progress(p)
@@ -188,12 +188,12 @@ class MessageIntake:
 
     def _ends(self, ends: Sequence[AttemptEnd]) -> tuple[AttemptEnd, ...]:
         found = []
-        for n, told in enumerate(self._few("ended", ends)):
-            attempt_id = self._known("ended", n, told.attempt_id)
+        for n, report in enumerate(self._limited("ended", ends)):
+            attempt_id = self._bare_id("ended", n, report.attempt_id)
             if attempt_id is None:
-                self._unknown_ends.append(told.attempt_id)
+                self._unknown_ends.append(report.attempt_id)
                 continue
-            end = _shortened(told, attempt_id)
+            end = _shortened(report, attempt_id)
             problem = of_end(end)
             if problem is not None:
                 self._drop(DropReason.MALFORMED, f"ended[{n}]", problem)
@@ -203,8 +203,8 @@ class MessageIntake:
 
     def _checkpoints(self, reports: Sequence[Checkpoint]) -> tuple[Checkpoint, ...]:
         found = []
-        for n, c in enumerate(self._few("checkpoints", reports)):
-            attempt_id = self._known("checkpoints", n, c.attempt_id)
+        for n, c in enumerate(self._limited("checkpoints", reports)):
+            attempt_id = self._bare_id("checkpoints", n, c.attempt_id)
             if attempt_id is None:
                 continue
             problem = of_checkpoint(c)
@@ -216,8 +216,8 @@ class MessageIntake:
 
     def _lines(self, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
         found = []
-        for n, line in enumerate(self._few("logs", lines, LINES_MAX)):
-            attempt_id = self._known("logs", n, line.attempt_id)
+        for n, line in enumerate(self._limited("logs", lines, LINES_MAX)):
+            attempt_id = self._bare_id("logs", n, line.attempt_id)
             if attempt_id is None:
                 continue
             problem = of_line(line)
@@ -227,21 +227,23 @@ class MessageIntake:
                 self._drop(DropReason.MALFORMED, f"logs[{n}]", problem)
         return tuple(found)
 
-    def _known(self, place: str, n: int, wire_id: str) -> str | None:
+    def _bare_id(self, place: str, n: int, wire_id: str) -> str | None:
         attempt_id = self._ids.bare(wire_id)
         if attempt_id is None:
-            problem = MessageProblem("attempt_id", f"{wire_id[:120]!r} was not given to it")
+            problem = MessageProblem("attempt_id", f"{wire_id[:120]!r} was not assigned to it")
             self._drop(DropReason.ATTEMPT_ID, f"{place}[{n}]", problem)
         return attempt_id
 
-    def _few(self, place: str, items: Sequence[_Item], most: int = ITEMS_MAX) -> Sequence[_Item]:
+    def _limited(
+        self, place: str, items: Sequence[_Item], most: int = ITEMS_MAX
+    ) -> Sequence[_Item]:
         if len(items) <= most:
             return items
         problem = MessageProblem(place, f"{len(items)} of at most {most}")
         self._dropped.add(DropReason.TOO_MANY, problem)
         return items[:most]
 
-    def _wrong(self, problem: MessageProblem | None) -> bool:
+    def _is_malformed(self, problem: MessageProblem | None) -> bool:
         if problem is not None:
             self._dropped.add(DropReason.MALFORMED, problem)
         return problem is not None
@@ -251,7 +253,7 @@ class MessageIntake:
 
 
 def _shortened(end: AttemptEnd, attempt_id: str) -> AttemptEnd:
-    """An end under the machine's id, with texts of bounded length."""
+    """Returns an end with the machine's attempt id and truncated texts."""
     failure = end.failure
     if failure is not None and (
         len(failure.message) > FAILURE_CHARS
@@ -279,21 +281,21 @@ def _shortened(end: AttemptEnd, attempt_id: str) -> AttemptEnd:
 
 
 def _failed(end: AttemptEnd, problem: MessageProblem) -> AttemptEnd:
-    """The end of an attempt whose report cannot be used: it failed, and the action goes on.
+    """Returns a failure in place of an end that is malformed.
 
-    A step that must not be called twice must not be called again, so the attempt counts as one that
-    ran wherever the report does not deny it credibly.
+    The attempt counts as one that ran, unless the report credibly says that it did not: a step that
+    must not be called twice must then not be repeated.
     """
     usage = end.usage if of_usage(end.usage) is None else Usage(run_s=CALLED_S)
     if end.failure is None and not usage.run_s:
         usage = Usage(run_s=CALLED_S)
-    said = f" (it said: {end.failure.message})" if end.failure is not None else ""
+    detail = f" (reported: {end.failure.message})" if end.failure is not None else ""
     return AttemptEnd(
         end.attempt_id,
         Digest(end.attempt_id.split("/")[1]),
         failure=FailureReport(
             kind=FailureKind.ENGINE,
-            message=f"the worker's report of the attempt is malformed: {problem}{said}",
+            message=f"the worker's report of the attempt is malformed: {problem}{detail}",
             remedy=_REMEDY,
         ),
         usage=usage,

@@ -1,8 +1,8 @@
-"""One worker's connection: what it should hold gathers here and goes out in batches.
+"""One worker's connection: buffers changes of its desired state and sends them in batches.
 
-Messages are numbered within a connection. While one is being sent, further changes gather, so that
-a slow worker gets few large messages instead of many small ones. Attempt ids carry their MACs from
-here on, and lose them in the session's intake.
+Messages are numbered within a connection. While one is being sent, further changes are buffered, so
+that a slow worker gets few large messages instead of many small ones. Outgoing attempt ids get
+their MACs here; the session's intake removes them from incoming ones.
 """
 
 import asyncio
@@ -30,26 +30,27 @@ BATCH_ASSIGNMENTS = 256
 MESSAGE_BYTES = 2 << 20
 """Larger batches are split; one assignment alone may be larger."""
 REFUSAL_CHARS = 2000
-"""A reason may quote what the worker said."""
+"""The longest reason; it may quote the worker's message."""
 DROPS_MAX = 10
-"""A connection is closed when so many items of its messages were dropped within ``DROPS_WITHIN_S``.
-Those of its Hello do not count: it may hold attempts of a control plane with another key."""
+"""A connection is closed after this many dropped items within ``DROPS_WITHIN_S``.
+
+Items of its Hello do not count: the worker may have attempts of a control plane with another key.
+"""
 DROPS_WITHIN_S = 60.0
 ACKNOWLEDGED_WITHIN_S = 0.05
-"""So long acknowledgements wait for something that the worker needs to know."""
+"""How long acknowledgements wait to be sent together with other changes."""
 
 
 class WorkerSession:
-    """A connection that was welcomed.
+    """A connection whose Hello was accepted.
 
     Attributes:
-        intake: reads what the worker says.
+        intake: validates the worker's messages.
     """
 
     def __init__(
         self, hello: Hello, socket: web.WebSocketResponse, *, epoch: int, ids: WireIds
     ) -> None:
-        """Takes what the worker said, the open socket, and the worker's attempt ids."""
         self.name = hello.shape.name
         self.incarnation = hello.incarnation
         self.intake = MessageIntake(ids)
@@ -68,42 +69,45 @@ class WorkerSession:
         self._sent = 0
         self._received = 0
         self._ready = asyncio.Event()
-        self._soon: asyncio.TimerHandle | None = None
+        self._flush_timer: asyncio.TimerHandle | None = None
 
     def keep(self, attempts: tuple[str, ...]) -> None:
-        """Opens the way out: the first message names the held attempts that go on."""
+        """Answers the full state: the first message names the attempts that continue.
+
+        Nothing is sent before.
+        """
         self._assign, self._cancel, self._acknowledged = [], [], []
         self._keep = tuple(map(self._ids.wire, attempts))
         self._opened = True
 
     def assign(self, assignment: Assignment) -> None:
-        """Gathers an attempt to take up; dropped before the full state was answered."""
+        """Buffers an assignment; dropped before the full state was answered."""
         if self._opened:
             wire_id = self._ids.wire(assignment.attempt_id)
             self._assign.append(msgspec.structs.replace(assignment, attempt_id=wire_id))
 
     def cancel(self, attempt_id: str) -> None:
-        """Gathers an attempt to stop; one that was not sent yet is still sent first."""
+        """Buffers the cancellation of an attempt; an unsent assignment of it is sent first."""
         if self._opened:
             self._cancel.append(self._ids.wire(attempt_id))
 
     def hold_open(self, openings: tuple[PrewarmSpec, ...]) -> None:
-        """All hosts that the worker should hold open; sent once its full state was answered."""
+        """Sets all engines to prewarm; sent once the full state was answered."""
         self._hold_open = openings
 
     def acknowledge(self, attempt_id: str) -> None:
-        """Gathers a report that need not be kept."""
+        """Buffers the acknowledgement of an attempt's end."""
         if self._opened:
             self._acknowledged.append(self._ids.forget(attempt_id))
 
     def dismiss(self, wire_ids: Iterable[str]) -> None:
-        """Gathers reports, by ids as the worker has them, that nobody reads and none may keep."""
+        """Buffers acknowledgements, by wire ids, of ends that were dropped as unknown."""
         self._dismissed += wire_ids
         if self._dismissed:
             self.flush()
 
     def drops(self, now_s: float, count: int) -> bool:
-        """Counts dropped items of a message; whether there were too many of late."""
+        """Counts dropped items; returns whether there were too many within ``DROPS_WITHIN_S``."""
         if not count:
             return False
         self._drops.extend([now_s] * min(count, DROPS_MAX))
@@ -112,7 +116,7 @@ class WorkerSession:
         return len(self._drops) >= DROPS_MAX
 
     def drain(self) -> None:
-        """The worker should take nothing new, end what runs, and leave."""
+        """Buffers the request to accept nothing new, finish, and leave."""
         self._drain = True
 
     @property
@@ -121,14 +125,14 @@ class WorkerSession:
         return self._opened
 
     def flush(self) -> None:
-        """Lets the sender send what has gathered: at once, but for mere acknowledgements."""
+        """Sends the buffered changes; acknowledgements alone wait for a moment."""
         if not self._opened:
             return
         if self._urgent:
             self._ready.set()
-        elif (self._acknowledged or self._dismissed) and self._soon is None:
+        elif (self._acknowledged or self._dismissed) and self._flush_timer is None:
             loop = asyncio.get_running_loop()
-            self._soon = loop.call_later(ACKNOWLEDGED_WITHIN_S, self._ready.set)
+            self._flush_timer = loop.call_later(ACKNOWLEDGED_WITHIN_S, self._ready.set)
 
     @property
     def _urgent(self) -> bool:
@@ -141,33 +145,33 @@ class WorkerSession:
         )
 
     @property
-    def _has_news(self) -> bool:
+    def _has_changes(self) -> bool:
         return bool(self._urgent or self._acknowledged or self._dismissed)
 
     def accepts(self, seq: int) -> bool:
-        """Whether this is the next message of the worker."""
+        """Whether this is the number of the worker's next message."""
         self._received += 1
         return seq == self._received
 
     async def send(self) -> None:
-        """Sends what gathers until the socket closes or the task is cancelled."""
+        """Sends buffered changes until the socket closes or the task is cancelled."""
         with contextlib.suppress(ConnectionResetError):
             while not self._socket.closed:
                 await self._ready.wait()
                 self._ready.clear()
-                while self._has_news and not self._socket.closed:
+                while self._has_changes and not self._socket.closed:
                     for data in self._batch():
                         await self._socket.send_bytes(data)
 
     async def close(self, reason: str) -> None:
-        """Closes the socket; the worker connects again and says everything again."""
+        """Closes the socket; the worker reconnects and sends its full state."""
         with contextlib.suppress(ConnectionResetError, asyncio.TimeoutError):
             await self._socket.close(code=4000, message=reason.encode()[:120])
 
     def _batch(self) -> list[bytes]:
-        if self._soon is not None:
-            self._soon.cancel()
-            self._soon = None
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
         assign = self._assign[:BATCH_ASSIGNMENTS]
         del self._assign[:BATCH_ASSIGNMENTS]
         # A cancel must not overtake its assignment, which may wait for the next batch.
@@ -208,12 +212,18 @@ class WorkerSession:
 
 
 async def welcome(socket: web.WebSocketResponse, *, epoch: int, sync_interval_s: float) -> None:
-    """Answers a worker that may stay."""
+    """Accepts a worker's Hello."""
     await socket.send_bytes(encode(Welcome(PROTOCOL_VERSION, epoch, sync_interval_s)))
 
 
 async def refuse(socket: web.WebSocketResponse, reason: str, *, final: bool) -> None:
-    """Answers a worker that may not stay, and closes."""
+    """Refuses a worker, and closes the socket.
+
+    Args:
+        socket: of the connection.
+        reason: for the worker's log.
+        final: whether the worker should give up instead of trying again.
+    """
     with contextlib.suppress(ConnectionResetError):
         await socket.send_bytes(encode(Refused(reason[:REFUSAL_CHARS], final)))
         await socket.close(code=4001, message=reason.encode()[:120])

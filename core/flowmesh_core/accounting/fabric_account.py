@@ -1,4 +1,4 @@
-"""The fabric's accounts: bill = receipts + fabric + unsettled, to the nano-dollar, always."""
+"""The fabric's account: bill = receipts + fabric + unsettled, to the nano-dollar, always."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ class FabricAccount:
     Attributes:
         bill_nanousd: what all workers have cost.
         receipts_nanousd: what runs have paid.
-        fabric_nanousd: idle, boot, lost and replica time that nobody is to blame for.
+        fabric_nanousd: idle, boot, lost and replica time, which no run pays.
         saved_nanousd: what hits would have cost their runs.
     """
 
@@ -25,5 +25,5 @@ class FabricAccount:
 
     @property
     def unsettled_nanousd(self) -> int:
-        """What attempts that still go on have run up."""
+        """The cost so far of attempts that have not ended."""
         return self.bill_nanousd - self.receipts_nanousd - self.fabric_nanousd

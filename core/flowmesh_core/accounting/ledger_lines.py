@@ -1,7 +1,7 @@
 """The lines of a run's ledger: what is durable about a run besides its actions' results.
 
-The machine emits lines, control appends them to ``runs/<uid>/ledger/<epoch>-<seq>`` each second and
-before a verdict is shown, recovery reads them back, receipts are a projection of them.
+The machine emits lines; the control plane appends them to ``runs/<uid>/ledger/<epoch>-<seq>`` each
+second and before a verdict is published; recovery reads them back; receipts are computed from them.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from flowmesh_core.units import Digest
 
 
 class AttemptDetails(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What another policy, fleet or price would have to know of an attempt (``fmesh replay``).
+    """What ``fmesh replay`` needs of an attempt, to try another policy, fleet or price.
 
     Attributes:
         signature: of its batch.
@@ -42,15 +42,16 @@ class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True
     """The end of an attempt, as this run saw it.
 
     Attributes:
-        outcome: ``published``, ``adopted`` (another one was first), ``shared`` (this run was
-            merged with the one that asked first), ``audited`` (it was compared, and published
-            nowhere), ``replica``, ``cancelled``, or a failure kind.
+        outcome: ``published``, ``adopted`` (another one was first), ``shared`` (this run shared the
+            attempt of the first subscriber), ``audited`` (its result was compared and not stored),
+            ``replica``, ``cancelled``, or a failure kind.
         bill_nanousd: what the attempt cost in all; ``share_nanousd`` this run's part.
         sharers: how many runs split the bill.
         exec_nanousd: of the bill, ``load_nanousd`` for loading.
         placed: why it went to its worker: this one and the best others as the decision scored them;
-            said of one attempt of a batch, and of a few batches of a step.
-        ran: where and beside what it ran; None where its worker was gone, and of older releases.
+            in the line of one attempt of a batch, and of a few batches of a step.
+        ran: where it ran, and what it shared; None where its worker had left, and in older
+            releases.
     """
 
     time_s: float
@@ -78,11 +79,11 @@ class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True
 
 
 class HitLine(msgspec.Struct, frozen=True, tag="hit", omit_defaults=True, gc=False):
-    """A result that this run did not have to make.
+    """A result that this run reused.
 
     Attributes:
         hit: ``published``, ``in-flight`` or ``step-level``.
-        saved_nanousd: what making it cost, less this run's share where it paid one.
+        saved_nanousd: what producing it cost, less this run's share where it paid one.
         producer: the run that published it; ``sharers`` runs that were subscribed with it.
     """
 
@@ -99,7 +100,7 @@ class HitLine(msgspec.Struct, frozen=True, tag="hit", omit_defaults=True, gc=Fal
 
 
 class CheckpointLine(msgspec.Struct, frozen=True, tag="checkpoint", omit_defaults=True, gc=False):
-    """An attempt left a checkpoint: where the action goes on after a restart, if it is not done.
+    """A checkpoint of an action: where it resumes after a restart, if it is not done.
 
     Attributes:
         scope: with ``action_id``, the action that it is of.
@@ -128,7 +129,7 @@ class AmendmentLine(msgspec.Struct, frozen=True, tag="amendment", gc=False):
 
 
 class StepLine(msgspec.Struct, frozen=True, tag="step", omit_defaults=True, gc=False):
-    """The end of a step run; ``outputs`` pins what it gave, for lineage and outputs."""
+    """The end of a step run; ``outputs`` pins its artifacts, for lineage and outputs."""
 
     time_s: float
     step: str
@@ -160,14 +161,14 @@ _decoder = msgspec.json.Decoder(Line)
 
 
 def encode_lines(lines: list[Line]) -> bytes:
-    """One JSON object a line."""
+    """Returns one JSON object per line."""
     return b"\n".join(msgspec.json.encode(line) for line in lines) + b"\n"
 
 
 def decode_lines(data: bytes) -> list[Line]:
-    """Reads a segment.
+    """Reads a segment of a ledger.
 
     Raises:
-        msgspec.DecodeError: a line is no ledger line.
+        msgspec.DecodeError: a line is not a ledger line.
     """
     return [decode(_decoder, part) for part in data.splitlines() if part]

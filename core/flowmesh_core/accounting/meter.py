@@ -1,6 +1,6 @@
-"""A worker's bill, second by second, and how it splits among what the worker did.
+"""A worker's bill, second by second, and its split among the worker's attempts.
 
-The fleet has one :class:`WorkerMeter` per worker. Each advance hands out the cost since the last
+The machine has one :class:`WorkerMeter` per worker. Each advance returns the cost since the last
 one in exact integers, so that Σ shares = price times lifetime, however the advances are spaced.
 """
 
@@ -21,17 +21,16 @@ class WorkerMeter:
     """What a worker has cost since it started.
 
     Attributes:
-        billed_nanousd: what has been handed out so far.
+        billed_nanousd: what has been returned so far.
     """
 
     def __init__(self, price_nanousd_per_hour: int, started_s: float) -> None:
-        """Starts at the worker's start."""
         self._price = price_nanousd_per_hour
         self._started_ns = round(started_s * 1e9)
         self.billed_nanousd = 0
 
     def advance(self, now_s: float) -> int:
-        """What has become due since the last advance, in nano-dollars; 0 if time went back."""
+        """Returns what has become due since the last advance; 0 if time went back."""
         elapsed_ns = max(0, round(now_s * 1e9) - self._started_ns)
         due = self._price * elapsed_ns // NANOSECONDS_PER_HOUR
         delta = max(0, due - self.billed_nanousd)
@@ -43,8 +42,8 @@ class Activity(msgspec.Struct, frozen=True, gc=False):
     """What an attempt did in a segment of time.
 
     Attributes:
-        lane: the engine host that it is in.
-        running: it executed; otherwise it waited for the host to load.
+        lane: the engine instance that it is in.
+        running: it executed; otherwise it waited for the instance to load.
         units: work done in the segment (tokens, samples ...).
     """
 
@@ -59,7 +58,7 @@ class SegmentShares(Generic[K]):
 
     Attributes:
         execution: by attempt, ``loading`` by attempt.
-        fabric: the rest: nobody was active.
+        fabric: the rest, where no attempt was active.
     """
 
     execution: Mapping[K, int]
@@ -68,9 +67,9 @@ class SegmentShares(Generic[K]):
 
 
 def split_segment(amount: int, active: Mapping[K, Activity]) -> SegmentShares[K]:
-    """Splits a segment's cost: equally among lanes, in a lane by work among what ran.
+    """Splits a segment's cost: equally among instances, inside one by work among what ran.
 
-    A lane in which nothing ran charges those that waited for it to load, equally.
+    An instance in which nothing ran charges those that waited for it to load, equally.
 
     Args:
         amount: nano-dollars, at least 0.
@@ -78,14 +77,16 @@ def split_segment(amount: int, active: Mapping[K, Activity]) -> SegmentShares[K]
     """
     if not active:
         return SegmentShares({}, {}, amount)
-    lanes: dict[str, list[K]] = {}
+    instances: dict[str, list[K]] = {}
     for key, activity in active.items():
-        lanes.setdefault(activity.lane, []).append(key)
+        instances.setdefault(activity.lane, []).append(key)
     execution: dict[K, int] = {}
     loading: dict[K, int] = {}
-    for share, members in zip(split_exactly(amount, [1] * len(lanes)), lanes.values(), strict=True):
+    for share, members in zip(
+        split_exactly(amount, [1] * len(instances)), instances.values(), strict=True
+    ):
         running = [k for k in members if active[k].running]
-        target, who = (execution, running) if running else (loading, members)
-        weights = [active[k].units if running else 1 for k in who]
-        target.update(zip(who, split_exactly(share, weights), strict=True))
+        target, payers = (execution, running) if running else (loading, members)
+        weights = [active[k].units if running else 1 for k in payers]
+        target.update(zip(payers, split_exactly(share, weights), strict=True))
     return SegmentShares(execution, loading, 0)

@@ -1,4 +1,4 @@
-"""What a run paid, for what, with whom, and what sharing saved it: a projection of its ledger."""
+"""Computes a run's receipt from its ledger: cost by step, runs it shared with, and savings."""
 
 from collections.abc import Iterable
 
@@ -6,12 +6,13 @@ import msgspec
 
 from flowmesh_api.v1.receipts import Receipt, ReceiptLine
 from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, AttemptLine, HitLine, Line
+from flowmesh_core.errors import FailureKind
 
 
 def receipt(
     uid: str, name: str, namespace: str, lines: Iterable[Line], *, audit_of: str = ""
 ) -> Receipt:
-    """Projects a run's ledger to its receipt, one line a step in order of first mention."""
+    """Returns the receipt of a run's ledger, one line per step in order of first mention."""
     steps: dict[str, ReceiptLine] = {}
     for line in lines:
         if isinstance(line, AttemptLine):
@@ -45,6 +46,7 @@ def _with_attempt(row: ReceiptLine, line: AttemptLine) -> ReceiptLine:
         row,
         executed=row.executed + ran,
         failed_attempts=row.failed_attempts + failed,
+        cancelled_attempts=row.cancelled_attempts + (line.outcome == FailureKind.CANCELLED),
         paid_nanousd=row.paid_nanousd + line.share_nanousd,
         load_nanousd=row.load_nanousd + line.load_nanousd,
         tokens=row.tokens + line.tokens_in + line.tokens_out,

@@ -1,1 +1,1 @@
-"""Audits: results are made again and compared; what does not repeat is quarantined. See ADR 8."""
+"""Audits: results are reproduced and compared, and what differs is quarantined (ADR 8)."""

@@ -1,7 +1,7 @@
-"""The plan of an audit: a run of its own, one step for each action that is made again.
+"""The plan of an audit: a run of its own, with one step for each action that is reproduced.
 
-Its steps depend on nothing but stored content, are looked up nowhere and published nowhere: the
-machine gives a result of this run to its step alone. Every attempt runs isolated.
+Its steps depend only on stored content, are looked up nowhere and published nowhere: the machine
+delivers a result of this run to its step alone. Every attempt runs isolated.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ LEAST_PRIORITY = -1000
 def audit_plan(
     uid: str, plan: Plan, chosen: Sequence[ReproducibleAction]
 ) -> tuple[Plan, dict[str, Artifact]]:
-    """Plans an audit.
+    """Returns the plan of an audit.
 
     Args:
         uid: the audited run.
         plan: its plan.
-        chosen: the actions to make again.
+        chosen: the actions to reproduce.
 
     Returns:
         The plan, and its artifacts by reference.
@@ -43,22 +43,22 @@ def audit_plan(
     return made, artifacts
 
 
-def audit_path(made: ReproducibleAction) -> str:
-    """The path of an action's step in the audit."""
-    return made.step.path if made.chunk < 0 else f"{made.step.path}/{made.chunk}"
+def audit_path(action: ReproducibleAction) -> str:
+    """Returns the path of an action's step in the audit."""
+    return action.step.path if action.chunk < 0 else f"{action.step.path}/{action.chunk}"
 
 
-def _step(made: ReproducibleAction, artifacts: dict[str, Artifact]) -> StepPlan:
+def _step(action: ReproducibleAction, artifacts: dict[str, Artifact]) -> StepPlan:
     edges = []
-    for port, artifact in made.inputs.items():
+    for port, artifact in action.inputs.items():
         reference = f"audit:{artifact.digest}:{artifact.blob}"
         artifacts[reference] = artifact
         edges.append(Edge(port, artifact.kind, (ArtifactSource(artifact.kind, reference),)))
     return msgspec.structs.replace(
-        made.step,
-        path=audit_path(made),
+        action.step,
+        path=audit_path(action),
         edges=tuple(edges),
         when="",
         when_steps=(),
-        cache=Cache(salt=made.step.cache.salt),
+        cache=Cache(salt=action.step.cache.salt),
     )

@@ -1,7 +1,7 @@
-"""The actions behind a run's steps, found again from what is durable of the run.
+"""Reconstructs the actions behind a run's steps from its durable records.
 
-Inputs of a step are what its parents gave by the ledger; its parts are the chunks of its row port.
-Each is named as the run named it, so that its published record can be read.
+Inputs of a step are its parents' outputs in the ledger; its parts are the chunks of its row port.
+Each action gets the name that it had in the run, so that its published record can be read.
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,7 +41,7 @@ class ReproducibleAction:
 
 
 def made_by(run: Run, lines: Iterable[Line]) -> Iterator[ReproducibleAction]:
-    """The actions of a run's completed steps, in the order of the plan.
+    """Yields the actions of a run's completed steps, in the order of the plan.
 
     Args:
         run: as it was pinned; the outputs of its steps are filled in from the ledger.
@@ -53,13 +53,13 @@ def made_by(run: Run, lines: Iterable[Line]) -> Iterator[ReproducibleAction]:
         if end is None or end.state != StepState.COMPLETED:
             continue
         step.outputs = end.outputs
-        # Every parent stands before its children, so that its outputs are known by now.
+        # Every parent comes before its children, so that its outputs are known by now.
         inputs = inputs_of(run, step)
         if inputs is None:
             continue
         step.inputs = inputs
-        for chunk, given in _parts(step, inputs):
-            yield _made(run, step, chunk, given)
+        for chunk, part_inputs in _parts(step, inputs):
+            yield _action(run, step, chunk, part_inputs)
 
 
 def _parts(step: StepRun, inputs: dict[str, Artifact]) -> Iterator[tuple[int, dict[str, Artifact]]]:
@@ -77,7 +77,7 @@ def _parts(step: StepRun, inputs: dict[str, Artifact]) -> Iterator[tuple[int, di
         yield number, {**inputs, port: piece}
 
 
-def _made(run: Run, step: StepRun, chunk: int, inputs: dict[str, Artifact]) -> ReproducibleAction:
+def _action(run: Run, step: StepRun, chunk: int, inputs: dict[str, Artifact]) -> ReproducibleAction:
     plan = step.plan
     digests = {port: a.digest for port, a in inputs.items()}
     return ReproducibleAction(

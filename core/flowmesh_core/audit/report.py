@@ -1,4 +1,4 @@
-"""Compares what an audit has executed again with what was published."""
+"""Compares the results of an audit with the published ones."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,16 +25,16 @@ NO_VERDICT = frozenset(
         FailureKind.UNPLACEABLE,
     }
 )
-"""Failures that say nothing of whether a result would have repeated."""
+"""Failures that do not show whether a result would have repeated."""
 
 
 def findings_of(order: AuditOrder, run: Run) -> tuple[AuditFinding, ...]:
-    """Compares what an audit's run has made with what was published."""
+    """Returns the findings of an audit's run, one per check."""
     return tuple(_finding(check, run.steps[check.path]) for check in order.checks)
 
 
 def counts_of(order: AuditOrder, findings: Sequence[AuditFinding]) -> dict[str, int]:
-    """Actions by verdict, every verdict named."""
+    """Returns the number of actions by verdict, with every verdict named."""
     found = Counter(f.verdict for f in findings)
     found[Verdict.NOT_CHECKABLE] += len(order.unchecked)
     return {verdict.value: found[verdict] for verdict in Verdict}
@@ -53,25 +53,33 @@ def _finding(check: AuditCheck, step: StepRun) -> AuditFinding:
 
 
 def _compared(check: AuditCheck, result: ActionResult) -> AuditFinding:
-    again: dict[str, str] = {port: a.digest for port, a in result.outputs.items()}
-    ports = sorted(p for p in {*again, *check.outputs} if again.get(p) != check.outputs.get(p))
+    reproduced: dict[str, str] = {port: a.digest for port, a in result.outputs.items()}
+    ports = sorted(
+        p for p in {*reproduced, *check.outputs} if reproduced.get(p) != check.outputs.get(p)
+    )
     by = provenance_of(result.provenance)
     if not ports:
-        return AuditFinding(check, Verdict.SAME, again, by)
+        return AuditFinding(check, Verdict.SAME, reproduced, by)
     elsewhere = _elsewhere(check, by)
     return AuditFinding(
-        check, Verdict.DIFFERS, again, by, tuple(ports), quarantines=not elsewhere, detail=elsewhere
+        check,
+        Verdict.DIFFERS,
+        reproduced,
+        by,
+        tuple(ports),
+        quarantines=not elsewhere,
+        detail=elsewhere,
     )
 
 
 def _elsewhere(check: AuditCheck, by: Provenance) -> str:
-    """Why a seeded difference says nothing: it was made on other devices or by other libraries."""
+    """Why a seeded difference proves nothing: other devices or other libraries made it."""
     if check.determinism == Determinism.EXACT:
         return ""
     before = check.published_by
     if before.device_class != by.device_class:
-        return f"published on {before.device_class}, made again on {by.device_class}"
-    # A host that had served others may have imported more: only versions can tell.
+        return f"published on {before.device_class}, reproduced on {by.device_class}"
+    # A host that ran other engines may have more libraries, so only versions are compared.
     changed = [
         f"{name} {version}, then {by.libraries[name]}"
         for name, version in sorted(before.libraries.items())

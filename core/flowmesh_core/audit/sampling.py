@@ -1,4 +1,4 @@
-"""Which actions an audit looks at: a share of them, drawn by a seed."""
+"""Draws the actions of an audit: a share of the run's actions, by a seed."""
 
 import math
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ def choose(made: Iterable[ReproducibleAction], share: float, seed: int) -> list[
     """Draws actions, each distinct one once; at least one where there is any.
 
     Args:
-        made: what a run used.
+        made: the actions that a run used.
         share: in (0, 1].
         seed: equal seeds draw equal actions of equal runs.
 

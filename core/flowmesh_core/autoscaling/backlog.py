@@ -1,11 +1,11 @@
-"""The autoscaling signal: predicted remaining seconds of work by pool.
+"""The capacity signal: predicted seconds of work by pool.
 
-Read by the operator's pools every second. Every ready action counts in exactly one pool: the one
-that could run it at the best utility, judged on a worker of the pool's shape that holds nothing, so
-that a pool without any worker is seen too. What is in demand has a home (``homes``): what is ready
-or runs of it counts there, and what needs no model counts where engines are held open anyway; all
-else that runs counts where it is.
-``Hysteresis`` turns the signal into a number of workers and is the only state.
+The operator's pools read it every second. Every ready action counts in exactly one pool: the one
+that could run it at the best utility, judged by an idle worker of the pool's shape, so that a pool
+without any worker counts too. A signature in demand has a preferred pool (``preferred_pools``), and
+its ready and running actions count there; an action without a model counts where workers are needed
+in any case; all other running work counts where it is. ``Hysteresis`` turns the signal into a
+number of workers and has the only state.
 """
 
 from collections import Counter, defaultdict
@@ -30,21 +30,22 @@ from flowmesh_core.units import Digest
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What a pool has before it.
+    """The work that a pool has before it.
 
     Attributes:
-        running_s: worker-seconds until what its workers hold is done, of each no more than one
-            worker may have before it: what already runs is over no sooner with more of them.
-        ready_s: worker-seconds of the ready actions assigned to it, as shares of full lanes.
-        load_s: seconds to open the lanes that these need: no part of the signal, since more
-            workers do not open them sooner.
+        running_s: worker-seconds until the work of its workers is done. More workers do not end
+            running work sooner, so each counts for no more than one worker may have before it (ADR
+            20).
+        ready_s: worker-seconds of the ready actions assigned to it, as shares of full instances.
+        load_s: seconds to load the instances that these need: not part of the signal, since more
+            workers do not load them sooner.
         actions: ready actions assigned to it.
-        busy: workers that hold something; the pool never shrinks below them.
-        pressed: workers without which deadlines of its actions would be missed.
-        warm: workers that hold the lanes of what is in demand, or did and are not replaced yet.
-        left: whether what is in demand was just moved to a cheaper pool and is open there.
-        awaited: whether its workers, which do not come (``scheduler.supply``), could run what waits
-            for the first worker of another pool: who comes first runs it.
+        busy: workers that have work; the pool never shrinks below them.
+        pressed: workers that the deadlines of its actions need.
+        warm: workers that have the instances in demand, or had them and are not replaced yet.
+        left: whether the engines in demand have just moved to a cheaper pool and are open there.
+        awaited: whether its missing workers (``pool_supply``) could run what waits for the first
+            worker of another pool: the first to come runs it.
     """
 
     running_s: float = 0.0
@@ -65,11 +66,11 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class CapacitySignal:
-    """What scales pools.
+    """What pools scale by.
 
     Attributes:
         backlogs: by pool.
-        homes: signature in demand → the pool that holds its lane open.
+        homes: signature in demand → its preferred pool.
     """
 
     backlogs: dict[str, Backlog]
@@ -83,16 +84,15 @@ def signal_of(
     warm: Sequence[SignatureDemand] = (),
     rightsizing: RightSizing | None = None,
 ) -> CapacitySignal:
-    """The backlog of every pool, and the home of what is in demand.
+    """Returns the backlog of every pool, and the preferred pool of each signature in demand.
 
     Args:
         snapshot: of the machine; its workers name their pools.
-        model: predicts.
+        model: predicts durations and loading times.
         pools: those that can grow; ready actions that none can run count nowhere (their rejection
             says why), actions in backoff count when they are due.
-        warm: signatures in demand: their lanes are to be held open, each by the pool that holds it
-            best, and what runs of them counts there.
-        rightsizing: of who asks; it remembers what was moved for the sake of the bill.
+        warm: signatures in demand, each with instances in the pool that suits it best.
+        rightsizing: the caller's; it remembers what was moved to save money.
     """
     return _CapacitySignal(snapshot, model, pools, warm, rightsizing or RightSizing()).found()
 
@@ -103,12 +103,12 @@ def backlog_of(
     pools: Sequence[PoolView],
     warm: Sequence[SignatureDemand] = (),
 ) -> dict[str, Backlog]:
-    """The backlogs of :func:`signal_of`."""
+    """Returns the backlogs of :func:`signal_of`."""
     return signal_of(snapshot, model, pools, warm).backlogs
 
 
 class _CapacitySignal:
-    """The signal while it is worked out."""
+    """The signal while it is computed."""
 
     def __init__(
         self,
@@ -132,33 +132,38 @@ class _CapacitySignal:
             name = worker.shape.pool
             self._found.setdefault(name, Backlog())
             self._open.setdefault(name, set()).update(worker.lanes)
-            # A pool's next worker is taken to be like those that it has.
+            # A pool's next worker is assumed to have on its disk what its present workers have.
             self._near.setdefault(name, set()).update(components & worker.near.keys())
-        self._homes = PreferredPools(
-            warm, pools, self._held_by, self._open_of, rightsizing, snapshot.now_s
+        self._preferred_pools = PreferredPools(
+            warm, pools, self._template_workers, self._open_of, rightsizing, snapshot.now_s
         )
         for pool in pools:
-            workers = self._homes.rooms[pool.name].workers
+            workers = self._preferred_pools.rooms[pool.name].workers
             if pool.name in rightsizing.leaving:
-                workers = max(workers, self._holding(pool))
-            here, left = self._found[pool.name], rightsizing.left(pool.name, snapshot.now_s)
-            self._found[pool.name] = replace(here, warm=workers, left=left)
+                workers = max(workers, self._count_with_demand(pool))
+            known, vacated = self._found[pool.name], rightsizing.left(pool.name, snapshot.now_s)
+            self._found[pool.name] = replace(known, warm=workers, left=vacated)
 
     def found(self) -> CapacitySignal:
-        """Every pool's backlog."""
+        """Returns every pool's backlog."""
         self._count_running()
         self._count_ready()
-        homes = {signature: home.pool.name for signature, home in self._homes.found.items()}
-        return CapacitySignal(self._found, homes)
+        preferred = {
+            signature: template.pool.name
+            for signature, template in self._preferred_pools.found.items()
+        }
+        return CapacitySignal(self._found, preferred)
 
-    def _held_by(self, one: SignatureDemand) -> list[TemplateWorker]:
-        """The pools that could hold a signature open."""
+    def _template_workers(self, one: SignatureDemand) -> list[TemplateWorker]:
+        """The idle workers that could prewarm a signature, one per pool."""
         return self._able(one.info, one.work, one.info.capacity)
 
-    def _holding(self, pool: PoolView) -> int:
-        """A pool's workers that have something open which is to be held open."""
-        there = [w for w in self._snapshot.workers if w.shape.pool == pool.name and not w.draining]
-        return sum(not self._homes.found.keys().isdisjoint(w.lanes) for w in there)
+    def _count_with_demand(self, pool: PoolView) -> int:
+        """A pool's workers that have an instance which is in demand."""
+        workers = [
+            w for w in self._snapshot.workers if w.shape.pool == pool.name and not w.draining
+        ]
+        return sum(not self._preferred_pools.found.keys().isdisjoint(w.lanes) for w in workers)
 
     def _open_of(self, warm: Sequence[SignatureDemand]) -> dict[str, EngineReadiness]:
         """Pool → the share of some signatures' memory that its workers have open."""
@@ -166,9 +171,9 @@ class _CapacitySignal:
         every, ready = defaultdict[str, set[Digest]](set), defaultdict[str, set[Digest]](set)
         for worker in self._snapshot.workers:
             if not worker.draining:
-                here = worker.lanes.keys() & mib.keys()
-                every[worker.shape.pool] |= here
-                loaded = {s for s in here if worker.lanes[s].load_remaining_s <= 0.0}
+                open_here = worker.lanes.keys() & mib.keys()
+                every[worker.shape.pool] |= open_here
+                loaded = {s for s in open_here if worker.lanes[s].load_remaining_s <= 0.0}
                 ready[worker.shape.pool] |= loaded
         whole = max(1, sum(mib.values()))
         return {
@@ -182,34 +187,36 @@ class _CapacitySignal:
 
     def _count_running(self) -> None:
         for worker in self._snapshot.workers:
-            here = worker.shape.pool
+            name = worker.shape.pool
             stays_s, busy = 0.0, False
-            for lane in worker.lanes.values():
-                if not lane.held:
+            for instance in worker.lanes.values():
+                if not instance.held:
                     continue
                 busy = True
-                home, more_s = self._counts_at(lane)
-                if home is None or home.name == here or lane.remaining_s > home.calm_s:
-                    # What is left of a load is over no sooner with more workers.
-                    stays_s = max(stays_s, lane.remaining_s - lane.load_remaining_s)
+                pool, more_s = self._counts_at(instance)
+                if pool is None or pool.name == name or instance.remaining_s > pool.calm_s:
+                    # More workers do not end a load sooner, so its remaining time is left out.
+                    stays_s = max(stays_s, instance.remaining_s - instance.load_remaining_s)
                 else:
-                    there = self._found[home.name]
-                    self._found[home.name] = replace(there, ready_s=there.ready_s + more_s)
-            stays_s = min(stays_s, self._most_s.get(here, stays_s))
-            known = self._found[here]
-            self._found[here] = replace(
+                    preferred = self._found[pool.name]
+                    self._found[pool.name] = replace(preferred, ready_s=preferred.ready_s + more_s)
+            stays_s = min(stays_s, self._most_s.get(name, stays_s))
+            known = self._found[name]
+            self._found[name] = replace(
                 known, running_s=known.running_s + stays_s, busy=known.busy + busy
             )
 
-    def _counts_at(self, lane: InstanceView) -> tuple[PoolView | None, float]:
-        """The pool that should run what a lane holds, and for how many seconds; or None."""
-        home = self._homes.found.get(lane.signature)
-        if home is not None:
-            return home.pool, home.share_s(self._warm[lane.signature].work) * lane.held
-        info = self._snapshot.signatures.get(lane.signature)
+    def _counts_at(self, instance: InstanceView) -> tuple[PoolView | None, float]:
+        """The pool that should run an instance's actions, and for how many seconds; or None."""
+        preferred = self._preferred_pools.found.get(instance.signature)
+        if preferred is not None:
+            return preferred.pool, preferred.share_s(
+                self._warm[instance.signature].work
+            ) * instance.held
+        info = self._snapshot.signatures.get(instance.signature)
         if info is None or info.components:
             return None, 0.0
-        return self._homes.anyway(self._able_pools(info)), lane.remaining_s
+        return self._preferred_pools.anyway(self._able_pools(info)), instance.remaining_s
 
     def _count_ready(self) -> None:
         groups = [group for group in groups_of(self._snapshot) if not group.replica_of]
@@ -222,7 +229,7 @@ class _CapacitySignal:
             signature = group.info.signature
             if signature not in able:
                 able[signature] = self._able(group.info, group.work, ready[signature])
-            chosen = self._at_home(able[signature], group.info) or self._choose(
+            chosen = self._preferred(able[signature], group.info) or self._best_pool(
                 able[signature], group.work, group.weights
             )
             if chosen is not None:
@@ -233,22 +240,22 @@ class _CapacitySignal:
                     self._found[name], self._snapshot, group, chosen, load_s
                 )
                 if name not in self._staffed:
-                    self._await(able[signature])
+                    self._keep_requests(able[signature])
 
-    def _await(self, able: Sequence[TemplateWorker]) -> None:
-        """What is asked of pools that are short is asked on."""
+    def _keep_requests(self, able: Sequence[TemplateWorker]) -> None:
+        """Keeps the requests of pools that are short of workers and could run this."""
         for pool in (empty.pool for empty in able):
             if pool.supply is not None:
                 self._found[pool.name] = replace(self._found[pool.name], awaited=True)
 
     def _able(self, info: SignatureInfo, work: WorkSize, ready: int) -> list[TemplateWorker]:
-        """What empty workers of pools would give a signature of which so many actions are ready."""
-        return [self._empty(pool, info, work, ready) for pool in self._able_pools(info)]
+        """Idle workers of pools that can run a signature with ``ready`` ready actions."""
+        return [self._template_worker(pool, info, work, ready) for pool in self._able_pools(info)]
 
     def _able_pools(self, info: SignatureInfo) -> list[PoolView]:
         return [pool for pool in self._pools if unmet(info.requirement, pool.shape) is None]
 
-    def _empty(
+    def _template_worker(
         self, pool: PoolView, info: SignatureInfo, work: WorkSize, ready: int
     ) -> TemplateWorker:
         model, kind = self._model, pool.shape.device_class
@@ -272,23 +279,23 @@ class _CapacitySignal:
             near_bytes=near,
         )
 
-    def _at_home(
+    def _preferred(
         self, able: Sequence[TemplateWorker], info: SignatureInfo
     ) -> TemplateWorker | None:
-        """Where a signature is at home, or engines are held anyway, if that can take more."""
-        home = self._homes.found.get(info.signature)
-        if home is None and not info.components:
-            pool = self._homes.anyway([empty.pool for empty in able])
-            home = next((empty for empty in able if empty.pool is pool), None)
-        return home if home is not None and self._takes_more(home.pool) else None
+        """The preferred pool, or one with workers in any case, if that can take more work."""
+        preferred = self._preferred_pools.found.get(info.signature)
+        if preferred is None and not info.components:
+            pool = self._preferred_pools.anyway([empty.pool for empty in able])
+            preferred = next((empty for empty in able if empty.pool is pool), None)
+        return preferred if preferred is not None and self._takes_more(preferred.pool) else None
 
-    def _choose(
+    def _best_pool(
         self, able: Sequence[TemplateWorker], work: WorkSize, weights: UtilityWeights
     ) -> TemplateWorker | None:
-        """The pool whose empty worker has the best utility; the first of equals.
+        """The pool whose idle worker has the best utility; the first of equals.
 
-        A pool that cannot grow any further and has its fill of work is passed over while another
-        is left: what it cannot take in time would be seen by nobody else.
+        A pool that cannot grow any further and has enough work is passed over while there is
+        another, since no other pool would count what it cannot do in time.
         """
         if not able:
             return None
@@ -307,22 +314,22 @@ class _CapacitySignal:
 def _with_group(
     known: Backlog, snapshot: Snapshot, group: ActionGroup, chosen: TemplateWorker, load_s: float
 ) -> Backlog:
-    """Adds a group to a pool's backlog, and the opening of its lane where none is open."""
+    """Adds a group to a pool's backlog, and the load of its instance where none is open."""
     return replace(
         known,
         ready_s=known.ready_s + chosen.share_s(group.work) * group.count,
         load_s=known.load_s + load_s,
         actions=known.actions + group.count,
-        pressed=max(known.pressed, _pressed(snapshot, group, chosen)),
+        pressed=max(known.pressed, _deadline_workers(snapshot, group, chosen)),
     )
 
 
-def _pressed(snapshot: Snapshot, group: ActionGroup, chosen: TemplateWorker) -> int:
+def _deadline_workers(snapshot: Snapshot, group: ActionGroup, chosen: TemplateWorker) -> int:
     """Workers needed so that the group's actions end by their deadlines, tightest first."""
     deadlines = sorted(action.deadline_s for action in group.ready if action.deadline_s != inf)
     needed, share_s = 0, chosen.share_s(group.work)
     for number, deadline_s in enumerate(deadlines, start=1):
-        left_s = deadline_s - snapshot.now_s - chosen.load_s
-        if left_s > 0.0:
-            needed = max(needed, ceil(number * share_s / left_s))
+        remaining_s = deadline_s - snapshot.now_s - chosen.load_s
+        if remaining_s > 0.0:
+            needed = max(needed, ceil(number * share_s / remaining_s))
     return needed

@@ -1,4 +1,4 @@
-"""Pools as the autoscaling signal sees them: what one more worker of each would be and hold."""
+"""Pools as the capacity signal sees them: what one more worker of each would be."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ class PoolView:
     """A pool that can grow.
 
     Attributes:
-        shape: what one of its workers is (the name does not matter).
-        start_s: predicted seconds from asking for a worker until it connects.
+        shape: of each of its workers (the name does not matter).
+        start_s: predicted seconds from requesting a worker until it connects.
         target_s: seconds of work that one worker may have before it.
-        calm_s: how long a worker is kept that is no longer needed; for so long after its last use
-            a lane is held open.
-        near: components that a new worker would find on its disk: a claim's, a paused machine's.
-        supply: how many workers it can have, where more were asked for and do not come
-            (``scheduler.supply``); None where no limit is known.
+        calm_s: how long a worker that is no longer needed stays; an instance stays open for as long
+            after its last use.
+        near: components that a new worker would find on its disk: of a volume, or a paused machine.
+        supply: how many workers it can have, where more were requested and do not come
+            (``pool_supply``); None where no limit is known.
     """
 
     name: str
@@ -45,7 +45,7 @@ class PoolView:
 
     @property
     def sunk(self) -> bool:
-        """Whether it has no worker that it could do without."""
+        """Whether all its workers are paid for in any case."""
         return self.minimum >= self.maximum
 
     @property
@@ -60,7 +60,7 @@ class PoolView:
 
 
 def pool_views(workers: Sequence[WorkerView], maximum: Mapping[str, int]) -> list[PoolView]:
-    """Pools as their connected workers show them; for fleets that declare none (the laptop)."""
+    """Returns pools as their connected workers show them, for fleets that declare none."""
     shapes: dict[str, WorkerShape] = {}
     for worker in workers:
         shapes.setdefault(worker.shape.pool, worker.shape)
@@ -68,25 +68,24 @@ def pool_views(workers: Sequence[WorkerView], maximum: Mapping[str, int]) -> lis
 
 
 class MemoryPacking:
-    """The memory of a pool's workers, filled with lanes: first fit."""
+    """First-fit packing of engine instances into the memory of a pool's workers."""
 
     def __init__(self, pool: PoolView) -> None:
-        """Takes the pool, none of whose memory is given away."""
         self._most = pool.most
         self._size = pool.memory_mib
         self._free: list[int] = []
 
     @property
     def workers(self) -> int:
-        """Workers that the lanes need."""
+        """Workers that the instances need."""
         return len(self._free)
 
     def has_room(self, mib: int) -> bool:
-        """Whether one more lane finds a place."""
+        """Whether one more instance fits."""
         return len(self._free) < self._most or any(free >= mib for free in self._free)
 
     def take(self, mib: int) -> None:
-        """Gives a lane its place, in a worker more where it must be, while there may be one."""
+        """Packs an instance, into a further worker if it must and there may be one."""
         for n, free in enumerate(self._free):
             if free >= mib:
                 self._free[n] -= mib
@@ -97,16 +96,17 @@ class MemoryPacking:
 
 @dataclass(frozen=True, slots=True)
 class TemplateWorker:
-    """A worker of a pool that holds nothing, as the actions of a signature see it.
+    """An idle worker of a pool, as the actions of a signature see it.
 
     Attributes:
-        alone: rate of an action by itself; ``full`` beside as many as are ready, at most a lane.
-        load_s: seconds to open a lane, fetching included.
-        expected_load_s: seconds that an action is expected to wait for it: all where the pool has
-            no such lane yet; where it has one, the more the rarer the signature is asked for.
-        paid_load_s: an action's share of opening it.
-        open_s: worker-seconds for which the lane keeps its share of the memory until the next
-            action comes: what holding it open costs that action.
+        alone: rate of an action by itself; ``full`` beside as many as are ready, at most an
+            instance.
+        load_s: seconds to load an instance, fetching included.
+        expected_load_s: seconds that an action is expected to wait for that: all of them where the
+            pool has no such instance; where it has one, more the rarer the signature comes.
+        paid_load_s: an action's share of loading it.
+        open_s: worker-seconds for which the instance occupies its share of the memory until the
+            next action comes: what it costs that action to have it open.
         near_bytes: of ``needed_bytes``, those of components that are on its disk.
     """
 
@@ -121,11 +121,11 @@ class TemplateWorker:
     near_bytes: int
 
     def share_s(self, work: WorkSize) -> float:
-        """Worker-seconds that an action of a size takes: its share of a full lane."""
+        """Returns the worker-seconds that an action takes: its share of a full instance."""
         return self.full.seconds(work) * self.full.share
 
     def at_home(self, work: WorkSize) -> Estimate:
-        """What an action gets on average where its lane is held open."""
+        """Returns what an action gets on average where its instance stays open."""
         paid_s = max(self.share_s(work), self.open_s)
         return Estimate(
             start_s=0.0,
@@ -141,7 +141,7 @@ class TemplateWorker:
         )
 
     def prospect(self, work: WorkSize) -> Estimate:
-        """What an action of a size would get."""
+        """Returns what an action would get on this worker."""
         paid_s = max(self.share_s(work) + self.paid_load_s, self.open_s)
         near = NEARNESS[Tier.DISK] * self.near_bytes
         return Estimate(

@@ -1,10 +1,10 @@
-"""Homes: which pool holds open the engine of each signature that is in demand.
+"""Preferred pools: where the engine of each signature in demand should run.
 
-Engines in demand live together: pools are ranked once for all of them, and each engine goes to the
-first pool of that order which can run it and still has room. The order is by utility, each
-signature counting as often as it is asked for; but the pool that holds at least half of them open
-already stays first, since moving costs a load of every model. Where they are hardly used a cheaper
-pool comes first (``rightsizing``).
+Engines in demand stay together: pools are ranked once for all of them, and each engine goes to the
+first pool of that order that can run it and still has memory. The order is by utility, each
+signature counting as often as it comes; but the pool that has at least half of them open stays
+first, since moving costs a load of every model. Where they are hardly used a cheaper pool comes
+first (``right_sizing``; ADR 16, 22).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +23,8 @@ class PreferredPools:
     """Gives every signature in demand a pool.
 
     Attributes:
-        found: signature → what an empty worker of its home would give it.
-        rooms: pool → the memory that the lanes at home there take.
+        found: signature → an idle worker of its preferred pool.
+        rooms: pool → the memory that the instances which prefer it take.
     """
 
     def __init__(
@@ -36,15 +36,15 @@ class PreferredPools:
         rightsizing: RightSizing,
         now_s: float,
     ) -> None:
-        """Finds all homes.
+        """Chooses all pools.
 
         Args:
-            warm: what is in demand.
+            warm: signatures in demand.
             pools: those that can grow.
-            able: the empty workers that could hold a signature's lane. They do for as long after
-                its last use as their pool keeps a worker.
-            opened: what pools have open of some signatures.
-            rightsizing: what was moved before for the sake of the bill.
+            able: returns the idle workers that could run a signature. They count for as long after
+                its last use as their pool retains a worker.
+            opened: returns what pools have open of some signatures.
+            rightsizing: what was moved before to save money.
             now_s: the time.
         """
         self.found: dict[Digest, TemplateWorker] = {}
@@ -55,41 +55,43 @@ class PreferredPools:
         able_of: dict[Digest, Able] = {
             one.info.signature: {e.pool.name: e for e in able(one)} for one in by_size
         }
-        lately = [one for one in by_size if one.since_s <= LATELY_S and able_of[one.info.signature]]
-        fleets = {pool.name: fleet_of(pool, lately, able_of) for pool in pools} if lately else {}
+        recent = [one for one in by_size if one.since_s <= LATELY_S and able_of[one.info.signature]]
+        fleets = {pool.name: fleet_of(pool, recent, able_of) for pool in pools} if recent else {}
         for one in by_size:
-            places = able_of[one.info.signature]
+            templates = able_of[one.info.signature]
             able_of[one.info.signature] = {
-                name: e for name, e in places.items() if one.since_s <= e.pool.calm_s
+                name: e for name, e in templates.items() if one.since_s <= e.pool.calm_s
             }
         by_size = [one for one in by_size if able_of[one.info.signature]]
         best = _by_utility(by_size, pools, able_of)
-        weights = [one.weights for one in lately]
+        weights = [one.weights for one in recent]
         order = rightsizing.order(best, opened(by_size), fleets, weights, now_s)
         for one in by_size:
-            places = able_of[one.info.signature]
+            templates = able_of[one.info.signature]
             mib = one.info.requirement.memory_mib
-            open_ = [name for name in order if name in places]
-            roomy = [name for name in open_ if self.rooms[name].has_room(mib)]
-            name = (roomy or open_)[0]
-            self.found[one.info.signature] = places[name]
+            open_ = [name for name in order if name in templates]
+            fitting = [name for name in open_ if self.rooms[name].has_room(mib)]
+            name = (fitting or open_)[0]
+            self.found[one.info.signature] = templates[name]
             self.rooms[name].take(mib)
 
     def anyway(self, able: Sequence[PoolView]) -> PoolView | None:
-        """Of some pools, one whose workers are needed anyway: it takes what needs no model."""
-        held = [pool for pool in able if self.rooms[pool.name].workers]
-        return max(held, key=lambda p: (self.rooms[p.name].workers, p.memory_mib), default=None)
+        """Returns one of some pools that has workers in any case, for work without a model."""
+        used = [pool for pool in able if self.rooms[pool.name].workers]
+        return max(used, key=lambda p: (self.rooms[p.name].workers, p.memory_mib), default=None)
 
 
 def _by_utility(
     warm: Sequence[SignatureDemand], pools: Sequence[PoolView], able_of: Mapping[Digest, Able]
 ) -> list[str]:
-    """Pools by name, the best for all that is in demand first."""
+    """Pools by name, the best for all signatures in demand first."""
     scores = {pool.name: 0.0 for pool in pools}
     for one in warm:
-        places = able_of[one.info.signature]
-        utilities = Estimates([e.at_home(one.work) for e in places.values()]).utilities(one.weights)
-        found = dict(zip(places, utilities, strict=True))
+        templates = able_of[one.info.signature]
+        utilities = Estimates([e.at_home(one.work) for e in templates.values()]).utilities(
+            one.weights
+        )
+        found = dict(zip(templates, utilities, strict=True))
         for name in scores:
             scores[name] += found.get(name, UNABLE_UTILITY) / max(DEMAND_GAP_MIN_S, one.gap_s)
     return sorted(scores, key=lambda name: (-scores[name], name))

@@ -1,4 +1,4 @@
-"""Which worker holds open which engine: homes of signatures, divided among a pool's workers."""
+"""The prewarm plan: a preferred pool's engines, divided among its workers."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,27 +10,28 @@ from flowmesh_core.units import Digest
 def openings_of(
     workers: Sequence[WorkerView], warm: Sequence[SignatureDemand], homes: Mapping[Digest, str]
 ) -> dict[str, tuple[Digest, ...]]:
-    """Worker → signatures that it should hold open, those first that are asked for most often.
+    """Returns worker → signatures that it should prewarm, the most frequent ones first.
 
-    A signature goes to the worker of its home that has its lane, or to the one that has most room
-    left; what no worker has memory for is left out. Who takes no work is given none.
+    A signature goes to the worker of its preferred pool that has its instance, or to the one with
+    the most free memory; one that fits no worker is left out. A worker that takes no work gets
+    none.
 
     Args:
         workers: the connected ones.
-        warm: what is in demand.
+        warm: signatures in demand.
         homes: signature → pool (``backlog.CapacitySignal.homes``).
     """
     found: dict[str, list[Digest]] = {w.name: [] for w in workers if not w.draining}
-    left = {w.name: w.shape.device_memory_mib * w.shape.devices for w in workers}
+    free_mib = {w.name: w.shape.device_memory_mib * w.shape.devices for w in workers}
     for one in sorted(warm, key=lambda one: (one.gap_s, one.info.signature)):
         signature, mib = one.info.signature, one.info.requirement.memory_mib
         able = [
-            (signature in w.lanes, left[w.name], w.name)
+            (signature in w.lanes, free_mib[w.name], w.name)
             for w in workers
-            if w.name in found and w.shape.pool == homes.get(signature) and left[w.name] >= mib
+            if w.name in found and w.shape.pool == homes.get(signature) and free_mib[w.name] >= mib
         ]
         if able:
             _, _, name = max(able)
-            left[name] -= mib
+            free_mib[name] -= mib
             found[name].append(signature)
     return {name: tuple(signatures) for name, signatures in found.items() if signatures}

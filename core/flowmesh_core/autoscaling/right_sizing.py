@@ -1,9 +1,9 @@
-"""Right-sizing: which pool comes first for the engines in demand, as demand comes and goes.
+"""Right-sizing: which pool comes first for the engines in demand, as demand changes.
 
-Utility says what an action gets of a device for its share of it. An action that comes once in
-minutes gets as much of a fast device as one of hundreds; that the whole device is paid for
-meanwhile, or that there is not enough of it, is looked at here. And moving costs a load of every
-model, so that engines stay where they are unless there is a reason.
+Utility compares what an action gets from a device for its share of it. An action that comes once in
+minutes gets as much of a fast device as one of hundreds; that the whole device is paid for in
+between, or that it is overloaded, is taken into account here. Moving costs a load of every model,
+so engines stay where they are unless there is a reason (ADR 22).
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,13 +27,13 @@ from flowmesh_core.units import Digest
 
 @dataclass(frozen=True, slots=True)
 class PoolRequirement:
-    """The workers that a pool would need to hold open all engines that are in demand.
+    """The workers that a pool would need to have all engines in demand open.
 
     Attributes:
         pool: the pool.
-        nanousd_per_hour: what they add to the bill, so without those that the pool keeps in any
-            case; infinity where it cannot hold all.
-        use: share of what they could do that is asked of them.
+        nanousd_per_hour: what they add to the bill, so without those that the pool has in any case;
+            infinity where not all engines fit.
+        use: share of their capacity that the demand takes.
     """
 
     pool: PoolView
@@ -46,32 +46,32 @@ def fleet_of(
     warm: Sequence[SignatureDemand],
     places: Mapping[Digest, Mapping[str, TemplateWorker]],
 ) -> PoolRequirement:
-    """What a pool would need for what is in demand.
+    """Returns what a pool would need for the engines in demand.
 
     Args:
         pool: the pool.
-        warm: what is in demand, the largest first.
-        places: signature → pool → what an empty worker of it would give.
+        warm: signatures in demand, the largest first.
+        places: signature → pool → an idle worker of it.
     """
-    rooms, used, able = MemoryPacking(pool), 0.0, bool(warm)
+    packing, used, able = MemoryPacking(pool), 0.0, bool(warm)
     for one in warm:
         empty = places[one.info.signature].get(pool.name)
         mib = one.info.requirement.memory_mib
-        if empty is None or not rooms.has_room(mib):
+        if empty is None or not packing.has_room(mib):
             able = False
         else:
-            rooms.take(mib)
+            packing.take(mib)
             used += empty.share_s(one.work) * one.per_s
-    added = max(0, rooms.workers - pool.minimum) * pool.shape.price_nanousd_per_hour
-    return PoolRequirement(pool, added if able else inf, used / max(1, rooms.workers))
+    added = max(0, packing.workers - pool.minimum) * pool.shape.price_nanousd_per_hour
+    return PoolRequirement(pool, added if able else inf, used / max(1, packing.workers))
 
 
 @dataclass(frozen=True, slots=True)
 class EngineReadiness:
-    """What a pool has open of the engines that are to be held open.
+    """What a pool has open of the engines in demand.
 
     Attributes:
-        any: share that is open, or opening; ``ready`` the share that takes work.
+        any: share that is open or loading; ``ready`` the share that takes work.
     """
 
     any: float = 0.0
@@ -82,28 +82,45 @@ NOTHING = EngineReadiness()
 
 
 class RightSizing:
-    """Remembers which pool comes first, and since when another should. Lost without harm.
+    """Remembers which pool comes first, and since when another should. It may be lost without harm.
+
+    The engines in demand move together, through these states::
+
+        unsettled ── a pool has half of them open ──► settled in P
+        settled in P ── quiet for calm_s x patience ──► moving to a cheaper pool Q
+        settled in P ── busy for target_s ──► moving to a dearer pool Q
+        moved from a quiet P ── demand prefers seconds ──► moving back to P, at once
+        moving to Q ── all ready in Q, or half of them after calm_s ──► settled in Q, P is vacated
+        moving to Q ── less than half open after 2 x (start_s + calm_s) ──► settled where most are
+        any ── P is removed, or can no longer hold them ──► settled elsewhere, or unsettled
+
+    P retains its workers (``leaving``) until Q has the engines: to give P up at once would leave
+    the demand without engines for a whole load
+    (``test_a_pool_is_only_left_when_all_is_open_in_the_next``). A move that has to be undone soon
+    doubles the patience before the next one, up to ``MOVE_PATIENCE_IDLE_TIMES``, and one that
+    lasted for ``STEADY_S`` halves it: with a fixed wait, demand that comes and goes in that rhythm
+    would move the engines each time, and each move loads every model
+    (``test_engines_that_had_to_come_back_wait_longer_each_time_before_they_go_again``).
 
     Attributes:
-        first: that pool; None while no pool holds the engines in demand open.
-        leaving: pools that they are being moved from: they stay as they are until the first has
-            the engines open.
+        first: that pool; None while no pool has the engines in demand open.
+        leaving: pools that they are moving from: they stay as they are until the first has the
+            engines open.
         moves: how often engines were moved.
     """
 
     def __init__(self) -> None:
-        """No pool comes first."""
         self.first: str | None = None
         self.leaving: set[str] = set()
         self.moves = 0
-        self._before: str | None = None
+        self._quiet_pool: str | None = None
         self._why, self._since_s, self._moved_s = "", 0.0, 0.0
-        self._left, self._left_s = "", 0.0
+        self._vacated, self._vacated_s = "", 0.0
         self._patience = 1
 
     def left(self, name: str, now_s: float) -> bool:
         """Whether engines have just been moved from a pool because it was hardly used."""
-        return name == self._left != self.first and now_s - self._left_s < VACATED_NOTICE_S
+        return name == self._vacated != self.first and now_s - self._vacated_s < VACATED_NOTICE_S
 
     def order(
         self,
@@ -113,96 +130,98 @@ class RightSizing:
         weights: Sequence[UtilityWeights],
         now_s: float,
     ) -> list[str]:
-        """Puts the pool first that the engines in demand should live in.
+        """Returns the pools' names, first the one where the engines in demand should be.
 
         Args:
-            names: all pools, that of the best utility first; at least one.
-            open_: by pool, what it has open; empty where no engine is to be held open.
-            fleets: by pool, what all that is in demand would need; empty where nothing is.
-            weights: of all that is in demand.
+            names: all pools, the one of the best utility first; at least one.
+            open_: by pool, what it has open; empty where no engine is in demand.
+            fleets: by pool, what all engines in demand would need; empty where none are.
+            weights: of all signatures in demand.
             now_s: the time.
         """
-        self._stay(names, open_, fleets)
+        self._settle(names, open_, fleets)
         if not open_:
             self._why = ""
             self._moved_s = now_s if self.leaving else self._moved_s
         elif fleets:
-            why, there, wait_s = self._better(names, open_, fleets, weights)
+            why, target, wait_s = self._find_better(names, open_, fleets, weights)
             if why != self._why:
                 self._why, self._since_s = why, now_s
             if why and now_s - self._since_s >= wait_s:
-                self._move(why, self.first or names[0], there, now_s)
-            self._arrive(open_, fleets, now_s)
+                self._move(why, self.first or names[0], target, now_s)
+            self._end_move(open_, fleets, now_s)
         return sorted(names, key=lambda name: name != self.first)
 
-    def _stay(
+    def _settle(
         self,
         names: Sequence[str],
         open_: Mapping[str, EngineReadiness],
         fleets: Mapping[str, PoolRequirement],
     ) -> None:
-        """Settles on a pool that holds half of them, until it is gone or cannot hold them all."""
+        """Settles on a pool that has half of them, until it is removed or cannot hold them all."""
         able = {name for name, fleet in fleets.items() if fleet.nanousd_per_hour < inf}
         if self.first not in fleets or (able and self.first not in able):
-            held = [n for n in names if n in fleets and open_.get(n, NOTHING).any >= SETTLED_SHARE]
-            held = [n for n in held if not able or n in able]
-            self.first = held[0] if held else None
+            candidates = [
+                n for n in names if n in fleets and open_.get(n, NOTHING).any >= SETTLED_SHARE
+            ]
+            candidates = [n for n in candidates if not able or n in able]
+            self.first = candidates[0] if candidates else None
             if self.leaving and fleets:
                 self._patience = min(MOVE_PATIENCE_IDLE_TIMES, 2 * self._patience)
-            self.leaving, self._before = set(), None
+            self.leaving, self._quiet_pool = set(), None
 
-    def _better(
+    def _find_better(
         self,
         names: Sequence[str],
         open_: Mapping[str, EngineReadiness],
         fleets: Mapping[str, PoolRequirement],
         weights: Sequence[UtilityWeights],
     ) -> tuple[str, str, float]:
-        """Why another pool should come first (empty: it need not), which, and how long to wait."""
-        here = fleets[self.first or names[0]]
+        """Why another pool should come first ("" if none), which one, and how long to wait."""
+        current = fleets[self.first or names[0]]
         hasty = any(w.hasty for w in weights)
         fit = [fleets[n] for n in names if fleets[n].use <= BUSY_SHARE]
         fit = [fleet for fleet in fit if fleet.nanousd_per_hour < inf]
-        if hasty and self._before in {fleet.pool.name for fleet in fit}:
-            return "hasty", str(self._before), 0.0
-        if here.use > BUSY_SHARE and not all(w.thrifty for w in weights):
-            price = here.pool.shape.price_nanousd_per_hour
+        if hasty and self._quiet_pool in {fleet.pool.name for fleet in fit}:
+            return "hasty", str(self._quiet_pool), 0.0
+        if current.use > BUSY_SHARE and not all(w.thrifty for w in weights):
+            price = current.pool.shape.price_nanousd_per_hour
             faster = [f for f in fit if f.pool.shape.price_nanousd_per_hour > price]
             if faster:
-                return "busy", faster[0].pool.name, here.pool.target_s
-        settled = open_.get(here.pool.name, NOTHING).ready >= SETTLED_SHARE
-        if here.use <= QUIET_SHARE and settled and not hasty and here.nanousd_per_hour < inf:
-            least = min(fit, key=lambda f: f.nanousd_per_hour, default=here)
-            if least.nanousd_per_hour < CHEAPER_COST_SHARE * here.nanousd_per_hour:
-                return "quiet", least.pool.name, here.pool.calm_s * self._patience
+                return "busy", faster[0].pool.name, current.pool.target_s
+        settled = open_.get(current.pool.name, NOTHING).ready >= SETTLED_SHARE
+        if current.use <= QUIET_SHARE and settled and not hasty and current.nanousd_per_hour < inf:
+            least = min(fit, key=lambda f: f.nanousd_per_hour, default=current)
+            if least.nanousd_per_hour < CHEAPER_COST_SHARE * current.nanousd_per_hour:
+                return "quiet", least.pool.name, current.pool.calm_s * self._patience
         return "", "", inf
 
-    def _move(self, why: str, here: str, there: str, now_s: float) -> None:
-        if why != "quiet" and self._before is not None:
+    def _move(self, why: str, source: str, target: str, now_s: float) -> None:
+        if why != "quiet" and self._quiet_pool is not None:
             steady = now_s - self._moved_s >= STEADY_S
             times = self._patience // 2 if steady else self._patience * 2
             self._patience = max(1, min(MOVE_PATIENCE_IDLE_TIMES, times))
-        self.leaving = (self.leaving | {here}) - {there}
-        self._before = here if why == "quiet" else None
-        self.first, self._moved_s, self._why = there, now_s, ""
+        self.leaving = (self.leaving | {source}) - {target}
+        self._quiet_pool = source if why == "quiet" else None
+        self.first, self._moved_s, self._why = target, now_s, ""
         self.moves += 1
 
-    def _arrive(
+    def _end_move(
         self,
         open_: Mapping[str, EngineReadiness],
         fleets: Mapping[str, PoolRequirement],
         now_s: float,
     ) -> None:
-        """Gives pools up when engines are open in the first; goes back where they do not open."""
-        here = fleets.get(self.first or "")
+        """Ends a move when the engines are open in the first pool; undoes it if they are not."""
+        current = fleets.get(self.first or "")
         self.leaving &= fleets.keys()
-        if not self.leaving or here is None:
+        if not self.leaving or current is None:
             return
-        there, waited_s = open_.get(here.pool.name, NOTHING), now_s - self._moved_s
-        calm_s = here.pool.calm_s
-        if there.ready >= 1.0 or (there.ready >= SETTLED_SHARE and waited_s >= calm_s):
-            self._left, self._left_s, self.leaving = self._before or "", now_s, set()
-        elif there.any < SETTLED_SHARE and waited_s >= 2.0 * (here.pool.start_s + calm_s):
+        readiness, waited_s = open_.get(current.pool.name, NOTHING), now_s - self._moved_s
+        calm_s = current.pool.calm_s
+        if readiness.ready >= 1.0 or (readiness.ready >= SETTLED_SHARE and waited_s >= calm_s):
+            self._vacated, self._vacated_s, self.leaving = self._quiet_pool or "", now_s, set()
+        elif readiness.any < SETTLED_SHARE and waited_s >= 2.0 * (current.pool.start_s + calm_s):
             self.first = max(self.leaving, key=lambda n: (open_.get(n, NOTHING).any, n))
-            self.leaving, self._before = set(), None
+            self.leaving, self._quiet_pool = set(), None
             self._patience = min(MOVE_PATIENCE_IDLE_TIMES, 2 * self._patience)

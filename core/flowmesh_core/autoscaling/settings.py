@@ -1,15 +1,15 @@
-"""Thresholds of autoscaling, each with its unit and where its value is from.
+"""Thresholds of autoscaling, each with its unit and its origin.
 
 "Tuned" values were found on the evaluation's loads (docs/evaluation.md); "derived" ones follow from
 the rule that uses them.
 """
 
 SUPPLY_PATIENCE_STARTS = 3.0
-"""Usual starts of a worker that a pool's missing workers are waited for. Tuned (ADR 23)."""
+"""Usual start times of a worker that a pool waits for missing workers. Tuned (ADR 23)."""
 SUPPLY_PATIENCE_MIN_S = 180.0
-"""Seconds that they are waited for at least. Tuned (ADR 23)."""
+"""Seconds that it waits for them at least. Tuned (ADR 23)."""
 SUPPLY_RETRY_S = 1800.0
-"""Seconds after which a pool that was given up may be asked again. Tuned (ADR 23)."""
+"""Seconds after which a pool whose workers did not come is tried again. Tuned (ADR 23)."""
 UNABLE_UTILITY = -1.0
 """Utility of a pool that cannot run a signature: below any that can. Derived."""
 DEMAND_GAP_MIN_S = 1.0
@@ -27,4 +27,5 @@ VACATED_NOTICE_S = 60.0
 STEADY_S = 3600.0
 """Seconds: engines that move back sooner double their patience, others halve it. Tuned (ADR 22)."""
 MOVE_PATIENCE_IDLE_TIMES = 32
-"""Patience before a move, at most, in times that a pool keeps an idle worker. Tuned (ADR 22)."""
+"""Patience before a move, at most, in multiples of the pool's stabilization window. Tuned (ADR 22).
+"""

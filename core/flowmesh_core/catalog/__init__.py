@@ -1,1 +1,1 @@
-"""Engine contracts as data: what an engine takes, gives and promises; needs no engine library."""
+"""Engine contracts as data: an engine's ports, parameters and promises, without its library."""

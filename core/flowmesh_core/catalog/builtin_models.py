@@ -1,4 +1,4 @@
-"""Names of content that workers bring themselves, for ``inputs: {base: {model: NAME}}``."""
+"""Names of content in the workers' images, for ``inputs: {base: {model: NAME}}``."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,16 +10,16 @@ BUILTIN_MODELS: dict[str, str] = {
 }
 """Models by name, with a sentence each."""
 
-_BRINGING = frozenset({"model.import", "source.resolve"})
+_IMPORTING = frozenset({"model.import", "source.resolve"})
 
 
 def builtin_model(engine: str, params: Mapping[str, Any]) -> str:
-    """The built-in model that a worker must hold for an action; empty where it needs none.
+    """Returns the built-in model that a worker must have for an action, or "" for none.
 
-    A name that no model has is none: any worker may say so.
+    An unknown name counts as none, since any worker can report that error.
     """
     uri = str(params.get("uri", ""))
-    if engine not in _BRINGING or not uri.startswith(BUILTIN_PREFIX):
+    if engine not in _IMPORTING or not uri.startswith(BUILTIN_PREFIX):
         return ""
     name = uri.removeprefix(BUILTIN_PREFIX).strip("/")
     return name if name in BUILTIN_MODELS else ""

@@ -6,10 +6,12 @@ from flowmesh_core.catalog.contract import EngineContract
 
 
 class Catalog:
-    """A read-only set of contracts: the newest of each name, and the previous versions."""
+    """A read-only set of contracts: the newest of each name, and the previous versions.
+
+    The highest (version, implementation) is the newest.
+    """
 
     def __init__(self, contracts: Iterable[EngineContract]) -> None:
-        """Takes contracts of any versions; the highest (version, implementation) is the newest."""
         self._by_version: dict[tuple[str, int, int], EngineContract] = {}
         self._newest: dict[str, EngineContract] = {}
         for c in contracts:
@@ -22,17 +24,17 @@ class Catalog:
                 self._newest[c.name] = c
 
     def __iter__(self) -> Iterator[EngineContract]:
-        """The newest contracts in order of name."""
+        """Yields the newest contracts in order of name."""
         return iter(sorted(self._newest.values(), key=lambda c: c.name))
 
     def names(self) -> list[str]:
-        """All engine names in order."""
+        """Returns all engine names in order."""
         return sorted(self._newest)
 
     def newest(self, name: str) -> EngineContract | None:
-        """The newest contract of this name, or None."""
+        """Returns the newest contract of this name, or None."""
         return self._newest.get(name)
 
     def pinned(self, name: str, version: int, implementation: int) -> EngineContract | None:
-        """The contract of exactly these versions, or None where the catalog has dropped it."""
+        """Returns the contract of exactly these versions, or None where it is no longer known."""
         return self._by_version.get((name, version, implementation))

@@ -1,8 +1,8 @@
-"""What an engine declares about itself.
+"""The declaration of an engine.
 
 The compiler types workflows with it, identity reads the versions and the identity fields, the
-scheduler reads the batching fields. Contracts are data: control and CLI load them without the
-engine's libraries.
+scheduler reads the batching fields. Contracts are data: the control plane and the CLI load them
+without the engine's libraries.
 """
 
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ ROWS = "rows"
 
 
 class PortKind(StrEnum):
-    """The kind of artifact that a port carries."""
+    """The kind of artifact of a port."""
 
     DATASET = "dataset"
     MODEL = "model"
@@ -25,7 +25,7 @@ class PortKind(StrEnum):
 class Reduction(StrEnum):
     """How the outputs of a row-wise step's chunks become the step's output.
 
-    A dataset port has none: its chunks are concatenated.
+    A data set port has none: its chunks are concatenated.
     """
 
     CONCAT = "concat"
@@ -44,7 +44,7 @@ class Determinism(StrEnum):
 
 
 class ParamType(StrEnum):
-    """The type a parameter is read as before it is hashed."""
+    """The type that a parameter is read as before it is hashed."""
 
     STRING = "string"
     INTEGER = "integer"
@@ -56,7 +56,7 @@ class ParamType(StrEnum):
 
 
 Choice = tuple[str, Any]
-"""A parameter and a value: met where the parameter has it, or, being a list, holds it."""
+"""A parameter and a value: met where the parameter has it, or is a list that contains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +64,20 @@ class Port:
     """A typed input or output.
 
     Attributes:
-        name: the port's name. An input named ``*`` takes any number of inputs of this kind under
-            names that the user chooses (tables of ``data.sql``, say).
+        name: the port's name. An input named ``*`` is any number of inputs of this kind under names
+            that the user chooses (for example, tables of ``data.sql``).
         kind: the kind of artifact.
         required: for inputs, whether it must be connected.
-        component: whether the artifact is loaded into the engine (a model, a tokenizer) and so
-            belongs to the signature.
-        mixable: whether one engine instance serves several of these at once (LoRA adapters), which
-            keeps it out of the signature.
-        reduction: how chunks of a row-wise step become one; only for ports that are no dataset.
+        component: whether the artifact is loaded into the engine (a model, a tokenizer) and so is
+            part of the signature.
+        mixable: whether one engine instance serves several of these at once (LoRA adapters), so
+            that it is not part of the signature.
+        reduction: how chunks of a row-wise step become one; only for ports other than data sets.
         doc: one sentence.
-        only_with: for outputs, a parameter and the value that it must have for the port to be
-            there, ``("use_peft", True)`` say; None where it always is.
-            :func:`flowmesh_core.catalog.resolved_contract.output_ports` gives the ports of a step.
+        only_with: for outputs, a parameter and the value that it must have for the port to exist,
+            such as ``("use_peft", True)``; None where it always does.
+            :func:`flowmesh_core.catalog.resolved_contract.output_ports` returns the ports of a
+            step.
     """
 
     name: str
@@ -95,21 +96,20 @@ class Param:
 
     Attributes:
         name: the parameter's name.
-        type: what a value is read as.
+        type: the type that a value is read as.
         default: the value where the user gives none; ignored when required.
         required: whether the user must give it.
         minimum: the least allowed number (inclusive).
         maximum: the greatest allowed number (inclusive).
         choices: the allowed values; empty where any will do.
         items: the allowed items of a list; empty where any will do.
-        batch_wide: whether all actions of one batch must agree on it (it enters the signature).
+        batch_wide: whether all actions of one batch must agree on it (it is part of the signature).
         template: ``"jinja"`` where the value is a template over the columns of the row port.
         columns: ``"one"`` or ``"many"`` where the value names columns of the row port.
         format: what the value must parse as at admission: ``json-schema``, ``python``, ``regex``,
             ``sql`` (one SELECT over the inputs), ``chat`` (a list of ``{role, content}``),
             ``verifiers`` (a list of named checks, see ``catalog.verifiers``) or ``secret`` (the
-            name of a secret, whose value is sent with each attempt); empty where it is not looked
-            into.
+            name of a secret, whose value is sent with each attempt); empty where it is not parsed.
         doc: one sentence.
     """
 
@@ -133,7 +133,7 @@ class EngineContract:
     """An engine's promises.
 
     Attributes:
-        name: what ``uses`` says, e.g. ``llm.generate``.
+        name: as in ``uses``, e.g. ``llm.generate``.
         version: the contract's version; raised when ports or parameters change.
         implementation: the implementation's version; raised when results change.
         inputs: input ports.
@@ -142,29 +142,30 @@ class EngineContract:
         one_of: groups of parameters of which exactly one must be given.
         identity_fields: those of ``dtype``, ``batchInvariant``, ``implementation`` and
             ``tensorParallel`` that change this engine's results.
-        determinism: the class of its results, as far as no parameter changes it;
-            ``determinism_of`` says a step's.
-        row_wise: the dataset input port whose chunks are worked on one by one; empty where the
-            step is one action.
-        row_output: for a row-wise engine, the output port that carries the rows.
+        determinism: the class of its results, where no parameter changes it; ``determinism_of``
+            returns a step's.
+        row_wise: the data set input port whose chunks are separate actions; empty where the step is
+            one action.
+        row_output: for a row-wise engine, the output port with the rows.
         adds_columns: columns added to the row port's (those named by a parameter as ``$param``,
             where it is given).
         work_unit: what it counts: ``tokens``, ``samples``, ``rows``, ``steps``, ``bytes`` or
             ``actions``.
         needs_gpu_class: ``accelerator`` where it runs on the pool's devices, ``host`` elsewhere.
-        user_code: whether it runs code of the user and needs a pool that allows it.
+        user_code: whether it runs the user's code and needs a pool that allows it.
         idempotent: for external engines, whether a repeated call is harmless.
         external_with: choices of which each makes a step ``external``.
-        user_code_with: choices of which each makes a step run code of the user.
+        user_code_with: choices of which each makes a step run the user's code.
         idempotent_with: choices of which each makes a step's repeated call harmless.
         capacity: how many actions one engine instance runs at once.
         base_memory_mib: device memory needed besides components (host memory on a CPU).
         component_memory_factor: device memory per byte of components.
         doc: a paragraph for ``fmesh engines``.
-        default_timeout_s: how long an attempt may run where the step does not say; 0 is no bound.
-        max_timeout_s: the most that a step may say; 0 is no bound. Neither is part of any name.
-        timeout_param: a parameter that bounds the engine's own work in seconds, which the default
-            is never shorter than; empty where there is none.
+        default_timeout_s: how long an attempt may run where the step has no timeout; 0 is
+            unlimited.
+        max_timeout_s: the longest timeout of a step; 0 is unlimited. Neither is part of any name.
+        timeout_param: a parameter that limits the engine's own work, in seconds; the default is
+            never shorter. Empty where there is none.
     """
 
     name: str
@@ -205,14 +206,14 @@ class EngineContract:
         return self.row_wise or next(named, "")
 
     def input_port(self, name: str) -> Port | None:
-        """The input port of this name, or the ``*`` port, or None."""
+        """Returns the input port of this name, or the ``*`` port, or None."""
         by_name = {p.name: p for p in self.inputs}
         return by_name.get(name) or by_name.get("*")
 
     def output_port(self, name: str) -> Port | None:
-        """The output port of this name, or None; not every step has it (``only_with``)."""
+        """Returns the output port of this name, or None; not every step has it (``only_with``)."""
         return next((p for p in self.outputs if p.name == name), None)
 
     def param(self, name: str) -> Param | None:
-        """The parameter of this name, or None."""
+        """Returns the parameter of this name, or None."""
         return next((p for p in self.params if p.name == name), None)

@@ -1,8 +1,8 @@
-"""What a second run of a step gives, once its parameters and identity fields are known.
+"""The class of a step's results, given its parameters and identity fields.
 
-A contract states the class of its results; without batch invariance an engine's numbers depend on
-what else is in its batch, so that seeds no longer fix them, and a parameter may send a
-step to the outside world.
+A contract states the class of its results. But without batch invariance an engine's numbers depend
+on the rest of its batch, so that seeds no longer fix them, and a parameter may make a step call the
+outside world.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from flowmesh_core.catalog.resolved_contract import any_met
 def determinism_of(
     contract: EngineContract, params: Mapping[str, Any], fields: Mapping[str, Any]
 ) -> Determinism:
-    """The class of results of one step.
+    """Returns the class of results of one step.
 
     Args:
         contract: its engine's contract.

@@ -1,7 +1,7 @@
-"""Addresses on a Hugging Face hub, ``hf://…``: read in the same way at both ends.
+"""Addresses on a Hugging Face hub, ``hf://…``, read in the same way at both ends.
 
-The compiler reads what a user wrote and hands a canonical address to the import's steps; the
-workers that resolve and fetch read that. One reader, so that neither refuses the other's form.
+The compiler reads the user's address and gives a canonical one to the import's steps; the workers
+that resolve and fetch read that. There is one reader, so that neither refuses the other's form.
 """
 
 import re
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 SCHEME = "hf://"
 ROW_ENDINGS = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
-"""Endings of files that hold rows."""
+"""Suffixes of files with rows."""
 _DATASETS = "datasets"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _REVISION = re.compile(r"[A-Za-z0-9._/-]+")
@@ -18,7 +18,7 @@ _REPOSITORY_PARTS = 2
 
 
 class HubAddressError(ValueError):
-    """A text that is not an address on a hub; says what one looks like."""
+    """A text that is not an address on a hub; the message shows the form of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class HubAddress:
     """A repository, or one of its files, at a revision.
 
     Attributes:
-        dataset: whether it holds data, and not a model.
+        dataset: whether it is a data set, and not a model.
         repository: ``ORG/NAME``.
         file: the path of one file in it; empty for the repository.
         revision: a branch, tag or commit; empty for the hub's default branch.
@@ -39,7 +39,7 @@ class HubAddress:
 
     @property
     def fixed(self) -> bool:
-        """Whether the revision is a commit, which never means anything else."""
+        """Whether the revision is a commit, whose content never changes."""
         return _COMMIT.fullmatch(self.revision) is not None
 
     @property
@@ -89,10 +89,10 @@ def _check(text: str, parts: list[str], *, dataset: bool) -> None:
     if not dataset and parts[0] == _DATASETS:
         raise HubAddressError(f"{text!r} is a data set; write dataset: {text}")
     if not known or any(p in ("", ".", "..") for p in parts):
-        names = "names no repository" if dataset else "is no hub address"
+        names = "names no repository" if dataset else "is not a hub address"
         raise HubAddressError(f"{text!r} {names}; write {_form(dataset=dataset)}")
     if not dataset and len(parts) > _REPOSITORY_PARTS:
-        raise HubAddressError(f"{text!r} is no hub address; write {_form(dataset=False)}")
+        raise HubAddressError(f"{text!r} is not a hub address; write {_form(dataset=False)}")
 
 
 def _form(*, dataset: bool) -> str:

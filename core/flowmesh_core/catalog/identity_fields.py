@@ -1,6 +1,6 @@
 """The identity fields: settings outside an engine's own parameters that change its results.
 
-``with`` takes ``dtype``, ``batchInvariant`` and ``implementation`` for the engines that name them;
+``with`` has ``dtype``, ``batchInvariant`` and ``implementation`` for the engines that declare them;
 ``tensorParallel`` is written under ``resources``. The compiler types and defaults them as it does
 parameters.
 """

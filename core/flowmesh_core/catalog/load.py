@@ -1,7 +1,7 @@
 """The built-in contracts as a catalog.
 
-Loading plugins reads the environment, so it belongs to control and worker; this is what they start
-from, and what tests use.
+Loading plugins reads the environment, so it belongs to the control plane and the worker; they start
+from this, and tests use it.
 """
 
 from flowmesh_core.catalog.builtin import contracts
@@ -10,10 +10,10 @@ from flowmesh_core.catalog.contract import EngineContract
 
 
 def builtin_contracts() -> tuple[EngineContract, ...]:
-    """Every built-in contract."""
+    """Returns every built-in contract."""
     return contracts()
 
 
 def builtin_catalog() -> Catalog:
-    """A catalog of the built-in contracts alone."""
+    """Returns a catalog with only the built-in contracts."""
     return Catalog(contracts())

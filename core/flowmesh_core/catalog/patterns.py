@@ -1,6 +1,6 @@
-"""The patterns of JSON schemas: checked at admission, and searched for in what a model answers.
+"""The patterns of JSON schemas: checked at admission, and matched against completions.
 
-RE2 searches in time linear in the text, so that no pattern of one tenant holds up an engine host
+RE2 matches in time linear in the text, so that no pattern of one tenant can delay an engine host
 that serves others. It has no look-around and no references back to a group.
 """
 
@@ -17,18 +17,18 @@ _HINTS = {
 
 
 class PatternError(ValueError):
-    """A pattern that RE2 does not read."""
+    """A pattern that RE2 cannot compile."""
 
 
 @lru_cache(maxsize=128)
 def schema_pattern(pattern: str) -> Any:
-    r"""Compiles a pattern as JSON schemas write it; ``\u00e9`` is read as JavaScript reads it.
+    r"""Returns a compiled pattern of a JSON schema, with ``\u00e9`` as in JavaScript.
 
     Args:
         pattern: the regular expression.
 
     Returns:
-        What has ``search(text)``, which looks anywhere in the text.
+        An object with ``search(text)``, which matches anywhere in the text.
 
     Raises:
         PatternError: it is not a regular expression of RE2.
@@ -41,6 +41,6 @@ def schema_pattern(pattern: str) -> Any:
     try:
         return re2.compile(text, options)
     except re2.error as e:
-        said = e.args[0].decode(errors="replace") if isinstance(e.args[0], bytes) else str(e)
-        hint = _HINTS.get(said.partition(":")[0], "")
-        raise PatternError(f"{said} ({hint})" if hint else said) from e
+        reason = e.args[0].decode(errors="replace") if isinstance(e.args[0], bytes) else str(e)
+        hint = _HINTS.get(reason.partition(":")[0], "")
+        raise PatternError(f"{reason} ({hint})" if hint else reason) from e

@@ -1,8 +1,8 @@
 """Engine contracts of plugins: the entry point group ``flowmesh.contracts``.
 
 Each entry point names a callable that returns contracts; it is light to import. The project's own
-engines come through the same door where the distribution is installed, and are there without it
-too, so that a checkout works.
+engines use the same group where the distribution is installed, and are loaded without it too, so
+that a checkout works.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ GROUP = "flowmesh.contracts"
 
 
 def load_catalog(found: Iterable[EntryPoint] | None = None) -> Catalog:
-    """All contracts that are installed.
+    """Returns all contracts that are installed.
 
     Args:
         found: the entry points; those of the environment where None.
@@ -46,11 +46,11 @@ def _contracts_of(point: EntryPoint) -> Iterable[EngineContract]:
         raise FlowMeshError(
             f"its contracts cannot be loaded: {type(e).__name__}: {e}",
             where=f"plugin {point.name} ({point.value})",
-            remedy="mend or uninstall it",
+            remedy="repair or uninstall it",
         ) from e
     if not all(isinstance(c, EngineContract) for c in given):
         raise FlowMeshError(
-            "it gives something that is no EngineContract",
+            "it returns an object that is not an EngineContract",
             where=f"plugin {point.name} ({point.value})",
             remedy="return a sequence of flowmesh_core.catalog.contract.EngineContract",
         )

@@ -1,7 +1,7 @@
-"""What a step's parameters decide of its contract: its output ports, where it may run, and so on.
+"""The parts of a contract that a step's parameters decide: its output ports, user code, and so on.
 
-A contract states choices, pairs of a parameter and a value. Whatever asks about a *step* asks here
-(or ``determinism_of``), and never reads the contract's fields past them.
+A contract states choices, pairs of a parameter and a value. Code that asks about a *step* calls
+these functions (or ``determinism_of``) and does not read the contract's fields directly.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from flowmesh_core.catalog.contract import Choice, EngineContract, Port
 
 
 def met(choice: Choice, params: Mapping[str, Any]) -> bool:
-    """Whether the parameter has the choice's value, or is a list that holds it."""
+    """Whether the parameter has the choice's value, or is a list that contains it."""
     name, wanted = choice
     value = params.get(name)
     if isinstance(value, list | tuple) and not isinstance(wanted, list | tuple):
@@ -25,7 +25,7 @@ def any_met(choices: Iterable[Choice], params: Mapping[str, Any]) -> bool:
 
 
 def output_ports(contract: EngineContract, params: Mapping[str, Any]) -> tuple[Port, ...]:
-    """The output ports of a step with these parameters, in the contract's order."""
+    """Returns the output ports of a step with these parameters, in the contract's order."""
     if all(p.only_with is None for p in contract.outputs):
         return contract.outputs
     return tuple(p for p in contract.outputs if p.only_with is None or met(p.only_with, params))
@@ -37,10 +37,10 @@ def runs_user_code(contract: EngineContract, params: Mapping[str, Any]) -> bool:
 
 
 def repeatable(contract: EngineContract, params: Mapping[str, Any]) -> bool:
-    """Whether a step's outside call, if it makes one, may be made again after it was begun."""
+    """Whether a step's outside call, if it makes one, may be repeated after it was begun."""
     return contract.idempotent or any_met(contract.idempotent_with, params)
 
 
 def _same(value: Any, wanted: Any) -> bool:
-    # True is 1 to Python, and to nobody who writes a workflow.
+    # Python's True equals 1, but a workflow's does not.
     return isinstance(value, bool) == isinstance(wanted, bool) and bool(value == wanted)

@@ -1,9 +1,9 @@
-"""What a query may not contain: anything whose answer is not given by its inputs alone.
+"""Refuses queries whose result depends on more than their inputs.
 
-Looked at when a workflow is admitted, and by the worker, which knows every column. The query is
-parsed by DuckDB itself. Functions that it declares to vary (``random()``, ``now()``,
-``nextval()`` ...), tables that are not inputs, table functions that read files or the database's
-own state, and samples without a seed are refused before anything runs.
+Checked when a workflow is admitted, and by the worker, which knows every column. DuckDB itself
+parses the query. Functions that it declares to vary (``random()``, ``now()``, ``nextval()`` ...),
+tables that are not inputs, table functions that read files or the database's own state, and samples
+without a seed are refused before anything runs.
 """
 
 import difflib
@@ -45,11 +45,10 @@ class UnsoundQueryError(FlowMeshError):
     """A query is not one SELECT over its inputs.
 
     Attributes:
-        detail: the tables that there are; may be empty.
+        detail: the tables with their columns; may be empty.
     """
 
     def __init__(self, message: str, remedy: str, detail: str = "") -> None:
-        """Takes the reason, the remedy, and more for who looks closer."""
         super().__init__(message, remedy=remedy)
         self.detail = detail
 
@@ -100,9 +99,9 @@ def refuse_unsound(query: str, tables: Tables) -> None:
         if what is not None:
             at = node.get("query_location", 0)
             raise UnsoundQueryError(
-                f"{what} is refused{_line(query, at)}: the result would not be given by the "
-                "inputs alone",
-                "pass what varies as an input or a parameter",
+                f"{what} is refused{_line(query, at)}: the result would depend on more than the "
+                "inputs",
+                "pass the varying value as an input or a parameter",
             )
 
 
@@ -155,7 +154,7 @@ def _refuse_unknown_table(
 
 
 def tables_text(tables: Tables) -> str:
-    """The tables there are, with their columns, for messages."""
+    """Returns the tables with their columns, for messages."""
     lines = []
     for name, columns in tables.items():
         names = ["…"] if columns is None else list(columns)
@@ -180,7 +179,7 @@ def _sample(node: dict[str, Any]) -> str | None:
 
 def _syntax(tree: dict[str, Any], query: str) -> str:
     if tree.get("error_type") == "not implemented":
-        return "the query is no SELECT"
+        return "the query is not a SELECT"
     message = str(tree.get("error_message", "the query cannot be read"))
     position = tree.get("position")
     return message + (_line(query, int(position)) if position is not None else "")
@@ -188,8 +187,8 @@ def _syntax(tree: dict[str, Any], query: str) -> str:
 
 def _statements_remedy(tree: dict[str, Any]) -> str:
     if tree.get("error_type") == "not implemented":
-        return "write one SELECT (PIVOT, INSERT, SET, COPY and the like are not taken)"
-    return "mend with.query"
+        return "write one SELECT (PIVOT, INSERT, SET, COPY and the like are not allowed)"
+    return "correct with.query"
 
 
 def _line(query: str, position: int) -> str:

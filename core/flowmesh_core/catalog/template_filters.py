@@ -1,7 +1,7 @@
-"""The filters and methods of templates that may make much of little, each within bounds.
+"""The filters and methods of templates whose result may be much larger than their input.
 
-Used by ``templates``. What a filter makes is what Jinja's own makes; it is estimated before, and
-counted after, in the rendering's meter.
+Used by ``templates``. The results are those of Jinja's own filters; their size is estimated before,
+and counted after, in the rendering's meter.
 """
 
 import re
@@ -24,10 +24,10 @@ from flowmesh_core.catalog.template_meter import (
 WIDENING = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs", "to_bytes"})
 FORMATTING = frozenset({"format", "format_map"})
 GROWING = WIDENING | FORMATTING | {"replace", "join", "translate", "fromkeys", "split", "encode"}
-"""Methods that make more than they are given."""
+"""Methods whose result may be larger than their input."""
 INDENT_MAX = 64
 PLACES_MAX = 400
-"""Decimal places: of more, no number is left."""
+"""Decimal places: beyond this a rounded number is 0 or infinite."""
 COPIES_MAX = 20_000_000_000
 """Characters that are moved while a text is cut piece by piece."""
 _DIGITS = re.compile(r"\d+")
@@ -35,7 +35,7 @@ _DIGITS_READ = 20
 
 
 def bound_widths(values: Iterable[Any]) -> int:
-    """Refuses widths that are too large; their sum.
+    """Returns the sum of widths, refusing those that are too large.
 
     Raises:
         SecurityError: one is.
@@ -50,28 +50,28 @@ def bound_widths(values: Iterable[Any]) -> int:
 
 
 def numbers_in(pattern: str) -> list[int]:
-    """The numbers that stand in a format."""
+    """Returns the numbers in a format."""
     return [int(digits[:_DIGITS_READ]) for digits in _DIGITS.findall(pattern)]
 
 
 def bound_format(meter: RenderingMeter, text: str, sign: str, values: Any) -> None:
-    """Refuses a format that makes far more than it is given.
+    """Refuses a format whose result would be far larger than its input.
 
     Args:
         meter: of the rendering.
         text: the format.
         sign: with which a field begins.
-        values: what it formats.
+        values: to format.
 
     Raises:
-        SecurityError: it does.
+        SecurityError: it would be.
     """
     widths = bound_widths(numbers_in(text))
     refuse_large(len(text) + widths + text.count(sign) * meter.size(values), "formatted text")
 
 
 def bound_method(meter: RenderingMeter, name: str, on: Any, args: tuple[Any, ...]) -> None:
-    """Refuses a call of a method that would make too much.
+    """Refuses a call of a method whose result would be too large.
 
     Args:
         meter: of the rendering.
@@ -80,7 +80,7 @@ def bound_method(meter: RenderingMeter, name: str, on: Any, args: tuple[Any, ...
         args: positional arguments, then the values of the others.
 
     Raises:
-        SecurityError: it would.
+        SecurityError: it would be.
     """
     if name in WIDENING or name in FORMATTING:
         bound_widths(args)
@@ -114,13 +114,13 @@ def _replaced_size(text: Any, old: Any, new: Any, count: Any = None) -> int:
 
 @pass_context
 def counted(context: Context, values: Iterable[Any]) -> Iterable[Any]:
-    """A loop's values, each a turn."""
+    """Returns a loop's values, each counted as an iteration."""
     return _meter(context).turns_of(values)
 
 
 @pass_context
 def joined(context: Context, *values: Any) -> str:
-    """What ``~`` makes."""
+    """Returns the result of ``~``, counted."""
     meter = _meter(context)
     refuse_large(sum(map(meter.size, values)), "text")
     result = markup_join(values) if context.eval_ctx.autoescape else str_join(values)
@@ -129,13 +129,13 @@ def joined(context: Context, *values: Any) -> str:
 
 @pass_context
 def made(context: Context, value: Any) -> Any:
-    """A list, tuple or map that the template writes."""
+    """Returns a list, tuple or map of the template, counted."""
     return _meter(context).makes(value)
 
 
 @pass_context
 def copied(context: Context, value: Any) -> Any:
-    """A part of a text or a list."""
+    """Returns a part of a text or a list, counted."""
     return _meter(context).copies(value)
 
 
@@ -236,12 +236,12 @@ _ESTIMATES: Mapping[str, Callable[..., None]] = {
     "pprint": _nothing,
 }
 _LAZY = frozenset({"batch", "slice"})
-"""Filters that give an iterator: what it makes is counted as it comes."""
+"""Filters that return an iterator, whose items are counted one by one."""
 _SHORTENING = frozenset({"round", "striptags"})
 
 
 def bounded_filters(known: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """Jinja's filters, those that may grow within bounds.
+    """Returns Jinja's filters, with limits for those whose result may grow.
 
     Args:
         known: of an environment.
@@ -252,7 +252,7 @@ def bounded_filters(known: Mapping[str, Callable[..., Any]]) -> dict[str, Callab
 
 
 def _copying(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter whose result is no larger than what it is given."""
+    """Wraps a filter whose result is never larger than its input."""
     first = filters_argument(function)
 
     @pass_context
@@ -282,7 +282,7 @@ def _bounded(
 
 
 def filters_argument(function: Callable[..., Any]) -> Callable[[Context], tuple[Any, ...]]:
-    """What Jinja passes to a filter before the value: its context, a part of it, or nothing."""
+    """Returns the first arguments that Jinja passes to a filter: context, a part of it, or none."""
     kind = getattr(getattr(function, "jinja_pass_arg", None), "name", "")
     if kind == "context":
         return lambda context: (context,)
@@ -301,7 +301,7 @@ def _list(context: Context, value: Any) -> Any:
 
 @pass_context
 def _string(context: Context, value: Any) -> Any:
-    """A text; of anything else its form in Python, where quotes double."""
+    """Returns a text; of another value its form in Python, in which quotes may double."""
     return value if isinstance(value, str) else _meter(context).makes(soft_str(value))
 
 
@@ -320,8 +320,8 @@ def _sum(context: Context, iterable: Any, attribute: Any = None, start: Any = 0)
 
 
 class NamespaceValue(Namespace):
-    """``namespace``: printed, it does not show what it holds, which may hold it in turn."""
+    """``namespace`` that prints without its content, which may contain the namespace itself."""
 
     def __repr__(self) -> str:
-        """A fixed text."""
+        """Returns a fixed text."""
         return "<Namespace>"

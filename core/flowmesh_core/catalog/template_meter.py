@@ -1,7 +1,8 @@
-"""What one rendering of a template may take: turns, and what it makes, in characters and items.
+"""Limits of one rendering of a template: iterations, and the size of what it makes.
 
 Used by ``templates`` and the filters of ``template_filters``. The counts are the same on every
-machine. They bound memory: whatever grows is estimated before it is made, and counted after.
+machine. They limit memory: a result that may grow is estimated before it is made, and counted
+after.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,19 +11,20 @@ from typing import Any
 from jinja2.exceptions import SecurityError
 
 TURNS_MAX = 100_000
-"""Turns of loops, and calls, in one rendering: it holds up all tenants of its engine host."""
+"""Iterations of loops, and calls, in one rendering, since it delays all tenants of its engine host.
+"""
 MADE_MAX = 1_000_000
 """Characters and items that operators and filters make in one rendering, all together."""
 PRINTED_MAX = 10_000_000
-"""Characters that expressions, macros and blocks print; what is nested prints several times."""
+"""Characters that expressions, macros and blocks print; nested ones are printed several times."""
 COPIED_MAX = 100_000_000
-"""Characters of what other filters, methods and slices give: no more than they take."""
+"""Characters of the results of other filters, methods and slices, which never grow."""
 CHARS_PER_ITEM = 10
-"""What an item of a copied list counts."""
+"""Characters that an item of a copied list counts as."""
 ONCE_MAX = 10 * MADE_MAX
-"""An estimate beyond this is refused, though what is made may be less."""
+"""An estimate beyond this is refused, though the result may be smaller."""
 BITS_MAX = 1024
-"""Of an integer: squaring it again and again soon ends."""
+"""Bits of an integer, so that repeated squaring soon ends."""
 
 
 class RenderingMeter:
@@ -33,7 +35,6 @@ class RenderingMeter:
     """
 
     def __init__(self) -> None:
-        """Starts at zero."""
         self.turns = 0
         self.made = 0
         self.printed = 0
@@ -41,7 +42,7 @@ class RenderingMeter:
         self._sizes: dict[int, tuple[Any, int]] = {}
 
     def turn(self) -> None:
-        """Counts a turn of a loop, or a call.
+        """Counts an iteration of a loop, or a call.
 
         Raises:
             SecurityError: there were too many.
@@ -51,13 +52,13 @@ class RenderingMeter:
             raise SecurityError(f"more than {TURNS_MAX:,} turns of loops and calls for one row")
 
     def turns_of(self, values: Iterable[Any]) -> Iterator[Any]:
-        """The values, each counted as a turn."""
+        """Yields the values, each counted as an iteration."""
         for value in values:
             self.turn()
             yield value
 
     def make(self, size: int) -> None:
-        """Counts characters or items that are about to be made.
+        """Counts characters or items before they are made.
 
         Raises:
             SecurityError: there were too many.
@@ -67,7 +68,7 @@ class RenderingMeter:
             raise SecurityError(f"more than {MADE_MAX:,} characters made for one row")
 
     def makes(self, value: Any) -> Any:
-        """The value, which was made just now: a text counts its characters, a list its items.
+        """Returns a new value, counted by its characters or items.
 
         Raises:
             SecurityError: it is too much.
@@ -77,7 +78,7 @@ class RenderingMeter:
         return self.checked(value)
 
     def copies(self, value: Any) -> Any:
-        """The value, which is a part or another form of what there was, counted.
+        """Returns a value that is a part or another form of an existing one, counted.
 
         Raises:
             SecurityError: there were too many.
@@ -90,17 +91,17 @@ class RenderingMeter:
         return value
 
     def checked(self, value: Any) -> Any:
-        """The value, if it would not be very large written out.
+        """Returns the value, unless it would be very large when printed.
 
         Raises:
-            SecurityError: it would; a list may hold another many times over.
+            SecurityError: it would be; a list may contain another many times.
         """
         if isinstance(value, list | tuple | dict):
             refuse_large(self.size(value))
         return value
 
     def items(self, values: Iterable[Any]) -> Iterator[Any]:
-        """The values, each counted as one that is made."""
+        """Yields the values, each counted as one that is made."""
         for value in values:
             self.make(1)
             yield value
@@ -116,24 +117,24 @@ class RenderingMeter:
             raise SecurityError(f"more than {PRINTED_MAX:,} characters printed for one row")
 
     def size(self, value: Any) -> int:
-        """Characters of a text; of a list, a tuple or a map all that is in it, at any depth."""
+        """Returns the characters of a text, or of everything in a collection, at any depth."""
         if isinstance(value, str | bytes):
             return len(value)
         if not isinstance(value, list | tuple | dict):
             return 1
         known = self._sizes.get(id(value))
-        if known is None:  # the value is kept with it, or its id might come to mean another
+        if known is None:  # the value is stored too, so that its id cannot be reused for another
             items = value if not isinstance(value, dict) else [*value.keys(), *value.values()]
             known = self._sizes[id(value)] = (value, 1 + sum(map(self.size, items)))
         return known[1]
 
 
 def refuse_large(size: float, what: str = "value") -> None:
-    """Refuses what would take too much memory at once.
+    """Refuses a value that would need too much memory at once.
 
     Args:
         size: an upper bound of its characters or items.
-        what: it is, for the error.
+        what: the kind of value, for the error.
 
     Raises:
         SecurityError: it would.
@@ -143,7 +144,7 @@ def refuse_large(size: float, what: str = "value") -> None:
 
 
 def small_number(value: Any) -> Any:
-    """A number, if it is no integer of many digits.
+    """Returns a number, unless it is an integer of too many digits.
 
     Raises:
         SecurityError: it is.

@@ -1,12 +1,13 @@
 """The one way templates over rows are read: by the compiler, to check them, and by engines.
 
 A template sees each column of the row as a name, and all of them as ``row`` (for columns whose
-names are no identifiers: ``{{ row["my column"] }}``). It reaches no Python objects, draws no random
-numbers and reads no clock, so equal rows render equal text. An undefined name is an error, and so
-is a null where a value is printed.
+names are not identifiers: ``{{ row["my column"] }}``). It reaches no Python objects, draws no
+random numbers and reads no clock, so equal rows render equal text. An undefined name is an error,
+and so is a null where a value is printed.
 
-A template is what a tenant wrote. The control plane parses it and walks its tree; only an engine
-host compiles it, and folds no constants: what a template makes is made, and counted, in rendering.
+Tenants write templates. The control plane parses them and walks their trees; only an engine host
+compiles them, without folding constants, so that everything a template makes is made, and counted,
+in rendering.
 """
 
 from functools import cache, lru_cache
@@ -41,7 +42,7 @@ from flowmesh_core.catalog.template_meter import (
 
 ROW = "row"
 TAGS_MAX = 4_000
-"""Statements, and their ends, of a template: what each sees of the others has to be worked out."""
+"""Statements, and their ends, of a template: analysing their scopes takes time for each."""
 PRINTS_MAX = 20_000
 _COUNTED, _JOINED, _MADE, _COPIED = "_counted", "_joined", "_made", "_copied"
 _RANDOM_GLOBALS = ("lipsum",)
@@ -54,7 +55,7 @@ _TOO_DEEP = "nested too deeply"
 
 
 class NullInTemplateError(TemplateRuntimeError):
-    """A template was to print a null."""
+    """A template would print a null."""
 
 
 class _Rendering(Context):
@@ -72,13 +73,13 @@ class _Rendering(Context):
         return inner
 
     def joined(self, parts: list[str]) -> str:
-        """What a macro or a block printed."""
+        """Returns what a macro or a block printed."""
         self.meter.print(sum(map(len, parts)))
         return "".join(parts)
 
 
 class _Counting(NodeTransformer):
-    """Has loops, ``~``, slices and what holds other values counted."""
+    """Adds counters to loops, ``~``, slices, and lists, tuples and maps."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - jinja2's name
         self.generic_visit(node)
@@ -116,7 +117,7 @@ def _constant(node: nodes.List | nodes.Tuple) -> bool:
 
 
 class _Generator(CodeGenerator):
-    """Writes the Python of a template: no constant is folded, what blocks print is counted."""
+    """Writes the Python of a template: no constant is folded, and what blocks print is counted."""
 
     def write_commons(self) -> None:
         super().write_commons()
@@ -137,7 +138,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     @staticmethod
     def concat(parts: Any) -> str:
-        """What a block printed, called as ``self.name()``."""
+        """Returns what a block printed that was called as ``self.name()``."""
         meter, pieces = RenderingMeter(), []
         for part in parts:
             meter.print(len(part))
@@ -145,13 +146,13 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return "".join(pieces)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Reads a template and has counted what it does."""
+        """Parses a template and adds the counters."""
         tree: nodes.Template = _Counting().visit(super()._parse(source, name, filename))
         tree.set_environment(self)
         return tree
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as in jinja2, so that a macro may have an argument of any name
-        """Calls what a template calls; a recursive loop's inner turns count too."""
+        """Calls a function for a template; a recursive loop's inner iterations count too."""
         meter: RenderingMeter = __context.meter
         meter.turn()
         if isinstance(__obj, LoopContext) and args:
@@ -167,7 +168,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return meter.makes(result) if grows else meter.copies(result)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Adds, multiplies, and formats, within bounds."""
+        """Adds, multiplies and formats within the limits."""
         meter: RenderingMeter = context.meter
         if operator == "%" and isinstance(left, str | bytes):
             text = left if isinstance(left, str) else left.decode("latin-1")
@@ -184,7 +185,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
 @pass_context
 def _finalized(rendering: _Rendering, value: Any) -> Any:
-    """What a template prints; a null would be printed as a word."""
+    """Counts a printed value; refuses a null, which would be printed as a word."""
     if value is None:
         raise NullInTemplateError("prints a null")
     rendering.meter.print(1 + rendering.meter.size(value))
@@ -192,7 +193,7 @@ def _finalized(rendering: _Rendering, value: Any) -> Any:
 
 
 def _size_of(operator: str, left: Any, right: Any) -> float:
-    """Characters or items of a sum or product; of a number, which is checked by itself, zero.
+    """Returns the size of a sum or product; 0 for a number, which is checked by itself.
 
     Raises:
         SecurityError: an integer would have too many digits.
@@ -212,7 +213,7 @@ def _size_of(operator: str, left: Any, right: Any) -> float:
 
 @cache
 def environment() -> ImmutableSandboxedEnvironment:
-    """The sandboxed environment; made once, never changed."""
+    """Returns the sandboxed environment; made once, never changed."""
     env = _Sandbox(
         undefined=StrictUndefined,
         keep_trailing_newline=True,
@@ -236,7 +237,7 @@ def environment() -> ImmutableSandboxedEnvironment:
 
 
 def context(row: dict[str, Any]) -> dict[str, Any]:
-    """What a template sees of a row; a column named ``row`` keeps its own value."""
+    """Returns the names that a template sees of a row; a column named ``row`` has its own value."""
     return {ROW: row, **row}
 
 
@@ -251,14 +252,14 @@ class _Walk(TrackingCodeGenerator):
         self._loops = 0
 
     def write(self, x: str) -> None:
-        """Counts brackets, as Python's reader will; what is quoted is a constant."""
+        """Counts brackets, as Python's parser will; a quoted text is a constant."""
         if x[:1] not in {"'", '"'}:
             self._open += sum(map(x.count, "([{")) - sum(map(x.count, ")]}"))
         deep = self._open > _BRACKETS_MAX or self._indentation > _INDENTS_MAX
         self.too_deep = self.too_deep or deep
 
     def newline(self, node: nodes.Node | None = None, extra: int = 0) -> None:
-        """A line of Python: its brackets begin anew."""
+        """Begins a line of Python, with its brackets counted anew."""
         super().newline(node, extra)
         self._open = 0
 
@@ -276,9 +277,9 @@ class _Walk(TrackingCodeGenerator):
 
 @lru_cache(maxsize=4096)
 def undeclared(text: str) -> tuple[str, tuple[str, ...]]:
-    """What is wrong with a template (empty where nothing is), and the columns that it names.
+    """Returns a template's problem (empty where there is none), and the columns that it names.
 
-    Its tree is walked; nothing is compiled and nothing computed.
+    Its tree is walked; nothing is compiled or computed.
     """
     if "{" not in text:
         return "", ()

@@ -1,8 +1,8 @@
-"""Verifiers: named checks of one completion that a program can do, with arguments as data.
+"""Verifiers: named checks of one completion by a program, with arguments as data.
 
-The compiler refuses unknown names and arguments by this table; training takes the checks as reward
-functions and evaluation as scores. What each check does stands in the worker, beside the engines.
-A check gives 1.0 where the completion passes and 0.0 where it does not.
+The compiler refuses unknown names and arguments by this table; training uses the checks as reward
+functions and evaluation as scores. Their code is in the worker, beside the engines. A check returns
+1.0 where the completion passes and 0.0 where it does not.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class Verifier:
     one_of: tuple[str, ...] = ()
 
     def arguments(self) -> dict[str, Argument]:
-        """All arguments by name."""
+        """Returns all arguments by name."""
         return {**self.required, **self.optional}
 
 
@@ -94,12 +94,12 @@ VERIFIERS: Mapping[str, Verifier] = {
 
 
 def reference() -> str:
-    """Every verifier and what it does, for the docs of parameters that take them."""
+    """Returns every verifier with its sentence, for the docs of parameters that take them."""
     return " ".join(f"`{name}`: {verifier.doc}" for name, verifier in VERIFIERS.items())
 
 
 def columns_named(checks: object) -> tuple[tuple[str, str], ...]:
-    """The columns that a list of verifiers names: ``(place below the parameter, column)``."""
+    """Returns the columns that verifiers name: ``(place below the parameter, column)``."""
     found = []
     for i, check in enumerate(checks if isinstance(checks, list | tuple) else ()):
         verifier = VERIFIERS.get(str(check.get(NAME))) if isinstance(check, Mapping) else None

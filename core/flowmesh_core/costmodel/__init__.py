@@ -1,6 +1,6 @@
-"""What an action will take and cost on a class of devices: a prior, corrected by observation.
+"""Predicts the time and cost of an action on a class of devices: a prior, corrected by observation.
 
-The run machine calls :meth:`~flowmesh_core.costmodel.model.CostModel.observe` at the end of every
+The machine calls :meth:`~flowmesh_core.costmodel.model.CostModel.observe` at the end of every
 attempt; the scheduler and the planner call ``predict``. Nothing here is durable: a lost model
 starts again from the prior.
 """

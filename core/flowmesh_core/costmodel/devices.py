@@ -1,8 +1,8 @@
-"""What classes of devices can do before anything was measured on them: the table of the prior.
+"""Rates of device classes before anything was measured on them: the table of the prior.
 
 Read by ``prior``. To add a device, add a row: datasheet numbers times the share of them that
-serving engines reach. Every number is corrected by observation, so a wrong one costs a few
-actions; an unknown device gets ``UNKNOWN_GPU``.
+serving engines reach. Every number is corrected by observation, so a wrong one costs a few actions;
+an unknown device gets ``UNKNOWN_GPU``.
 """
 
 from dataclasses import dataclass
@@ -80,10 +80,10 @@ _BY_LENGTH = sorted(DEVICES, key=len, reverse=True)
 
 
 def rates_of(device_class: str) -> DeviceRates:
-    """The rates of a device class such as ``cpu``, ``nvidia-h100`` or ``NVIDIA-L40S-48GB``.
+    """Returns the rates of a device class such as ``cpu`` or ``NVIDIA-L40S-48GB``.
 
-    The longest name of the table that is part of the class decides, so that ``nvidia-l40s`` is no
-    ``l4`` and ``h100-nvl`` no ``h100``.
+    The longest name of the table that is part of the class decides, so that ``nvidia-l40s`` does
+    not match ``l4``, nor ``h100-nvl`` ``h100``.
     """
     name = device_class.lower()
     for known in _BY_LENGTH:
@@ -93,7 +93,7 @@ def rates_of(device_class: str) -> DeviceRates:
 
 
 FETCH_BYTES_PER_S = 134e6
-"""From a far store; an engine's log of a download of 8B weights: 134 MB/s."""
+"""From a far store; measured by an engine's log of a download of 8B weights."""
 ZONE_BYTES_PER_S = 1e9
 """From a store or peer in the same zone."""
 
@@ -104,8 +104,9 @@ UNIT_S: dict[str, float] = {
     "actions": 5e-2,
     "tokens": 1e-3,
 }
-"""Seconds a unit of work on the reference CPU where no roofline applies: guesses to start from."""
+"""Seconds per unit of work on the reference CPU where no roofline applies: guesses to start from.
+"""
 HOST_START_S = 0.7
-"""An engine process without components, until it takes work."""
+"""Seconds until an engine process without components takes work."""
 ACTION_S = 0.03
-"""Fixed time of an action: reading its inputs, writing its outputs."""
+"""Fixed seconds of an action: reading its inputs, writing its outputs."""

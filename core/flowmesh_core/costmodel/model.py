@@ -1,12 +1,12 @@
-"""The learned cost model: seconds, dollars and loading time of an action on a class of devices.
+"""The learned cost model: seconds, dollars and loading time of an action on a device class.
 
-One per control plane, changed in place by the run machine and read by ``scheduler`` and by
-``fmesh plan``. A prediction comes from the finest of these that has seen anything: this signature
-on this device class, this engine with models of this size on it, this engine on it, the prior.
+One per control plane, changed in place by the machine and read by ``placement`` and by ``fmesh
+plan``. A prediction comes from the finest of these that has any observation: this signature on this
+device class, this engine with models of this size on it, this engine on it, the prior.
 
-A lane runs several actions at once: an action takes longer beside others, and costs its share of
-the lane only. Predictions and observations therefore carry ``batch``, the number of actions that
-the lane runs at once.
+An engine instance runs several actions at once: an action takes longer beside others, and costs
+only its share of the instance. Predictions and observations therefore have ``batch``, the number of
+actions that the instance runs at once.
 """
 
 from collections.abc import Mapping
@@ -24,17 +24,17 @@ from flowmesh_core.fleet.snapshot import SignatureInfo
 from flowmesh_core.units import Digest
 
 SIGNATURES_MAX = 4096
-"""Signatures remembered one by one; those not observed for longest are forgotten first."""
+"""Signatures remembered one by one; the one observed longest ago is forgotten first."""
 LOAD_PACE = 0.4
-"""Step of the loading time's logarithm towards a loading that was seen as a whole, or a longer one;
-the first one is taken as it is."""
+"""Step of the loading time's logarithm towards a load that was observed as a whole, or a longer
+one; the first one is taken as it is."""
 LOAD_PACE_DOWN = 0.05
-"""And towards a shorter wait, which may have been for a part of the loading."""
+"""And towards a shorter wait, which may have been for a part of the load."""
 LOAD_RATIO_MIN = exp(-6.0)
-"""A loading counts as no more and no less of the prior's than this and its inverse."""
+"""Bounds a load over the prior's, from below and by its inverse from above."""
 SAMPLED_FROM = 256
-"""Past this many observations of a signature its fit hardly moves: from there on it learns from one
-in ``SAMPLED_EVERY``, or a thousand short actions a second would pay for what is known."""
+"""Past this many observations of a signature its fit hardly changes, so it learns from one in
+``SAMPLED_EVERY``: a thousand short actions a second would cost time for nothing new."""
 SAMPLED_EVERY = 4
 COARSE_EVERY = 8
 """Past this many observations of a signature, the coarser fits learn from every eighth only."""
@@ -45,7 +45,7 @@ class CostKey(msgspec.Struct, frozen=True, gc=False):
     """What a fit is for.
 
     Attributes:
-        work_unit: of the engine's contract; ``tokens`` brings the roofline of decoding.
+        work_unit: of the engine's contract; ``tokens`` adds the roofline of decoding.
     """
 
     engine: str
@@ -54,7 +54,7 @@ class CostKey(msgspec.Struct, frozen=True, gc=False):
 
     @staticmethod
     def of(info: SignatureInfo) -> "CostKey":
-        """The key of a signature of a snapshot."""
+        """Returns the key of a signature of a snapshot."""
         return CostKey(info.requirement.engine, info.signature, info.work_unit)
 
 
@@ -63,12 +63,12 @@ class Prediction:
     """What an action is expected to take.
 
     Attributes:
-        seconds: running time, in a lane of ``batch`` actions.
-        p95_s: running time that 95 of 100 such actions stay under.
-        load_s: seconds until an engine that is not running takes work, components being on disk.
-        share: the part of the lane that the action pays for.
+        seconds: run time, in an instance of ``batch`` actions.
+        p95_s: run time that 95 of 100 such actions stay under.
+        load_s: seconds until a new engine takes work, with its components on disk.
+        share: the part of the instance that the action pays for.
         samples: observations behind it; 0 is the prior alone.
-        error: mean relative error of late, in [0, 1]; 1 for the prior alone.
+        error: recent mean relative error, in [0, 1]; 1 for the prior alone.
     """
 
     seconds: float
@@ -79,15 +79,15 @@ class Prediction:
     error: float
 
     def nanousd(self, price_nanousd_per_hour: int) -> int:
-        """The action's share of the worker's price while it runs, loading left out."""
+        """Returns the action's share of the worker's price while it runs, without loading."""
         return round(self.seconds * self.share * price_nanousd_per_hour / NANO_HOUR_S)
 
     def p95_nanousd(self, price_nanousd_per_hour: int) -> int:
-        """What to reserve of a budget."""
+        """Returns what to reserve of a budget."""
         return round(self.p95_s * self.share * price_nanousd_per_hour / NANO_HOUR_S)
 
     def joules(self, power_w: float) -> float:
-        """The action's share of the energy at the given draw; an estimate."""
+        """Returns the action's share of the energy at the given power; an estimate."""
         return self.seconds * self.share * power_w
 
 
@@ -105,7 +105,7 @@ class Rate(msgspec.Struct, frozen=True, gc=False):
     tokens: bool
 
     def seconds(self, work: WorkSize) -> float:
-        """Predicted running time."""
+        """Returns the predicted run time."""
         if self.tokens:
             t_in, t_out, steps, _ = prior.token_counts("tokens", work)
             value = self.once_s + self.token_in_s * t_in + self.token_out_s * t_out
@@ -142,12 +142,11 @@ class CostModel:
     It knows no clock: an observation fades with those that come after it.
 
     Attributes:
-        learned: fits by level, in the order in which they were last taught.
+        learned: fits by level, in the order in which they last learned.
         memory_mib_by_level: peaks of device memory by (device class, engine, signature).
     """
 
     def __init__(self) -> None:
-        """Starts from the prior."""
         self.learned: dict[Level, FittedModel] = {}
         self.memory_mib_by_level: dict[Level, int] = {}
 
@@ -156,7 +155,7 @@ class CostModel:
     def predict(
         self, key: CostKey, device_class: str, work: WorkSize, *, batch: float = 1.0
     ) -> Prediction:
-        """What the action is expected to take in a lane of ``batch`` actions (itself included)."""
+        """Returns what an action takes in an instance of ``batch`` actions (itself included)."""
         batch = max(1.0, batch)
         found = self._finest(key, device_class, work.component_bytes)
         x = prior.features(key.work_unit, device_class, work, batch)
@@ -175,7 +174,7 @@ class CostModel:
     def rate(
         self, key: CostKey, device_class: str, component_bytes: int, batch: float = 1.0
     ) -> Rate:
-        """The same prediction as a function of the work, for scoring many actions at once."""
+        """Returns the same prediction as a function of the work, to score many actions at once."""
         batch = max(1.0, batch)
         found = self._finest(key, device_class, component_bytes)
         fit = found.fit if found else _PRIOR
@@ -200,7 +199,7 @@ class CostModel:
         )
 
     def load_s(self, key: CostKey, device_class: str, component_bytes: int) -> float:
-        """Seconds until an engine that is not running takes work, its components being on disk."""
+        """Returns the seconds until a new engine takes work, with its components on disk."""
         guess = prior.load_seconds(device_class, component_bytes)
         for level in _levels(key, device_class, component_bytes):
             found = self.learned.get(level)
@@ -209,20 +208,20 @@ class CostModel:
         return guess
 
     def fetch_s(self, far_bytes: int, zone_bytes: int = 0) -> float:
-        """Seconds to bring bytes to a worker's disk from a far store and from the same zone."""
+        """Returns the seconds to bring bytes to a worker, from a far store and from its zone."""
         return far_bytes / FETCH_BYTES_PER_S + zone_bytes / ZONE_BYTES_PER_S
 
     def memory_mib(self, key: CostKey, device_class: str) -> int:
-        """Peak device memory seen of late for this signature; 0 where none was."""
+        """Returns the recent peak of device memory of this signature; 0 where none was observed."""
         return self.memory_mib_by_level.get((device_class, key.engine, key.signature), 0)
 
     def error(self, key: CostKey, device_class: str, component_bytes: int = 0) -> float:
-        """Mean relative error of late in [0, 1]; 1 where nothing was observed."""
+        """Returns the recent mean relative error in [0, 1]; 1 where nothing was observed."""
         found = self._finest(key, device_class, component_bytes)
         return found.fit.error if found else 1.0
 
     def errors(self) -> Mapping[tuple[str, str], float]:
-        """By (engine, device class): mean relative error of late, for the metric."""
+        """Returns (engine, device class) → recent mean relative error, for the metric."""
         return {
             (level[1], level[0]): learned.fit.error
             for level, learned in self.learned.items()
@@ -241,7 +240,7 @@ class CostModel:
         *,
         batch: float = 1.0,
     ) -> None:
-        """Learns from an attempt that ended well.
+        """Learns from an attempt that succeeded.
 
         Args:
             key: of the attempt's signature.
@@ -251,7 +250,7 @@ class CostModel:
             load_s: seconds that it waited for loading; 0 where it did not. It bounds the load from
                 below, so it raises the estimate fast and lowers it slowly.
             device_class: of the worker.
-            batch: mean number of actions in the lane while it ran.
+            batch: mean number of actions in the instance while it ran.
         """
         if load_s > 0.0:
             waited = self.load_s(key, device_class, work.component_bytes)
@@ -259,16 +258,16 @@ class CostModel:
             self._learn_load(key, device_class, work.component_bytes, load_s, pace)
         if not (isfinite(run_s) and isfinite(batch)) or run_s < 0.0:
             return
-        if self._left_out(key, device_class, work.component_bytes):
+        if self._is_unsampled(key, device_class, work.component_bytes):
             return
         x = prior.features(key.work_unit, device_class, work, max(1.0, batch))
-        for learned in self._to_teach(key, device_class, work.component_bytes):
+        for learned in self._fits_of(key, device_class, work.component_bytes):
             first = learned.fit.count == 0
             ratio = learned.fit.update(x, run_s)
             if not first:
                 learned.residuals.add(ratio)
 
-    def _left_out(self, key: CostKey, device_class: str, component_bytes: int) -> bool:
+    def _is_unsampled(self, key: CostKey, device_class: str, component_bytes: int) -> bool:
         """Whether so much is known that this observation is not in the sample."""
         finest = self.learned.get(_levels(key, device_class, component_bytes)[0])
         if finest is None or finest.fit.count < SAMPLED_FROM:
@@ -293,7 +292,7 @@ class CostModel:
             return
         guess = prior.load_seconds(device_class, component_bytes)
         seen = log(max(LOAD_RATIO_MIN, min(1.0 / LOAD_RATIO_MIN, load_s / guess)))
-        for learned in self._to_teach(key, device_class, component_bytes):
+        for learned in self._fits_of(key, device_class, component_bytes):
             learned.load_count += 1
             step = 1.0 if learned.load_count == 1 and pace >= LOAD_PACE else pace
             learned.load_log += step * (seen - learned.load_log)
@@ -317,8 +316,8 @@ class CostModel:
                 return found
         return None
 
-    def _to_teach(self, key: CostKey, device_class: str, component_bytes: int) -> list[FittedModel]:
-        """The fits to teach, coarsest first; those that are new start from the next coarser one."""
+    def _fits_of(self, key: CostKey, device_class: str, component_bytes: int) -> list[FittedModel]:
+        """The fits that learn, coarsest first; new ones start from the next coarser one."""
         found: list[FittedModel] = []
         coarser: FittedModel | None = None
         for level in reversed(_levels(key, device_class, component_bytes)):

@@ -1,7 +1,7 @@
 """The roofline prior: what an action takes in parts, before anything was observed.
 
 The parts are the features of the regression in ``model``: their coefficients start at 1, so the
-prior and what was learned have one form, and what is learned on one model size carries over to
+prior and the learned fit have one form, and what is learned on one model size carries over to
 another. Decoding follows the serial roofline (step = bytes read over bandwidth, plus a linear term
 in the sequences of the batch), fitted to the published points named in ``devices``.
 """
@@ -21,14 +21,14 @@ FEATURES = 4
 """Fixed time; then, for tokens, prefill, decoding alone, decoding's growth with the batch; for all
 other work, units, growth with the batch, input bytes."""
 CONTENTION = 0.25
-"""How much of an action's time every other action in a lane adds to it, where tokens do not say."""
+"""Part of an action's time that each other action in an instance adds, for work without tokens."""
 READ_INPUT_BYTES_PER_S = 2e8
 
 Features = tuple[float, float, float, float]
 
 
 def token_step_s(rates: DeviceRates, component_bytes: int) -> tuple[float, float]:
-    """Seconds of a decoding step: its fixed part, and the part per sequence in the batch.
+    """Returns the seconds of a decoding step: its fixed part, and the part per sequence.
 
     Weights count two bytes a parameter, so a token costs as many operations as there are bytes.
     """
@@ -41,10 +41,10 @@ def token_step_s(rates: DeviceRates, component_bytes: int) -> tuple[float, float
 def unit_features(
     work_unit: str, device_class: str, component_bytes: int, batch: float
 ) -> tuple[Features, Features, Features, Features, Features]:
-    """The features that an action, a token in, a token out, a decoding step and a unit contribute.
+    """Returns the features that an action, a token in, a token out, a step and a unit contribute.
 
-    The features of an action are the sum of these, times its tokens and units, so that the
-    prediction for a lane is a linear function of the work (``bytes`` are treated by ``features``).
+    The features of an action are the sum of these, times its tokens and units, so that a prediction
+    is a linear function of the work (``bytes`` are treated by ``features``).
     """
     rates = rates_of(device_class)
     once = (ACTION_S, 0.0, 0.0, 0.0)
@@ -62,7 +62,7 @@ def unit_features(
 
 
 def token_counts(work_unit: str, work: WorkSize) -> tuple[float, float, float, float]:
-    """Tokens in, tokens out, decoding steps and other units of an action."""
+    """Returns tokens in, tokens out, decoding steps and other units of an action."""
     if work_unit != "tokens":
         return 0.0, 0.0, 0.0, work.units
     t_out = work.tokens_out if work.tokens_in or work.tokens_out else work.units
@@ -70,12 +70,12 @@ def token_counts(work_unit: str, work: WorkSize) -> tuple[float, float, float, f
 
 
 def byte_feature(work_unit: str, work: WorkSize) -> float:
-    """Prior seconds of reading the inputs, for work that is not tokens."""
+    """Returns the prior seconds of reading the inputs, for work without tokens."""
     return 0.0 if work_unit == "tokens" else work.input_bytes / READ_INPUT_BYTES_PER_S
 
 
 def features(work_unit: str, device_class: str, work: WorkSize, batch: float) -> Features:
-    """The parts of an action's prior seconds in a lane that runs ``batch`` actions at once."""
+    """Returns the parts of an action's prior seconds in an instance of ``batch`` actions."""
     once, token_in, token_out, step, unit = unit_features(
         work_unit, device_class, work.component_bytes, batch
     )
@@ -90,7 +90,7 @@ def features(work_unit: str, device_class: str, work: WorkSize, batch: float) ->
 
 
 def load_seconds(device_class: str, component_bytes: int) -> float:
-    """Prior seconds until an engine whose components are on the worker's disk takes work."""
+    """Returns the prior seconds until an engine with its components on disk takes work."""
     if component_bytes <= 0:
         return HOST_START_S
     rates = rates_of(device_class)
@@ -98,5 +98,5 @@ def load_seconds(device_class: str, component_bytes: int) -> float:
 
 
 def size_class(component_bytes: int) -> int:
-    """Models whose weights are within a factor of four or so share a class."""
+    """Returns the class of a size: weights within a factor of about four share one."""
     return (component_bytes.bit_length() + 1) // 2

@@ -12,17 +12,17 @@ FORGETTING = 0.98
 """Weight of the past at each observation: about the last fifty count."""
 NOISE = 0.05
 """Relative variance of an observation."""
-TOLD_LEAST = 1e-6
+INFORMATION_MIN = 1e-6
 """An observation whose prediction is this certain teaches nothing (variance over noise)."""
 COEFFICIENT_LIMIT = 1e5
 TRUST_AFTER = 4
-"""Observations from which on an outlier is taken for one."""
+"""Observations after which outliers are cut."""
 STREAK = 5
-"""This many outliers in a row, all on one side, are no outliers: the world has changed."""
+"""This many outliers in a row, all on one side, are a change of the world and not outliers."""
 GROSS = 2.0
 """A first observation this many times the prediction, or its inverse, sets the scale."""
 OUTLIER = 3.0
-"""Errors beyond this many times the usual are cut down to it."""
+"""Errors beyond this many times the usual are cut to it."""
 USUAL_ERROR = 0.3
 USUAL_ERROR_MIN = 0.05
 LEAST_S = 1e-4
@@ -34,9 +34,9 @@ class PriorFit:
     Attributes:
         theta: the coefficients.
         spread: their covariance, row by row.
-        count: observations seen.
-        streak: outliers seen in a row; negative below the prediction.
-        usual: running mean of the relative error after cutting, for telling outliers.
+        count: observations learned.
+        streak: outliers in a row; negative below the prediction.
+        usual: running mean of the relative error after cutting, to recognise outliers.
         error: running mean of the absolute relative error, for the metric.
     """
 
@@ -53,7 +53,7 @@ class PriorFit:
         self._forget(variance)
 
     def predict(self, x: Features) -> float:
-        """Seconds, at least ``LEAST_S``."""
+        """Returns seconds, at least ``LEAST_S``."""
         t = self.theta
         value = t[0] * x[0] + t[1] * x[1] + t[2] * x[2] + t[3] * x[3]
         return value if value > LEAST_S else LEAST_S
@@ -112,19 +112,19 @@ class PriorFit:
         return bound * side
 
     def _step(self, x: Features, innovation: float) -> None:
-        """Least squares with forgetting in the direction of the observation alone (Kulhavy 1987).
+        """Least squares with forgetting only in the direction of the observation (Kulhavy 1987).
 
-        What the observation says nothing about keeps its variance, so nothing winds up.
+        Directions that the observation does not inform keep their variance, so nothing winds up.
         """
         a, b, c, d = x
         spread = self.spread
         px = [r[0] * a + r[1] * b + r[2] * c + r[3] * d for r in spread]
-        told = (px[0] * a + px[1] * b + px[2] * c + px[3] * d) / NOISE
-        if told < TOLD_LEAST:
+        information = (px[0] * a + px[1] * b + px[2] * c + px[3] * d) / NOISE
+        if information < INFORMATION_MIN:
             return
-        gain = innovation / (NOISE * (1.0 + told))
-        shrink = (FORGETTING * told - (1.0 - FORGETTING)) / (
-            told * FORGETTING * (1.0 + told) * NOISE
+        gain = innovation / (NOISE * (1.0 + information))
+        shrink = (FORGETTING * information - (1.0 - FORGETTING)) / (
+            information * FORGETTING * (1.0 + information) * NOISE
         )
         theta = self.theta
         for i in range(FEATURES):

@@ -1,4 +1,4 @@
-"""How far observations lie above predictions: the margin of the p95."""
+"""How far observations are above predictions: the margin of the p95."""
 
 from bisect import bisect_left, insort
 from collections import deque
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 WINDOW = 64
 PRIOR_RATIO = 2.0
-"""The p95 over the prediction before anything was seen."""
+"""The p95 over the prediction before anything was observed."""
 PRIOR_WEIGHT = 6
 RATIO_MAX = 20.0
 
@@ -23,7 +23,7 @@ class Residuals:
         self._p95 = 0.0
 
     def add(self, ratio: float) -> None:
-        """Adds a ratio; the oldest leaves."""
+        """Adds a ratio and drops the oldest beyond ``WINDOW``."""
         ratio = min(ratio, RATIO_MAX)
         if len(self.recent) == WINDOW:
             del self.ordered[bisect_left(self.ordered, self.recent[0])]
@@ -32,7 +32,7 @@ class Residuals:
         self._p95 = 0.0
 
     def p95_ratio(self) -> float:
-        """The 95th percentile of the ratios, at least 1, drawn to the prior while they are few."""
+        """Returns the ratios' 95th percentile, at least 1; near the prior while they are few."""
         if self._p95 == 0.0:
             self._p95 = self._measure()
         return self._p95

@@ -1,4 +1,4 @@
-"""The stored form of a cost model, written as a snapshot now and then; it may be lost."""
+"""The stored form of a cost model, written as a snapshot from time to time; it may be lost."""
 
 import msgspec
 
@@ -31,7 +31,7 @@ class _ModelState(msgspec.Struct, frozen=True):
 
 
 def encode_model(model: CostModel) -> bytes:
-    """The stored form: JSON, in the order in which the fits were last taught."""
+    """Returns the stored form: JSON, in the order in which the fits last learned."""
     learned = [
         _LearnedState(
             level=level,
@@ -55,7 +55,7 @@ def decode_model(data: bytes) -> CostModel:
     """Reads the stored form; one of another version gives a model that knows only the prior.
 
     Raises:
-        msgspec.DecodeError: the bytes are no model.
+        msgspec.DecodeError: the bytes are not a model.
     """
     model = CostModel()
     if decode(_version_decoder, data).version != STATE_VERSION:

@@ -1,4 +1,4 @@
-"""Datasets without their bytes: schemas, row digests, chunk borders, manifests, reductions."""
+"""Data sets without their bytes: schemas, row digests, chunk borders, manifests, reductions."""
 
 from flowmesh_core.dataset.chunking import AVERAGE_ROWS, borders
 from flowmesh_core.dataset.columns import Columns, columns_of, rows_of, typed_column

@@ -1,7 +1,7 @@
-"""Rows turned into typed columns, with errors that name the row and the column.
+"""Types rows by column, with errors that name the row and the column.
 
-What comes out is what is hashed, what is written to Parquet and what engines get: numbers of a
-float column are floats, ``-0.0`` is ``0.0``, json values are strings in canonical form.
+Its result is hashed, written to Parquet and given to engines: numbers of a float column are floats,
+``-0.0`` is ``0.0``, json values are strings in canonical form.
 """
 
 import base64
@@ -20,7 +20,7 @@ from flowmesh_core.identity.canonical import (
 )
 
 Columns = Mapping[str, Sequence[Any]]
-"""Values by column name; every column as long as there are rows, None for null."""
+"""Values by column name; every column has one value per row, None for null."""
 
 _SHORT = 60
 
@@ -28,7 +28,7 @@ _SHORT = 60
 def columns_of(
     rows: Sequence[Mapping[str, Any]], schema: Schema, *, before: int = 0
 ) -> dict[str, list[Any]]:
-    """Types rows by a schema.
+    """Returns rows as columns typed by a schema.
 
     Args:
         rows: objects; missing columns are null.
@@ -48,15 +48,15 @@ def columns_of(
 
 
 def typed_column(values: Sequence[Any], column: Column, *, before: int = 0) -> list[Any]:
-    """Types the values of one column.
+    """Returns the typed values of one column.
 
     Args:
-        values: one a row.
+        values: one per row.
         column: the name and type.
-        before: as :func:`columns_of`.
+        before: as for :func:`columns_of`.
 
     Raises:
-        IdentityError: as :func:`columns_of`.
+        IdentityError: as for :func:`columns_of`.
     """
     types = set(map(type, values))
     types.discard(type(None))
@@ -71,7 +71,7 @@ def typed_column(values: Sequence[Any], column: Column, *, before: int = 0) -> l
 
 
 def json_form(values: Sequence[Any], column: Column) -> Sequence[Any]:
-    """A typed column as values whose JSON is canonical: bytes in base64, floats as fragments."""
+    """Returns a typed column as values with canonical JSON: base64 for bytes, float fragments."""
     match column.type:
         case ColumnType.BYTES:
             return [v if v is None else base64.b64encode(v).decode() for v in values]
@@ -110,7 +110,7 @@ def _check_one(value: Any, number: int, column: Column) -> None:
         shown = shown if len(shown) <= _SHORT else shown[:_SHORT] + "…"
         reason = f" ({e})" if isinstance(e, IdentityError) else ""
         raise IdentityError(
-            f"{shown} is no {column.type}{reason}",
+            f"{shown} is not of type {column.type}{reason}",
             where=f"row {number}, column {column.name!r}",
             remedy=_remedy(value),
         ) from e
@@ -118,8 +118,8 @@ def _check_one(value: Any, number: int, column: Column) -> None:
 
 def _remedy(value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
-        return "mend the value: data sets hold finite numbers alone; null stands for none"
-    return "mend the value, or make the whole column of its type"
+        return "correct the value: data sets have finite numbers only; use null for a missing one"
+    return "correct the value, or give the whole column its type"
 
 
 def _only(*allowed: type) -> Callable[[Sequence[Any], set[type]], list[Any]]:
@@ -202,7 +202,7 @@ _READERS: Mapping[ColumnType, Callable[[Sequence[Any], set[type]], list[Any]]] =
 
 
 def rows_of(columns: Columns, schema: Schema, count: int) -> Iterable[dict[str, Any]]:
-    """Typed columns as rows, json columns still as canonical strings."""
+    """Returns typed columns as rows, with json columns still as canonical strings."""
     names = schema.names
     if not names:
         return ({} for _ in range(count))

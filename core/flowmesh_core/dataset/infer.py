@@ -1,4 +1,4 @@
-"""The schema that rows without one have."""
+"""Infers the schema of rows that come without one."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,10 +26,10 @@ _LISTS: Mapping[frozenset[type], ColumnType] = {
 
 
 def infer_schema(rows: Sequence[Mapping[str, Any]]) -> Schema:
-    """Finds the type of every column that occurs.
+    """Returns the schema of rows: a type for every column that occurs.
 
-    Integers and floats together are ``float``; objects, and lists that are no list of numbers or of
-    strings, are ``json``; a column of nulls alone is ``null``.
+    Integers and floats together are ``float``; objects, and lists that are not all numbers or all
+    strings, are ``json``; a column with only nulls is ``null``.
 
     Raises:
         IdentityError: a column mixes types, with a row of each (from 1), or there are no columns.
@@ -40,20 +40,19 @@ def infer_schema(rows: Sequence[Mapping[str, Any]]) -> Schema:
 
 
 class SchemaInference:
-    """Finds the schema of rows that come in batches: the one that :func:`infer_schema` finds."""
+    """Infers the schema of rows that come in batches, as :func:`infer_schema` does.
+
+    Args:
+        columns_max: more columns are refused; None for no limit.
+    """
 
     def __init__(self, *, columns_max: int | None = None) -> None:
-        """Has seen no row.
-
-        Args:
-            columns_max: more columns are refused; None for no bound.
-        """
         self._columns: dict[Any, _Seen] = {}
         self._columns_max = columns_max
         self._rows = 0
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Looks at the next rows.
+        """Adds the next rows.
 
         Raises:
             ContentLimitError: there are more columns than allowed.
@@ -67,14 +66,14 @@ class SchemaInference:
         self._rows += len(rows)
 
     def schema(self) -> Schema:
-        """The schema of all rows so far.
+        """Returns the schema of all rows so far.
 
         Raises:
-            IdentityError: as :func:`infer_schema`.
+            IdentityError: as for :func:`infer_schema`.
         """
         if self._rows and not self._columns:
             raise IdentityError(
-                "the rows have no columns", where="row 1", remedy="name a value in it"
+                "the rows have no columns", where="row 1", remedy="give it at least one value"
             )
         by_name: dict[str, _Seen] = {}
         for raw in sorted(self._columns, key=str):
@@ -90,12 +89,12 @@ def refuse_columns(count: int, most: int) -> None:
     if count > most:
         raise ContentLimitError(
             f"there are more than {most:,} columns",
-            remedy="put what belongs together into lists, or give each thing a row of its own",
+            remedy="put related values into lists, or give each its own row",
         )
 
 
 class _Seen:
-    """What the values of one column were."""
+    """The types of the values of one column."""
 
     __slots__ = ("_first", "_items")
 
@@ -104,7 +103,7 @@ class _Seen:
         self._items: set[type] = set()
 
     def add(self, values: list[Any], before: int) -> None:
-        """Looks at the next values, of which the first stands ``before`` rows after the first."""
+        """Adds the next values, of which the first is ``before`` rows after the first of all."""
         types = set(map(type, values))
         for t in types - self._first.keys():
             self._first[t] = before + next(i for i, v in enumerate(values, 1) if type(v) is t)
@@ -114,7 +113,7 @@ class _Seen:
                     self._items.update(map(type, v))
 
     def type(self, name: str) -> ColumnType:
-        """The column's type.
+        """Returns the column's type.
 
         Raises:
             IdentityError: the values mix types; names the column and a row of each.
@@ -138,7 +137,7 @@ def _mixed(name: str, first: Mapping[type, int]) -> IdentityError:
     if strange:
         t = next(iter(sorted(strange, key=lambda t: t.__name__)))
         return IdentityError(
-            f"a value of type {t.__name__}, which no column type holds",
+            f"a value of type {t.__name__}, for which there is no column type",
             where=f"row {first[t]}, column {name!r}",
             remedy="write it as a string or a number",
         )
@@ -147,7 +146,7 @@ def _mixed(name: str, first: Mapping[type, int]) -> IdentityError:
     return IdentityError(
         f"mixed types: {listed}",
         where=f"column {name!r}",
-        remedy="write one type in all rows: quote the numbers, say",
+        remedy="write one type in all rows, for example by quoting the numbers",
     )
 
 

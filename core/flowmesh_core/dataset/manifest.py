@@ -1,7 +1,7 @@
-"""Manifests: what a dataset is, without its rows.
+"""Manifests: the content of a data set, without its rows.
 
-A chunk is named twice: ``rows`` by the content of its rows, which is its identity, and ``blob`` by
-the Parquet file that carries it, which also holds its writer's version and so is transport only.
+A chunk has two digests: ``rows`` of the content of its rows, which is its identity, and ``blob`` of
+the Parquet file, which also contains its writer's version and so is only transport.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class ChunkRef(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """A dataset: its schema and its chunks in the order of their rows."""
+    """A data set: its schema and its chunks in the order of their rows."""
 
     schema: Schema
     chunks: tuple[ChunkRef, ...] = ()
@@ -42,7 +42,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def row_count(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return sum(c.count for c in self.chunks)
 
     @property
@@ -56,7 +56,7 @@ _decoder = msgspec.json.Decoder(Manifest)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Writes a manifest as JSON, the same bytes for the same manifest."""
+    """Returns a manifest as JSON, the same bytes for the same manifest."""
     return _encoder.encode(manifest)
 
 
@@ -64,7 +64,7 @@ def decode_manifest(data: bytes) -> Manifest:
     """Reads a manifest.
 
     Raises:
-        IdentityError: the bytes are no manifest of this format.
+        IdentityError: the bytes are not a manifest of this format.
     """
     try:
         manifest = decode(_decoder, data)
@@ -79,16 +79,16 @@ def decode_manifest(data: bytes) -> Manifest:
 
 
 def dataset_digest(manifest: Manifest) -> Digest:
-    """The identity of a dataset: its schema and its chunks' row digests in order."""
+    """Returns the identity of a data set: its schema and its chunks' row digests in order."""
     columns = [[c.name, c.type.value] for c in manifest.schema.columns]
     return digest_value("dataset", [columns, [c.rows for c in manifest.chunks]])
 
 
 def concat(manifests: Sequence[Manifest]) -> Manifest:
-    """Chains datasets; no row is read.
+    """Returns the manifest of data sets one after the other; no row is read.
 
-    Chunks without rows are dropped, and a dataset without columns and rows agrees with any, so that
-    the result does not depend on empty parts.
+    Chunks without rows are dropped, and a data set without columns and rows agrees with any, so
+    that the result does not depend on empty parts.
 
     Raises:
         IdentityError: the columns differ.

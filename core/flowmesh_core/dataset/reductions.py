@@ -1,6 +1,6 @@
-"""How the metrics of a row-wise step's chunks become the step's metrics.
+"""Reduces the metrics of a row-wise step's chunks to the step's metrics.
 
-Sums of floats are exact before they are rounded once, so that no order of chunks shows.
+Sums of floats are exact before they are rounded once, so that the order of chunks does not matter.
 """
 
 import math
@@ -14,12 +14,12 @@ COUNT = "count"
 
 
 def reduce_metrics(reduction: Reduction, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Reduces the metrics of chunks to one.
+    """Returns the metrics of all chunks reduced to one.
 
     Args:
         reduction: ``sum`` adds numbers by key; ``mean-by-count`` weighs numbers by the part's
             ``count`` and sums the counts; ``merge`` unites keys.
-        parts: one object a chunk, in the order of the chunks.
+        parts: one object per chunk, in the order of the chunks.
 
     Raises:
         IdentityError: names the part (from 1) and the key that cannot be reduced.
@@ -50,7 +50,7 @@ def _mean(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         count = part.get(COUNT)
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise IdentityError(
-                f"{count!r} is no count of rows",
+                f"{count!r} is not a number of rows",
                 where=f"metrics of chunk {number}, key {COUNT!r}",
                 remedy="an engine whose metrics are means reports the rows they are over",
             )
@@ -82,7 +82,7 @@ def _merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _number(value: Any, number: int, key: str) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise IdentityError(
-            f"{value!r} is no number", where=f"metrics of chunk {number}, key {key!r}"
+            f"{value!r} is not a number", where=f"metrics of chunk {number}, key {key!r}"
         )
     return value
 

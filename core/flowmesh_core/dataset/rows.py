@@ -1,10 +1,10 @@
-"""The digests of rows: named, type-tagged values, whatever file or schema they came with.
+"""The digests of rows: named, type-tagged values, independent of their file and its schema.
 
 A row is hashed as a header (the columns' names in order, with the type of each value or ``null``)
-and its values in that order in canonical form. A null has no type, so a column's type is told by
-values alone, and the digest does not change where a larger dataset knows more of a column.
+and its values in that order in canonical form. A null has no type, so only values determine a
+column's type, and the digest does not change where a larger data set knows more of a column.
 
-Work is done by column, since a dataset of 100,000 rows is hashed before anything can be reused.
+Work is done by column, since a data set of 100,000 rows is hashed before anything can be reused.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from flowmesh_core.units import Digest
 
 
 def row_digest(row: Mapping[str, Any], schema: Schema) -> Digest:
-    """The digest of one row; missing columns are null.
+    """Returns the digest of one row; missing columns are null.
 
     Raises:
         IdentityError: a value does not fit its column, or a column is unknown.
@@ -32,11 +32,11 @@ def row_digest(row: Mapping[str, Any], schema: Schema) -> Digest:
 
 
 def row_digests(columns: Columns, schema: Schema, count: int) -> list[Digest]:
-    """The digests of rows given by column.
+    """Returns the digests of rows given by column.
 
     Args:
         columns: from :func:`columns_of`, so typed and normalised.
-        schema: the schema they were typed by.
+        schema: the schema that they were typed by.
         count: how many rows.
     """
     if not schema.columns:
@@ -54,12 +54,12 @@ def row_digests(columns: Columns, schema: Schema, count: int) -> list[Digest]:
             Digest(blake3(prefix + dumps(row)).hexdigest())
             for prefix, row in zip(prefixes, zip(*forms, strict=True), strict=False)
         ]
-    except orjson.JSONEncodeError as e:  # columns_of lets only text with surrogates through
+    except orjson.JSONEncodeError as e:  # columns_of refuses all but text with surrogates
         raise IdentityError(f"a row has no canonical form: {e}") from e
 
 
 def rows_digest(digests: Sequence[Digest]) -> Digest:
-    """The digest of a chunk: its rows' digests in order."""
+    """Returns the digest of a chunk: its rows' digests in order."""
     return digest_value("rows", list(digests))
 
 

@@ -1,9 +1,9 @@
-"""Column types and schemas of datasets.
+"""Column types and schemas of data sets.
 
 A schema is a set of named, typed columns in the order of their names: a row is an object, and the
-order in which a file spells its keys means nothing, so that equal rows of two tenants are equal.
-Null is allowed in every column. A column in which no value was seen has the type ``null``; it
-agrees with any other type (:func:`merge_schemas`) and changes no row's digest.
+order in which a file writes its keys has no meaning, so that equal rows of two tenants are equal.
+Null is allowed in every column. A column without any value has the type ``null``; it agrees with
+any other type (:func:`merge_schemas`) and changes no row's digest.
 """
 
 import unicodedata
@@ -39,7 +39,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True):
-    """The columns of a dataset in the order of their names. Build it with :meth:`of`."""
+    """The columns of a data set in the order of their names. Build it with :meth:`of`."""
 
     columns: tuple[Column, ...] = ()
 
@@ -57,7 +57,7 @@ class Schema(msgspec.Struct, frozen=True):
         """Builds a schema from names and types in any order.
 
         Raises:
-            IdentityError: an unknown type, a name that is no text, or two names equal in NFC.
+            IdentityError: an unknown type, a name that is not text, or two names equal in NFC.
         """
         out: dict[str, ColumnType] = {}
         for raw, given in columns.items():
@@ -68,7 +68,7 @@ class Schema(msgspec.Struct, frozen=True):
                 out[name] = ColumnType(given)
             except ValueError:
                 raise IdentityError(
-                    f"{given!r} is no column type",
+                    f"{given!r} is not a column type",
                     where=f"column {name!r}",
                     remedy=f"use one of {', '.join(ColumnType)}",
                 ) from None
@@ -80,18 +80,20 @@ class Schema(msgspec.Struct, frozen=True):
         return [c.name for c in self.columns]
 
     def types(self) -> dict[str, ColumnType]:
-        """The type of each column by name, in order of name."""
+        """Returns the type of each column by name, in order of name."""
         return {c.name: c.type for c in self.columns}
 
 
 def column_name(name: str) -> str:
-    """A column's name in NFC.
+    """Returns a column's name in NFC.
 
     Raises:
-        IdentityError: the name is empty or no Unicode text.
+        IdentityError: the name is empty or not Unicode text.
     """
     if not isinstance(name, str) or not name:
-        raise IdentityError(f"{name!r} is no column name", remedy="use a string that is not empty")
+        raise IdentityError(
+            f"{name!r} is not a column name", remedy="use a string that is not empty"
+        )
     if name.isascii():
         return name
     try:
@@ -102,7 +104,7 @@ def column_name(name: str) -> str:
 
 
 def merge_schemas(schemas: Iterable[Schema]) -> Schema:
-    """The one schema that all agree on.
+    """Returns the one schema that all agree with.
 
     A column of type ``null`` agrees with any type; otherwise names and types must be the same.
 
@@ -125,6 +127,6 @@ def merge_schemas(schemas: Iterable[Schema]) -> Schema:
         if problems:
             raise IdentityError(
                 f"the datasets' columns differ: {'; '.join(sorted(problems))}",
-                remedy="cast or rename them first, with data.sql say",
+                remedy="cast or rename them first, for example with data.sql",
             )
     return Schema.of(merged or {})

@@ -1,6 +1,7 @@
-"""What was asked for of late, and how often: which engines a fleet does well to keep open.
+"""Demand: which signatures were dispatched recently, and how often.
 
-The run machine counts what it hands out; the autoscaling signal reads it. Lost without harm.
+The machine counts dispatched actions; the capacity signal reads the demand, to decide which engines
+stay open. It may be lost without harm.
 """
 
 from collections.abc import Iterator
@@ -13,25 +14,25 @@ from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.units import Digest
 
 FORGOTTEN_S = 3600.0
-"""A signature that nothing was handed out of for so long is no longer known."""
+"""Seconds without an action after which a signature is forgotten."""
 FIRST_GAP_S = 60.0
 """Expected seconds from the first action of a signature to the next."""
 GAP_PACE = 0.3
 AT_ONCE_S = 1.0
-"""What is handed out within this time counts as one demand."""
+"""Actions dispatched within this time count as one arrival."""
 LATELY_S = 600.0
-"""How many actions come in a second is a mean over about this time."""
+"""Time constant of the mean of actions a second."""
 
 
 @dataclass(slots=True)
 class ArrivalStats:
-    """How often a signature was asked for, and what an action of it is like.
+    """How often a signature arrives, and what its last action was like.
 
     Attributes:
-        first_s, last_s: when something of it was first and last handed out.
-        gap_s: mean seconds from one demand to the next.
+        first_s, last_s: when an action of it was first and last dispatched.
+        gap_s: mean seconds between arrivals.
         work, weights: of the last action.
-        count: actions, each the less the longer ago it was.
+        count: actions, each counting less the longer ago it was.
     """
 
     first_s: float
@@ -42,7 +43,7 @@ class ArrivalStats:
     count: float = 1.0
 
     def per_s(self, now_s: float) -> float:
-        """Actions a second, of late."""
+        """Returns the recent actions a second."""
         seen_s = max(AT_ONCE_S, now_s - self.first_s)
         faded = self.count * exp((self.last_s - now_s) / LATELY_S)
         return faded / (LATELY_S * (1.0 - exp(-seen_s / LATELY_S)))
@@ -53,10 +54,10 @@ class SignatureDemand:
     """A signature in demand.
 
     Attributes:
-        gap_s: expected seconds between two demands.
+        gap_s: expected seconds between two arrivals.
         since_s: seconds since the last one.
         work, weights: of its last action.
-        per_s: actions a second, of late.
+        per_s: recent actions a second.
     """
 
     info: SignatureInfo
@@ -68,19 +69,18 @@ class SignatureDemand:
 
 
 class DemandTracker:
-    """Signatures by when they were last asked for; none is known for ever."""
+    """Signatures in order of their last arrival; each is forgotten after ``FORGOTTEN_S``."""
 
     def __init__(self) -> None:
-        """Knows of none."""
-        self._asked: dict[Digest, ArrivalStats] = {}
+        self._arrivals: dict[Digest, ArrivalStats] = {}
 
     def count(
         self, signature: Digest, work: WorkSize, weights: UtilityWeights, now_s: float
     ) -> None:
-        """An action of a signature is handed out."""
-        known = self._asked.pop(signature, None)
+        """Counts a dispatched action of a signature."""
+        known = self._arrivals.pop(signature, None)
         if known is None:
-            self._asked[signature] = ArrivalStats(now_s, now_s, FIRST_GAP_S, work, weights)
+            self._arrivals[signature] = ArrivalStats(now_s, now_s, FIRST_GAP_S, work, weights)
             return
         passed_s = now_s - known.last_s
         if passed_s > AT_ONCE_S:
@@ -89,12 +89,12 @@ class DemandTracker:
             known.last_s = now_s
         known.count += 1.0
         known.work, known.weights = work, weights
-        self._asked[signature] = known
+        self._arrivals[signature] = known
 
     def now(self, now_s: float) -> Iterator[tuple[Digest, ArrivalStats]]:
-        """Those that are known, in the order in which they were last asked for."""
-        for signature, asked in list(self._asked.items()):
-            if now_s - asked.last_s > FORGOTTEN_S:
-                del self._asked[signature]
+        """Yields the known signatures, in order of their last arrival, and forgets old ones."""
+        for signature, arrivals in list(self._arrivals.items()):
+            if now_s - arrivals.last_s > FORGOTTEN_S:
+                del self._arrivals[signature]
             else:
-                yield signature, asked
+                yield signature, arrivals

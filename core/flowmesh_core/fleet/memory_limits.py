@@ -1,9 +1,9 @@
-"""What running out of memory has taught about a signature on a device class.
+"""Limits learned from running out of memory, by signature and device class.
 
-First the admitted load is halved. When an action fails alone, what its host reserves is doubled, up
+First the admitted load is halved. When an action fails alone, its host's reservation is doubled, up
 to the whole device; when it had that, the requirement is raised above the worker that it failed on,
-so that the next action of that signature goes to one that fits. Successes give the load back at
-once and the reservation little by little: it may have been one action's data that needed it.
+so that the next action of that signature goes to one that fits. Each success restores a quarter of
+the load, and the reservation little by little: one action's data may have needed it (ADR 4).
 """
 
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class MemoryLimits:
         device_mib: int,
         alone: bool,
     ) -> None:
-        """An attempt ran out of memory.
+        """Learns from an attempt that ran out of memory.
 
         Args:
             signature: of the attempt.
@@ -51,16 +51,16 @@ class MemoryLimits:
             self._more_than[key] = max(self._more_than.get(key, 0), device_mib)
 
     def reserve_mib(self, signature: Digest) -> int:
-        """What a host must reserve at least; 0 where nothing was learned."""
+        """Returns what a host must reserve at least; 0 where nothing was learned."""
         return self._reserve.get(signature, 0)
 
     def succeeded(self, signature: Digest, device_class: str, peak_mib: int = 0) -> None:
-        """An attempt ended well: the admitted load recovers by a quarter.
+        """Learns from a success: the admitted load recovers by a quarter.
 
         Args:
             signature: of the attempt.
             device_class: of the worker.
-            peak_mib: what its host used at most; the reservation stays a step above it, or an
+            peak_mib: the most that its host used; the reservation stays a step above it, or an
                 engine that always needs more than its contract says would fail again and again.
         """
         raised = self._reserve.get(signature)
@@ -77,9 +77,9 @@ class MemoryLimits:
             self._factor[key] = factor * RECOVERY
 
     def capacity_factors(self, signature: Digest) -> dict[str, float]:
-        """Device class → share of a lane's capacity that may be admitted."""
+        """Returns device class → share of an instance's capacity that may be admitted."""
         return {c: f for (s, c), f in self._factor.items() if s == signature}
 
     def more_than_mib(self, signature: Digest) -> dict[str, int]:
-        """Device class → MiB that a device must exceed."""
+        """Returns device class → MiB that a device must exceed."""
         return {c: m for (s, c), m in self._more_than.items() if s == signature}

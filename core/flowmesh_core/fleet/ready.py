@@ -9,10 +9,11 @@ from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.units import Digest
 
 NEGLIGIBLE_BYTES = 64 * 1024
-"""Inputs up to this size arrive with the assignment or in one read; where they lie is no matter."""
+"""Inputs up to this size come with the assignment or in one read; their location does not matter.
+"""
 
 SEQUENCES_AT_ONCE = 256
-"""That an engine decodes side by side; more wait (vLLM's ``max_num_seqs``)."""
+"""Sequences that an engine decodes side by side; more wait (vLLM's ``max_num_seqs``)."""
 
 Rank = tuple[int, float, float, float, Digest]
 Kind = tuple[object, ...]
@@ -24,9 +25,9 @@ class WorkSize(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         units: in the contract's ``work_unit`` (prompt plus generated tokens, rows ...).
         tokens_in: prompt tokens, ``tokens_out`` generated ones (upper estimates).
-        decode_steps: one after another that generating them takes: its sequences decode side by
-            side, so these are the tokens of one. 0 stands for a single sequence.
-        input_bytes: bytes of inputs that are no components.
+        decode_steps: decoding steps one after another: the action's sequences decode side by side,
+            so these are the tokens of one. 0 stands for a single sequence.
+        input_bytes: bytes of inputs that are not components.
         component_bytes: bytes of components.
     """
 
@@ -39,7 +40,7 @@ class WorkSize(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def sequences(self) -> float:
-        """How many decode side by side."""
+        """How many sequences decode side by side."""
         return max(1.0, self.tokens_out / self.decode_steps) if self.decode_steps else 1.0
 
 
@@ -48,22 +49,23 @@ class ReadyAction(msgspec.Struct, frozen=True):
 
     Attributes:
         action_id: its name.
-        signature: its batch key; all actions of one signature share requirement and components.
-        tenant: the namespace that it is accounted to in the order (the first subscriber's).
+        signature: what it must share with others to run in one instance; all actions of one
+            signature share requirement and components.
+        tenant: the namespace that the fair order counts it to (the first subscriber's).
         priority: the highest of its subscribers.
         deadline_s: absolute; infinity where none.
         critical_path_s: predicted seconds of the longest path from here to the end of its run.
         ready_s: when it became ready (absolute).
         work: predicted size.
-        inputs: input digests that are no components, with sizes in bytes.
+        inputs: digests of inputs that are not components, with sizes in bytes.
         weights: coefficients of the utility.
-        isolate: a suspect: must run alone in a lane of its own.
-        avoid: workers where it failed: taken only where there is no other.
-        replica_of: worker that runs the original, for a replica; empty otherwise.
-        not_before_s: backoff; not placed before this time.
-        rank: its place in the order: priority, deadline slack, critical path, age; then the name,
-            so that the order is total. Slack is the deadline less the critical path; the time of
-            the tick is the same for all.
+        isolate: it must run alone, in an instance of its own.
+        avoid: workers where it failed: used only where there is no other.
+        replica_of: worker that runs the original, for a replica attempt; empty otherwise.
+        not_before_s: end of its backoff; not placed before.
+        rank: its position in the order: priority, deadline slack, critical path, age; then the
+            name, so that the order is total. Slack is the deadline less the critical path; the time
+            of the cycle is the same for all.
         kind: what makes actions interchangeable; sizes count by powers of four.
     """
 
@@ -85,7 +87,7 @@ class ReadyAction(msgspec.Struct, frozen=True):
     kind: Kind = ()
 
     def __post_init__(self) -> None:
-        """Works out ``rank`` and ``kind``: a tick reads them of every action, which waits long."""
+        """Computes ``rank`` and ``kind`` once, since every cycle reads them of every action."""
         path_s, work = self.critical_path_s, self.work
         rank = (-self.priority, self.deadline_s - path_s, -path_s, self.ready_s, self.action_id)
         size = frexp(work.units + work.tokens_in + work.tokens_out)[1] // 2

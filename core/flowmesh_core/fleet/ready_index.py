@@ -1,7 +1,7 @@
-"""The ready actions, kept sorted from tick to tick: a tick changes few of them.
+"""An index of the ready actions, kept sorted across cycles: a cycle changes few of them.
 
-The run machine adds and removes; the scheduler reads. Ten thousand actions are a few hundred
-groups, whose actions are interchangeable where placement is concerned.
+The machine adds and removes actions; the scheduler reads. Ten thousand actions are a few hundred
+groups, whose actions placement treats as interchangeable (ADR 13).
 """
 
 from collections import Counter
@@ -17,7 +17,8 @@ from flowmesh_core.units import Digest
 _T = TypeVar("_T")
 
 FRACTIONS = 2**20
-"""Sizes are summed in such parts of one, as integers: no sum depends on what came and went."""
+"""Sizes are summed as integers in parts of 1/FRACTIONS, so that a sum does not depend on the order
+of additions and removals."""
 
 Entry = tuple[Rank, ReadyAction, "ReadyGroup"]
 """Sorts by rank; no two ranks are the same."""
@@ -25,7 +26,7 @@ Entry = tuple[Rank, ReadyAction, "ReadyGroup"]
 
 @dataclass(slots=True, eq=False)
 class Cohort:
-    """Groups that differ in their weights alone: they share sizes, and so predictions.
+    """Groups that differ only in their weights: they share sizes, and so predictions.
 
     Attributes:
         name: what its groups have in common.
@@ -42,7 +43,7 @@ class Cohort:
     _mean: WorkSize | None = None
 
     def change(self, work: WorkSize, by: int) -> None:
-        """Counts the work of an action in (1) or out (-1)."""
+        """Adds (``by`` = 1) or removes (-1) the work of an action."""
         self._mean = None
         self.count += by
         self._units += by * int(work.units * FRACTIONS)
@@ -54,7 +55,7 @@ class Cohort:
 
     @property
     def work(self) -> WorkSize:
-        """The mean size, which stands for all of its actions; at least one."""
+        """The mean size of its actions, of which there must be one."""
         if self._mean is None:
             parts = FRACTIONS * self.count
             self._mean = WorkSize(
@@ -73,7 +74,7 @@ class ReadyGroup:
     """Actions of one kind, none of them in backoff.
 
     Attributes:
-        like: any one of the first of them: its signature, weights and cautions are those of all.
+        like: its first action; the signature, weights and cautions are those of all.
         queues: tenant → its actions in order of rank.
     """
 
@@ -83,12 +84,12 @@ class ReadyGroup:
     queues: dict[str, SortedList[Entry]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[ReadyAction]:
-        """Its actions, tenant by tenant."""
+        """Yields its actions, tenant by tenant."""
         return (action for queue in self.queues.values() for _, action, _ in queue)
 
 
 class ReadyIndex:
-    """Ready actions by group and tenant; those in backoff wait apart.
+    """Ready actions by group and tenant; those in backoff are separate.
 
     Attributes:
         groups: by kind.
@@ -99,7 +100,7 @@ class ReadyIndex:
     """
 
     def __init__(self, actions: Iterable[ReadyAction] = (), now_s: float = 0.0) -> None:
-        """Takes actions as they are at a time."""
+        """Adds the actions as of a time."""
         self.groups: dict[Kind, ReadyGroup] = {}
         self.heads: dict[str, SortedList[Entry]] = {}
         self.signatures = Counter[Digest]()
@@ -112,18 +113,18 @@ class ReadyIndex:
             self.add(action)
 
     def __iter__(self) -> Iterator[ReadyAction]:
-        """All actions, in no particular order."""
+        """Yields all actions, in no particular order."""
         for group in self.groups.values():
             yield from group
         for _, _, action in self.backoff:
             yield action
 
     def __len__(self) -> int:
-        """How many actions there are."""
+        """The number of actions, in groups and in backoff."""
         return self.signatures.total() + len(self.backoff)
 
     def add(self, action: ReadyAction) -> None:
-        """Takes an action that is not there yet."""
+        """Adds an action that is not in the index yet."""
         if action.not_before_s > self._now_s:
             self.backoff.add((action.not_before_s, action.action_id, action))
             return
@@ -136,10 +137,10 @@ class ReadyIndex:
         self._change(group, action, 1)
 
     def remove(self, action: ReadyAction) -> None:
-        """Drops an action.
+        """Removes an action.
 
         Raises:
-            ValueError: it is not there.
+            ValueError: it is not in the index.
         """
         if action.not_before_s > self._now_s:
             self.backoff.remove((action.not_before_s, action.action_id, action))
@@ -154,7 +155,7 @@ class ReadyIndex:
         self._change(group, action, -1)
 
     def release(self, now_s: float) -> None:
-        """Ends the backoffs that are due; a clock that goes back begins none again."""
+        """Ends the backoffs that are due; a clock that goes back does not resume one."""
         self._now_s = max(self._now_s, now_s)
         while self.backoff and self.backoff[0][0] <= self._now_s:
             self.add(self.backoff.pop(0)[2])
@@ -191,7 +192,7 @@ class ReadyIndex:
                 del self.heads[tenant]
 
     def _change(self, group: ReadyGroup, action: ReadyAction, by: int) -> None:
-        """Counts an action in (1) or out (-1); what is empty goes."""
+        """Counts an action in (1) or out (-1) and drops what has become empty."""
         group.count += by
         group.cohort.change(action.work, by)
         _count(self.signatures, action.signature, by)

@@ -1,7 +1,7 @@
-"""What a scheduling tick sees: an indexed, read-only view that holds for one tick.
+"""The input of a scheduling cycle: an indexed, read-only view that is valid for one cycle.
 
-Built by the run machine from its fleet and ready set; read by ``scheduler.decide`` and by
-``fmesh explain``. Nothing in it may be kept beyond the tick.
+Made by the machine from its workers and ready set; read by ``placement.decide`` and by ``fmesh
+explain``. Nothing may retain it beyond the cycle.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,17 +28,17 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InstanceView:
-    """A running or starting engine host.
+    """An engine instance that runs or starts.
 
     Attributes:
         signature: what its actions share.
-        capacity: actions it runs at once (1 while unknown).
+        capacity: actions that it runs at once (1 while unknown).
         held: actions assigned to it and not ended.
-        remaining_s: predicted seconds until what it holds is done.
+        remaining_s: predicted seconds until these are done.
         load_remaining_s: predicted seconds until it is loaded; 0 when ready.
         memory_mib: what it reserves.
-        isolated: it serves one suspect alone and takes nothing else.
-        tightest_deadline_s: absolute time of the tightest deadline it holds; infinity if none.
+        isolated: it serves one isolated action and takes nothing else.
+        tightest_deadline_s: the earliest deadline of its actions (absolute); infinity if none.
     """
 
     signature: Digest
@@ -56,11 +56,11 @@ class WorkerView:
     """A worker that may be given work.
 
     Attributes:
-        shape: what it said it is.
-        lanes: its engine hosts by signature.
-        near: digests of components and inputs that it holds, with the tier.
-        free_memory_mib: device memory not reserved by lanes that hold work. Idle lanes are evicted
-            by the worker on demand and count as free.
+        shape: as it reported it.
+        lanes: its engine instances by signature.
+        near: digests of components and inputs that it has, with the tier.
+        free_memory_mib: device memory not reserved by instances with actions. The worker evicts
+            idle instances on demand, so their memory counts as free.
         draining: takes nothing new.
     """
 
@@ -81,15 +81,15 @@ class Requirement:
     """Hard constraints of the actions of one signature (shared by all of a group).
 
     Attributes:
-        memory_mib: memory for a lane on each of its devices, learned raises included.
-        capacity_factor: share of a lane's capacity that may be admitted (halved after running out
-            of memory), by device class; 1.0 where absent.
+        memory_mib: memory for an instance on each of its devices, learned raises included.
+        capacity_factor: share of an instance's capacity that may be admitted (halved after running
+            out of memory), by device class; 1.0 where absent.
         min_memory_by_class: device class → a worker must have more memory than this (learned).
-        implementation, dtype, batch_invariant: what the pool must honour; empty/None is any.
+        implementation, dtype, batch_invariant: the engine variant; empty and None are any.
         checks_honours: whether the engine has these fields at all.
         tensor_parallel: devices needed.
         user_code: needs a pool that allows user code.
-        builtin_model: needs an image that holds this built-in model; empty is none.
+        builtin_model: needs an image with this built-in model; empty is none.
         gpu_product: allowed device classes; empty is any.
         labels: must all match; ``anti_labels`` must not.
     """
@@ -118,7 +118,8 @@ class SignatureInfo:
 
     Attributes:
         components: digests of components with sizes in bytes.
-        capacity: actions that one lane runs at once, as the contract says (a lane may know better).
+        capacity: actions that one instance runs at once, by the contract (an instance may know
+            better).
         sequences: that one of its actions decodes side by side, on average.
     """
 
@@ -132,14 +133,14 @@ class SignatureInfo:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that one tick decides on.
+    """Everything that one cycle decides on.
 
     Attributes:
         workers: those that may be given work, in order of name.
         ready: actions that wait.
         signatures: by signature, for all ready actions.
         fair_share: tenant → virtual time (decayed paid dollars over weight); less is served first.
-        now_s: the time of the tick.
+        now_s: the time of the cycle.
         tenant_weights: tenant → weight of its fair share; 1 where absent.
     """
 
@@ -176,9 +177,9 @@ class ScoredWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A worker with the terms of its utility as a decision saw them, for the ledger.
 
     Attributes:
-        throughput, cost, locality: the terms, each in [0, 1]; ``utility`` is what they add up to.
+        throughput, cost, locality: the terms, each in [0, 1]; ``utility`` is their weighted sum.
         start_s: predicted seconds to the start; ``finish_s`` to the end.
-        lane: whether an engine of the signature was open there.
+        lane: whether an instance of the signature was open there.
     """
 
     worker: str
@@ -193,13 +194,13 @@ class ScoredWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):
-    """A batch of actions of one signature and the worker it goes to.
+    """A batch of actions of one signature and the worker that it goes to.
 
     Attributes:
         reserve_nanousd: predicted p95 cost of each action, in the order of ``actions``.
         predicted_s: predicted run seconds of each action.
         terms: of the first action of the batch.
-        candidates: the same, and then the best of the other workers, a few.
+        candidates: the chosen worker, and then the best of the others, a few.
     """
 
     worker: str
@@ -227,7 +228,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The outcome of a tick."""
+    """The outcome of a cycle."""
 
     placements: tuple[Placement, ...]
     rejections: tuple[Rejection, ...]

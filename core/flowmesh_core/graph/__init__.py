@@ -1,1 +1,1 @@
-"""Workflows as graphs: references, fan-out, order, conditions; compiled to a plan to run."""
+"""Workflows as graphs: references, fan-out, order, conditions; compiled to a plan."""

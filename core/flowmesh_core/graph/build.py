@@ -1,6 +1,6 @@
 """The last pass of the compiler: each instance becomes a ``StepPlan``, in topological order.
 
-The order lets the columns of data sets be followed from step to step.
+Because of that order, the columns of data sets can be followed from step to step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -145,8 +145,8 @@ def _cache(
         elif port == contract.row_wise:
             scope.report(
                 (*entry.keys, "cache", "ignoredInputs", i),
-                f"{entry.spec.uses} works chunk by chunk, and what a chunk of {port!r} holds is all"
-                " that names it; leave out another input",
+                f"{entry.spec.uses} works chunk by chunk, and only the content of a chunk of"
+                f" {port!r} identifies it; leave out another input",
             )
     external = determinism_of(contract, params, fields) is Determinism.EXTERNAL
     return Cache(
@@ -154,7 +154,6 @@ def _cache(
         salt=spec.salt,
         max_age_s=seconds(spec.max_age) if spec.max_age else 0.0,
         ignored_inputs=tuple(spec.ignored_inputs),
-        strict=spec.strict,
     )
 
 
@@ -165,7 +164,7 @@ def _follow(
     step: StepPlan,
     columns: dict[Source, Columns],
 ) -> None:
-    """Checks what needs the columns of the inputs, and notes those of the output."""
+    """Checks what needs the columns of the inputs, and records those of the output."""
     if not _worth_checking(entry.spec, contract):
         return
     from flowmesh_core.graph.columns import (  # noqa: PLC0415 - Jinja is slow to load

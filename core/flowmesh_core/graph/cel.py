@@ -1,8 +1,8 @@
-"""CEL as conditions use it: parsed once, with numbers that compare by value.
+"""CEL for conditions: parsed once, with numbers that compare by value.
 
-The library compares integers with integers only; the API server compares 1 with 1.0, and so do
-conditions here. Values of different kinds are unequal rather than an error. A condition is what a
-tenant wrote: its form is bounded before it is parsed, and its evaluation is counted.
+The library compares integers only with integers; the API server compares 1 with 1.0, and so do
+conditions here. Values of different kinds are unequal instead of an error. Tenants write
+conditions, so their form is limited before they are parsed, and their evaluation is counted.
 """
 
 import re
@@ -27,7 +27,7 @@ MACROS = frozenset({"all", "exists", "exists_one", "map", "filter"})
 LONGEST = 4096
 """Characters of a condition."""
 SHORT = 200
-"""Characters; the trees of longer conditions are large, and few are kept."""
+"""Characters; the trees of longer conditions are large, and few of them are cached."""
 TOO_DEEP = "the condition is nested too deeply; split it over several steps"
 _REASON_CHARS = 300
 _ESCAPES_MAX = 16
@@ -40,28 +40,27 @@ _NUMBERS = (celtypes.IntType, celtypes.UintType, celtypes.DoubleType)
 
 
 class ConditionError(ValueError):
-    """A condition that is no CEL, names what is not there, or gives no truth value."""
+    """A condition that is not CEL, has an unknown name, or does not give a truth value."""
 
 
 class OverBudgetConditionError(ConditionError):
-    """A condition that would need more than its share; whatever it reads, it cannot be decided.
+    """A condition whose evaluation needs more than its budget, so that it cannot be decided.
 
     Attributes:
-        remedy: what its writer may do.
+        remedy: what its author may do.
     """
 
     def __init__(self, message: str, remedy: str) -> None:
-        """Says what was exceeded, and what to do."""
         super().__init__(f"{message}; {remedy}")
         self.message = message
         self.remedy = remedy
 
 
 def parse(text: str) -> Any:
-    """The syntax tree of a condition.
+    """Returns the syntax tree of a condition.
 
     Raises:
-        ConditionError: it is no CEL, or too long.
+        ConditionError: it is not CEL, or too long.
     """
     if len(text) > LONGEST:
         raise ConditionError(too_long(len(text)))
@@ -69,8 +68,8 @@ def parse(text: str) -> Any:
 
 
 def too_long(size: int) -> str:
-    """What is said of a condition of so many characters."""
-    return f"the condition is of {size} characters, of at most {LONGEST}"
+    """Returns the message for a condition that is too long."""
+    return f"the condition has {size} characters, of at most {LONGEST}"
 
 
 @lru_cache(maxsize=1024)
@@ -87,7 +86,7 @@ def _tree(text: str) -> Any:
     unclosed = _unclosed(text)
     if unclosed is not None:
         raise ConditionError(
-            f"{text!r} is no CEL condition; the string at character {unclosed + 1} does not end"
+            f"{text!r} is not a CEL condition; the string at character {unclosed + 1} does not end"
         )
     try:
         return _environment().compile(text)
@@ -96,11 +95,11 @@ def _tree(text: str) -> Any:
     except celpy.CELParseError as e:
         column = getattr(e, "column", None)
         at = f"; look at character {column}" if column else ""
-        raise ConditionError(f"{text!r} is no CEL condition{at}") from e
+        raise ConditionError(f"{text!r} is not a CEL condition{at}") from e
 
 
 def _unclosed(text: str) -> int | None:
-    """Where a string begins that does not end and holds many escapes; None where none does.
+    """Where a string begins that does not end and has many escapes; None where none does.
 
     The library's lexer would try every way to read its escapes, which are exponentially many.
     """
@@ -121,7 +120,7 @@ def _unclosed(text: str) -> int | None:
 
 
 def _string_end(text: str, start: int) -> int | None:
-    """Behind the string that begins here; None where it does not end."""
+    """Returns the index after the string that begins here; None where it does not end."""
     quote = text[start] * 3 if text.startswith(text[start] * 3, start) else text[start]
     at = start + len(quote)
     while at < len(text):
@@ -158,7 +157,7 @@ def check_size(text: str) -> None:
 
 
 def _nesting(node: Any) -> int:
-    """How many macros stand inside one another at the deepest place."""
+    """Returns how deep macros are nested."""
     depths = [_nesting(child) for child in getattr(node, "children", ())]
     if getattr(node, "data", "") == "member_dot_arg" and str(node.children[1]) in MACROS:
         depths.append(1 + max(depths[2:], default=0))
@@ -166,12 +165,12 @@ def _nesting(node: Any) -> int:
 
 
 def truth(text: str, names: Mapping[str, Any], budget: EvaluationBudget) -> bool:
-    """Evaluates a condition.
+    """Returns the value of a condition.
 
     Args:
         text: the condition.
-        names: what it may name, as JSON-like values.
-        budget: of the run; what the evaluation takes is added.
+        names: the values that it may read, JSON-like, by root name.
+        budget: of the run; the steps of the evaluation are added.
 
     Raises:
         ConditionError: it cannot be evaluated on these values, or gives neither true nor false.
@@ -186,9 +185,11 @@ def truth(text: str, names: Mapping[str, Any], budget: EvaluationBudget) -> bool
         raise ConditionError(TOO_DEEP) from e
     except ConditionError:
         raise
-    except Exception as e:  # the library lets through whatever Python raises for a wrong argument
-        said = str(e.args[0]) if isinstance(e, CELEvalError | TypeError) and e.args else str(e)
-        reason = _in_words(said or type(e).__name__)
+    except Exception as e:  # the library lets through any error of Python for a wrong argument
+        text_of_error = (
+            str(e.args[0]) if isinstance(e, CELEvalError | TypeError) and e.args else str(e)
+        )
+        reason = _in_words(text_of_error or type(e).__name__)
         raise ConditionError(f"the condition {text!r} failed: {reason}") from e
     finally:
         budget.spent += meter.steps
@@ -227,7 +228,7 @@ def _in_words(reason: str) -> str:
 
 
 def known_functions() -> set[str]:
-    """Functions, methods and macros that a condition may call."""
+    """Returns the functions, methods and macros that a condition may call."""
     return {f for f in base_functions if f.isidentifier()} | MACROS | _SPECIAL_FUNCTIONS
 
 
@@ -237,7 +238,7 @@ def _environment() -> Any:
 
 
 def _plain(value: Any, meter: EvaluationMeter) -> Any:
-    """A value as the library takes it, counted."""
+    """Returns a value in the library's form, counted."""
     if isinstance(value, Mapping):
         plain: Any = {k: _plain(v, meter) for k, v in value.items()}
     elif isinstance(value, list | tuple):

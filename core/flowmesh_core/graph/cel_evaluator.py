@@ -2,8 +2,8 @@
 
 Used by ``cel``. The library has no limit of its own: nested macros multiply, some of its errors
 print whole values, and some of its functions are Python's (``'a' % 1`` formats, ``duration`` tries
-a pattern in exponential time). Here each visited node counts one step, each function what its
-arguments weigh, and what does neither is replaced.
+a pattern in exponential time). Here each visited node counts one step, each function the weight of
+its arguments, and functions for which neither is enough are replaced.
 """
 
 import operator
@@ -21,7 +21,7 @@ from flowmesh_core.graph.evaluation_budget import MADE_MAX
 VALUES_PER_STEP = 10
 CHARS_PER_VALUE = 100
 PATTERN_STEPS = 50
-"""What a match counts: a pattern is compiled first."""
+"""Steps of a match, since the pattern must be compiled first."""
 PATTERN_BYTES = 1 << 20
 TIME_CHARS = 64
 """The longest text of a duration or a time."""
@@ -35,24 +35,23 @@ _MADE: dict[type, Callable[[Any], Any]] = {
     bytes: celtypes.BytesType,
     list: celtypes.ListType,
 }
-"""Python adds subclasses to what they are derived from, and that equals no value of CEL."""
+"""Python's ``+`` on subclasses gives their base class, which equals no value of CEL."""
 _FREE = frozenset({"size", "type", "_[_]", "_?_:_", "_&&_", "_||_", "!_"})
-"""Functions whose cost does not go by the size of their arguments."""
+"""Functions whose cost does not depend on the size of their arguments."""
 
 
 class OverBudgetError(Exception):
-    """An evaluation was stopped. No ``ValueError``: the library would take it for a value's."""
+    """An evaluation was stopped. Not a ``ValueError``, which the library would catch."""
 
 
 class EvaluationMeter:
-    """Counts the steps of one evaluation.
+    """Counts the steps of one evaluation, up to a limit.
 
     Attributes:
         steps: so far.
     """
 
     def __init__(self, limit: int) -> None:
-        """Starts at zero; more than ``limit`` steps are stopped."""
         self.steps = 0
         self._limit = limit
         self._values = 0
@@ -62,30 +61,30 @@ class EvaluationMeter:
         """Counts steps.
 
         Raises:
-            OverBudgetError: there were too many.
+            OverBudgetError: there are more than the limit.
         """
         self.steps = min(self.steps + steps, self._limit + 1)
         if self.steps > self._limit:
             raise OverBudgetError
 
     def value(self, value: Any) -> None:
-        """Counts one value that the condition is given; those that it holds count by themselves."""
+        """Counts one value given to the condition; the values inside it count by themselves."""
         self._values += 1 + (len(value) // CHARS_PER_VALUE if isinstance(value, str) else 0)
         steps, self._values = divmod(self._values, VALUES_PER_STEP)
         self.count(steps)
 
     def read(self, *values: Any) -> None:
-        """Counts what it takes to look at all of these values."""
+        """Counts the steps to read all of these values."""
         self.count(sum(map(self.weight, values)) // VALUES_PER_STEP)
 
     def weight(self, value: Any) -> int:
-        """How many values it holds, at any depth; long text counts as several."""
+        """Returns how many values there are in it, at any depth; long text counts as several."""
         if isinstance(value, str | bytes):
             return 1 + len(value) // CHARS_PER_VALUE
         if not isinstance(value, list | dict):
             return 1
         known = self._weights.get(id(value))
-        if known is None:  # the value is kept with it, or its id might come to mean another
+        if known is None:  # the value is stored too, so that its id cannot be reused for another
             items = value if isinstance(value, list) else [*value.keys(), *value.values()]
             known = self._weights[id(value)] = (value, 1 + sum(map(self.weight, items)))
         return known[1]
@@ -95,12 +94,11 @@ class MeteredEvaluator(Evaluator):  # type: ignore[misc]  # celpy is untyped
     """The library's evaluator with a meter."""
 
     def __init__(self, ast: Any, activation: "ConditionNames") -> None:
-        """Evaluates ``ast`` with these names."""
         super().__init__(ast, activation)
         self._meter = activation.meter
 
     def sub_evaluator(self, ast: Any) -> "MeteredEvaluator":
-        """The evaluator of a macro's body, with the same meter."""
+        """Returns the evaluator of a macro's body, with the same meter."""
         return MeteredEvaluator(ast, self.activation)
 
     def visit_children(self, tree: Any) -> Any:
@@ -109,7 +107,7 @@ class MeteredEvaluator(Evaluator):  # type: ignore[misc]  # celpy is untyped
         return super().visit_children(tree)
 
     def member_dot(self, tree: Any) -> Any:
-        """A field; what has none is an error of a few words, not one that prints the value."""
+        """Evaluates a field; a missing one is a short error, which does not print the value."""
         value = self.visit(tree.children[0])
         name = tree.children[1].value
         if isinstance(value, CELEvalError):
@@ -121,7 +119,7 @@ class MeteredEvaluator(Evaluator):  # type: ignore[misc]  # celpy is untyped
         return value[name]
 
     def member_dot_arg(self, tree: Any) -> Any:
-        """A method or a macro; ``all`` and ``exists`` stop where their answer is certain."""
+        """Evaluates a method or a macro; ``all`` and ``exists`` stop once the result is certain."""
         name = tree.children[1].value
         if name not in {"all", "exists"}:
             return super().member_dot_arg(tree)
@@ -141,25 +139,24 @@ class MeteredEvaluator(Evaluator):  # type: ignore[misc]  # celpy is untyped
         return result
 
     def member_object(self, tree: Any) -> Any:
-        """Refused: a condition has no messages to make."""
-        return CELEvalError("a condition makes no objects: {'name': value} is a map", tree=tree)
+        """Refuses messages, which conditions do not have."""
+        return CELEvalError("a condition cannot make objects; {'name': value} is a map", tree=tree)
 
 
 class ConditionNames(Activation):  # type: ignore[misc]  # celpy is untyped
-    """What a condition may name, and its functions; each call counts."""
+    """The names that a condition may read, and its functions; each call counts.
+
+    Args:
+        meter: of the evaluation.
+        functions: in place of the library's of the same name.
+    """
 
     def __init__(self, meter: EvaluationMeter, functions: Mapping[str, Callable[..., Any]]) -> None:
-        """Has no values yet.
-
-        Args:
-            meter: of the evaluation.
-            functions: in place of the library's of the same name.
-        """
         super().__init__(functions={**functions, **_FUNCTIONS})
         self.meter = meter
 
     def clone(self) -> "ConditionNames":
-        """A copy for one turn of a macro."""
+        """Returns a copy for one iteration of a macro."""
         made = ConditionNames.__new__(ConditionNames)
         made.meter = self.meter
         made.identifiers = self.identifiers.clone()
@@ -168,7 +165,7 @@ class ConditionNames(Activation):  # type: ignore[misc]  # celpy is untyped
         return made
 
     def resolve_function(self, name: str) -> Callable[..., Any]:
-        """The function of this name, counted.
+        """Returns the function of this name, counted.
 
         Raises:
             KeyError: there is none.
@@ -192,7 +189,7 @@ class ConditionNames(Activation):  # type: ignore[misc]  # celpy is untyped
         return counted
 
     def __repr__(self) -> str:
-        """A few words: the library prints it in errors."""
+        """A few words, since the library prints it in errors."""
         return "the condition"
 
 
@@ -232,7 +229,7 @@ def _itself(value: Any) -> Any:
 
 
 def _arithmetic(name: str) -> Callable[[Any, Any], Any]:
-    """An operator on numbers and times; Python's on strings and lists are none of CEL's."""
+    """An operator on numbers and times; CEL does not have Python's on strings and lists."""
     function = base_functions[name]
 
     def compute(a: Any, b: Any) -> Any:
@@ -247,13 +244,13 @@ def _arithmetic(name: str) -> Callable[[Any, Any], Any]:
 def _duration(value: Any, *more: Any) -> Any:
     wrong = isinstance(value, str) and not _DURATION.fullmatch(value[: TIME_CHARS + 1])
     if wrong or (isinstance(value, str) and len(value) > TIME_CHARS):
-        raise ValueError("no duration, such as 1h30m")
+        raise ValueError("not a duration, such as 1h30m")
     return celtypes.DurationType(value, *more)
 
 
 def _timestamp(value: Any, *more: Any) -> Any:
     if isinstance(value, str) and len(value) > TIME_CHARS:
-        raise ValueError("no time, such as 2026-01-31T12:00:00Z")
+        raise ValueError("not a time, such as 2026-01-31T12:00:00Z")
     return celtypes.TimestampType(value, *more)
 
 

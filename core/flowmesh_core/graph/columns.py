@@ -1,8 +1,7 @@
-"""Checks that need to know the columns of the rows: templates and names of columns.
+"""Checks that need the columns of the rows: templates and names of columns.
 
-What can be known at admission is: rows written in the file, files that the CLI has read, and what
-row-wise engines add to them. Of everything else the worker checks the columns before the engine
-loads.
+Known at admission are the columns of rows written in the file, of files that the CLI has read, and
+those that row-wise engines add to them. The worker checks all others before the engine loads.
 """
 
 import ast
@@ -27,7 +26,7 @@ _MESSAGE_KEYS = frozenset({"role", "content"})
 def output_columns(
     contract: EngineContract, params: Mapping[str, Any], inputs: Mapping[str, Columns]
 ) -> Columns:
-    """The columns of the step's rows, where the contract lets them be known.
+    """Returns the columns of the step's rows, or None where they are not known.
 
     Args:
         contract: the step's contract.
@@ -57,7 +56,7 @@ def check_params(
         contract: the step's contract.
         params: its typed parameters.
         inputs: the columns of its data sets, by port; None where unknown.
-        keys: where ``with`` stands.
+        keys: where ``with`` is.
     """
     columns = inputs.get(contract.row_port)
     for param in contract.params:

@@ -1,6 +1,6 @@
 """Compiles a workflow to what the machine runs: expanded, typed, ordered.
 
-Called by the control plane at admission and by the CLI. Everything wrong is found at once.
+The control plane calls it at admission, and so does the CLI. All problems are found at once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ WEIGHTS = {
     "throughput": UtilityWeights(1.0, 0.25, 0.5),
     "latency": UtilityWeights(1.0, 0.1, 0.25),
 }
-"""What ``optimize`` means."""
+"""The weights of each value of ``optimize``."""
 
 _NO_LIMITS_GIVEN = Limits()
 
@@ -45,8 +45,8 @@ def compile_workflow(
 
     Args:
         workflow: the validated object.
-        catalog: the engines that there are.
-        limits: bounds on its size.
+        catalog: the known engines.
+        limits: of its size.
         uploads: the ``cas:`` reference of every input that the caller has stored (rows written in
             the file, and ``./`` paths), by the input's name.
         columns: the columns of data sets that the caller has read, by the input's name.
@@ -57,7 +57,7 @@ def compile_workflow(
         The plan.
 
     Raises:
-        SpecError: with everything wrong with the workflow.
+        SpecError: with all problems of the workflow.
     """
     scope = CompileContext(workflow, catalog, limits, uploads or {}, columns or {}, validate_only)
     read_inputs(scope)
@@ -95,7 +95,7 @@ def _weights(spec: WorkflowSpec) -> UtilityWeights:
 
 
 def _read_steps(scope: CompileContext) -> None:
-    """Names, engines and instances of all steps, within the limits."""
+    """Reads names, engines and instances of all steps, within the limits."""
     total = 0
     for at, spec in enumerate(scope.workflow.spec.steps):
         keys = ("spec", "steps", at)
@@ -113,7 +113,7 @@ def _read_steps(scope: CompileContext) -> None:
         total += size(spec.matrix)
         instances: list[StepInstance] = []
         by_value: Index = {}
-        if _matrix_is_sound(scope, spec, at) and total <= scope.limits.steps:
+        if _check_matrix(scope, spec, at) and total <= scope.limits.steps:
             instances, by_value = expand(spec.name, spec.matrix), index(spec.matrix)
         scope.steps[spec.name] = StepEntry(at, spec, contract, instances, by_value)
     if total > scope.limits.steps:
@@ -122,7 +122,7 @@ def _read_steps(scope: CompileContext) -> None:
         )
 
 
-def _matrix_is_sound(scope: CompileContext, spec: StepSpec, at: int) -> bool:
+def _check_matrix(scope: CompileContext, spec: StepSpec, at: int) -> bool:
     keys = ("spec", "steps", at, "matrix")
     before = len(scope.problems)
     for name, values in spec.matrix.items():
@@ -133,7 +133,7 @@ def _matrix_is_sound(scope: CompileContext, spec: StepSpec, at: int) -> bool:
             if not isinstance(value, str | int | float):
                 scope.report((*keys, name, i), "expected a string, a number or a boolean")
             elif value_key(value) in seen:
-                scope.report((*keys, name, i), f"{value!r} is there twice")
+                scope.report((*keys, name, i), f"{value!r} is listed twice")
             else:
                 seen.add(value_key(value))
     if size(spec.matrix) > scope.limits.fan_out:

@@ -1,4 +1,4 @@
-"""What the parts of the compiler share: the workflow, its names, and the problems found so far."""
+"""State of one compilation: the workflow, its names, and the problems found so far."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,13 +30,13 @@ class StepEntry:
 
     @property
     def keys(self) -> Keys:
-        """Where it stands."""
+        """Its place in the document."""
         return ("spec", "steps", self.index)
 
 
 @dataclass(frozen=True, slots=True)
 class InputEntry:
-    """An input from outside: what it is, where it comes from, and the steps that import it."""
+    """An input from outside: its kind, its source, and the steps that import it."""
 
     kind: str
     source: Source
@@ -76,9 +76,9 @@ class CompileContext:
 
     @property
     def full(self) -> bool:
-        """Whether there are too many bytes of parameters: the rest is not filled in any more."""
+        """Whether there are too many bytes of parameters; the rest is not filled in any more."""
         return self.params_bytes > self.limits.params_bytes
 
     def params(self) -> dict[str, Any]:
-        """The workflow's params."""
+        """Returns the workflow's params."""
         return self.workflow.spec.params

@@ -1,4 +1,4 @@
-"""Conditions at admission: what they name must be there, and each step they read is an edge."""
+"""Checks conditions at admission: every name must exist, and each step they read is an edge."""
 
 import re
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _STEP = re.compile(r"([^\[\]]+)(?:\[(.*)\])?", re.DOTALL)
 def read_condition(
     scope: CompileContext, entry: StepEntry, instance: StepInstance
 ) -> tuple[str, tuple[str, ...]]:
-    """The condition of an instance, and the paths that it reads; problems are reported."""
+    """Returns the condition of an instance and the paths that it reads; problems are reported."""
     keys = (*entry.keys, "when")
     try:
         text = fill(entry.spec.when, scope.params(), instance.matrix)
@@ -40,10 +40,10 @@ def read_condition(
 
 
 def fill(text: str, params: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:
-    """The condition with ``${…}`` filled in: as text inside quotes, as a literal elsewhere.
+    """Returns the condition with ``${…}`` filled in: as text in quotes, as a literal elsewhere.
 
     Raises:
-        ConditionError: it names nothing, or is too long.
+        ConditionError: a name is unknown, or it is too long.
     """
     if "${" not in text:
         return text

@@ -1,4 +1,4 @@
-"""What a condition reads: the steps, ports and fields, params and matrix values that it names."""
+"""Finds what a condition reads: the steps, ports and fields, params and matrix values it names."""
 
 import ast
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class StepRead:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What a condition reads.
+    """Everything that a condition reads.
 
     Attributes:
         steps: steps, in order of appearance.
@@ -33,7 +33,7 @@ class Reads:
         functions: functions that are called.
         dynamic: whether ``steps`` is used other than by a fixed name.
         paths: where in params, matrix values and steps it looks, as names from the root; a path
-            stands for all that is below it.
+            stands for everything below it.
     """
 
     steps: tuple[StepRead, ...]
@@ -46,10 +46,10 @@ class Reads:
 
 @lru_cache(maxsize=4096)
 def reads(text: str) -> Reads:
-    """What a condition reads.
+    """Returns what a condition reads.
 
     Raises:
-        ConditionError: it is no CEL.
+        ConditionError: it is not CEL.
     """
     tree = parse(text)
     found = _Found([], [], [])
@@ -71,7 +71,7 @@ def reads(text: str) -> Reads:
 
 
 def _paths(tree: Any, found: "_Found") -> tuple[tuple[str, ...], ...]:
-    if any(tree.find_data("dot_ident")):  # .params.x: a form that admission does not look into
+    if any(tree.find_data("dot_ident")):  # .params.x: a form that admission does not analyse
         return tuple((root,) for root in ROOTS)
     steps = (("steps", *takewhile(bool, (s.step, s.port, s.field))) for s in found.steps)
     whole = ((root,) for root in ROOTS if root in found.idents)
@@ -86,7 +86,7 @@ class _Found:
 
 
 def _collect(node: Any, found: _Found) -> None:
-    """Gathers what is read, outermost member first."""
+    """Collects what is read, outermost member first."""
     chain = _chain(node)
     if chain is not None and len(chain) > 1:
         root, name = chain[0], chain[1]

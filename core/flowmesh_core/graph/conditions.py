@@ -1,7 +1,7 @@
 """``when``: CEL conditions over ``params``, ``matrix`` and ``steps['x'].port.field``.
 
 The machine evaluates a condition once the steps that it reads have ended. A condition that reads a
-field of a skipped step is false, so that skipping goes on; ``steps['x'] == null`` asks for it.
+field of a skipped step is false, so that a skip propagates; ``steps['x'] == null`` tests for it.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,7 +22,7 @@ def evaluate(
     steps: Mapping[str, StepValues | None],
     budget: EvaluationBudget,
 ) -> bool:
-    """Whether a step runs.
+    """Returns whether a step runs.
 
     Args:
         text: ``StepPlan.when``.
@@ -30,7 +30,7 @@ def evaluate(
         matrix: ``StepPlan.matrix``.
         steps: for every path of ``StepPlan.when_steps``: its ports' fields (the values of metrics;
             ``{"count": rows}`` for a data set), or None where it was skipped.
-        budget: of the run's conditions; what this evaluation takes is added.
+        budget: of the run's conditions; the steps of this evaluation are added.
 
     Raises:
         AttemptError: the condition cannot be evaluated on these values, or not within the budget
@@ -45,7 +45,7 @@ def evaluate(
 
     try:
         paths = reads(text).paths
-        names = _picked({"params": params, "matrix": matrix, "steps": steps}, paths)
+        names = _select({"params": params, "matrix": matrix, "steps": steps}, paths)
         return truth(text, names, budget)
     except OverBudgetConditionError as e:
         raise AttemptError(Failure(FailureKind.BAD_INPUT, e.message, e.remedy)) from e
@@ -55,16 +55,16 @@ def evaluate(
         raise _failed(str(e)) from e
 
 
-def _picked(value: Any, paths: Collection[tuple[str, ...]]) -> Any:
-    """A value without what no path leads to."""
+def _select(value: Any, paths: Collection[tuple[str, ...]]) -> Any:
+    """Returns only those parts of a value that a path leads to."""
     if () in paths or not isinstance(value, Mapping):
         return value
     below: dict[str, list[tuple[str, ...]]] = {}
     for first, *rest in paths:
         below.setdefault(first, []).append(tuple(rest))
-    return {name: _picked(value[name], rest) for name, rest in below.items() if name in value}
+    return {name: _select(value[name], rest) for name, rest in below.items() if name in value}
 
 
 def _failed(message: str) -> AttemptError:
-    remedy = "compare the value, as in steps['score'].metrics.accuracy > 0.5; has(...) asks first"
+    remedy = "compare the value, as in steps['score'].metrics.accuracy > 0.5; test it with has(...)"
     return AttemptError(Failure(FailureKind.BAD_INPUT, message, remedy))

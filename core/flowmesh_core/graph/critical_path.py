@@ -1,6 +1,6 @@
 """The longest path through a plan, in predicted seconds.
 
-The planner shows it as the least time a run can take; the scheduler puts what lies on it first.
+The planner shows it as the least time that a run can take; the scheduler puts steps on it first.
 """
 
 from collections.abc import Mapping
@@ -11,18 +11,18 @@ from flowmesh_core.graph.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
-    """The steps that a run cannot be faster than, in order, and their seconds in all."""
+    """The steps of the longest path, in order, and their seconds in all."""
 
     seconds: float
     steps: tuple[str, ...]
 
 
 def remaining_s(plan: Plan, seconds: Mapping[str, float]) -> dict[str, float]:
-    """Seconds from the start of each step to the end of the longest path behind it.
+    """Returns the seconds from the start of each step to the end of the longest path after it.
 
     Args:
         plan: a compiled workflow.
-        seconds: each step's own seconds, by path; 0 where it is not in (a hit, say).
+        seconds: each step's own seconds, by path; 0 where it is missing (for example, a hit).
     """
     behind = dict.fromkeys((s.path for s in plan.steps), 0.0)
     total: dict[str, float] = {}
@@ -34,11 +34,11 @@ def remaining_s(plan: Plan, seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def critical_path(plan: Plan, seconds: Mapping[str, float]) -> CriticalPath:
-    """The longest path; among equally long ones the first in order of the plan.
+    """Returns the longest path; among equally long ones the first in order of the plan.
 
     Args:
         plan: a compiled workflow.
-        seconds: each step's own seconds, by path; 0 where it is not in.
+        seconds: each step's own seconds, by path; 0 where it is missing.
     """
     total = remaining_s(plan, seconds)
     children: dict[str, list[str]] = {s.path: [] for s in plan.steps}

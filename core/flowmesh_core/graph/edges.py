@@ -1,4 +1,4 @@
-"""What feeds a step: references resolved to sources, and held against the contract's ports."""
+"""The inputs of a step: references resolved to sources and checked against the contract's ports."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from flowmesh_core.spec.suggestions import did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class ResolvedInput:
-    """What a reference means: sources of one kind (empty where the kind is not known)."""
+    """The sources of a reference, of one kind."""
 
     sources: tuple[Source, ...]
     kind: str
@@ -30,13 +30,13 @@ class ResolvedInput:
 def resolve(
     scope: CompileContext, text: str, own: Mapping[str, Any], keys: Keys
 ) -> ResolvedInput | None:
-    """The sources that a reference means, or None with a problem reported.
+    """Returns the sources of a reference, or None with a problem reported.
 
     Args:
         scope: the compilation.
         text: the reference.
         own: the referring instance's matrix values.
-        keys: where the reference stands.
+        keys: where the reference is.
     """
     try:
         reference = parse_reference(text)
@@ -97,7 +97,7 @@ def _instances(
 
 
 def read_edges(scope: CompileContext, entry: StepEntry, own: Mapping[str, Any]) -> tuple[Edge, ...]:
-    """The inputs of one instance; problems are reported."""
+    """Returns the inputs of one instance; problems are reported."""
     contract = entry.contract
     edges: list[Edge] = []
     for name, text in entry.spec.inputs.items():
@@ -118,7 +118,7 @@ def read_edges(scope: CompileContext, entry: StepEntry, own: Mapping[str, Any]) 
         if feed.kind != port.kind.value:
             scope.report(keys, f"{text} is {_article(feed.kind)}, expected {_article(port.kind)}")
             continue
-        # Required because the author named it, whatever the engine could do without.
+        # Required since the author named it, even where the engine could do without.
         edges.append(Edge(name, feed.kind, feed.sources, concatenate=feed.concatenate))
     if contract is not None:
         for port in contract.inputs:

@@ -1,24 +1,24 @@
 """How much work the conditions of a run may cause, counted in steps of the evaluator.
 
-Conditions are what tenants wrote, and they are evaluated where every run is served. The counts are
-the same on every machine, so a run that is recovered stops at the same place.
+Tenants write conditions, and they are evaluated in the process that serves every run. The counts
+are the same on every machine, so a run that is recovered stops at the same place.
 """
 
 from dataclasses import dataclass
 
 STEPS_MAX = 5_000
-"""Steps of one evaluation: nodes of the syntax tree that are visited, and what values weigh."""
+"""Steps of one evaluation: visited nodes of the syntax tree, and the weight of values."""
 RUN_STEPS = 200_000
 RUN_STEPS_PER_CONDITION = 50
 MADE_MAX = 10_000
 """Characters, or items, of a string or list that ``+`` makes in a condition."""
 NESTING_MAX = 3
-"""How deep macros (``all``, ``exists``, ``map`` and so on) may stand inside one another."""
+"""How deep macros (``all``, ``exists``, ``map`` and so on) may be nested."""
 
 
 @dataclass(slots=True)
 class EvaluationBudget:
-    """What the conditions of one run may still take.
+    """The remaining steps of one run's conditions.
 
     Attributes:
         total: steps of all its evaluations together.
@@ -30,10 +30,10 @@ class EvaluationBudget:
 
     @classmethod
     def of(cls, conditions: int) -> "EvaluationBudget":
-        """The budget of a run with so many conditions."""
+        """Returns the budget of a run with this many conditions."""
         return cls(RUN_STEPS + RUN_STEPS_PER_CONDITION * conditions)
 
     @property
     def left(self) -> int:
-        """Steps that are left."""
+        """The remaining steps."""
         return max(0, self.total - self.spent)

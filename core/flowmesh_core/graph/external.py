@@ -1,7 +1,7 @@
 """Inputs from outside: uploaded content, references, and names that workers import.
 
-A name that can change its meaning is resolved by a step of its own (``inputs.base.pin``, once a
-run); what a fixed name means is imported straight away, and shared (ADR 2).
+A step of its own resolves a name whose content may change (``inputs.base.pin``, once per run); a
+fixed name is imported directly, and the import is shared (ADR 2).
 """
 
 from typing import Any
@@ -88,14 +88,14 @@ def _rows(
 
 
 def _config_map(scope: CompileContext, name: str, given: ConfigMapKey, keys: Keys) -> InputEntry:
-    """The operator stores what the ConfigMap holds before it submits the workflow."""
+    """The operator stores a ConfigMap's content before it submits the workflow."""
     reference = scope.uploads.get(name)
     if reference is None:
         if not scope.validate_only:
             scope.report(
                 keys,
-                f"{given.name}/{given.key} is a ConfigMap's, which only a cluster's operator reads;"
-                f" here write dataset: ./{given.key}",
+                f"{given.name}/{given.key} is in a ConfigMap, which only a cluster's operator"
+                f" reads; here write dataset: ./{given.key}",
             )
         reference = _placeholder("dataset", name)
     return InputEntry("dataset", ArtifactSource("dataset", reference), columns=_known(scope, name))
@@ -116,7 +116,7 @@ def _named(
 def _referred(
     scope: CompileContext, name: str, kind: str, text: str, keys: Keys
 ) -> InputEntry | None:
-    """What is in the store already, read as what its reference says it is."""
+    """Content that is already in the store, of the kind that its reference names."""
     try:
         issued_as = read_reference(text).kind
     except InvalidReferenceError as e:
@@ -134,7 +134,7 @@ def _uploaded(scope: CompileContext, name: str, kind: str, text: str, keys: Keys
         if not scope.validate_only:
             scope.report(
                 keys,
-                f"{text} is a file of the user's, and only fmesh run and fmesh submit upload files;"
+                f"{text} is a local file, and only fmesh run and fmesh submit upload files;"
                 " here use s3://, https://, hf://, a cas: reference or, for a small data set, a"
                 " configMap",
             )
@@ -143,12 +143,12 @@ def _uploaded(scope: CompileContext, name: str, kind: str, text: str, keys: Keys
 
 
 def _placeholder(kind: str, name: str) -> str:
-    """Stands for what is not uploaded, in plans that are only looked at; another for each input."""
+    """Stands for content that is not uploaded, in plans that never run; unique per input."""
     return f"{REFERENCE_PREFIX}{kind}:{digest_bytes(name.encode())}.{'0' * 34}"
 
 
 def _known(scope: CompileContext, name: str) -> Columns:
-    """None also for a data set without rows and columns: whatever reads it reads nothing."""
+    """None also for a data set without rows and columns, since nothing is read from it."""
     return frozenset(scope.columns.get(name, ())) or None
 
 
@@ -210,8 +210,8 @@ def _imported(
     edges: tuple[Edge, ...] = ()
     if not fixed:
         pin = f"{path}.pin"
-        asked = {"uri": params["uri"], "kind": kind}
-        steps = (_step(pin, resolve, asked, secrets=secrets, reuse="run"),)
+        pin_params = {"uri": params["uri"], "kind": kind}
+        steps = (_step(pin, resolve, pin_params, secrets=secrets, reuse="run"),)
         edges = (Edge("pin", PortKind.BLOB.value, (StepSource(pin, "pin"),)),)
     step = _step(path, contract, params, edges=edges, secrets=secrets)
     return InputEntry(kind, StepSource(path, port), (*steps, step), _known(scope, name))
@@ -236,7 +236,7 @@ def _step(
         fields={},
         edges=edges,
         cache=Cache(reuse=reuse),
-        # An input has no place to say more than the default, and a large model takes its time.
+        # An input has no field for a timeout, and a large model takes long, so it gets the maximum.
         timeout_s=contract.max_timeout_s,
         secrets=secrets,
     )

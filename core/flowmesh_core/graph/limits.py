@@ -1,11 +1,11 @@
-"""Bounds on a workflow, checked at admission."""
+"""Limits of a workflow, checked at admission."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most that one workflow may be.
+    """The largest workflow that is accepted.
 
     Attributes:
         steps: steps after expansion, imports included.
@@ -23,7 +23,7 @@ class Limits:
 
 
 def json_size(value: object) -> int:
-    """About how many bytes a JSON-like value takes when written."""
+    """Returns about how many bytes a JSON-like value has when written."""
     if isinstance(value, str):
         return len(value) + 2
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Static fan-out: the instances of a step, and the ones that a selection means."""
+"""Static fan-out: the instances of a step, and those that a selection names."""
 
 import itertools
 import math
@@ -12,7 +12,7 @@ from flowmesh_core.spec.suggestions import did_you_mean
 
 
 class SelectionError(ValueError):
-    """A selection that means no instance; the message says which there are."""
+    """A selection without an instance; the message lists the instances."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,12 @@ class StepInstance:
 
 
 def size(matrix: Mapping[str, list[Any]]) -> int:
-    """How many instances the matrix makes."""
+    """Returns how many instances the matrix has."""
     return math.prod(len(values) for values in matrix.values())
 
 
 def expand(name: str, matrix: Mapping[str, list[Any]]) -> list[StepInstance]:
-    """The instances in order: the last name varies fastest."""
+    """Returns the instances in order: the last name varies fastest."""
     if not matrix:
         return [StepInstance(name, {})]
     return [
@@ -45,13 +45,13 @@ def expand(name: str, matrix: Mapping[str, list[Any]]) -> list[StepInstance]:
 
 
 def instance_path(name: str, values: Mapping[str, Any]) -> str:
-    """The path of one instance."""
+    """Returns the path of one instance."""
     inside = ",".join(f"{k}={matrix_text(v)}" for k, v in values.items())
     return f"{name}[{inside}]"
 
 
 def value_key(value: Any) -> tuple[bool, Any]:
-    """Equal for values that are one: 1 and 1.0 are, 1 and true and "1" are not."""
+    """Returns equal keys for equal values: 1 and 1.0 are equal, 1 and true and "1" are not."""
     return isinstance(value, bool), value
 
 
@@ -59,7 +59,7 @@ Index = Mapping[str, Mapping[tuple[bool, Any], Any]]
 
 
 def index(matrix: Mapping[str, list[Any]]) -> Index:
-    """A matrix's values by :func:`value_key`, for each name."""
+    """Returns a matrix's values by :func:`value_key`, for each name."""
     return {name: {value_key(v): v for v in values} for name, values in matrix.items()}
 
 
@@ -69,12 +69,12 @@ def select(
     selection: Selection,
     own: Mapping[str, Any],
 ) -> tuple[list[str], bool]:
-    """The paths of the instances that a selection means, in order of declaration.
+    """Returns the paths of the instances that a selection names, in order of declaration.
 
     Args:
         name: the step that is referred to.
         matrix: the index of its matrix.
-        selection: what stands in brackets.
+        selection: the part in brackets.
         own: the referring instance's matrix values.
 
     Returns:
@@ -97,7 +97,7 @@ def select(
     if left_out:
         raise SelectionError(
             f"step {name!r} has the matrix names {', '.join(matrix)}; "
-            f"say {left_out[0]}=value, or {left_out[0]}=* for all"
+            f"write {left_out[0]}=value, or {left_out[0]}=* for all"
         )
     chosen = {k: _chosen(name, k, values, selection.values[k], own) for k, values in matrix.items()}
     several = any(v is EVERY for v in selection.values.values())

@@ -1,6 +1,6 @@
-"""The output port that a reference or a condition names, held against the step's parameters.
+"""The output port that a reference or a condition names, checked against the step's parameters.
 
-A port may be there only with some value of a parameter, so that two instances of one step can have
+A port may exist only with some value of a parameter, so that two instances of one step can have
 different outputs.
 """
 
@@ -20,14 +20,14 @@ from flowmesh_core.spec.suggestions import did_you_mean
 def find_output(
     scope: CompileContext, entry: StepEntry, paths: Iterable[str], name: str, keys: Keys
 ) -> Port | None:
-    """The port, or None with a problem reported.
+    """Returns the port, or None with a problem reported.
 
     Args:
         scope: the compilation.
         entry: the step that is named.
         paths: its instances that are meant.
         name: the port's name.
-        keys: where the reference stands.
+        keys: where the reference is.
     """
     contract = entry.contract
     if contract is None:
@@ -51,7 +51,7 @@ def find_output(
 def _choosing(
     scope: CompileContext, entry: StepEntry, contract: EngineContract, own: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """The values of the parameters that ports depend on; None where one is wrong by itself."""
+    """The values of the parameters that ports depend on; None where one of them is wrong."""
     fill = Substitution(scope.params(), own).fill
     wrong: list[str] = []
     params = {}
@@ -73,10 +73,10 @@ def _choosing(
 def _absent(
     path: str, contract: EngineContract, port: str, choice: Choice, params: Mapping[str, Any]
 ) -> str:
-    there = ", ".join(repr(p.name) for p in output_ports(contract, params))
+    existing = ", ".join(repr(p.name) for p in output_ports(contract, params))
     name, wanted = choice
     has = value_text(params.get(name))
     return (
         f"{path!r} has no output {port!r} with {name}: {has};"
-        f" it has {there or 'none'}; set {name}: {value_text(wanted)}"
+        f" it has {existing or 'none'}; set {name}: {value_text(wanted)}"
     )

@@ -19,7 +19,7 @@ TENSOR_PARALLEL = "tensorParallel"
 def read_params(
     scope: CompileContext, entry: StepEntry, contract: EngineContract, own: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Types ``with`` by the contract; problems are reported.
+    """Returns ``with`` typed by the contract; problems are reported.
 
     Args:
         scope: the compilation.
@@ -31,7 +31,7 @@ def read_params(
         Parameters after defaults, and the identity fields.
     """
     keys = (*entry.keys, "with")
-    if scope.full:  # that is reported
+    if scope.full:  # reported when the limit was passed
         params, fields = _defaults(scope, contract)
         return dict(params), dict(fields)
     given, unfilled = _filled(scope, entry, own, keys)
@@ -40,7 +40,7 @@ def read_params(
     for name, value in given.items():
         param = contract.param(name)
         if name in unfilled:
-            continue  # what it would be is not known: the type of the text says nothing
+            continue  # its value is unknown, so the type of the text does not matter
         if param is not None:
             params[name] = _typed(scope, param, value, (*keys, name))
         elif name in WITH_FIELDS and name in contract.identity_fields:
@@ -55,7 +55,7 @@ def read_params(
 def _filled(
     scope: CompileContext, entry: StepEntry, own: Mapping[str, Any], keys: Keys
 ) -> tuple[dict[str, Any], set[Key]]:
-    """``with`` with its references filled in, and the parameters that hold one to nothing."""
+    """``with`` with its references filled in, and the parameters with an unknown name in them."""
     unfilled: set[Key] = set()
 
     def report(where: Keys, message: str) -> None:
@@ -118,7 +118,7 @@ def _check_given(
         if param.required and param.name not in given:
             scope.report(keys, f"{contract.name} needs the parameter {param.name!r}: {param.doc}")
     for group in contract.one_of:
-        there = [name for name in group if given.get(name) is not None]
-        if len(there) != 1:
-            got = f"got {' and '.join(there)}" if there else "got none"
+        present = [name for name in group if given.get(name) is not None]
+        if len(present) != 1:
+            got = f"got {' and '.join(present)}" if present else "got none"
             scope.report(keys, f"{contract.name} needs exactly one of {', '.join(group)}; {got}")

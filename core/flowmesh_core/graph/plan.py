@@ -1,12 +1,12 @@
 """A compiled workflow: what the machine runs.
 
-Made by ``graph.compile`` from a validated workflow and the catalog; read by the run machine, the
+Made by ``graph.compile`` from a validated workflow and the catalog; read by the machine, the
 planner and the CLI. Everything is expanded (matrix), typed (parameters after defaults) and ordered
 (a step comes after all that it needs). It is stored in ``runs/<uid>/spec`` and read back, so that a
 restarted control plane runs exactly what was accepted.
 
 External inputs are steps too: ``inputs.base`` is a step of engine ``model.import`` whose port
-``pin`` holds the resolved revision; see ADR 2.
+``pin`` has the resolved revision (ADR 2).
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ Source = StepSource | ArtifactSource
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """What feeds an input port.
+    """The sources of an input port.
 
     Attributes:
         port: the input's name (for a ``*`` port, the name that the user chose).
@@ -57,7 +57,7 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class Resources(msgspec.Struct, frozen=True):
-    """What a step asks of a worker. Zero and empty mean "as the contract says"."""
+    """What a step requires of a worker. Zero and empty mean the contract's default."""
 
     memory_mib: int = 0
     gpu_product: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Resources(msgspec.Struct, frozen=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """Bounds on attempts at failures of the engine (losses have bounds of their own)."""
+    """Limits of the attempts after failures of the engine (losses have limits of their own)."""
 
     attempts: int = 3
     backoff_s: float = 1.0
@@ -78,9 +78,8 @@ class Cache(msgspec.Struct, frozen=True):
 
     reuse: str = "always"  # always | run | never
     salt: str = ""
-    max_age_s: float = 0.0  # 0: no bound
+    max_age_s: float = 0.0  # 0: unlimited
     ignored_inputs: tuple[str, ...] = ()
-    strict: bool = False
 
 
 class StepPlan(msgspec.Struct, frozen=True):
@@ -99,8 +98,8 @@ class StepPlan(msgspec.Struct, frozen=True):
         when: a CEL condition, or empty.
         when_steps: paths of steps whose outputs the condition reads (edges of the graph).
         matrix: this instance's matrix values.
-        timeout_s: bound on one attempt as the step says it; 0 leaves it to the engine's contract.
-        secrets: names of secrets to be sent for one attempt, each with its place where the workflow
+        timeout_s: limit of one attempt as the step has it; 0 leaves it to the engine's contract.
+        secrets: names of secrets to send for one attempt, each with its place where the workflow
             gives one (``SecretLocation``).
     """
 
@@ -122,7 +121,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     secrets: tuple[str, ...] = ()
 
     def parents(self) -> tuple[str, ...]:
-        """Paths of all steps that must end before this one is decided, without repeats."""
+        """Returns the paths of all steps that must end before this one begins, without repeats."""
         found = [s.step for e in self.edges for s in e.sources if isinstance(s, StepSource)]
         return tuple(dict.fromkeys([*found, *self.when_steps]))
 
@@ -152,14 +151,14 @@ class Plan(msgspec.Struct, frozen=True):
         name: ``metadata.name``.
         namespace: the tenant.
         steps: in topological order, ties in order of declaration.
-        outputs: output name to the source it shows; several sources are a concatenation.
+        outputs: output name → its source; several sources are a concatenation.
         params: values of ``params``, for conditions.
-        weights: what ``optimize`` says.
+        weights: by ``optimize``.
         priority: higher first.
         budget_nanousd: 0 is no budget.
         deadline_s: seconds after creation; 0 is none.
         suspend: accepted but not dispatched.
-        audit_of: of an audit, the run whose actions it makes again; empty for every other run.
+        audit_of: of an audit, the run whose actions it executes again; empty for every other run.
     """
 
     name: str

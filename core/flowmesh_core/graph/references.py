@@ -1,6 +1,6 @@
 """References to outputs: ``inputs.base``, ``vote.rows``, ``tune[lr=1e-5].model``, ``tune[*].rows``.
 
-A selection may name values of the referring step's own matrix: ``tune[lr=matrix.lr].model`` takes,
+A selection may name values of the referring step's own matrix: ``tune[lr=matrix.lr].model`` means,
 in each instance, the instance with the same value.
 """
 
@@ -19,7 +19,7 @@ _PAIR = re.compile(
     r"""\s*+([A-Za-z_]\w*+)\s*+=\s*+"""
     r"""("(?:[^"\\]|\\.)*+"|'[^']*+'|[^,"'\s]++(?:\s++[^,"'\s]++)*+|)\s*+(?:,|$)"""
 )
-"""Possessive: what one part has taken no other tries, so long texts are read in one pass."""
+"""Possessive quantifiers: no backtracking, so that long texts are read in one pass."""
 
 
 class ReferenceFormError(ValueError):
@@ -28,7 +28,7 @@ class ReferenceFormError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SameInstance:
-    """The referring instance's own value of this matrix name."""
+    """Stands for the referring instance's own value of this matrix name."""
 
     name: str
 
@@ -55,7 +55,7 @@ class StepReference:
     Attributes:
         step: the step's name; ``inputs`` for an input from outside.
         port: the port, or the input's name.
-        selection: what stands in brackets, or None.
+        selection: the part in brackets, or None.
     """
 
     step: str
@@ -73,7 +73,7 @@ def parse_reference(text: str) -> StepReference:
     match = _FORM.fullmatch(text.strip())
     if match is None:
         raise ReferenceFormError(
-            f"{text!r} is no reference; write inputs.<name>, <step>.<port>, "
+            f"{text!r} is not a reference; write inputs.<name>, <step>.<port>, "
             "<step>[name=value].<port> or <step>[*].<port>"
         )
     step, inside, port = match[1], match[2], match[3]
@@ -81,7 +81,7 @@ def parse_reference(text: str) -> StepReference:
 
 
 def parse_selection(text: str) -> Selection:
-    """Reads what stands in brackets: ``*``, or ``name=value`` pairs.
+    """Reads the part in brackets: ``*``, or ``name=value`` pairs.
 
     Raises:
         ReferenceFormError: it has no known form.

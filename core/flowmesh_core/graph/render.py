@@ -1,6 +1,6 @@
-"""A plan drawn as a text tree and as a Mermaid diagram, for ``fmesh graph``.
+"""Draws a plan as a text tree and as a Mermaid diagram, for ``fmesh graph``.
 
-Wide matrices are drawn as one node, so that a workflow of thousands of steps fits a screen.
+Wide matrices are one node, so that a workflow of thousands of steps fits a screen.
 """
 
 from collections.abc import Callable
@@ -25,11 +25,11 @@ class _Node:
 
 
 def text_tree(plan: Plan, note: _Note | None = None) -> str:
-    """The plan as a tree: each step once, below the last of the steps that it waits for.
+    """Returns the plan as a tree: each step once, below the last of the steps that it waits for.
 
     Args:
         plan: a compiled workflow.
-        note: gives a few words on the step of a path, its state say; shown at the end of its line.
+        note: returns a few words on the step of a path, such as its state, for the end of its line.
     """
     nodes = _nodes(plan)
     place = {key: i for i, key in enumerate(nodes)}
@@ -55,7 +55,7 @@ def text_tree(plan: Plan, note: _Note | None = None) -> str:
 
 
 def mermaid(plan: Plan) -> str:
-    """The plan as a Mermaid flowchart; dotted edges are conditions."""
+    """Returns the plan as a Mermaid flowchart; dotted edges are conditions."""
     nodes = _nodes(plan)
     ids = {key: f"n{i}" for i, key in enumerate(nodes)}
     lines = ["flowchart LR"]

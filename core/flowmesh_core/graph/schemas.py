@@ -1,4 +1,4 @@
-"""A check of JSON schemas that users write, deep enough to catch slips before a model loads."""
+"""Checks JSON schemas that users write, deep enough to find mistakes before a model loads."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +27,7 @@ _BYTES = 64 * 1024
 
 
 def schema_problem(schema: Any) -> str:
-    """What is wrong with a JSON schema, or an empty string."""
+    """Returns what is wrong with a JSON schema, or an empty string."""
     problem = _problem(schema, "", 0)
     if not problem and (size := json_size(schema)) > _BYTES:
         return f"about {size} bytes, of at most {_BYTES}"

@@ -1,6 +1,6 @@
 """Fills in ``${params.x}`` and ``${matrix.x}`` inside ``with``, before templates are read.
 
-A scalar that is exactly one ``${…}`` takes the value with its type; inside a longer string the
+A scalar that is exactly one ``${…}`` becomes the value with its type; inside a longer string the
 value is written as text. ``$${`` stands for ``${``.
 """
 
@@ -15,32 +15,36 @@ from flowmesh_core.spec.suggestions import did_you_mean
 
 _REFERENCE = re.compile(r"(\$?)\$\{([^{}]*)\}?")
 FILLED_BYTES_MAX = Limits().params_bytes
-"""Of all that is filled in into one step."""
+"""Bytes that references may add to one step."""
 _NAME = re.compile(r"\s*(params|matrix)((?:\.[A-Za-z_][A-Za-z0-9_]*)+)\s*")
 
 Report = Callable[[tuple[Key, ...], str], None]
 
 
 class UnknownNameError(ValueError):
-    """A ``${…}`` that names nothing; the message says what there is."""
+    """A ``${…}`` with an unknown name; the message lists near names."""
 
 
 class Substitution:
-    """Fills in references to the values of one step instance."""
+    """Fills in references to the values of one step instance.
+
+    Args:
+        params: the workflow's params.
+        matrix: the instance's matrix values.
+    """
 
     def __init__(self, params: Mapping[str, Any], matrix: Mapping[str, Any]) -> None:
-        """Takes the workflow's params and the instance's matrix values."""
         self._scopes: dict[str, Mapping[str, Any]] = {"params": params, "matrix": matrix}
         self._sizes: dict[str, int] = {}
         self._filled_bytes = 0
 
     def fill(self, value: Any, report: Report, keys: tuple[Key, ...] = ()) -> Any:
-        """The value with every reference filled in.
+        """Returns the value with every reference filled in.
 
         Args:
             value: a JSON-like value; it is not changed.
-            report: called with the keys and the message of everything that names nothing.
-            keys: where the value stands.
+            report: called with the keys and the message of every unknown name.
+            keys: where the value is.
         """
         if isinstance(value, str):
             return self._string(value, report, keys) if "${" in value else value
@@ -51,7 +55,7 @@ class Substitution:
         return value
 
     def look_up(self, name: str) -> Any:
-        """The value of ``params.x`` or ``matrix.x`` (``params.a.b`` looks into objects).
+        """Returns the value of ``params.x`` or ``matrix.x`` (``params.a.b`` looks into objects).
 
         Raises:
             UnknownNameError: there is no such value.
@@ -59,7 +63,7 @@ class Substitution:
         match = _NAME.fullmatch(name)
         if match is None:
             raise UnknownNameError(
-                f"${{{name}}} is no reference; write ${{params.name}}, ${{matrix.name}},"
+                f"${{{name}}} is not a reference; write ${{params.name}}, ${{matrix.name}},"
                 " or $${ for a plain ${"
             )
         scope, path = match[1], match[2][1:].split(".")
@@ -94,7 +98,7 @@ class Substitution:
             report(keys, str(e))
             return match[0]
         if self._filled_bytes > FILLED_BYTES_MAX:
-            return match[0]  # that is reported
+            return match[0]  # reported when the limit was passed
         self._filled_bytes += self._size(match[2], value)
         if self._filled_bytes <= FILLED_BYTES_MAX:
             return value

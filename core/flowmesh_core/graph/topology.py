@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 
 
 def order(parents: Mapping[str, Sequence[str]]) -> tuple[list[str], int]:
-    """Steps so that each comes after its parents, ties in the mapping's order.
+    """Returns steps so that each comes after its parents, ties in the mapping's order.
 
     Args:
         parents: every step's parents; all of them are keys too.
 
     Returns:
-        The steps that are on no cycle and behind none, and the number of steps on the longest path.
+        The steps that are on no cycle and after none, and the number of steps on the longest path.
     """
     index = {path: i for i, path in enumerate(parents)}
     names = list(parents)
@@ -35,22 +35,22 @@ def order(parents: Mapping[str, Sequence[str]]) -> tuple[list[str], int]:
 
 
 def find_cycle(parents: Mapping[str, Sequence[str]], ordered: Sequence[str]) -> list[str]:
-    """One cycle among the steps that could not be ordered, in the direction of the data.
+    """Returns one cycle among the steps that could not be ordered, in the direction of the data.
 
     Args:
         parents: as for :func:`order`.
-        ordered: what it returned, shorter than ``parents``.
+        ordered: as it returned them, fewer than ``parents``.
 
     Returns:
-        The steps of the cycle, the first again at the end.
+        The steps of the cycle, the first one repeated at the end.
     """
     done = set(ordered)
-    left = [path for path in parents if path not in done]
+    remaining = [path for path in parents if path not in done]
     seen: dict[str, int] = {}
     walk: list[str] = []
-    here = left[0]
-    while here not in seen:
-        seen[here] = len(walk)
-        walk.append(here)
-        here = next(p for p in parents[here] if p not in done)
-    return [here, *reversed(walk[seen[here] :])]
+    current = remaining[0]
+    while current not in seen:
+        seen[current] = len(walk)
+        walk.append(current)
+        current = next(p for p in parents[current] if p not in done)
+    return [current, *reversed(walk[seen[current] :])]

@@ -1,7 +1,7 @@
-"""Everything wrong with a file's objects at once: the text, the models and the graph.
+"""Finds every problem of a file at once: of its text, its objects and its graph.
 
 A document with wrong fields is compiled too, without them, so that one mistake does not hide the
-others; what only follows from a mistake already found is left out.
+others; problems that only follow from another one are left out.
 """
 
 from flowmesh_api.v1.problems import Problem
@@ -18,12 +18,12 @@ _NO_LIMITS_GIVEN = Limits()
 def check_loaded(
     loaded: ParsedDocument, catalog: Catalog, limits: Limits = _NO_LIMITS_GIVEN
 ) -> list[Problem]:
-    """What is wrong with one document's object and graph; what its text has wrong goes before.
+    """Returns the problems of one document's object and graph, after those of its text.
 
     Args:
         loaded: the document as ``load_text`` returned it.
-        catalog: the engines that there are.
-        limits: bounds on a workflow.
+        catalog: the known engines.
+        limits: of a workflow.
 
     Returns:
         Problems with lines, in order of line.
@@ -39,12 +39,12 @@ def check_loaded(
 
 
 def check_text(text: str, catalog: Catalog, limits: Limits = _NO_LIMITS_GIVEN) -> list[Problem]:
-    """Every problem of a file, in order of line.
+    """Returns every problem of a file, in order of line.
 
     Args:
         text: the file's content.
-        catalog: the engines that there are.
-        limits: bounds on a workflow.
+        catalog: the known engines.
+        limits: of a workflow.
     """
     loaded, problems = load_text(text)
     for item in loaded:

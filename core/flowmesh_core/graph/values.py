@@ -1,4 +1,4 @@
-"""How scalars are written where a value becomes text: in paths, and inside longer strings."""
+"""How scalars are written as text: in paths, and inside longer strings."""
 
 import json
 import re
@@ -11,7 +11,7 @@ _SPECIAL = re.compile(r"matrix\..*|\*")
 
 
 def value_text(value: Any) -> str:
-    """A value inside a longer string: strings as they are, everything else as JSON."""
+    """Returns a value as part of a longer string: strings as they are, all else as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, float):
@@ -20,7 +20,7 @@ def value_text(value: Any) -> str:
 
 
 def number_text(value: float) -> str:
-    """The shortest decimal: ``0.8``, ``1e-5``; an integral one without a point: ``2``."""
+    """Returns the shortest decimal: ``0.8``, ``1e-5``; an integral one without a point: ``2``."""
     if value.is_integer() and abs(value) < 1e15:  # noqa: PLR2004 - beyond, repr has an exponent
         return str(int(value))
     mantissa, _, exponent = repr(value).partition("e")
@@ -28,7 +28,7 @@ def number_text(value: float) -> str:
 
 
 def matrix_text(value: Any) -> str:
-    """A matrix value in a path: ``lr=1e-5``; strings that could be misread are quoted."""
+    """Returns a matrix value in a path: ``lr=1e-5``; ambiguous strings are quoted."""
     if isinstance(value, str) and not _reads_as_itself(value):
         return json.dumps(value, ensure_ascii=False)
     return value_text(value)

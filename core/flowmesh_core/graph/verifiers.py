@@ -10,11 +10,11 @@ from flowmesh_core.graph.schemas import schema_problem
 from flowmesh_core.spec.suggestions import did_you_mean
 
 Problem = tuple[tuple[str | int, ...], str]
-"""Where below the parameter, and what is wrong."""
+"""The place below the parameter, and what is wrong."""
 
 
 def verifier_problems(checks: Any, columns: Columns) -> Iterator[Problem]:
-    """What is wrong with a list of verifiers.
+    """Yields the problems of a list of verifiers.
 
     Args:
         checks: the parameter's value.

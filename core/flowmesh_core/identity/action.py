@@ -1,7 +1,7 @@
-"""The names of work: what an action is called, and what a batch must share.
+"""The names of work: an action's id, and the signature that a batch must share.
 
-Control computes an ``action_id`` when a step's inputs are known, looks it up, and publishes under
-it. The scheduler groups by ``signature``. Neither knows of users, workers or times.
+The machine computes an ``action_id`` when a step's inputs are known, looks it up, and publishes
+under it. The scheduler groups by ``signature``. Neither depends on users, workers or times.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,7 +14,7 @@ from flowmesh_core.identity.digest import digest_value
 from flowmesh_core.units import Digest
 
 IGNORED = "ignored"
-"""Stands for the digest of an input listed in ``ignoredInputs``; no digest looks like it."""
+"""Stands for the digest of an input listed in ``ignoredInputs``; it cannot be a digest."""
 
 FIELD_DEFAULTS: Mapping[str, Any] = {
     "dtype": "auto",
@@ -22,7 +22,7 @@ FIELD_DEFAULTS: Mapping[str, Any] = {
     "implementation": "vllm",
     "tensorParallel": 1,
 }
-"""The identity fields and what holds where a workflow does not say."""
+"""The identity fields with their defaults."""
 
 
 def action_id(
@@ -34,7 +34,7 @@ def action_id(
     *,
     ignored_inputs: Collection[str] = (),
 ) -> Digest:
-    """The name of an action: equal names mean equal work.
+    """Returns the name of an action: equal names mean equal work.
 
     Args:
         contract: the engine's contract, of the versions that the run is pinned to.
@@ -42,7 +42,7 @@ def action_id(
         fields: ``dtype``, ``batchInvariant``, ``implementation``, ``tensorParallel``. Those that
             the contract does not list are left out; missing ones count as their default.
         inputs: the digest on each connected input port (a chunk's row digest for a chunk).
-        salt: the cache salt, with the run's uid or step path where ``reuse`` asks for it.
+        salt: the cache salt, with the run's uid or step path where ``reuse`` requires it.
         ignored_inputs: ports that enter as a tag in place of their digest.
 
     Raises:
@@ -79,7 +79,7 @@ def signature(
     resource_class: str,
     mixed: Collection[str] = (),
 ) -> Digest:
-    """What actions must share to run in one batch.
+    """Returns the digest of what actions must share to run in one batch.
 
     Args:
         contract: the engine's contract.
@@ -87,10 +87,10 @@ def signature(
         fields: as for :func:`action_id`.
         components: the digest on each input port; only those of ports that are components and not
             mixable enter.
-        resource_class: the class of resources asked for.
-        mixed: the mixable ports that are connected, to whichever artifacts. An engine that takes
-            adapters keeps memory for them and may sum in another order, so it is not the one that
-            serves actions without.
+        resource_class: the class of requested resources.
+        mixed: the mixable ports that are connected, to whichever artifacts. An engine with adapters
+            reserves memory for them and may sum in another order, so its results may differ from
+            those of an engine without (ADR 9).
 
     Raises:
         IdentityError: a parameter has no canonical form.

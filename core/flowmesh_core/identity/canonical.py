@@ -1,7 +1,7 @@
 """The canonical form: one spelling in bytes for one value.
 
 Everything that is hashed by value (parameters, schemas, rows) goes through here, and engines get
-what :func:`decode` gives back, never the user's spelling. The form is JSON without whitespace, its
+what :func:`decode` returns, never the user's spelling. The form is JSON without whitespace, and its
 type tags are JSON's own syntax:
 
 - objects with their keys in the order of code points; keys are normalised to NFC (names of
@@ -34,7 +34,7 @@ PLAIN_FLOAT_LIMIT = 1e16
 
 
 def canonical_bytes(value: Any) -> bytes:
-    """Writes a value in its canonical form.
+    """Returns a value in its canonical form.
 
     Raises:
         IdentityError: the value, or one inside it, has no canonical form; names its path.
@@ -42,7 +42,7 @@ def canonical_bytes(value: Any) -> bytes:
     try:
         return orjson.dumps(_written(value), option=orjson.OPT_SORT_KEYS)
     except (_UnusualError, RecursionError, orjson.JSONEncodeError):
-        pass  # The slow pass says which value it is and where.
+        pass  # the slow pass finds which value it is, and where
     return orjson.dumps(_normalised(value, "", 0), option=orjson.OPT_SORT_KEYS)
 
 
@@ -64,16 +64,16 @@ def float_is_plain(x: float) -> bool:
 
 
 def float_fragment(x: float) -> Any:
-    """What to hand to orjson so that a finite float is written in its canonical spelling."""
+    """Returns what orjson needs to write a finite float in its canonical spelling."""
     return x if float_is_plain(x) else orjson.Fragment(repr(x + 0.0))
 
 
 class _UnusualError(Exception):
-    """The value needs the slow pass: it is refused, or written differently than it stands."""
+    """The value needs the slow pass: it is refused, or its canonical form differs from orjson's."""
 
 
 def _written(value: Any) -> Any:
-    """The value as orjson should get it: itself, or a copy where a float needs its own spelling."""
+    """Returns the value for orjson: itself, or a copy where a float needs its own spelling."""
     t = type(value)
     if t is str or t is bool or value is None:
         return value
@@ -81,7 +81,7 @@ def _written(value: Any) -> Any:
         return _written_object(value)
     if t is list or t is tuple:
         for i, item in enumerate(value):
-            # Strings are most of what comes here; the call is spared for them.
+            # Most items are strings, so the call is saved for them.
             if type(item) is not str and _written(item) is not item:
                 return [*value[:i], *map(_written, value[i:])]
         return value
@@ -107,7 +107,7 @@ def _written_object(value: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _normalised(value: Any, path: str, depth: int) -> Any:
-    """The same value in types that orjson writes canonically; raises where there is none."""
+    """Returns the value in types that orjson writes canonically; raises where there are none."""
     if depth > MAX_DEPTH:
         raise IdentityError(f"nested deeper than {MAX_DEPTH} levels", where=path)
     if value is None or isinstance(value, bool):
@@ -144,11 +144,11 @@ def _object(value: dict[Any, Any], path: str, depth: int) -> dict[str, Any]:
             raise IdentityError(
                 f"the key {k!r} is not a string", where=path, remedy="quote the key"
             )
-        here = f"{path}.{k}" if path else k
-        key = unicodedata.normalize("NFC", _string(k, here))
+        key_path = f"{path}.{k}" if path else k
+        key = unicodedata.normalize("NFC", _string(k, key_path))
         if key in out:
             raise IdentityError(f"two keys are the same name {key!r} in NFC", where=path)
-        out[key] = _normalised(v, here, depth + 1)
+        out[key] = _normalised(v, key_path, depth + 1)
     return out
 
 
@@ -160,6 +160,6 @@ def _string(value: str, path: str) -> str:
         raise IdentityError(
             "a string with a lone surrogate is not Unicode text",
             where=ascii(path)[1:-1],
-            remedy="remove it or encode the bytes, in base64 say",
+            remedy="remove it or encode the bytes, for example in base64",
         ) from e
     return plain

@@ -1,8 +1,8 @@
 """Types the values of ``with`` by the contract, before anything is hashed.
 
-The compiler calls :func:`effective_params` once a step. A number parameter is always a float and an
-integer parameter always an int, whichever way the file spelled it. Strings are never read as
-numbers: ``1e-5`` is a number, ``"1e-5"`` is not.
+The compiler calls :func:`effective_params` once per step. A number parameter is always a float and
+an integer parameter always an int, however the file spelled it. Strings are never read as numbers:
+``1e-5`` is a number, ``"1e-5"`` is not.
 """
 
 import difflib
@@ -35,7 +35,7 @@ def effective_params(
         where: the path for errors.
 
     Returns:
-        Every parameter of the contract, typed; what engines get and what is hashed.
+        Every parameter of the contract, typed; engines get it, and it is hashed.
 
     Raises:
         IdentityError: an unknown or missing parameter, or a value of the wrong type or range.
@@ -64,23 +64,23 @@ def effective_params(
 
 
 def default_of(param: Param) -> Any:
-    """The default of a parameter, typed as a given value would be."""
+    """Returns the default of a parameter, typed as a given value would be."""
     return None if param.default is None else coerce(param, param.default)
 
 
 def coerce(param: Param, value: Any, *, where: str = "") -> Any:
-    """Reads a value as the parameter's type.
+    """Returns a value as the parameter's type.
 
-    Null is the default's spelling where the default is null, else an error.
+    Null stands for the default where the default is null; otherwise it is an error.
 
     Args:
         param: the parameter.
-        value: what the file says.
+        value: as the file has it.
         where: the path for errors; the parameter's name where empty.
 
     Returns:
         str, int, float, bool, list, dict or None. Inside lists and objects, and for ``any``, an
-        integral float is an int, as it would be after a passage through the API server.
+        integral float is an int, as the API server would return it.
 
     Raises:
         IdentityError: the wrong type, out of range, not among the choices, or no canonical form.
@@ -163,7 +163,7 @@ def _untyped(value: Any) -> Any:
 
 
 def _checked(value: Any, where: str) -> Any:
-    """The value as it is read back from its canonical form."""
+    """Returns the value as it is read back from its canonical form."""
     try:
         return decode(canonical_bytes(value))
     except IdentityError as e:
@@ -183,12 +183,12 @@ def _check_range(param: Param, value: Any, where: str) -> None:
 
 
 def _alike(a: Any, b: Any) -> bool:
-    """Equal values of one type; ``True == 1`` is not, ``1.0 == 1`` is."""
+    """Whether both are booleans or neither is: ``True == 1`` must not match, ``1.0 == 1`` may."""
     return isinstance(a, bool) == isinstance(b, bool)
 
 
 def _unquote(value: Any) -> str:
-    """The remedy for a number in quotes; another string is no number, however it is written."""
+    """The remedy for a number in quotes; empty for other strings, which are not numbers."""
     if not isinstance(value, str):
         return ""
     try:

@@ -19,16 +19,16 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def digest_bytes(data: bytes | bytearray | memoryview) -> Digest:
-    """The digest of a blob's content."""
+    """Returns the digest of a blob's content."""
     return Digest(blake3(data).hexdigest())
 
 
 def digest_value(tag: str, value: Any) -> Digest:
-    """The digest of a value.
+    """Returns the digest of a value.
 
     Args:
         tag: the kind of value, ASCII, e.g. ``action``.
-        value: what :func:`canonical_bytes` takes.
+        value: anything that :func:`canonical_bytes` accepts.
 
     Raises:
         IdentityError: the value has no canonical form.
@@ -37,7 +37,7 @@ def digest_value(tag: str, value: Any) -> Digest:
 
 
 def digest_tagged(tag: str, data: bytes) -> Digest:
-    """The digest of bytes that are already canonical, under the scheme's version and a tag."""
+    """Returns the digest of bytes in canonical form, under the scheme's version and a tag."""
     return Digest(blake3(PREFIX + tag.encode() + b"\0" + data).hexdigest())
 
 

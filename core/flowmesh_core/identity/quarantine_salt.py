@@ -1,8 +1,8 @@
 """Signature classes, and the salt that a quarantine adds to the names of their actions.
 
-A class is a signature without its resource class: everything that could have made the results of
-its actions, and nothing that an action's name does not contain already. So the salt is a function
-of what names an action anyway, and equal actions keep equal names.
+A class is a signature without its resource class: everything that could have produced the results
+of its actions, and nothing that an action's name does not contain already. So the salt depends only
+on what an action's name contains in any case, and equal actions keep equal names (ADR 8).
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from flowmesh_core.identity.action import signature
 from flowmesh_core.units import Digest
 
 Bumps = Mapping[Digest, int]
-"""Signature class → how often it was quarantined; classes that are not are left out."""
+"""Signature class → how often it was quarantined; other classes are left out."""
 
 
 def signature_class(
@@ -22,7 +22,7 @@ def signature_class(
     fields: Mapping[str, Any],
     inputs: Mapping[str, Digest],
 ) -> Digest:
-    """The class of an action.
+    """Returns the class of an action.
 
     Args:
         contract: its engine's.
@@ -39,6 +39,6 @@ def signature_class(
 
 
 def salt_of(bumps: Bumps, found: Digest) -> str:
-    """What enters the salt of an action of this class; empty where it is not quarantined."""
+    """Returns what a quarantine adds to the salt of this class's actions; empty without one."""
     bump = bumps.get(found, 0)
     return f"quarantine:{bump}" if bump else ""

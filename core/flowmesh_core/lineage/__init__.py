@@ -1,4 +1,4 @@
-"""Lineage: what was made from what, by which run; a projection of plans and ledgers."""
+"""Lineage: which run made what from what; computed from plans and ledgers."""
 
 from flowmesh_core.lineage.derivation import derivations
 from flowmesh_core.lineage.openlineage import ExportInput, run_events

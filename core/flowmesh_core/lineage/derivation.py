@@ -1,7 +1,7 @@
-"""Where artifacts came from: one derivation for each step of each run.
+"""The origin of artifacts: one derivation for each step of each run.
 
-A projection of a run's plan and ledger. Two consumers of one artifact are two derivations, and a
-hit is one as much as an execution: lineage says what a run used, not who computed it first.
+Computed from a run's plan and ledger. Two consumers of one artifact are two derivations, and a hit
+is one as much as an execution: lineage records what a run used, not which run computed it first.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,9 +21,9 @@ from flowmesh_core.units import Digest
 ACTIONS_NAMED = 32
 """Of a step with more actions only the first are named; ``actions`` still counts all."""
 PARAM_BYTES_MAX = 2048
-"""Larger parameters (code, long templates) are named by digest; the run's pins hold them whole."""
+"""Larger parameters (code, long templates) are named by digest; the run's pins have them whole."""
 _SURELY_SHORT = PARAM_BYTES_MAX // 6 - 1
-"""A text of so many characters is short however many of them are escaped."""
+"""A text of this many characters is short even if all of them are escaped."""
 
 
 def derivations(
@@ -33,7 +33,7 @@ def derivations(
     lines: Iterable[Line],
     steps: Mapping[str, StepRun] | None = None,
 ) -> list[Derivation]:
-    """Projects a run's ledger to what was made from what.
+    """Returns what was made from what, from a run's ledger.
 
     Args:
         uid: the run.
@@ -70,12 +70,12 @@ def derivations(
 def inputs_of(
     step: StepPlan, ends: Mapping[str, StepLine], artifacts: Mapping[str, Artifact]
 ) -> dict[str, tuple[Artifact, ...]]:
-    """What a step was given, by port; several artifacts where sources are concatenated."""
+    """Returns a step's inputs by port; several artifacts where sources are concatenated."""
     found = {}
     for edge in step.edges:
-        given = _given(edge, ends, artifacts)
-        if given:
-            found[edge.port] = given
+        artifacts_of_port = _given(edge, ends, artifacts)
+        if artifacts_of_port:
+            found[edge.port] = artifacts_of_port
     return found
 
 
@@ -109,8 +109,8 @@ def _derivation(
     found = [producer for producer in actions.values() if producer is not None]
     involved = [*outputs.values(), *[a for given in inputs.values() for a in given]]
     for artifact in involved:
-        if id(artifact) not in about:  # once for all whom it is given to; the lines keep it alive
-            about[id(artifact)] = _about(artifact)
+        if id(artifact) not in about:  # once per artifact; the ledger's lines keep the id valid
+            about[id(artifact)] = _artifact_info(artifact)
     row_port, row_output = _row_ports(ran, inputs, outputs)
     return Derivation(
         uid=uid,
@@ -130,13 +130,13 @@ def _derivation(
         params={name: _short(value) for name, value in step.params.items()},
         fields=step.fields,
         about={a.digest: about[id(a)] for a in involved},
-        makers=_makers(ran),
+        makers=_producers(ran),
         row_port=row_port,
         row_output=row_output,
     )
 
 
-def _about(artifact: Artifact) -> ArtifactInfo:
+def _artifact_info(artifact: Artifact) -> ArtifactInfo:
     blob = artifact.blob if artifact.blob != artifact.digest else ""
     return ArtifactInfo(artifact.kind, artifact.size_bytes, artifact.rows, blob)
 
@@ -152,17 +152,17 @@ def _short(value: Any) -> Any:
     return {"digest": digest_bytes(encoded), "bytes": len(encoded)}
 
 
-def _makers(ran: StepRun | None) -> tuple[Producer, ...]:
-    """The distinct places among a step's results, the busiest first."""
+def _producers(ran: StepRun | None) -> tuple[Producer, ...]:
+    """The distinct workers that made a step's results, the busiest first."""
     results = [p.result for p in ran.parts.values() if p.result is not None] if ran else []
     made = [r.provenance for r in results if r.provenance.worker]
-    makers = [Producer(p.worker, p.pool, p.device_class, p.libraries, 1) for p in made]
-    if len(makers) <= 1:
-        return tuple(makers)
+    producers = [Producer(p.worker, p.pool, p.device_class, p.libraries, 1) for p in made]
+    if len(producers) <= 1:
+        return tuple(producers)
     counts: dict[bytes, tuple[Producer, int]] = {}
-    for maker in makers:
-        key = msgspec.msgpack.encode(maker)
-        counts[key] = (maker, counts.get(key, (maker, 0))[1] + 1)
+    for producer in producers:
+        key = msgspec.msgpack.encode(producer)
+        counts[key] = (producer, counts.get(key, (producer, 0))[1] + 1)
     busiest = sorted(counts.values(), key=lambda c: (-c[1], c[0].worker))
     return tuple(msgspec.structs.replace(m, actions=n) for m, n in busiest[:ACTIONS_NAMED])
 
@@ -172,7 +172,7 @@ def _row_ports(
     inputs: Mapping[str, tuple[Artifact, ...]],
     outputs: Mapping[str, Artifact],
 ) -> tuple[str, str]:
-    """The ports that go chunk by chunk; empty where chunks of theirs do not correspond."""
+    """The ports that correspond chunk by chunk; empty where their chunks do not."""
     if ran is None or not ran.contract.row_wise or not ran.contract.row_output:
         return "", ""
     port, output = ran.contract.row_wise, ran.contract.row_output
@@ -181,5 +181,5 @@ def _row_ports(
     if made is None or made.manifest is None or any(a.manifest is None for a in given):
         return "", ""
     taken = sum(c.count > 0 for a in given if a.manifest for c in a.manifest.chunks)
-    # A chunk that gave no rows leaves none in the output; which one it was is not recorded.
+    # A chunk without output rows has no chunk in the output, and which one it was is not recorded.
     return (port, output) if taken == len(made.manifest.chunks) else ("", "")

@@ -1,8 +1,8 @@
-"""A run as OpenLineage events, for catalogues that keep the lineage of a whole company.
+"""Exports a run as OpenLineage events, for catalogues of a whole company's lineage.
 
-Specification 2-0-2 (https://openlineage.io/spec/2-0-2/OpenLineage.json). A run is a job with a run,
-each of its steps another whose parent it is. Content is named by its digest, so that the output of
-one run and the input of another are one dataset; the name that people gave it is a symlink.
+Specification 2-0-2 (https://openlineage.io/spec/2-0-2/OpenLineage.json). A workflow's run is a job
+with a run; each of its steps is another job whose parent it is. Content is named by its digest, so
+that the output of one run and the input of another are one data set; the user's name is a symlink.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ExportInput:
-    """What is exported of a run.
+    """What an export needs of a run.
 
     Attributes:
         version: of FlowMesh.
@@ -51,7 +51,7 @@ class ExportInput:
 
 
 def run_events(run: ExportInput) -> list[Json]:
-    """All events of a run in order of time: START and an end for it and for each step that began.
+    """Returns all events of a run by time: START and an end, of it and of each step that began.
 
     Returns:
         JSON-like documents, one ``RunEvent`` each. A step or run that has not ended has no end.
@@ -169,7 +169,7 @@ def _inputs(run: ExportInput, plan: StepPlan, ends: Mapping[str, StepLine]) -> l
                     )
                 }
             }
-    return [*found.values(), *_outside(plan)]
+    return [*found.values(), *_external_inputs(plan)]
 
 
 def _names(run: ExportInput, edge: Edge) -> list[str]:
@@ -181,13 +181,13 @@ def _names(run: ExportInput, edge: Edge) -> list[str]:
 
 def _uploaded(source: ArtifactSource) -> str:
     named = source.reference.partition(".")[0]
-    if named.startswith(REFERENCE_PREFIX):  # the kind in it, if any, is no part of the name
+    if named.startswith(REFERENCE_PREFIX):  # the kind in it, if any, is not part of the name
         return f"upload/{named.rpartition(':')[2]}"
     return f"upload/{named.partition(':')[2]}"
 
 
-def _outside(plan: StepPlan) -> list[Json]:
-    """What an import reads that is not in the store: named by its address."""
+def _external_inputs(plan: StepPlan) -> list[Json]:
+    """What an import reads from outside the store, named by its address."""
     uri = str(plan.params.get("uri") or "")
     scheme, sign, rest = uri.partition("://")
     if not sign:

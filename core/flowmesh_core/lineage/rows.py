@@ -1,7 +1,7 @@
-"""Which rows an artifact's rows came from: chunk by chunk through row-wise steps.
+"""The origin of an artifact's rows: chunk by chunk through row-wise steps.
 
-A row-wise step's output chunk k is made of input chunk k. Any other output is made of every row of
-its inputs. Called by the control plane with the manifests that it could read.
+A row-wise step makes output chunk k from input chunk k. Any other output is made from every row of
+its inputs. The control plane calls it with the manifests that it could read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,14 @@ def row_origins(
         digest: the data set.
         walked: derivations upwards from it, nearest first.
         manifests: of the data sets on the way, as far as they could be read.
+
+    Returns:
+        The origins of each chunk, and whether they are complete.
     """
-    here = manifests.get(digest)
-    paths = [] if here is None else [[origin] for origin in _located(digest, here)]
+    manifest = manifests.get(digest)
+    paths = [] if manifest is None else [[origin] for origin in _located(digest, manifest)]
     whole: list[tuple[str, str, tuple[str, ...]]] = []
-    complete = here is not None
+    complete = manifest is not None
     at, seen = digest, {digest}
     while (made := _maker_of(at, walked)) is not None:
         aligned = made.row_port if made.outputs.get(made.row_output) == at else ""

@@ -1,6 +1,6 @@
 """From a step's part to an action: its name, its signature, its predicted size.
 
-Called when the inputs of a part are known.
+Called when the inputs of a part are known, and by ``prewarm`` when its models are.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def name_of(run: Run, step: StepRun, inputs: dict[str, Artifact]) -> Digest:
-    """The action id of a part of a step."""
+    """Returns the action id of a part of a step."""
     plan = step.plan
     return action_id(
         step.contract,
@@ -60,7 +60,7 @@ def _salt(run: Run, step: StepRun, inputs: dict[str, Artifact]) -> str:
 def spec_of(
     state: State, run: Run, step: StepRun, inputs: dict[str, Artifact], cache_salt: str
 ) -> ActionSpec:
-    """Everything that a worker needs to know of a part of a step."""
+    """Returns everything that a worker needs to know of a part of a step."""
     plan, contract = step.plan, step.contract
     ports = {name: contract.input_port(name) for name in inputs}
     mixed = tuple(name for name, port in ports.items() if port and port.mixable)
@@ -95,7 +95,7 @@ def spec_of(
 
 
 def _only_once(plan: StepPlan, contract: EngineContract) -> bool:
-    """Whether a call that has begun must not be made again."""
+    """Whether a call that has begun must not be repeated."""
     external = determinism_of(contract, plan.params, plan.fields) is Determinism.EXTERNAL
     return external and not repeatable(contract, plan.params)
 
@@ -110,11 +110,11 @@ def _shape(
     """What the actions of a signature share; steps that are alike are not hashed again."""
     params = {p.name: plan.params.get(p.name, p.default) for p in contract.params if p.batch_wide}
     params.update(plan.fields)
-    alike = _alike(plan, contract, params, components, mixed)
-    known = state.shapes.get(alike)
+    key = _shape_key(plan, contract, params, components, mixed)
+    known = state.shapes.get(key)
     if known is None:
         info = _signature_info(state, plan, contract, components, mixed)
-        known = state.shapes[alike] = SignatureSpec(info, params)
+        known = state.shapes[key] = SignatureSpec(info, params)
         state.openings[info.signature] = PrewarmSpec(
             signature=info.signature,
             engine=contract.name,
@@ -128,14 +128,14 @@ def _shape(
     return known
 
 
-def _alike(
+def _shape_key(
     plan: StepPlan,
     contract: EngineContract,
     params: dict[str, Any],
     components: dict[str, Artifact],
     mixed: tuple[str, ...],
 ) -> bytes:
-    """Equal for steps of one signature and equal components; costs less than the signature."""
+    """Equal for steps of one signature and equal components; cheaper than the signature."""
     return _encoder.encode(
         (
             contract.name,
@@ -174,7 +174,7 @@ def _signature_info(
         )
     )
     if runs_user_code(contract, plan.params) and not contract.user_code:
-        # Steps of one engine that may run in different places are no batch.
+        # Steps of one engine that may need different workers must not share a batch.
         resource_class += " user-code"
     if model := builtin_model(contract.name, plan.params):
         resource_class += f" holds {model}"
@@ -226,7 +226,7 @@ def work_of(
     components: tuple[str, ...],
     mixed: tuple[str, ...],
 ) -> WorkSize:
-    """The predicted size of an action: rows, samples and ``maxTokens`` are taken at their most."""
+    """Returns the predicted size of an action: the most rows, samples and ``maxTokens``."""
     data = [a for name, a in inputs.items() if name not in components and name not in mixed]
     rows = max((a.rows for a in data), default=0) or 1
     input_bytes = sum(a.size_bytes for a in data)

@@ -1,7 +1,7 @@
 """Actions in flight: naming, merging, delivering, withdrawing.
 
-A part of a step subscribes to an action; equal parts subscribe to the same one. Steps are told
-through ``State.touch``: this module never changes a step's course itself.
+A part of a step subscribes to an action; equal parts subscribe to the same one. This module never
+changes a step's course itself: it marks the step with ``State.touch``.
 """
 
 from flowmesh_api.v1.enums import ActionState, HitKind, StepState
@@ -32,9 +32,9 @@ def want(state: State, run: Run, step: StepRun, number: int, now_s: float) -> No
             part.key = action.key
             action.subscribers[subscriber] = None
             if action.state is ActionState.LOOKING_UP and action.look_up is not None:
-                besides = action.look_up.asked_by(run)
-                if besides is not None:
-                    state.emit(besides)
+                further = action.look_up.asked_by(run)
+                if further is not None:
+                    state.emit(further)
             ready_actions.outdated(state, action)
             checkpoints.begin(state, run, action, now_s)
             if action.attempts:
@@ -57,7 +57,7 @@ def want(state: State, run: Run, step: StepRun, number: int, now_s: float) -> No
 def remake(
     state: State, run: Run, step: StepRun, number: int, generation: int, now_s: float
 ) -> None:
-    """Wants a part made again, since a blob of its published result is lost."""
+    """Reproduces a part, since a blob of its published result is lost."""
     part = step.parts[number]
     part.result = None
     name = name_of(run, step, part.inputs)
@@ -85,7 +85,7 @@ def make_ready(state: State, action: Action, now_s: float) -> None:
 
 
 def looked_up(state: State, key: ActionKey, result: ActionResult | None, now_s: float) -> None:
-    """Takes the answer to a look-up of an action."""
+    """Applies the answer to a look-up of an action."""
     action = state.actions.get(key)
     if action is None or action.state is not ActionState.LOOKING_UP:
         return
@@ -124,7 +124,7 @@ def step_hit(
 
 
 def _hit_before(run: Run, step: StepRun, subscriber: Subscriber, result: ActionResult) -> bool:
-    """Counts a hit that an earlier epoch has booked already; False where there is none."""
+    """Counts a hit that an earlier epoch has already booked; returns False where there is none."""
     line = run.own_hits.pop((subscriber.path, subscriber.part, result.action_id), None)
     if line is None:
         return False
@@ -181,7 +181,7 @@ def merged(
     sharers: tuple[str, ...],
     now_s: float,
 ) -> None:
-    """Books a part that was merged with a running action, with what that saved."""
+    """Books a part that shared another subscriber's attempt, with what that saved."""
     saved = max(0, result.bill.nanousd - share_nanousd)
     joules = max(0.0, result.bill.joules - share_joules)
     step.hits += 1
@@ -246,7 +246,7 @@ def deliver(state: State, action: Action, result: ActionResult) -> None:
 
 
 def fail(state: State, action: Action, failure: Failure) -> None:
-    """Ends an action for good: every subscribed step fails with this failure."""
+    """Fails an action for good: every subscribed step fails with this failure."""
     action.move(ActionState.FAILED)
     for subscriber in action.subscribers:
         run = state.runs[subscriber.uid]
@@ -259,9 +259,10 @@ def fail(state: State, action: Action, failure: Failure) -> None:
 
 
 def unsubscribe(state: State, run: Run, step: StepRun) -> None:
-    """Takes a step off all its actions; an action without subscribers is withdrawn.
+    """Removes a step from all its actions; an action without subscribers is withdrawn.
 
-    Its step-level look-up is no longer awaited either: who wants the same later asks anew.
+    Its step-level look-up is no longer awaited either: a later request for the same emits a new
+    one.
     """
     waiting = state.step_lookups.get(step.lookup) if step.lookup is not None else None
     if step.lookup is not None and waiting is not None:
@@ -292,7 +293,7 @@ def _withdraw(state: State, action: Action, last: Subscriber) -> None:
 
 
 def cancel_attempts(state: State, action: Action) -> None:
-    """Stops the attempts of an action that have not ended."""
+    """Cancels the attempts of an action that have not ended."""
     for attempt in action.attempts.values():
         if attempt.end is None and not attempt.cancelled:
             attempt.cancelled = True
@@ -300,9 +301,9 @@ def cancel_attempts(state: State, action: Action) -> None:
 
 
 def _forget(state: State, action: Action) -> None:
-    # Attempts of it may linger on workers that have not heard; its runs may be gone by then.
+    # Its attempts may still run on workers that the cancel has not reached, longer than its runs.
     action.subscribers.clear()
-    # Its attempt names it in turn: in a circle, both would wait for the collector.
+    # The attempt refers to the action in turn, and only the garbage collector could free a cycle.
     action.publishing = None
     ready_actions.leave(state, action)
     state.unnoted.pop(action.key, None)
@@ -329,5 +330,5 @@ def back_to_ready(state: State, action: Action, now_s: float) -> None:
         run = state.runs[subscriber.uid]
         step = run.steps[subscriber.path]
         if step.state is StepState.RUNNING and step.total == 1:
-            run.move(step, StepState.READY, now_s, "lost or to be tried again")
+            run.move(step, StepState.READY, now_s, "lost or to be retried")
         state.changed(run)

@@ -1,7 +1,7 @@
 """The end of an attempt: publication, retry, or failure.
 
-At least once to run, at most once to publish: the first report of a success is sent to be
-published; whatever comes after it for the same action is settled as fabric.
+An action runs at least once and is published at most once: the first reported success is published;
+any later success of the same action is settled at the fabric's expense.
 """
 
 from flowmesh_api.v1.enums import ActionState
@@ -18,14 +18,14 @@ from flowmesh_core.protocol.messages import AttemptEnd, FailureReport
 from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
 from flowmesh_core.sharing.scopes import AUDIT_SCOPE
 
-SMALL = 32
+FEW_ATTEMPTS = 32
 
 THEIRS = frozenset({FailureKind.BAD_INPUT, FailureKind.USER_CODE, FailureKind.TIMEOUT})
-"""Failures whose cause is the step's: its runs pay for the attempt."""
+"""Failures that the step itself causes: its runs pay for the attempt."""
 
 
 def ended(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> None:
-    """Takes a worker's report of an attempt's end; a repeated report changes nothing."""
+    """Applies a worker's report of an attempt's end; a repeated report changes nothing."""
     attempt = worker.held.pop(end.attempt_id, None)
     if attempt is None:
         _unknown(state, worker, end, now_s)
@@ -60,7 +60,7 @@ def _unknown(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> Non
         return  # its publication is under way; the acknowledgement follows
     key = parse_attempt_id(end.attempt_id)
     if state.unclaimed_held.get(key) == (worker.name, end.attempt_id):
-        del state.unclaimed_held[key]  # it runs no more: whoever wants the action has to begin anew
+        del state.unclaimed_held[key]  # it runs no more, so the action needs a new attempt
     action = state.actions.get(key)
     if end.failure is None and (now_s < state.recovering_until_s or action is not None):
         state.unclaimed[key] = (worker.name, end)
@@ -69,7 +69,17 @@ def _unknown(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> Non
 
 
 def claim(state: State, now_s: float) -> None:
-    """Joins attempts that workers finished or still run with the actions that want them."""
+    """Adopts attempts of earlier epochs, ended or still running, for the actions that want them.
+
+    After a restart, workers report what they finished and run before the runs are restored, so both
+    are kept as orphans, by action, until their action is known and its look-up has found nothing.
+    """
+    # Only a READY action adopts. While it is LOOKING_UP, its result may be in the store already,
+    # published by the earlier epoch, and an adopted attempt would publish it a second time. Ended
+    # attempts come before running ones: an end moves its action to PUBLISHING, so a second attempt
+    # that still runs is not adopted, and is cancelled when the action is done. To cancel all
+    # orphans and start over would be simpler, but a restart would cost hours of running work:
+    # test_after_a_restart_finished_and_running_attempts_are_taken_up_not_run_again.
     for key in [k for k in state.unclaimed if _wants(state, k)]:
         name, end = state.unclaimed.pop(key)
         worker = state.workers.get(name)
@@ -93,7 +103,7 @@ def _wants(state: State, key: ActionKey) -> bool:
 
 
 def adopt(state: State, worker: Worker, action: Action, attempt_id: str, now_s: float) -> Attempt:
-    """Takes up an attempt that a worker already runs, as after a restart."""
+    """Adopts an attempt that a worker already runs, as after a restart."""
     attempt = Attempt(
         attempt_id=attempt_id,
         action=action,
@@ -111,7 +121,7 @@ def adopt(state: State, worker: Worker, action: Action, attempt_id: str, now_s: 
 
 
 def hold(state: State, worker: Worker, action: Action, attempt: Attempt, now_s: float) -> None:
-    """Books an attempt as held by a worker."""
+    """Records an attempt as assigned to a worker."""
     action.attempts[attempt.attempt_id] = attempt
     action.move(ActionState.RUNNING)
     ready_actions.leave(state, action)
@@ -149,7 +159,7 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
     action.publishing = attempt
     result = _result(state, worker, attempt, end, now_s)
     if action.key.scope.startswith(AUDIT_SCOPE):
-        # Audited results are compared, and stand nowhere: nobody can find them.
+        # Audited results are compared and never stored, so no look-up can find them.
         published(state, attempt, result, now_s, outcome="audited")
     else:
         state.emit(Publish(action.key, result, action.replace))
@@ -159,9 +169,9 @@ def _learn(state: State, worker: Worker, attempt: Attempt, end: AttemptEnd) -> N
     spec, usage = attempt.action.spec, end.usage
     key, device_class = CostKey.of(spec.info), worker.shape.device_class
     mates = len(worker.held)
-    if mates <= SMALL:  # in a full lane the few of other lanes do not matter
+    if mates <= FEW_ATTEMPTS:  # among many, the few of other instances do not matter
         mates = sum(a.action.spec.info is spec.info for a in worker.held.values())
-    if not usage.resumed:  # it did a part of the work only, and nobody knows which
+    if not usage.resumed:  # a resumed attempt did an unknown part of the work
         state.model.observe(
             key, spec.work, usage.run_s, usage.load_s, device_class, batch=float(1 + mates)
         )
@@ -207,21 +217,28 @@ def _result(
 def published(
     state: State, attempt: Attempt, result: ActionResult, now_s: float, *, outcome: str
 ) -> None:
-    """Takes the answer to a publication: settles the attempt, completes the subscribers.
+    """Settles the attempt of a published result and completes its subscribers.
 
     Args:
         state: the machine's.
         attempt: whose result was to be published.
-        result: what stands in the store now.
+        result: the one that is in the store now.
         now_s: the time.
-        outcome: ``published``, ``adopted``, or ``audited`` for what is published nowhere.
+        outcome: ``published``, ``adopted``, or ``audited`` for a result that is not stored.
     """
     action = attempt.action
     state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
     subscribers = list(action.subscribers)
     shares = billing.settle(state, attempt, subscribers or payers_of(attempt), outcome, now_s)
     if action.publishing is not attempt:
-        return  # it was withdrawn meanwhile
+        # The last subscriber left while the result was being published: the action is WITHDRAWN
+        # and forgotten, and a new one of the same key may be in flight. The worker still needs its
+        # acknowledgement and the attempt its payer, since the run that left cannot end while the
+        # attempt is unsettled; so both come before this return. Nothing is delivered: steps of that
+        # run are cancelled, and a new action finds the result by its own look-up. To settle at the
+        # withdrawal instead would leave out the cost up to the end, and the bill would not add up.
+        # test_a_published_result_settles_its_own_attempt.
+        return
     state.book.executed += 1
     first = subscribers[0].uid if subscribers else ""
     sharers = tuple(dict.fromkeys(s.uid for s in subscribers))
@@ -254,7 +271,7 @@ def published(
 def publish_failed(
     state: State, attempt: Attempt, failure: Failure, now_s: float, *, for_good: bool = False
 ) -> None:
-    """Takes a refusal by the store: the action is tried again, or fails."""
+    """Applies a refusal by the store: the action is retried, or fails."""
     state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
     worker = state.workers.get(attempt.worker)
     action = attempt.action
@@ -265,7 +282,7 @@ def publish_failed(
 
 
 def payers_of(attempt: Attempt) -> list[Subscriber]:
-    """Who pays for an attempt that nobody subscribes to any more."""
+    """Returns the subscribers that pay for an attempt after its action's last one has left."""
     return [Subscriber(uid, *attempt.payer_steps[uid]) for uid in attempt.payers]
 
 
@@ -278,11 +295,11 @@ def failed(
     *,
     for_good: bool = False,
 ) -> None:
-    """Settles a failed attempt and decides what becomes of its action.
+    """Settles a failed attempt and decides what happens to its action.
 
     Args:
         state: of the machine.
-        worker: that ran it; None where it is gone.
+        worker: that ran it; None where it has left.
         attempt: that failed.
         failure: of the attempt.
         now_s: the time.

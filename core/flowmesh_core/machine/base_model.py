@@ -6,16 +6,16 @@ from flowmesh_core.graph.plan import StepPlan, StepSource
 from flowmesh_core.machine.model import Run, StepRun
 
 UPLOADED = "uploaded"
-"""A model that came from a user's machine or by a reference: its digest is no name."""
+"""A model that came from a user's machine or by a reference: its digest is not a name."""
 NAME_MAX = 64
 _CARRIERS = (PortKind.MODEL, PortKind.ADAPTER)
 
 
 def base_model(run: Run, step: StepRun) -> str:
-    """The short name of the base model, ``uploaded``, or empty where a step has no model.
+    """Returns the base model's short name, ``uploaded``, or "" for a step without a model.
 
-    What was trained from a model counts as that model: an endless number of trained ones would be
-    an endless number of names.
+    A trained model counts as the one that it was trained from, so that the number of names stays
+    small.
     """
     if step.model is None:
         step.model = _of(run, step.plan)

@@ -1,6 +1,7 @@
 """Who pays: splits workers' time among attempts, and attempts' cost among runs.
 
-Σ receipts + fabric + unsettled = bill after every call.
+Σ receipts + fabric + unsettled = bill after every call. Every split is exact in integers
+(``units.split_exactly``), and nothing is rounded anywhere else.
 """
 
 from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, AttemptDetails, AttemptLine
@@ -13,13 +14,13 @@ from flowmesh_core.protocol.results import Usage
 from flowmesh_core.units import NanoUsd, split_exactly
 
 PLACEMENTS_TOLD = 8
-"""Of so many batches of a step the ledger says why they went to their worker."""
+"""Batches of a step for which the ledger explains the placement."""
 _SECONDS_PER_HOUR = 3600
 ACTIVE = frozenset({"fetching", "loading", "queued", "running", "storing"})
 
 
 def accrue(state: State, worker: Worker, now_s: float) -> None:
-    """Splits what a worker has cost since the last call among the attempts it holds."""
+    """Splits what a worker has cost since the last call among the attempts assigned to it."""
     delta = worker.meter.advance(now_s)
     if not delta:
         return
@@ -39,8 +40,8 @@ def accrue(state: State, worker: Worker, now_s: float) -> None:
 def accrue_unobserved(state: State, worker: Worker, now_s: float) -> None:
     """Has the fabric pay for a time in which the control plane stood still.
 
-    What each attempt would have been charged is kept: :func:`make_up` charges as much of it as the
-    worker's own report of the attempt accounts for.
+    What each attempt would have been charged is remembered: :func:`make_up` charges as much of it
+    as the worker's own report of the attempt accounts for.
     """
     delta = worker.meter.advance(now_s)
     if not delta:
@@ -70,7 +71,7 @@ def _shares(worker: Worker, delta: int) -> SegmentShares[str]:
 
 
 def resume(state: State, attempt: Attempt) -> None:
-    """Takes an adopted attempt's account up where the earlier epoch's books left it."""
+    """Continues an adopted attempt's account where the earlier epoch's accounts left it."""
     attempt.adopted = True
     charged = state.resumed_charges.pop(attempt.attempt_id, 0)
     attempt.charged_nanousd += charged
@@ -80,9 +81,9 @@ def resume(state: State, attempt: Attempt) -> None:
 def make_up(state: State, worker: Worker, attempt: Attempt) -> None:
     """Charges an attempt that has ended for what it used while it was not observed.
 
-    By its usage at the worker's price. An adopted attempt pays never more than its part of what no
-    attempt was charged of that worker's bill, one that ran while the control plane stood still
-    never more than its part of that time: attempts that ran side by side share it.
+    By its usage at the worker's price. An adopted attempt never pays more than its part of what no
+    attempt was charged of that worker's bill; one that ran while the control plane stood still
+    never more than its part of that time. Attempts that ran side by side share it.
     """
     usage = attempt.end.usage if attempt.end else Usage()
     busy_s = usage.run_s + usage.load_s
@@ -107,8 +108,8 @@ def settle(
 ) -> dict[str, int]:
     """Ends an attempt's account: its cost goes to the payers in equal parts, or to the fabric.
 
-    A run among the payers counts once, whatever number of its steps subscribe. In the ledger of the
-    first payer a publication reads as such, in those of the others as ``shared``.
+    A run among the payers counts once, however many of its steps subscribe. In the ledger of the
+    first payer the attempt is ``published``, in those of the others ``shared``.
 
     Returns:
         The share of each paying run, in nano-dollars, by uid.
@@ -125,20 +126,36 @@ def settle(
     if not payers:
         state.book.fabric_nanousd += total
         return {}
+    # The whole amount is split once, and the units that do not divide go to the first runs in order
+    # of uid. To round each share by itself would lose or invent a unit, and the receipts would not
+    # add up to the bill. The order must not be that of subscription, since a restart restores runs
+    # in another order and receipts must not depend on it. The loading part is split by the same
+    # rule, so it is never more than the share that it is part of. The sums are checked after every
+    # event in test_whatever_happens_every_run_ends_and_the_money_adds_up.
     ordered = _by_uid(payers)
     evenly = [1] * len(ordered)
     shares = split_exactly(total, evenly)
     loads = split_exactly(attempt.load_nanousd, evenly)
     usage = usage or Usage()
-    ran = _ran(state, attempt, usage)
+    ran = _details(state, attempt, usage)
     for payer, share, load in zip(ordered, shares, loads, strict=True):
         run = state.runs[payer.uid]
-        mine = (
+        own_outcome = (
             outcome if payer.uid == payers[0].uid or outcome not in EXECUTED_OUTCOMES else "shared"
         )
-        placed = _why(run, payer, attempt)
+        placed = _placement_reason(run, payer, attempt)
         line = _line(
-            attempt, payer, mine, now_s, message, usage, share, load, len(ordered), placed, ran
+            attempt,
+            payer,
+            own_outcome,
+            now_s,
+            message,
+            usage,
+            share,
+            load,
+            len(ordered),
+            placed,
+            ran,
         )
         state.append(run, line)
         state.book.receipts_nanousd += share
@@ -228,7 +245,7 @@ def _line(
     )
 
 
-def _ran(state: State, attempt: Attempt, usage: Usage) -> AttemptDetails | None:
+def _details(state: State, attempt: Attempt, usage: Usage) -> AttemptDetails | None:
     worker = state.workers.get(attempt.worker)
     if worker is None:
         return None
@@ -248,8 +265,8 @@ def _ran(state: State, attempt: Attempt, usage: Usage) -> AttemptDetails | None:
     )
 
 
-def _why(run: Run, payer: Subscriber, attempt: Attempt) -> tuple[ScoredWorker, ...]:
-    """Why the attempt went to its worker, where the ledger was not told of the same batch."""
+def _placement_reason(run: Run, payer: Subscriber, attempt: Attempt) -> tuple[ScoredWorker, ...]:
+    """Why the attempt went to its worker, unless the ledger has explained the same batch."""
     step, placed = run.steps[payer.path], attempt.placed
     if placed is step.placed or step.told >= PLACEMENTS_TOLD:
         return ()
@@ -270,7 +287,7 @@ def _book(run: Run, payer: Subscriber, line: AttemptLine) -> None:
 
 
 def reserve(state: State, attempt: Attempt) -> None:
-    """Holds an attempt's predicted p95 cost back from the budgets of its runs."""
+    """Reserves an attempt's predicted p95 cost in the budgets of its runs."""
     uids = attempt.action.runs()
     for uid, part in zip(
         uids, split_exactly(attempt.reserve_nanousd, [1] * len(uids)), strict=True
@@ -280,7 +297,7 @@ def reserve(state: State, attempt: Attempt) -> None:
 
 
 def release(state: State, attempt: Attempt) -> None:
-    """Gives back what :func:`reserve` held."""
+    """Releases what :func:`reserve` reserved."""
     for uid, part in attempt.reserved.items():
         if uid in state.runs:
             state.runs[uid].reserved_nanousd -= part

@@ -9,10 +9,10 @@ from flowmesh_core.protocol.results import Artifact
 def scopes_of(
     run: Run, step: StepRun, inputs: Mapping[str, Artifact]
 ) -> tuple[str, tuple[str, ...]]:
-    """Where a part, or a whole step, with these inputs is published, and where it may be found.
+    """Returns the scope where a part with these inputs is published, and those for its look-up.
 
-    A name that leaves an input out says nothing of that input's content, so such a result neither
-    leaves the run's own scope nor comes from another one.
+    A name that leaves an input out does not depend on that input's content, so such a result
+    neither leaves the run's own scope nor comes from another one.
     """
     if any(port in inputs for port in step.plan.cache.ignored_inputs):
         return run.scopes.private, (run.scopes.private,)

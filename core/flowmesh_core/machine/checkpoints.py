@@ -1,8 +1,8 @@
-"""Checkpoints of actions: the newest is kept, noted in the ledgers, and given to the next attempt.
+"""Checkpoints of actions: the newest is recorded in the ledgers and given to the next attempt.
 
-They belong to the action and not to the attempt that made them: whichever attempt comes next, on
-whichever worker, begins there. A checkpoint only ever saves work. One that is spoiled is dropped,
-and an action's last try begins at the start where the try before began at a checkpoint and failed.
+They belong to the action and not to the attempt that made them: the next attempt begins there, on
+whichever worker. A checkpoint can only save work. One that is corrupt is dropped, and an action's
+last try begins at the start if the try before began at a checkpoint and failed (ADR 7).
 """
 
 from collections.abc import Iterable
@@ -21,13 +21,13 @@ KIND = "checkpoint"
 """The kind of a checkpoint's artifact: a tree of whatever files its engine wrote."""
 
 LINE_EVERY_S = 20.0
-"""The ledger hears of an action's checkpoints at most this often while it runs."""
+"""Seconds between an action's checkpoint lines in the ledger while it runs, at least."""
 
 _OPEN = frozenset({ActionState.LOOKING_UP, ActionState.READY, ActionState.RUNNING})
 
 
 def reported(state: State, worker: Worker, reports: Iterable[Checkpoint], now_s: float) -> None:
-    """Takes what a worker says of checkpoints; a report said twice counts once."""
+    """Applies a worker's reports of checkpoints; a repeated report counts once."""
     for report in reports:
         key = parse_attempt_id(report.attempt_id)
         action = state.actions.get(key)
@@ -36,34 +36,34 @@ def reported(state: State, worker: Worker, reports: Iterable[Checkpoint], now_s:
                 state.unclaimed_checkpoints[key] = (report, now_s)
         elif action.state in _OPEN:
             if report.spoiled:
-                _spoiled(state, action, report)
+                _drop_corrupt(state, action, report)
             else:
-                _newer(state, action, _kept(report, now_s), now_s)
+                _update(state, action, _from_report(report, now_s), now_s)
                 worker.near[report.digest] = None
 
 
 def begin(state: State, run: Run, action: Action, now_s: float) -> None:
-    """An action is wanted: takes over what the run's ledger or a worker said of it before."""
+    """Gives a newly wanted action the checkpoint that its run's ledger or a worker reported."""
     restored = run.checkpoints.pop(action.key, None)
     if restored is not None and (
         action.checkpoint is None or action.checkpoint.time_s < restored.time_s
     ):
         action.checkpoint = restored
         ready_actions.outdated(state, action)
-    report, said_s = state.unclaimed_checkpoints.pop(action.key, (None, 0.0))
+    report, reported_s = state.unclaimed_checkpoints.pop(action.key, (None, 0.0))
     if report is not None:
-        _newer(state, action, _kept(report, said_s), now_s)
+        _update(state, action, _from_report(report, reported_s), now_s)
 
 
 def restore(run: Run, line: CheckpointLine) -> None:
-    """Takes over what a ledger says; the last line of an action counts."""
+    """Takes a checkpoint from a ledger; the last line of an action counts."""
     run.checkpoints[ActionKey(line.scope, line.action_id)] = LatestCheckpoint(
         line.digest, line.done, line.size_bytes, line.time_s, noted=True
     )
 
 
 def resume(action: Action, attempt: Attempt) -> InputRef | None:
-    """What a new attempt begins at."""
+    """Returns what a new attempt begins at, or None for the start."""
     if action.checkpoint is None:
         return None
     attempt.resumed = action.checkpoint.digest
@@ -71,21 +71,24 @@ def resume(action: Action, attempt: Attempt) -> InputRef | None:
 
 
 def artifact(kept: LatestCheckpoint) -> Artifact:
-    """A checkpoint as an artifact."""
+    """Returns a checkpoint as an artifact."""
     return Artifact(KIND, kept.digest, kept.digest, kept.size_bytes)
 
 
 def roots(state: State) -> list[Artifact]:
-    """The checkpoints that a collection keeps: those of unfinished actions."""
+    """Returns the checkpoints that a collection must not delete: those of unfinished actions."""
     found = [a.checkpoint for a in state.actions.values() if a.checkpoint is not None]
     for run in state.runs.values():
         found += run.checkpoints.values()
-    found += [_kept(report, said_s) for report, said_s in state.unclaimed_checkpoints.values()]
-    return [artifact(kept) for kept in found]
+    found += [
+        _from_report(report, reported_s)
+        for report, reported_s in state.unclaimed_checkpoints.values()
+    ]
+    return [artifact(checkpoint) for checkpoint in found]
 
 
 def note_all(state: State, now_s: float) -> None:
-    """Writes down what has waited for long enough; called as time passes."""
+    """Writes the checkpoint lines that are due; called as time advances."""
     for action in list(state.unnoted.values()):
         if not 0 <= now_s - action.noted_s < LINE_EVERY_S:
             note(state, action, now_s)
@@ -94,56 +97,56 @@ def note_all(state: State, now_s: float) -> None:
 def note(state: State, action: Action, now_s: float) -> None:
     """Writes an action's newest checkpoint to the ledgers of the runs that want it now."""
     state.unnoted.pop(action.key, None)
-    kept = action.checkpoint
-    if kept is None or kept.noted or action.state not in _OPEN:
+    checkpoint = action.checkpoint
+    if checkpoint is None or checkpoint.noted or action.state not in _OPEN:
         return
-    kept.noted = True
+    checkpoint.noted = True
     action.noted_s = now_s
-    told: set[str] = set()
+    noted: set[str] = set()
     for s in action.subscribers:
-        if s.uid in told:
+        if s.uid in noted:
             continue
-        told.add(s.uid)
+        noted.add(s.uid)
         state.append(
             state.runs[s.uid],
             CheckpointLine(
-                time_s=kept.time_s,
+                time_s=checkpoint.time_s,
                 step=s.path,
                 chunk=s.part,
                 scope=action.key.scope,
                 action_id=action.key.action_id,
-                digest=kept.digest,
-                done=kept.done,
-                size_bytes=kept.size_bytes,
+                digest=checkpoint.digest,
+                done=checkpoint.done,
+                size_bytes=checkpoint.size_bytes,
             ),
         )
 
 
 def doubt(action: Action, attempt: Attempt) -> None:
-    """The action has one try left: it begins at the start if this one's checkpoint did not help."""
-    kept = action.checkpoint
-    if kept is not None and attempt.resumed == kept.digest:
+    """Drops the checkpoint before the last try, if the attempt that failed began at it."""
+    checkpoint = action.checkpoint
+    if checkpoint is not None and attempt.resumed == checkpoint.digest:
         action.checkpoint = None
 
 
-def _kept(report: Checkpoint, now_s: float) -> LatestCheckpoint:
+def _from_report(report: Checkpoint, now_s: float) -> LatestCheckpoint:
     return LatestCheckpoint(report.digest, report.done, report.size_bytes, now_s)
 
 
-def _newer(state: State, action: Action, kept: LatestCheckpoint, now_s: float) -> None:
+def _update(state: State, action: Action, checkpoint: LatestCheckpoint, now_s: float) -> None:
     known = action.checkpoint
-    if known is not None and kept.done <= known.done:
+    if known is not None and checkpoint.done <= known.done:
         return
-    action.checkpoint = kept
+    action.checkpoint = checkpoint
     ready_actions.outdated(state, action)
-    # It gets on: what was lost before was lost to the workers, not to the action.
+    # The action makes progress, so earlier losses were the workers' and not its own.
     action.losses = 0
     state.unnoted[action.key] = action
     if not 0 <= now_s - action.noted_s < LINE_EVERY_S:
         note(state, action, now_s)
 
 
-def _spoiled(state: State, action: Action, report: Checkpoint) -> None:
+def _drop_corrupt(state: State, action: Action, report: Checkpoint) -> None:
     state.emit(DeleteCorruptBlobs(frozenset(report.spoiled), action.first_run()))
     attempt = action.attempts.get(report.attempt_id)
     if attempt is not None:

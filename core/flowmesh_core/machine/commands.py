@@ -1,4 +1,4 @@
-"""What the machine wants done. Control does it and answers with an event where one is due."""
+"""Commands: what the machine wants done. The control plane answers with events where due."""
 
 import msgspec
 
@@ -15,9 +15,9 @@ class LookUp(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         scopes: tried in this order.
-        not_before_s: results created earlier are too old (``maxAge``); 0 takes any.
-        uid: the run that asks; what another namespace asks too is asked again for it, so that it
-            does not wait for the turn of the first.
+        not_before_s: results created earlier are too old (``maxAge``); 0 accepts any.
+        uid: the run that wants it. Look-ups take turns by namespace; one that another namespace
+            wants too is emitted again for it, so that it does not wait for the first one's turn.
     """
 
     key: ActionKey
@@ -30,8 +30,8 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     """Write an action result; answer with ``Published`` or ``PublishFailed``.
 
     Attributes:
-        replace: whether a standing result of a lower generation is to be replaced (it expired or
-            lost a blob); otherwise the first wins.
+        replace: whether a stored result of a lower generation is to be replaced (it expired or lost
+            a blob); otherwise the first wins.
     """
 
     key: ActionKey
@@ -40,7 +40,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
 
 
 class Assign(msgspec.Struct, frozen=True, gc=False):
-    """The worker should hold this attempt. Secrets named in ``secrets`` are filled in outside."""
+    """Assign this attempt to the worker. Secrets named in ``secrets`` are filled in outside."""
 
     worker: str
     assignment: Assignment
@@ -49,28 +49,28 @@ class Assign(msgspec.Struct, frozen=True, gc=False):
 
 
 class CancelAttempt(msgspec.Struct, frozen=True, gc=False):
-    """The worker should no longer hold this attempt."""
+    """Cancel this attempt on the worker."""
 
     worker: str
     attempt_id: str
 
 
 class Prewarm(msgspec.Struct, frozen=True, gc=False):
-    """The worker should hold these hosts open, and fetch their models, ahead of work."""
+    """Have the worker load these engines, and fetch their models, ahead of work."""
 
     worker: str
     openings: tuple[PrewarmSpec, ...]
 
 
 class Acknowledge(msgspec.Struct, frozen=True, gc=False):
-    """The worker need not keep the report of this attempt's end."""
+    """Tell the worker that it may drop the report of this attempt's end."""
 
     worker: str
     attempt_id: str
 
 
 class ConfirmAttempts(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a worker's full state: these of its held attempts go on, others stop."""
+    """Answer a worker's full state: these of its attempts go on, the others stop."""
 
     worker: str
     keep: tuple[str, ...]
@@ -84,7 +84,7 @@ class AppendLedgerLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class AttemptSettled(msgspec.Struct, frozen=True, gc=False):
-    """An attempt has ended and is paid for: nothing is to be done, but somebody may be told.
+    """Report that an attempt has ended and is paid for; listeners may record it.
 
     Attributes:
         outcome: as in ``AttemptLine``.
@@ -114,7 +114,7 @@ class PutManifest(msgspec.Struct, frozen=True, gc=False):
 
 
 class PutBlob(msgspec.Struct, frozen=True, gc=False):
-    """Store a small blob that travelled inside a result: this run's end is about to refer to it."""
+    """Store a small blob that came inside a result: this run's end is about to refer to it."""
 
     digest: Digest
     data: bytes
@@ -122,7 +122,7 @@ class PutBlob(msgspec.Struct, frozen=True, gc=False):
 
 
 class CheckBlobs(msgspec.Struct, frozen=True, gc=False):
-    """Say which of these blobs are lost; answer with ``BlobsChecked``."""
+    """Find out which of these blobs are lost; answer with ``BlobsChecked``."""
 
     uid: str
     digests: frozenset[Digest]
@@ -146,7 +146,7 @@ class FinalizeRun(msgspec.Struct, frozen=True, gc=False):
 
 
 class RunChanged(msgspec.Struct, frozen=True, gc=False):
-    """Something that a status shows of this run has changed."""
+    """Publish this run's status, since something in it has changed."""
 
     uid: str
 

@@ -1,23 +1,10 @@
-"""From the ready set to a snapshot, and from a decision to assignments."""
+"""From a decision of the scheduler to assignments, and to why the others wait."""
 
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 
 from flowmesh_api.v1.enums import ActionState, RejectionCause
 from flowmesh_core.errors import Failure, FailureKind
-from flowmesh_core.fleet.ready import ReadyAction
-from flowmesh_core.fleet.ready_index import ReadyIndex
-from flowmesh_core.fleet.snapshot import (
-    Decision,
-    InstanceView,
-    Placement,
-    Rejection,
-    SignatureInfo,
-    Snapshot,
-    Tier,
-    WorkerView,
-)
+from flowmesh_core.fleet.snapshot import Decision, Placement, Rejection
 from flowmesh_core.machine import (
     actions,
     attempts,
@@ -25,19 +12,18 @@ from flowmesh_core.machine import (
     checkpoints,
     publications,
     ready_actions,
-    workers,
 )
 from flowmesh_core.machine.commands import Assign
 from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.machine.fleet_snapshot import informed
 from flowmesh_core.machine.model import Action, Attempt, Run, Worker
 from flowmesh_core.machine.state import State, attempt_id_of
 from flowmesh_core.protocol.messages import Assignment, InputRef
 from flowmesh_core.units import Digest, usd_text
 
 REASONS_EVERY_S = 0.25
+"""Seconds between updates of the reasons why steps wait."""
 SETTLED_S = 2.0
-ANY_MOMENT_S = 0.5
-"""What is left of a loading that has taken longer than was predicted."""
 
 NEVER = frozenset(
     {
@@ -50,157 +36,13 @@ NEVER = frozenset(
         RejectionCause.NOT_BUILT_IN,
     }
 )
-"""Causes that no waiting mends on a fleet that does not grow.
+"""Causes that waiting does not remove on a fleet that does not grow.
 
-A version that nobody offers is none of them: such a run waits until it is re-pinned.
-"""
-
-
-def snapshot(state: State, now_s: float) -> Snapshot:
-    """What the scheduler decides on.
-
-    Without actions while a recovery waits for workers, or too many results for space in the store.
-
-    It holds until the next one is asked for, or the state changes.
-    """
-    blocked = now_s < state.recovering_until_s or publications.holds_back(state) is not None
-    index = ReadyIndex() if blocked else ready_actions.index(state, now_s)
-    return Snapshot(
-        workers=[_worker(state, w, now_s) for _, w in sorted(state.workers.items())],
-        ready=index,
-        signatures={
-            signature: informed(state, signature, index.sequences[signature] / count)
-            for signature, count in index.signatures.items()
-        },
-        fair_share=_fair_share(state, now_s),
-        now_s=now_s,
-        tenant_weights=state.fair.weights,
-    )
-
-
-def _fair_share(state: State, now_s: float) -> dict[str, float]:
-    """What tenants paid of late, and what is reserved for what runs for them now, over weight."""
-    weights = state.fair.weights
-    shares: dict[str, float] = {}
-    for run in state.runs.values():
-        tenant = run.plan.namespace
-        if tenant not in shares:
-            shares[tenant] = state.fair.virtual_time(tenant, now_s)
-        shares[tenant] += run.reserved_nanousd / weights.get(tenant, 1.0)
-    return shares
-
-
-def informed(state: State, signature: Digest, sequences: float) -> SignatureInfo:
-    """What a signature asks for, raised by what running out of memory has taught."""
-    info = state.signatures[signature]
-    if sequences > 1.0:
-        info = replace(info, sequences=sequences)
-    learned = state.learned
-    factors, reserve = learned.capacity_factors(signature), learned.reserve_mib(signature)
-    more_than = _exceeded(state, signature, max(info.requirement.memory_mib, reserve))
-    if not (factors or more_than or reserve):
-        return info
-    requirement = replace(
-        info.requirement,
-        memory_mib=max(info.requirement.memory_mib, reserve),
-        capacity_factor=factors,
-        min_memory_by_class=more_than,
-    )
-    return replace(info, requirement=requirement)
-
-
-def _exceeded(state: State, signature: Digest, memory_mib: int) -> dict[str, int]:
-    """Learned bounds on device memory, where some worker that has enough exceeds them.
-
-    Where none does, a bound would shut out every other action of the signature, whose data may
-    well fit; then an action that does not fit fails by itself.
-    """
-    bounds = state.learned.more_than_mib(signature)
-    if not bounds:
-        return bounds
-    shapes = [w.shape for w in state.workers.values()]
-    shapes = [s for s in shapes if s.device_memory_mib >= memory_mib]
-    if any(s.device_memory_mib > bounds.get(s.device_class, -1) for s in shapes):
-        return bounds
-    return {}
-
-
-def as_if_ready(state: State, action: Action, now_s: float) -> tuple[ReadyAction, Snapshot]:
-    """An action that waits or runs, and what its candidates would be scored on now."""
-    shown, seen = ready_actions.view(state, action), snapshot(state, now_s)
-    info = {shown.signature: informed(state, shown.signature, shown.work.sequences)}
-    return shown, replace(seen, signatures={**seen.signatures, **info})
-
-
-_INF = float("inf")
-
-
-def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
-    held: dict[Digest, list[Attempt]] = defaultdict(list)
-    for attempt in worker.held.values():
-        held[attempt.action.spec.info.signature].append(attempt)
-    lanes = {}
-    reserved = 0
-    for lane in worker.lanes:
-        if lane.state == "closing":
-            continue  # what is sent from now on gets a new host, of the size that it asks for
-        mine = held.pop(lane.signature, [])
-        loads = lane.state in ("starting", "loading")
-        lanes[lane.signature] = _lane(
-            lane.signature, lane.capacity, lane.memory_mib, mine, now_s, starting=loads
-        )
-        reserved += _reserved_mib(mine, lane.memory_mib)
-    for signature, mine in held.items():
-        info = mine[0].action.spec.info
-        memory = mine[0].memory_mib or info.requirement.memory_mib
-        lanes[signature] = _lane(signature, info.capacity, memory, mine, now_s, starting=True)
-        reserved += _reserved_mib(mine, memory)
-    workers.trim_near(worker)
-    near = dict.fromkeys(worker.near, Tier.DISK)
-    near.update({c.digest: Tier(c.tier) for c in worker.components})
-    total = worker.shape.device_memory_mib * worker.shape.devices
-    return WorkerView(worker.shape, lanes, near, total - reserved, not state.takes_work(worker))
-
-
-def _reserved_mib(held: list[Attempt], lane_mib: int) -> int:
-    """What the hosts of a signature reserve: one that all share, and one for each that is alone."""
-    alone = [a for a in held if a.alone]
-    shared_mib = lane_mib if len(alone) < len(held) else 0
-    return shared_mib + sum(a.memory_mib or lane_mib for a in alone)
-
-
-def _lane(
-    signature: Digest,
-    capacity: int,
-    memory_mib: int,
-    held: list[Attempt],
-    now_s: float,
-    *,
-    starting: bool = False,
-) -> InstanceView:
-    remaining_s, ready_s, tightest_s, isolated = 0.0, _INF, _INF, False
-    for a in held:  # in one go and without calls: there may be a thousand of them
-        begins_s = a.assigned_s if a.assigned_s > a.starts_s else a.starts_s
-        ends_in_s = begins_s + a.predicted_s - now_s
-        remaining_s = ends_in_s if ends_in_s > remaining_s else remaining_s
-        ready_s = a.starts_s if a.starts_s < ready_s else ready_s
-        tightest_s = a.deadline_s if a.deadline_s < tightest_s else tightest_s
-        isolated = isolated or a.action.isolate
-    left_s = ready_s - now_s if held else 0.0
-    return InstanceView(
-        signature=signature,
-        capacity=max(1, capacity),
-        held=len(held),
-        remaining_s=remaining_s,
-        load_remaining_s=max(ANY_MOMENT_S, left_s) if starting else 0.0,
-        memory_mib=memory_mib,
-        isolated=isolated,
-        tightest_deadline_s=tightest_s,
-    )
+A version that no worker offers is not one of them: such a run waits until it is re-pinned."""
 
 
 def decided(state: State, decision: Decision, now_s: float) -> None:
-    """Turns placements into assignments, and keeps the reasons of what was not placed."""
+    """Turns placements into assignments, and retains the reasons of what was not placed."""
     state.rejections = decision.rejections
     for placement in decision.placements:
         worker = state.workers.get(placement.worker)
@@ -209,19 +51,19 @@ def decided(state: State, decision: Decision, now_s: float) -> None:
             continue
         billing.accrue(state, worker, now_s)
         memory_mib = informed(state, Digest(placement.signature), 1.0).requirement.memory_mib
-        held = len(worker.held)
+        count_before = len(worker.held)
         for index, name in enumerate(placement.actions):
             scope, _, action_id = name.partition("/")
             action = state.actions.get(ActionKey(scope, Digest(action_id)))
             if action is not None and _still_wanted(action, placement):
                 _assign(state, worker, action, placement, index, memory_mib, now_s)
-        if len(worker.held) > held:
+        if len(worker.held) > count_before:
             _count_batch(state, worker, Digest(placement.signature))
     _wait_reasons(state, decision, now_s)
 
 
 def _count_batch(state: State, worker: Worker, signature: Digest) -> None:
-    """A batch joins what of its signature the worker holds: together they are what runs at once."""
+    """Observes how many attempts of the signature the worker has after a batch joined them."""
     engine = state.signatures[signature].requirement.engine
     together = sum(a.action.spec.info.signature == signature for a in worker.held.values())
     state.figures.batch[engine].observe(together)
@@ -282,18 +124,18 @@ def _assign(
 def _affordable(state: State, action: Action, runs: list[Run], reserve: int) -> bool:
     """Whether some subscribed run can pay its part; fails the action where none can."""
     part = -(-reserve // len(runs))
-    poor = [r for r in runs if _over(r, part)]
-    if len(poor) < len(runs):
+    short = [r for r in runs if _over(r, part)]
+    if len(short) < len(runs):
         return True
-    run = poor[0]
+    run = short[0]
     failure = Failure(
         FailureKind.BUDGET,
         f"the next action is predicted to cost up to {usd_text(part)}; of the budget of "
         f"{usd_text(run.budget_nanousd)} {usd_text(run.paid_nanousd)} are spent and "
         f"{usd_text(run.reserved_nanousd)} reserved",
-        "raise spec.budgetUsd, or ask for fewer rows, samples or tokens",
+        "raise spec.budgetUsd, or request fewer rows, samples or tokens",
     )
-    if not any(run.reserved_nanousd for run in poor):
+    if not any(run.reserved_nanousd for run in short):
         actions.fail(state, action, failure)
     return False
 
@@ -334,7 +176,7 @@ def _assignment(action: Action, attempt: Attempt, runs: list[Run]) -> Assignment
 
 
 def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
-    """Tells waiting steps why they wait; fails what no worker of a fixed fleet can ever take."""
+    """Sets why steps wait; fails what no worker of a fixed fleet can ever run."""
     full = publications.holds_back(state)
     if not (decision.rejections or full) or 0.0 <= now_s - state.reasons_told_s < REASONS_EVERY_S:
         return
@@ -352,7 +194,7 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
         found = reasons.get(action.spec.info.signature)
         if found is None:
             continue
-        # Workers of a fixed fleet come together: what the first serves, the others serve too.
+        # A fixed fleet starts together, and what its first workers offer the others offer too.
         settled = found.cause is RejectionCause.NOT_HONOURED and now_s - newest_s > SETTLED_S
         late = settled or now_s - action.ready_s > patience_s
         if patience_s and found.cause in NEVER and late:
@@ -362,7 +204,7 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
 
 
 def _show_wait_reason(state: State, action: Action, reason: str, detail: str) -> None:
-    """Shows why an action waits, in the steps that wait for it."""
+    """Sets why an action waits, in the steps that wait for it."""
     for s in action.subscribers:
         run = state.runs[s.uid]
         step = run.steps[s.path]
@@ -375,10 +217,10 @@ _Reasons = dict[Digest, Rejection]
 
 
 def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
-    """By signature, what holds for its actions in backoff, and what for its others.
+    """By signature, the reason for its actions in backoff, and the reason for its others.
 
-    A backoff is one action's own. Of several others it is that which may pass, if there is one: an
-    action must not fail for what keeps another one back.
+    A backoff is one action's own. Of several other reasons the one that may pass is taken, since an
+    action must not fail for what stops another one.
     """
     pausing: _Reasons = {}
     others: _Reasons = {}

@@ -1,4 +1,4 @@
-"""What can happen to the machine. Events are immutable facts; the control plane makes them."""
+"""Events: what can happen to the machine. They are immutable; the control plane makes them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from flowmesh_core.units import Digest
 
 
 class ActionKey(msgspec.Struct, frozen=True, gc=False):
-    """An action in the scope that it publishes to: what is in flight once."""
+    """An action in the scope that it publishes to; at most one of a key is in flight."""
 
     scope: str
     action_id: Digest
@@ -27,9 +27,9 @@ class Submitted(msgspec.Struct, frozen=True):
 
     Attributes:
         artifacts: the content of every ``cas:`` reference in the plan, already verified.
-        restored: ledger lines of an unfinished run that is taken up again.
+        restored: ledger lines of an unfinished run that is restored.
         bumps: signature classes that were in quarantine when the run was accepted.
-        cancelled: why it is only to end; empty where it goes on. Nothing of it is evaluated then.
+        cancelled: why it should only end; empty where it goes on. Then nothing of it is evaluated.
     """
 
     uid: str
@@ -50,10 +50,10 @@ class LookedUp(msgspec.Struct, frozen=True, gc=False):
 
 
 class Published(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The answer to ``Publish``: what stands in the store now.
+    """The answer to ``Publish``: the result that is in the store now.
 
     Attributes:
-        adopted: another publication had been there first, and ``result`` is that one.
+        adopted: another publication was first, and ``result`` is that one.
         attempt_id: the attempt whose result was to be published; where empty it is that of
             ``result``, or any of the action.
     """
@@ -77,7 +77,7 @@ class PublishFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class PublishDelayed(msgspec.Struct, frozen=True, gc=False):
-    """The store has no space for a publication; it is tried again while the machine waits for it.
+    """The store has no space for a publication; it is retried while the machine waits for it.
 
     The machine stops waiting after ``Settings.publish_patience_s``.
 
@@ -91,13 +91,13 @@ class PublishDelayed(msgspec.Struct, frozen=True, gc=False):
 
 
 class WorkerConnected(msgspec.Struct, frozen=True):
-    """A worker said everything about itself."""
+    """A worker reported its full state."""
 
     hello: Hello
 
 
 class WorkerSynced(msgspec.Struct, frozen=True, gc=False):
-    """A worker said what has changed."""
+    """A worker reported what has changed."""
 
     name: str
     incarnation: str
@@ -112,18 +112,18 @@ class WorkerLost(msgspec.Struct, frozen=True):
 
 
 class CordonChanged(msgspec.Struct, frozen=True):
-    """Which workers are to take nothing new: all of them by name, connected or not; others may.
+    """The names of all workers that must not get anything new, connected or not.
 
-    A level and not an edge: who is not named any more takes work again.
+    A level and not an edge: a worker that is no longer named takes work again.
     """
 
     workers: frozenset[str]
 
 
 class PrewarmPlanChanged(msgspec.Struct, frozen=True):
-    """Which signatures' hosts each worker is to hold open ahead of work, in order of urgency.
+    """Which signatures' engines each worker should load ahead of work, in order of urgency.
 
-    A level and not an edge: who is not named holds none for that reason.
+    A level and not an edge: a worker that is not named prewarms nothing.
     """
 
     workers: dict[str, tuple[Digest, ...]]
@@ -150,11 +150,11 @@ class Amended(msgspec.Struct, frozen=True):
 
 
 class Repinned(msgspec.Struct, frozen=True):
-    """A user let a run go on with the versions that there are now; its new pins are written.
+    """A user moved a run to the newest versions of its engines; its new pins are written.
 
     Attributes:
-        run: it with its new plan; ``restored`` are the lines of its ledger so far.
-        key: of the record that holds the new pins.
+        run: the run with its new plan; ``restored`` are the lines of its ledger so far.
+        key: of the record that has the new pins.
         versions: engine → from which to which version, for people.
     """
 
@@ -171,7 +171,7 @@ class CancelRequested(msgspec.Struct, frozen=True):
 
 
 class RunFinalized(msgspec.Struct, frozen=True):
-    """``final`` is written; the run may be forgotten after the status was shown."""
+    """``final`` is written; the run may be forgotten after its status was published."""
 
     uid: str
 

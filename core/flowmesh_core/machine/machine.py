@@ -1,10 +1,10 @@
 """The machine: events in, commands out. It reads no clock, and nothing else changes its state.
 
-The control plane, the laptop mode and the simulator run this same code::
+The control plane, on a laptop or in a cluster, and the simulator run this same code::
 
     commands = machine.apply(event, now_s)
     decision = decide(machine.snapshot(now_s), machine.state.model)
-    commands = machine.apply(Decided(decision), now_s)
+    commands = machine.apply(PlacementDecided(decision), now_s)
 """
 
 from collections.abc import Mapping
@@ -21,6 +21,7 @@ from flowmesh_core.machine import (
     billing,
     checkpoints,
     dispatch,
+    fleet_snapshot,
     prewarm,
     publications,
     repin,
@@ -57,14 +58,15 @@ from flowmesh_core.metrics.counters import MachineCounters
 from flowmesh_core.placement.fair_share import FairShare
 
 LONGEST_TICK_S = 5.0
-"""Of a longer silence (a suspended machine) nobody knows what the workers did."""
+"""Seconds between two ticks that count as worker time, at most: after a longer silence (a suspended
+machine) it is unknown what the workers did."""
 
 
 class Machine:
     """All runs, actions and workers of one control plane.
 
     Attributes:
-        state: everything it knows; for projections to read, and for nobody to change.
+        state: everything it knows; projections read it and never change it.
     """
 
     def __init__(
@@ -81,20 +83,20 @@ class Machine:
         paid: Mapping[str, tuple[float, float]] | None = None,
         recovering_until_s: float = 0.0,
     ) -> None:
-        """Starts empty.
+        """Starts without runs and workers.
 
         Args:
             epoch: this control plane's epoch; part of every attempt's id.
             catalog: the contracts that plans may use.
             settings: fixed from now on.
             model: the cost model; learns in place.
-            book: accounts of earlier epochs to go on with.
-            figures: counters to go on with, such as the shares of those accounts.
+            book: accounts of earlier epochs to continue.
+            figures: counters to continue, such as the shares of those accounts.
             billed: incarnation of a worker → nano-dollars that earlier epochs billed for it.
-            unsettled: attempt of an earlier epoch → nano-dollars that it had run up there: the
-                fabric's until it is adopted.
-            paid: what tenants paid of late in earlier epochs, as ``FairShare.paid`` said it.
-            recovering_until_s: dispatch nothing before; workers say what they run and hold.
+            unsettled: attempt of an earlier epoch → nano-dollars that it was charged there: the
+                fabric pays them until it is adopted.
+            paid: what tenants paid recently in earlier epochs, as ``FairShare.paid`` returned it.
+            recovering_until_s: dispatch nothing before; until then workers report what they run.
         """
         self.state = State(
             epoch=epoch,
@@ -116,19 +118,19 @@ class Machine:
         return self.state.dirty and bool(self.state.ready or self.state.late)
 
     def snapshot(self, now_s: float) -> Snapshot:
-        """What the scheduler is to decide on now."""
+        """Returns what the scheduler decides on now."""
         self.state.dirty = False
-        return dispatch.snapshot(self.state, now_s)
+        return fleet_snapshot.snapshot(self.state, now_s)
 
     def apply(self, event: Event, now_s: float) -> list[Command]:
-        """Takes one event and says what is to be done.
+        """Applies one event and returns the commands that follow from it.
 
         Args:
             event: what happened; a repeated or stale one changes nothing.
             now_s: seconds since the epoch (UTC); it may step back.
 
         Raises:
-            InvariantError: a step was to change in a way that the table does not know.
+            InvariantError: a state was to change in a way that its transition table does not allow.
         """
         state = self.state
         self._dispatch(event, now_s)
@@ -205,7 +207,7 @@ class Machine:
             self._end_recovery()
 
     def _end_recovery(self) -> None:
-        """Drops what workers finished or run though nobody wants it any more."""
+        """Cancels the attempts of earlier epochs that no run wants any more."""
         state = self.state
         state.dirty = True
         for name, attempt_id in state.unclaimed_held.values():

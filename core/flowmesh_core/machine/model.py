@@ -1,6 +1,6 @@
 """The machine's own objects: runs, step runs, actions, attempts, workers.
 
-They are changed in place by the modules of this room and by nobody else. Projections read them.
+Only the modules of this package change them, in place. Projections read them.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ from flowmesh_core.units import Digest
 STORY_LENGTH = 200
 
 Change = tuple[float, str, StepState, StepState, str]
-"""When a step changed, its path, from what to what, and why."""
+"""When a step changed, its path, its states before and after, and the reason."""
 
 
 class Subscriber(msgspec.Struct, frozen=True, gc=False):
@@ -50,19 +50,19 @@ class SignatureSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 class PredictedDemand(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a step's actions before its data are there."""
+    """What is known of a step's actions before their data exist."""
 
     signature: Digest
     work: WorkSize
 
 
 class ActionSpec(msgspec.Struct, frozen=True, gc=False):
-    """What an action is, whoever wants it.
+    """Everything that defines an action, independent of the runs that subscribe to it.
 
     Attributes:
-        inputs: artifacts by port; ``inline`` holds contents of small blobs among them.
-        components: ports whose artifacts the host loads, at its start or with each run.
-        loaded: those of them that it loads at its start, which the signature names.
+        inputs: artifacts by port; ``inline`` has the contents of small blobs among them.
+        components: ports whose artifacts the host loads, at its start or with each attempt.
+        loaded: those of them that it loads at its start, which are part of the signature.
         info: what all actions of its signature share.
         once: it calls the outside world in a way that must not be repeated once it has begun.
         model: the base model that its cost is counted under (``base_model``); may be empty.
@@ -98,7 +98,7 @@ class LatestCheckpoint(msgspec.Struct, eq=False):
 
     Attributes:
         time_s: when it was reported.
-        noted: whether the ledgers of the subscribed runs know of it.
+        noted: whether it is in the ledgers of the subscribed runs.
     """
 
     digest: Digest
@@ -112,25 +112,25 @@ class Attempt(msgspec.Struct, eq=False):
     """One try of an action on one worker.
 
     Attributes:
-        phase: empty until the worker has said something of it; ``running`` once it has ended.
-        starts_s: when it was predicted to begin, fetching and loading over.
-        loading: when it last said something, its host had not loaded yet.
+        phase: empty until the worker has reported on it; ``running`` once it has ended.
+        starts_s: when it was predicted to begin, after fetching and loading.
+        loading: at its last report its host had not loaded yet.
         units: work reported so far; ``metered_units`` of it already used to split cost.
         charged_nanousd: its cost so far, ``load_nanousd`` of it for loading.
         memory_mib: what its host reserves.
-        memory_shared: another one beside it ran out of memory while it was held.
-        reserved: what is held back from each run's budget for it.
-        placed: why it went to its worker; the attempts of a batch have one object.
+        memory_shared: another attempt beside it ran out of memory while this one was assigned.
+        reserved: part of each run's budget that is reserved for it.
+        placed: why it went to its worker; the attempts of a batch share one object.
         unobserved_nanousd: its part of what its worker cost while the control plane stood still;
-            made up for at its end as far as the worker reports that it worked.
-        adopted: begun under an earlier epoch; what it cost meanwhile is made up for at its end.
-        payers: fixed when nobody subscribes any more: who pays for a cancelled attempt.
+            charged at its end as far as the worker reports that it worked.
+        adopted: begun under an earlier epoch; its cost in between is charged at its end.
+        payers: runs that pay for it after the last subscriber has left; ``payer_steps`` are theirs.
         end: the worker's report, while the publication is under way.
         store_full_s: when its result began to wait for space in a full store; 0 where it does not.
         logged: lines of its log came while it ran, so its end repeats them.
         resumed: digest of the checkpoint that it began at; empty where it began at the start.
-        pool: of its worker, which may be gone when the attempt ends.
-        alone: sent to run in a host of its own.
+        pool: of its worker, which may have left when the attempt ends.
+        alone: assigned to a host of its own.
     """
 
     attempt_id: str
@@ -175,8 +175,8 @@ class PendingLookUp(msgspec.Struct, eq=False):
     """A look-up whose answer is awaited.
 
     Attributes:
-        command: as the first who wanted it asked.
-        namespaces: that it was asked for, each in its own turn.
+        command: as it was first emitted.
+        namespaces: those that it was emitted for, each once.
         steps: of a step-level look-up, (uid, step path) of those that wait: at least one.
     """
 
@@ -185,7 +185,10 @@ class PendingLookUp(msgspec.Struct, eq=False):
     steps: dict[tuple[str, str], None] = {}
 
     def asked_by(self, run: "Run") -> LookUp | None:
-        """What to ask besides, where only other namespaces asked: their turn may come late."""
+        """Returns a further look-up for a run's namespace, or None where that one has one already.
+
+        Look-ups take turns by namespace, so the first namespace's turn may come late.
+        """
         namespace = run.plan.namespace
         if namespace in self.namespaces:
             return None
@@ -197,16 +200,16 @@ class Action(msgspec.Struct, eq=False):
     """An action in flight.
 
     Attributes:
-        subscribers: in order of subscription; the first one's tenant is accounted in the order.
-        attempts: those that a worker holds, by id; two where there is a replica.
+        subscribers: in order of subscription; the fair order counts it to the first one's tenant.
+        attempts: those assigned to a worker, by id; two where there is a replica attempt.
         tries: attempts started so far.
         lost: the attempt of the last of its ``losses``.
         replace: whether its publication replaces a result that lost a blob.
         generation: of the result that it will publish.
-        view: what the index of ready actions has of it; None while it is not in there.
+        view: its entry in the index of ready actions; None while it is not in there.
         checkpoint: where its next attempt begins.
-        noted_s: when the ledgers last heard of a checkpoint.
-        look_up: what was asked of the store; None where nothing was.
+        noted_s: when a checkpoint was last written to the ledgers.
+        look_up: the pending or answered look-up; None where there was none.
     """
 
     key: ActionKey
@@ -234,10 +237,10 @@ class Action(msgspec.Struct, eq=False):
     look_up: PendingLookUp | None = None
 
     def move(self, state: ActionState) -> None:
-        """Changes its state by the table.
+        """Changes its state as the transition table allows.
 
         Raises:
-            InvariantError: the table has no such change.
+            InvariantError: the table has no such transition.
         """
         if (self.state, state) not in ACTION_TRANSITIONS:
             attempts = ", ".join(f"{a.attempt_id} {a.phase}" for a in self.attempts.values())
@@ -248,11 +251,11 @@ class Action(msgspec.Struct, eq=False):
         self.state = state
 
     def first_run(self) -> str:
-        """Uid of the run that subscribed first; empty where none does."""
+        """Returns the uid of the run that subscribed first; empty where none does."""
         return next(iter(self.subscribers)).uid if self.subscribers else ""
 
     def runs(self) -> list[str]:
-        """Uids of the subscribed runs, in order of subscription."""
+        """Returns the uids of the subscribed runs, in order of subscription."""
         if len(self.subscribers) == 1:
             return [next(iter(self.subscribers)).uid]
         return list(dict.fromkeys(s.uid for s in self.subscribers))
@@ -263,7 +266,7 @@ class StepPart(msgspec.Struct, eq=False):
 
     Attributes:
         inputs: artifacts by port for this part.
-        key: the action it waits for or came from.
+        key: the action that it waits for or came from.
         result: None until it is published.
     """
 
@@ -277,20 +280,18 @@ class StepRun(msgspec.Struct, eq=False):
 
     Attributes:
         contract: the pinned contract.
-        parents: paths of the steps that must end before it is decided; ``waiting`` of them have
-            not.
+        parents: paths of the steps that must end before it can begin; ``waiting`` of them have not.
         inputs: artifacts by port, once known (without the row port while that still grows).
         parts: by number; ``total`` is how many there are, None while the row port still grows.
-        fresh: parts published since the steps that stream from this one were told.
+        fresh: parts published since the steps that stream from this one last took some.
         streams: the step whose parts feed this one's row port as they come; empty otherwise.
         lookup: the step-level look-up, under way or answered.
         step_level: its only part is a step-level result.
-        skip_lookup: the step-level result lost a blob; go by the parts.
+        skip_lookup: the step-level result lost a blob, so its parts are looked up one by one.
         outputs: by port; None for a skipped step's.
-        model: see ``base_model``; None until it was asked for.
-        placed: the last reason that the ledger was told why it went to its worker; ``told``
-            counts them.
-        foreseen: its signature, from when its models are known; see ``run.foreseen``.
+        model: see ``base_model``; None until it is computed.
+        placed: the placement that the ledger last explained; ``told`` counts the explanations.
+        foreseen: its predicted demand, once its models are known; see ``prewarm``.
     """
 
     plan: StepPlan
@@ -332,7 +333,7 @@ class StepRun(msgspec.Struct, eq=False):
 
     @property
     def ended(self) -> bool:
-        """Whether it needs nothing more."""
+        """Whether it is in a final state."""
         return self.state in ENDED
 
 
@@ -345,15 +346,15 @@ class Run:
         children: step path → paths of the steps that wait for it.
         remaining_s: step path → length of the longest path from it to the end.
         open_steps: steps that have not ended.
-        todo: steps to look at again before ``apply`` returns.
+        todo: steps to settle before ``apply`` returns.
         unsettled: attempts that this run will pay for when they end.
         reserved_nanousd: predicted cost of attempts under way.
         checking: its outputs' blobs are being checked.
-        own_actions: actions that a restored ledger says this run paid for already.
+        own_actions: actions that this run has already paid for by a restored ledger.
         own_hits: hits that a restored ledger has booked, by step, chunk and action.
-        checkpoints: what a restored ledger says of actions that are not wanted again yet.
+        checkpoints: from a restored ledger, of actions that are not wanted again yet.
         bumps: signature classes that were in quarantine when it was accepted.
-        works: some action of it was not found and had to be made.
+        works: some action of it had no published result and had to run.
         conditions: what the evaluation of its conditions may take.
     """
 
@@ -401,10 +402,11 @@ class Run:
         return self.created_s + self.deadline_s if self.deadline_s else float("inf")
 
     def move(self, step: StepRun, state: StepState, now_s: float, why: str = "") -> None:
-        """Changes a step's state by the table.
+        """Changes a step's state as the transition table allows.
 
         Raises:
-            InvariantError: the table has no such change; the message is the run's story.
+            InvariantError: the table has no such transition; the message lists the run's
+                transitions.
         """
         if (step.state, state) not in TRANSITIONS:
             story = "\n".join(
@@ -432,9 +434,9 @@ class Worker:
 
     Attributes:
         held: attempts assigned to it and not ended, by id.
-        near: digests that it is known to hold on disk, newest last.
+        near: digests that it is known to have on disk, newest last.
         idle_nanousd: of its bill in this epoch, what no attempt was charged.
-        hold_open: signatures whose hosts it was told to hold open; None before it was told.
+        hold_open: signatures that its last prewarm plan names; None before one was sent.
     """
 
     shape: WorkerShape

@@ -1,4 +1,4 @@
-"""Whether what a worker gave as outputs is what the step's contract promises."""
+"""Checks that an attempt's outputs are those of the step's contract."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ _REMEDY = "correct the engine: its outputs must be those of its contract, each o
 
 
 def misfit(spec: ActionSpec, outputs: Mapping[str, Artifact]) -> Failure | None:
-    """Returns a failure that names the port where outputs are not those of the contract."""
+    """Returns a failure that names the port where outputs differ from the contract, or None."""
     contract = spec.contract
     for name, artifact in outputs.items():
         port = contract.output_port(name)

@@ -1,7 +1,7 @@
-"""Engines that work to come will need: foreseen from runs under way, held open ahead of it.
+"""Demand for engines ahead of work: predicted from running workflows, prewarmed on workers.
 
-A step whose models are known has a signature before its data are there. While an earlier step of
-its run is made, a worker can fetch those models and open that engine.
+A step whose models are known has a signature before its data exist. While an earlier step of its
+run executes, a worker can fetch those models and load that engine (ADR 17).
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from flowmesh_core.fleet.demand import FIRST_GAP_S, SignatureDemand
 from flowmesh_core.machine.action_spec import spec_of
 from flowmesh_core.machine.commands import Prewarm
-from flowmesh_core.machine.dispatch import informed
+from flowmesh_core.machine.fleet_snapshot import informed
 from flowmesh_core.machine.model import PredictedDemand, Run, StepRun
 from flowmesh_core.machine.state import State
 from flowmesh_core.machine.steps import artifact_of
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from flowmesh_core.protocol.results import Artifact
 
 LOOK_AHEAD = 64
-"""Open steps of a run that are looked at, in the order of its plan."""
+"""Open steps of a run that are examined, in the order of its plan."""
 
 
 def in_demand(state: State, now_s: float) -> list[SignatureDemand]:
-    """Signatures with models that were asked for of late or will be, for the autoscaling signal."""
+    """Returns signatures with models that arrived recently or will, for the capacity signal."""
     found = {}
-    for signature, asked in state.demand.now(now_s):
+    for signature, arrivals in state.demand.now(now_s):
         if state.signatures[signature].components:
-            since_s = now_s - asked.last_s
-            info = informed(state, signature, asked.work.sequences)
-            gap_s = max(asked.gap_s, since_s)
-            per_s = asked.per_s(now_s)
+            since_s = now_s - arrivals.last_s
+            info = informed(state, signature, arrivals.work.sequences)
+            gap_s = max(arrivals.gap_s, since_s)
+            per_s = arrivals.per_s(now_s)
             found[signature] = SignatureDemand(
-                info, gap_s, since_s, asked.work, asked.weights, per_s
+                info, gap_s, since_s, arrivals.work, arrivals.weights, per_s
             )
-    for run, one in _foreseen(state):
+    for run, one in _predicted(state):
         known = found.get(one.signature)
         if known is None:
             info = informed(state, one.signature, one.work.sequences)
@@ -51,21 +51,21 @@ def in_demand(state: State, now_s: float) -> list[SignatureDemand]:
     return list(found.values())
 
 
-def _foreseen(state: State) -> Iterator[tuple[Run, PredictedDemand]]:
-    """What open steps of working runs need. Runs of which all was found so far need nothing."""
+def _predicted(state: State) -> Iterator[tuple[Run, PredictedDemand]]:
+    """What open steps of runs need; a run that found all its results so far needs nothing."""
     for run in state.runs.values():
         if not run.works or run.suspended:
             continue
-        left = LOOK_AHEAD
+        remaining = LOOK_AHEAD
         for step in run.steps.values():
             if step.ended:
                 continue
-            left -= 1
-            if left < 0:
+            remaining -= 1
+            if remaining < 0:
                 break
-            one = step.foreseen = step.foreseen or _look_ahead(state, run, step)
-            if one is not None:
-                yield run, one
+            demand = step.foreseen = step.foreseen or _look_ahead(state, run, step)
+            if demand is not None:
+                yield run, demand
 
 
 def _look_ahead(state: State, run: Run, step: StepRun) -> PredictedDemand | None:
@@ -85,18 +85,18 @@ def _look_ahead(state: State, run: Run, step: StepRun) -> PredictedDemand | None
 
 
 def hold_open(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> None:
-    """Tells each worker which hosts to hold open, where that has changed."""
+    """Sends each worker its prewarm plan, where that has changed."""
     for name, worker in state.workers.items():
         signatures = wanted.get(name, ())
         if worker.hold_open == signatures:
             continue
         worker.hold_open = signatures
-        openings = [state.openings[s] for s in signatures]
+        specs = [state.openings[s] for s in signatures]
         memory = [informed(state, s, 1.0).requirement.memory_mib for s in signatures]
-        sized = zip(openings, memory, strict=True)
+        sized = zip(specs, memory, strict=True)
         state.emit(Prewarm(name, tuple(replace(o, memory_mib=mib) for o, mib in sized)))
 
 
 def told_to_hold(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> bool:
-    """Whether every worker was told so already."""
+    """Whether every worker has its present prewarm plan already."""
     return all(w.hold_open == wanted.get(name, ()) for name, w in state.workers.items())

@@ -1,8 +1,8 @@
 """Answers to publications, and results that wait because the store is full.
 
-A result that finds no space waits: its work is done, and space can be made. One answer tells of the
-store and not of the one result alone: once a publication was refused for want of space, all results
-whose publication is under way wait for space too, whether or not they were tried.
+A result that finds no space waits: its work is done, and space can be made. One refusal says that
+the store is full, not that one result is too large: after it, all results whose publication is
+under way count as waiting for space, whether or not they were tried.
 """
 
 from dataclasses import replace
@@ -15,14 +15,13 @@ from flowmesh_core.machine.model import Attempt
 from flowmesh_core.machine.state import State
 
 FULL_FOR_S = 60.0
-"""The store counts as full for so long after it refused a publication for want of space.
+"""Seconds that the store counts as full after it refused a publication for want of space.
 
-Longer than any pause between two tries of the control plane, so that a full store is known as one.
-"""
+Longer than any pause between two tries of the control plane, so that a full store stays known."""
 
 
 def answered(state: State, event: Published | PublishFailed | PublishDelayed, now_s: float) -> None:
-    """Takes an answer of the store; one that no attempt waits for changes nothing."""
+    """Applies an answer of the store; one that no attempt waits for changes nothing."""
     attempt = _attempt_of(state, event)
     if attempt is None:
         return  # a step-level result, or the attempt was given up
@@ -63,7 +62,7 @@ def _any_of(state: State, key: ActionKey) -> Attempt | None:
 
 
 def _wait(state: State, attempt: Attempt, failure: Failure, now_s: float) -> None:
-    """Lets a result wait for space; what else runs of its action would be of no use."""
+    """Has a result wait for space; other attempts of its action would be of no use."""
     attempt.store_full_s = attempt.store_full_s or now_s
     attempt.action.last_failure = failure
     if attempt.action.state is ActionState.PUBLISHING:
@@ -73,7 +72,7 @@ def _wait(state: State, attempt: Attempt, failure: Failure, now_s: float) -> Non
 
 
 def time_passed(state: State, now_s: float) -> None:
-    """Gives up the results that a full store has let wait for ``Settings.publish_patience_s``."""
+    """Gives up the results that have waited for space for ``Settings.publish_patience_s``."""
     failure = state.store_full
     if failure is None:
         return
@@ -97,7 +96,7 @@ def _waiting(state: State) -> list[Attempt]:
 
 
 def holds_back(state: State) -> Failure | None:
-    """Returns why nothing new is to begin: too many results wait for space; None where it may."""
+    """Returns why nothing new may begin (too many results wait for space), or None."""
     failure = state.store_full
     if failure is None or len(_waiting(state)) <= state.settings.results_waiting_max:
         return None

@@ -1,7 +1,7 @@
-"""The ready set, and what the scheduler sees of it.
+"""The ready set, and its index for the scheduler.
 
-An action is shown as it was when the last snapshot was made; one that changes is taken out of the
-index at once and shown anew by the next snapshot.
+The index has an action as it was at the last snapshot; an action that changes is removed at once
+and added anew by the next snapshot (ADR 13).
 """
 
 from msgspec import structs
@@ -14,7 +14,7 @@ from flowmesh_core.machine.model import Action, Run
 from flowmesh_core.machine.state import State
 from flowmesh_core.units import Digest
 
-_NOBODY = frozenset[str]()
+_NO_WORKERS = frozenset[str]()
 
 
 def enter(state: State, action: Action) -> None:
@@ -25,7 +25,7 @@ def enter(state: State, action: Action) -> None:
 
 
 def leave(state: State, action: Action) -> None:
-    """Takes an action out of the ready set, where it is in it."""
+    """Removes an action from the ready set, where it is in it."""
     if state.ready.get(action.key) is action:
         _hide(state, action)
         del state.ready[action.key]
@@ -33,15 +33,15 @@ def leave(state: State, action: Action) -> None:
 
 
 def outdated(state: State, action: Action) -> None:
-    """Something that the scheduler reads of an action has changed."""
+    """Marks an action as changed in a field that the scheduler reads."""
     if state.ready.get(action.key) is action:
         _hide(state, action)
         state.unseen[action.key] = action
 
 
 def index(state: State, now_s: float) -> ReadyIndex:
-    """The ready actions of runs that are not suspended, and replicas of those that run too long."""
-    # First: an action whose attempt has failed since is ready again, under the name of its replica.
+    """Returns the ready actions of runs that are not suspended, and replicas of stragglers."""
+    # Replicas go first: an action that has failed since is ready itself, under the same name.
     for replica in state.replicas:
         state.index.remove(replica)
     for action in state.unseen.values():
@@ -64,12 +64,12 @@ def _hide(state: State, action: Action) -> None:
 
 
 def ready_name(key: ActionKey) -> Digest:
-    """The scheduler's opaque name of an action: unlike its id it tells scopes apart."""
+    """Returns the scheduler's name of an action: unlike its id, it is unique across scopes."""
     return Digest(f"{key.scope}/{key.action_id}")
 
 
 def view(state: State, action: Action) -> ReadyAction:
-    """What the scheduler would see of an action if it were ready now."""
+    """Returns what the scheduler would see of an action if it were ready now."""
     runs = [state.runs[uid] for uid in action.runs()]
     spec = action.spec
     return ReadyAction(
@@ -83,26 +83,28 @@ def view(state: State, action: Action) -> ReadyAction:
         ),
         ready_s=action.ready_s,
         work=spec.work,
-        inputs=_near_by(action),
+        inputs=_inputs(action),
         weights=runs[0].plan.weights,
         isolate=action.isolate,
-        avoid=frozenset(action.avoid) if action.avoid else _NOBODY,
+        avoid=frozenset(action.avoid) if action.avoid else _NO_WORKERS,
         not_before_s=action.not_before_s,
     )
 
 
-def _near_by(action: Action) -> tuple[tuple[Digest, int], ...]:
-    """What an attempt reads besides components, and how much of it."""
-    spec, kept = action.spec, action.checkpoint
+def _inputs(action: Action) -> tuple[tuple[Digest, int], ...]:
+    """What an attempt reads besides components, with sizes."""
+    spec, checkpoint = action.spec, action.checkpoint
     read = [(a.digest, a.size_bytes) for p, a in spec.inputs.items() if p not in spec.loaded]
-    return tuple(read) if kept is None else (*read, (kept.digest, kept.size_bytes))
+    return (
+        tuple(read) if checkpoint is None else (*read, (checkpoint.digest, checkpoint.size_bytes))
+    )
 
 
 def deadline_at_s(runs: list[Run]) -> float:
-    """The tightest deadline of an action's runs (absolute)."""
+    """Returns the earliest deadline of an action's runs (absolute)."""
     return runs[0].deadline_at_s if len(runs) == 1 else min(r.deadline_at_s for r in runs)
 
 
 def priority(runs: list[Run]) -> int:
-    """The highest priority of an action's runs."""
+    """Returns the highest priority of an action's runs."""
     return runs[0].priority if len(runs) == 1 else max(r.priority for r in runs)

@@ -1,7 +1,7 @@
-"""Lost blobs: what is still needed is made again, and published with a higher generation.
+"""Lost blobs: those still needed are reproduced and published with a higher generation.
 
-A lost intermediate that nobody needs re-runs nothing. Corrupt blobs are discarded by the control
-plane first, so that the new one takes their place.
+A lost intermediate result that no step needs runs nothing. The control plane deletes corrupt blobs
+first, so that the new ones take their place.
 """
 
 from collections.abc import Collection
@@ -23,10 +23,10 @@ def inputs_lost(
     failure: Failure,
     now_s: float,
 ) -> None:
-    """An attempt found inputs missing: makes them again in every run that wants the action.
+    """Reproduces an attempt's missing inputs in every run that wants the action.
 
-    The action's subscribers wait: they begin again when their parents have completed again, since
-    what a parent gives then may have another digest.
+    The action's subscribers begin again when their parents have completed again, since what a
+    parent makes then may have another digest.
     """
     lost = frozenset(Digest(d) for d in digests)
     state.emit(DeleteCorruptBlobs(lost, action.first_run()))
@@ -43,7 +43,7 @@ def inputs_lost(
 
 
 def reset(run: Run, step: StepRun) -> None:
-    """Forgets what a step was given, so that it begins again when its parents have ended."""
+    """Forgets a step's inputs and parts, so that it begins again when its parents have ended."""
     step.begun, step.streams = False, ""
     step.inputs = {}
     step.parts = {}
@@ -56,22 +56,22 @@ def reset(run: Run, step: StepRun) -> None:
 def remake_lost(
     state: State, run: Run, step: StepRun, lost: Collection[Digest], now_s: float
 ) -> bool:
-    """Makes the parts of a completed step again whose outputs hold a lost blob.
+    """Reproduces the parts of a completed step whose outputs have a lost blob.
 
     Returns:
-        Whether anything is being made again, by this call or already.
+        Whether anything is being reproduced, by this call or already.
     """
     if step.state is not StepState.COMPLETED:
         return not step.ended
-    numbers = [n for n, part in step.parts.items() if _holds(part.result, lost)]
-    if not numbers and not _holds_outputs(step, lost):
+    numbers = [n for n, part in step.parts.items() if _has_any(part.result, lost)]
+    if not numbers and not _outputs_have_any(step, lost):
         return False
     run.move(step, StepState.READY, now_s, "a blob that is still needed is lost")
-    # Damage seldom comes alone: what was made together is read again, and spoiled blobs leave.
-    state.emit(DeleteCorruptBlobs(frozenset(_made(step)), run.uid))
+    # Damage is seldom a single blob: all of this step's blobs are verified, corrupt ones deleted.
+    state.emit(DeleteCorruptBlobs(frozenset(_output_digests(step)), run.uid))
     for child in run.children.get(step.plan.path, ()):
         run.steps[child].waiting += 1
-    if step.step_level:  # its parts are not known here: go by them
+    if step.step_level:  # its parts are not known, so they are looked up one by one
         reset(run, step)
         step.step_level = False
         step.skip_lookup = True
@@ -86,7 +86,7 @@ def remake_lost(
     return True
 
 
-def _made(step: StepRun) -> set[Digest]:
+def _output_digests(step: StepRun) -> set[Digest]:
     """All blobs of a step's outputs."""
     results = [part.result for part in step.parts.values() if part.result is not None]
     artifacts = [a for r in results for a in r.outputs.values()]
@@ -94,20 +94,20 @@ def _made(step: StepRun) -> set[Digest]:
     return {d for a in artifacts for d in a.blobs()}
 
 
-def _holds(result: object, lost: Collection[Digest]) -> bool:
+def _has_any(result: object, lost: Collection[Digest]) -> bool:
     outputs = getattr(result, "outputs", None) or {}
     return any(d in lost for artifact in outputs.values() for d in artifact.blobs())
 
 
-def _holds_outputs(step: StepRun, lost: Collection[Digest]) -> bool:
+def _outputs_have_any(step: StepRun, lost: Collection[Digest]) -> bool:
     return any(d in lost for a in step.outputs.values() if a is not None for d in a.blobs())
 
 
 def outputs_lost(state: State, run: Run, lost: frozenset[Digest], now_s: float) -> bool:
-    """Makes lost outputs of a run again.
+    """Reproduces lost outputs of a run.
 
     Returns:
-        Whether a step of the run can make them.
+        Whether a step of the run can reproduce them.
     """
     state.emit(DeleteCorruptBlobs(lost, run.uid))
     made = False

@@ -1,7 +1,7 @@
-"""A run goes on with other versions than those it was pinned to: what is published stays.
+"""Repins a run: it goes on with newer engine versions, and published results stay.
 
 Its steps begin anew by the new plan. Those whose engines have not changed find their results by
-look-up; the others are made again. What the run has paid stays paid.
+look-up; the others run again. What the run has paid stays paid.
 """
 
 from flowmesh_api.v1.enums import ENDED_PHASES
@@ -17,25 +17,25 @@ PINS = ledger_lines.PINS
 
 
 def repinned(state: State, event: Repinned, now_s: float) -> None:
-    """Takes a run up by its new plan; one that has ended meanwhile is left alone."""
+    """Replaces a run's plan and begins its steps anew; a run that has ended is left alone."""
     run = event.run
     before = state.runs.get(run.uid)
     if before is not None:
         if before.phase in ENDED_PHASES or before.finishing:
             return
-        _let_go(state, before)
+        _detach(state, before)
     run_lifecycle.submitted(state, run, now_s)
     now = state.runs[run.uid]
     if before is not None:
-        # Attempts that are being stopped are still to be paid for, by the run as it is now.
+        # Cancelled attempts that have not ended yet are paid by the run with its new plan.
         now.unsettled.update(before.unsettled)
         now.reserved_nanousd += before.reserved_nanousd
     state.append(now, AmendmentLine(now_s, {PINS: event.key, "versions": dict(event.versions)}))
     state.dirty = True
 
 
-def _let_go(state: State, run: Run) -> None:
-    """Takes the run off everything that it waits for."""
+def _detach(state: State, run: Run) -> None:
+    """Removes the run and its subscriptions."""
     for step in run.steps.values():
         if not step.ended:
             actions.unsubscribe(state, run, step)

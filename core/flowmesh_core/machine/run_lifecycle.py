@@ -1,4 +1,4 @@
-"""Runs come, are amended or cancelled, and end."""
+"""The course of a run: it is submitted, amended, cancelled, and ends."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -31,7 +31,7 @@ STEP_S = 1.0
 
 
 def submitted(state: State, event: Submitted, now_s: float) -> None:
-    """Takes up a run; one that is known already is left alone, and a cancelled one ends."""
+    """Adds a run and begins its steps; a known one is left alone, and a cancelled one ends."""
     if event.uid in state.runs:
         return
     run = run_of(state.catalog, event)
@@ -49,7 +49,7 @@ def submitted(state: State, event: Submitted, now_s: float) -> None:
 
 
 def run_of(catalog: Catalog, event: Submitted) -> Run:
-    """A run as it was accepted, before anything of it has begun."""
+    """Returns a run as it was accepted, before any of its steps has begun."""
     plan = event.plan
     step_runs = {}
     children: dict[str, list[str]] = {}
@@ -58,7 +58,9 @@ def run_of(catalog: Catalog, event: Submitted) -> Run:
         if contract is None:
             contract = catalog.newest(step.engine)
         if contract is None:
-            raise KeyError(f"admission let engine {step.engine!r} through, which is unknown")
+            raise KeyError(
+                f"engine {step.engine!r} is not in the catalog, though admission accepted it"
+            )
         parents = step.parents()
         step_runs[step.path] = StepRun(step, contract, parents, waiting=len(parents))
         for parent in parents:
@@ -86,7 +88,7 @@ def run_of(catalog: Catalog, event: Submitted) -> Run:
 
 
 def _restore(run: Run, event: Submitted) -> None:
-    """Takes over what the ledger of an earlier epoch says of the run."""
+    """Restores what the ledger of an earlier epoch says of the run."""
     for line in event.restored:
         run.lines.append(line)
         if isinstance(line, AttemptLine):
@@ -106,13 +108,13 @@ def _restore(run: Run, event: Submitted) -> None:
 
 
 def _restore_ends(run: Run, lines: Iterable[Line]) -> None:
-    """Says of each step how it ended by the ledger; what goes on finds that out anew."""
+    """Restores how each step ended, from the ledger, for a run that is only to end."""
     ends: dict[str, StepLine] = {}
     for line in lines:
         if isinstance(line, StepLine):
             ends[line.step] = line
         elif isinstance(line, AmendmentLine) and PINS in line.changes:
-            ends.clear()  # it began again with other versions
+            ends.clear()  # its steps began again with other versions
     for path, end in ends.items():
         step = run.steps.get(path)
         if step is not None:
@@ -122,7 +124,7 @@ def _restore_ends(run: Run, lines: Iterable[Line]) -> None:
 
 
 def amended(state: State, uid: str, changes: Mapping[str, Any], now_s: float) -> None:
-    """Changes what may be changed of a run that goes on."""
+    """Changes the amendable fields of a run that has not ended."""
     run = state.runs.get(uid)
     if run is None or run.phase in ENDED_PHASES:
         return
@@ -145,7 +147,7 @@ def _apply(run: Run, changes: Mapping[str, Any]) -> None:
 
 
 def cancel(state: State, uid: str, failure: Failure, now_s: float) -> None:
-    """Stops a run: open steps are cancelled, actions that nobody else wants are withdrawn."""
+    """Cancels a run: its open steps end, and actions that no other run wants are withdrawn."""
     run = state.runs.get(uid)
     if run is None or run.phase in ENDED_PHASES or run.finishing:
         return
@@ -160,10 +162,10 @@ def cancel(state: State, uid: str, failure: Failure, now_s: float) -> None:
 
 
 def end_if_over(state: State, run: Run, now_s: float) -> None:
-    """Ends a run when its steps have ended, its money is settled and its outputs are there.
+    """Ends a run when its steps have ended, its money is settled and its outputs are stored.
 
-    What a failed or cancelled run has made is shown too, so it is stored; that it is all there is
-    promised only of a run that succeeds.
+    The outputs of a failed or cancelled run are stored too, but only those of a successful one are
+    checked to be complete.
     """
     if run.open_steps or run.checking or run.finishing or run.unsettled:
         return
@@ -187,7 +189,7 @@ def _outputs(run: Run) -> list[Artifact]:
 
 
 def _output_blobs(state: State, run: Run) -> frozenset[Digest]:
-    """Stores what only travelled inside results, and names the rest to be checked."""
+    """Stores what only came inside results; returns the other digests, which must be checked."""
     check: set[Digest] = set()
     for artifact in _outputs(run):
         for digest in artifact.blobs():
@@ -201,7 +203,7 @@ def _output_blobs(state: State, run: Run) -> frozenset[Digest]:
 
 
 def blobs_checked(state: State, uid: str, missing: frozenset[Digest], now_s: float) -> None:
-    """Takes the answer about a run's outputs: lost ones are made again."""
+    """Applies the answer about a run's outputs: lost ones are reproduced."""
     run = state.runs.get(uid)
     if run is None or not run.checking:
         return
@@ -213,7 +215,7 @@ def blobs_checked(state: State, uid: str, missing: frozenset[Digest], now_s: flo
         lost = ", ".join(sorted(d[:12] for d in missing)[:5])
         run.failure = Failure(
             FailureKind.MISSING_BLOB,
-            f"outputs are lost that no step of this run can make again: {lost}",
+            f"outputs are lost that no step of this run can reproduce: {lost}",
             "upload the input again",
         )
     run.checked = True
@@ -245,14 +247,14 @@ def _finish(state: State, run: Run, now_s: float) -> None:
 
 
 def finalised(state: State, uid: str) -> None:
-    """``final`` is written: the run is forgotten (its record is in the store)."""
+    """Forgets a run whose ``final`` is written (its record is in the store)."""
     run = state.runs.get(uid)
     if run is not None and run.finishing:
         del state.runs[uid]
 
 
 def deadlines(state: State, now_s: float) -> None:
-    """Stops runs that have passed their deadline."""
+    """Cancels runs that have passed their deadline."""
     for run in list(state.runs.values()):
         if run.phase in ENDED_PHASES or now_s <= run.deadline_at_s:
             continue
@@ -265,9 +267,9 @@ def deadlines(state: State, now_s: float) -> None:
 
 
 def overspent(state: State, now_s: float) -> None:
-    """Stops attempts past their reservation where only runs without budget subscribe.
+    """Stops attempts past their reservation where all subscribed runs are out of budget.
 
-    Where a result is being published the work is done, and a replica of it stops anyway.
+    While a result is being published the work is done, and a replica attempt of it stops anyway.
     """
     for attempt in list(state.attempts.values()):
         if attempt.end is not None or attempt.charged_nanousd <= attempt.reserve_nanousd:

@@ -1,4 +1,4 @@
-"""The knobs of the run machine, with the values that a laptop and a cluster start from."""
+"""Settings of the machine, with the defaults of a laptop and of a cluster."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,25 +6,26 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Fixed while a control plane lives.
+    """Fixed while a control plane runs.
 
     Attributes:
-        watchdog_s: a worker that has not synchronised for so long is lost.
-        sync_window_s: after a recovery, how long to wait for workers to say what they run and hold.
+        watchdog_s: a worker that has not synchronised for this long is lost.
+        sync_window_s: after a recovery, how long to wait for workers to report what they run.
         poison_losses: this many lost workers or crashed hosts fail an action.
-        repairs: how often a lost blob of one action is made again.
+        repairs: how often a lost blob of one action is reproduced.
         backoff_factor: growth of the delay between attempts after a failure of the engine.
-        unplaceable_after_s: an action that no worker can ever take fails after this time;
-            0 waits for ever (a pool may grow).
+        unplaceable_after_s: an action that no worker can ever run fails after this time; 0 waits
+            for ever (a pool may grow).
         publish_patience_s: how long an ended attempt waits for space in a full store before its
             action fails.
-        result_ttl_s: how long results are kept.
-        replicas: whether stragglers get a replica, once a few of their kind were seen.
+        result_ttl_s: how long results stay valid.
+        replicas: whether stragglers get a replica attempt, once a few actions of their kind were
+            seen.
         replica_factor: a straggler has run for this many times its predicted p95.
         replica_after_s: and for at least this long.
         tenant_weights: tenant → weight of its fair share, above 0; 1 where absent.
         results_waiting_max: while more results than this wait for space in the store, no attempt
-            begins: workers keep their reports until they are published.
+            begins: workers retain their reports until they are published.
     """
 
     watchdog_s: float = 10.0

@@ -1,4 +1,4 @@
-"""The machine's whole state, and the few primitives that every module of this room shares."""
+"""The machine's whole state, and the few primitives that all its modules share."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -28,34 +28,34 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class State:
-    """Everything the machine knows. Changed in place; read by projections.
+    """Everything the machine knows. Changed in place by its modules; others only read it.
 
     Attributes:
-        shapes: what steps share that are alike, by what makes them so.
-        openings: by signature, what a worker must know to open a host for it.
+        shapes: signature specs of steps that are alike, by what makes them so.
+        openings: by signature, what a worker needs to know to prewarm a host for it.
         step_lookups: step-level look-ups under way.
         ready: actions that wait for a placement, in order of readiness.
-        unseen: those of them that the index does not show, or not as they are.
-        index: the others, as the scheduler sees them, and ``replicas``.
-        replicas: of attempts that ran too long at the last snapshot.
-        unclaimed: ends of attempts whose action is not known (yet), after a restart: by key.
+        unseen: those of them that the index does not have, or not as they are now.
+        index: the ready actions as the scheduler sees them, and ``replicas``.
+        replicas: replica attempts wanted for stragglers at the last snapshot.
+        unclaimed: after a restart, ends of attempts whose action is not known (yet), by key.
         unclaimed_held: attempts that workers run though their action is not known (yet).
-        unclaimed_checkpoints: what workers say of actions that are not known (yet), and when.
-        unnoted: actions whose newest checkpoint the ledgers do not know.
+        unclaimed_checkpoints: reported checkpoints of actions that are not known (yet), and when.
+        unnoted: actions whose newest checkpoint is not in the ledgers.
         resumed_bills: incarnation → what was billed for it before a restart.
-        resumed_charges: attempt → what it had run up before a restart, until it is adopted.
-        touched: runs whose steps need another look before ``apply`` returns.
+        resumed_charges: attempt → what it was charged before a restart, until it is adopted.
+        touched: runs whose steps must be settled before ``apply`` returns.
         shown: runs whose status has changed in this ``apply``.
-        reasons_told_s: when waiting steps were last told why they wait.
+        reasons_told_s: when waiting steps last got their reasons to wait.
         recovering_until_s: nothing is dispatched before.
-        ticked_s: when time last passed.
-        late: whether a running attempt had need of a replica when time last passed.
-        store_full: why a publication found no space of late, at ``store_full_s``; None where the
+        ticked_s: when time last advanced.
+        late: whether a running attempt needed a replica when time last advanced.
+        store_full: why a publication recently found no space, at ``store_full_s``; None where the
             store is not known to be full.
-        cordoned: names of workers that are to take nothing new; some may not be connected (yet).
-        demand: which signatures were handed out of late.
+        cordoned: names of workers that must not get anything new; some may not be connected (yet).
+        demand: recent arrivals by signature.
         attempts_made: how many attempts this epoch has made, of any action: a number that no two of
-            them share, also where an action is wanted anew after it was forgotten.
+            them share, even when an action is wanted anew after it was forgotten.
     """
 
     epoch: int
@@ -100,11 +100,11 @@ class State:
     dirty: bool = False
 
     def takes_work(self, worker: Worker) -> bool:
-        """Whether a worker may be given anything new."""
+        """Whether a worker may get anything new."""
         return not worker.draining and worker.name not in self.cordoned
 
     def emit(self, command: Command) -> None:
-        """Wants something done."""
+        """Adds a command to those that ``apply`` returns."""
         self.out.append(command)
 
     def append(self, run: Run, line: "Line") -> None:
@@ -113,16 +113,16 @@ class State:
         self.out.append(AppendLedgerLine(run.uid, line))
 
     def touch(self, run: Run, path: str) -> None:
-        """Wants a step looked at again, and the run's status shown."""
+        """Marks a step to be settled, and the run's status as changed."""
         run.todo.append(path)
         self.touched[run.uid] = None
 
     def changed(self, run: Run) -> None:
-        """Wants the run's status shown, once an event however much of it has changed."""
+        """Marks the run's status as changed; it is published once an event however much changes."""
         self.shown[run.uid] = None
 
     def commands(self) -> list[Command]:
-        """Hands out what is wanted, the changed runs last."""
+        """Returns the collected commands, the changed runs last, and forgets them."""
         out, self.out = self.out, []
         if self.shown:
             out.extend(map(RunChanged, self.shown))
@@ -131,17 +131,19 @@ class State:
 
 
 def parse_attempt_id(attempt_id: str) -> ActionKey:
-    """The action that an attempt is of.
+    """Returns the action that an attempt is of.
 
     Raises:
         InvariantError: the id was not made by :func:`attempt_id_of`.
     """
     parts = attempt_id.split("/")
     if len(parts) != 3:  # noqa: PLR2004 - scope, action, epoch and number
-        raise InvariantError(f"attempt id {attempt_id!r} does not read scope/action/epoch-number")
+        raise InvariantError(
+            f"attempt id {attempt_id!r} is not of the form scope/action/epoch-number"
+        )
     return ActionKey(parts[0], Digest(parts[1]))
 
 
 def attempt_id_of(key: ActionKey, epoch: int, number: int) -> str:
-    """A name that says which action, and that no other attempt of any epoch has."""
+    """Returns a name that gives the action, and that no other attempt of any epoch has."""
     return f"{key.scope}/{key.action_id}/{epoch}-{number}"

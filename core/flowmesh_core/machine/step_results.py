@@ -1,4 +1,4 @@
-"""What the control plane composes itself: joined datasets, reduced metrics, step-level results."""
+"""Results that the control plane composes: joined data sets, reduced metrics, whole steps."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def dataset_artifact(manifest: Manifest) -> Artifact:
-    """The artifact of a manifest that the control plane composed."""
+    """Returns the artifact of a manifest that the control plane composed."""
     return Artifact(
         kind=PortKind.DATASET,
         digest=dataset_digest(manifest),
@@ -33,10 +33,10 @@ def dataset_artifact(manifest: Manifest) -> Artifact:
 
 
 def manifest_of(artifact: Artifact) -> Manifest:
-    """A dataset's manifest.
+    """Returns a data set's manifest.
 
     Raises:
-        FlowMeshError: the record does not hold it.
+        FlowMeshError: the artifact has no manifest.
     """
     if artifact.manifest is None:
         raise FlowMeshError(
@@ -46,7 +46,7 @@ def manifest_of(artifact: Artifact) -> Manifest:
 
 
 def metrics_artifact(values: dict[str, Any]) -> Artifact:
-    """The artifact of metrics that the control plane composed."""
+    """Returns the artifact of metrics that the control plane composed."""
     data = canonical_bytes(values)
     digest = digest_bytes(data)
     return Artifact(
@@ -55,21 +55,23 @@ def metrics_artifact(values: dict[str, Any]) -> Artifact:
 
 
 def compose(step: StepRun, port: str, results: list[ActionResult]) -> Artifact | None:
-    """A step's output from those of its parts: chained or reduced; None where none gave it.
+    """Joins a port's outputs of a step's parts; None where no part has that output.
 
     Raises:
         FlowMeshError: the parts do not fit together.
     """
-    given = [r.outputs[port] for r in results if port in r.outputs]
-    if len(given) == 1 or not given:
-        return given[0] if given else None
+    artifacts = [r.outputs[port] for r in results if port in r.outputs]
+    if len(artifacts) == 1 or not artifacts:
+        return artifacts[0] if artifacts else None
     declared = step.contract.output_port(port)
     if declared is None or declared.kind is PortKind.DATASET:
-        return dataset_artifact(concat([manifest_of(g) for g in given]))
+        return dataset_artifact(concat([manifest_of(g) for g in artifacts]))
     if declared.kind is PortKind.METRICS:
-        return metrics_artifact(reduce_metrics(declared.reduction, [g.value or {} for g in given]))
+        return metrics_artifact(
+            reduce_metrics(declared.reduction, [g.value or {} for g in artifacts])
+        )
     raise FlowMeshError(
-        f"{declared.kind} outputs of {len(given)} chunks cannot be joined",
+        f"{declared.kind} outputs of {len(artifacts)} chunks cannot be joined",
         where=f"{step.plan.path}.{port}",
         remedy="the engine's contract must not be row-wise with such an output",
     )
@@ -78,7 +80,7 @@ def compose(step: StepRun, port: str, results: list[ActionResult]) -> Artifact |
 def publish_step(
     state: State, run: Run, step: StepRun, results: list[ActionResult], now_s: float
 ) -> None:
-    """Publishes the whole step under the dataset's digest, so that the next one looks up once."""
+    """Publishes the whole step under the data set's digest, so that one look-up finds it."""
     inputs = dict(step.inputs)
     if step.streams:
         row = run.steps[step.streams].outputs.get(run.steps[step.streams].contract.row_output)

@@ -1,8 +1,8 @@
 """The course of a step run: from its parents' ends to its own.
 
-``settle`` looks at every touched step until nothing moves any more. A step begins when its parents
-have ended; a row-wise step whose row port is fed by a row-wise step streams: chunk k begins when
-chunk k of its parent is published.
+``settle`` processes every touched step until nothing changes any more. A step begins when its
+parents have ended; a row-wise step whose row port is fed by a row-wise step streams: chunk k begins
+when chunk k of its parent is published.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ BROKEN = frozenset({StepState.FAILED, StepState.CANCELLED})
 
 
 def settle(state: State, run: Run, now_s: float) -> None:
-    """Looks at the run's touched steps until nothing moves any more."""
+    """Processes the run's touched steps until nothing changes any more."""
     while run.todo:
         step = run.steps[run.todo.popleft()]
         if step.ended:
@@ -76,7 +76,7 @@ def _try_begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
 
 
 def _streams_from(run: Run, step: StepRun, open_parents: list[str]) -> str:
-    """The one open parent whose parts this step may take as they come; empty if there is none."""
+    """The one open parent whose parts this step may use as they come; empty if there is none."""
     if len(open_parents) != 1 or not step.contract.row_wise:
         return ""
     name = open_parents[0]
@@ -119,7 +119,7 @@ def _fields(step: StepRun) -> dict[str, Mapping[str, Any]] | None:
 
 
 def inputs_of(run: Run, step: StepRun, *, skip: str = "") -> dict[str, Artifact] | None:
-    """Artifacts by port; None where a required input comes from a skipped step."""
+    """Returns artifacts by port, or None where a required input comes from a skipped step."""
     found: dict[str, Artifact] = {}
     for edge in step.plan.edges:
         if skip and any(_of(s, skip) for s in edge.sources):
@@ -133,7 +133,7 @@ def inputs_of(run: Run, step: StepRun, *, skip: str = "") -> dict[str, Artifact]
 
 
 def _without_input(run: Run, step: StepRun, *, skip: str) -> str:
-    """Names the first required input that nothing gives, and the step that would have."""
+    """Names the first required input that is missing, and the step that would have made it."""
     for edge in step.plan.edges:
         paths = [s.step for s in edge.sources if isinstance(s, StepSource)]
         if not edge.required or skip in paths or artifact_of(run, edge) is not None:
@@ -145,17 +145,17 @@ def _without_input(run: Run, step: StepRun, *, skip: str) -> str:
 
 
 def artifact_of(run: Run, edge: Edge) -> Artifact | None:
-    """What feeds a port; None where nothing does, or not yet."""
-    given = [g for s in edge.sources if (g := source_artifact(run, s)) is not None]
-    if not given:
+    """Returns what feeds a port; None where nothing does, or not yet."""
+    artifacts = [g for s in edge.sources if (g := source_artifact(run, s)) is not None]
+    if not artifacts:
         return None
-    if len(given) == 1 and not (edge.concatenate and len(edge.sources) > 1):
-        return given[0]
-    return dataset_artifact(concat([manifest_of(g) for g in given]))
+    if len(artifacts) == 1 and not (edge.concatenate and len(edge.sources) > 1):
+        return artifacts[0]
+    return dataset_artifact(concat([manifest_of(g) for g in artifacts]))
 
 
 def source_artifact(run: Run, source: StepSource | ArtifactSource) -> Artifact | None:
-    """What a source gives; None for a skipped step's output."""
+    """Returns a source's artifact; None for a skipped step's output."""
     if isinstance(source, ArtifactSource):
         return run.artifacts[source.reference]
     return run.steps[source.step].outputs.get(source.port)
@@ -183,13 +183,13 @@ def _begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
         command = LookUp(key, lookup, oldest_s, run.uid)
         waiting = state.step_lookups[key] = PendingLookUp(command, (run.plan.namespace,))
         state.emit(command)
-    elif (besides := waiting.asked_by(run)) is not None:
-        state.emit(besides)
+    elif (further := waiting.asked_by(run)) is not None:
+        state.emit(further)
     waiting.steps[run.uid, step.plan.path] = None
 
 
 def step_looked_up(state: State, key: ActionKey, result: ActionResult | None, now_s: float) -> None:
-    """Takes the answer to a step-level look-up: a hit completes the step, a miss expands it."""
+    """Applies the answer to a step-level look-up: a hit completes the step, a miss expands it."""
     waiting = state.step_lookups.pop(key, None)
     for uid, path in waiting.steps if waiting is not None else ():
         run = state.runs.get(uid)
@@ -203,7 +203,7 @@ def step_looked_up(state: State, key: ActionKey, result: ActionResult | None, no
 
 
 def expand(state: State, run: Run, step: StepRun, now_s: float) -> None:
-    """Makes one part a chunk of the row port and wants them all."""
+    """Makes one part per chunk of the row port, and subscribes each to its action."""
     row = step.inputs[step.contract.row_wise]
     chunks = manifest_of(row).chunks
     step.total = step.pending_parts = len(chunks)
@@ -282,7 +282,7 @@ def _complete(state: State, run: Run, step: StepRun, now_s: float) -> None:
 
 
 def _end(state: State, run: Run, step: StepRun, to: StepState, now_s: float, reason: str) -> None:
-    """Ends a step and tells its children."""
+    """Ends a step and marks its children."""
     step.reason = reason
     if to is not StepState.COMPLETED:
         actions.unsubscribe(state, run, step)

@@ -1,6 +1,6 @@
-"""Attempts that run for far longer than others of their kind did, while somebody idles.
+"""Stragglers: attempts that run far longer than others of their kind, while a worker idles.
 
-Each may get a replica on another worker: the first publication wins and the other stops.
+Each may get a replica attempt on another worker: the first publication wins, the other stops.
 """
 
 from flowmesh_api.v1.enums import ActionState
@@ -11,11 +11,11 @@ from flowmesh_core.machine.model import Attempt
 from flowmesh_core.machine.state import State
 
 SEEN = 3
-"""Attempts that the cost model must have seen: before, nobody can tell late from long."""
+"""Attempts that the cost model must have observed; with fewer, long cannot be told from late."""
 
 
 def late(state: State, now_s: float) -> list[Attempt]:
-    """The attempts that a replica would help; empty while every worker has something to do."""
+    """Returns the attempts that a replica would help; none while no worker idles."""
     settings = state.settings
     idle = (w for w in state.workers.values() if not w.held)
     if not settings.replicas or not any(map(state.takes_work, idle)):

@@ -1,6 +1,6 @@
-"""Every allowed change of an action's state; ``Action.move`` holds the machine to it.
+"""Every allowed change of an action's state; ``Action.move`` enforces it.
 
-Step runs have their table in ``lifecycle_states``. ``docs/states.md`` says both in prose.
+Step runs have their table in ``lifecycle_states``. ``docs/states.md`` describes both.
 """
 
 from flowmesh_api.v1.enums import ActionState

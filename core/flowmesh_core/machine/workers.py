@@ -1,4 +1,4 @@
-"""Workers come, say what they do, and go."""
+"""Workers connect, report, and leave."""
 
 from collections.abc import Iterable
 
@@ -13,10 +13,11 @@ from flowmesh_core.machine.state import State, parse_attempt_id
 from flowmesh_core.protocol.messages import AttemptProgress, EngineInstanceState, Hello, Sync
 
 NEAR_MAX = 4096
+"""Digests remembered per worker."""
 
 
 def connected(state: State, hello: Hello, now_s: float) -> None:
-    """A worker said everything: it is new, or it is back after a break."""
+    """Adds a worker, or updates one that is back after a break, from its full state."""
     name = hello.shape.name
     worker = state.workers.get(name)
     if worker is not None and worker.incarnation != hello.incarnation:
@@ -25,10 +26,10 @@ def connected(state: State, hello: Hello, now_s: float) -> None:
     if worker is None:
         worker = _new(state, hello, now_s)
     worker.last_seen_s = now_s
-    worker.hold_open = None  # what it was told last may not have arrived
+    worker.hold_open = None  # the last prewarm plan may not have arrived
     worker.lanes, worker.components = hello.lanes, hello.components
     worker.draining = hello.draining
-    keep = _held(state, worker, hello, now_s)
+    keep = _match_attempts(state, worker, hello, now_s)
     _progress(state, worker, hello.held, now_s)
     billing.accrue(state, worker, now_s)
     checkpoints.reported(state, worker, hello.checkpoints, now_s)
@@ -48,10 +49,10 @@ def _new(state: State, hello: Hello, now_s: float) -> Worker:
     return worker
 
 
-def _held(state: State, worker: Worker, hello: Hello, now_s: float) -> list[str]:
-    """Matches what the worker holds with what it should hold."""
+def _match_attempts(state: State, worker: Worker, hello: Hello, now_s: float) -> list[str]:
+    """Matches what the worker runs with what it should run; returns the attempts that go on."""
     keep = []
-    said = {p.attempt_id for p in hello.held} | {e.attempt_id for e in hello.ended}
+    reported = {p.attempt_id for p in hello.held} | {e.attempt_id for e in hello.ended}
     for progress in hello.held:
         attempt_id = progress.attempt_id
         if attempt_id in worker.held:
@@ -67,48 +68,53 @@ def _held(state: State, worker: Worker, hello: Hello, now_s: float) -> list[str]
             _not_lost(action, attempt_id)
             keep.append(attempt_id)
         elif _may_be_wanted(state, action, now_s):
-            # One of them is enough: of several that came back the others stop.
+            # Several workers may come back with attempts of one action. The first is retained and
+            # the others stop: it is the only one that is known to be there, since a worker that is
+            # still missing may never come. To wait for all and compare progress would cost the
+            # whole recovery window. To let all go on would run the work twice and leave all but one
+            # to the fabric's bill. If the action has an attempt already, none goes on:
+            # test_of_attempts_that_come_back_after_another_one_was_sent_none_goes_on.
             ours = (worker.name, attempt_id)
             if state.unclaimed_held.setdefault(key, ours) == ours:
                 keep.append(attempt_id)
-    for attempt_id in [a for a in worker.held if a not in said]:
+    for attempt_id in [a for a in worker.held if a not in reported]:
         attempt = worker.held.pop(attempt_id)
         _never_arrived(state, worker, attempt, now_s)
     return keep
 
 
 def _not_lost(action: Action, attempt_id: str) -> None:
-    """The worker was silent and is back: what it still runs has ended nothing."""
+    """The worker was only silent: what it still runs was not lost, and caused no loss."""
     if action.lost == attempt_id:
         action.lost = ""
         action.losses = max(0, action.losses - 1)
 
 
 def _may_be_wanted(state: State, action: Action | None, now_s: float) -> bool:
-    """Whether an attempt that nobody counted on any more may still be taken up."""
+    """Whether a reported attempt that the machine does not know may still be adopted."""
     if now_s < state.recovering_until_s:
         return True
     return action is not None and action.state is ActionState.LOOKING_UP
 
 
 def _never_arrived(state: State, worker: Worker, attempt: Attempt, now_s: float) -> None:
-    """An assignment was lost with the connection: it counts for nothing."""
+    """An assignment was lost with the connection; the action is retried without counting it."""
     failure = Failure(FailureKind.DRAINED, f"{worker.name} did not receive it")
     attempts.failed(state, worker, attempt, failure, now_s)
 
 
 def synced(state: State, name: str, incarnation: str, sync: Sync, now_s: float) -> None:
-    """A worker said what has changed; a message of another incarnation is stale."""
+    """Applies what a worker reports as changed; a message of another incarnation is stale."""
     worker = state.workers.get(name)
     if worker is None or worker.incarnation != incarnation:
         return
     worker.last_seen_s = now_s
     _progress(state, worker, sync.progress, now_s)
     for end in sync.ended:
-        held = worker.held.get(end.attempt_id)
-        if held is not None:
-            held.phase = "running"
-            held.units = max(held.units, end.usage.units)
+        attempt = worker.held.get(end.attempt_id)
+        if attempt is not None:
+            attempt.phase = "running"
+            attempt.units = max(attempt.units, end.usage.units)
     billing.accrue(state, worker, now_s)
     if sync.lanes is not None:
         _learn_loads(state, worker, sync.lanes)
@@ -128,19 +134,21 @@ def synced(state: State, name: str, incarnation: str, sync: Sync, now_s: float) 
 
 
 def cordoned(state: State, names: frozenset[str]) -> None:
-    """These workers take nothing new from now on, and all others may; what runs goes on."""
+    """Sets the workers that take nothing new; what runs goes on."""
     state.dirty = state.dirty or names != state.cordoned
     state.cordoned = names
 
 
-def _learn_loads(state: State, worker: Worker, lanes: Iterable[EngineInstanceState]) -> None:
-    """Teaches the cost model how long the hosts that are ready now took to load."""
-    known = {lane.signature for lane in worker.lanes if lane.load_s}
-    for lane in lanes:
-        info = state.signatures.get(lane.signature)
-        if lane.load_s and info is not None and lane.signature not in known:
+def _learn_loads(state: State, worker: Worker, instances: Iterable[EngineInstanceState]) -> None:
+    """Teaches the cost model how long the hosts that have become ready took to load."""
+    known = {instance.signature for instance in worker.lanes if instance.load_s}
+    for instance in instances:
+        info = state.signatures.get(instance.signature)
+        if instance.load_s and info is not None and instance.signature not in known:
             size = sum(size for _, size in info.components)
-            state.model.observe_load(CostKey.of(info), worker.shape.device_class, size, lane.load_s)
+            state.model.observe_load(
+                CostKey.of(info), worker.shape.device_class, size, instance.load_s
+            )
 
 
 def _progress(
@@ -178,7 +186,7 @@ def _log(state: State, worker: Worker, sync: Sync) -> None:
 def lost(
     state: State, name: str, reason: str, now_s: float, *, kind: FailureKind = FailureKind.LOST
 ) -> None:
-    """A worker is gone: its bill is closed, its actions go back at once."""
+    """Removes a worker: its bill is closed, its actions go back to the ready set at once."""
     worker = state.workers.get(name)
     if worker is None:
         return
@@ -196,6 +204,6 @@ def lost(
 
 
 def trim_near(worker: Worker) -> None:
-    """Bounds what is remembered of a worker's disk."""
+    """Limits how many digests are remembered of a worker's disk."""
     while len(worker.near) > NEAR_MAX:
         worker.near.pop(next(iter(worker.near)))

@@ -1,8 +1,8 @@
-"""The counters of one control plane; the run machine tells it of everything that is counted.
+"""The counters of one control plane; the machine reports everything that is counted.
 
-``shares`` are dollars and joules, and belong to the accounts: they go on under the next leader. All
-else is counted from zero by every leader. Labels are few: tenants and models beyond a limit are
-``other``, pools and engines are what administrators and the catalog name.
+``shares`` are dollars and joules and belong to the accounts: the next leader continues them. Every
+leader counts all else from zero. Labels are few: tenants and models beyond a limit are ``other``;
+administrators name pools, and the catalog names engines.
 """
 
 from collections import Counter, defaultdict
@@ -26,7 +26,7 @@ ERROR = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 class UsageShare(msgspec.Struct):
-    """What one tenant's work on one pool with one model has come to.
+    """The sums of one tenant's work on one pool with one model.
 
     Attributes:
         joules: paid; ``joules_estimated`` is the part of them that no meter has read.
@@ -41,7 +41,7 @@ class UsageShare(msgspec.Struct):
 
 
 class UsageRow(msgspec.Struct, frozen=True):
-    """A share as it is kept with the accounts."""
+    """A share as the accounts store it."""
 
     tenant: str
     pool: str
@@ -78,16 +78,16 @@ class MachineCounters:
     Attributes:
         shares: by (tenant, pool, model).
         work: by (pool, model).
-        dispatched: attempts handed to workers, by pool.
+        dispatched: attempts assigned to workers, by pool.
         ended: ends of attempts, by (pool, outcome).
         steps_failed: steps that failed for good, by kind of failure.
         runs_ended: by (phase, reason).
         workers_left: by (pool, kind).
-        batch: by engine, how many actions of a signature a worker held once a batch came to it.
-        waited_s: by pool, seconds from ready to handed to a worker.
+        batch: by engine, how many actions of a signature a worker had once a batch joined them.
+        waited_s: by pool, seconds from ready to assigned.
         took_s: by pool, seconds from there to the end of the attempt.
-        error: by engine, how far predicted running times were off, as a share of the longer one.
-        worker_s: by pool, seconds of workers that held something and of those that did not.
+        error: by engine, how far predicted run times were off, as a share of the longer one.
+        worker_s: by pool, seconds of busy workers and of idle ones.
     """
 
     shares: dict[tuple[str, str, str], UsageShare] = field(default_factory=dict)
@@ -110,14 +110,14 @@ class MachineCounters:
     _models: LabelLimiter = field(init=False)
 
     def __post_init__(self) -> None:
-        """Makes the limits."""
+        """Makes the limiters of the labels."""
         self._tenants = LabelLimiter(TENANTS_MAX, self._forget_tenant)
         self._models = LabelLimiter(MODELS_MAX, self._forget_model)
 
     def used(
         self, pool: str, model: str, outcome: str, usage: Usage | None, took_s: float, now_s: float
     ) -> None:
-        """An attempt has ended; ``usage`` is None where nobody knows what it used."""
+        """Counts the end of an attempt; ``usage`` is None where the worker did not report it."""
         self.ended[pool, outcome] += 1
         self.took_s[pool].observe(took_s)
         if usage is None:
@@ -129,7 +129,7 @@ class MachineCounters:
         done.run_s += usage.run_s
 
     def predicted(self, engine: str, predicted_s: float, run_s: float) -> None:
-        """An attempt took ``run_s`` where ``predicted_s`` was predicted."""
+        """Counts an attempt that took ``run_s`` where ``predicted_s`` was predicted."""
         longer_s = max(predicted_s, run_s)
         if longer_s > 0.0:
             self.error[engine].observe(abs(predicted_s - run_s) / longer_s)
@@ -145,7 +145,7 @@ class MachineCounters:
         estimated: bool,
         now_s: float,
     ) -> None:
-        """A run pays its part of an attempt."""
+        """Counts a run's part of the cost of an attempt."""
         share = self._share(tenant, pool, model, now_s)
         share.paid_nanousd += nanousd
         share.joules += joules
@@ -155,27 +155,27 @@ class MachineCounters:
     def saved(
         self, tenant: str, pool: str, model: str, *, nanousd: int, joules: float, now_s: float
     ) -> None:
-        """A run was spared what an action cost, or a part of it."""
+        """Counts what a run did not have to pay, for a whole action or a part of one."""
         share = self._share(tenant, pool or NONE, model, now_s)
         share.saved_nanousd += nanousd
         share.joules_saved += joules
 
     def restore(self, rows: Iterable[UsageRow], now_s: float) -> None:
-        """Goes on with what an earlier leader's accounts say."""
+        """Continues the shares of an earlier leader's accounts."""
         for row in rows:
             share = self._share(row.tenant, row.pool, row.model, now_s)
             for name in UsageShare.__struct_fields__:
                 setattr(share, name, getattr(share, name) + getattr(row.share, name))
 
     def rows(self) -> tuple[UsageRow, ...]:
-        """The shares as they are now, to be kept."""
+        """Returns the present shares, to be stored."""
         return tuple(
             UsageRow(tenant, pool, model, msgspec.structs.replace(share))
             for (tenant, pool, model), share in self.shares.items()
         )
 
     def tenant(self, namespace: str, now_s: float) -> str:
-        """The label of a namespace that has a live run."""
+        """Returns the label of a namespace that has a live run."""
         return self._tenants.name(namespace, now_s)
 
     def _share(self, tenant: str, pool: str, model: str, now_s: float) -> UsageShare:

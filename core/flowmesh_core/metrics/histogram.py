@@ -8,7 +8,7 @@ class Histogram:
     """How many values were at most each bound.
 
     Attributes:
-        bounds: upper bounds, rising; values above the last are counted in a bucket of their own.
+        bounds: upper bounds, rising; values above the last are in a bucket of their own.
         counts: by bucket, not cumulative; one more than there are bounds.
         total: the sum of all values.
     """
@@ -16,7 +16,6 @@ class Histogram:
     __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """Starts empty."""
         self.bounds = tuple(bounds)
         self.counts = [0] * (len(self.bounds) + 1)
         self.total = 0.0
@@ -27,7 +26,7 @@ class Histogram:
         self.total += value
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Pairs of a bound, as text, and how many values are not above it; the last is ``+Inf``."""
+        """Returns each bound, as text, with the number of values up to it; the last is ``+Inf``."""
         found: list[tuple[str, float]] = []
         seen = 0
         for bound, count in zip([*map(str, self.bounds), "+Inf"], self.counts, strict=True):

@@ -1,7 +1,7 @@
-"""Ready actions that share their scores: one signature, one policy, much the same size.
+"""Groups of ready actions that share their scores: one signature, one policy, similar size.
 
-Ten thousand ready actions are a few hundred groups; everything that costs time is done per group.
-Where single inputs lie is looked at when an action is served, see ``inputs``.
+Ten thousand ready actions are a few hundred groups, and a cycle works per group wherever it can.
+Where single inputs are is looked up only when an action is nominated (``input_locality``).
 """
 
 from math import inf
@@ -15,14 +15,14 @@ from flowmesh_core.graph.plan import UtilityWeights
 
 
 class ActionGroup(msgspec.Struct, eq=False, gc=False):
-    """Actions that are interchangeable where placement is concerned, as a tick sees them.
+    """Actions that placement treats as interchangeable in one cycle.
 
     Attributes:
         ready: the actions.
         count: how many there are.
-        work: the mean size, which stands for all of them; over all policies, so that groups which
-            differ in their weights alone share their predictions.
-        cohort: names those that share them.
+        work: the mean size, which stands for all of them. It is the mean over all policies, so that
+            groups that differ only in their weights share their predictions.
+        cohort: identifies the groups that share predictions.
     """
 
     ready: ReadyGroup
@@ -37,28 +37,28 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
 
     @property
     def large_bytes(self) -> int:
-        """Mean size of the inputs that are no components, 0 where it is negligible."""
+        """Mean size of the inputs that are not components, 0 where it is negligible."""
         mean = self.work.input_bytes
         return mean if mean > NEGLIGIBLE_BYTES else 0
 
     @property
     def cautions(self) -> tuple[bool, frozenset[str], str]:
-        """What keeps it from some workers, whatever its signature."""
+        """What restricts its workers besides the signature: isolation, failed workers, original."""
         return self.isolate, self.avoid, self.replica_of
 
     @property
     def excluded(self) -> frozenset[str]:
-        """Names of workers that are taken only where there is no other, or never (a replica's)."""
+        """Workers to avoid where there is another, and never to use for a replica attempt."""
         return self.avoid | {self.replica_of} if self.replica_of else self.avoid
 
 
 def groups_of(snapshot: Snapshot) -> list[ActionGroup]:
-    """The groups of a snapshot's ready actions; those in backoff are in none."""
+    """Returns the groups of a snapshot's ready actions; those in backoff are in none."""
     return [_group(snapshot, ready) for ready in snapshot.ready.groups.values()]
 
 
 def group_of(snapshot: Snapshot, kind: Kind) -> ActionGroup:
-    """The group of actions of one kind."""
+    """Returns the group of actions of one kind."""
     return _group(snapshot, snapshot.ready.groups[kind])
 
 

@@ -1,7 +1,7 @@
 """The workers that a batch could have gone to instead, for the ledger.
 
-Worked out once a tick for all batches of a group, from what its seeker knows anyway, and of the
-first groups alone: a decision must not wait for what only people read later.
+Computed once a cycle for all batches of a group, from what its slot picker has anyway, and only for
+the first groups: a decision must not wait for what is only read later, by people.
 """
 
 from heapq import nlargest
@@ -12,20 +12,19 @@ from flowmesh_core.placement.slot_picker import Slot, SlotPicker
 from flowmesh_core.placement.utility import Estimate
 
 _Ranked = list[tuple[list[int], Estimate, ScoredWorker]]
-"""Members of a site, what it would give, and the first of them."""
+"""Members of a class, its estimate, and the first member with its score."""
 
 
 class Alternatives:
-    """Names them in one tick."""
+    """Finds the alternatives in one cycle."""
 
     def __init__(self) -> None:
-        """Starts without any."""
         self._ranked: dict[SlotPicker, _Ranked] = {}
 
     def candidates(
         self, seeker: SlotPicker, place: Slot, terms: UtilityTerms
     ) -> tuple[ScoredWorker, ...]:
-        """The worker of a place with its terms, then the best others: one of each kind."""
+        """Returns the chosen worker with its terms, then the best others: one of each class."""
         chosen = _scored(seeker, place.member, terms, lane=place.prospect.lane)
         ranked = self._ranked.get(seeker)
         if ranked is None:
@@ -33,29 +32,29 @@ class Alternatives:
                 return (chosen,)
             ranked = self._ranked[seeker] = _rank(seeker)
         found = [chosen]
-        for members, prospect, scored in ranked:
+        for members, estimate, scored in ranked:
             if members[0] != place.member:
                 found.append(scored)
             elif len(members) > 1:
-                found.append(_of(seeker, prospect, members[1]))
+                found.append(_of(seeker, estimate, members[1]))
         return tuple(found[: ALTERNATIVES_MAX + 1])
 
 
-def _rank(seeker: SlotPicker) -> _Ranked:
-    worths = seeker.utilities
-    best = nlargest(ALTERNATIVES_MAX + 1, range(len(worths)), key=worths.__getitem__)
-    chosen = [(seeker.sites[number].members, seeker.prospects[number]) for number in best]
-    return [(members, p, _of(seeker, p, members[0])) for members, p in chosen]
+def _rank(picker: SlotPicker) -> _Ranked:
+    utilities = picker.utilities
+    best = nlargest(ALTERNATIVES_MAX + 1, range(len(utilities)), key=utilities.__getitem__)
+    chosen = [(picker.sites[number].members, picker.prospects[number]) for number in best]
+    return [(members, p, _of(picker, p, members[0])) for members, p in chosen]
 
 
-def _of(seeker: SlotPicker, prospect: Estimate, member: int) -> ScoredWorker:
-    terms = seeker.scale.terms(prospect, prospect.first_tier)
-    return _scored(seeker, member, terms, lane=prospect.lane)
+def _of(picker: SlotPicker, estimate: Estimate, member: int) -> ScoredWorker:
+    terms = picker.scale.terms(estimate, estimate.first_tier)
+    return _scored(picker, member, terms, lane=estimate.lane)
 
 
-def _scored(seeker: SlotPicker, member: int, terms: UtilityTerms, *, lane: bool) -> ScoredWorker:
+def _scored(picker: SlotPicker, member: int, terms: UtilityTerms, *, lane: bool) -> ScoredWorker:
     return ScoredWorker(
-        seeker.tick.snapshot.workers[member].name,
+        picker.tick.snapshot.workers[member].name,
         terms.utility,
         terms.throughput,
         terms.cost,

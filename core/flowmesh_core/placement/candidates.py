@@ -1,7 +1,8 @@
-"""The feasible workers of a group with what each is predicted to give, or the reason for none.
+"""The feasible workers of a group with their estimates, or the reason why there is none.
 
-Hard constraints first (``constraints``), then what the worker holds: an open lane of the signature,
-full or not, or room for a new one without evicting anything that holds work (``sites``).
+Hard constraints come first (``constraints``), then the present load: an open instance of the
+signature, full or not, or memory for a new one without evicting one that has work
+(``equivalence``).
 """
 
 from flowmesh_api.v1.enums import RejectionCause
@@ -17,40 +18,42 @@ from flowmesh_core.placement.utility import NEARNESS, Estimate
 
 
 class CandidateFinder:
-    """Finds the places of groups, sharing what groups have in common."""
+    """Finds the slots of groups and shares what groups have in common.
+
+    Capacity is read when a group is first asked for, so the order of calls matters within a cycle.
+    """
 
     def __init__(self, tick: SchedulingCycle) -> None:
-        """Takes the tick; sites are found on its accounts as they are when first asked for."""
         self._tick = tick
-        self._outlooks: dict[tuple[object, ...], FreeSlots] = {}
+        self._free_slots: dict[tuple[object, ...], FreeSlots] = {}
         self._by_cohort: dict[tuple[object, ...], FreeSlots] = {}
-        self._prospects: dict[tuple[object, ...], Estimates] = {}
+        self._estimates: dict[tuple[object, ...], Estimates] = {}
 
     def outlook(self, group: ActionGroup) -> FreeSlots:
-        """Where a group could go."""
+        """Returns the slots that a group could take."""
         known = self._by_cohort.get(group.cohort)
         if known is not None:
             return known
-        # How long a replica may load depends on its own size.
+        # How long a replica attempt may load depends on its own size, so it shares with no other.
         key = (
             group.cautions,
             group.info.signature,
             group.cohort if group.replica_of else group.work.component_bytes,
         )
-        found = self._outlooks.get(key)
+        found = self._free_slots.get(key)
         if found is None:
             cause, detail = self._reason(group)
             sites = find_sites(self._tick, group) if cause is RejectionCause.BUSY else []
-            found = self._outlooks[key] = FreeSlots(self._tick, group, sites, cause, detail)
+            found = self._free_slots[key] = FreeSlots(self._tick, group, sites, cause, detail)
         self._by_cohort[group.cohort] = found
         return found
 
     def prospects(self, group: ActionGroup, outlook: FreeSlots) -> Estimates | None:
-        """What each of a group's sites would give; None where there are none.
+        """Returns a group's estimate for each equivalence class; None if it has no class.
 
-        Groups that differ in their weights alone share them.
+        Groups that differ only in their weights share them.
         """
-        found = self._prospects.get(group.cohort)
+        found = self._estimates.get(group.cohort)
         if found is None and outlook.sites:
             large = group.large_bytes
             needed = large
@@ -60,11 +63,11 @@ class CandidateFinder:
             found = Estimates(
                 prospects_of(outlook.sites, group.work, needed, fetch_s), outlook.common_s
             )
-            self._prospects[group.cohort] = found
+            self._estimates[group.cohort] = found
         return found
 
     def _reason(self, group: ActionGroup) -> tuple[RejectionCause, str]:
-        """``BUSY`` where any worker could take the group in time, else what the nearest lacks."""
+        """Returns ``BUSY`` where some worker could take the group later, else what is missing."""
         tick = self._tick
         unmet = tick.unmet(group.info)
         able = tick.able(group.info)
@@ -76,8 +79,8 @@ class CandidateFinder:
         if any(cause is None for cause in unmet):
             text = "every worker that can run it is draining; it is placed when another joins"
             return RejectionCause.DRAINING, text
-        worst = max((c for c in unmet if c is not None), key=CHECKS.index)
-        return worst, remedy(group.info.requirement, worst, tick.shapes)
+        last = max((c for c in unmet if c is not None), key=CHECKS.index)
+        return last, remedy(group.info.requirement, last, tick.shapes)
 
 
 def _busy(able: int) -> str:
@@ -90,10 +93,12 @@ def _busy(able: int) -> str:
 def with_inputs(
     tick: SchedulingCycle, prospect: Estimate, action: ReadyAction, member: int
 ) -> Estimate:
-    """The prospect on a worker that may hold inputs of this very action."""
-    held = tick.holders.held(action, member) if action.inputs else ()
-    if not held:
+    """Returns the estimate on a worker that may have inputs of this very action."""
+    local = tick.holders.held(action, member) if action.inputs else ()
+    if not local:
         return prospect
-    near = sum(NEARNESS[tier] * size for tier, size in held)
-    here = sum(size for tier, size in held if tier is not Tier.ZONE and tier is not Tier.FAR)
-    return prospect.nearer(near, tick.model.fetch_s(here))
+    near = sum(NEARNESS[tier] * size for tier, size in local)
+    local_bytes = sum(
+        size for tier, size in local if tier is not Tier.ZONE and tier is not Tier.FAR
+    )
+    return prospect.nearer(near, tick.model.fetch_s(local_bytes))

@@ -1,7 +1,7 @@
-"""What a tick has given away: the mutable side of the snapshot's workers and lanes.
+"""The remaining capacity of workers and engine instances during one cycle.
 
 Made by ``decide`` from a snapshot and changed as it places. Capacity and memory are taken here and
-nowhere else, so a tick cannot over-commit.
+nowhere else, so a cycle cannot over-commit.
 """
 
 from collections.abc import Sequence
@@ -11,19 +11,21 @@ from flowmesh_core.fleet.snapshot import InstanceView, Requirement, SignatureInf
 from flowmesh_core.units import Digest
 
 RUN, AHEAD, WAIT = 0, 1, 2
-"""Tiers of a lane's places: running at once; queued at the worker; not placed, waiting for it.
-Tiers beyond ``WAIT`` wait for one more filling of the lane each; they are only reckoned with."""
+"""Tiers of an instance's slots: running at once; queued at the worker; not placed, but waiting for
+it. Each tier beyond ``WAIT`` waits for one more filling of the instance; those are only computed
+with, never placed."""
 
 
 class InstanceCapacity:
-    """A lane as the tick fills it.
+    """An engine instance during a cycle.
 
     Attributes:
-        capacity: actions it runs at once, as far as they are admitted.
-        limit: actions it may hold: twice the capacity, unless memory or a deadline forbids more.
-        held: actions in it, those placed in this tick included.
-        memory_mib: reserved while it holds anything.
-        closed: takes nothing more in this tick.
+        capacity: actions that it runs at once, as far as they are admitted.
+        limit: actions that it may have: twice the capacity, unless memory or a deadline forbids
+            more.
+        held: actions that it has, including those placed in this cycle.
+        memory_mib: reserved while it has any action.
+        closed: takes nothing more in this cycle.
     """
 
     __slots__ = ("capacity", "closed", "held", "limit", "memory_mib", "view")
@@ -31,7 +33,7 @@ class InstanceCapacity:
     def __init__(
         self, capacity: int, limit: int, memory_mib: int, view: InstanceView | None
     ) -> None:
-        """Takes the snapshot's view of the lane, or None where the tick opens it."""
+        """Starts from the snapshot's view of the instance, or None where this cycle opens it."""
         self.capacity = capacity
         self.limit = limit
         self.held = view.held if view else 0
@@ -45,13 +47,13 @@ class InstanceCapacity:
 
 
 class WorkerCapacity:
-    """A worker as the tick fills it.
+    """A worker during a cycle.
 
     Attributes:
-        claimed: whether an action waits for lanes here to end; ``claimed_mib`` of the free memory
-            is kept for it.
-        suspected: whether an action here runs alone: two that may end their worker would meet at
-            every loss, and the innocent one be taken for poison too.
+        claimed: whether it is reserved for an action; then ``claimed_mib`` of its free memory are
+            too.
+        suspected: whether an action here runs isolated. A second one may not join it: both would be
+            there when the worker is lost, and the innocent one would count as poison too (ADR 18).
     """
 
     __slots__ = (
@@ -66,7 +68,6 @@ class WorkerCapacity:
     )
 
     def __init__(self, index: int, view: WorkerView) -> None:
-        """Takes the worker's place in the snapshot and its view."""
         self.index = index
         self.view = view
         self.free_mib = view.free_memory_mib
@@ -77,105 +78,108 @@ class WorkerCapacity:
         self.suspected = any(lane.isolated for lane in view.lanes.values())
 
     def lane(self, info: SignatureInfo) -> InstanceCapacity | None:
-        """The lane of a signature, opened by the snapshot or by this tick."""
-        account = self.lanes.get(info.signature)
-        if account is None:
+        """Returns the instance of a signature, on the snapshot or opened by this cycle, or None."""
+        instance = self.lanes.get(info.signature)
+        if instance is None:
             view = self.view.lanes.get(info.signature)
             if view is None:
                 return None
             capacity = lane_capacity(info, view, self.view.shape.device_class)
-            limit = lane_limit(info.requirement, capacity, self.view.shape.device_class)
-            account = InstanceCapacity(capacity, limit, view.memory_mib, view)
-            self.lanes[info.signature] = account
-        return account
+            limit = instance_limit(info.requirement, capacity, self.view.shape.device_class)
+            instance = InstanceCapacity(capacity, limit, view.memory_mib, view)
+            self.lanes[info.signature] = instance
+        return instance
 
     def place_tier(self, info: SignatureInfo, *, alone: bool) -> int | None:
-        """The tier of the next place for a signature; None where it cannot go here in this tick."""
+        """Returns the tier of a signature's next slot; None where it has none in this cycle."""
         if alone and self.suspected:
             return None
-        lane = self.lanes.get(info.signature)
-        if lane is None and info.signature in self.view.lanes:
-            lane = self.lane(info)
-        if lane is None:
+        instance = self.lanes.get(info.signature)
+        if instance is None and info.signature in self.view.lanes:
+            instance = self.lane(info)
+        if instance is None:
             return RUN if info.requirement.memory_mib <= self.unclaimed_mib() else None
-        held = lane.held
-        if lane.closed or (alone and held):
+        count = instance.held
+        if instance.closed or (alone and count):
             return None
-        if not held and _host_mib(lane, info, alone=alone) > self.unclaimed_mib():
+        if not count and _host_mib(instance, info, alone=alone) > self.unclaimed_mib():
             return None
-        if held < lane.limit:
-            return RUN if held < lane.capacity else AHEAD
+        if count < instance.limit:
+            return RUN if count < instance.capacity else AHEAD
         return WAIT
 
     def unclaimed_mib(self) -> int:
-        """Memory for lanes that hold nothing yet."""
+        """Returns the free memory for instances that have no action yet."""
         return self.free_mib - self.claimed_mib
 
     def take(self, info: SignatureInfo, *, alone: bool) -> None:
-        """Takes the next place, opening a lane where there is none."""
-        lane = self.lanes.get(info.signature) or self.lane(info)
-        if lane is None:
-            lane = self.new_lane(info)
-            self.lanes[info.signature] = lane
-        if lane.held == 0:
-            lane.memory_mib = _host_mib(lane, info, alone=alone)
-            self.free_mib -= lane.memory_mib
+        """Takes the next slot, opening an instance where there is none."""
+        instance = self.lanes.get(info.signature) or self.lane(info)
+        if instance is None:
+            instance = self.new_lane(info)
+            self.lanes[info.signature] = instance
+        if instance.held == 0:
+            instance.memory_mib = _host_mib(instance, info, alone=alone)
+            self.free_mib -= instance.memory_mib
             self.changed()
-        lane.held += 1
-        lane.closed = lane.closed or alone
+        instance.held += 1
+        instance.closed = instance.closed or alone
         self.suspected = self.suspected or alone
-        if alone or lane.held == lane.capacity or lane.held >= lane.limit:
+        if alone or instance.held == instance.capacity or instance.held >= instance.limit:
             self.changed()
 
     def watch(self, stale: list[int], number: int) -> None:
-        """Puts a number on a list when its next places change, of whatever signature; once."""
+        """Appends ``number`` to ``stale``, once, when the next slot of any signature may change."""
         self._watchers.append((stale, number))
 
     def changed(self) -> None:
-        """Tells those who watch that its next places may be others now."""
+        """Notifies the watchers that the next slots here may have changed."""
         for stale, number in self._watchers:
             stale.append(number)
         self._watchers.clear()
 
     def close(self, signature: Digest) -> None:
-        """Lets a lane of the snapshot take nothing more in this tick."""
-        account = self.lanes.get(signature)
-        if account is None:
+        """Closes an instance of the snapshot for the rest of this cycle."""
+        instance = self.lanes.get(signature)
+        if instance is None:
             view = self.view.lanes[signature]
-            account = InstanceCapacity(view.capacity, view.capacity, view.memory_mib, view)
-            self.lanes[signature] = account
-        account.closed = True
+            instance = InstanceCapacity(view.capacity, view.capacity, view.memory_mib, view)
+            self.lanes[signature] = instance
+        instance.closed = True
 
     def give_back(self, info: SignatureInfo) -> None:
-        """Returns a place that this tick took."""
-        lane = self.lanes[info.signature]
-        lane.held -= 1
-        if lane.held == 0:
-            self.free_mib += lane.memory_mib
-            if lane.view is None:
+        """Gives back a slot that this cycle took."""
+        instance = self.lanes[info.signature]
+        instance.held -= 1
+        if instance.held == 0:
+            self.free_mib += instance.memory_mib
+            if instance.view is None:
                 del self.lanes[info.signature]
 
     def new_lane(self, info: SignatureInfo) -> InstanceCapacity:
-        """A lane that the tick would open here."""
+        """Returns an instance as this cycle would open it here."""
         device_class = self.view.shape.device_class
         capacity = lane_capacity(info, None, device_class)
-        limit = lane_limit(info.requirement, capacity, device_class)
+        limit = instance_limit(info.requirement, capacity, device_class)
         return InstanceCapacity(capacity, limit, info.requirement.memory_mib, None)
 
     def idle(self) -> bool:
-        """Whether it holds no action at all, nothing placed in this tick included."""
+        """Whether it has no action at all, counting those placed in this cycle."""
         if any(view.held for view in self.view.lanes.values()):
             return False
-        return not any(lane.held for lane in self.lanes.values())
+        return not any(instance.held for instance in self.lanes.values())
 
 
-def _host_mib(lane: InstanceCapacity, info: SignatureInfo, *, alone: bool) -> int:
-    """What the host for the next place reserves: one that runs an action alone is a new one."""
-    return info.requirement.memory_mib if alone else lane.memory_mib
+def _host_mib(instance: InstanceCapacity, info: SignatureInfo, *, alone: bool) -> int:
+    """Memory that the next slot's host reserves: an isolated action always gets a new host."""
+    return info.requirement.memory_mib if alone else instance.memory_mib
 
 
 def lane_capacity(info: SignatureInfo, view: InstanceView | None, device_class: str) -> int:
-    """Actions that a lane may run at once; while it loads, its contract's word is taken."""
+    """Returns the actions that an instance may run at once.
+
+    While it loads, at least the number of its contract is assumed.
+    """
     capacity = info.capacity
     if view is not None:
         known = view.load_remaining_s <= 0.0
@@ -188,10 +192,11 @@ def lane_capacity(info: SignatureInfo, view: InstanceView | None, device_class: 
     return capacity if capacity > 1 else 1
 
 
-def lane_limit(requirement: Requirement, capacity: int, device_class: str) -> int:
-    """Actions that a lane may hold: one capacity ahead, none where memory bounds the load.
+def instance_limit(requirement: Requirement, capacity: int, device_class: str) -> int:
+    """Returns the actions that an instance may have: one capacity queued ahead.
 
-    The engine would run what is held ahead of a load that was cut after running out of memory.
+    None is queued ahead where the load was cut after running out of memory: the engine would run
+    the queued actions beside the others.
     """
     factors = requirement.capacity_factor
     bounded = bool(factors) and factors.get(device_class, 1.0) < 1.0
@@ -199,5 +204,5 @@ def lane_limit(requirement: Requirement, capacity: int, device_class: str) -> in
 
 
 def open_accounts(workers: Sequence[WorkerView]) -> list[WorkerCapacity]:
-    """One account a worker, in the snapshot's order."""
+    """Returns the capacity of each worker, in the snapshot's order."""
     return [WorkerCapacity(i, worker) for i, worker in enumerate(workers)]

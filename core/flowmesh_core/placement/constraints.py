@@ -1,6 +1,7 @@
 """Hard constraints: whether a worker could ever run an action, and if not, what is missing.
 
-They concern what a worker *is*, not what it holds; called once per signature and kind of worker.
+They look at what a worker is (its shape), not at what it runs. A cycle evaluates them once per
+signature and shape; the planner and the capacity signal ask the same of pools.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,26 +21,26 @@ CHECKS = (
     RejectionCause.DEVICES,
     RejectionCause.MEMORY,
 )
-"""In this order; the worker that fails the last of them was nearest, and gives the reason."""
+"""In order of evaluation. The worker that passes most of them gives the reason for a rejection."""
 
 
 def unmet(requirement: Requirement, shape: WorkerShape) -> RejectionCause | None:
-    """The first constraint that the worker does not meet, or None where it meets all."""
+    """Returns the first constraint that the worker does not meet, or None where it meets all."""
     offered = shape.engines.get(requirement.engine)
     if offered is None:
         return RejectionCause.ENGINE_NOT_OFFERED
     if tuple(offered) != (requirement.contract, requirement.implementation_version):
         return RejectionCause.VERSION_NOT_OFFERED
-    if not _holds(shape, requirement.builtin_model):
+    if not _has_model(shape, requirement.builtin_model):
         return RejectionCause.NOT_BUILT_IN
-    if requirement.checks_honours and not _wish(requirement).met_by(shape):
+    if requirement.checks_honours and not _variant_of(requirement).met_by(shape):
         return RejectionCause.NOT_HONOURED
     if requirement.user_code and not shape.allows_user_code:
         return RejectionCause.USER_CODE
     return _unmet_by_hardware(requirement, shape)
 
 
-def _holds(shape: WorkerShape, model: str) -> bool:
+def _has_model(shape: WorkerShape, model: str) -> bool:
     return not model or shape.builtin_models is None or model in shape.builtin_models
 
 
@@ -63,7 +64,7 @@ def _labelled(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     return all(labels.get(k) != v for k, v in requirement.anti_labels.items())
 
 
-def _wish(requirement: Requirement) -> VariantRequest:
+def _variant_of(requirement: Requirement) -> VariantRequest:
     return VariantRequest(
         requirement.engine,
         requirement.implementation,
@@ -73,18 +74,18 @@ def _wish(requirement: Requirement) -> VariantRequest:
 
 
 def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[WorkerShape]) -> str:
-    """One sentence for users: what is missing and what to change.
+    """Returns one sentence for users: what is missing and what to change.
 
     Args:
         requirement: of the signature.
         cause: one of ``CHECKS``.
-        shapes: the workers, at least one.
+        shapes: the workers' shapes, at least one.
     """
     r = requirement
     largest_mib = max(shape.device_memory_mib for shape in shapes)
-    told = {
+    texts = {
         RejectionCause.ENGINE_NOT_OFFERED: (
-            f"no worker offers engine {r.engine}; add a pool whose image holds it"
+            f"no worker offers engine {r.engine}; add a pool whose image has it"
         ),
         RejectionCause.VERSION_NOT_OFFERED: (
             f"no worker offers {r.engine} in contract version {r.contract}, implementation "
@@ -94,10 +95,10 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
             f"no worker with {r.engine} has the built-in model {r.builtin_model} in its image; add "
             "a pool with flavor cpu, or install the model's package in the pool's image"
         ),
-        RejectionCause.NOT_HONOURED: problem(_wish(r), shapes),
+        RejectionCause.NOT_HONOURED: problem(_variant_of(r), shapes),
         RejectionCause.USER_CODE: (
-            f"{r.engine} runs code of the user and no pool with this engine allows it; use a pool "
-            "with allowUserCode"
+            f"{r.engine} runs the user's code, and no pool with this engine allows that; use a "
+            "pool with allowUserCode"
         ),
         RejectionCause.LABELS: (
             f"no worker has labels {dict(r.labels)} without {dict(r.anti_labels)}; change "
@@ -112,9 +113,9 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
             f"{largest_mib} MiB; lower resources.memory or add a pool with larger devices"
         ),
     }
-    return told[cause]
+    return texts[cause]
 
 
 def min_learned(requirement: Requirement) -> int:
-    """The least of the learned memory bounds over device classes; -1 where there is none."""
+    """Returns the least of the learned memory bounds of device classes; -1 where there is none."""
     return min(requirement.min_memory_by_class.values(), default=-1)

@@ -1,4 +1,8 @@
-"""What is computed once for all groups of a tick, and the accounts of what it gives away."""
+"""The state of one scheduling cycle: indexes of the snapshot, predictions, remaining capacity.
+
+Made by ``decide`` and ``explain`` for one snapshot and discarded after it. What all groups of a
+cycle need is computed here once.
+"""
 
 from collections import defaultdict
 
@@ -14,24 +18,23 @@ from flowmesh_core.protocol.messages import WorkerShape
 
 
 class SchedulingCycle:
-    """Indexes of a snapshot, memory of predictions, and the mutable accounts.
+    """Indexes of a snapshot, remembered predictions, and the mutable capacity of its workers.
 
     Attributes:
-        accounts: one a worker, in the snapshot's order.
-        holders: of inputs.
-        shapes: distinct shapes; ``kinds`` gives for each the workers that are not draining, and
-            ``kind_of`` for each worker its number among them.
-        lanes: signature → workers with a lane of it.
-        ready_by_signature: actions that are there to share a lane.
-        virtual_time: tenant → paid dollars over weight, what the tick has placed included.
-        running: signatures of which some lane holds work, by the snapshot or by this tick.
-        busy: lanes that hold work on the snapshot, for every worker; ``crowded`` says how many
-            times as long an action takes in one of them, and in one more.
-        waiting: signature → actions left unplaced because waiting for a lane is better.
+        accounts: the capacity of each worker, in the snapshot's order.
+        holders: which workers have inputs of ready actions.
+        shapes: distinct shapes; ``kinds`` gives for each its workers that are not draining, and
+            ``kind_of`` gives for each worker the index of its shape.
+        lanes: signature → workers with an engine instance of it.
+        ready_by_signature: signature → ready actions that could share an instance.
+        virtual_time: tenant → dollars paid over weight, including what this cycle has placed.
+        running: signatures of which some instance has actions, on the snapshot or by this cycle.
+        busy: per worker, instances that have actions on the snapshot; ``crowded`` is how many times
+            as long an action takes in one of them, and in one more.
+        waiting: signature → actions left unplaced because waiting for an instance is better.
     """
 
     def __init__(self, snapshot: Snapshot, model: CostModel) -> None:
-        """Indexes the workers of the snapshot."""
         self.snapshot = snapshot
         self.model = model
         self.accounts = open_accounts(snapshot.workers)
@@ -59,7 +62,7 @@ class SchedulingCycle:
                 self.shapes.append(worker.shape)
                 self.kinds.append([])
             self.kind_of.append(kind)
-            busy = [s for s, lane in worker.lanes.items() if lane.held]
+            busy = [s for s, instance in worker.lanes.items() if instance.held]
             self.busy.append(len(busy))
             self.crowded.append((_slowdown(worker, len(busy)), _slowdown(worker, len(busy) + 1)))
             self.running.update(busy)
@@ -69,7 +72,7 @@ class SchedulingCycle:
                     self.lanes.setdefault(signature, set()).add(index)
 
     def unmet(self, info: SignatureInfo) -> tuple[RejectionCause | None, ...]:
-        """For every kind of worker, the first hard constraint that it does not meet, or None."""
+        """Returns, for each shape, the first hard constraint that it does not meet, or None."""
         found = self._unmet.get(info.signature)
         if found is None:
             found = tuple(unmet(info.requirement, shape) for shape in self.shapes)
@@ -77,12 +80,12 @@ class SchedulingCycle:
         return found
 
     def able(self, info: SignatureInfo) -> int:
-        """How many workers meet the hard constraints and are not draining."""
+        """Returns how many workers meet the hard constraints and are not draining."""
         kinds = zip(self.unmet(info), self.kinds, strict=True)
         return sum([len(members) for cause, members in kinds if cause is None])
 
     def rate(self, group: ActionGroup, device_class: str, batch: float) -> Rate:
-        """The model's prediction as a function of the work, asked once for each combination."""
+        """Returns the predicted run time as a function of the work, remembered per combination."""
         size = group.work.component_bytes
         key = (group.info.signature, device_class, size, batch)
         found = self._rates.get(key)
@@ -92,7 +95,7 @@ class SchedulingCycle:
         return found
 
     def load_s(self, group: ActionGroup, member: int) -> float:
-        """Seconds until a lane that is opened on a worker would take work, fetching included."""
+        """Returns the seconds to load a new engine instance on a worker, fetching included."""
         info = group.info
         view = self.accounts[member].view
         tiers = tuple(view.near.get(digest) for digest, _ in info.components)
@@ -110,20 +113,24 @@ class SchedulingCycle:
         return found
 
     def lane(self, group: ActionGroup, account: WorkerCapacity) -> InstanceCapacity | None:
-        """The lane for a group, filled no further than the tightest deadline inside it allows."""
+        """Returns a worker's engine instance for a group, or None where it has none.
+
+        The first time in a cycle, its limit is lowered so that the tightest deadline of the actions
+        that it has can still be met.
+        """
         known = group.info.signature in account.lanes
-        lane = account.lane(group.info)
-        if not known and lane is not None and lane.view is not None and lane.held:
-            due_s = lane.view.tightest_deadline_s - self.snapshot.now_s
-            left_s = lane.view.remaining_s
-            if left_s <= due_s < float("inf"):
-                one_s, more_s = self._growth(group, account, lane)
-                now_s = one_s + more_s * lane.held
-                lane.guard((due_s / max(left_s, 1e-9) * now_s - one_s) / more_s)
-        return lane
+        instance = account.lane(group.info)
+        if not known and instance is not None and instance.view is not None and instance.held:
+            due_s = instance.view.tightest_deadline_s - self.snapshot.now_s
+            remaining_s = instance.view.remaining_s
+            if remaining_s <= due_s < float("inf"):
+                one_s, more_s = self._growth(group, account, instance)
+                now_s = one_s + more_s * instance.held
+                instance.guard((due_s / max(remaining_s, 1e-9) * now_s - one_s) / more_s)
+        return instance
 
     def take(self, group: ActionGroup, action: ReadyAction, member: int) -> None:
-        """Gives an action the next place on a worker."""
+        """Takes the next slot on a worker for an action."""
         account = self.accounts[member]
         account.take(group.info, alone=group.isolate)
         self.running.add(group.info.signature)
@@ -132,36 +139,36 @@ class SchedulingCycle:
             account.changed()
 
     def _guard(self, group: ActionGroup, member: int, deadline_s: float) -> None:
-        """Keeps the tick from filling a lane so far that the action just placed would be late."""
+        """Lowers an instance's limit so that later actions do not make the one just placed late."""
         account = self.accounts[member]
-        lane = account.lanes[group.info.signature]
-        start_s = lane.view.load_remaining_s if lane.view else self.load_s(group, member)
-        one_s, more_s = self._growth(group, account, lane)
+        instance = account.lanes[group.info.signature]
+        start_s = instance.view.load_remaining_s if instance.view else self.load_s(group, member)
+        one_s, more_s = self._growth(group, account, instance)
         spare_s = deadline_s - self.snapshot.now_s - start_s - one_s
-        if spare_s >= more_s * lane.held:
-            lane.guard(spare_s / more_s)
+        if spare_s >= more_s * instance.held:
+            instance.guard(spare_s / more_s)
 
     def _growth(
-        self, group: ActionGroup, account: WorkerCapacity, lane: InstanceCapacity
+        self, group: ActionGroup, account: WorkerCapacity, instance: InstanceCapacity
     ) -> tuple[float, float]:
-        """An action's seconds in this lane as a constant and a part per action in the batch."""
+        """Returns an action's seconds in an instance: a constant, and a part per action in it."""
         device_class = account.view.shape.device_class
-        full = max(2.0, float(lane.capacity))
+        full = max(2.0, float(instance.capacity))
         alone_s = self.rate(group, device_class, 1.0).seconds(group.work)
         full_s = self.rate(group, device_class, full).seconds(group.work)
         more_s = max(1e-9, (full_s - alone_s) / (full - 1.0))
         return alone_s - more_s, more_s
 
 
-def _slowdown(worker: WorkerView, lanes: int) -> float:
-    """How many times as long an action takes where so many lanes share the devices or the cores."""
+def _slowdown(worker: WorkerView, instances: int) -> float:
+    """How many times as long an action takes when ``instances`` share the devices or the cores."""
     shape = worker.shape
     at_once = shape.cpus if shape.device_class == "cpu" else shape.devices
-    return max(1.0, lanes / max(1, at_once))
+    return max(1.0, instances / max(1, at_once))
 
 
 def _shape_key(shape: WorkerShape) -> tuple[object, ...]:
-    """All that constraints, prices and predictions read; neither the name nor the pool."""
+    """All fields that constraints, prices and predictions read; neither the name nor the pool."""
     return (
         shape.device_class,
         shape.devices,

@@ -1,7 +1,7 @@
-"""One tick: a snapshot and a cost model in, placements and reasons out.
+"""One scheduling cycle: a snapshot and a cost model in, placements and rejections out.
 
-Pure: the same snapshot and model give the same decision. Called by the control plane's loop, the
-laptop mode and the simulator.
+Pure: the same snapshot and model give the same decision. Called by the control plane's loop and the
+simulator.
 """
 
 from collections import Counter
@@ -25,34 +25,34 @@ BACKOFF_DETAIL = "it failed and is tried again after its backoff"
 
 
 def decide(snapshot: Snapshot, model: CostModel) -> Decision:
-    """Places the ready actions, and says for every one that it does not place why not.
+    """Places the ready actions, and gives a reason for each one that it does not place.
 
     Args:
-        snapshot: workers, ready actions and virtual times; it is read only.
-        model: predicts; it is read only.
+        snapshot: workers, ready actions and virtual times; only read.
+        model: predicts durations and loading times; only read.
 
     Returns:
-        At most one placement for each worker and signature, whose actions stand in the order in
-        which they were served; rejections by (signature, cause, detail) with counts. Every ready
+        At most one placement for each worker and signature, with its actions in the order in which
+        they were nominated; rejections by (signature, cause, detail) with counts. Every ready
         action is in one placement or counted in one rejection.
     """
-    # 1. Index the workers; the ready actions stand in groups that share their scores.
+    # 1. Index the workers; take the ready actions by group, since a group shares its scores.
     tick = SchedulingCycle(snapshot, model)
     groups = groups_of(snapshot)
-    # 2. Find the feasible workers of every group, and what each would give.
+    # 2. Find the feasible workers of every group.
     clients = clients_of(tick, [group for group in groups if not group.replica_of])
-    # 3. Serve in fair order: everyone gets the best place that is left.
+    # 3. Nominate in fair order: each action gets the best slot that is left.
     served = serve(tick, clients)
-    # 4. What is served may change places, so that the sum of utilities grows.
+    # 4. Local search: move nominated actions while the sum of utilities grows.
     freed = improve(tick, served)
-    # 5. That may leave places which others can use.
+    # 5. Moves may have vacated slots that rejected actions can use: nominate once more.
     if freed:
         placed = {one.action.action_id for one in served}
         served += serve(tick, again(tick, clients, freed), placed)
-    # 6. Replicas of stragglers go where a worker idles after that.
+    # 6. Replica attempts come last, since they may only take workers that are still idle.
     replicas = clients_of(tick, [group for group in groups if group.replica_of])
     served += serve(tick, replicas)
-    # 7. Say it: one batch for each worker and signature, one reason for each group.
+    # 7. Report one placement for each worker and signature, one reason for each group.
     return Decision(_placements(tick, served), _rejections([*clients, *replicas], snapshot))
 
 
@@ -70,20 +70,20 @@ def _placement(
     account = tick.accounts[member]
     signature = batch[0].action.signature
     shape = account.view.shape
-    lane = account.lanes[signature]
-    at_once = float(min(lane.capacity, lane.held))
+    instance = account.lanes[signature]
+    at_once = float(min(instance.capacity, instance.held))
     predicted: list[float] = []
     reserve: list[int] = []
     price = shape.price_nanousd_per_hour / NANO_HOUR_S
-    like = batch[0].seeker.group
-    rate = tick.rate(like, shape.device_class, at_once)
+    group = batch[0].seeker.group
+    rate = tick.rate(group, shape.device_class, at_once)
     for one in batch:
-        prospect = one.place.prospect
-        if one.seeker.group is not like:
-            like = one.seeker.group
-            rate = tick.rate(like, shape.device_class, at_once)
+        estimate = one.place.prospect
+        if one.seeker.group is not group:
+            group = one.seeker.group
+            rate = tick.rate(group, shape.device_class, at_once)
         seconds = rate.seconds(one.action.work)
-        once_s = 0.0 if prospect.lane else prospect.start_s / len(batch)
+        once_s = 0.0 if estimate.lane else estimate.start_s / len(batch)
         predicted.append(seconds)
         reserve.append(round(price * (seconds * rate.p95_ratio * rate.share + once_s)))
     first = batch[0]
@@ -103,13 +103,13 @@ def _rejections(clients: list[GroupCursor], snapshot: Snapshot) -> tuple[Rejecti
     counts = Counter[tuple[str, RejectionCause, str]]()
     for _, _, action in snapshot.ready.backoff:
         counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL] += 1
-    alike: dict[FreeSlots, int] = {}
-    for client in clients:
-        left = client.group.count - client.served
-        if left:
-            alike[client.outlook] = alike.get(client.outlook, 0) + left
-    for outlook, left in alike.items():
-        counts[outlook.like.info.signature, outlook.cause, outlook.detail] += left
+    by_slots: dict[FreeSlots, int] = {}
+    for cursor in clients:
+        remaining = cursor.group.count - cursor.served
+        if remaining:
+            by_slots[cursor.outlook] = by_slots.get(cursor.outlook, 0) + remaining
+    for free_slots, remaining in by_slots.items():
+        counts[free_slots.like.info.signature, free_slots.cause, free_slots.detail] += remaining
     return tuple(
         Rejection(Digest(signature), cause, count, detail)
         for (signature, cause, detail), count in sorted(counts.items())

@@ -1,6 +1,6 @@
-"""Which implementations, dtypes and batch invariance workers serve together, and what to change.
+"""Engine variants that workers offer (implementation, dtype, batch invariance), and remedies.
 
-Asked by the constraints of placement, and by admission before a run exists.
+Used by the hard constraints of placement, and by admission before a run exists.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from flowmesh_core.protocol.messages import EngineVariant, WorkerShape
 
 @dataclass(frozen=True, slots=True)
 class VariantRequest:
-    """The identity fields that a step asks for; empty and None are any."""
+    """The identity fields that a step requests; empty and None match any."""
 
     engine: str
     implementation: str = ""
@@ -30,7 +30,7 @@ class VariantRequest:
         )
 
     def met_by(self, shape: WorkerShape) -> bool:
-        """Whether a worker serves this combination."""
+        """Whether a worker offers this combination."""
         return any(self._met(h) for h in shape.honours)
 
     def _met(self, honours: EngineVariant) -> bool:
@@ -43,39 +43,39 @@ class VariantRequest:
 
 
 def problem(wish: VariantRequest, shapes: Sequence[WorkerShape]) -> str:
-    """Why no worker serves a combination and which single change is served; empty where one does.
+    """Returns why no worker offers a combination and which single change helps, or "".
 
     Args:
         wish: the combination.
-        shapes: the workers; empty where none offers the engine, which is another matter.
+        shapes: the workers' shapes; no engine among them is a different problem, and gives "".
     """
     offering = [s for s in shapes if wish.engine in s.engines]
     if not offering or any(wish.met_by(s) for s in offering):
         return ""
-    asked = [f"implementation {wish.implementation}"] if wish.implementation else []
-    asked += [f"dtype {wish.dtype}"] if wish.dtype else []
+    requested = [f"implementation {wish.implementation}"] if wish.implementation else []
+    requested += [f"dtype {wish.dtype}"] if wish.dtype else []
     if wish.batch_invariant is not None:
-        asked.append(f"batchInvariant {str(wish.batch_invariant).lower()}")
+        requested.append(f"batchInvariant {str(wish.batch_invariant).lower()}")
     changes = list(dict.fromkeys(_changes(wish, offering)))
     change = f"set with.{' or with.'.join(changes)}, or add" if changes else "add"
-    return f"no worker serves {wish.engine} with {', '.join(asked)}; {change} a pool that does"
+    return f"no worker serves {wish.engine} with {', '.join(requested)}; {change} a pool that does"
 
 
 def _changes(wish: VariantRequest, shapes: Iterable[WorkerShape]) -> Iterator[str]:
-    """Changes of one field that some worker serves: ``dtype: float32`` ..."""
-    mine = [h for s in shapes for h in s.honours if h.engine == wish.engine]
-    for honours in mine:
-        # The model's own dtype may be the one that is not served.
+    """Yields changes of one field that some worker offers: ``dtype: float32`` ..."""
+    variants = [h for s in shapes for h in s.honours if h.engine == wish.engine]
+    for honours in variants:
+        # "auto" would not help: the model's own dtype may be the one that is not offered.
         for dtype in (d for d in honours.dtypes if d != "auto"):
             if wish.dtype and replace(wish, dtype=dtype)._met(honours):
                 yield f"dtype: {dtype}"
-    for honours in mine:
+    for honours in variants:
         for value in honours.batch_invariant:
             if wish.batch_invariant is not None and replace(wish, batch_invariant=value)._met(
                 honours
             ):
                 yield f"batchInvariant: {str(value).lower()}"
-    for honours in mine:
+    for honours in variants:
         if wish.implementation and replace(wish, implementation=honours.implementation)._met(
             honours
         ):

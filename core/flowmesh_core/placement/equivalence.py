@@ -1,7 +1,7 @@
-"""Where a signature could run: open lanes one by one, identical workers without one as one site.
+"""Where a signature could run: instances one by one, equal workers without one as one class.
 
-A site holds what does not depend on the size of an action, so that it is found once a signature
-and reused for all sizes and policies.
+A class has only what does not depend on the size of an action, so that it is made once per
+signature and used for all sizes and policies.
 """
 
 import msgspec
@@ -18,16 +18,16 @@ NANO_HOUR_S = 3600.0
 
 
 class EquivalenceClass(msgspec.Struct, eq=False, gc=False):
-    """Workers that are one to a signature.
+    """Workers that are the same to a signature.
 
     Attributes:
-        members: places in the snapshot, ascending; more than one only where no lane is open.
-        load_s: seconds until the lane takes work; an action pays ``paid_s`` of them.
-        ahead_s: part of ``load_s`` that serves those who come later.
-        remaining_s: seconds until what the lane holds is done.
-        slowdown: by other lanes that work on the same devices, or the same cores.
-        rate: of actions beside as many as are expected in the lane at once.
-        near_bytes: bytes of components weighted by nearness.
+        members: indexes in the snapshot, ascending; more than one only where no instance is open.
+        load_s: seconds until the instance takes work; an action pays ``paid_s`` of them.
+        ahead_s: part of ``load_s`` that serves later actions.
+        remaining_s: seconds until the actions that the instance has are done.
+        slowdown: by other instances that use the same devices or cores.
+        rate: of actions beside as many as are expected in the instance at once.
+        near_bytes: bytes of components, each weighted by its nearness.
     """
 
     members: list[int]
@@ -44,15 +44,15 @@ class EquivalenceClass(msgspec.Struct, eq=False, gc=False):
 
 
 def find_sites(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceClass]:
-    """The sites of a group's signature on the snapshot, in order of kind and first member.
+    """Returns the classes of a group's signature, in order of shape and first member.
 
-    Workers that failed the action are left out unless only they meet the hard constraints.
+    Workers on which the action failed are left out unless only they meet the hard constraints.
     """
     info = group.info
     kinds = [kind for kind, cause in enumerate(tick.unmet(info)) if cause is None]
     excluded = _excluded(tick, group, kinds) if group.avoid or group.replica_of else ()
     accounts, busy = tick.accounts, tick.busy
-    with_lane = tick.lanes.get(info.signature, ())
+    with_instance = tick.lanes.get(info.signature, ())
     need_mib = info.requirement.memory_mib
     digests = [digest for digest, _ in info.components]
     all_bytes = float(sum([size for _, size in info.components]))
@@ -61,31 +61,31 @@ def find_sites(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceCla
     for kind in kinds:
         for member in tick.kinds[kind]:
             account = accounts[member]
-            if member not in with_lane and account.free_mib < need_mib:
+            if member not in with_instance and account.free_mib < need_mib:
                 continue
             if excluded and account.view.name in excluded:
                 continue
             if group.replica_of and not account.idle():
                 continue
-            if member in with_lane:
-                site = _open(tick, group, member, all_bytes)
-                if site is not None:
-                    sites.append(site)
+            if member in with_instance:
+                found = _open(tick, group, member, all_bytes)
+                if found is not None:
+                    sites.append(found)
                 continue
             key = (kind, busy[member], *map(account.view.near.get, digests))
             known = cold.get(key)
             if known is not None:
                 known.members.append(member)
                 continue
-            site = _cold(tick, group, member)
-            if site is not None and not _too_late(group, site):
-                cold[key] = site
-                sites.append(site)
+            found = _cold(tick, group, member)
+            if found is not None and not _too_late(group, found):
+                cold[key] = found
+                sites.append(found)
     return sites
 
 
 def _too_late(group: ActionGroup, site: EquivalenceClass) -> bool:
-    """Whether a replica would load for longer than it is worth."""
+    """Whether a replica attempt would load for longer than it is worth."""
     if not group.replica_of:
         return False
     return site.load_s > max(REPLICA_LOAD_MAX_S, site.rate.seconds(group.work))
@@ -102,13 +102,13 @@ def _excluded(tick: SchedulingCycle, group: ActionGroup, kinds: list[int]) -> fr
 def _open(
     tick: SchedulingCycle, group: ActionGroup, member: int, near_bytes: float
 ) -> EquivalenceClass | None:
-    """A worker with a lane as a site; None where the lane is closed to the group or has no room."""
+    """Returns a worker with an instance as a class; None where the group cannot join it."""
     account = tick.accounts[member]
-    lane = tick.lane(group, account)
+    instance = tick.lane(group, account)
     tier = account.place_tier(group.info, alone=group.isolate)
-    if tier is None or lane is None or lane.view is None:
+    if tier is None or instance is None or instance.view is None:
         return None
-    shape, view = account.view.shape, lane.view
+    shape, view = account.view.shape, instance.view
     return EquivalenceClass(
         [member],
         True,
@@ -117,42 +117,43 @@ def _open(
         0.0,
         0.0,
         view.remaining_s,
-        tick.crowded[member][0 if lane.held else 1],
-        tick.rate(group, shape.device_class, _batch(tick, group, lane)),
+        tick.crowded[member][0 if instance.held else 1],
+        tick.rate(group, shape.device_class, _batch(tick, group, instance)),
         shape.price_nanousd_per_hour,
         near_bytes,
     )
 
 
 def _cold(tick: SchedulingCycle, group: ActionGroup, member: int) -> EquivalenceClass | None:
-    """A worker without a lane on the snapshot as a site; None where it has no room for one."""
+    """Returns a worker without an instance as a class; None where a new one does not fit."""
     account = tick.accounts[member]
     info, view = group.info, account.view
     tier = account.place_tier(info, alone=group.isolate)
     if tier is None:
         return None
-    opened = account.lane(info)  # by this tick
-    lane = opened if opened is not None else account.new_lane(info)
-    batch = _batch(tick, group, lane)
+    opened = account.lane(info)  # by this cycle
+    instance = opened if opened is not None else account.new_lane(info)
+    batch = _batch(tick, group, instance)
     load_s = tick.load_s(group, member)
     return EquivalenceClass(
         [member],
         opened is not None,
         tier,
         load_s,
-        (load_s if group.isolate else load_s * batch / max(batch, float(lane.capacity))) / batch,
-        0.0 if group.isolate else load_s * (1.0 - 1.0 / lane.capacity),
+        (load_s if group.isolate else load_s * batch / max(batch, float(instance.capacity)))
+        / batch,
+        0.0 if group.isolate else load_s * (1.0 - 1.0 / instance.capacity),
         0.0,
-        tick.crowded[member][0 if lane.held else 1] if view.lanes else 1.0,
+        tick.crowded[member][0 if instance.held else 1] if view.lanes else 1.0,
         tick.rate(group, view.shape.device_class, batch),
         view.shape.price_nanousd_per_hour,
         sum([NEARNESS[view.near.get(d, Tier.FAR)] * size for d, size in info.components]),
     )
 
 
-def _batch(tick: SchedulingCycle, group: ActionGroup, lane: InstanceCapacity) -> float:
-    """Actions expected in a lane at once, one of this group among them."""
+def _batch(tick: SchedulingCycle, group: ActionGroup, instance: InstanceCapacity) -> float:
+    """Actions expected in an instance at once, one of this group among them."""
     if group.isolate:
         return 1.0
-    sharing = lane.held + tick.ready_by_signature[group.info.signature]
-    return float(sharing if sharing < lane.capacity else lane.capacity)
+    sharing = instance.held + tick.ready_by_signature[group.info.signature]
+    return float(sharing if sharing < instance.capacity else instance.capacity)

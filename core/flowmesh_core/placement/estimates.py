@@ -1,6 +1,6 @@
-"""What a group may get on each of its feasible workers, and what their terms are measured against.
+"""Estimates of a group on each of its feasible workers, and the scale of their terms.
 
-Found for all groups that differ in their weights alone; there are thousands of these in a tick.
+Shared by all groups that differ only in their weights; a cycle has thousands of those.
 """
 
 from collections.abc import Sequence
@@ -13,16 +13,19 @@ from flowmesh_core.placement.utility import LEAST_FINISH_S, Estimate, UtilitySca
 
 
 class Estimates:
-    """The prospects of a group.
+    """The estimates of a group.
 
     Attributes:
-        all: one a worker or a site.
+        all: one for each equivalence class.
+
+    Args:
+        found: the estimates, at least one.
+        common_s: seconds that all of them load for the sake of later actions.
     """
 
     __slots__ = ("_common_s", "_dearest_nanousd", "_earliest_s", "_terms", "all")
 
     def __init__(self, found: list[Estimate], common_s: float = 0.0) -> None:
-        """Takes at least one, and what all of them wait for the sake of later actions."""
         self.all = found
         self._common_s = common_s
         finishes_s = [p.finish_s(p.first_tier) - common_s for p in found]
@@ -39,12 +42,12 @@ class Estimates:
         ]
 
     def scale(self, weights: UtilityWeights) -> UtilityScale:
-        """What the terms of a group with these weights are measured against."""
+        """Returns the scale for the terms of a group with these weights."""
         share = sunk_share(weights)
         return UtilityScale(weights, self._earliest_s, self._dearest_nanousd, self._common_s, share)
 
     def utilities(self, weights: UtilityWeights) -> list[float]:
-        """Returns U of each worker's next slot, equal to the bit to :class:`UtilityScale`'s."""
+        """Returns U of each class's next slot, equal to the bit to :class:`UtilityScale`'s."""
         alpha, beta, gamma = weights.alpha, weights.beta, weights.gamma
         share = sunk_share(weights)
         return [
@@ -56,7 +59,7 @@ class Estimates:
 def prospects_of(
     sites: Sequence[EquivalenceClass], work: WorkSize, needed_bytes: int, fetch_s: float
 ) -> list[Estimate]:
-    """What an action of a size would get at each site, none of its inputs being near.
+    """Returns the estimate of an action of a size at each class, with none of its inputs near.
 
     Args:
         sites: at least one, of one signature.
@@ -67,13 +70,13 @@ def prospects_of(
     found: list[Estimate] = []
     rate, seconds = sites[0].rate, sites[0].rate.seconds(work)
     for site in sites:
-        if site.rate is not rate:  # sites of one kind of worker stand together
+        if site.rate is not rate:  # classes of one kind of worker are adjacent
             rate = site.rate
             seconds = rate.seconds(work)
         run_s = seconds * site.slowdown
         start_s = site.load_s + fetch_s
         second_s = start_s + run_s if site.first_tier == RUN else start_s
-        lane_s = site.paid_s + (run_s + fetch_s) * rate.share
+        instance_s = site.paid_s + (run_s + fetch_s) * rate.share
         near = site.near_bytes
         found.append(
             Estimate(
@@ -81,7 +84,7 @@ def prospects_of(
                 site.remaining_s if site.remaining_s > second_s else second_s,
                 site.first_tier,
                 run_s,
-                round(site.price_nanousd_per_hour * lane_s / NANO_HOUR_S),
+                round(site.price_nanousd_per_hour * instance_s / NANO_HOUR_S),
                 near,
                 needed_bytes,
                 site.lane,

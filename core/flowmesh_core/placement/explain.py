@@ -1,4 +1,4 @@
-"""Why an action goes where it goes: every feasible worker with its terms, for ``fmesh explain``."""
+"""Explains a placement: every feasible worker with its terms, for ``fmesh explain``."""
 
 from dataclasses import replace
 
@@ -14,30 +14,30 @@ from flowmesh_core.placement.cycle import SchedulingCycle
 
 
 def candidates_of(action: ReadyAction, snapshot: Snapshot, model: CostModel) -> list[Candidate]:
-    """The feasible workers of an action on a snapshot, best first, ties in order of name.
+    """Returns the feasible workers of an action on a snapshot, best first, ties by name.
 
-    A full lane counts as a candidate to wait for: its terms say when the action would start. The
-    terms are those that ``decide`` reads on the same snapshot; an action that is not among the
-    ready ones is scored as if it were, backoff or not.
+    A full instance counts as a candidate to wait for: its terms say when the action would start.
+    The terms are those that ``decide`` reads on the same snapshot; an action that is not ready is
+    scored as if it were, in backoff or not.
     """
     now = structs.replace(action, not_before_s=0.0)
     others = [one for one in snapshot.ready if one.action_id != action.action_id]
-    seen = replace(snapshot, ready=ReadyIndex([*others, now], snapshot.now_s))
-    tick = SchedulingCycle(seen, model)
-    group = group_of(seen, action.kind)
+    view = replace(snapshot, ready=ReadyIndex([*others, now], snapshot.now_s))
+    tick = SchedulingCycle(view, model)
+    group = group_of(view, action.kind)
     candidates = CandidateFinder(tick)
-    outlook = candidates.outlook(group)
-    prospects = candidates.prospects(group, outlook)
-    if prospects is None:
+    free_slots = candidates.outlook(group)
+    estimates = candidates.prospects(group, free_slots)
+    if estimates is None:
         return []
-    scale = prospects.scale(group.weights)
+    scale = estimates.scale(group.weights)
     ranked: list[tuple[float, int, Candidate]] = []
-    for site, known in zip(outlook.sites, prospects.all, strict=True):
+    for site, known in zip(free_slots.sites, estimates.all, strict=True):
         for member in site.members:
-            prospect = with_inputs(tick, known, action, member)
-            terms = scale.terms(prospect, prospect.first_tier)
+            estimate = with_inputs(tick, known, action, member)
+            terms = scale.terms(estimate, estimate.first_tier)
             name = snapshot.workers[member].name
-            ranked.append((-terms.utility, member, Candidate(name, terms, prospect.lane)))
+            ranked.append((-terms.utility, member, Candidate(name, terms, estimate.lane)))
     return [candidate for _, _, candidate in sorted(ranked, key=_rank)]
 
 

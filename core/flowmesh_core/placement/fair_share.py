@@ -1,8 +1,8 @@
-"""Weighted fair share: what every tenant paid of late, over its weight.
+"""Weighted fair share: what every tenant paid recently, over its weight.
 
-Held by the run machine, which charges a tenant when an attempt is settled; ``decide`` serves the
-tenant with the least virtual time first and adds what it places within the tick. The accounts carry
-it across restarts.
+The machine owns it and charges a tenant when an attempt is settled; ``decide`` serves the tenant
+with the least virtual time first and adds what it places within the cycle. The fabric account
+stores it across restarts.
 """
 
 from collections.abc import Mapping
@@ -19,20 +19,20 @@ class _Account:
 
 
 class FairShare:
-    """Decayed dollars by tenant."""
+    """Dollars by tenant, halved every ``FAIR_SHARE_HALF_LIFE_S``."""
 
     def __init__(
         self,
         weights: Mapping[str, float] | None = None,
         paid: Mapping[str, tuple[float, float]] | None = None,
     ) -> None:
-        """Starts with what an earlier epoch's shares were.
+        """Starts from the shares of an earlier epoch.
 
         Args:
             weights: by tenant, where not 1.
-            paid: as :meth:`paid` said it.
+            paid: as :meth:`paid` returned it.
         """
-        self._accounts = {tenant: _Account(*said) for tenant, said in (paid or {}).items()}
+        self._accounts = {tenant: _Account(*share) for tenant, share in (paid or {}).items()}
         self._weights: dict[str, float] = {}
         for tenant, weight in (weights or {}).items():
             self.set_weight(tenant, weight)
@@ -43,19 +43,19 @@ class FairShare:
         return self._weights
 
     def set_weight(self, tenant: str, weight: float) -> None:
-        """Changes a tenant's weight, from now on and for what it has paid.
+        """Changes a tenant's weight, also for what it has already paid.
 
         Raises:
             ValueError: the weight is not a positive number.
         """
         if not 0.0 < weight < float("inf"):
-            raise ValueError(f"weight of tenant {tenant!r} is {weight}; give a positive number")
+            raise ValueError(f"weight of tenant {tenant!r} is {weight}: expected a positive number")
         self._weights[tenant] = weight
 
     def charge(self, tenant: str, nanousd: int, now_s: float) -> None:
-        """Adds dollars; a negative amount gives back what was charged too much.
+        """Adds dollars; a negative amount refunds what was charged too much.
 
-        A clock that goes back does not bring old dollars to life: they count as of the later time.
+        When the clock goes back, decayed dollars do not return: they count as of the later time.
         """
         account = self._accounts.get(tenant)
         if account is None:
@@ -65,13 +65,13 @@ class FairShare:
         account.at_s = now_s
 
     def virtual_time(self, tenant: str, now_s: float) -> float:
-        """Decayed nano-dollars over weight."""
+        """Returns decayed nano-dollars over weight."""
         account = self._accounts.get(tenant)
         paid = _decayed(account, max(now_s, account.at_s)) if account else 0.0
         return paid / self._weights.get(tenant, 1.0)
 
     def paid(self, now_s: float) -> dict[str, tuple[float, float]]:
-        """Nano-dollars of every tenant that has paid something of late, and when it last did."""
+        """Returns each tenant's nano-dollars and their time, without negligible ones."""
         for tenant, account in list(self._accounts.items()):
             if _decayed(account, max(now_s, account.at_s)) < FAIR_SHARE_FORGOTTEN_NANOUSD:
                 del self._accounts[tenant]

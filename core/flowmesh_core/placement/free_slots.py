@@ -1,4 +1,4 @@
-"""The places that are left at a signature's sites, found once for all groups that may go there."""
+"""The remaining slots of a signature, computed once for all groups that may take them."""
 
 from dataclasses import dataclass, field
 from itertools import chain
@@ -10,26 +10,26 @@ from flowmesh_core.placement.cycle import SchedulingCycle
 from flowmesh_core.placement.equivalence import EquivalenceClass
 
 NOWHERE = 2**30
-"""Stands for the tier of a site without any place, not even one to wait for."""
+"""Stands for the tier of a class without any slot, not even one to wait for."""
 
 
 @dataclass(slots=True, eq=False)
 class FreeSlots:
-    """What groups may hope for that can go to the same places: one signature, the same cautions.
+    """The slots of all groups with one signature and the same cautions.
 
-    Places only get worse while a tick serves, so a site is looked at again when the worker of its
-    next place has changed: the account says so, see ``WorkerCapacity.watch``.
+    Slots only become fewer while a cycle nominates, so a class is examined again only when the
+    worker of its next slot has changed, which ``WorkerCapacity.watch`` reports.
 
     Attributes:
         like: any of the groups.
-        sites: empty where none is feasible now.
+        sites: equivalence classes; empty where none is feasible now.
         cause: the reason for what is not placed; ``BUSY`` where a worker may become free.
         detail: a sentence for users.
-        first_tiers: of each site's next place on the snapshot; ``here``: the numbers of those that
-            are to be had in this tick.
-        tiers: of each site's next place, as last looked; ``members``: the worker that has it.
+        first_tiers: of each class's next slot on the snapshot; ``here`` are the indexes of those
+            that can be had in this cycle.
+        tiers: of each class's next slot, as last examined; ``members``: the worker that has it.
         best_tier: the best of the tiers.
-        common_s: what all sites wait for the sake of later actions.
+        common_s: seconds that all classes load for the sake of later actions.
     """
 
     tick: SchedulingCycle
@@ -48,7 +48,7 @@ class FreeSlots:
     _numbers: dict[int, int] | None = None
 
     def __post_init__(self) -> None:
-        """Takes the sites as they were found."""
+        """Fills the derived fields from the classes."""
         accounts, stale = self.tick.accounts, self._stale
         self.first_tiers = tiers = [site.first_tier for site in self.sites]
         self.here = [number for number, tier in enumerate(tiers) if tier < WAIT]
@@ -62,7 +62,7 @@ class FreeSlots:
 
     @property
     def numbers(self) -> dict[int, int]:
-        """The workers, in their order in the snapshot, each with the number of its site."""
+        """The workers, in the snapshot's order, each with the index of its class."""
         if self._numbers is None:
             pairs = [(m, n) for n, site in enumerate(self.sites) for m in site.members]
             self._numbers = dict(sorted(pairs))
@@ -70,11 +70,11 @@ class FreeSlots:
 
     @property
     def full(self) -> bool:
-        """Whether there are lanes to wait for, and no place to be had in this tick."""
+        """Whether there are instances to wait for, and no slot that can be had in this cycle."""
         return WAIT <= self.best_tier < NOWHERE
 
     def look(self) -> None:
-        """Finds the next places where some have been taken."""
+        """Finds the next slots where some have been taken."""
         if self._stale:
             numbers = self._stale.copy()
             self._stale.clear()
@@ -83,23 +83,23 @@ class FreeSlots:
             self.best_tier = min(self.tiers)
 
     def reset(self) -> None:
-        """Looks at every place again, after some became free."""
+        """Examines every slot anew, after some became free."""
         self._stale = []
         for number in range(len(self.sites)):
             self._find(number, RUN, 0)
         self.best_tier = min(self.tiers)
 
     def tier_of(self, member: int) -> int | None:
-        """The tier of the next place on a worker; None where there is none."""
+        """Returns the tier of the next slot on a worker; None where there is none."""
         account, like = self.tick.accounts[member], self.like
         if like.replica_of and not account.idle():
             return None
         return account.place_tier(like.info, alone=like.isolate)
 
     def _find(self, number: int, least: int, start: int) -> None:
-        """Finds a site's next place: the first of the best tier.
+        """Finds a class's next slot: the first of the best tier.
 
-        Its tier is ``least`` or later, and later than that for the members before ``start``.
+        Its tier is at least ``least``, and higher than that for the members before ``start``.
         """
         members = self.sites[number].members
         found, at = NOWHERE, start

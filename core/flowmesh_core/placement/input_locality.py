@@ -1,4 +1,4 @@
-"""Which workers hold inputs of ready actions. Inputs that are negligible do not count."""
+"""Input locality: the workers that have inputs of ready actions. Negligible inputs do not count."""
 
 from collections.abc import Collection, Iterable
 
@@ -9,35 +9,34 @@ from flowmesh_core.units import Digest
 
 
 class InputLocality:
-    """Finds them in one tick."""
+    """Finds them in one cycle. Workers that are draining do not count."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Takes the workers and what is wanted of them; who is draining does not count."""
         self._near = [{} if worker.draining else worker.near for worker in snapshot.workers]
-        self._wanted = snapshot.ready.wanted
+        self._read_inputs = snapshot.ready.wanted
         self._by_input: dict[Digest, list[int]] | None = None
 
     def among(self, action: ReadyAction, members: Collection[int]) -> Iterable[int]:
-        """Those of some workers that hold inputs of an action, input by input."""
+        """Returns those of ``members`` that have inputs of an action, input by input."""
         found: dict[int, None] = {}
         near = self._near
         for digest, size in action.inputs:
             if size > NEGLIGIBLE_BYTES:
                 if len(members) > LOCALITY_BY_WORKER_MAX:
-                    there = [m for m in self._all(digest) if m in members]
+                    holders = [m for m in self._all(digest) if m in members]
                 else:
-                    there = [m for m in members if digest in near[m]]
-                for member in there:
+                    holders = [m for m in members if digest in near[m]]
+                for member in holders:
                     found[member] = None
         return found
 
     def anywhere(self, action: ReadyAction) -> bool:
-        """Whether any worker holds an input of an action."""
+        """Whether any worker has an input of an action."""
         digests = [digest for digest, size in action.inputs if size > NEGLIGIBLE_BYTES]
         return any(digest in near for digest in digests for near in self._near)
 
     def held(self, action: ReadyAction, member: int) -> list[tuple[Tier, int]]:
-        """Tier and bytes of those inputs of an action that a worker holds."""
+        """Returns tier and bytes of those inputs of an action that a worker has."""
         near = self._near[member]
         sizes = [(near.get(digest), n) for digest, n in action.inputs if n > NEGLIGIBLE_BYTES]
         return [(tier, size) for tier, size in sizes if tier is not None]
@@ -45,7 +44,7 @@ class InputLocality:
     def _all(self, digest: Digest) -> list[int]:
         if self._by_input is None:
             self._by_input = {}
-            wanted = self._wanted.keys()
+            wanted = self._read_inputs.keys()
             for member, near in enumerate(self._near):
                 for found in near.keys() & wanted:
                     self._by_input.setdefault(found, []).append(member)

@@ -1,4 +1,8 @@
-"""Serves the ready actions in fair order, each at its best place."""
+"""Nominates the ready actions in fair order, each to its best slot.
+
+Called by ``decide``: for all groups, again for those that can use slots which local search vacated,
+and last for replica attempts. It changes the cycle's capacity and never the snapshot.
+"""
 
 from collections.abc import Collection, Iterable
 from math import floor
@@ -25,11 +29,11 @@ MANY = 2**40
 
 
 class GroupCursor(msgspec.Struct, eq=False, gc=False):
-    """A group that is to be served.
+    """A group on its way through nomination.
 
     Attributes:
-        seeker: None until it is asked for, and where no worker has a place or a lane to wait for.
-        served: how many of its actions have a place; the others are rejected in the end.
+        seeker: None until it is needed, and where no worker has a slot or an instance to wait for.
+        served: how many of its actions have a slot; the others are rejected at the end.
     """
 
     group: ActionGroup
@@ -39,7 +43,7 @@ class GroupCursor(msgspec.Struct, eq=False, gc=False):
     served: int = 0
 
     def seek(self, tick: SchedulingCycle) -> SlotPicker | None:
-        """The seeker for its turn."""
+        """Returns the group's slot picker, made when it is first needed."""
         if self.seeker is None:
             found = self.candidates.prospects(self.group, self.outlook)
             self.seeker = SlotPicker(tick, self.group, self.outlook, found) if found else None
@@ -47,7 +51,7 @@ class GroupCursor(msgspec.Struct, eq=False, gc=False):
 
 
 class Nomination(msgspec.Struct, eq=False, gc=False):
-    """An action with the place it got."""
+    """An action with a tentative slot."""
 
     action: ReadyAction
     seeker: SlotPicker
@@ -55,7 +59,7 @@ class Nomination(msgspec.Struct, eq=False, gc=False):
 
 
 def clients_of(tick: SchedulingCycle, groups: Iterable[ActionGroup]) -> list[GroupCursor]:
-    """The groups with their candidates on the accounts as they are."""
+    """Returns a cursor for each group, with its candidates at the present capacity."""
     candidates = CandidateFinder(tick)
     return [GroupCursor(group, candidates, candidates.outlook(group)) for group in groups]
 
@@ -63,115 +67,122 @@ def clients_of(tick: SchedulingCycle, groups: Iterable[ActionGroup]) -> list[Gro
 def serve(
     tick: SchedulingCycle, clients: list[GroupCursor], placed: Collection[Digest] = frozenset()
 ) -> list[Nomination]:
-    """Places what fits, in fair order; what is left of a group stays in its queues.
+    """Nominates what fits, in fair order; the other actions of a group stay in its queues.
 
-    Groups that no worker can ever run are passed over, and those whose lanes are all full: they
-    need no turn, since there is something that they wait for. So are actions that were ``placed``.
+    Groups that no worker can run are left out, and so are those whose instances are all full: they
+    have something to wait for. Actions in ``placed`` are passed over.
     """
     able: dict[ReadyGroup, GroupCursor] = {}
-    alike: dict[FreeSlots, list[ReadyGroup]] = {}
-    for client in clients:
-        outlook, ready = client.outlook, client.group.ready
-        if outlook.cause is RejectionCause.BUSY and not outlook.full:
-            able[ready] = client
-            alike.setdefault(outlook, []).append(ready)
+    by_slots: dict[FreeSlots, list[ReadyGroup]] = {}
+    for cursor in clients:
+        free_slots, ready = cursor.outlook, cursor.group.ready
+        if free_slots.cause is RejectionCause.BUSY and not free_slots.full:
+            able[ready] = cursor
+            by_slots.setdefault(free_slots, []).append(ready)
     if not able:
         return []
     snapshot = tick.snapshot
     order = FairOrder(snapshot.ready, able, tick.virtual_time, snapshot.tenant_weights, placed)
     served: list[Nomination] = []
+    # A group without a slot is dropped, not skipped action by action. While this loop runs slots
+    # only become fewer, so what one action of a group cannot get no later one can: with 10,000
+    # ready actions of a full signature, skipping would examine each of them in every cycle. For the
+    # same reason all groups that share the full slots go together. Dropping takes nothing from the
+    # tenant: it is not charged, and its next group is the next head. The end of the cycle counts
+    # what was dropped as rejected, and local search may bring a group back. That no slot stays
+    # empty by it is test_nothing_stays_unplaced_where_it_fits_unless_waiting_for_a_lane_is_better.
     while (head := order.pop()) is not None:
         action, ready = head
-        client = able[ready]
-        group, outlook = client.group, client.outlook
-        outlook.look()
-        if outlook.full:
-            order.drop(*alike[outlook])
+        cursor = able[ready]
+        group, free_slots = cursor.group, cursor.outlook
+        free_slots.look()
+        if free_slots.full:
+            order.drop(*by_slots[free_slots])
             continue
-        seeker = client.seek(tick) if outlook.best_tier < WAIT else None
-        place = _place_for(seeker, action, snapshot.now_s) if seeker else None
-        if seeker is not None and place is not None and place.tier >= WAIT:
-            patient = _patient(tick, seeker, group.count - client.served)
+        picker = cursor.seek(tick) if free_slots.best_tier < WAIT else None
+        slot = _slot_for(picker, action, snapshot.now_s) if picker else None
+        if picker is not None and slot is not None and slot.tier >= WAIT:
+            patient = _count_preferring_to_wait(tick, picker, group.count - cursor.served)
             if patient > 0:
-                tick.waiting[group.info.signature] += _wait(order, client, patient)
+                tick.waiting[group.info.signature] += _wait(order, cursor, patient)
                 continue
-            place = seeker.best_now(action)
-        if seeker is None or place is None:
+            slot = picker.best_now(action)
+        if picker is None or slot is None:
             claim(tick, group, action)
             order.drop(ready)
             continue
         order.skip()
-        tick.take(group, action, place.member)
-        client.served += 1
-        served.append(Nomination(action, seeker, place))
+        tick.take(group, action, slot.member)
+        cursor.served += 1
+        served.append(Nomination(action, picker, slot))
         if not group.replica_of:
-            order.charge(place.prospect.nanousd)
+            order.charge(slot.prospect.nanousd)
     return served
 
 
 def again(tick: SchedulingCycle, clients: list[GroupCursor], freed: set[int]) -> list[GroupCursor]:
-    """The groups with actions left that would use a place which became free on these workers."""
+    """Returns the cursors of groups with actions left that would use slots vacated on ``freed``."""
     usable: dict[FreeSlots, bool] = {}
     found: list[GroupCursor] = []
-    for client in clients:
-        outlook, group = client.outlook, client.group
-        if outlook.cause is RejectionCause.BUSY and client.served < group.count:
-            if outlook not in usable:
-                usable[outlook] = _is_usable(tick, outlook, freed)
-            if usable[outlook]:
+    for cursor in clients:
+        free_slots, group = cursor.outlook, cursor.group
+        if free_slots.cause is RejectionCause.BUSY and cursor.served < group.count:
+            if free_slots not in usable:
+                usable[free_slots] = _is_usable(tick, free_slots, freed)
+            if usable[free_slots]:
                 tick.waiting[group.info.signature] = 0
-                found.append(client)
+                found.append(cursor)
     fresh = CandidateFinder(tick)
-    return [client for client in found if _would_use(tick, client, fresh)]
+    return [cursor for cursor in found if _would_use(tick, cursor, fresh)]
 
 
-def _is_usable(tick: SchedulingCycle, outlook: FreeSlots, freed: set[int]) -> bool:
-    """Looks at the places again; says whether one that became free is to be had in this tick."""
-    unmet = tick.unmet(outlook.like.info)
-    tiers = [outlook.tier_of(m) for m in freed if unmet[tick.kind_of[m]] is None]
+def _is_usable(tick: SchedulingCycle, free_slots: FreeSlots, freed: set[int]) -> bool:
+    """Whether one of the workers has a slot in this cycle; then all slots are examined anew."""
+    unmet = tick.unmet(free_slots.like.info)
+    tiers = [free_slots.tier_of(m) for m in freed if unmet[tick.kind_of[m]] is None]
     if not any(tier is not None and tier < WAIT for tier in tiers):
         return False
-    if outlook.sites:
-        outlook.reset()
+    if free_slots.sites:
+        free_slots.reset()
     return True
 
 
-def _would_use(tick: SchedulingCycle, client: GroupCursor, fresh: CandidateFinder) -> bool:
-    """Whether fewer of a group than are left would rather wait."""
-    if client.outlook.sites:
-        seeker = client.seek(tick)
-        if seeker is not None:
-            seeker.reset()
+def _would_use(tick: SchedulingCycle, cursor: GroupCursor, fresh: CandidateFinder) -> bool:
+    """Whether fewer of a group's remaining actions than there are would rather wait."""
+    if cursor.outlook.sites:
+        picker = cursor.seek(tick)
+        if picker is not None:
+            picker.reset()
     else:
-        # It had no candidates on the snapshot; now it has.
-        client.candidates, client.outlook = fresh, fresh.outlook(client.group)
-        seeker = client.seek(tick)
-    place = seeker.best() if seeker is not None else None
-    if seeker is None or place is None or place.tier < WAIT:
-        return place is not None
-    left = client.group.count - client.served
-    return seeker.would_wait(left) < left
+        # It had no candidates when the cycle began; since the moves it may have.
+        cursor.candidates, cursor.outlook = fresh, fresh.outlook(cursor.group)
+        picker = cursor.seek(tick)
+    slot = picker.best() if picker is not None else None
+    if picker is None or slot is None or slot.tier < WAIT:
+        return slot is not None
+    remaining = cursor.group.count - cursor.served
+    return picker.would_wait(remaining) < remaining
 
 
-def _patient(tick: SchedulingCycle, seeker: SlotPicker, left: int) -> int:
-    """How many more actions of the signature are better off waiting than in the best place now.
+def _count_preferring_to_wait(tick: SchedulingCycle, picker: SlotPicker, remaining: int) -> int:
+    """Returns how many more actions of the signature prefer waiting to the best slot now.
 
-    Where it is ``left`` or more, it does not matter how many.
+    A number of at least ``remaining`` is not exact.
     """
-    waiting = tick.waiting[seeker.group.info.signature]
-    return floor(min(seeker.would_wait(waiting + left), MANY)) - waiting
+    waiting = tick.waiting[picker.group.info.signature]
+    return floor(min(picker.would_wait(waiting + remaining), MANY)) - waiting
 
 
-def _wait(order: FairOrder, client: GroupCursor, patient: int) -> int:
-    """Leaves up to so many actions of a group unplaced, and says how many."""
-    left = client.group.count - client.served
-    if patient >= left:
-        order.drop(client.group.ready)
-        return left
+def _wait(order: FairOrder, cursor: GroupCursor, patient: int) -> int:
+    """Leaves up to ``patient`` actions of a group unplaced; returns how many."""
+    remaining = cursor.group.count - cursor.served
+    if patient >= remaining:
+        order.drop(cursor.group.ready)
+        return remaining
     return order.skip(patient)
 
 
-def _place_for(seeker: SlotPicker, action: ReadyAction, now_s: float) -> Slot | None:
+def _slot_for(picker: SlotPicker, action: ReadyAction, now_s: float) -> Slot | None:
     if is_urgent(action):
-        return seeker.best_by(action, action.deadline_s - now_s)
-    return seeker.best_for(action) if action.inputs else seeker.best()
+        return picker.best_by(action, action.deadline_s - now_s)
+    return picker.best_for(action) if action.inputs else picker.best()

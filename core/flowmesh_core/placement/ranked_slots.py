@@ -1,4 +1,4 @@
-"""The places that an action had on the snapshot, best first: where an exchange may move it."""
+"""The slots that an action had on the snapshot, best first: where local search may move it."""
 
 from math import inf
 
@@ -11,7 +11,7 @@ Spot = tuple[float, int, int]
 
 
 class RankedSlots:
-    """(utility, worker, tier) of every place that a group or an action had on the snapshot.
+    """(utility, worker, tier) of every slot that a group or an action had on the snapshot.
 
     Attributes:
         top: the greatest utility.
@@ -20,57 +20,60 @@ class RankedSlots:
     __slots__ = ("_all", "seeker", "top")
 
     def __init__(self, seeker: SlotPicker) -> None:
-        """Takes the group's seeker."""
         self.seeker = seeker
         self._all: list[Spot] | None = None
         self.top = seeker.top()
 
     @property
     def all(self) -> list[Spot]:
-        """Best first; listed when first asked for, since most items never move."""
+        """Best first; listed when first needed, since most actions never move."""
         if self._all is None:
-            self._all = self._listed()
+            self._all = self._list()
         return self._all
 
-    def _listed(self) -> list[Spot]:
-        return _group_spots(self.seeker)
+    def _list(self) -> list[Spot]:
+        return _slots_of_group(self.seeker)
 
 
 class LocalRankedSlots(RankedSlots):
-    """Those of an action of which some workers hold inputs."""
+    """The slots of an action that has inputs on some workers.
 
-    __slots__ = ("_known", "_prospects")
+    Args:
+        known: the slots of its group.
+        prospects: its own estimates on the workers that have inputs.
+    """
+
+    __slots__ = ("_estimates", "_group_slots")
 
     def __init__(self, known: RankedSlots, prospects: dict[int, Estimate]) -> None:
-        """Takes those of its group, and its own prospects on the workers that hold inputs."""
         self.seeker = known.seeker
         self._all = None
-        self._known = known
-        self._prospects = prospects
+        self._group_slots = known
+        self._estimates = prospects
         others = (utility for utility, member, _ in known.all if member not in prospects)
-        scale, there = self.seeker.scale, [p for p in prospects.values() if p.first_tier < WAIT]
-        best = [scale.utility(p, p.first_tier) for p in there]
+        scale, available = self.seeker.scale, [p for p in prospects.values() if p.first_tier < WAIT]
+        best = [scale.utility(p, p.first_tier) for p in available]
         self.top = max([*best, next(others, -inf)])
 
-    def _listed(self) -> list[Spot]:
-        utility, own = self.seeker.scale.utility, self._prospects
-        spots = [
+    def _list(self) -> list[Spot]:
+        utility, own = self.seeker.scale.utility, self._estimates
+        slots = [
             (utility(own[member], tier), member, tier) if member in own else (known, member, tier)
-            for known, member, tier in self._known.all
+            for known, member, tier in self._group_slots.all
         ]
-        return sorted(spots, key=_rank)
+        return sorted(slots, key=_rank)
 
 
-def _group_spots(seeker: SlotPicker) -> list[Spot]:
+def _slots_of_group(picker: SlotPicker) -> list[Spot]:
     found = [
-        (seeker.scale.utility(prospect, tier), member, tier)
-        for site, prospect in zip(seeker.sites, seeker.prospects, strict=True)
+        (picker.scale.utility(estimate, tier), member, tier)
+        for site, estimate in zip(picker.sites, picker.prospects, strict=True)
         for tier in (RUN, AHEAD)
-        if tier >= prospect.first_tier
+        if tier >= estimate.first_tier
         for member in site.members
     ]
     return sorted(found, key=_rank)
 
 
-def _rank(spot: Spot) -> Spot:
-    return -spot[0], spot[1], spot[2]
+def _rank(slot: Spot) -> Spot:
+    return -slot[0], slot[1], slot[2]

@@ -1,9 +1,9 @@
-"""Room for those who wait: keeps a lane that is always fed from holding its worker for ever.
+"""Reserves a worker for an action that would otherwise starve behind busy engine instances.
 
-An action whose engine has no lane and finds no room anywhere would starve behind lanes that later
-actions keep full. Once it has waited longer than changing engines costs, its turn in the fair order
-claims a worker: the lanes that must go take nothing from those behind it, and its free memory is
-kept. Those before it in the order are not held back, so a claim never turns fairness round.
+An action whose signature has no instance, and that fits nowhere, would wait for ever behind
+instances that later actions keep full. Once it has waited longer than a change of engines costs,
+its turn in the fair order reserves a worker: the instances that must end take nothing more in this
+cycle, and free memory is set aside. The same as backfill reservations in batch schedulers (ADR 5).
 """
 
 from flowmesh_core.fleet.ready import ReadyAction
@@ -15,7 +15,7 @@ from flowmesh_core.placement.settings import RESERVATION_PATIENCE_LOADS, RESERVA
 
 
 def claim(tick: SchedulingCycle, group: ActionGroup, action: ReadyAction) -> None:
-    """Makes room for a group that has none, where its action has waited long enough."""
+    """Reserves a worker for a group that fits nowhere, if its action has waited long enough."""
     if not group.isolate and group.info.signature in tick.running:
         return
     waited_s = tick.snapshot.now_s - action.ready_s
@@ -30,35 +30,43 @@ def claim(tick: SchedulingCycle, group: ActionGroup, action: ReadyAction) -> Non
             if account.claimed or suspects_meet or account.view.name in group.excluded:
                 continue
             load_s = tick.load_s(group, index)
-            lanes = _to_close(account, group)
-            if lanes is None or waited_s < RESERVATION_PATIENCE_LOADS * load_s:
+            instances = _instances_to_close(account, group)
+            if instances is None or waited_s < RESERVATION_PATIENCE_LOADS * load_s:
                 continue
-            ready_in_s = max((lane.remaining_s for lane in lanes), default=0.0) + load_s
+            ready_in_s = max((instance.remaining_s for instance in instances), default=0.0) + load_s
             if best is None or (ready_in_s, index) < best:
-                best, victims = (ready_in_s, index), lanes
+                best, victims = (ready_in_s, index), instances
     if best is not None:
+        # The instances close here, at the group's turn, for actions behind it in the fair order.
+        # Those before it have taken their slots already, and they keep them. Closing the instances
+        # before nomination begins would hold earlier groups back too: a tenant that has had more
+        # than its share could stop those that had less by waiting with one large action. The
+        # instances drain all the same, because later actions no longer feed them:
+        # test_a_lane_that_always_is_fed_makes_room_for_one_that_has_waited_long.
         account = tick.accounts[best[1]]
-        freed_mib = sum(lane.memory_mib for lane in victims)
+        freed_mib = sum(instance.memory_mib for instance in victims)
         account.claimed = True
         account.claimed_mib = max(0, group.info.requirement.memory_mib - freed_mib)
-        for lane in victims:
-            account.close(lane.signature)
+        for instance in victims:
+            account.close(instance.signature)
         account.changed()
 
 
-def _to_close(account: WorkerCapacity, group: ActionGroup) -> list[InstanceView] | None:
-    """The lanes that must end for the group to fit, soonest first; None where it never will."""
+def _instances_to_close(account: WorkerCapacity, group: ActionGroup) -> list[InstanceView] | None:
+    """Returns the instances that must end for the group to fit, soonest first, or None."""
     need_mib = group.info.requirement.memory_mib - account.view.free_memory_mib
     found: list[InstanceView] = []
-    held = [lane for lane in account.view.lanes.values() if lane.held]
-    own = [lane for lane in held if lane.signature == group.info.signature]
+    occupied = [instance for instance in account.view.lanes.values() if instance.held]
+    own = [instance for instance in occupied if instance.signature == group.info.signature]
     if group.isolate:
         found.extend(own)
-        need_mib -= sum(lane.memory_mib for lane in own)
-    for lane in sorted(held, key=lambda lane: (lane.remaining_s, lane.signature)):
+        need_mib -= sum(instance.memory_mib for instance in own)
+    for instance in sorted(
+        occupied, key=lambda instance: (instance.remaining_s, instance.signature)
+    ):
         if need_mib <= 0:
             break
-        if lane not in found:
-            found.append(lane)
-            need_mib -= lane.memory_mib
+        if instance not in found:
+            found.append(instance)
+            need_mib -= instance.memory_mib
     return found if need_mib <= 0 else None

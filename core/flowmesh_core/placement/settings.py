@@ -1,28 +1,28 @@
-"""Thresholds of placement, each with its unit and where its value is from.
+"""Thresholds of placement, each with its unit and its origin.
 
 "Tuned" values were found on the evaluation's loads (docs/evaluation.md); "derived" ones follow from
 the rule that uses them, "measured" ones from benchmarks.
 """
 
 ALTERNATIVES_MAX = 4
-"""Workers besides the chosen one that a placement names. Chosen for readers."""
+"""Workers that a placement names besides the chosen one. Chosen for readers."""
 EXPLAINED_GROUPS_MAX = 16
 """Groups per scheduling cycle whose alternatives are named. Measured: more cost time."""
 REPLICA_LOAD_MAX_S = 5.0
-"""Seconds of loading, at most, for a replica that would run less long: its original has begun.
-Tuned (ADR 14)."""
+"""Seconds that a replica attempt may load where it would run for less, since its original has
+begun. Tuned (ADR 14)."""
 FAIR_SHARE_HALF_LIFE_S = 600.0
-"""Seconds after which what a tenant paid counts half. Chosen."""
+"""Seconds after which a tenant's payments count half. Chosen."""
 FAIR_SHARE_FORGOTTEN_NANOUSD = 1.0
-"""Nano-dollars below which a tenant's past is forgotten. Derived: less than one unit."""
+"""Nano-dollars below which a tenant's payments are forgotten. Derived: less than one unit."""
 LOCALITY_BY_WORKER_MAX = 64
-"""Workers up to which locality is looked up worker by worker. Measured."""
+"""Workers up to which input locality is looked up worker by worker. Measured."""
 LOCAL_SEARCH_LOOKS_MAX = 2_000
-"""Slots that local search may look at per cycle; about a microsecond each. Measured."""
+"""Slots that local search may examine per cycle; about a microsecond each. Measured."""
 RESERVATION_PATIENCE_S = 5.0
-"""Seconds that an action waits, at least, before a worker is reserved for it. Tuned (ADR 5)."""
+"""Seconds that an action must have waited before a worker is reserved for it. Tuned (ADR 5)."""
 RESERVATION_PATIENCE_LOADS = 2.0
-"""And this many times the load that the change of engines costs, so that two tenants who alternate
-on one worker keep it working at least half of the time. Derived (ADR 5)."""
+"""And this many times the load of its engine, so that two tenants who alternate on one worker leave
+it working at least half of the time. Derived (ADR 5)."""
 SUNK_COST_SHARE = 0.1
-"""Share of the cost of a worker that is paid for in any case. Tuned (ADR 22)."""
+"""Share of the cost that counts on a worker that is paid for in any case. Tuned (ADR 22)."""

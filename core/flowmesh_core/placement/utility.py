@@ -1,8 +1,8 @@
 """U(action, worker) = alpha * throughput - beta * cost + gamma * locality.
 
 Each term is in [0, 1] over that action's feasible workers: those that could take it now, and those
-whose open lane it could wait for. A worker that is not feasible does not enter, so it cannot change
-a rank. The coefficients are computed once a tick, on the snapshot.
+whose instance it could wait for. Other workers do not enter, so they cannot change a rank. The
+scale is computed once a cycle, on the snapshot.
 """
 
 from math import inf
@@ -22,25 +22,25 @@ NEARNESS: dict[Tier, float] = {
     Tier.ZONE: 0.2,
     Tier.FAR: 0.0,
 }
-"""What a byte counts as near: on the device nothing moves, from a far store everything does."""
+"""How near a byte counts: on the device nothing moves, from a far store everything does."""
 LEAST_FINISH_S = 1e-6
 
 
 class Estimate(msgspec.Struct, frozen=True, gc=False):
-    """What placing an action of a group on a worker is predicted to give.
+    """Predicted results of placing an action of a group on a worker.
 
     Attributes:
-        start_s: seconds before the first place in the lane can run: loading and fetching.
-        wait_s: seconds until a place of the second tier can run; each further tier waits ``run_s``
+        start_s: seconds before the first slot of the instance can run: loading and fetching.
+        wait_s: seconds until a slot of the second tier can run; each further tier waits ``run_s``
             more.
-        first_tier: tier of the lane's next place on the snapshot.
-        run_s: running time beside the actions expected in the lane.
+        first_tier: tier of the instance's next slot on the snapshot.
+        run_s: run time beside the actions expected in the instance.
         nanousd: the action's share, loading and transfer included.
-        near_bytes: bytes needed, each weighted by its nearness; of ``needed_bytes``.
-        lane: whether a lane of the signature is open.
+        near_bytes: of ``needed_bytes``, each byte weighted by its nearness.
+        lane: whether an instance of the signature is open.
         locality: share of the bytes needed that are near; 1 where none are needed.
-        sunk: the worker is paid for whether it runs this or not, so that the bill stays as it is:
-            any that is there, and of those to come the ones that their pool has in any case.
+        sunk: whether the worker is paid for even if it does not run this: every connected worker,
+            and of those not yet started the ones that their pool keeps in any case.
     """
 
     start_s: float
@@ -55,23 +55,23 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
     sunk: bool = True
 
     def begin_s(self, tier: int) -> float:
-        """Seconds from now until a place of this tier runs."""
+        """Returns the seconds from now until a slot of this tier runs."""
         if tier == RUN:
             return self.start_s
         return self.wait_s + (tier - 1) * self.run_s
 
     def finish_s(self, tier: int) -> float:
-        """Seconds from now until an action in a place of this tier is done."""
+        """Returns the seconds from now until an action in a slot of this tier is done."""
         seconds = self.start_s if tier == RUN else self.wait_s + (tier - 1) * self.run_s
         seconds += self.run_s
         return seconds if seconds > LEAST_FINISH_S else LEAST_FINISH_S
 
     def locality_at(self, tier: int) -> float:
-        """Locality of a place of this tier: of what must be waited for nothing is near, yet."""
+        """Returns the locality in a slot of this tier; 0 for one that must be waited for."""
         return self.locality if tier < WAIT else 0.0
 
     def nearer(self, near_bytes: float, saved_s: float) -> "Estimate":
-        """The same on a worker that holds some of the inputs."""
+        """Returns the estimate on a worker that has some of the inputs."""
         near = min(float(self.needed_bytes), self.near_bytes + near_bytes)
         return structs.replace(
             self,
@@ -82,29 +82,30 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
 
 
 def share_near(near_bytes: float, needed_bytes: int) -> float:
-    """The share of the bytes needed that are near; 1 where none are needed."""
+    """Returns the share of the bytes needed that are near; 1 where none are needed."""
     return near_bytes / needed_bytes if needed_bytes else 1.0
 
 
 def sunk_share(weights: UtilityWeights) -> float:
-    """Which part of the cost on a sunk worker counts.
+    """Returns the part of the cost on a sunk worker that counts.
 
-    The bill is the same whatever runs there; only whose receipts show it differs. So it counts
-    little, and of two workers that are alike the cheaper is taken. Who weighs dollars above seconds
-    is taken to mean the receipt, and all of it counts.
+    The bill is the same whatever runs there; only the receipt on which it appears differs. So it
+    counts little, just enough to take the cheaper of two equal workers. A user who weighs dollars
+    above seconds is assumed to mean the receipt, and all of it counts (ADR 22).
     """
     return 1.0 if weights.thrifty else SUNK_COST_SHARE
 
 
 class UtilityScale(msgspec.Struct, frozen=True, gc=False):
-    """What the terms of one group are measured against.
+    """The scale of one group's terms.
 
     Attributes:
         earliest_s: earliest predicted finish over the feasible workers, less ``common_s``.
-        dearest_nanousd: of their predicted costs.
-        common_s: what all workers wait for the sake of later actions. It is left out of the
-            finishes that are compared: opening a lane is alike everywhere, what it does is not.
-        sunk_share: of the costs on sunk workers, what counts: :func:`sunk_share`.
+        dearest_nanousd: greatest of their predicted costs.
+        common_s: seconds that all of them load for the sake of later actions. It is left out of the
+            finishes that are compared, since it is the same everywhere and would hide their
+            differences.
+        sunk_share: part of the cost on sunk workers that counts, see :func:`sunk_share`.
     """
 
     weights: UtilityWeights
@@ -114,12 +115,12 @@ class UtilityScale(msgspec.Struct, frozen=True, gc=False):
     sunk_share: float = 1.0
 
     def cost(self, prospect: Estimate) -> float:
-        """Predicted dollars over those of the dearest."""
+        """Returns the predicted dollars over those of the dearest."""
         cost = prospect.nanousd / self.dearest_nanousd
         return cost * self.sunk_share if prospect.sunk else cost
 
     def latest_tier(self, prospect: Estimate, utility: float) -> float:
-        """The last tier to wait for whose U is at least ``utility``; infinity where all are."""
+        """Returns the last tier whose U is at least ``utility``; infinity where every one's is."""
         w = self.weights
         needed = utility + w.beta * self.cost(prospect)
         if needed <= 0.0:
@@ -128,12 +129,12 @@ class UtilityScale(msgspec.Struct, frozen=True, gc=False):
         return (finish_s - prospect.run_s - prospect.wait_s) / max(prospect.run_s, 1e-9) + 1.0
 
     def throughput(self, prospect: Estimate, tier: int) -> float:
-        """The earliest finish over this one's."""
+        """Returns the earliest finish over this one's."""
         finish_s = prospect.finish_s(tier) - self.common_s
         return self.earliest_s / finish_s if finish_s > self.earliest_s else 1.0
 
     def utility(self, prospect: Estimate, tier: int) -> float:
-        """U of a place of this tier. A later tier is never better than an earlier one."""
+        """Returns U of a slot of this tier. A later tier is never better than an earlier one."""
         w = self.weights
         return (
             w.alpha * self.throughput(prospect, tier)
@@ -142,7 +143,7 @@ class UtilityScale(msgspec.Struct, frozen=True, gc=False):
         )
 
     def terms(self, prospect: Estimate, tier: int) -> UtilityTerms:
-        """The same, term by term, for placements and ``fmesh explain``."""
+        """Returns U with its terms, for placements and ``fmesh explain``."""
         return UtilityTerms(
             throughput=self.throughput(prospect, tier),
             cost=self.cost(prospect),

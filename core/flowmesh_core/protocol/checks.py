@@ -1,4 +1,4 @@
-"""Checks of single values in a message; ``validation`` puts them together."""
+"""Checks of single values in a message; ``validation`` combines them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ Limits = tuple[tuple[str, float], ...]
 
 
 class MessageProblem(msgspec.Struct, frozen=True, gc=False):
-    """Something in a message that is not as the protocol has it.
+    """A value in a message that breaks the protocol.
 
     Attributes:
         field: e.g. ``ended[3].usage.run_s``.
@@ -30,11 +30,11 @@ class MessageProblem(msgspec.Struct, frozen=True, gc=False):
     text: str
 
     def within(self, place: str) -> "MessageProblem":
-        """The same, of an item that stands at a place in the message."""
+        """Returns the same problem of an item at a place in the message."""
         return MessageProblem(f"{place}.{self.field}", self.text)
 
     def __str__(self) -> str:
-        """Field and text in one line."""
+        """Returns field and text in one line."""
         return f"{self.field}: {self.text}"
 
 
@@ -57,17 +57,19 @@ def number(item: Any, limits: Limits) -> MessageProblem | None:
 
 
 def table(name: str, table: Mapping[str, str]) -> MessageProblem | None:
-    """Checks the number of entries and the lengths of their texts."""
+    """Returns a problem if there are too many entries, or texts that are too long."""
     if len(table) > ENTRIES_MAX:
         return too_many(name, len(table), ENTRIES_MAX)
     for key, value in table.items():
         if not 0 < len(key) <= NAME_CHARS or len(value) > TEXT_CHARS:
-            return MessageProblem(f"{name}[{short(key)}]", "it is too long, or has no name")
+            return MessageProblem(
+                f"{name}[{short(key)}]", "the value or its name is too long, or the name is empty"
+            )
     return None
 
 
 def text(name: str, text: str, *, least: int = 1) -> MessageProblem | None:
-    """Checks for printable text of bounded length."""
+    """Returns a problem if it is not printable text of bounded length."""
     if least <= len(text) <= NAME_CHARS and text.isprintable():
         return None
     return MessageProblem(
@@ -76,17 +78,17 @@ def text(name: str, text: str, *, least: int = 1) -> MessageProblem | None:
 
 
 def digest(name: str, text: str) -> MessageProblem | None:
-    """Checks for a digest."""
+    """Returns a problem if it is not a digest."""
     if is_digest(text):
         return None
     return MessageProblem(name, f"{short(text)} is not a digest")
 
 
 def one_of(name: str, text: str, known: frozenset[Any]) -> MessageProblem | None:
-    """Checks for one of the known words."""
+    """Returns a problem if it is not one of the known words."""
     if text in known:
         return None
-    return MessageProblem(name, f"{short(text)} is none of {', '.join(sorted(known))}")
+    return MessageProblem(name, f"{short(text)} is not one of {', '.join(sorted(known))}")
 
 
 def outside(name: str, value: float, most: float) -> MessageProblem:
@@ -105,5 +107,5 @@ def is_number(text: str) -> bool:
 
 
 def short(text: str) -> str:
-    """Returns text as a line of the log shows it."""
+    """Returns text in the form that a log line shows."""
     return repr(text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}...")

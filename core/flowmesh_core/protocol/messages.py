@@ -1,26 +1,26 @@
 """The worker protocol, version 1.
 
-A worker opens a WebSocket to the gateway and sends :class:`Hello`: all that it is, runs and holds.
-The gateway answers :class:`Welcome` (or :class:`Refused`, and closes). After that both sides send
-deltas with sequence numbers that start at 1 and rise by one in each direction:
+A worker opens a WebSocket to the gateway and sends :class:`Hello`, its full state. The gateway
+answers :class:`Welcome` (or :class:`Refused`, and closes). After that both sides send deltas with
+sequence numbers that start at 1 and rise by one in each direction:
 
 * the worker sends :class:`Sync` at least every ``sync_interval_s`` (empty if need be: it is the
   heartbeat), and at once when an attempt starts, loads or ends;
-* the control plane sends :class:`Desired` whenever what the worker should hold changes.
+* the control plane sends :class:`Desired` whenever the worker's desired state changes.
 
 Every message is idempotent: an attempt assigned twice runs once, an end reported twice counts once,
-a cancel of an unknown attempt does nothing. After any break (closed socket, gap in the numbers)
-the worker connects again and says everything again; it keeps a finished attempt's report until the
-control plane acknowledges it, which it does once the result is published or refused.
+a cancel of an unknown attempt does nothing. After any break (closed socket, gap in the numbers) the
+worker connects again and sends its full state again; it retains a finished attempt's report until
+the control plane acknowledges it, once the result is published or refused.
 
-Epochs: a control plane states its epoch in everything it sends; a worker refuses a lower epoch than
-it has seen.
+Epochs: a control plane states its epoch in every message; a worker refuses a lower epoch than it
+has seen.
 
-Attempt ids are opaque to a worker, which gives them back as they came: they end with a MAC that
-binds them to its name and pool (``wire_ids``). The gateway drops and counts every item of a message
-that names an attempt that the worker was not given, or whose values are not as ``validation`` has
-them; an end of its own attempt that is malformed fails the attempt. It closes a connection of which
-it dropped ten items within a minute.
+Attempt ids are opaque to a worker, which returns them unchanged: they end with a MAC that binds
+them to its name and pool (``wire_ids``). The gateway drops and counts every item of a message that
+names an attempt which was not assigned to the worker, or that fails ``validation``; a malformed end
+of one of its own attempts fails the attempt. The gateway closes a connection of which it dropped
+ten items within a minute.
 
 Messages are MessagePack; unknown fields are ignored, so fields may be added within a version. A
 worker of another version is refused with a reason.
@@ -38,7 +38,7 @@ PROTOCOL_VERSION = 1
 
 
 class Component(msgspec.Struct, frozen=True, gc=False):
-    """A model, adapter or tokenizer that a worker holds.
+    """A model, adapter or tokenizer that a worker has.
 
     Attributes:
         tier: the nearest of ``device``, ``host``, ``disk``.
@@ -66,12 +66,12 @@ class EngineVariant(msgspec.Struct, frozen=True):
 
 
 class WorkerShape(msgspec.Struct, frozen=True):
-    """What a worker is; it does not change while the worker lives.
+    """The properties of a worker; they do not change while it lives.
 
     Attributes:
         name: unique among living workers.
-        pool: the pool it belongs to.
-        device_class: e.g. ``cpu`` or ``nvidia-h200``; cost models are kept per class.
+        pool: the pool that it belongs to.
+        device_class: e.g. ``cpu`` or ``nvidia-h200``; cost models are learned per class.
         devices: number of devices (1 for a CPU worker).
         device_memory_mib: memory of one device; host memory on a CPU.
         host_memory_mib: host memory.
@@ -80,10 +80,9 @@ class WorkerShape(msgspec.Struct, frozen=True):
         price_estimated: whether the price comes from a table.
         power_w: draw under load, of the whole worker; ``idle_w`` without work.
         engines: ``name`` → (contract version, implementation version) of every engine in the image.
-        honours: combinations of identity fields it serves.
+        honours: combinations of identity fields that it serves.
         allows_user_code: whether the pool allows user code.
-        builtin_models: names of the built-in models in the image; a worker that does not say (None)
-            is taken to hold them all.
+        builtin_models: names of the built-in models in the image; None counts as all of them.
     """
 
     name: str
@@ -121,7 +120,7 @@ class InputRef(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One attempt that the worker should hold.
+    """One attempt that the worker should run.
 
     Attributes:
         attempt_id: unique; names the action, the epoch and a number, and ends with a MAC.
@@ -130,17 +129,17 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         params: typed parameters, ``fields`` the identity fields.
         signature_params: batch-wide parameters, for the host's start.
         components: input ports whose artifacts the host loads (``adapter`` may be mixable).
-        row_output: for a chunk of a row-wise step, the output port to keep as one chunk.
+        row_output: for a chunk of a row-wise step, the output port that must stay one chunk.
         memory_mib: device memory to reserve for the host (host memory on a CPU).
-        tensor_parallel: devices the host owns.
+        tensor_parallel: devices of the host.
         priority: higher first.
-        timeout_s: bound on the run; 0 is none.
-        isolate: run it alone in a host of its own (suspect of poison, or audited).
+        timeout_s: limit of the run time; 0 is unlimited.
+        isolate: run it alone in a host of its own (suspected of poison, or audited).
         cache_salt: separates prefix caches.
         secrets: for this attempt only.
         run_uids: subscribed runs, for logs.
-        resume: the action's newest checkpoint, a tree, to begin at; a worker that cannot have it
-            says so (``Checkpoint.spoiled``) and begins at the start.
+        resume: the action's newest checkpoint, a tree, to begin at; a worker that cannot read it
+            reports that (``Checkpoint.spoiled``) and begins at the start.
     """
 
     attempt_id: str
@@ -170,7 +169,7 @@ class PrewarmSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """An engine host that the worker should have open, though nothing may run in it yet.
 
     Attributes:
-        signature: of the attempts to come, which find the host open.
+        signature: of the attempts to come, which will use the host.
         components: digests of the models that it loads at its start, by port.
         mixed: ports of components that come with each attempt.
         the rest: as in :class:`Assignment`.
@@ -198,11 +197,11 @@ class FailureReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class AttemptEnd(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The end of an attempt, kept by the worker until acknowledged.
+    """The end of an attempt, which the worker retains until it is acknowledged.
 
     Attributes:
-        outputs: artifacts by port; empty after a failure. Everything they name is stored already,
-            or is in ``inline``.
+        outputs: artifacts by port; empty after a failure. Everything that they name is stored
+            already, or is in ``inline``.
         failure: None after a success.
         log: the last lines that the host printed during the attempt.
     """
@@ -220,11 +219,11 @@ class AttemptEnd(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class AttemptProgress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Where a held attempt is.
+    """The progress of an assigned attempt.
 
     Attributes:
         phase: ``fetching``, ``loading``, ``queued``, ``running`` or ``storing``.
-        units: work done so far in the contract's unit (for splitting cost and for tokens/s).
+        units: work done so far in the contract's unit (to split cost, and for tokens/s).
         done: and ``total`` in ``unit`` for progress bars; total 0 is unknown.
     """
 
@@ -237,12 +236,12 @@ class AttemptProgress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
 
 
 class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A checkpoint that an attempt left in the store, or one that it could not begin at.
+    """A checkpoint that an attempt stored, or one that it could not begin at.
 
     Attributes:
         digest: of its tree, all of which is stored.
         done: how far the work was, on the scale of the attempt's progress.
-        spoiled: blobs of it that are missing or damaged: it is no checkpoint any more.
+        spoiled: blobs of it that are missing or damaged, so that it can no longer be used.
     """
 
     attempt_id: str
@@ -260,7 +259,7 @@ class EngineInstanceState(msgspec.Struct, frozen=True, gc=False):
         capacity: how many actions it runs at once.
         memory_mib: what it reserves.
         load_s: how long loading took; 0 while it goes on.
-        silent_s: how long it has not beaten, where that is longer than usual; else 0.
+        silent_s: seconds since its last heartbeat, where that is longer than usual; else 0.
     """
 
     signature: Digest
@@ -281,16 +280,16 @@ class LogLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """Everything about a worker.
+    """A worker's full state.
 
     Attributes:
         token: what it joins with.
-        epoch: the highest epoch it has seen.
+        epoch: the highest epoch that it has seen.
         incarnation: unique per process start, so that a restarted worker of the same name is new.
         started_s: when the process started, by the worker's clock.
-        age_s: how long ago that was, whatever its clock says; its lifetime is billed from there.
-            0 where an older worker does not say.
-        held: where every held attempt is.
+        age_s: how long ago that was, independent of its clock; its lifetime is billed from there. 0
+            from an older worker.
+        held: the progress of every assigned attempt.
         ended: ends that have not been acknowledged.
         checkpoints: the newest of every attempt among those.
     """
@@ -316,11 +315,11 @@ class Sync(msgspec.Struct, frozen=True, tag="sync", omit_defaults=True):
     Attributes:
         progress: attempts whose progress changed.
         ended: attempts that ended (repeated until acknowledged, but not in every message).
-        lanes: all lanes, where any changed; None where none did.
+        lanes: all engine instances, where any changed; None where none did.
         components: all components, where any changed; None where none did.
         metrics: counters and gauges by name, for the control plane's ``/metrics``.
-        checkpoints: those stored since; they are older than the ends beside them.
-        goodbye: the worker leaves now; it holds nothing any more.
+        checkpoints: those stored since; they are older than the ends in the same message.
+        goodbye: the worker leaves now and has nothing any more.
     """
 
     seq: int
@@ -344,7 +343,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """The worker is not wanted: wrong token, version, name, or a lower epoch than it has seen.
+    """The worker may not join: wrong token, version, name, or a lower epoch than it has seen.
 
     Attributes:
         final: whether connecting again is pointless.
@@ -355,19 +354,19 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 class Desired(msgspec.Struct, frozen=True, tag="desired", omit_defaults=True):
-    """Changes to what the worker should hold.
+    """Changes to the worker's desired state.
 
     Attributes:
-        assign: attempts to take up.
+        assign: attempts to start.
         cancel: attempts to stop; they end with kind ``cancelled``.
-        acknowledged: ends that are published or refused and need not be kept.
-        everything: after a (re)connection, ``assign`` names all held attempts by id: a held attempt
-            that is in ``keep`` goes on, any other is stopped.
+        acknowledged: ends that are published or refused, whose reports may be dropped.
+        everything: after a (re)connection; then attempts in ``keep`` go on, and the worker stops
+            all others that it has.
         keep: see ``everything``.
-        drain: take nothing new, end or hand back what runs, and leave.
-        hold_open: all hosts that it should hold open ahead of work, the most wanted first; None: as
-            it was told before. Attempts go first, and a host that leaves the list stays open until
-            its room is needed.
+        drain: take nothing new, end or yield what runs, and leave.
+        hold_open: all hosts to prewarm, the most urgent first; None leaves the plan unchanged.
+            Attempts go first, and a host that leaves the list stays open until its memory is
+            needed.
     """
 
     epoch: int
@@ -390,25 +389,25 @@ _control_decoder = msgspec.msgpack.Decoder(ControlMessage)
 
 
 def encode(message: WorkerMessage | ControlMessage) -> bytes:
-    """The wire form of a message."""
+    """Returns the wire form of a message."""
     return _encoder.encode(message)
 
 
 def decode_worker(data: bytes) -> WorkerMessage:
-    """Reads what a worker sent.
+    """Reads a message from a worker.
 
     Raises:
-        msgspec.DecodeError: the bytes are no such message.
+        msgspec.DecodeError: the bytes are not such a message.
     """
     message: WorkerMessage = decode(_worker_decoder, data)
     return message
 
 
 def decode_control(data: bytes) -> ControlMessage:
-    """Reads what the control plane sent.
+    """Reads a message from the control plane.
 
     Raises:
-        msgspec.DecodeError: the bytes are no such message.
+        msgspec.DecodeError: the bytes are not such a message.
     """
     message: ControlMessage = decode(_control_decoder, data)
     return message

@@ -13,7 +13,7 @@ from flowmesh_core.decoding import decode
 from flowmesh_core.units import Digest
 
 INLINE_BYTES_MAX = 4096
-"""Outputs up to this size travel inside the action result instead of under ``cas/``."""
+"""Outputs up to this size are inside the action result instead of under ``cas/``."""
 
 
 class Artifact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -21,13 +21,13 @@ class Artifact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     Attributes:
         kind: ``dataset``, ``model``, ``adapter``, ``metrics`` or ``blob``.
-        digest: its identity. For a dataset that of its rows (``dataset_digest``), otherwise that of
-            its bytes or of its tree manifest.
-        blob: where its bytes are: for a dataset the digest of its encoded manifest, otherwise the
+        digest: its identity. For a data set that of its rows (``dataset_digest``), otherwise that
+            of its bytes or of its tree manifest.
+        blob: where its bytes are: for a data set the digest of its encoded manifest, otherwise the
             same as ``digest``.
         size_bytes: content size, chunks and files included.
-        rows: number of rows of a dataset.
-        manifest: for a dataset, its manifest, where it is at hand.
+        rows: number of rows of a data set.
+        manifest: for a data set, its manifest, where it is known.
         value: for metrics, their values (they are small, and conditions read them).
     """
 
@@ -40,7 +40,7 @@ class Artifact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     value: dict[str, Any] | None = None
 
     def blobs(self) -> tuple[Digest, ...]:
-        """The digests under ``cas/`` that it consists of, as far as this record knows them."""
+        """Returns the digests under ``cas/`` that it consists of, as far as they are known here."""
         if self.manifest is None:
             return (self.blob,)
         return (self.blob, *(c.blob for c in self.manifest.chunks))
@@ -73,7 +73,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Provenance(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Where and how a result came about; no part of its identity."""
+    """Where and how a result was produced; not part of its identity."""
 
     worker: str = ""
     pool: str = ""
@@ -85,7 +85,7 @@ class Provenance(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Bill(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What running the action cost, whoever paid it."""
+    """What running the action cost, whichever runs paid it."""
 
     nanousd: int = 0
     joules: float = 0.0
@@ -127,7 +127,7 @@ class ActionResult(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 def encode_result(result: ActionResult) -> bytes:
-    """The stored form: JSON, so that people can read a bucket."""
+    """Returns the stored form: JSON, so that people can read a bucket."""
     return msgspec.json.encode(result)
 
 
@@ -135,7 +135,7 @@ def decode_result(data: bytes) -> ActionResult:
     """Reads the stored form.
 
     Raises:
-        msgspec.DecodeError: the bytes are no action result.
+        msgspec.DecodeError: the bytes are not an action result.
     """
     return decode(_decoder, data)
 

@@ -1,8 +1,8 @@
-"""What is wrong with a worker's message, besides whose attempts it names.
+"""Checks the values of a worker's message, after the decoder has checked the types.
 
-The decoder sees to the types; this sees to the values. The gateway asks it of every message before
-the machine or anything else reads it: after that nothing may raise. A worker of this release never
-sends what is refused here. Attempt ids are those of the machine (``wire_ids`` has verified them).
+The gateway calls it for every message before anything else reads it, so that nothing behind it can
+raise. A worker of this release never sends what is refused here. Attempt ids are those of the
+machine (``wire_ids`` has verified them); whose attempts they are is the gateway's check.
 """
 
 from collections.abc import Mapping
@@ -32,19 +32,19 @@ from flowmesh_core.protocol.results import Artifact, Usage
 from flowmesh_core.units import Digest
 
 PHASES = frozenset({"fetching", "loading", "queued", "running", "storing"})
-LANE_STATES = frozenset({"starting", "loading", "ready", "closing"})
+INSTANCE_STATES = frozenset({"starting", "loading", "ready", "closing"})
 TIERS = frozenset({"device", "host", "disk"})
 KINDS = frozenset(PortKind)
 FAILURES = frozenset(FailureKind)
 
 ITEMS_MAX = 65_536
 """Attempts, ends, checkpoints, components of one message; chunks of one manifest."""
-LANES_MAX = 4096
+INSTANCES_MAX = 4096
 LINES_MAX = 1000
 FIGURES_MAX = 1024
 PORTS_MAX = 256
 ENTRIES_MAX = 4096
-"""Engines, honours, libraries, labels, models of one worker; libraries of one end."""
+"""Engines, variants, libraries, labels, models of one worker; libraries of one end."""
 SPOILED_MAX = 65_536
 
 SECONDS_MAX = 1e9
@@ -59,7 +59,7 @@ RETRY_AFTER_MAX_S = 30 * 86400.0
 FIGURE_MAX = 1e18
 TIME_MAX_S = 1e11
 REASON_CHARS = 200
-"""What a reason may quote of a message."""
+"""Characters of a reason that may quote a message."""
 
 
 _USAGE: checks.Limits = (
@@ -78,7 +78,7 @@ _END: checks.Limits = (("started_s", TIME_MAX_S), ("ended_s", TIME_MAX_S))
 _PROGRESS: checks.Limits = (("units", UNITS_MAX), ("done", FIGURE_MAX), ("total", FIGURE_MAX))
 _CHECKPOINT: checks.Limits = (("done", FIGURE_MAX), ("size_bytes", BYTES_MAX))
 _COMPONENT: checks.Limits = (("size_bytes", BYTES_MAX),)
-_LANE: checks.Limits = (
+_INSTANCE: checks.Limits = (
     ("capacity", 1 << 20),
     ("memory_mib", MIB_MAX),
     ("load_s", SECONDS_MAX),
@@ -99,18 +99,18 @@ _HELLO: checks.Limits = (("started_s", TIME_MAX_S), ("age_s", AGE_MAX_S))
 
 
 def problems(message: WorkerMessage) -> list[MessageProblem]:
-    """Returns everything that is wrong with a message; empty where the machine may read it."""
+    """Returns every problem of a message; none where the machine may read it."""
     if isinstance(message, Hello):
         found = of_hello(message)
-        held = [("held", p.attempt_id, of_progress(p)) for p in message.held]
+        reports = [("held", p.attempt_id, of_progress(p)) for p in message.held]
     else:
         found = of_sync(message)
-        held = [("progress", p.attempt_id, of_progress(p)) for p in message.progress]
-        held += [("logs", line.attempt_id, of_line(line)) for line in message.logs]
-    held += [("ended", e.attempt_id, of_end(e)) for e in message.ended]
-    held += [("checkpoints", c.attempt_id, of_checkpoint(c)) for c in message.checkpoints]
+        reports = [("progress", p.attempt_id, of_progress(p)) for p in message.progress]
+        reports += [("logs", line.attempt_id, of_line(line)) for line in message.logs]
+    reports += [("ended", e.attempt_id, of_end(e)) for e in message.ended]
+    reports += [("checkpoints", c.attempt_id, of_checkpoint(c)) for c in message.checkpoints]
     items = [] if found is None else [found]
-    for place, attempt_id, problem in held:
+    for place, attempt_id, problem in reports:
         wrong = of_attempt_id(attempt_id) or problem
         if wrong is not None:
             items.append(wrong.within(place))
@@ -118,7 +118,7 @@ def problems(message: WorkerMessage) -> list[MessageProblem]:
 
 
 def of_attempt_id(attempt_id: str) -> MessageProblem | None:
-    """Whether an id reads ``scope/action/epoch-number``."""
+    """Returns a problem if an id is not of the form ``scope/action/epoch-number``."""
     scope, action_id, number = (*attempt_id.split("/"), "", "", "")[:3]
     if attempt_id.count("/") == 2 and scope and is_digest(action_id):  # noqa: PLR2004 - three parts
         epoch, dash, count = number.partition("-")
@@ -128,7 +128,7 @@ def of_attempt_id(attempt_id: str) -> MessageProblem | None:
 
 
 def of_hello(hello: Hello) -> MessageProblem | None:
-    """What is wrong with what a worker says of itself, its attempts left out."""
+    """Returns the first problem of a worker's own values, without its attempts."""
     return (
         checks.number(hello, _HELLO)
         or checks.text("incarnation", hello.incarnation)
@@ -142,7 +142,7 @@ def of_hello(hello: Hello) -> MessageProblem | None:
 
 
 def of_sync(sync: Sync) -> MessageProblem | None:
-    """What is wrong with what a worker says of itself, its attempts left out."""
+    """Returns the first problem of a worker's own values, without its attempts."""
     return (
         checks.counts(
             sync, (("progress", ITEMS_MAX), ("ended", ITEMS_MAX), ("checkpoints", ITEMS_MAX))
@@ -155,7 +155,7 @@ def of_sync(sync: Sync) -> MessageProblem | None:
 
 
 def of_shape(shape: WorkerShape) -> MessageProblem | None:
-    """What is wrong with what a worker says that it is."""
+    """Returns the first problem of a worker's shape."""
     found = checks.number(shape, _SHAPE)
     if found is None and not 1 <= shape.devices <= ENTRIES_MAX:
         found = MessageProblem("devices", f"{shape.devices} is not between 1 and {ENTRIES_MAX}")
@@ -169,7 +169,7 @@ def of_shape(shape: WorkerShape) -> MessageProblem | None:
         or checks.table("labels", shape.labels)
         or checks.table("libraries", shape.libraries)
         or _engines(shape.engines)
-        or _honours(shape.honours)
+        or _variants(shape.honours)
     )
     models = shape.builtin_models or ()
     if found is None and len(models) > ENTRIES_MAX:
@@ -180,15 +180,15 @@ def of_shape(shape: WorkerShape) -> MessageProblem | None:
 
 
 def of_lanes(lanes: tuple[EngineInstanceState, ...]) -> MessageProblem | None:
-    """What is wrong with a worker's lanes."""
-    if len(lanes) > LANES_MAX:
-        return checks.too_many("lanes", len(lanes), LANES_MAX)
-    for n, lane in enumerate(lanes):
+    """Returns the first problem of a worker's engine instances."""
+    if len(lanes) > INSTANCES_MAX:
+        return checks.too_many("lanes", len(lanes), INSTANCES_MAX)
+    for n, instance in enumerate(lanes):
         found = (
-            checks.digest("signature", lane.signature)
-            or checks.one_of("state", lane.state, LANE_STATES)
-            or checks.number(lane, _LANE)
-            or checks.text("engine", lane.engine)
+            checks.digest("signature", instance.signature)
+            or checks.one_of("state", instance.state, INSTANCE_STATES)
+            or checks.number(instance, _INSTANCE)
+            or checks.text("engine", instance.engine)
         )
         if found is not None:
             return found.within(f"lanes[{n}]")
@@ -196,7 +196,7 @@ def of_lanes(lanes: tuple[EngineInstanceState, ...]) -> MessageProblem | None:
 
 
 def of_components(components: tuple[Component, ...]) -> MessageProblem | None:
-    """What is wrong with what a worker says that it holds."""
+    """Returns the first problem of a worker's components."""
     if len(components) > ITEMS_MAX:
         return checks.too_many("components", len(components), ITEMS_MAX)
     for n, component in enumerate(components):
@@ -211,7 +211,7 @@ def of_components(components: tuple[Component, ...]) -> MessageProblem | None:
 
 
 def of_metrics(metrics: Mapping[str, float]) -> MessageProblem | None:
-    """What is wrong with a worker's counters and gauges."""
+    """Returns the first problem of a worker's counters and gauges."""
     if len(metrics) > FIGURES_MAX:
         return checks.too_many("metrics", len(metrics), FIGURES_MAX)
     for name, value in metrics.items():
@@ -221,7 +221,7 @@ def of_metrics(metrics: Mapping[str, float]) -> MessageProblem | None:
 
 
 def of_progress(progress: AttemptProgress) -> MessageProblem | None:
-    """What is wrong with a report of progress."""
+    """Returns the first problem of a report of progress."""
     return (
         checks.one_of("phase", progress.phase, PHASES)
         or checks.number(progress, _PROGRESS)
@@ -230,14 +230,14 @@ def of_progress(progress: AttemptProgress) -> MessageProblem | None:
 
 
 def of_line(line: LogLine) -> MessageProblem | None:
-    """What is wrong with a line of a log."""
+    """Returns the first problem of a line of a log."""
     if 0.0 <= line.time_s <= TIME_MAX_S:
         return None
     return checks.outside("time_s", line.time_s, TIME_MAX_S)
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> MessageProblem | None:
-    """What is wrong with a report of a checkpoint."""
+    """Returns the first problem of a report of a checkpoint."""
     found = checks.digest("digest", checkpoint.digest) or checks.number(checkpoint, _CHECKPOINT)
     if found is None and len(checkpoint.spoiled) > SPOILED_MAX:
         return checks.too_many("spoiled", len(checkpoint.spoiled), SPOILED_MAX)
@@ -247,21 +247,21 @@ def of_checkpoint(checkpoint: Checkpoint) -> MessageProblem | None:
 
 
 def of_usage(usage: Usage) -> MessageProblem | None:
-    """What is wrong with what an attempt says that it used."""
+    """Returns the first problem of an attempt's usage."""
     found = checks.number(usage, _USAGE)
     return None if found is None else found.within("usage")
 
 
 def of_end(end: AttemptEnd) -> MessageProblem | None:
-    """What is wrong with the report of an attempt's end, its id left out.
+    """Returns the first problem of the report of an attempt's end, without its id.
 
-    What its step's contract asks of the outputs is left to the machine, which knows the contract.
+    The machine checks the outputs against the step's contract, which only it knows.
     """
     failure = end.failure
     if failure is not None:
         if failure.kind not in FAILURES:
             return MessageProblem(
-                "failure.kind", f"{checks.short(failure.kind)} is no kind of failure"
+                "failure.kind", f"{checks.short(failure.kind)} is not a kind of failure"
             )
         if not 0.0 <= failure.retry_after_s <= RETRY_AFTER_MAX_S:
             return checks.outside("failure.retry_after_s", failure.retry_after_s, RETRY_AFTER_MAX_S)
@@ -295,7 +295,7 @@ def _contents(end: AttemptEnd) -> MessageProblem | None:
 
 
 def of_artifact(artifact: Artifact, inline: Mapping[Digest, bytes]) -> MessageProblem | None:
-    """What is wrong with an output as its worker describes it.
+    """Returns the first problem of an output as its worker describes it.
 
     Args:
         artifact: the output.
@@ -312,9 +312,11 @@ def of_artifact(artifact: Artifact, inline: Mapping[Digest, bytes]) -> MessagePr
     if artifact.kind == PortKind.DATASET:
         return None if artifact.manifest is None else _manifest(artifact, artifact.manifest)
     if artifact.manifest is not None:
-        return MessageProblem("manifest", f"an artifact of kind {artifact.kind} has none")
+        return MessageProblem("manifest", f"an artifact of kind {artifact.kind} has no manifest")
     if artifact.blob != artifact.digest:
-        return MessageProblem("blob", "it is not the digest, and the artifact is no dataset")
+        return MessageProblem(
+            "blob", "it differs from the digest, and the artifact is not a data set"
+        )
     if artifact.value is None:
         return None
     return _value(artifact, artifact.value, inline.get(artifact.blob))
@@ -322,7 +324,9 @@ def of_artifact(artifact: Artifact, inline: Mapping[Digest, bytes]) -> MessagePr
 
 def _manifest(artifact: Artifact, manifest: Manifest) -> MessageProblem | None:
     if manifest.format != FORMAT or artifact.value is not None:
-        return MessageProblem("manifest", f"it is not of format {FORMAT}, or beside values")
+        return MessageProblem(
+            "manifest", f"it is not of format {FORMAT}, or the artifact also has values"
+        )
     if len(manifest.chunks) > ITEMS_MAX:
         return checks.too_many("manifest.chunks", len(manifest.chunks), ITEMS_MAX)
     for n, chunk in enumerate(manifest.chunks):
@@ -357,7 +361,7 @@ def _value(
         return MessageProblem("value", e.reason[:REASON_CHARS])
     if data == content or digest_bytes(data) == artifact.blob:
         return None
-    return MessageProblem("value", "it is not what the artifact's digest is of")
+    return MessageProblem("value", "it does not have the artifact's digest")
 
 
 def _engines(engines: Mapping[str, tuple[int, int]]) -> MessageProblem | None:
@@ -365,14 +369,14 @@ def _engines(engines: Mapping[str, tuple[int, int]]) -> MessageProblem | None:
         return checks.too_many("engines", len(engines), ENTRIES_MAX)
     for name, versions in engines.items():
         if not all(0 <= v <= SECONDS_MAX for v in versions):
-            return MessageProblem(f"engines[{checks.short(name)}]", f"{versions} are no versions")
+            return MessageProblem(f"engines[{checks.short(name)}]", f"{versions} are not versions")
         found = checks.text("engines", name)
         if found is not None:
             return found
     return None
 
 
-def _honours(honours: tuple[EngineVariant, ...]) -> MessageProblem | None:
+def _variants(honours: tuple[EngineVariant, ...]) -> MessageProblem | None:
     if len(honours) > ENTRIES_MAX:
         return checks.too_many("honours", len(honours), ENTRIES_MAX)
     for n, one in enumerate(honours):

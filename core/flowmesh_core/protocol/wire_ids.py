@@ -1,10 +1,10 @@
 """Attempt ids as a worker sees them: the machine's id, a dot, and a MAC.
 
-The machine's ids are public: an action id is a hash of the action, and what follows it counts. The
-MAC binds an id to the worker and the pool that it was given to, so that no other worker can report
-the end of an attempt, claim to hold it, or leave a checkpoint of it. The gateway adds the MAC to
-what it sends and takes it off what it receives; nothing behind the gateway knows of it. The key
-comes from the master key, so every leader verifies the ids that its predecessors gave out.
+The machine's ids are public: an action id is a hash of the action, followed by a count. The MAC
+binds an id to the worker and the pool that it was assigned to, so that no other worker can report
+the attempt's end, claim to run it, or store a checkpoint of it. The gateway adds the MAC to what it
+sends and removes it from what it receives; nothing behind the gateway sees it. The key is derived
+from the master key, so every leader verifies the ids of its predecessors (ADR 25).
 """
 
 import hmac
@@ -23,9 +23,9 @@ def attempt_key(master_key: bytes) -> bytes:
 
 
 def without_mac(wire_id: str) -> str:
-    """Returns the machine's id, unverified: what a worker's log shows, as the control plane's does.
+    """Returns the machine's id, unverified, so that a worker's log has the control plane's ids.
 
-    An id without a MAC comes back as it is.
+    An id without a MAC is returned as it is.
     """
     scope_and_action, slash, number = wire_id.rpartition("/")
     return f"{scope_and_action}{slash}{number.partition('.')[0]}"
@@ -34,8 +34,8 @@ def without_mac(wire_id: str) -> str:
 class WireIds:
     """Turns the machine's attempt ids into those of one worker, and back.
 
-    It remembers what it was asked to send until :meth:`forget`, so that most ids that come back
-    need no second MAC.
+    It remembers the ids that were sent until :meth:`forget`, so that most ids that come back need
+    no second MAC.
     """
 
     __slots__ = ("_bare", "_key", "_pool", "_wire", "_worker")
@@ -63,7 +63,7 @@ class WireIds:
         return known
 
     def bare(self, wire_id: str) -> str | None:
-        """Returns the machine's id, or None where the worker was never given this one."""
+        """Returns the machine's id, or None where this worker was never sent this one."""
         known = self._bare.get(wire_id)
         if known is not None:
             return known
@@ -73,7 +73,7 @@ class WireIds:
         return attempt_id
 
     def forget(self, attempt_id: str) -> str:
-        """Returns the id to send to the worker for the last time."""
+        """Returns the id to send to the worker for the last time, and forgets it."""
         known = self._wire.pop(attempt_id, None)
         if known is None:
             return f"{attempt_id}.{self._mac(attempt_id)}"

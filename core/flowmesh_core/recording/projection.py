@@ -1,4 +1,4 @@
-"""From a run's plan, ledger and status to what is recorded of it."""
+"""Extracts the record of a run from its plan, ledger and status."""
 
 from collections.abc import Iterable
 
@@ -21,22 +21,22 @@ from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.status import convert
 
 MADE = frozenset({"published", "adopted", "shared"})
-"""Outcomes of attempts that gave a run what it needed."""
+"""Outcomes of attempts that gave a run its result."""
 
 
 def recorded(
     plan: Plan, scopes: ScopePlan, lines: Iterable[Line], status: RunStatus, catalog: Catalog
 ) -> RecordedRun:
-    """What is recorded of a run.
+    """Returns the record of a run.
 
     Args:
         plan: what was run.
         scopes: where it published and looked.
         lines: its ledger.
-        status: how it is, or how it ended.
+        status: its present status, or that at its end.
         catalog: the contracts that the plan may use.
     """
-    told = list(lines)
+    ledger = list(lines)
     states = {s.path: s.state for s in status.steps}
     contracts = {s.engine: c for s in plan.steps if (c := _contract(catalog, s)) is not None}
     return RecordedRun(
@@ -56,8 +56,8 @@ def recorded(
         joules=status.joules,
         engines=tuple(_engine(c) for c in contracts.values()),
         steps=tuple(_step(s, contracts, states.get(s.path, "")) for s in plan.steps),
-        parts=_parts(told),
-        attempts=tuple(_attempt(x) for x in told if isinstance(x, AttemptLine)),
+        parts=_parts(ledger),
+        attempts=tuple(_attempt(x) for x in ledger if isinstance(x, AttemptLine)),
     )
 
 
@@ -102,7 +102,7 @@ def _step(step: StepPlan, contracts: dict[str, EngineContract], state: str) -> S
 
 
 def _parts(lines: list[Line]) -> tuple[PartRecord, ...]:
-    """The last word on every part: a hit, or the attempt that gave it."""
+    """The last record of every part: a hit, or the attempt that made it."""
     found: dict[tuple[str, int], PartRecord] = {}
     for line in lines:
         if isinstance(line, AttemptLine) and line.outcome in MADE:

@@ -1,10 +1,10 @@
-"""References: how users name content, since a digest alone is no right to read it.
+"""References: how users name content, since a digest alone does not give the right to read it.
 
 ``cas:<kind>:<digest>.<key id><mac>``. The MAC covers the kind and the digest and is keyed by the
-secret of the scope for which the reference was issued: a reference of another tenant is worth
-nothing unless its scope is looked up too, and what was issued as metrics is never read as a model.
-The control plane issues references at upload, import and publication; workers hold no key and
-cannot. Version 1, ``cas:<digest>.<mac>``, named no kind and is refused.
+secret of the scope for which the reference was issued: a reference of another tenant is not valid
+unless its scope is looked up too, and a reference to metrics never reads a model. The control plane
+issues references at upload, import and publication; workers have no key and cannot. Version 1,
+``cas:<digest>.<mac>``, named no kind and is refused.
 """
 
 import hmac
@@ -21,13 +21,13 @@ from flowmesh_core.units import Digest
 
 REFERENCE_PREFIX = "cas:"
 KINDS = tuple(kind.value for kind in PortKind)
-"""What content can be referred to as: the kinds of ports."""
+"""The kinds of content that a reference may name: those of ports."""
 MIN_KEY_BYTES = 16
 MAC_BYTES = 16
 KEY_ID = "00"
-"""Of the one key that there is."""
+"""The id of the only key."""
 _GENERATION = 0
-"""Of a scope's secret; part of what it is derived from, so that references outlive its coming."""
+"""Of a scope's secret; part of its derivation, so that references stay valid once keys rotate."""
 _CONTEXT = "flowmesh.dev 2 references"
 _VERSION = "ref2"
 _FORM = re.compile(rf"cas:({'|'.join(KINDS)}):([0-9a-f]{{64}})\.([0-9a-f]{{2}})([0-9a-f]{{32}})")
@@ -36,7 +36,7 @@ _FORMER = re.compile(r"cas:([0-9a-f]{64})\.[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a reference names.
+    """The content that a reference names.
 
     Attributes:
         kind: what the content was issued as; one of ``KINDS``.
@@ -48,7 +48,7 @@ class Reference:
 
 
 def issue(master_key: bytes, scope: str, kind: str, digest: Digest) -> str:
-    """Makes the reference by which a scope's users may name this content.
+    """Returns the reference by which a scope's users may name this content.
 
     Args:
         master_key: the cluster's secret, at least 16 random bytes.
@@ -62,13 +62,13 @@ def issue(master_key: bytes, scope: str, kind: str, digest: Digest) -> str:
     if kind not in KINDS:
         raise InvalidReferenceError(f"{_short(kind)} is not a kind of content")
     if not is_digest(digest):
-        raise InvalidReferenceError(f"{_short(digest)} is no digest")
+        raise InvalidReferenceError(f"{_short(digest)} is not a digest")
     mac = _mac(_scope_secret(master_key, scope), kind, digest)
     return f"{REFERENCE_PREFIX}{kind}:{digest}.{KEY_ID}{mac}"
 
 
 def read_reference(text: str) -> Reference:
-    """What a reference says that it names; whether it was issued is not checked.
+    """Returns what a reference names, without checking that it was issued.
 
     Raises:
         InvalidReferenceError: it is malformed, or of an older release.
@@ -77,22 +77,22 @@ def read_reference(text: str) -> Reference:
 
 
 def verify(master_key: bytes, scopes: Iterable[str], reference: str) -> Reference:
-    """Reads a reference that was issued for one of these scopes.
+    """Returns what a reference names, if it was issued for one of these scopes.
 
     Args:
         master_key: the cluster's secret.
         scopes: the scopes that the user's namespace looks in.
-        reference: what the user wrote.
+        reference: as the user wrote it.
 
     Returns:
         The content, and what it may be read as.
 
     Raises:
         InvalidReferenceError: malformed, of an older release, or not issued for any of these
-            scopes; a well-formed one is not told more than that.
+            scopes; the message does not distinguish the last from a forged one.
     """
     named, key_id, mac = _parsed(reference)
-    # Every scope is tried, so that the time taken does not tell which one matched.
+    # Every scope is tried, so that the time taken does not reveal which one matched.
     valid = [
         hmac.compare_digest(_mac(_scope_secret(master_key, s), named.kind, named.digest), mac)
         for s in scopes
@@ -100,19 +100,19 @@ def verify(master_key: bytes, scopes: Iterable[str], reference: str) -> Referenc
     if key_id != KEY_ID or not any(valid):
         raise InvalidReferenceError(
             f"the reference {_short(reference)} is not valid for this namespace",
-            remedy="upload the content from here, or ask for a cache policy that shares it",
+            remedy="upload the content from here, or request a cache policy that shares it",
         )
     return named
 
 
 def former_digest(text: str) -> Digest | None:
-    """The digest in a reference of version 1; None where the text is not one."""
+    """Returns the digest in a reference of version 1; None where the text is not one."""
     match = _FORMER.fullmatch(text)
     return None if match is None else Digest(match[1])
 
 
 def _parsed(text: str) -> tuple[Reference, str, str]:
-    """What it names, the key's id and the MAC."""
+    """Returns what it names, the key's id and the MAC."""
     match = _FORM.fullmatch(text)
     if match is not None:
         return Reference(match[1], Digest(match[2])), match[3], match[4]
@@ -138,8 +138,8 @@ def _scope_secret(master_key: bytes, scope: str) -> bytes:
 
 
 def _mac(secret: bytes, kind: str, digest: Digest) -> str:
-    said = canonical_bytes([_VERSION, kind, digest])
-    return blake3(said, key=secret).digest(length=MAC_BYTES).hex()
+    content = canonical_bytes([_VERSION, kind, digest])
+    return blake3(content, key=secret).digest(length=MAC_BYTES).hex()
 
 
 def _short(text: str) -> str:

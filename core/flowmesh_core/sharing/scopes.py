@@ -1,8 +1,8 @@
 """Where a namespace publishes results and where it looks for them.
 
-Control makes one plan a namespace from the cluster's cache policies. A scope is an opaque string to
-the store (``actions/<scope>/<action_id>``): ``ns-team-a``, ``group-x``, ``all``. Without a policy
-a namespace shares with nobody.
+The control plane makes one plan per namespace from the cluster's cache policies. A scope is an
+opaque string to the store (``actions/<scope>/<action_id>``): ``ns-team-a``, ``group-x``, ``all``. A
+namespace without a policy shares with no other.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,18 +16,18 @@ from flowmesh_core.errors import SpecError
 ALL_SCOPE = "all"
 ANY_NAMESPACE = "*"
 AUDIT_SCOPE = "audit-"
-"""Begins the scope of an audit's actions; nobody else publishes or looks there."""
+"""Begins the scope of an audit's actions; no other run publishes or looks there."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScopePlan:
-    """What holds for one namespace.
+    """The scopes of one namespace.
 
     Attributes:
-        publish: the scope its results are published to.
-        lookup: the scopes it looks in and merges in, in this order.
+        publish: the scope that its results are published to.
+        lookup: the scopes that it looks in and merges in, in this order.
         salt: the policy's cache salt.
-        ttl_s: how long its results are kept, in seconds; the store's default where None.
+        ttl_s: how long its results stay valid, in seconds; the store's default where None.
         private: its own scope; results with ignored inputs stay there.
         policy: the name of the policy, for ``fmesh why``; empty where none applies.
     """
@@ -48,17 +48,17 @@ def selects(policy: CachePolicy, namespace: str, labels: Mapping[str, str]) -> b
 
 
 def namespace_scope(namespace: str) -> str:
-    """The scope of a namespace that shares with nobody."""
+    """Returns the scope of one namespace alone."""
     return f"ns-{namespace}"
 
 
 def group_scope(group: str) -> str:
-    """The scope of a group."""
+    """Returns the scope of a group."""
     return f"group-{group}"
 
 
 def audit_scopes(uid: str) -> ScopePlan:
-    """The scopes of an audit: its own for what is in flight, and none to look in."""
+    """Returns the scopes of an audit: its own for what is in flight, and none to look in."""
     scope = f"{AUDIT_SCOPE}{uid}"
     return ScopePlan(publish=scope, lookup=(), private=scope)
 
@@ -66,7 +66,7 @@ def audit_scopes(uid: str) -> ScopePlan:
 def plan_scopes(
     policies: Iterable[CachePolicy], namespace: str, labels: Mapping[str, str] | None = None
 ) -> ScopePlan:
-    """Finds where a namespace publishes and looks.
+    """Returns where a namespace publishes and looks.
 
     Args:
         policies: all policies, in any order.
@@ -74,7 +74,7 @@ def plan_scopes(
         labels: its labels.
 
     Raises:
-        SpecError: a policy is malformed, or two that select the namespace do not say the same.
+        SpecError: a policy is malformed, or two that select the namespace contradict each other.
     """
     selecting = sorted(
         (p for p in policies if selects(p, namespace, labels or {})), key=lambda p: p.name

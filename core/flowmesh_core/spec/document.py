@@ -1,7 +1,7 @@
-"""Turns text into documents that remember the line and column of every value.
+"""Turns text into documents that know the line and column of every value.
 
-Pure: the caller reads the file. Everything wrong with the text is collected, as far as the parser
-gets; a value that is refused stays in the document as a string, so that the rest can be checked.
+Pure: the caller reads the file. All problems of the text are collected, as far as the parser gets;
+a refused value stays in the document as a string, so that the rest can be checked.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _STRING_TAG = "tag:yaml.org,2002:str"
 
 @dataclass(slots=True)
 class SourcePosition:
-    """Where a value and its key stand, from 1, and the same for what is inside it."""
+    """The positions of a value and its key, from 1, and those of everything inside it."""
 
     line: int
     column: int
@@ -38,9 +38,9 @@ class Document:
     """One document of a file.
 
     Attributes:
-        value: what it says, as JSON-like Python values.
-        mark: where everything in it stands.
-        problems: what is wrong with its text.
+        value: its content, as JSON-like Python values.
+        mark: the position of everything in it.
+        problems: of its text.
     """
 
     value: Any
@@ -48,14 +48,14 @@ class Document:
     problems: tuple[Problem, ...] = ()
 
     def locate(self, problem: Problem) -> Problem:
-        """The problem with the line and column of its field, or of the nearest enclosing one."""
+        """Returns the problem with line and column of its field, or of the nearest outer one."""
         if problem.line:
             return problem
         line, column = self.position(path_keys(problem.path))
         return replace(problem, line=line, column=column)
 
     def position(self, keys: tuple[Key, ...]) -> tuple[int, int]:
-        """Line and column of a field (its key's, for a mapping's entry), both from 1."""
+        """Returns line and column of a field (its key's, for a mapping's entry), both from 1."""
         mark = self.mark
         for key in keys:
             inner = mark.children.get(key)
@@ -75,7 +75,7 @@ def parse_documents(
         max_bytes: longer files are refused unread.
 
     Returns:
-        The documents that could be read, and everything wrong with the text, theirs included.
+        The documents that could be read, and all problems of the text, theirs included.
     """
     if len(text) > max_bytes or len(text.encode(errors="replace")) > max_bytes:
         return [], [Problem("", f"the file is larger than {max_bytes} bytes; split it", 1, 1)]
@@ -84,7 +84,7 @@ def parse_documents(
 
 
 class _StopReadingError(Exception):
-    """Raised inside the reader where reading on makes no sense; the problem is recorded."""
+    """Raised inside the reader where it cannot go on; the problem is recorded."""
 
 
 class _Reader:

@@ -1,4 +1,4 @@
-"""pydantic's errors in our words: the field, what is wrong, what was expected, the nearest name."""
+"""Turns pydantic's errors into ours: the field, what is wrong, what was expected, a near name."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,7 @@ from flowmesh_core.spec.paths import Key, path_text
 from flowmesh_core.spec.suggestions import did_you_mean, nearest
 
 RULE = "flowmesh_rule"
-"""The type of the errors that the models' own rules raise; their message is ours already."""
+"""The type of the errors that the models' own rules raise, whose message is used as it is."""
 
 _EXPECTED = {
     "string_type": "a string",
@@ -34,22 +34,27 @@ _UNQUOTED = {
     "bool_type": re.compile("true|false"),
 }
 """Strings that would be right without their quotes, by what was expected."""
+_REMOVED: Mapping[tuple[Key, ...], str] = {
+    ("cache", "strict"): "it had no effect; to keep the results of devices apart, name the device"
+    " in cache.salt and in resources.gpuProduct or resources.labels",
+}
+"""Fields of former versions, by their last two keys, with what replaces them."""
 _SHOWN = 40
 _ENTRIES = ("entry", "entries")
 
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
-    """One problem for each thing that the models found wrong.
+    """Returns one problem for each error of the models.
 
     Args:
-        error: what validation raised.
-        model: the model that was validated, for the names that would have been right.
+        error: raised by validation.
+        model: the model that was validated, for near names.
     """
     return [Problem(path_text(location(e)), _message(e, model)) for e in error.errors()]
 
 
 def location(error: ErrorDetails) -> tuple[Key, ...]:
-    """The keys of the field that an error is about."""
+    """Returns the keys of the field that an error is about."""
     return tuple(k for k in error["loc"] if k != "[key]")
 
 
@@ -59,6 +64,8 @@ def _message(error: ErrorDetails, model: type[BaseModel]) -> str:
         return f"is required{_purpose(model, location(error))}"
     if kind == "extra_forbidden":
         name = str(location(error)[-1])
+        if removed := _REMOVED.get(location(error)[-2:]):
+            return f"no field {name!r} any more: {removed}"
         return f"no field {name!r} here{did_you_mean(name, _names(model, location(error)[:-1]))}"
     if kind in _EXPECTED:
         form = _form(model, location(error)) if kind == "string_type" else ""
@@ -104,7 +111,7 @@ def _literal(error: ErrorDetails, ctx: Mapping[str, Any]) -> str:
 
 
 def describe(value: Any) -> str:
-    """A value and its kind, short."""
+    """Returns a short text of a value and its kind."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -130,7 +137,7 @@ def _purpose(model: type[BaseModel], keys: tuple[Key, ...]) -> str:
 
 
 def _form(model: type[BaseModel], keys: tuple[Key, ...]) -> str:
-    """What a string field must look like, or an empty string where any will do."""
+    """The form of a string field, or an empty string where any will do."""
     inner = _model_at(model, keys[:-1])
     for name, info in (inner.model_fields if inner else {}).items():
         if (info.alias or name) == keys[-1]:
@@ -141,7 +148,7 @@ def _form(model: type[BaseModel], keys: tuple[Key, ...]) -> str:
 
 
 def _model_at(model: type[BaseModel], keys: tuple[Key, ...]) -> type[BaseModel] | None:
-    """The model of the value under these keys, or None where it is no model."""
+    """The model of the value under these keys, or None where it is not a model."""
     found: Any = model
     for key in keys:
         if isinstance(found, type) and issubclass(found, BaseModel):

@@ -34,7 +34,7 @@ PATTERN_WORDS = {
     ENGINE_PATTERN: "an engine's name, such as data.sql",
     RESOURCE_PATTERN: "an extended resource such as nvidia.com/gpu",
 }
-"""What a string should have been, by the pattern that it does not match."""
+"""The expected form of a string, by the pattern that it does not match."""
 
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Variable = Annotated[str, StringConstraints(pattern=VARIABLE_PATTERN)]
@@ -59,13 +59,13 @@ TIME: JsonDict = {"format": "date-time"}
 
 
 def cel_rules(*rules: tuple[str, str]) -> JsonDict:
-    """Rules that cross fields, for the API server: pairs of a CEL condition and a message."""
+    """Returns rules across fields for the API server, given CEL conditions and messages."""
     listed: list[JsonValue] = [{"rule": rule, "message": message} for rule, message in rules]
     return {CEL_RULES: listed}
 
 
 def key_rule(of: str) -> JsonDict:
-    """The rule that a map's keys are names, which no structural schema can say.
+    """Returns the rule that a map's keys are names, which a structural schema cannot express.
 
     Args:
         of: what is named, with its article.
@@ -88,5 +88,5 @@ class SpecModel(BaseModel):
     )
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        """Itself: it is frozen, and pydantic would copy each default for each step."""
+        """Returns itself: it is frozen, and pydantic would copy each default for each step."""
         return self

@@ -19,7 +19,7 @@ _HEADER = "# Generated from core/flowmesh_core/spec by `make generate`; do not e
 
 
 def files() -> dict[str, str]:
-    """The content of every generated file, by path below the repository's root."""
+    """Returns the content of every generated file, by path below the repository's root."""
     schema = json.dumps(editor_schema(), indent=2, ensure_ascii=False) + "\n"
     return {
         **{f"crds/{name}.yaml": _HEADER + _yaml(crd) for name, crd in definitions().items()},
@@ -29,7 +29,7 @@ def files() -> dict[str, str]:
 
 
 def outdated(root: Path) -> list[str]:
-    """The generated files that are not there, or say something else."""
+    """Returns the generated files that are missing or differ."""
     return [
         name
         for name, content in files().items()

@@ -1,4 +1,4 @@
-"""What a workflow takes from outside: content by name, by reference, or written in the file."""
+"""Inputs of a workflow from outside: content by name, by reference, or written in the file."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ ONE_SOURCE_RULE = "exactly one of model, dataset, adapter, rows and configMap mu
 
 
 class ConfigMapKey(SpecModel):
-    """One key of a ConfigMap; its ending says how the rows are written."""
+    """One key of a ConfigMap; its suffix gives the format of the rows."""
 
     name: ObjectName = Field(description="The ConfigMap, in the workflow's namespace.")
     key: DataKey = Field(
@@ -54,12 +54,12 @@ class InputSpec(SpecModel):
     )
     config_map: ConfigMapKey | None = Field(
         default=None,
-        description="A small data set that the cluster keeps: a key of a ConfigMap of the"
-        " workflow's namespace, read once, when the workflow is accepted.",
+        description="A small data set in the cluster: a key of a ConfigMap of the workflow's"
+        " namespace, read once, when the workflow is accepted.",
     )
     secrets: list[Name] = Field(
         default=[],
         max_length=16,
-        description="Names of secrets sent to the worker for the import alone: HF_TOKEN, or"
-        " AWS_ACCESS_KEY_ID and its kin; spec.secrets says where a cluster keeps them.",
+        description="Names of secrets sent to the worker for the import only: HF_TOKEN, or"
+        " AWS_ACCESS_KEY_ID and the like; spec.secrets gives their place in a cluster.",
     )

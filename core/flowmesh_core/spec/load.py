@@ -44,10 +44,9 @@ class ParsedDocument:
 
     Attributes:
         document: the text's values and lines.
-        object: the object; where there are problems, what is left of it without the fields that
-            are wrong, or None where nothing sensible is.
-        problems: what is wrong with the object, with lines; what is wrong with the text is the
-            document's.
+        object: the object; where there are problems, the object without the wrong fields, or None
+            where nothing useful remains.
+        problems: of the object, with lines; those of the text are the document's.
     """
 
     document: Document
@@ -75,7 +74,7 @@ def load_text(
 
 
 def load_objects(text: str, *, max_bytes: int = MAX_TEXT_BYTES) -> list[Object]:
-    """The objects of a file.
+    """Returns the objects of a file.
 
     Raises:
         SpecError: with every problem of the file, ordered by line.
@@ -86,7 +85,9 @@ def load_objects(text: str, *, max_bytes: int = MAX_TEXT_BYTES) -> list[Object]:
 
 
 def parse_object(value: Mapping[str, Any]) -> Object:
-    """An object as the API server gives it; its status is nobody's to mend, and not read.
+    """Returns the object in a value from the API server, without its status.
+
+    A user cannot correct the status, so it is not checked.
 
     Raises:
         SpecError: with every problem.
@@ -105,7 +106,7 @@ def raise_problems(problems: list[Problem]) -> None:
 
 
 def without_echoes(problems: list[Problem], earlier: Iterable[Problem]) -> list[Problem]:
-    """Those problems that are not about a field, or part of one, known to be wrong already."""
+    """Returns the problems that are not about a field, or part of one, with an earlier problem."""
     known = [path_keys(p.path) for p in earlier if p.path]
     return [p for p in problems if not _echoes(path_keys(p.path), known)]
 
@@ -132,21 +133,21 @@ def _validate(value: Any) -> tuple[Object | None, list[Problem]]:
 
 
 def _rest(value: dict[str, Any], model: type[Object], error: ValidationError) -> Object | None:
-    """What is left of an object without the fields that are wrong, so that more can be checked."""
+    """The object without the wrong fields, so that more can be checked."""
     value = copy.deepcopy(value)
     for _ in range(_ROUNDS):
-        if not all(_mend(value, location(e), e["type"]) for e in error.errors()):
+        if not all(_remove(value, location(e), e["type"]) for e in error.errors()):
             return None
         try:
             return model.model_validate(value)
-        except ValidationError as again:
-            error = again
+        except ValidationError as e:
+            error = e
     return None
 
 
-def _mend(value: Any, keys: tuple[Key, ...], kind: str) -> bool:
+def _remove(value: Any, keys: tuple[Key, ...], kind: str) -> bool:
     """Removes or replaces one wrong field in place; False where that would mislead."""
-    if kind == RULE or _names_others(keys):
+    if kind == RULE or _is_referred_to(keys):
         return False
     for key in keys[:-1]:
         try:
@@ -163,8 +164,8 @@ def _mend(value: Any, keys: tuple[Key, ...], kind: str) -> bool:
     return mendable
 
 
-def _names_others(keys: tuple[Key, ...]) -> bool:
-    """Whether other fields refer to what stands here, so that without it they would seem wrong."""
+def _is_referred_to(keys: tuple[Key, ...]) -> bool:
+    """Whether other fields refer to this one, so that they would seem wrong without it."""
     if not keys or keys[-1] in {"name", "steps", "kind", "spec", "matrix"}:
         return True
     return keys[:2] in {("spec", "inputs"), ("spec", "params")} and len(keys) <= _NAMING_DEPTH

@@ -1,4 +1,4 @@
-"""The part of ``metadata`` that a file may hold, and what the API server adds to it."""
+"""The part of ``metadata`` that a file may have, and what the API server adds to it."""
 
 from typing import Any
 
@@ -31,5 +31,5 @@ class NamespacedMetadata(Metadata):
     """Names an object in a namespace."""
 
     namespace: Namespace = Field(
-        default="default", description="The tenant; `fmesh run --namespace` goes before it."
+        default="default", description="The tenant; `fmesh run --namespace` overrides it."
     )

@@ -1,6 +1,6 @@
 """Field paths such as ``spec.steps[3].inputs.model``, as text and as keys.
 
-Problems carry the text; the document turns it back into keys to find the line.
+Problems have the text; the document turns it back into keys to find the line.
 """
 
 import re
@@ -11,7 +11,7 @@ _PART = re.compile(r'\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\.?([^.\[\]]+)')
 
 
 def path_text(keys: tuple[Key, ...]) -> str:
-    """Writes keys as a path; a name with other signs is quoted: ``params["a.b"]``."""
+    """Returns keys as a path; a name with other characters is quoted: ``params["a.b"]``."""
     out = ""
     for key in keys:
         if isinstance(key, int):
@@ -25,7 +25,7 @@ def path_text(keys: tuple[Key, ...]) -> str:
 
 
 def path_keys(text: str) -> tuple[Key, ...]:
-    """Reads what :func:`path_text` wrote."""
+    """Returns the keys of a path written by :func:`path_text`."""
     keys: list[Key] = []
     for number, quoted, plain in _PART.findall(text):
         if number:

@@ -1,4 +1,4 @@
-"""``FlowMeshCachePolicy``: an administrator's rule for who shares results with whom."""
+"""``FlowMeshCachePolicy``: an administrator's rule for which namespaces share results."""
 
 from typing import Literal, Self
 
@@ -20,7 +20,7 @@ class NamespaceSelector(SpecModel):
     """Selects namespaces by their labels."""
 
     match_labels: dict[str, str] = Field(
-        min_length=1, max_length=32, description="Labels that a namespace must carry, all of them."
+        min_length=1, max_length=32, description="Labels that a namespace must have, all of them."
     )
 
 
@@ -48,25 +48,25 @@ class SelectedNamespaces(SpecModel):
 
 
 class CachePolicySpec(SpecModel):
-    """Whom the selected namespaces share results with."""
+    """With which namespaces the selected ones share results."""
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(("(self.scope == 'group') == has(self.group)", _GROUP_RULE))
     )
 
     scope: Literal["private", "group", "all"] = Field(
-        description="private: with nobody; group: with the namespaces of the same group; all: with"
-        " every namespace whose policy says all."
+        description="private: not shared; group: with the namespaces of the same group; all: with"
+        " every namespace whose scope is all."
     )
     group: Name | None = Field(default=None, description="The group, where the scope is group.")
     namespaces: SelectedNamespaces = Field(description="The namespaces that the policy is for.")
     salt: str = Field(
         default="",
         max_length=256,
-        description="Enters the names of their actions; a new salt starts their cache anew.",
+        description="Part of the names of their actions; a new salt starts their cache anew.",
     )
     ttl: Duration | None = Field(
-        default=None, description="How long their results are kept, such as 30d."
+        default=None, description="How long their results stay valid, such as 30d."
     )
 
     @model_validator(mode="after")
@@ -85,7 +85,7 @@ class FlowMeshCachePolicy(SpecModel):
     spec: CachePolicySpec = Field(description="The rule.")
 
     def rule(self) -> CachePolicy:
-        """The policy as the sharing rules read it."""
+        """Returns the policy in the form of the sharing rules."""
         selector = self.spec.namespaces.selector
         return CachePolicy(
             name=self.metadata.name,

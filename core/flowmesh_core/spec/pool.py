@@ -37,7 +37,7 @@ _CACHE_RULE = "give sizeLimit or claimName, not both"
 _CLAIM_RULE = (
     "a pool with cache.claimName has one worker at most: two would evict each other's files"
 )
-_TARGET_RULE = "targetBacklog must be longer than nothing"
+_TARGET_RULE = "targetBacklog must be longer than 0s"
 _NAME_RULE = (
     f"a pool's name has at most {POOL_NAME_MAX} small letters, digits and -, a letter or digit at"
     " both ends: it is part of its pods' names"
@@ -48,12 +48,12 @@ _MAX = "(has(self.maxReplicas) ? self.maxReplicas : 1)"
 
 
 class EnginesSpec(SpecModel):
-    """Which engines the image holds, so that a pool without any worker is known to offer them."""
+    """Which engines the image has, so that a pool without any worker is known to offer them."""
 
     flavor: Flavor | None = Field(
         default=None,
-        description="The flavor that the image was built with; thin holds the engines that need no"
-        " model library. Without it gpu where there are devices, else cpu.",
+        description="The flavor that the image was built with; thin has the engines that need no"
+        " model library. Default gpu where there are devices, else cpu.",
     )
     plugins: list[EngineName] = Field(
         default=[], max_length=64, description="Further engines in the image, of plugins."
@@ -65,28 +65,28 @@ class PoolResources(SpecModel):
 
     cpu: float = Field(default=2, ge=0.1, le=1024, description="CPUs, such as 4 or 0.5.")
     memory: Memory = Field(
-        default="8Gi", description="Host memory; engines may use it but for what the agent needs."
+        default="8Gi", description="Host memory; engines may use all but the agent's part."
     )
     ephemeral_storage: Memory | None = Field(
-        default=None, description="Bound on what is written to the node's disk besides the cache."
+        default=None, description="Limit of what is written to the node's disk besides the cache."
     )
 
 
 class DevicesSpec(SpecModel):
     """The accelerators of one worker."""
 
-    count: int = Field(default=1, ge=1, le=64, description="How many devices a worker owns.")
+    count: int = Field(default=1, ge=1, le=64, description="Devices of one worker.")
     product: str | None = Field(
         default=None,
         min_length=1,
         max_length=63,
-        description="The product as the node's label says it, such as NVIDIA-H200; pods go only to"
-        " nodes with it, and the scheduler knows the pool before it has a worker.",
+        description="The product in the node's label, such as NVIDIA-H200; pods go only to nodes"
+        " with it, and the scheduler knows the pool before it has a worker.",
     )
     memory: Memory | None = Field(
         default=None,
         description="Memory of one device, for products that FlowMesh does not know; needed until"
-        " the pool's first worker has said it.",
+        " the pool's first worker has reported it.",
     )
     resource_name: ResourceName = Field(
         default="nvidia.com/gpu", description="The extended resource that nodes offer."
@@ -117,7 +117,7 @@ class PriceSpec(SpecModel):
 
 
 class PowerSpec(SpecModel):
-    """What one worker draws where no meter is read; such joules are marked as estimates."""
+    """What one worker draws without a meter; such joules are marked as estimates."""
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(
@@ -136,7 +136,7 @@ class PowerSpec(SpecModel):
 
 
 class PoolCache(SpecModel):
-    """Where a worker keeps models and inputs: a fresh volume of a size, or a claim."""
+    """Where a worker stores models and inputs: a fresh volume of a size, or a claim."""
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(("!(has(self.sizeLimit) && has(self.claimName))", _CACHE_RULE))
@@ -158,7 +158,7 @@ class PoolCache(SpecModel):
 
 
 class AutoscalingSpec(SpecModel):
-    """Who decides how many workers there are, and by what."""
+    """Who sets the number of workers, and by what."""
 
     mode: Mode = Field(
         default="backlog",
@@ -208,9 +208,7 @@ class WorkerPoolSpec(SpecModel):
     image_pull_secrets: list[ObjectName] = Field(
         default=[], max_length=16, description="Secrets to pull it with, of the pool's namespace."
     )
-    engines: EnginesSpec = Field(
-        default=EnginesSpec(), description="Which engines the image holds."
-    )
+    engines: EnginesSpec = Field(default=EnginesSpec(), description="Which engines the image has.")
     min_replicas: int = Field(
         default=0, ge=0, le=10_000, description="The pool never has fewer workers."
     )
@@ -224,20 +222,20 @@ class WorkerPoolSpec(SpecModel):
         default=None, description="The accelerators of one worker; none without it."
     )
     price: PriceSpec | None = Field(
-        default=None, description="What one worker costs; nothing, marked as estimated, without it."
+        default=None, description="What one worker costs; without it 0, marked as an estimate."
     )
     power: PowerSpec | None = Field(default=None, description="What one worker draws.")
     user_code: bool = Field(
-        default=False, description="Whether steps that run code of the user may come here."
+        default=False, description="Whether steps that run the user's code may run here."
     )
     labels: dict[str, str] = Field(
-        default={}, max_length=32, description="Labels that resources.labels of steps can ask for."
+        default={}, max_length=32, description="Labels that resources.labels of steps can require."
     )
     node_selector: dict[str, str] = Field(
-        default={}, max_length=32, description="Labels that a node must carry."
+        default={}, max_length=32, description="Labels that a node must have."
     )
     tolerations: list[Toleration] = Field(
-        default=[], max_length=32, description="Taints of nodes that the pods put up with."
+        default=[], max_length=32, description="Taints of nodes that the pods tolerate."
     )
     egress: list[EgressSpec] = Field(
         default=[],
@@ -245,14 +243,14 @@ class WorkerPoolSpec(SpecModel):
         description="Where imports and HTTP steps may go; nowhere outside where empty.",
     )
     pod_template: PodTemplate = Field(
-        default=PodTemplate(), description="Laid over the pods' template, such as affinity."
+        default=PodTemplate(), description="Merged into the pods' template, such as affinity."
     )
     cache: PoolCache = Field(
-        default=PoolCache(), description="Where a worker keeps models and inputs."
+        default=PoolCache(), description="Where a worker stores models and inputs."
     )
     drain_grace: Duration = Field(
         default="2m",
-        description="How long a worker that is to go may finish, or checkpoint, what it runs.",
+        description="How long a draining worker may finish, or checkpoint, what it runs.",
     )
     autoscaling: AutoscalingSpec = Field(
         default=AutoscalingSpec(), description="How the number of workers is decided."
@@ -274,12 +272,12 @@ class WorkerPoolSpec(SpecModel):
 
     @property
     def flavor(self) -> Flavor:
-        """The image's flavor, said or implied."""
+        """The image's flavor, given or implied."""
         return self.engines.flavor or ("cpu" if self.devices is None else "gpu")
 
     @property
     def least(self) -> int:
-        """The least number of workers."""
+        """The minimum number of workers."""
         return self.max_replicas if self.autoscaling.mode == "fixed" else self.min_replicas
 
 

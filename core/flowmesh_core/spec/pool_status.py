@@ -1,6 +1,6 @@
-"""The status of a pool: of constant size, whatever the pool does.
+"""The status of a pool: of constant size.
 
-Written by the operator; nothing reads it back but ``startSeconds``, which is only an estimate.
+The operator writes it and reads back only ``startSeconds``, which is an estimate.
 """
 
 from pydantic import ConfigDict, Field
@@ -14,13 +14,13 @@ DECISIONS_KEPT = 10
 
 
 class WarmComponent(SpecModel):
-    """A model or adapter that workers of the pool hold."""
+    """A model or adapter on the pool's workers."""
 
     model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)
 
     digest: str = Field(description="Its digest.")
     size_bytes: int = Field(default=0, description="Its size.")
-    workers: int = Field(default=0, description="How many workers hold it.")
+    workers: int = Field(default=0, description="How many workers have it.")
 
 
 class ScalingDecision(SpecModel):
@@ -30,29 +30,29 @@ class ScalingDecision(SpecModel):
 
     time: str = Field(description="When.")
     before: int = Field(description="Workers before it.")
-    after: int = Field(description="Workers wanted from then on.")
+    after: int = Field(description="Desired workers after it.")
     reason: str = Field(description="Why, as a sentence.")
 
 
 class PoolStatus(SpecModel):
-    """How the pool is."""
+    """The state of the pool."""
 
     model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)
 
-    desired: int = Field(default=0, description="Workers that there should be.")
+    desired: int = Field(default=0, description="Desired workers.")
     ready: int = Field(default=0, description="Workers that are connected and take work.")
     busy: int = Field(default=0, description="Workers that run something.")
     backlog_seconds: int = Field(
-        default=0, description="Predicted worker-seconds of what runs and waits for this pool."
+        default=0, description="Predicted worker-seconds of running and waiting work for this pool."
     )
     start_seconds: int = Field(
-        default=0, description="Predicted seconds from asking for a worker until it connects."
+        default=0, description="Predicted seconds from requesting a worker until it connects."
     )
     components: list[WarmComponent] = Field(
-        default=[], description="What its workers hold, the widest spread first, a few."
+        default=[], description="Some models and adapters on its workers, the most common first."
     )
     decisions: list[ScalingDecision] = Field(
-        default=[], description="The last changes of its size, newest first, a few."
+        default=[], description="The last few changes of its size, newest first."
     )
     conditions: list[Condition] = Field(default=[], description="Standard conditions.")
     observed_generation: int = Field(default=0, description="The generation last acted upon.")

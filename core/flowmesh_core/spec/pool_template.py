@@ -1,7 +1,8 @@
-"""What a pool may change of its pods beyond its own fields: a bounded part of a pod template.
+"""The part of the pod template that a pool may change, beyond its own fields.
 
-Bounded so that a pool cannot loosen what its pods promise (user, capabilities, token, network):
-only what is listed here can be said, and the operator lays it over the template that it builds.
+Limited so that a pool cannot loosen the security of its pods (user, capabilities, token, network):
+only the fields listed here are allowed, and the operator merges them into the template that it
+builds.
 """
 
 from typing import Any, Literal
@@ -14,7 +15,7 @@ WORKER_CONTAINER = "worker"
 
 
 class Toleration(SpecModel):
-    """A taint that the pods put up with."""
+    """A taint that the pods tolerate."""
 
     key: str = Field(default="", max_length=317, description="The taint's key; all where empty.")
     operator: Literal["Exists", "Equal"] = Field(
@@ -37,10 +38,10 @@ class TemplateMetadata(SpecModel):
 
 
 class TemplateContainer(SpecModel):
-    """What is laid over the worker's container."""
+    """Fields merged into the worker's container."""
 
     name: Literal["worker"] = Field(
-        default="worker", description="The container that it is for: the worker's."
+        default="worker", description="The container to merge into: the worker's."
     )
     env: list[dict[str, Any]] = Field(
         default=[], max_length=64, description="Environment variables, merged by name."
@@ -57,11 +58,11 @@ class TemplateContainer(SpecModel):
 
 
 class TemplateSpec(SpecModel):
-    """The part of a pod's spec that a pool may say itself; as Kubernetes reads it."""
+    """The part of a pod's spec that a pool may set; as Kubernetes reads it."""
 
     affinity: dict[str, Any] | None = Field(
         default=None,
-        description="Affinity; its required node terms are met besides those of spec.devices.",
+        description="Affinity; its required node terms apply in addition to those of spec.devices.",
     )
     topology_spread_constraints: list[dict[str, Any]] = Field(
         default=[], max_length=8, description="How the pods spread over nodes and zones."
@@ -83,12 +84,12 @@ class TemplateSpec(SpecModel):
         default=[], max_length=32, description="Further volumes, merged by name."
     )
     containers: list[TemplateContainer] = Field(
-        default=[], max_length=1, description="What is laid over the worker's container."
+        default=[], max_length=1, description="Fields merged into the worker's container."
     )
 
 
 class PodTemplate(SpecModel):
-    """Laid over the pod template that the operator builds."""
+    """Merged into the pod template that the operator builds."""
 
     metadata: TemplateMetadata = Field(
         default=TemplateMetadata(), description="Labels and annotations of the pods."

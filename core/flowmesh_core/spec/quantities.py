@@ -1,7 +1,7 @@
 """Durations, amounts of memory and dollars, as users write them.
 
-The patterns stand in the custom resources too, so that the API server refuses what these functions
-would.
+The patterns are in the custom resources too, so that the API server refuses what these functions
+would refuse.
 """
 
 import math
@@ -24,34 +24,34 @@ _MIB_BYTES = 1024 * 1024
 
 
 def seconds(text: str) -> float:
-    """Seconds of a duration such as ``30m``, ``1h30m`` or ``30d``.
+    """Returns the seconds of a duration such as ``30m``, ``1h30m`` or ``30d``.
 
     Raises:
         ValueError: the text does not match :data:`DURATION_PATTERN`.
     """
     if re.fullmatch(DURATION_PATTERN, text) is None:
-        raise ValueError(f"{text!r} is no duration such as 30m, 12h or 30d")
+        raise ValueError(f"{text!r} is not a duration such as 30m, 12h or 30d")
     return math.fsum(float(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(text))
 
 
 def mebibytes(text: str) -> MiB:
-    """MiB of an amount of memory such as ``4Gi`` or ``512Mi``, rounded up.
+    """Returns the MiB of an amount of memory such as ``4Gi`` or ``512Mi``, rounded up.
 
     Raises:
         ValueError: the text does not match :data:`MEMORY_PATTERN`.
     """
     match = _MEMORY.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no amount of memory such as 4Gi or 512Mi")
+        raise ValueError(f"{text!r} is not an amount of memory such as 4Gi or 512Mi")
     return MiB(math.ceil(float(match[1]) * _BYTES[match[2]] / _MIB_BYTES))
 
 
 def budget(text: str) -> NanoUsd:
-    """Nano-dollars of dollars such as ``0.50``.
+    """Returns the nano-dollars of dollars such as ``0.50``.
 
     Raises:
         ValueError: the text does not match :data:`USD_PATTERN`.
     """
     if re.fullmatch(USD_PATTERN, text) is None:
-        raise ValueError(f"{text!r} is no amount of dollars such as 0.50")
+        raise ValueError(f"{text!r} is not an amount of dollars such as 0.50")
     return nano_usd(text)

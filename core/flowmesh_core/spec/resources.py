@@ -1,6 +1,6 @@
 """The custom resource definitions, and the schema for editors, as data.
 
-``generate`` writes them to files; a test holds the files against this.
+``generate`` writes them to files; a test compares the files with this.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _Column = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """A kind; ``wide`` columns are those of ``-o wide``, ``selectable`` fields select objects."""
+    """A kind; ``wide`` columns are those of ``-o wide``, ``selectable`` are field selectors."""
 
     model: type[BaseModel]
     plural: str
@@ -82,7 +82,7 @@ _DEFINITIONS = (
 
 
 def definitions() -> dict[str, dict[str, Any]]:
-    """Every ``CustomResourceDefinition``, by plural name."""
+    """Returns every ``CustomResourceDefinition``, by plural name."""
     return {d.plural: _definition(d) for d in _DEFINITIONS}
 
 
@@ -134,7 +134,7 @@ def _wide(column: _Column) -> dict[str, Any]:
 
 
 def editor_schema() -> dict[str, Any]:
-    """One JSON schema of all kinds, for editors that check YAML."""
+    """Returns one JSON schema of all kinds, for editors that check YAML."""
     models = [d.model for d in _DEFINITIONS]
     refs, schema = models_json_schema([(m, "validation") for m in models], by_alias=True)
     return {
@@ -149,6 +149,6 @@ def editor_schema() -> dict[str, Any]:
 def _without_kubernetes(value: Any) -> Any:
     """The schema without the parts that only the API server reads."""
     if isinstance(value, dict):
-        kept = {k: v for k, v in value.items() if k not in {CEL_RULES, LIST_KEYS, PRESERVE}}
-        return {k: _without_kubernetes(v) for k, v in kept.items()}
+        remaining = {k: v for k, v in value.items() if k not in {CEL_RULES, LIST_KEYS, PRESERVE}}
+        return {k: _without_kubernetes(v) for k, v in remaining.items()}
     return [_without_kubernetes(v) for v in value] if isinstance(value, list) else value

@@ -1,8 +1,8 @@
 """Reads plain YAML scalars, and refuses those that YAML 1.1 and 1.2 read differently.
 
-``kubectl`` reads files by 1.1's rules, ``fmesh`` by 1.2's; a file must mean the same to both, since
-the meaning is hashed. What both read alike is read; what they do not must be quoted. ``5e-6`` is a
-number to the API server and to 1.2, and here.
+``kubectl`` reads files by 1.1's rules, ``fmesh`` by 1.2's; a file must have the same meaning for
+both, since the meaning is hashed. Scalars that both read alike are accepted; others must be quoted.
+``5e-6`` is a number to the API server and to 1.2, and here.
 """
 
 import re
@@ -38,7 +38,7 @@ _REFUSED: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?"),
         "a date in YAML 1.1 and a string in YAML 1.2",
     ),
-    (re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"), "no number that JSON can hold"),
+    (re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"), "not a number in JSON"),
     (re.compile(r"=|<<"), "a special key in YAML 1.1 and a string in YAML 1.2"),
 )
 _INT64 = 2**63
@@ -46,17 +46,17 @@ _TO_QUOTE = "-+.=<~0123456789yYnNoOtTfF"
 
 
 class RefusedScalarError(ValueError):
-    """A plain scalar whose meaning depends on the reader; the message says how to write it."""
+    """A plain scalar whose meaning depends on the reader; the message shows how to write it."""
 
 
 def read_plain(text: str) -> Any:
-    """The value of a plain (unquoted) scalar.
+    """Returns the value of a plain (unquoted) scalar.
 
     Returns:
         None, a boolean, an integer, a finite float, or the text.
 
     Raises:
-        RefusedScalarError: YAML 1.1 and 1.2 read it differently, or it is no number of JSON.
+        RefusedScalarError: YAML 1.1 and 1.2 read it differently, or it is not a number in JSON.
     """
     if text in _WORDS:
         return _WORDS[text]

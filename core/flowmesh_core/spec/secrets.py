@@ -1,8 +1,8 @@
-"""Where secrets are kept, and how a plan carries that to whoever reads them.
+"""Where secrets are stored, and how a plan passes that to their readers.
 
-Inputs and steps name secrets by what the worker knows them as (``HF_TOKEN``). Only a cluster keeps
-them in objects: ``spec.secrets`` says in which, and the compiler writes it behind the name, so that
-the reader needs nothing but the name it is given. No secret is part of an action's name.
+Inputs and steps name secrets by the worker's names (``HF_TOKEN``). Only a cluster stores them in
+objects: ``spec.secrets`` names these, and the compiler appends the place to the name, so that the
+reader needs nothing else. No secret is part of an action's name.
 """
 
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ class SecretKey(SpecModel):
 
 @dataclass(frozen=True, slots=True)
 class SecretLocation:
-    """A secret, and the object that holds it.
+    """A secret, and the object that it is in.
 
     Attributes:
-        name: what the worker knows it as.
+        name: the worker's name of it.
         object: the Secret's name.
-        key: in it; empty where the workflow does not say: the key ``name``, or the only one.
+        key: in it; empty where the workflow has none: then the key ``name``, or the only one.
     """
 
     name: str
@@ -37,7 +37,7 @@ class SecretLocation:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads what a plan carries: ``NAME``, or ``NAME=OBJECT/KEY``."""
+        """Reads the form in a plan: ``NAME``, or ``NAME=OBJECT/KEY``."""
         name, _, place = text.partition("=")
         if not place:
             return cls(name, name.lower().replace("_", "-"))
@@ -46,6 +46,6 @@ class SecretLocation:
 
 
 def with_place(name: str, places: Mapping[str, SecretKey]) -> str:
-    """A secret's name as plans carry it: with its place where the workflow gives one."""
+    """Returns a secret's name as in a plan: with its place where the workflow gives one."""
     given = places.get(name)
     return name if given is None else f"{name}={given.name}/{given.key}"

@@ -1,6 +1,6 @@
 """How large a workflow may be as an object of a cluster.
 
-The CLI asks for ``fmesh validate --kubernetes``, the operator before it accepts.
+``fmesh validate --kubernetes`` checks it, and the operator before it accepts a workflow.
 """
 
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ import orjson
 from flowmesh_api.v1.problems import Problem
 
 MOST_OBJECT_BYTES = 1_200_000
-"""As JSON. etcd refuses requests beyond 1.5 MiB, and the fullest status has to fit in too."""
+"""As JSON. etcd refuses requests beyond 1.5 MiB, and the largest status must fit in too."""
 
 
 def oversized(document: Mapping[str, Any]) -> list[Problem]:
-    """The problem of a workflow that is too large, if it is.
+    """Returns the problem of a workflow that is too large, or none.
 
     Args:
-        document: as its user wrote it, without what the API server adds.
+        document: as its user wrote it, without fields that the API server adds.
     """
     size = len(orjson.dumps(document))
     if size <= MOST_OBJECT_BYTES:

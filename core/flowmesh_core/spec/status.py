@@ -1,7 +1,7 @@
 """The status of a workflow as a custom resource: a projection of bounded size.
 
-Written by the operator from the run's state and never read back. However many steps a run has, the
-object holds at most ``MOST_ROWS`` of them; all stand in a document that ``stepsRef`` names.
+The operator writes it from the run's state and never reads it back. However many steps a run has,
+the object has at most ``MOST_ROWS`` of them; all are in a document that ``stepsRef`` names.
 """
 
 from typing import Any
@@ -14,11 +14,11 @@ from flowmesh_core.spec.fields import LIST_KEYS, TIME, SpecModel
 MOST_ROWS = 100
 """Steps, and outputs, that a status shows."""
 MOST_MESSAGE_CHARS = 1024
-"""Of a row's message; a condition's may be longer."""
+"""Characters of a row's message; a condition's may be longer."""
 
 
 class _Shown(SpecModel):
-    """What another version of the operator wrote is no mistake of the object's."""
+    """Accepts unknown fields, since another version of the operator may have written them."""
 
     model_config = ConfigDict(
         extra="ignore", strict=False, alias_generator=to_camel, populate_by_name=True
@@ -40,34 +40,34 @@ class Condition(_Shown):
     last_transition_time: str = Field(
         default="", description="When the status last changed.", json_schema_extra=TIME
     )
-    observed_generation: int = Field(default=0, description="The generation it is about.")
+    observed_generation: int = Field(default=0, description="The generation that it describes.")
 
 
 class StepCounts(_Shown):
     """Steps after expansion, by state."""
 
     total: int = Field(default=0, description="All of them, imports included.")
-    pending: int = Field(default=0, description="Wait for their inputs.")
-    ready: int = Field(default=0, description="Wait for a worker, or are looked up.")
-    running: int = Field(default=0, description="Run.")
-    completed: int = Field(default=0, description="Have published all their outputs.")
-    skipped: int = Field(default=0, description="Their condition was false.")
+    pending: int = Field(default=0, description="Waiting for their inputs.")
+    ready: int = Field(default=0, description="Waiting for a worker, or being looked up.")
+    running: int = Field(default=0, description="Running.")
+    completed: int = Field(default=0, description="With all outputs published.")
+    skipped: int = Field(default=0, description="Skipped, since their condition was false.")
     failed: int = Field(default=0, description="Failed for good.")
-    cancelled: int = Field(default=0, description="Were cancelled, or needed one that failed.")
+    cancelled: int = Field(default=0, description="Cancelled, or dependent on a failed step.")
 
 
 class OutputStatus(_Shown):
-    """An output of the run; an empty reference is that of a skipped step."""
+    """An output of the run; the reference is empty where its step was skipped."""
 
     kind: str = Field(default="", description="dataset, model, adapter, metrics or blob.")
     reference: str = Field(
         default="",
-        description="cas:<kind>:<digest>.<mac>: what another workflow of the namespace names it by,"
-        " and `fmesh outputs` fetches.",
+        description="cas:<kind>:<digest>.<mac>, by which another workflow of the namespace uses it"
+        " and `fmesh outputs` fetches it.",
     )
     rows: int | None = Field(default=None, description="Of a data set.")
     bytes: int | None = Field(default=None, description="Its size.")
-    value: Any = Field(default=None, description="Of metrics, where they are small: themselves.")
+    value: Any = Field(default=None, description="Of metrics: their values, where they are small.")
 
 
 class StepRow(_Shown):
@@ -80,13 +80,13 @@ class StepRow(_Shown):
         description="PENDING, READY, RUNNING, COMPLETED, SKIPPED, FAILED or CANCELLED.",
     )
     reason: str = Field(
-        default="", description="Why it waits or has failed, as one word; `fmesh why` says more."
+        default="", description="Why it waits or has failed, as one word; `fmesh why` shows more."
     )
     message: str = Field(
-        default="", max_length=MOST_MESSAGE_CHARS, description="The same as a sentence."
+        default="", max_length=MOST_MESSAGE_CHARS, description="The reason as a sentence."
     )
-    progress: str = Field(default="", description="Chunks ended of all, such as 12/40.")
-    hits: int = Field(default=0, description="Chunks that needed no run.")
+    progress: str = Field(default="", description="Chunks completed, of all, such as 12/40.")
+    hits: int = Field(default=0, description="Chunks whose results were reused.")
     cost_usd: str = Field(default="", description="Dollars paid for it so far.")
     saved_usd: str = Field(default="", description="Dollars that sharing saved.")
     started_at: str | None = Field(
@@ -96,7 +96,7 @@ class StepRow(_Shown):
 
 
 class WorkflowStatus(_Shown):
-    """How far the run is."""
+    """The state of the run."""
 
     phase: str = Field(
         default="", description="Pending, Running, Suspended, Succeeded, Failed or Cancelled."
@@ -110,7 +110,7 @@ class WorkflowStatus(_Shown):
     conditions: list[Condition] = Field(
         default=[],
         max_length=16,
-        description="What `kubectl wait --for=condition=Complete` reads. Accepted: checked,"
+        description="Conditions, as for `kubectl wait --for=condition=Complete`. Accepted: checked,"
         " compiled and written; Running: steps are under way; Complete: every step completed or was"
         " skipped; Failed: it ended otherwise, or was not accepted.",
         json_schema_extra={LIST_KEYS: ["type"]},
@@ -118,16 +118,16 @@ class WorkflowStatus(_Shown):
     message: str = Field(
         default="",
         max_length=32768,
-        description="What there is to say, with the remedy; the words of `fmesh validate` where the"
-        " workflow was not accepted.",
+        description="A message with the remedy; the output of `fmesh validate` where the workflow"
+        " was not accepted.",
     )
-    progress: str = Field(default="", description="Steps ended of all, such as 3/5.")
+    progress: str = Field(
+        default="", description="Steps completed or skipped, of all, such as 3/5."
+    )
     counts: StepCounts | None = Field(default=None, description="Steps by state.")
     actions: int = Field(default=0, description="Steps and chunks known so far.")
     executed: int = Field(default=0, description="Steps and chunks that ran.")
-    hits: int = Field(
-        default=0, description="Steps and chunks that needed no run: somebody had run them before."
-    )
+    hits: int = Field(default=0, description="Steps and chunks whose results were reused.")
     cost_usd: str = Field(default="", description="Dollars paid so far.")
     saved_usd: str = Field(default="", description="Dollars that sharing saved.")
     eta: str | None = Field(

@@ -1,7 +1,7 @@
-"""From pydantic's JSON schema to what Kubernetes takes: structural schemas.
+"""From pydantic's JSON schema to Kubernetes' structural schemas.
 
-A structural schema has no references and no alternatives, and says of every value its type, or that
-it is not looked into. What crosses fields is said in CEL (``x-kubernetes-validations``).
+A structural schema has no references and no alternatives, and gives every value a type, or marks it
+as opaque. Rules across fields are in CEL (``x-kubernetes-validations``).
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from flowmesh_core.spec.fields import CEL_RULES, LIST_KEYS
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
-_KEPT = (
+_COPIED_KEYS = (
     "type",
     "description",
     "enum",
@@ -31,14 +31,16 @@ _KEPT = (
     CEL_RULES,
 )
 _LIST_TYPE = "x-kubernetes-list-type"
-_ALLOWED = frozenset({*_KEPT, _LIST_TYPE, "properties", "items", "additionalProperties", PRESERVE})
+_ALLOWED = frozenset(
+    {*_COPIED_KEYS, _LIST_TYPE, "properties", "items", "additionalProperties", PRESERVE}
+)
 
 
 def structural_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The structural schema of a model.
+    """Returns the structural schema of a model.
 
-    Defaults are left out: the API server would write them into the objects. Unknown fields are
-    pruned by the API server, and named by ``kubectl``'s own validation.
+    Defaults are left out, since the API server would write them into the objects. The API server
+    prunes unknown fields, and ``kubectl``'s own validation reports them.
     """
     schema = model.model_json_schema(by_alias=True)
     return _structural(schema, schema.get("$defs", {}))
@@ -46,7 +48,7 @@ def structural_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
     schema = _resolved(schema, definitions)
-    out = {key: schema[key] for key in _KEPT if key in schema}
+    out = {key: schema[key] for key in _COPIED_KEYS if key in schema}
     if "const" in schema:
         out["enum"] = [schema["const"]]
     if "properties" in schema:
@@ -58,7 +60,7 @@ def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> di
     elif schema.get("type") == "object":
         inner = schema.get("additionalProperties", True)
         for by_pattern in schema.get("patternProperties", {}).values():
-            inner = by_pattern  # names are held against the pattern at admission
+            inner = by_pattern  # names are checked against the pattern at admission
         if isinstance(inner, Mapping) and set(inner) - {"title"}:
             out["additionalProperties"] = _structural(inner, definitions)
         else:
@@ -73,7 +75,7 @@ def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> di
 
 
 def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema without a reference, and without the null that "not given" means."""
+    """Returns the schema without a reference, and without the null that means "not given"."""
     out = dict(schema)
     while "$ref" in out or "anyOf" in out:
         if "$ref" in out:
@@ -81,14 +83,16 @@ def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict
         else:
             options = [o for o in out.pop("anyOf") if o.get("type") != "null"]
             if len(options) != 1:
-                raise ValueError(f"{options} are alternatives, which no structural schema has")
+                raise ValueError(
+                    f"{options} are alternatives, which a structural schema cannot have"
+                )
             found = options[0]
         out = {**found, **out}
     return out
 
 
 def structural_problems(schema: Any, where: str = "schema") -> Iterator[str]:
-    """What Kubernetes would refuse in a schema.
+    """Yields what Kubernetes would refuse in a schema.
 
     Args:
         schema: the schema.
@@ -103,10 +107,10 @@ def structural_problems(schema: Any, where: str = "schema") -> Iterator[str]:
     if "properties" in schema and "additionalProperties" in schema:
         yield f"{where}: has both properties and additionalProperties"
     if kind == "object" and not {"properties", "additionalProperties", PRESERVE} & set(schema):
-        yield f"{where}: an object of which nothing is said is pruned to nothing"
+        yield f"{where}: an object without properties is pruned to nothing"
     missing = set(schema.get("required", ())) - set(schema.get("properties", {}))
     if missing:
-        yield f"{where}: requires {', '.join(sorted(missing))}, which is no property"
+        yield f"{where}: requires {', '.join(sorted(missing))}, which is not a property"
     if kind == "array":
         yield from structural_problems(schema["items"], f"{where}[]")
     if isinstance(schema.get("additionalProperties"), Mapping):

@@ -1,4 +1,4 @@
-"""The nearest valid name, for errors that say what to write instead."""
+"""The nearest valid name, for errors that suggest what to write instead."""
 
 import difflib
 import itertools
@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 _SHOWN = 8
 _LONGEST = 64
-"""Characters of a name that is compared letter by letter: that takes as many squared."""
+"""Characters of a name that is compared letter by letter, which takes quadratic time."""
 _COMPARED = 1000
-_BEGUN = 3  # letters after which a name that one valid name begins with is taken for it
+_BEGUN = 3  # from this many letters on, the start of one valid name counts as that name
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
-    """The valid name most like this one, or None where none is near."""
+    """Returns the valid name most like this one, or None where none is near."""
     if len(name) > _LONGEST:
         return None
     names = list(itertools.islice((n for n in valid if len(n) <= _LONGEST), _COMPARED))
@@ -27,7 +27,7 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
-    """The end of an error: ``; did you mean 'sft'?``, or the valid names where none is near."""
+    """Returns the end of an error: ``; did you mean 'sft'?``, or the valid names."""
     names = list(valid)
     near = nearest(name, names)
     if near is not None:

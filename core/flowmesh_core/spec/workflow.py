@@ -19,14 +19,14 @@ from flowmesh_core.spec.metadata import NamespacedMetadata
 from flowmesh_core.spec.secrets import SecretKey
 from flowmesh_core.spec.status import WorkflowStatus
 
-Scalar = Any  # a string, number or boolean; the compiler says so with the field's path
+Scalar = Any  # a string, number or boolean; the compiler checks it and names the field's path
 ONE_AIM_RULE = "give optimize or weights, not both"
 MUTABLE_FIELDS = ("suspend", "priority", "budgetUsd", "deadline", "ttlSecondsAfterFinished")
 """Fields of the spec that may change after creation (amendments in the ledger)."""
 IMMUTABLE_FIELDS = ("steps", "inputs", "params", "outputs", "secrets", "optimize", "weights")
 LARGE_FIELDS = ("steps", "inputs")
-"""Of these, the ones that the chart's admission policy guards: the schema's rules are evaluated at
-every write of a status, too, and comparing 18,000 steps costs the API server four seconds."""
+"""Immutable fields that only the chart's admission policy guards: the schema's rules are evaluated
+at every write of a status too, and comparing 18,000 steps costs the API server four seconds."""
 Optimize = Literal["cost", "throughput", "latency"]
 
 
@@ -39,12 +39,12 @@ class WeightsSpec(SpecModel):
 
 
 class ResourcesSpec(SpecModel):
-    """What a step asks of a worker."""
+    """What a step requires of a worker."""
 
     memory: Memory | None = Field(
         default=None,
-        description="Memory of the device (of the host, on a CPU), such as 4Gi; a hint that raises"
-        " what the engine's contract says.",
+        description="Memory of the device (of the host, on a CPU), such as 4Gi; replaces the"
+        " engine's own estimate.",
     )
     gpu_product: list[str] = Field(
         default=[], max_length=32, description="Any of these GPU products; all where empty."
@@ -53,15 +53,15 @@ class ResourcesSpec(SpecModel):
         default=None, ge=1, le=64, description="Devices that share one copy of the model."
     )
     labels: dict[str, str] = Field(
-        default={}, max_length=32, description="Labels that the worker must carry."
+        default={}, max_length=32, description="Labels that the worker must have."
     )
     anti_labels: dict[str, str] = Field(
-        default={}, max_length=32, description="Labels that the worker must not carry."
+        default={}, max_length=32, description="Labels that the worker must not have."
     )
 
 
 class RetrySpec(SpecModel):
-    """Bounds on attempts after failures of the engine; lost workers do not count."""
+    """Limits of the attempts after failures of the engine; lost workers do not count."""
 
     attempts: int = Field(default=3, ge=1, le=20, description="Attempts in all.")
     backoff: Duration = Field(
@@ -80,7 +80,7 @@ class CacheSpec(SpecModel):
     salt: str = Field(
         default="",
         max_length=256,
-        description="Enters the names of the actions; changed, it makes new ones.",
+        description="Part of the names of the actions; a change makes new ones.",
     )
     max_age: Duration | None = Field(
         default=None, description="Reuse results at most this old when the run was created."
@@ -88,12 +88,8 @@ class CacheSpec(SpecModel):
     ignored_inputs: list[Name] = Field(
         default=[],
         max_length=64,
-        description="Input ports whose content does not name the action. Such results stay in the"
-        " namespace's own scope.",
-    )
-    strict: bool = Field(
-        default=False,
-        description="Whether device and library versions enter the action's name.",
+        description="Input ports whose content is not part of the action's name. Such results stay"
+        " in the namespace's own scope.",
     )
 
 
@@ -101,7 +97,7 @@ class StepSpec(SpecModel):
     """A node of the DAG: an engine, where its inputs come from, and its parameters."""
 
     model_config = ConfigDict(
-        json_schema_extra=cel_rules(("self.name != 'inputs'", "'inputs' is no name for a step"))
+        json_schema_extra=cel_rules(("self.name != 'inputs'", "'inputs' is not a name for a step"))
     )
 
     name: Name = Field(description="The step's name, unique in the workflow; not `inputs`.")
@@ -136,15 +132,17 @@ class StepSpec(SpecModel):
         " condition is false is skipped.",
     )
     resources: ResourcesSpec = Field(
-        default=ResourcesSpec(), description="What the step asks of a worker."
+        default=ResourcesSpec(), description="What the step requires of a worker."
     )
     retry: RetrySpec = Field(
-        default=RetrySpec(), description="Bounds on attempts after failures of the engine."
+        default=RetrySpec(), description="Limits of the attempts after failures of the engine."
     )
     cache: CacheSpec = Field(default=CacheSpec(), description="When results are reused.")
-    timeout: Duration | None = Field(default=None, description="Bound on one attempt: 10m.")
+    timeout: Duration | None = Field(
+        default=None, description="Time limit of one attempt, such as 10m."
+    )
     secrets: list[Name] = Field(
-        default=[], max_length=16, description="Names of secrets sent for each attempt alone."
+        default=[], max_length=16, description="Names of secrets sent with each attempt."
     )
 
 
@@ -161,7 +159,7 @@ def _immutable() -> list[tuple[str, str]]:
 
 
 class WorkflowSpec(SpecModel):
-    """What is to be run."""
+    """What to run."""
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(
@@ -192,16 +190,16 @@ class WorkflowSpec(SpecModel):
     secrets: dict[Name, SecretKey] = Field(
         default={},
         max_length=64,
-        description="Where a cluster keeps the secrets that inputs and steps name. One that is not"
-        " listed is the Secret of its name (in small letters, - for _), and in that the key of its"
-        " name or the only key. A laptop takes FMESH_SECRET_<NAME> from the environment.",
+        description="Where a cluster has the secrets that inputs and steps name. One that is not"
+        " listed is the Secret of its name (in lower case, - for _), and in that the key of its"
+        " name or the only key. A laptop reads FMESH_SECRET_<NAME> from the environment.",
         json_schema_extra=key_rule("a secret"),
     )
     optimize: Optimize | None = Field(
         default=None, description="What placement prefers; balanced where neither is given."
     )
     weights: WeightsSpec | None = Field(
-        default=None, description="In place of optimize: the coefficients themselves."
+        default=None, description="The coefficients themselves, instead of optimize."
     )
     budget_usd: Usd | None = Field(
         default=None,
@@ -224,8 +222,8 @@ class WorkflowSpec(SpecModel):
         ge=0,
         le=2_147_483_647,
         description="Seconds after the end when the object is deleted from its cluster; without"
-        " it, it stays. Results are kept as long as their cache policy says. Mutable; a laptop has"
-        " no objects to delete.",
+        " it, it stays. Results stay for the time of their cache policy. Mutable; a laptop has no"
+        " objects to delete.",
     )
 
 
@@ -235,7 +233,7 @@ class FlowMeshWorkflow(SpecModel):
     api_version: Literal["flowmesh.dev/v1alpha1"] = Field(description="The API's version.")
     kind: Literal["FlowMeshWorkflow"] = Field(description="The kind of object.")
     metadata: NamespacedMetadata = Field(description="Names the object.")
-    spec: WorkflowSpec = Field(description="What is to be run.")
+    spec: WorkflowSpec = Field(description="What to run.")
     status: WorkflowStatus | None = Field(
         default=None, description="Written by the control plane, never read back."
     )

@@ -25,7 +25,7 @@ class WorkflowReason(StrEnum):
     UNFINISHED = "Unfinished"  # not Complete: the run goes on
     SUCCEEDED = "Succeeded"  # Complete
     STEP_FAILED = "StepFailed"  # Failed: a step failed; the message names it and the remedy
-    CANCELLED = "Cancelled"  # Failed: somebody cancelled it
+    CANCELLED = "Cancelled"  # Failed: a user cancelled it
     BUDGET = "BudgetExceeded"  # Failed: spec.budgetUsd is used up
     DEADLINE = "DeadlineExceeded"  # Failed: spec.deadline has passed
     ENDED = "Ended"  # not Running: the run is over

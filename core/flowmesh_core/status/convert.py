@@ -1,7 +1,7 @@
-"""Turns what the core keeps into the API's structures of the same JSON.
+"""Converts the core's structures to the API's structures of the same JSON.
 
-Messages, ledger lines and snapshots of the core may change; what version 1 of the API answers may
-not. Values stay as they are: an integer in a field of floats is not made a float.
+Messages, ledger lines and snapshots of the core may change; the responses of version 1 of the API
+may not. Values stay as they are: an integer in a field of floats stays an integer.
 """
 
 from functools import cache
@@ -44,7 +44,7 @@ def attempt_line(line: AttemptLine) -> why.AttemptLine:
 
 
 def hit_line(line: HitLine) -> why.HitLine:
-    """Returns a result that a run did not have to produce."""
+    """Returns a result that a run reused."""
     return _copied(why.HitLine, line)
 
 
@@ -65,8 +65,8 @@ def weights(coefficients: UtilityWeights) -> trace.Weights:
 
 def offered_engine(contract: EngineContract, workers: list[str]) -> engines.OfferedEngine:
     """Returns an engine's contract with the workers that offer it."""
-    shown = {**msgspec.to_builtins(contract), "offered_by": workers}
-    return msgspec.convert(shown, engines.OfferedEngine)
+    fields = {**msgspec.to_builtins(contract), "offered_by": workers}
+    return msgspec.convert(fields, engines.OfferedEngine)
 
 
 def _copied(kind: type[_Struct], value: msgspec.Struct) -> _Struct:

@@ -1,4 +1,4 @@
-"""Whether a run has more to show than the status of its object holds."""
+"""Detects runs whose status is too large for their object."""
 
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_core.spec.status import MOST_ROWS
@@ -7,7 +7,7 @@ from flowmesh_core.spec.status import MOST_ROWS
 def overflows(run: RunStatus) -> bool:
     """Whether steps or outputs are left out, or an output has parts, which a status does not list.
 
-    Such a run's whole status is a document in the store once it has ended.
+    The whole status of such a run is a document in the store once it has ended.
     """
     joined = any(o is not None and "parts" in o for o in run.outputs.values())
     return len(run.steps) > MOST_ROWS or len(run.outputs) > MOST_ROWS or joined

@@ -1,6 +1,6 @@
-"""Projects the machine's state to what people and programs are shown.
+"""Projects the machine's state to statuses for people and programs.
 
-Called by the control plane whenever a run has changed; nothing here is read back.
+The control plane calls it whenever a run has changed; nothing here is read back.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _PHASES = {
 
 
 def run_status(state: State, uid: str, now_s: float) -> RunStatus:
-    """A run with all its steps.
+    """Returns a run with all its steps.
 
     Raises:
         KeyError: no such run is live.
@@ -71,12 +71,12 @@ def _failure_log(run: Run, failed: StepRun | None) -> tuple[str, ...]:
 
 def _output(run: Run, name: str) -> dict[str, Any] | None:
     sources = run.plan.outputs[name]
-    given = [a for s in sources if (a := source_artifact(run, s)) is not None]
-    if not given:
+    artifacts = [a for s in sources if (a := source_artifact(run, s)) is not None]
+    if not artifacts:
         return None
-    if len(given) == 1:
-        return _describe(given[0])
-    return {"parts": [_describe(a) for a in given], "kind": given[0].kind}
+    if len(artifacts) == 1:
+        return _describe(artifacts[0])
+    return {"parts": [_describe(a) for a in artifacts], "kind": artifacts[0].kind}
 
 
 def _describe(artifact: Artifact) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _step(state: State, run: Run, step: StepRun) -> StepStatus:
 
 
 def _reason(state: State, step: StepRun, attempts: Sequence[Attempt]) -> tuple[str, str]:
-    """Why a step is where it is, as a word and as a sentence."""
+    """Why a step is in its state, as a word and as a sentence."""
     if step.state is StepState.READY and step.wait_reason:
         return step.wait_reason, step.wait_detail
     full = state.store_full if step.state is StepState.RUNNING else None
@@ -144,7 +144,7 @@ def _attempts(state: State, step: StepRun) -> list[Attempt]:
 
 
 def _eta_s(run: Run, now_s: float) -> float:
-    """By the share of ended steps: crude, and honest about it being unknown at the start."""
+    """The remaining seconds by the share of ended steps: crude; -1 before the first has ended."""
     ended = len(run.steps) - run.open_steps
     if run.ended_s:
         return 0.0
@@ -154,7 +154,7 @@ def _eta_s(run: Run, now_s: float) -> float:
 
 
 def worker_statuses(state: State, now_s: float) -> list[WorkerStatus]:
-    """All connected workers in order of name."""
+    """Returns all connected workers in order of name."""
     return [_worker(state, w, now_s) for _, w in sorted(state.workers.items())]
 
 
@@ -174,7 +174,7 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerStatus:
 
 
 def fabric_status(state: State) -> FabricStatus:
-    """The fabric's accounts and queues."""
+    """Returns the fabric's accounts and queues."""
     book = state.book
     return FabricStatus(
         epoch=state.epoch,

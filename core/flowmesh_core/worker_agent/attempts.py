@@ -335,7 +335,7 @@ class Attempts:
     def request_checkpoints(self, within_s: float) -> None:
         """Has running attempts write a checkpoint and end, unless they are done by then anyway."""
         for attempt in self._state.in_phase(AttemptPhase.RUNNING):
-            late = attempt.rate.remaining_s(self._out.now_s) > within_s
+            late = attempt.rate.remaining_s(self._out.now_s) >= within_s
             if late and attempt.instance is not None:
                 self._out.add(RequestCheckpoint(attempt.instance.id, attempt.id))
 

@@ -192,7 +192,7 @@ class Prewarmer:
             self._out.add(PrewarmFailed(entry.spec, failure))
 
     def _release(self, entry: PrewarmEntry, state: PrewarmState) -> None:
-        if entry.fetches:
+        if entry.fetches and entry.spec.components:
             self._out.add(ReleaseComponents(entry.spec.signature))
         entry.pending, entry.missing = "", []
         entry.move(state)

@@ -9,8 +9,8 @@ from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.autoscaling.pool_supply import PoolSupply
 from flowmesh_core.autoscaling.prewarm_plan import openings_of
 from flowmesh_core.autoscaling.right_sizing import RightSizing
-from flowmesh_core.machine.dispatch import snapshot
 from flowmesh_core.machine.events import CordonChanged, PrewarmPlanChanged
+from flowmesh_core.machine.fleet_snapshot import snapshot
 from flowmesh_core.machine.prewarm import in_demand, told_to_hold
 from flowmesh_core.protocol.messages import EngineVariant, WorkerShape
 from flowmesh_core.units import Digest, nano_usd

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from flowmesh_core.machine.commands import Assign
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.model import Run
-from flowmesh_core.machine.state import parse_attempt_id
 from flowmesh_core.protocol.messages import InputRef
 from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.units import Digest
@@ -27,9 +26,18 @@ class ActionInvariants:
         self._generations = Counter[tuple[str, Digest, int]]()
 
     def assigned(self, control: "SimulatedControlPlane", c: Assign) -> None:
-        """A dispatch: its inputs are published, and some run may read them and pay."""
+        """A dispatch: its inputs are published, and some run may read them and pay.
+
+        One that was cancelled in the same turn, since its runs ended in it, is not looked at: the
+        cancellation follows it to the worker.
+        """
         state, store = control.machine.state, control.store
-        action = state.actions[parse_attempt_id(c.assignment.attempt_id)]
+        attempt = state.attempts.get(c.assignment.attempt_id)
+        if attempt is None:
+            wrong(c.assignment.attempt_id, "it was dispatched and is not known")
+        if attempt.cancelled:
+            return
+        action = attempt.action
         runs = [state.runs[s.uid] for s in action.subscribers]
         refs = [*c.assignment.inputs.items()]
         if c.assignment.resume is not None:
@@ -43,7 +51,7 @@ class ActionInvariants:
             if left_out and action.key.scope != run.scopes.private:
                 wrong(c.assignment.attempt_id, "its name leaves an input out, and it is shared")
         # Of several runs one that can pay is enough: another's reservations may pass its budget.
-        held = action.attempts[c.assignment.attempt_id].reserved
+        held = attempt.reserved
         if not any(
             not r.budget_nanousd or r.paid_nanousd + held.get(r.uid, 0) <= r.budget_nanousd
             for r in runs

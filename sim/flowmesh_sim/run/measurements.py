@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from flowmesh_api.v1.enums import Phase
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_core.machine.commands import Assign
-from flowmesh_core.machine.state import parse_attempt_id
 from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_core.units import NANO_PER_USD
 
@@ -126,7 +125,8 @@ class Measures:
     def assigned(self, control: "SimulatedControlPlane", command: Assign) -> None:
         """An attempt was dispatched."""
         a = command.assignment
-        action = control.machine.state.actions[parse_attempt_id(a.attempt_id)]
+        # Not by state.actions: it may have ended in the turn that dispatched it.
+        action = control.machine.state.attempts[a.attempt_id].action
         waited_s = control.now_s() - action.ready_s
         self._assigned[a.attempt_id] = (self.now_s() - waited_s, a.run_uids)
 

@@ -1,8 +1,8 @@
-"""A local directory in front of a remote store: inputs stay near the engines that use them.
+"""A disk cache in front of a remote store, so that inputs are local to the engines.
 
-The worker's agent owns the directory. Content is verified on its way in and again when it is read;
-what was used longest ago leaves first; what is pinned stays, even beyond the budget. A full disk
-costs the caching, not the reading.
+The worker agent owns its directory. Content is verified when it is cached and when it is read. The
+least recently used blobs are evicted first; pinned ones stay, even beyond the budget. On a full
+disk blobs are read without being cached.
 """
 
 import asyncio
@@ -22,28 +22,28 @@ from flowmesh_store.spool import SpooledFile, SpoolWriter
 
 _ANY_AGE = float("-inf")
 _Mark = tuple[int, int, int]
-_GONE: _Mark = (0, 0, 0)
+_MISSING: _Mark = (0, 0, 0)
 _NO_MARK: _Mark = (0, 0, -1)
 
 
 @dataclass(slots=True)
-class _Turn:
-    """The lock of one digest, for as long as somebody holds or awaits it."""
+class _DigestLock:
+    """The lock of one digest; it exists while ``users`` tasks have it or wait for it."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
 
 
 class CachingBlobs:
-    """Blobs read once from the inner store and then from a directory with a byte budget."""
+    """Blobs that are read once from the inner store and then from a directory with a budget."""
 
     def __init__(self, inner: Blobs, directory: Path, *, budget_bytes: int) -> None:
-        """Takes up what an earlier process left in the directory.
+        """Indexes the blobs that an earlier process left in the directory.
 
         Args:
-            inner: the store behind; the truth of what exists.
-            directory: owned by this object alone; made where missing.
-            budget_bytes: how much to keep.
+            inner: the store, which decides what exists.
+            directory: used by this object only; created if missing.
+            budget_bytes: the most bytes to cache.
 
         Raises:
             StoreError, StoreFullError, StoreUnavailableError: the directory cannot be used.
@@ -53,19 +53,19 @@ class CachingBlobs:
         self._root.discard_temporary(older_than_s=_ANY_AGE)
         self._local = FilesystemBlobs(self._root)
         self._index = CacheIndex(budget_bytes)
-        self._turns: dict[Digest, _Turn] = {}
+        self._locks: dict[Digest, _DigestLock] = {}
         self._verified: dict[Digest, _Mark] = {}
         for blob in sorted(self._local.scan(), key=lambda b: b.age_s, reverse=True):
-            for leaving in self._index.add(blob.digest, blob.size_bytes):
-                self._root.remove(self._local.path(leaving))
+            for evicted in self._index.add(blob.digest, blob.size_bytes):
+                self._root.remove(self._local.path(evicted))
 
     def held(self) -> dict[Digest, int]:
-        """What is here, with sizes in bytes: for the worker's report of locality."""
+        """Returns the cached digests with sizes in bytes, for the worker's report of locality."""
         return self._index.held()
 
     async def get(self, digest: Digest) -> bytes:
         """As :meth:`BlobStore.get`; concurrent readers of one blob load it once."""
-        async with self._turn(digest):
+        async with self._locked(digest):
             if digest in self._index:
                 try:
                     data = await self._local.get(digest)
@@ -75,14 +75,14 @@ class CachingBlobs:
                     self._use(digest)
                     return data
             data = await self._inner.get(digest)
-            await self._keep(digest, data, len(data))
+            await self._cache(digest, data, len(data))
             return data
 
     async def put(self, digest: Digest, data: bytes | Path) -> None:
-        """As :meth:`BlobStore.put`; what is put is likely to be read here next, so it is kept."""
+        """As :meth:`BlobStore.put`; also caches the blob, which is likely to be read here next."""
         await self._inner.put(digest, data)
         size = os.stat(data).st_size if isinstance(data, Path) else len(data)
-        await self._keep(digest, data, size)
+        await self._cache(digest, data, size)
 
     async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
         """As :meth:`BlobStore.missing`: what the inner store lacks, cached or not."""
@@ -94,7 +94,7 @@ class CachingBlobs:
             async with self.pinned(digest):
                 return await self._local.fetch(digest, target)
         except BlobCorruptError:
-            # It spoiled on this disk between two reads; the store behind has the truth.
+            # It was damaged on this disk between two reads; the inner store has the right one.
             self._forget(digest)
             return await self._inner.fetch(digest, target)
         except StoreFullError:
@@ -105,28 +105,28 @@ class CachingBlobs:
         return self._local.spool(expected_bytes=expected_bytes)
 
     async def put_spooled(self, spooled: SpooledFile) -> None:
-        """As :meth:`SpoolingBlobs.put_spooled`; the same file is kept here by a second link."""
-        kept = self._root.temporary / temporary_name()
+        """As :meth:`SpoolingBlobs.put_spooled`; caches the file by a second hard link."""
+        link = self._root.temporary / temporary_name()
         with suppress(OSError):
-            os.link(spooled.path, kept)
+            os.link(spooled.path, link)
         try:
             await self._inner.put_spooled(spooled)
-            if kept.exists():
-                await self._local.put_spooled(SpooledFile(kept, spooled.digest, spooled.size_bytes))
-                await self._added(spooled.digest, spooled.size_bytes)
+            if link.exists():
+                await self._local.put_spooled(SpooledFile(link, spooled.digest, spooled.size_bytes))
+                await self._add_to_index(spooled.digest, spooled.size_bytes)
         finally:
-            kept.unlink(missing_ok=True)
+            link.unlink(missing_ok=True)
 
     @asynccontextmanager
     async def pinned(self, digest: Digest) -> AsyncIterator[Path]:
-        """The blob as a file to read in place, there until the block ends. Never write to it.
+        """Yields the path of the cached blob, which stays until the block ends; read-only.
 
         Raises:
             BlobNotFoundError, BlobCorruptError, StoreFullError, StoreUnavailableError.
         """
         self._index.pin(digest)
         try:
-            async with self._turn(digest):
+            async with self._locked(digest):
                 await self._ensure(digest)
             yield Path(self._local.path(digest))
         finally:
@@ -148,20 +148,20 @@ class CachingBlobs:
         finally:
             partial.unlink(missing_ok=True)
         self._verified[digest] = self._mark(digest)
-        await self._added(digest, size)
+        await self._add_to_index(digest, size)
 
-    async def _keep(self, digest: Digest, data: bytes | Path, size_bytes: int) -> None:
+    async def _cache(self, digest: Digest, data: bytes | Path, size_bytes: int) -> None:
         if size_bytes > self._index.budget_bytes:
             return
         with suppress(StoreFullError):
             await self._local.put(digest, data)
-            await self._added(digest, size_bytes)
+            await self._add_to_index(digest, size_bytes)
 
-    async def _added(self, digest: Digest, size_bytes: int) -> None:
+    async def _add_to_index(self, digest: Digest, size_bytes: int) -> None:
         await self._remove(self._index.add(digest, size_bytes))
 
-    async def _remove(self, leaving: Iterable[Digest]) -> None:
-        for digest in leaving:
+    async def _remove(self, evicted: Iterable[Digest]) -> None:
+        for digest in evicted:
             self._verified.pop(digest, None)
             await self._local.delete(digest, older_than_s=_ANY_AGE)
 
@@ -175,20 +175,20 @@ class CachingBlobs:
         self._verified.pop(digest, None)
 
     def _mark(self, digest: Digest) -> _Mark:
-        """What changes when the file is written to, so that it is verified again only then."""
+        """Returns what changes when the file is written to; it is verified again only then."""
         with suppress(OSError):
             status = os.stat(self._local.path(digest))
             return status.st_ino, status.st_size, status.st_mtime_ns
-        return _GONE
+        return _MISSING
 
     @asynccontextmanager
-    async def _turn(self, digest: Digest) -> AsyncIterator[None]:
-        turn = self._turns.setdefault(digest, _Turn())
-        turn.users += 1
+    async def _locked(self, digest: Digest) -> AsyncIterator[None]:
+        entry = self._locks.setdefault(digest, _DigestLock())
+        entry.users += 1
         try:
-            async with turn.lock:
+            async with entry.lock:
                 yield
         finally:
-            turn.users -= 1
-            if not turn.users:
-                del self._turns[digest]
+            entry.users -= 1
+            if not entry.users:
+                del self._locks[digest]

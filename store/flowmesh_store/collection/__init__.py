@@ -1,1 +1,1 @@
-"""Garbage collection of a store: marks what is referenced and sweeps the rest."""
+"""Garbage collection of a store: marks referenced blobs and sweeps the others."""

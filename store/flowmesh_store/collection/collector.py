@@ -1,8 +1,8 @@
-"""Collection: mark what live runs, kept results and workers need, and sweep the rest.
+"""Collection: marks what live runs, results and workers need, and sweeps the rest.
 
-One sweeper runs at a time, under the leader's lease. Nothing younger than the grace is deleted, and
-a put renews a blob older than half of it, so content put for a result that is about to be published
-cannot be taken away. A blob that is missing all the same is a miss: what produced it runs again.
+Only the leader collects, one collection at a time. Nothing younger than the grace is deleted, and a
+put renews a blob older than half of it, so the blobs of a result that is about to be published are
+safe. If a needed blob is missing all the same, the action that produced it is executed again.
 """
 
 import time
@@ -36,16 +36,16 @@ class Collector:
         result_ttl_s: float = RESULT_TTL_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Takes the parts of a store.
+        """Keeps the parts of a store.
 
         Args:
             blobs: ``store.sweepable_blobs``.
             sweepable_records: ``store.sweepable_records``.
             records: ``store.records``.
-            grace_s: nothing younger is deleted; the grace with which the store was opened.
-            result_ttl_s: the age from which results are looked at; what is deleted is what has
-                expired by its own word, or cannot be read.
-            clock: seconds since the epoch.
+            grace_s: the grace with which the store was opened; nothing younger is deleted.
+            result_ttl_s: the age from which results are read; those that have expired or are
+                unreadable are deleted.
+            clock: Unix time in seconds.
         """
         self._blobs = blobs
         self._sweepable_records = sweepable_records
@@ -55,7 +55,10 @@ class Collector:
         self._result_ttl_s = result_ttl_s
 
     async def expire_results(self, *, dry_run: bool) -> int:
-        """Deletes action results past their time; how many. Run it before roots are gathered."""
+        """Deletes expired action results; returns how many.
+
+        Must be called before the roots are marked.
+        """
         count = 0
         async for _, expired in in_batches(self._old_results(), partial(self._expire, dry_run)):
             count += expired
@@ -67,7 +70,7 @@ class Collector:
                 yield record.key
 
     async def _expire(self, dry_run: bool, key: str) -> bool:
-        """Deletes a result if its time has passed; whether it did, or would."""
+        """Deletes an expired result; returns whether it did, or would without ``dry_run``."""
         result = decoded(await self._records.read(key))
         if result is not None and not 0.0 < result.expires_s <= self._clock():
             return False
@@ -79,9 +82,9 @@ class Collector:
         """Expires results, marks what is live, then sweeps.
 
         Args:
-            live: gathers the digests that are needed: roots and all that they consist of (see
+            live: returns the needed digests: roots and all that they consist of (see
                 :func:`mark`). It is called after results have expired.
-            dry_run: only say what would be done.
+            dry_run: only report what would be deleted.
 
         Raises:
             StoreUnavailableError, StoreError: the store failed; what was deleted stays deleted.
@@ -105,7 +108,7 @@ class Collector:
     async def _unneeded(
         self, needed: AbstractSet[Digest], totals: Counter[str]
     ) -> AsyncIterator[StoredBlob]:
-        """The blobs that may go; all are counted."""
+        """Yields the blobs to delete, and counts all blobs."""
         async for blob in self._blobs.blobs():
             totals["blobs"] += 1
             totals["size_bytes"] += blob.size_bytes

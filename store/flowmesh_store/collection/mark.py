@@ -1,4 +1,4 @@
-"""What a collection must keep: roots, and everything that the manifests among them name."""
+"""The mark phase of a collection: roots, and everything that the manifests among them name."""
 
 import re
 from collections.abc import AsyncIterator, Iterable
@@ -18,21 +18,22 @@ _WITH_MANIFEST = frozenset({"dataset", "model", "adapter"})
 async def mark(
     blobs: BlobStore, *, manifests: Iterable[Digest], others: Iterable[Digest] = ()
 ) -> set[Digest]:
-    """The digests of roots and of everything that manifests among them name.
+    """Returns the digests of roots and of everything that manifests among them name.
 
     Args:
-        blobs: where manifests are read; one that is missing or corrupt keeps only itself.
-        manifests: roots that are manifests of datasets, models or adapters.
+        blobs: has the manifests; one that is missing or corrupt marks only itself.
+        manifests: roots that are manifests of data sets, models or adapters.
         others: roots that consist of one blob.
 
     Raises:
-        StoreUnavailableError, StoreError: a manifest could not be read, so nothing may be swept.
+        StoreUnavailableError, StoreError: a manifest could not be read, so nothing may be deleted.
     """
     live = {*others}
 
     async def spelled(digest: Digest) -> list[bytes]:
         with suppress(BlobNotFoundError, BlobCorruptError):
-            # Any digest that a manifest spells is kept: rather too much than a chunk too little.
+            # Marks any text in a manifest that looks like a digest: too much is harmless, a
+            # deleted chunk is not.
             return _DIGEST_IN_JSON.findall(await blobs.get(digest))
         return []
 
@@ -43,10 +44,10 @@ async def mark(
 
 
 async def mark_results(blobs: BlobStore, records: RecordStore) -> set[Digest]:
-    """The digests that kept action results of all scopes name, through their manifests.
+    """Returns the digests that action results of all scopes name, and those in their manifests.
 
     Raises:
-        StoreUnavailableError, StoreError: something could not be read, so nothing may be swept.
+        StoreUnavailableError, StoreError: something could not be read, so nothing may be deleted.
     """
     manifests: set[Digest] = set()
     others: set[Digest] = set()

@@ -1,4 +1,4 @@
-"""The ports of collection: what may be listed and deleted. Only the collector holds them."""
+"""Ports of the sweep phase: list and delete. Only the collector and the cache admin use them."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from flowmesh_store.ports import StoredBlob
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """What a sweep sees of a record."""
+    """A record in the listing of a sweep."""
 
     key: str
     size_bytes: int
@@ -18,28 +18,28 @@ class StoredRecord:
 
 
 class Sweepable(Protocol):
-    """Blobs that can be listed and deleted. Only the collector holds this."""
+    """Blobs that can be listed and deleted."""
 
     def blobs(self) -> AsyncIterator[StoredBlob]:
-        """All blobs, in the order of their digests."""
+        """Yields all blobs, in the order of their digests."""
         ...
 
     async def delete(self, digest: Digest, *, older_than_s: float) -> bool:
-        """Deletes a blob if it is still at least this old; whether it did."""
+        """Deletes a blob if it is still at least this old; returns whether it did."""
         ...
 
     async def discard_unfinished(self, *, older_than_s: float) -> int:
-        """Removes what writers that died left half written; how many pieces."""
+        """Deletes unfinished writes of processes that died; returns how many."""
         ...
 
 
 class SweepableRecords(Protocol):
-    """Records that can be listed with their age and deleted. Only the collector holds this."""
+    """Records that can be listed with their age and deleted."""
 
     def aged(self, prefix: str) -> AsyncIterator[StoredRecord]:
-        """All records whose keys start with the prefix, in order."""
+        """Yields all records whose keys start with the prefix, in order."""
         ...
 
     async def delete(self, key: str, *, older_than_s: float) -> bool:
-        """Deletes a record if it is still at least this old; whether it did."""
+        """Deletes a record if it is still at least this old; returns whether it did."""
         ...

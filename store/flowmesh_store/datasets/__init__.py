@@ -1,4 +1,4 @@
-"""Datasets with their bytes: rows to Parquet chunks and back, and the files that users bring."""
+"""Data sets: rows to Parquet chunks and back, and files of rows in the formats of users."""
 
 from flowmesh_store.datasets.chunks import (
     Blobs,

@@ -1,7 +1,7 @@
-"""How much an upload may become when it is decoded: a file may say far more than it holds.
+"""The budget of an upload's decoded size, because a small file may expand to far more.
 
-Readers and the cutting of chunks take from it as they go, so that what is refused was never built.
-Every cell counts a byte at least, so that neither nulls nor empty columns are free.
+Readers and the chunk cutter count against it as they go, so that a refused file is never decoded
+whole. Every cell counts at least one byte, so that neither nulls nor empty columns are free.
 """
 
 from typing import Any
@@ -21,15 +21,15 @@ _OFFSET_BYTES = 4
 
 
 class DecodeBudget:
-    """Counts what a file has become, in bytes of Arrow's columns."""
+    """Counts the decoded size of a file, in bytes of Arrow's columns."""
 
     def __init__(self, name: str, file_bytes: int, *, base_bytes: int = DECODED_BASE_BYTES) -> None:
-        """Gives a file its budget.
+        """Computes the budget of a file.
 
         Args:
-            name: of the file, for the errors.
+            name: of the file, for errors.
             file_bytes: its size.
-            base_bytes: what it may become besides a multiple of its size.
+            base_bytes: added to a multiple of its size.
         """
         self.name = name
         self.left_bytes = self.all_bytes = min(
@@ -40,7 +40,7 @@ class DecodeBudget:
         """Counts a batch of typed rows, a ``pyarrow.Table``.
 
         Raises:
-            ContentLimitError: the file becomes too much, or a row is too long.
+            ContentLimitError: the file exceeds its budget, or a row is too long.
         """
         size = decoded_bytes(table)
         if size > ROW_BYTES_MAX:
@@ -49,25 +49,29 @@ class DecodeBudget:
         self.require(0, "the file")
 
     def require_cells(self, rows: int, columns: int) -> None:
-        """Checks that so many cells may still come, each of a byte at least.
+        """Checks that the budget suffices for a table's cells, of at least one byte each.
 
         Raises:
-            ContentLimitError: they are more than what is left.
+            ContentLimitError: it does not.
         """
         self.require(rows * columns, f"a table of {rows:,} rows and {columns:,} columns")
 
     def require(self, size_bytes: int, what: str) -> None:
-        """Checks that so much may still come.
+        """Checks that the budget suffices for a further size.
+
+        Args:
+            size_bytes: the further size.
+            what: its name in the error.
 
         Raises:
-            ContentLimitError: it is more than what is left.
+            ContentLimitError: it does not.
         """
         if size_bytes > self.left_bytes:
             raise ContentLimitError(
                 f"{what} decodes to more than {self.all_bytes // MIB} MiB",
                 where=self.name,
-                remedy=f"a file may become {DECODED_FACTOR} times its size and"
-                f" {DECODED_BASE_BYTES // MIB} MiB, and {DECODED_BYTES_MAX >> 30} GiB at most;"
+                remedy=f"a file may expand to {DECODED_FACTOR} times its size plus"
+                f" {DECODED_BASE_BYTES // MIB} MiB, and to {DECODED_BYTES_MAX >> 30} GiB at most;"
                 " split it, or leave out columns",
             )
 
@@ -78,16 +82,16 @@ class DecodeBudget:
 
 
 def long_row(where: str) -> ContentLimitError:
-    """The error for a row that is too long."""
+    """Returns the error for a row that is too long."""
     return ContentLimitError(
         f"a row has more than {ROW_BYTES_MAX // MIB} MiB",
         where=where,
-        remedy="cut its texts into several rows, or bring them as files of a tree",
+        remedy="split its texts into several rows, or upload them as files of a directory",
     )
 
 
 def decoded_bytes(table: Any) -> int:
-    """What a table's values take, and a byte for every cell."""
+    """Returns the size of a table's values, plus one byte for every cell."""
     size: int = table.num_rows * max(1, table.num_columns)
     for column in table.columns:
         size += max(0, column.nbytes - column.null_count * _slot_bytes(column.type))
@@ -95,12 +99,12 @@ def decoded_bytes(table: Any) -> int:
 
 
 def _slot_bytes(t: Any) -> int:
-    """What a null takes in a column of this type."""
+    """Returns the size of a null in a column of this type."""
     return int(t.bit_width) // 8 if pa.types.is_primitive(t) else _OFFSET_BYTES
 
 
 def _row_bytes(table: Any) -> Any:
-    """The bytes of each row's values of varying length; what the others take is small."""
+    """Returns the bytes of each row's values of variable length; the others are small."""
     total = pa.array([0] * table.num_rows, pa.int64())
     for column in table.columns:
         t = column.type

@@ -1,6 +1,6 @@
-"""Rows to chunks and back: where datasets are made and read.
+"""Converts rows to chunks and back.
 
-Engines and imports hand over rows or an Arrow table and put the blobs that come back; readers get
+Engines and imports pass rows or an Arrow table and store the blobs that are returned; readers get
 rows or tables, typed by the manifest's schema.
 """
 
@@ -41,7 +41,7 @@ from flowmesh_store.datasets.parquet import (
 Row = Mapping[str, Any]
 Blobs = dict[Digest, bytes]
 Fetch = Callable[[Digest], Awaitable[bytes]]
-"""Reads a blob whole, e.g. ``BlobStore.get``."""
+"""Reads a blob into memory, e.g. ``BlobStore.get``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,11 @@ def rows_to_chunks(
 
     Args:
         rows: objects, or a ``pyarrow.Table``.
-        schema: the columns' types; found from the rows where None.
-        average: about how many rows a chunk has.
+        schema: the columns' types; inferred from the rows where None.
+        average: the average number of rows per chunk.
 
     Returns:
-        The manifest and the Parquet files by digest; without rows there are none.
+        The manifest and the Parquet files by digest; no files without rows.
 
     Raises:
         IdentityError: mixed or unknown types; names row and column.
@@ -79,16 +79,16 @@ def rows_to_chunks(
 def as_single_chunk(
     rows: Sequence[Row] | Any, schema: Schema | None = None
 ) -> tuple[Manifest, Blobs]:
-    """Keeps rows as one chunk: what a row-wise step made of one chunk of its input.
+    """Stores rows as one chunk, for the output of a row-wise step from one chunk of its input.
 
-    Takes and raises what :func:`rows_to_chunks` does. Without rows the chunk is there, and empty.
+    Arguments and errors are those of :func:`rows_to_chunks`. Without rows there is an empty chunk.
     """
     typed = type_rows(rows, schema)
     return _pack(typed, [(0, typed.count)])
 
 
 def type_rows(rows: Sequence[Row] | Any, schema: Schema | None = None) -> TypedRows:
-    """Types rows by a schema, or by what they hold, and hashes them.
+    """Types rows by a schema, which is inferred from their values where None, and hashes them.
 
     Raises:
         IdentityError: as :func:`rows_to_chunks`.
@@ -103,14 +103,14 @@ def type_rows(rows: Sequence[Row] | Any, schema: Schema | None = None) -> TypedR
 
 
 def read_table(data: bytes, schema: Schema | None = None) -> Any:
-    """A chunk as a ``pyarrow.Table``; json columns are canonical strings.
+    """Returns a chunk as a ``pyarrow.Table``; json columns are canonical strings.
 
     Args:
         data: the Parquet file.
-        schema: the dataset's, which may know more of a column than a chunk with nulls alone.
+        schema: the data set's; a chunk whose column has only nulls does not have its type.
 
     Raises:
-        BlobCorruptError: no Parquet file, or not one of this schema.
+        BlobCorruptError: not a Parquet file, or of another schema.
     """
     table = read_parquet(data)
     if schema is None:
@@ -124,15 +124,15 @@ def read_table(data: bytes, schema: Schema | None = None) -> Any:
 
 
 def read_chunk(data: bytes, schema: Schema | None = None) -> list[dict[str, Any]]:
-    """A chunk as rows, json columns decoded.
+    """Returns a chunk as rows, with json columns decoded.
 
-    Takes and raises what :func:`read_table` does.
+    Arguments and errors are those of :func:`read_table`.
     """
     return table_rows(read_table(data, schema))
 
 
 def table_rows(table: Any) -> list[dict[str, Any]]:
-    """An Arrow table as rows; columns that our metadata calls json are decoded."""
+    """Returns an Arrow table as rows; columns that are json by our metadata are decoded."""
     types = schema_of(table).types()
     names = [f.name for f in table.schema if types[f.name] is ColumnType.JSON]
     ours = [n for n in names if pa.types.is_string(table.schema.field(n).type)]
@@ -145,11 +145,11 @@ def table_rows(table: Any) -> list[dict[str, Any]]:
 
 
 async def read_dataset(fetch: Fetch, manifest: Manifest) -> list[dict[str, Any]]:
-    """All rows of a dataset in order.
+    """Returns all rows of a data set in order.
 
     Args:
         fetch: reads a blob by its digest.
-        manifest: the dataset.
+        manifest: of the data set.
 
     Raises:
         BlobNotFoundError, BlobCorruptError, StoreUnavailableError.
@@ -161,9 +161,9 @@ async def read_dataset(fetch: Fetch, manifest: Manifest) -> list[dict[str, Any]]
 
 
 async def read_dataset_table(fetch: Fetch, manifest: Manifest) -> Any:
-    """All rows of a dataset as one ``pyarrow.Table``; json columns are canonical strings.
+    """Returns all rows of a data set as a ``pyarrow.Table``; json columns are canonical strings.
 
-    Takes and raises what :func:`read_dataset` does.
+    Arguments and errors are those of :func:`read_dataset`.
     """
     tables = [await _fetch_table(fetch, manifest.schema, c) for c in manifest.chunks]
     return pa.concat_tables(tables) if tables else arrow_schema(manifest.schema).empty_table()
@@ -195,15 +195,15 @@ def _pack(typed: TypedRows, spans: Sequence[tuple[int, int]]) -> tuple[Manifest,
 def columns_of_table(
     table: Any, schema: Schema | None, *, before: int = 0
 ) -> tuple[Schema, dict[str, list[Any]]]:
-    """The schema and the typed columns of a ``pyarrow.Table``.
+    """Returns the schema and the typed columns of a ``pyarrow.Table``.
 
     Args:
         table: the rows.
-        schema: the columns' types; by Arrow's types where None.
-        before: how many rows of the same data set came before these, for the errors.
+        schema: the columns' types; from Arrow's types where None.
+        before: the number of earlier rows of the same data set, for errors.
 
     Raises:
-        IdentityError: a value does not fit, or the columns are others than the schema's.
+        IdentityError: a value does not fit, or the columns are not the schema's.
     """
     found = schema_of(table)
     wanted = found if schema is None else schema
@@ -226,13 +226,20 @@ def _values(array: Any, column: Column) -> list[Any]:
             array = array.cast(target)
         except pa.ArrowInvalid as e:
             raise IdentityError(
-                f"a value is no {column.type} ({e})",
+                f"a value is not of type {column.type} ({e})",
                 where=f"column {column.name!r}",
                 remedy="cast it to a string or a double first",
             ) from e
-    values: list[Any] = array.to_pylist()
-    if column.type is ColumnType.JSON and pa.types.is_string(t):
-        return [v if v is None else orjson.loads(v) for v in values]
+    try:
+        values: list[Any] = array.to_pylist()
+        if column.type is ColumnType.JSON and pa.types.is_string(t):
+            return [v if v is None else orjson.loads(v) for v in values]
+    except ValueError as e:
+        raise IdentityError(
+            f"a value is not {'JSON' if isinstance(e, orjson.JSONDecodeError) else 'UTF-8'} ({e})",
+            where=f"column {column.name!r}",
+            remedy="write the file again",
+        ) from e
     if column.type is ColumnType.JSON and pa.types.is_map(t):
         return [v if v is None else dict(v) for v in values]
     return values

@@ -1,4 +1,4 @@
-"""CSV read a batch of lines at a time: once for the columns' types, once for the values."""
+"""Reads CSV in batches of lines: once for the columns' types, once for the values."""
 
 import codecs
 import csv
@@ -22,13 +22,13 @@ class CsvReader:
     """Rows of a CSV file whose first line names the columns; empty values are null."""
 
     def __init__(self, path: Path, name: str, delimiter: str, budget: DecodeBudget) -> None:
-        """Reads nothing yet.
+        """Keeps the arguments; nothing is read.
 
         Args:
             path: the file.
-            name: what to call it in errors.
+            name: its name in errors.
             delimiter: between the values of a line.
-            budget: how much the rows may become.
+            budget: of the decoded size.
         """
         self._budget = budget
         self._path = path
@@ -73,7 +73,7 @@ class CsvReader:
             except UnicodeDecodeError as e:
                 line = _undecodable_line(self._path)
                 where = f"{self._name}, line {line}"
-                raise IdentityError("no UTF-8", where=where, remedy="convert it") from e
+                raise IdentityError("not UTF-8", where=where, remedy="convert it") from e
 
     def _read(self, text: TextIO) -> Iterator[list[list[str]]]:
         csv.field_size_limit(max(csv.field_size_limit(), ROW_BYTES_MAX))
@@ -81,21 +81,21 @@ class CsvReader:
         reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
         self._header = []
         batch: list[list[str]] = []
-        held = 0
+        characters = 0
         try:
             for row in reader:
-                held += lines.take()
+                characters += lines.take()
                 if not self._header:
                     self._header = self._checked_header(row)
                 elif row:
                     self._require_width(row, reader.line_num)
                     batch.append(row)
-                if len(batch) >= BATCH_ROWS or (batch and held >= BATCH_CHARACTERS):
+                if len(batch) >= BATCH_ROWS or (batch and characters >= BATCH_CHARACTERS):
                     yield batch
-                    batch, held = [], 0
+                    batch, characters = [], 0
         except csv.Error as e:
             where = f"{self._name}, line {reader.line_num}"
-            raise IdentityError(f"no CSV ({e})", where=where) from e
+            raise IdentityError(f"not CSV ({e})", where=where) from e
         if batch:
             yield batch
 
@@ -110,12 +110,15 @@ class CsvReader:
             raise IdentityError(
                 f"{len(row)} values where the first line names {len(self._header)} columns",
                 where=f"{self._name}, line {line}",
-                remedy="quote values that hold the delimiter",
+                remedy="quote values that contain the delimiter",
             )
 
 
 class _Lines:
-    """The lines of a text, for ``csv.reader``, which asks for more while a quote is open."""
+    """The lines of a text for ``csv.reader``, which reads on while a quote is open.
+
+    So one row may be many lines; their sum is bounded.
+    """
 
     def __init__(self, text: TextIO, name: str) -> None:
         self._text = text
@@ -124,7 +127,7 @@ class _Lines:
         self._taken = 0
 
     def take(self) -> int:
-        """The characters since this was last asked."""
+        """Returns the number of characters since the last call."""
         taken, self._taken = self._taken, 0
         return taken
 
@@ -143,7 +146,7 @@ class _Lines:
 
 
 def _undecodable_line(path: Path) -> int:
-    """The line of the first bytes that are no UTF-8."""
+    """Returns the line of the first bytes that are not UTF-8."""
     utf8 = codecs.getincrementaldecoder("utf-8")()
     line = 1
     with path.open("rb") as file:

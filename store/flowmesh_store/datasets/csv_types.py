@@ -1,4 +1,4 @@
-"""The types of CSV's columns: strings, but for those whose every value is of one other type."""
+"""Infers the types of CSV's columns: string, unless every value is of one other type."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -11,17 +11,16 @@ _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
 class ColumnKind:
-    """What a column's values can all be read as; values come in batches."""
+    """The types that all values of a column so far can be read as; values come in batches."""
 
     __slots__ = ("_booleans", "_fit", "_given", "_integers", "_numbers")
 
     def __init__(self) -> None:
-        """Has seen no value."""
         self._given = False
         self._integers = self._fit = self._numbers = self._booleans = True
 
     def add(self, values: Sequence[str]) -> None:
-        """Looks at the next values; empty ones say nothing."""
+        """Adds the next values; empty ones fit every type."""
         given = [v for v in values if v]
         if not given:
             return
@@ -36,17 +35,17 @@ class ColumnKind:
             self._booleans = all(v in ("true", "false") for v in given)
 
     def read(self, values: Sequence[str]) -> list[Any]:
-        """The values, typed; empty ones are None."""
+        """Returns the values, typed; empty ones are None."""
         reader = self._reader()
         return [reader(v) if v else None for v in values]
 
     def example(self) -> Any:
-        """A value of the column's type; None where it has none."""
+        """Returns a value of the column's type; None where all values are empty."""
         return self._reader()("0") if self._given else None
 
     def _reader(self) -> Callable[[str], Any]:
         if self._integers:
-            return int if self._fit else str  # as floats longer ones would lose digits
+            return int if self._fit else str  # longer integers would lose digits as floats
         if self._numbers:
             return float
         return "true".__eq__ if self._booleans else str

@@ -1,7 +1,7 @@
-"""Rows to chunks without holding them: a batch is read, typed, hashed, cut, and forgotten.
+"""Converts rows to chunks in batches: each is read, typed, hashed, cut and released.
 
-The control plane decodes what users upload with it, in a process of its own where the file is large
-or Parquet. The chunks are those of :func:`flowmesh_store.datasets.rows_to_chunks`.
+The control plane decodes uploads with it, large files and Parquet in a separate process. The chunks
+are equal to those of :func:`flowmesh_store.datasets.rows_to_chunks`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,14 +24,14 @@ from flowmesh_store.datasets.budget import DecodeBudget
 from flowmesh_store.datasets.parquet import arrow_schema, arrow_table, write_parquet
 
 Batch = tuple[Mapping[str, Sequence[Any]], int]
-"""Typed columns, and how many rows they have."""
+"""Typed columns, and their number of rows."""
 
 
 class RowReader(Protocol):
-    """Rows that can be read twice: once for their types, once for themselves."""
+    """Rows that are read twice: once for their types, once for their values."""
 
     def schema(self) -> Schema:
-        """The schema of all rows.
+        """Returns the schema of all rows.
 
         Raises:
             IdentityError: the rows cannot be read, or have mixed types; names the place.
@@ -39,7 +39,7 @@ class RowReader(Protocol):
         ...
 
     def batches(self, schema: Schema) -> Iterator[Batch]:
-        """The rows, typed by their schema, some hundred at a time.
+        """Yields the rows, typed by their schema, some hundred at a time.
 
         Raises:
             IdentityError: as :meth:`schema`.
@@ -48,25 +48,25 @@ class RowReader(Protocol):
 
 
 class Decoding:
-    """One pass over rows that gives their chunks."""
+    """Decodes rows into chunks, once."""
 
     def __init__(self, reader: RowReader, budget: DecodeBudget) -> None:
-        """Reads nothing yet.
+        """Keeps the arguments; nothing is read.
 
         Args:
             reader: the rows.
-            budget: how much they may become.
+            budget: of the decoded size.
         """
         self._reader = reader
         self._budget = budget
         self.manifest = Manifest(Schema())
-        """The data set, once all blobs were taken."""
+        """Of the data set; complete once :meth:`blobs` is exhausted."""
 
     def blobs(self) -> Iterator[tuple[Digest, bytes]]:
-        """The chunks' files, each content once, in the order of the rows.
+        """Yields the chunks' files in the order of the rows, each distinct content once.
 
         Raises:
-            IdentityError: the rows cannot be read; what was given before is no data set.
+            IdentityError: the rows cannot be read; the files so far are not a data set.
         """
         schema = self._reader.schema()
         cutter, chunks, given = ChunkCutter(schema), [], set()
@@ -89,7 +89,12 @@ class ChunkCutter:
     """Cuts batches of typed rows into chunks by their content."""
 
     def __init__(self, schema: Schema, *, average: int = AVERAGE_ROWS) -> None:
-        """Has seen no row; ``average`` is as for :func:`rows_to_chunks`."""
+        """Starts without rows.
+
+        Args:
+            schema: of the rows.
+            average: as for :func:`rows_to_chunks`.
+        """
         self._schema = schema
         self._borders = RunningBorders(average=average)
         self._table = arrow_schema(schema).empty_table()
@@ -99,12 +104,12 @@ class ChunkCutter:
     def add(
         self, columns: Mapping[str, Sequence[Any]], count: int, table: Any
     ) -> Iterator[tuple[ChunkRef, bytes]]:
-        """Takes the next rows; gives the chunks that are complete.
+        """Adds rows; yields the chunks that are complete.
 
         Args:
             columns: the rows' typed columns.
-            count: how many rows.
-            table: the same as a ``pyarrow.Table``.
+            count: the number of rows.
+            table: the same rows as a ``pyarrow.Table``.
         """
         digests = row_digests(columns, self._schema, count)
         self._digests += digests
@@ -112,7 +117,7 @@ class ChunkCutter:
         yield from self._until(self._borders.add(digests))
 
     def end(self) -> Iterator[tuple[ChunkRef, bytes]]:
-        """The last chunks."""
+        """Yields the last chunks."""
         if self._digests:
             last = self._before + len(self._digests)
             yield from self._until([*self._borders.end(), last])

@@ -1,7 +1,7 @@
-"""Files that users bring and take away: JSON Lines, JSON, CSV and Parquet.
+"""Files of rows in the formats of users: JSON Lines, JSON, CSV and Parquet.
 
-The import engine and the CLI's uploads read them; errors name the line. CSV has no types: its
-columns are strings, but for those whose every value is an integer, a number or ``true``/``false``.
+The import engine and the CLI's uploads read them; errors name the line. CSV has no types: a column
+is a string, unless every value is an integer, a number or ``true``/``false``.
 """
 
 import base64
@@ -28,20 +28,21 @@ LIST_REMEDY = "the file must be a list of objects; one object a line is .jsonl"
 def read_rows_file(
     name: str, data: bytes, *, decoded_bytes_max: int | None = None
 ) -> Sequence[Mapping[str, Any]] | Any:
-    """Reads a file by its name's ending.
+    """Reads a file in the format of its name's suffix.
 
     Args:
         name: the file's name; ``.jsonl``/``.ndjson``, ``.json``, ``.csv``, ``.tsv`` or
             ``.parquet``.
         data: its content.
-        decoded_bytes_max: how much Parquet may become, in Arrow's memory; None for no bound.
+        decoded_bytes_max: the largest decoded size of Parquet, in Arrow's memory; None for no
+            bound.
 
     Returns:
-        Rows, or for Parquet a ``pyarrow.Table``: what :func:`rows_to_chunks` takes.
+        Rows, or for Parquet a ``pyarrow.Table``, for :func:`rows_to_chunks`.
 
     Raises:
-        IdentityError: an unknown ending, or content that is not of it; names the line.
-        ContentLimitError: Parquet becomes more than it may.
+        IdentityError: an unknown suffix, or content of another format; names the line.
+        ContentLimitError: Parquet is too large when decoded.
     """
     ending = PurePath(name).suffix.lower()
     reader = _READERS.get(ending)
@@ -53,19 +54,20 @@ def read_rows_file(
 
 
 def unknown_format(name: str) -> IdentityError:
-    """The error for a file whose name's ending is that of no format."""
+    """Returns the error for a file whose name has no known suffix."""
+    ending = PurePath(name).suffix.lower()
     return IdentityError(
-        f"{PurePath(name).suffix.lower() or 'no ending'} is no format of rows",
+        f"{ending} is not a format of rows" if ending else "the name has no ending such as .csv",
         where=name,
         remedy=f"use one of {', '.join(sorted(_READERS))}",
     )
 
 
 def read_jsonl(data: bytes, name: str = "file") -> list[dict[str, Any]]:
-    """Rows of a JSON Lines file; blank lines are skipped.
+    """Returns the rows of a JSON Lines file; blank lines are skipped.
 
     Raises:
-        IdentityError: names the line that is no JSON object.
+        IdentityError: a line is not a JSON object; names it.
     """
     rows = []
     for number, line in enumerate(_without_mark(data).split(b"\n"), 1):
@@ -76,10 +78,10 @@ def read_jsonl(data: bytes, name: str = "file") -> list[dict[str, Any]]:
 
 
 def jsonl_row(line: bytes, where: str) -> dict[str, Any]:
-    """The row that a line of a JSON Lines file holds.
+    """Returns the row in a line of a JSON Lines file.
 
     Raises:
-        IdentityError: it is no JSON object; names the place.
+        IdentityError: it is not a JSON object; names the place.
     """
     try:
         row = orjson.loads(line)
@@ -90,17 +92,18 @@ def jsonl_row(line: bytes, where: str) -> dict[str, Any]:
 
 
 def no_json(error: orjson.JSONDecodeError, where: str, remedy: str) -> IdentityError:
-    """The error for bytes that are no JSON, or JSON that is nested too deeply to be read."""
+    """Returns the error for bytes that are not JSON, or are nested too deeply."""
     if error.msg == _TOO_DEEP:
         return ContentLimitError("nested too deeply", where=where, remedy="flatten it")
-    return IdentityError(f"no JSON ({error.msg}, column {error.colno})", where=where, remedy=remedy)
+    reason = f"not JSON ({error.msg}, column {error.colno})"
+    return IdentityError(reason, where=where, remedy=remedy)
 
 
 def read_json(data: bytes, name: str = "file") -> list[dict[str, Any]]:
-    """Rows of a JSON file that holds a list of objects.
+    """Returns the rows of a JSON file that is a list of objects.
 
     Raises:
-        IdentityError: names the line of a syntax error, or the row that is no object.
+        IdentityError: names the line of a syntax error, or the row that is not an object.
     """
     try:
         value = orjson.loads(_without_mark(data))
@@ -113,17 +116,17 @@ def read_json(data: bytes, name: str = "file") -> list[dict[str, Any]]:
 
 
 def read_csv(data: bytes, name: str = "file", *, delimiter: str = ",") -> list[dict[str, Any]]:
-    """Rows of a CSV file whose first line names the columns; empty values are null.
+    """Returns the rows of a CSV file whose first line names the columns; empty values are null.
 
     Raises:
-        IdentityError: names the line with too many or too few values, or with bytes that are no
+        IdentityError: names the line with too many or too few values, or with bytes that are not
             UTF-8.
     """
     try:
         text = _without_mark(data).decode()
     except UnicodeDecodeError as e:
         line = data[: e.start].count(b"\n") + 1
-        raise IdentityError("no UTF-8", where=f"{name}, line {line}", remedy="convert it") from e
+        raise IdentityError("not UTF-8", where=f"{name}, line {line}", remedy="convert it") from e
     header, values = _csv_lines(text, name, delimiter)
     columns = [_csv_column([row[i] for row in values]) for i in range(len(header))]
     if not columns:
@@ -132,7 +135,7 @@ def read_csv(data: bytes, name: str = "file", *, delimiter: str = ",") -> list[d
 
 
 def rows_to_jsonl(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Rows as JSON Lines for download; bytes in base64."""
+    """Returns rows as JSON Lines for download; bytes in base64."""
     option = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SORT_KEYS
     return b"".join(orjson.dumps(row, default=_download_form, option=option) for row in rows)
 
@@ -152,12 +155,12 @@ def _csv_lines(text: str, name: str, delimiter: str) -> tuple[list[str], list[li
                 raise IdentityError(
                     f"{len(row)} values where the first line names {len(header)} columns",
                     where=f"{name}, line {reader.line_num}",
-                    remedy="quote values that hold the delimiter",
+                    remedy="quote values that contain the delimiter",
                 )
             elif row:
                 values.append(row)
     except csv.Error as e:
-        raise IdentityError(f"no CSV ({e})", where=f"{name}, line {reader.line_num}") from e
+        raise IdentityError(f"not CSV ({e})", where=f"{name}, line {reader.line_num}") from e
     return header, values
 
 
@@ -168,7 +171,11 @@ def _csv_column(values: Sequence[str]) -> list[Any]:
 
 
 def refuse_long_integers(data: bytes, where: str) -> None:
-    """Raises ``IdentityError`` for what orjson reads as floats, and so loses digits of."""
+    """Refuses integers beyond 64 bits, which orjson would read as floats.
+
+    Raises:
+        IdentityError: there is one; digits would be lost.
+    """
 
     def read(digits: str) -> int:
         if len(digits) > DIGITS_MAX or int(digits) not in INT64:
@@ -176,7 +183,7 @@ def refuse_long_integers(data: bytes, where: str) -> None:
                 f"the integer {digits[:DIGITS_MAX]}{'…' * (len(digits) > DIGITS_MAX)}"
                 " does not fit into 64 bits",
                 where=where,
-                remedy="put it in quotes, and no digit is lost",
+                remedy="put it in quotes, so that no digit is lost",
             )
         return int(digits)
 
@@ -192,10 +199,10 @@ def _without_mark(data: bytes) -> bytes:
 
 
 def json_object(value: Any, where: str) -> dict[str, Any]:
-    """The value, where it is an object.
+    """Returns the value if it is an object.
 
     Raises:
-        IdentityError: it is none; names the place.
+        IdentityError: it is not; names the place.
     """
     if not isinstance(value, dict):
         raise IdentityError(
@@ -215,14 +222,14 @@ def _read_tsv(data: bytes, name: str) -> list[dict[str, Any]]:
 
 
 def _refuse_large_parquet(data: bytes, name: str, most: int) -> None:
-    """Counts what a file becomes a batch at a time, before it is read whole."""
+    """Refuses a file by its decoded size, counted in batches before it is decoded whole."""
     try:
         size = 0
         for size in decoded_sizes(data):
             if size > most:
                 break
     except BlobCorruptError as e:
-        raise IdentityError("no Parquet file", where=name, remedy="write it again") from e
+        raise IdentityError("not a Parquet file", where=name, remedy="write it again") from e
     if size > most:
         raise ContentLimitError(
             f"the file decodes to more than {most >> 20} MiB",
@@ -235,7 +242,7 @@ def _read_parquet(data: bytes, name: str) -> Any:
     try:
         return read_parquet(data)
     except BlobCorruptError as e:
-        raise IdentityError("no Parquet file", where=name, remedy="write it again") from e
+        raise IdentityError("not a Parquet file", where=name, remedy="write it again") from e
 
 
 _READERS: Mapping[str, Callable[[bytes, str], Any]] = {

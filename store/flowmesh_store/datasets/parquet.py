@@ -1,7 +1,7 @@
-"""Chunks as Parquet files.
+"""Reads and writes chunks as Parquet files.
 
-Types that Parquet lacks travel as metadata of the fields: a json column holds canonical JSON in
-strings. Nothing here enters an identity: the files embed their writer's version.
+Types that Parquet lacks are metadata of the fields: a json column is canonical JSON in strings. The
+bytes of a file are not part of any identity, because they contain the writer's version.
 """
 
 import io
@@ -16,6 +16,7 @@ from flowmesh_core.errors import BlobCorruptError, IdentityError
 
 TYPE_KEY = b"flowmesh.type"
 _COUNTED_ROWS = 256
+_SHOWN = 40
 _ARROW: Mapping[ColumnType, Any] = {
     ColumnType.NULL: pa.null(),
     ColumnType.BOOL: pa.bool_(),
@@ -31,40 +32,40 @@ _ARROW: Mapping[ColumnType, Any] = {
 
 
 def arrow_schema(schema: Schema) -> Any:
-    """The ``pyarrow.Schema`` of a dataset's schema, with our types as metadata."""
+    """Returns the ``pyarrow.Schema`` of a data set's schema, with our types as metadata."""
     return pa.schema([_field(c) for c in schema.columns])
 
 
 def arrow_table(columns: Mapping[str, Sequence[Any]], schema: Schema) -> Any:
-    """Typed columns as a ``pyarrow.Table``."""
+    """Returns typed columns as a ``pyarrow.Table``."""
     arrays = [pa.array(columns[c.name], type=_ARROW[c.type]) for c in schema.columns]
     return pa.Table.from_arrays(arrays, schema=arrow_schema(schema))
 
 
 def write_parquet(table: Any) -> bytes:
-    """One chunk as a file."""
+    """Returns a chunk as a Parquet file."""
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd", write_statistics=False, store_schema=True)
     return sink.getvalue()
 
 
 def read_parquet(data: bytes) -> Any:
-    """A chunk as a ``pyarrow.Table``, with our types as metadata of its fields.
+    """Returns a chunk as a ``pyarrow.Table``, with our types as metadata of its fields.
 
     Raises:
-        BlobCorruptError: the bytes are no Parquet file.
+        BlobCorruptError: the bytes are not a Parquet file.
     """
     try:
         return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
     except pa.ArrowException as e:
-        raise BlobCorruptError(f"a chunk is no Parquet file: {e}") from e
+        raise BlobCorruptError(f"a chunk is not a Parquet file: {e}") from e
 
 
 def decoded_sizes(data: bytes) -> Iterator[int]:
-    """What a file's rows take once they are decoded, in bytes: a growing sum, some rows a time.
+    """Yields the decoded size in bytes of the rows so far, after every few hundred rows.
 
     Raises:
-        BlobCorruptError: the bytes are no Parquet file.
+        BlobCorruptError: the bytes are not a Parquet file.
     """
     try:
         total = 0
@@ -75,11 +76,11 @@ def decoded_sizes(data: bytes) -> Iterator[int]:
                 total += column.dictionary_decode().nbytes if dictionary else column.nbytes
             yield total
     except pa.ArrowException as e:
-        raise BlobCorruptError(f"a chunk is no Parquet file: {e}") from e
+        raise BlobCorruptError(f"a chunk is not a Parquet file: {e}") from e
 
 
 def schema_of(table: Any) -> Schema:
-    """The schema of any Arrow table: by our metadata where it is ours, else by Arrow's types.
+    """Returns the schema of an Arrow table, by our metadata if it has it, else by Arrow's types.
 
     Raises:
         IdentityError: a column's type has no counterpart; names it.
@@ -95,7 +96,14 @@ def _field(column: Column) -> Any:
 def _column_type(field: Any) -> ColumnType:
     named = (field.metadata or {}).get(TYPE_KEY)
     if named is not None:
-        return ColumnType(named.decode())
+        try:
+            return ColumnType(named.decode())
+        except ValueError:  # also where it is not UTF-8
+            raise IdentityError(
+                f"{named[:_SHOWN]!r} is not a column type",
+                where=f"column {field.name!r}, metadata {TYPE_KEY.decode()}",
+                remedy=f"write the file without it, or as one of {', '.join(ColumnType)}",
+            ) from None
     t = field.type
     if pa.types.is_dictionary(t):
         t = t.value_type

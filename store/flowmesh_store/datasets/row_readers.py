@@ -1,7 +1,7 @@
-"""Readers of rows that hold a batch of them at a time: one for each format that users bring.
+"""Readers that read files of rows in batches, one for each format.
 
-What they give and refuse is what :func:`flowmesh_store.datasets.files.read_rows_file` does with the
-whole file; beyond it they bound columns and the length of a row.
+They return and refuse the same as :func:`flowmesh_store.datasets.files.read_rows_file`, which reads
+whole files; in addition they bound the number of columns and the length of a row.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,18 +36,18 @@ _READ_BYTES = 1 << 20
 
 Rows = Sequence[Mapping[str, Any]]
 Sized = tuple[Mapping[str, Any], int]
-"""A row, and how many bytes of the file it took."""
+"""A row, and its size in the file in bytes."""
 
 
 class PiecesReader:
-    """Rows as objects, whose types only all of them tell."""
+    """Rows as objects; all must be read to infer their types."""
 
     def __init__(self, pieces: Callable[[], Iterator[Rows]], budget: DecodeBudget) -> None:
-        """Reads nothing yet.
+        """Keeps the arguments; nothing is read.
 
         Args:
-            pieces: reads the rows from the first on, some at a time.
-            budget: how much they may become.
+            pieces: starts reading the rows from the first, in batches.
+            budget: of the decoded size.
         """
         self._pieces = pieces
         self._budget = budget
@@ -72,18 +72,18 @@ class PiecesReader:
 
 
 class ParquetReader:
-    """Rows of a Parquet file, whose metadata tells their types."""
+    """Rows of a Parquet file, whose metadata has their types."""
 
     def __init__(self, path: Path, budget: DecodeBudget) -> None:
         """Reads the file's metadata.
 
         Raises:
-            IdentityError: it is no Parquet file.
-            ContentLimitError: it has too many columns, or its metadata says too much.
+            IdentityError: it is not a Parquet file.
+            ContentLimitError: it has too many columns, or exceeds the budget by its metadata.
         """
         self._budget = budget
         try:
-            # With a buffer of its own the reader holds pages, not whole columns of a row group.
+            # With a buffer size the reader reads pages, not whole columns of a row group.
             self._file = pq.ParquetFile(path, buffer_size=_READ_BYTES, pre_buffer=False)
             self._schema = self._file.schema_arrow
         except MemoryError:
@@ -112,7 +112,7 @@ class ParquetReader:
             raise _no_parquet(self._budget.name) from e
 
     def _refuse_announced(self) -> None:
-        """Refuses by what the metadata says, before a page is read."""
+        """Refuses a file by its metadata, before a page is read."""
         metadata = self._file.metadata
         cells = 0
         for i in range(metadata.num_row_groups):
@@ -122,10 +122,10 @@ class ParquetReader:
 
 
 def reader_of(name: str, path: Path, budget: DecodeBudget) -> RowReader:
-    """The reader of a file, by its name's ending.
+    """Returns the reader of a file, by its name's suffix.
 
     Raises:
-        IdentityError: there is none for the ending, or the file cannot be read.
+        IdentityError: the suffix is unknown, or the file cannot be read.
     """
     ending = PurePath(name).suffix.lower()
     match ending:
@@ -143,7 +143,7 @@ def reader_of(name: str, path: Path, budget: DecodeBudget) -> RowReader:
 
 
 def reader_of_rows(rows: Rows, budget: DecodeBudget) -> RowReader:
-    """The reader of rows that are in memory already."""
+    """Returns a reader of rows that are in memory."""
 
     def pieces() -> Iterator[Rows]:
         for start in range(0, len(rows), BATCH_ROWS):
@@ -153,10 +153,10 @@ def reader_of_rows(rows: Rows, budget: DecodeBudget) -> RowReader:
 
 
 def jsonl_rows(file: BinaryIO, name: str) -> Iterator[Sized]:
-    """Rows of a JSON Lines file with their sizes; blank lines are skipped.
+    """Yields the rows of a JSON Lines file with their sizes; blank lines are skipped.
 
     Raises:
-        IdentityError: names the line that is no JSON object, or is too long.
+        IdentityError: a line is not a JSON object, or too long; names it.
     """
     number = 0
     while line := file.readline(ROW_BYTES_MAX + 1):
@@ -171,10 +171,10 @@ def jsonl_rows(file: BinaryIO, name: str) -> Iterator[Sized]:
 
 
 def json_rows(file: BinaryIO, name: str) -> Iterator[Sized]:
-    """Rows of a JSON file that holds a list of objects, with their sizes.
+    """Yields the rows of a JSON file that is a list of objects, with their sizes.
 
     Raises:
-        IdentityError: names the line of a syntax error, or the row that is no object.
+        IdentityError: names the line of a syntax error, or the row that is not an object.
     """
     for number, (text, line) in enumerate(json_elements(file, name), 1):
         where = f"{name}, row {number}"
@@ -194,18 +194,18 @@ def _opened(
 
 
 def _batched(rows: Iterable[Sized]) -> Iterator[Rows]:
-    """Batches that are small in rows and in bytes."""
+    """Yields batches that are bounded in rows and in bytes."""
     batch: list[Mapping[str, Any]] = []
-    held = 0
+    size_bytes = 0
     for row, size in rows:
         batch.append(row)
-        held += size
-        if len(batch) >= BATCH_ROWS or held >= BATCH_BYTES:
+        size_bytes += size
+        if len(batch) >= BATCH_ROWS or size_bytes >= BATCH_BYTES:
             yield batch
-            batch, held = [], 0
+            batch, size_bytes = [], 0
     if batch:
         yield batch
 
 
 def _no_parquet(name: str) -> IdentityError:
-    return IdentityError("no Parquet file", where=name, remedy="write it again")
+    return IdentityError("not a Parquet file", where=name, remedy="write it again")

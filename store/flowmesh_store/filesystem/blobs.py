@@ -1,9 +1,10 @@
-"""Blobs in a directory.
+"""Blobs as files in a directory.
 
-Blobs up to 1 MiB are read (where they are in the page cache) and written on the event loop itself:
-that takes 20 to 600 microseconds, while the hop to a thread and back costs 50 to 150 and the other
-core's cold cache as much again. Blobs are not synced to the disk one by one (see
-:class:`Durability`): one torn by a power cut is found by its digest and run again.
+Blobs up to 1 MiB are written, and read if they are in the page cache, on the event loop itself:
+that takes 20 to 600 microseconds, while switching to a thread and back costs 50 to 150, and the
+other core's cold cache as much again. Blobs are not synced to the disk one by one (see
+:class:`Durability`): one torn by a power cut is found by its digest, and its action is executed
+again.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ _DIRECTORIES = tuple(f"{number:02x}" for number in range(256))
 
 
 class FilesystemBlobs:
-    """Blobs under ``cas/`` of a directory. Every read is verified."""
+    """Blobs under ``cas/`` of a directory; every read is verified."""
 
     def __init__(
         self,
@@ -46,13 +47,13 @@ class FilesystemBlobs:
         durable: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Takes the directory.
+        """Keeps the arguments.
 
         Args:
             root: the store's directory.
             grace_s: the collector's grace; a put renews a blob older than half of it.
             durable: sync every blob to the disk before ``put`` returns.
-            clock: seconds, comparable with the times of files.
+            clock: Unix time in seconds, comparable with the times of files.
         """
         self._root = root
         self._renew_after_s = grace_s / 2
@@ -78,10 +79,10 @@ class FilesystemBlobs:
 
     async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
         """As :meth:`BlobStore.missing`."""
-        asked = list(digests)
-        if len(asked) <= _INLINE_STATS:
-            return self._missing(asked)
-        return await asyncio.to_thread(self._missing, asked)
+        wanted = list(digests)
+        if len(wanted) <= _INLINE_STATS:
+            return self._missing(wanted)
+        return await asyncio.to_thread(self._missing, wanted)
 
     async def fetch(self, digest: Digest, target: Path) -> int:
         """As :meth:`BlobFiles.fetch`."""
@@ -92,7 +93,7 @@ class FilesystemBlobs:
         return await asyncio.to_thread(self._fetch, descriptor, size, digest, target)
 
     def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
-        """As :meth:`SpoolingBlobs.spool`: beside the blobs, so that putting is a rename."""
+        """As :meth:`SpoolingBlobs.spool`; on the blobs' filesystem, so that a put is a rename."""
         return SpoolWriter(self._root.temporary, expected_bytes=expected_bytes)
 
     async def put_spooled(self, spooled: SpooledFile) -> None:
@@ -113,7 +114,7 @@ class FilesystemBlobs:
                 yield blob
 
     def scan(self) -> Iterator[StoredBlob]:
-        """All blobs, as :meth:`blobs`, for whoever may block."""
+        """Yields all blobs, as :meth:`blobs` does, for callers that may block."""
         for directory in _DIRECTORIES:
             yield from self._list(directory)
 
@@ -126,7 +127,7 @@ class FilesystemBlobs:
         return await asyncio.to_thread(self._root.discard_temporary, older_than_s=older_than_s)
 
     def path(self, digest: str) -> str:
-        """Where the blob lies, or would."""
+        """Returns the path of a blob, whether it exists or not."""
         return self._root.locate(blob_key(digest))
 
     def _open(self, digest: Digest) -> int:
@@ -150,8 +151,8 @@ class FilesystemBlobs:
         self._discard(digest)
         raise mismatch(digest_of(data), digest, self.path(digest))
 
-    def _holds(self, digest: Digest, path: str, size: int) -> bool:
-        """Whether the blob is there whole, renewed where the collector might soon take it."""
+    def _is_stored(self, digest: Digest, path: str, size: int) -> bool:
+        """Whether the blob is stored with the right size; renews it where it is old."""
         try:
             found = os.stat(path)
         except FileNotFoundError:
@@ -168,7 +169,7 @@ class FilesystemBlobs:
     def _put_bytes(self, digest: Digest, data: bytes) -> None:
         path = self.path(digest)
         try:
-            if self._holds(digest, path, len(data)):
+            if self._is_stored(digest, path, len(data)):
                 return
             if len(data) > _WHOLE_BYTES:
                 self._put_chunks(digest, data)
@@ -179,7 +180,7 @@ class FilesystemBlobs:
             raise store_error(error, path) from error
 
     def _put_chunks(self, digest: Digest, data: bytes) -> None:
-        """Hashes and writes each piece while the processor's cache holds it."""
+        """Hashes and writes each part while it is in the processor's cache."""
         view = memoryview(data)
         with self.spool(expected_bytes=len(data)) as writer:
             for start in range(0, len(data), CHUNK_BYTES):
@@ -204,7 +205,7 @@ class FilesystemBlobs:
             if size <= _WHOLE_BYTES:
                 self._put_bytes(digest, read_whole(descriptor, size))
                 return
-            if self._holds(digest, path, size):
+            if self._is_stored(digest, path, size):
                 return
             with self.spool(expected_bytes=size) as writer:
                 writer.copy_from(descriptor)
@@ -225,13 +226,13 @@ class FilesystemBlobs:
     def _adopt(self, spooled: SpooledFile) -> None:
         path = self.path(spooled.digest)
         try:
-            if not self._holds(spooled.digest, path, spooled.size_bytes):
+            if not self._is_stored(spooled.digest, path, spooled.size_bytes):
                 os.utime(spooled.path)
                 self._place(str(spooled.path), path)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise store_error(error, path) from error
-            # It was spooled on another filesystem.
+            # It was spooled on another filesystem, so it is copied.
             descriptor = os.open(spooled.path, os.O_RDONLY | os.O_CLOEXEC)
             self._put_open(spooled.digest, descriptor, spooled.size_bytes)
         finally:
@@ -272,7 +273,7 @@ class FilesystemBlobs:
         except FileNotFoundError:
             pass
         except OSError as error:
-            # Where it cannot be removed, whoever reads it still learns that it is spoiled.
+            # If it cannot be deleted, readers still get an error, because every read is verified.
             if not isinstance(store_error(error, str(path)), StoreAccessError | StoreFullError):
                 raise
 
@@ -294,7 +295,7 @@ class FilesystemBlobs:
                     found.append(StoredBlob(Digest(entry.name), status.st_size, age))
         if stray:
             log.warning(
-                "in %s/%s of the store there is what FlowMesh did not write: %s; remove it",
+                "%s/%s of the store contains files that FlowMesh did not write: %s; remove them",
                 CAS,
                 directory,
                 ", ".join(repr(name)[:200] for name in sorted(stray)[:_STRAY_SHOWN]),

@@ -1,21 +1,36 @@
-"""Many small records in one file that grows: an append for each in place of a file for each.
+"""A log of many small records in one file: writing a record is an append, not a new file (ADR 21).
 
 Every write and every deletion is a frame (sizes in bytes)::
 
     mark 4 | crc 4 | data size 4 | key size 2 | kind 1 | written 8 | serial 8 | key | data
 
-The crc is of all that follows it. A frame that is replaced or deleted gets another mark in its
-place, so that nothing that is damaged later can bring it back. Where each key's frame lies is held
-in memory: a process reads the file once, and from then on what others have added.
+The crc covers everything after it. Each process keeps an index of the keys in memory: it reads the
+file once, and from then on only the frames that other processes have appended.
 
-Writers of all processes take turns (``flock`` on the file, which the kernel releases when its
-holder dies), and whoever has the turn first takes in what is new, so that a condition is checked
-against all that is there. What a killed writer or a power cut left torn, or the disk has spoiled,
-is stepped over to the next whole frame: it is a record that is not there. Marks begin with a byte
-that text in UTF-8 never has; records are text, so none can be mistaken for a frame.
+The life of a frame:
 
-When more than half of the file is of no use any more, what counts is copied to a new one, which is
-renamed into place; others see that it is another file and read that.
+1. *Append.* A writer takes the file's ``flock``, which excludes the other processes and which the
+   kernel releases if the writer dies. It first reads the frames that are new, so that it checks its
+   condition against everything in the file; then it appends. Without that read two processes could
+   both find no record and both publish. A frame that a killed writer or a power cut left torn, or
+   that the disk damaged, is skipped up to the next whole frame: its record is missing. Marks begin
+   with a byte that UTF-8 never has, and records are text, so no record can look like a frame.
+   (``test_three_that_write_delete_and_copy_lose_nothing_they_told_though_they_are_killed``)
+2. *Dead frame.* When a record is replaced or deleted, its old frame's mark is overwritten in place.
+   Appending alone would not do: if the newer frame is damaged later, the old one would become
+   valid again. It also makes a deletion possible on a full disk, where nothing can be appended.
+   (``test_what_was_replaced_or_deleted_does_not_come_back_when_the_newest_is_spoiled``,
+   ``test_a_full_disk_does_not_keep_what_is_deleted``)
+3. *Compaction.* When more than half of the file is dead, the living frames are copied to a new
+   file, which is renamed into place; other processes notice the new inode and read it. The copy is
+   made without the lock, since it may take seconds. What others append, replace or delete
+   meanwhile is therefore compared under the lock at the end: changed keys are copied again, and
+   deleted keys get a deletion frame. Of two processes that compact at once, the second finds
+   another file in place and discards its copy. A reader may also find a frame dead that was
+   replaced since it looked up the key; it then reads the new frames and looks again.
+   (``test_what_others_do_while_it_is_copied_is_kept``,
+   ``test_of_two_that_copy_it_at_once_the_second_leaves_it``,
+   ``test_a_record_that_is_replaced_while_it_is_read_is_there``)
 """
 
 import contextlib
@@ -37,11 +52,11 @@ from flowmesh_store.filesystem.root import StoreRoot
 from flowmesh_store.ports import Record
 
 LARGEST_BYTES = 64 << 20
-"""A larger record is refused."""
+"""The largest record."""
 COMPACT_FROM_BYTES = 16 << 20
-"""With less than this of no use the file is left as it is."""
+"""The file is not compacted for less than this many dead bytes."""
 QUICK_BYTES = 64 << 10
-"""Who may not wait reads and writes no more than this."""
+"""The most bytes that a call with ``wait`` false reads or writes."""
 
 _ALIVE, _DEAD, _ANY = b"\xffFM1", b"\xffFM0", b"\xffFM"
 _START = struct.Struct("<4sI")
@@ -56,7 +71,7 @@ _LONGEST_KEY = (1 << 16) - 1
 
 
 class _Frame(NamedTuple):
-    """A whole frame; its etag is its own head, which no other write has."""
+    """A whole frame; its etag is its own header, which no other write has."""
 
     alive: bool
     kind: int
@@ -68,7 +83,7 @@ class _Frame(NamedTuple):
 
 
 class _File:
-    """An open file, closed when nobody refers to it any more."""
+    """An open file, which is closed when it is garbage-collected."""
 
     __slots__ = ("descriptor", "identity", "pid", "writable")
 
@@ -90,7 +105,7 @@ class _File:
             os.close(self.descriptor)
 
     def read(self, offset: int, size_bytes: int) -> bytes:
-        """Reads a piece; pages that the disk cannot read are zeros."""
+        """Reads a part of the file; pages that the disk cannot read are returned as zeros."""
         try:
             return os.pread(self.descriptor, size_bytes, offset)
         except OSError as error:
@@ -102,7 +117,7 @@ class _File:
         return b"".join(self.read(p, min(_PAGE_BYTES, offset + size_bytes - p)) for p in pages)
 
     def append(self, data: bytes, size_bytes: int) -> None:
-        """Writes at the end, at ``size_bytes``; on an error nothing of it is left behind."""
+        """Writes at the end, at ``size_bytes``; on an error the file is truncated again."""
         try:
             written = os.pwrite(self.descriptor, data, size_bytes)
             while written < len(data):
@@ -116,16 +131,22 @@ class _File:
 class RecordLog:
     """The records below one folder of a store, in the file ``log`` of that folder.
 
-    Methods may be called from any thread, and raise OSError as the system said it. With ``wait``
-    false they raise BlockingIOError, and have done nothing, where another thread or process is at
-    it, much is to be read or written, or the disk is to be waited for: an event loop calls them so,
-    and then again in a thread.
+    Methods may be called from any thread, and raise the system's OSError. With ``wait`` false they
+    raise BlockingIOError without any effect, if another thread or process has the lock, much must
+    be read or written, or the disk must be waited for. An event loop calls them so, and then again
+    in a thread.
     """
 
     def __init__(
         self, root: StoreRoot, folder: str, *, clock: Callable[[], float] = time.time
     ) -> None:
-        """Takes the store's directory, the folder's name, and seconds since the epoch."""
+        """Keeps the arguments; nothing is read.
+
+        Args:
+            root: the store's directory.
+            folder: below it.
+            clock: Unix time in seconds.
+        """
         self._root = root
         self._folder = root.locate(folder)
         self._path = f"{self._folder}/log"
@@ -135,19 +156,19 @@ class RecordLog:
         self._file: _File | None = None
         self._locked: _File | None = None
         self._places: dict[str, int] = {}
-        """Offset << 32 | length: an int costs half of what a pair does, and no collector looks."""
+        """Offset << 32 | length: an int takes half of a tuple's memory, and no gc walks it."""
         self._known_bytes = 0
         self._used_bytes = 0
         self._compact_from_bytes = COMPACT_FROM_BYTES
 
     def read(self, key: str, *, wait: bool = True) -> Record | None:
-        """The record under this key."""
-        self._hold(wait)
+        """Returns the record of a key, or None."""
+        self._acquire(wait)
         try:
             self._catch_up(wait)
             if not wait and self._places.get(key, 0) & _LENGTH > QUICK_BYTES:
                 raise _busy()
-            frame = self._newest(key, wait)
+            frame = self._current_frame(key, wait)
         finally:
             self._mutex.release()
         return None if frame is None else Record(frame.data, frame.etag)
@@ -155,21 +176,21 @@ class RecordLog:
     def write(
         self, key: str, data: bytes, *, if_match: str | None, durable: bool, wait: bool = True
     ) -> str | None:
-        """Writes a record if the one in place has this etag, or if there is none.
+        """Writes a record if the existing one has this etag, or if there is none.
 
         Args:
             key: of the record.
             data: text in UTF-8.
-            if_match: the etag; None means that nothing may be there yet.
-            durable: wait for the disk.
-            wait: see above.
+            if_match: the etag; None means that the record must not exist.
+            durable: sync it to the disk.
+            wait: see the class.
 
         Returns:
             The new etag; None where the condition does not hold.
         """
         if not wait and (durable or len(data) > QUICK_BYTES):
             raise _busy()
-        self._take_turn(wait)
+        self._begin_write(wait)
         try:
             frame = self._frame(key)
             if (None if frame is None else frame.etag) != if_match:
@@ -177,48 +198,50 @@ class RecordLog:
             replaced = self._places.get(key)
             file, etag = self._append(_PUT, key, data)
             if replaced is not None:
-                self._kill(file, replaced)
+                self._mark_dead(file, replaced)
         finally:
-            self._end_turn()
+            self._end_write()
         if durable:
             os.fsync(file.descriptor)
         return etag
 
     def delete(self, key: str, *, older_than_s: float) -> bool:
-        """Deletes a record if it is still at least this old; whether it did."""
-        self._take_turn(wait=True)
+        """Deletes a record if it is still at least this old; returns whether it did."""
+        self._begin_write(wait=True)
         try:
             frame = self._frame(key)
             if frame is None or self._clock() - frame.written_s < older_than_s:
                 return False
             if self._file is not None:
-                self._kill(self._file, self._places[key])
-            # On a full disk nobody is told; who looks finds the frame dead.
+                self._mark_dead(self._file, self._places[key])
+            # A full disk loses only this frame. The record's own frame is already dead, so readers
+            # skip it.
             with contextlib.suppress(OSError):
                 self._append(_DELETED, key, b"")
             self._forget(key)
             unused_bytes = self._known_bytes - self._used_bytes
         finally:
-            self._end_turn()
+            self._end_write()
         if unused_bytes > max(self._compact_from_bytes, self._used_bytes):
             self._try_to_compact(unused_bytes)
         return True
 
     def aged(self, prefix: str) -> Iterator[StoredRecord]:
-        """The records whose keys start with the prefix, in order."""
+        """Yields the records whose keys start with the prefix, in order."""
         with self._mutex:
             self._catch_up(wait=True)
             keys = list(self._places)
         for key in sorted(key for key in keys if key.startswith(prefix)):
             with self._mutex:
-                frame = self._newest(key, wait=True)
+                frame = self._current_frame(key, wait=True)
             if frame is not None:
                 yield StoredRecord(key, len(frame.data), max(0.0, self._clock() - frame.written_s))
 
     def compact(self) -> None:
-        """Copies what counts to a new file and puts it in the place of this one.
+        """Copies the living frames to a new file, which replaces this one.
 
-        Others read and write meanwhile; what they add is copied in the end, while they wait.
+        Other processes read and write meanwhile; their changes are copied at the end, while they
+        wait for the lock. See the module for the races.
         """
         with self._mutex:
             self._catch_up(wait=True)
@@ -228,36 +251,36 @@ class RecordLog:
         path = self._root.temporary_path()
         new = _File(path, os.O_CREAT | os.O_EXCL)
         try:
-            _give_to_owner_of(old, new)
-            size, places = _copied(old, new, before, 0)
+            _copy_owner(old, new)
+            size, places = _copy_frames(old, new, before, 0)
             os.fsync(new.descriptor)
-            self._take_turn(wait=True)
+            self._begin_write(wait=True)
             try:
                 if self._file is not old:
                     return  # another process was first
                 added = {k: place for k, place in self._places.items() if before.get(k) != place}
-                size, later = _copied(old, new, added, size)
+                size, later = _copy_frames(old, new, added, size)
                 for key in places.keys() & later.keys():
-                    self._kill(new, places[key])
+                    self._mark_dead(new, places[key])
                 places |= later
                 for key in places.keys() - self._places.keys():
                     del places[key]
-                    gone = _encoded(_DELETED, key, b"", self._clock(), next(self._serial))
-                    new.append(gone, size)
-                    size += len(gone)
+                    marker = _encoded(_DELETED, key, b"", self._clock(), next(self._serial))
+                    new.append(marker, size)
+                    size += len(marker)
                 os.fsync(new.descriptor)
                 os.rename(path, self._path)
                 sync_directory(self._path)
-                self._begin_with(new)
+                self._switch_to(new)
                 self._places, self._known_bytes = places, size
                 self._used_bytes = sum(place & _LENGTH for place in places.values())
             finally:
-                self._end_turn()
+                self._end_write()
         finally:
             self._root.remove(path)
 
     def _try_to_compact(self, unused_bytes: int) -> None:
-        """Where a disk has no space for a copy the next try waits until it saves more."""
+        """Compacts; if the disk has no space for the copy, the next try must save more."""
         try:
             self.compact()
         except OSError:
@@ -265,50 +288,50 @@ class RecordLog:
         else:
             self._compact_from_bytes = COMPACT_FROM_BYTES
 
-    def _hold(self, wait: bool) -> None:
+    def _acquire(self, wait: bool) -> None:
         if not self._mutex.acquire(blocking=wait):
             raise _busy()
 
-    def _take_turn(self, wait: bool) -> None:
-        """From here to :meth:`_end_turn` nobody else writes, and all that was written is known."""
-        self._hold(wait)
+    def _begin_write(self, wait: bool) -> None:
+        """Locks out other writers until :meth:`_end_write`, and reads what they have written."""
+        self._acquire(wait)
         try:
             if wait:
-                self._catch_up(wait)  # so that others need not wait for it
-            while not self._lock(self._present(wait), wait):
-                self._begin_with(None)
+                self._catch_up(wait)  # before the lock, so that it is held for a short time only
+            while not self._lock(self._writable_file(wait), wait):
+                self._switch_to(None)
         except BaseException:
             self._mutex.release()
             raise
 
-    def _end_turn(self) -> None:
+    def _end_write(self) -> None:
         try:
             self._unlock()
         finally:
             self._mutex.release()
 
-    def _present(self, wait: bool) -> _File:
-        """The file, made where it is missing."""
-        held = self._file
-        if held is not None and held.pid == os.getpid() and held.writable:
-            return held
+    def _writable_file(self, wait: bool) -> _File:
+        """Returns the file, open for writing; creates it if it is missing."""
+        current = self._file
+        if current is not None and current.pid == os.getpid() and current.writable:
+            return current
         if not wait:
             raise _busy()
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._folder)
             sync_directory(self._folder)
-        self._begin_with(_File(self._path, os.O_CREAT))
+        self._switch_to(_File(self._path, os.O_CREAT))
         sync_directory(self._path)
-        return self._present(wait)
+        return self._writable_file(wait)
 
     def _lock(self, file: _File, wait: bool) -> bool:
-        """Locks the file; False, and unlocked, where it is no longer the one in place."""
+        """Locks the file; returns False, and unlocks it, if another file has replaced it."""
         fcntl.flock(file.descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         self._locked = file
         try:
             status = self._status()
             if status is not None and file.identity == (status.st_dev, status.st_ino):
-                self._take_in(file, status.st_size, wait, alone=True)
+                self._read_frames(file, status.st_size, wait, alone=True)
                 return True
         except BaseException:
             self._unlock()
@@ -332,38 +355,39 @@ class RecordLog:
             file, size = self._file, status.st_size
             if file is None or file.identity != (status.st_dev, status.st_ino):
                 file = _File(self._path, to_read=True)
-                self._begin_with(file)
+                self._switch_to(file)
                 size = os.fstat(file.descriptor).st_size
-            self._take_in(file, size, wait, alone=False)
+            self._read_frames(file, size, wait, alone=False)
             if self._known_bytes >= size:
                 return
             if self._lock(file, wait):
                 self._unlock()
                 return
-        self._begin_with(None)
+        self._switch_to(None)
 
-    def _begin_with(self, file: _File | None) -> None:
+    def _switch_to(self, file: _File | None) -> None:
         self._file, self._places, self._known_bytes, self._used_bytes = file, {}, 0, 0
 
-    def _take_in(self, file: _File, size: int, wait: bool, *, alone: bool) -> None:
-        """Takes in the frames up to a size.
+    def _read_frames(self, file: _File, size: int, wait: bool, *, alone: bool) -> None:
+        """Reads the frames up to a size into the index.
 
-        What is not whole is stepped over where whole frames follow. At the end it may be what
-        somebody is writing: it is left for later, unless we are alone.
+        Damaged bytes are skipped if whole frames follow. At the end they may be a frame that
+        another process is writing, so they are left for the next call, unless ``alone``: this
+        process then has the lock.
         """
-        if size < self._known_bytes:  # somebody has cut it
-            self._begin_with(file)
+        if size < self._known_bytes:  # another process has truncated it
+            self._switch_to(file)
         if not wait and size - self._known_bytes > QUICK_BYTES:
             raise _busy()
         at, torn, want = self._known_bytes, -1, _CHUNK_BYTES
         while at < size:
             asked = min(want, size - at)
             chunk = file.read(at, asked)
-            if len(chunk) < asked:  # somebody cuts it
+            if len(chunk) < asked:  # another process truncates it
                 return
             want, start = _CHUNK_BYTES, at
             while frame := _parsed(chunk, at - start):
-                self._enter(frame, at)
+                self._index_frame(frame, at)
                 at += frame.length
             if at > start:
                 self._known_bytes, torn = at, -1
@@ -376,8 +400,12 @@ class RecordLog:
                 at += following if following > 0 else past
         self._known_bytes = size if torn < 0 or alone else torn
 
-    def _enter(self, frame: _Frame, offset: int) -> None:
-        """Also of a dead one: what replaced it may lie beyond what was there when we looked."""
+    def _index_frame(self, frame: _Frame, offset: int) -> None:
+        """Indexes a frame, even a dead one.
+
+        The frame that replaced it may be beyond the size at which this read stops; a lookup then
+        finds the frame dead and reads on, instead of reporting the key as missing.
+        """
         self._forget(frame.key)
         if frame.kind == _PUT:
             self._places[frame.key] = offset << 32 | frame.length
@@ -386,8 +414,8 @@ class RecordLog:
     def _forget(self, key: str) -> None:
         self._used_bytes -= self._places.pop(key, 0) & _LENGTH
 
-    def _newest(self, key: str, wait: bool) -> _Frame | None:
-        """The frame of a key, without the turn: it is looked up again where it was replaced."""
+    def _current_frame(self, key: str, wait: bool) -> _Frame | None:
+        """Returns the frame of a key without the lock; looks again if it was replaced meanwhile."""
         while True:
             file, place, frame = self._file, self._places.get(key), self._frame(key)
             if frame is not None or place is None:
@@ -397,7 +425,7 @@ class RecordLog:
                 return None
 
     def _frame(self, key: str) -> _Frame | None:
-        """The frame of a key; None too where it was killed or spoiled since its place was read."""
+        """Returns the frame of a key; None where it is missing, dead by now, or damaged."""
         place = self._places.get(key)
         if place is None or self._file is None:
             return None
@@ -418,7 +446,7 @@ class RecordLog:
         return file, _etag_at(frame, 0)
 
     @staticmethod
-    def _kill(file: _File, place: int) -> None:
+    def _mark_dead(file: _File, place: int) -> None:
         os.pwrite(file.descriptor, _DEAD, place >> 32)
 
 
@@ -441,7 +469,7 @@ def _etag_at(chunk: bytes, at: int) -> str:
 
 
 def _length_at(chunk: bytes, at: int) -> int:
-    """How long the frame here says that it is; 0 where none begins."""
+    """Returns the length in the header of the frame at an offset; 0 where none begins."""
     if len(chunk) - at < _LEAST_BYTES or not chunk.startswith((_ALIVE, _DEAD), at):
         return 0
     data_bytes, key_bytes, *_ = _HEAD.unpack_from(chunk, at + _START.size)
@@ -449,7 +477,7 @@ def _length_at(chunk: bytes, at: int) -> int:
 
 
 def _parsed(chunk: bytes, at: int) -> _Frame | None:
-    """The whole frame here; None where there is none."""
+    """Returns the whole and undamaged frame at an offset; None where there is none."""
     length = _length_at(chunk, at)
     end = at + length
     if not length or len(chunk) < end:
@@ -463,8 +491,8 @@ def _parsed(chunk: bytes, at: int) -> _Frame | None:
     return _Frame(mark == _ALIVE, kind, key, data, written_s, _etag_at(chunk, at), length)
 
 
-def _give_to_owner_of(old: _File, new: _File) -> None:
-    """Lets those use the new file who could use the old one, as far as we may."""
+def _copy_owner(old: _File, new: _File) -> None:
+    """Gives the new file the owner and mode of the old one, as far as permitted."""
     status = os.fstat(old.descriptor)
     with contextlib.suppress(PermissionError):
         os.fchown(new.descriptor, status.st_uid, status.st_gid)
@@ -472,10 +500,14 @@ def _give_to_owner_of(old: _File, new: _File) -> None:
         os.fchmod(new.descriptor, stat.S_IMODE(status.st_mode))
 
 
-def _copied(
+def _copy_frames(
     old: _File, new: _File, places: dict[str, int], size: int
 ) -> tuple[int, dict[str, int]]:
-    """Appends living frames to a new file of this size, in their order; size and places after."""
+    """Appends living frames to a new file of this size, in their order.
+
+    Returns:
+        The new size, and the places of the copied frames.
+    """
     copied = dict[str, int]()
     for key, place in sorted(places.items(), key=lambda item: item[1]):
         content = old.read(place >> 32, place & _LENGTH)

@@ -1,6 +1,6 @@
-"""Records in a directory: conditional writes that hold across threads and processes.
+"""Records in a directory, with conditional writes across threads and processes.
 
-Action results, of which there are very many, lie in a log; every other record is a file.
+Action results, of which there are very many, are in a log; every other record is a file.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _NEVER_IN_TEXT = b"\xff"
 
 
 class FilesystemRecords:
-    """Records as files, whose etag is the digest of the content; action results in a log."""
+    """Records as files, whose etags are digests of their content; action results in a log."""
 
     def __init__(
         self,
@@ -36,12 +36,12 @@ class FilesystemRecords:
         durability: Durability = Durability.VERDICTS,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Takes the directory.
+        """Keeps the arguments.
 
         Args:
             root: the store's directory.
             durability: which records are synced to the disk before ``write`` returns.
-            clock: seconds, comparable with the times of files.
+            clock: Unix time in seconds, comparable with the times of files.
         """
         self._root = root
         self._durability = durability
@@ -82,7 +82,7 @@ class FilesystemRecords:
 
     async def folders(self, prefix: str) -> AsyncIterator[str]:
         """As :meth:`RecordFolders.folders`."""
-        with _told(prefix):
+        with _as_store_errors(prefix):
             names = await asyncio.to_thread(self._folders, prefix)
         for name in names:
             yield name
@@ -91,7 +91,7 @@ class FilesystemRecords:
         """As :meth:`SweepableRecords.aged`."""
         walk = self._walk("", prefix)
         while True:
-            with _told(prefix):
+            with _as_store_errors(prefix):
                 batch = await asyncio.to_thread(self._take, walk)
             if not batch:
                 return
@@ -103,11 +103,11 @@ class FilesystemRecords:
         return await asyncio.to_thread(self._delete, check_key(key), older_than_s)
 
     async def _read_logged(self, key: str) -> Record | None:
-        # Once an action: context managers would cost as much again.
+        # Once per action: a context manager would cost as much as the read itself.
         try:
             return self._log.read(key, wait=False)
         except BlockingIOError:
-            with _told(key):
+            with _as_store_errors(key):
                 return await asyncio.to_thread(self._log.read, key)
         except OSError as error:
             raise store_error(error, key) from error
@@ -117,14 +117,14 @@ class FilesystemRecords:
     ) -> str:
         if _NEVER_IN_TEXT in data:
             raise StoreError(
-                "it is not text in UTF-8",
+                "the record is not text in UTF-8",
                 where=key,
-                remedy=f"write what is not text as a blob, or outside {_LOGGED}",
+                remedy=f"store binary content as a blob, or outside {_LOGGED}",
             )
         try:
             etag = self._log.write(key, data, if_match=if_match, durable=durable, wait=False)
         except BlockingIOError:
-            with _told(key):
+            with _as_store_errors(key):
                 etag = await asyncio.to_thread(
                     self._log.write, key, data, if_match=if_match, durable=durable
                 )
@@ -213,7 +213,7 @@ class FilesystemRecords:
         return batch
 
     def _walk(self, directory: str, prefix: str) -> Iterator[StoredRecord]:
-        """Records below a directory (``""`` or ending in a slash), in the order of their keys."""
+        """Yields the records below a directory (``""`` or ending in a slash), by key."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             with os.scandir(self._root.locate(directory)) as entries:
                 # A directory sorts by its name with the slash, as the keys inside it do.
@@ -238,8 +238,8 @@ class FilesystemRecords:
 
 
 @contextlib.contextmanager
-def _told(where: str) -> Iterator[None]:
-    """Errors of the system as errors of the store."""
+def _as_store_errors(where: str) -> Iterator[None]:
+    """Translates errors of the system into errors of the store."""
     try:
         yield
     except OSError as error:

@@ -1,10 +1,10 @@
-"""The directory of a filesystem store, and the atomic steps that both its halves are made of.
+"""The directory of a filesystem store, and the atomic operations that blobs and records use.
 
 A reader sees a whole object or none: content is written to ``.tmp/`` and then renamed (blobs,
-replaced records) or linked (new records: a link fails where the name is taken, in one step for all
-processes). A process killed at any moment leaves at most a file in ``.tmp/``, which the collector
-removes. Replacing and deleting look before they act, so they hold a lock: ``flock`` on one of 256
-files in ``.locks/``, which the kernel releases when its holder dies.
+replaced records) or linked (new records: a link fails atomically if the name exists). A process
+killed at any moment leaves at most a file in ``.tmp/``, which the collector deletes. Replacing and
+deleting check a condition first, so they take a lock: ``flock`` on one of 256 files in ``.locks/``,
+which the kernel releases when the process dies.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ _STRIPES = 256
 
 
 class StoreRoot:
-    """An existing, writable directory laid out as a store."""
+    """A writable directory with the layout of a store."""
 
     def __init__(self, path: Path) -> None:
-        """Makes the directory and its two own folders where they are missing.
+        """Creates the directory, and ``.tmp/`` and ``.locks/`` in it, if they are missing.
 
         Raises:
-            StoreError, StoreFullError, StoreUnavailableError: it cannot be made.
+            StoreError, StoreFullError, StoreUnavailableError: it cannot be created.
         """
         self.path = path.absolute()
         self.temporary = self.path / ".tmp"
@@ -42,11 +42,11 @@ class StoreRoot:
             raise store_error(error, str(path)) from error
 
     def locate(self, key: str) -> str:
-        """The path of a checked key."""
+        """Returns the path of a checked key."""
         return self._prefix + key
 
     def temporary_path(self) -> str:
-        """A path in ``.tmp/`` that nobody else uses."""
+        """Returns a path in ``.tmp/`` that no other process or call uses."""
         return self._temporary_prefix + temporary_name()
 
     def write_temporary(self, data: bytes, *, durable: bool) -> str:
@@ -57,13 +57,13 @@ class StoreRoot:
 
     @staticmethod
     def remove(path: str) -> None:
-        """Removes a file; harmless where it is gone."""
+        """Removes a file if it still exists."""
         with contextlib.suppress(OSError):
             os.unlink(path)
 
     @contextlib.contextmanager
     def locked(self, key: str) -> Iterator[None]:
-        """Holds the lock of a key's stripe, against threads and processes alike.
+        """Locks a key's stripe for the duration of the context, across threads and processes.
 
         Raises:
             OSError: the lock file cannot be opened.
@@ -78,10 +78,10 @@ class StoreRoot:
             os.close(descriptor)
 
     def discard_temporary(self, *, older_than_s: float) -> int:
-        """Removes what killed writers left in ``.tmp/``.
+        """Removes files that killed writers left in ``.tmp/``.
 
         Returns:
-            How many files.
+            The number of removed files.
         """
         oldest = time.time() - older_than_s
         count = 0

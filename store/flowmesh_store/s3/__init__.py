@@ -1,6 +1,6 @@
-"""The store in an S3 bucket: obstore moves blobs and records, boto3 finds credentials and deletes.
+"""A store in an S3 bucket: obstore reads and writes, boto3 finds credentials and deletes.
 
-Imported only when a store with an ``s3://`` address is opened: boto3 is slow to load.
+Imported only when a store with an ``s3://`` address is opened, because boto3 is slow to import.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from flowmesh_store.s3.sweep import S3Sweep
 def open_bucket(
     url: str, *, grace_s: float, spool_dir: Path | None = None
 ) -> tuple[S3Blobs, S3Records, S3Sweep]:
-    """The parts of a store in a bucket. It opens no connection yet.
+    """Returns the parts of a store in a bucket; no connection is opened yet.
 
     Raises:
         StoreError: the address is malformed, or there are no credentials.

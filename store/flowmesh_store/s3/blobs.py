@@ -1,8 +1,8 @@
-"""Blobs in an S3 bucket, by obstore.
+"""Blobs in an S3 bucket, accessed with obstore.
 
-Workers may get and put here, and nothing more, so a blob found corrupt is not deleted but emptied
-(``If-Match`` on the version that was read): an empty object under the digest of something else
-counts as missing, and the next put writes over it.
+Workers may only get and put, so a corrupt blob is not deleted but emptied (with ``If-Match`` on the
+version that was read). An empty object whose digest is not that of empty content counts as missing,
+and the next put overwrites it.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _CONCURRENT_HEADS = 64
 
 
 class S3Blobs:
-    """Blobs under ``cas/``. ``get`` does not verify; see :class:`VerifyingBlobs`."""
+    """Blobs under ``cas/``; ``get`` does not verify, see :class:`VerifyingBlobs`."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class S3Blobs:
         spool_dir: Path | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Takes the client.
+        """Keeps the arguments.
 
         Args:
-            store: the bucket and prefix.
+            store: the client, for the bucket and prefix.
             where: its address, for errors.
             grace_s: the collector's grace; a put renews a blob older than half of it.
-            spool_dir: where outputs are spooled; the system's temporary directory by default.
+            spool_dir: where outputs are spooled; by default the system's temporary directory.
             now: the time, comparable with the server's.
         """
         self._store = store
@@ -132,7 +132,7 @@ class S3Blobs:
             spooled.discard()
 
     async def discard(self, digest: Digest) -> None:
-        """As :meth:`CorruptBlobDeleter.discard`: empties the object, see above."""
+        """As :meth:`CorruptBlobDeleter.discard`; empties the object, see the module."""
         data, etag = await self._get(digest)
         if not data or digest_of(data) == digest:
             return
@@ -166,11 +166,11 @@ class S3Blobs:
         return found is not None and found[0] == size and found[1] < self._renew_after_s
 
     async def _put_trusted(self, digest: Digest, data: bytes | Path, size: int) -> None:
-        """Uploads content that has this digest, unless it is there and young."""
+        """Uploads content whose digest was verified, unless a recent blob of it exists."""
         key = blob_key(digest)
         try:
             if isinstance(data, bytes) and size <= _SINGLE_BYTES:
-                # Most blobs are new, and then this is the only round trip.
+                # Most blobs are new; then this is the only round trip.
                 with suppress(AlreadyExistsError):
                     await obstore.put_async(
                         self._store, key, data, mode="create", use_multipart=False
@@ -182,7 +182,7 @@ class S3Blobs:
             raise blobs_error(error, f"{self._where}: {key}") from error
 
     async def _put_stream(self, digest: Digest, source: Path, size: int) -> None:
-        """Uploads a large file piece by piece; a wrong digest aborts before the last piece."""
+        """Uploads a large file in parts; a wrong digest aborts it before the last part."""
         if await self._holds(digest, size):
             return
         pieces = _VerifiedPieces(source, digest)
@@ -199,7 +199,7 @@ class S3Blobs:
 async def head(
     store: S3Store, digest: Digest, where: str, now: datetime
 ) -> tuple[int, float] | None:
-    """Size in bytes and age in seconds of a blob, or None.
+    """Returns size in bytes and age in seconds of a blob, or None where it is missing.
 
     Raises:
         StoreUnavailableError, StoreError: the server did not answer, or refused.
@@ -214,7 +214,7 @@ async def head(
 
 
 class _VerifiedPieces:
-    """The pieces of a file, ending in an error where the whole has another digest."""
+    """The parts of a file; in place of the last one an error, if the file has another digest."""
 
     def __init__(self, source: Path, digest: Digest) -> None:
         self._source = source

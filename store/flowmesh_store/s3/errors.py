@@ -1,4 +1,4 @@
-"""Errors of S3 servers and both clients, told as errors of the store."""
+"""Translates errors of S3 servers and of both clients into errors of the store."""
 
 import re
 
@@ -9,7 +9,7 @@ from flowmesh_core.errors import StoreError, StoreFullError, StoreUnavailableErr
 
 _HTTP_SERVER_ERROR = 500
 _REQUEST_REFUSED = re.compile(r"status code: 4(?!0[489]|12|29)\d\d")
-"""In obstore's words; but not found, timeout, conflict, precondition and too many requests."""
+"""Client errors in obstore's messages, except 404, 408, 409, 412 and 429."""
 _FULL = frozenset({"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull"})
 _REFUSED = frozenset(
     {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "Forbidden"}
@@ -17,17 +17,17 @@ _REFUSED = frozenset(
 
 
 def code_of(error: ClientError) -> str:
-    """The server's code, such as ``PreconditionFailed``."""
+    """Returns the server's code, such as ``PreconditionFailed``."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def status_of(error: ClientError) -> int:
-    """The HTTP status; 0 where there is none."""
+    """Returns the HTTP status; 0 where there is none."""
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def records_error(error: BotoCoreError | ClientError, where: str) -> StoreError:
-    """The store's error for one of boto3's."""
+    """Returns the store's error for one of boto3's."""
     if not isinstance(error, ClientError):
         return _unavailable(str(error), where)
     code = code_of(error)
@@ -43,7 +43,7 @@ def records_error(error: BotoCoreError | ClientError, where: str) -> StoreError:
 
 
 def blobs_error(error: BaseError | FileNotFoundError, where: str) -> StoreError:
-    """The store's error for one of obstore's; a blob that is missing is the caller's to tell."""
+    """Returns the store's error for one of obstore's; the caller handles a missing blob."""
     text = str(error)
     reason = text.split("\n", 1)[0]
     if any(code in text for code in _FULL):
@@ -60,7 +60,7 @@ def blobs_error(error: BaseError | FileNotFoundError, where: str) -> StoreError:
 
 
 def is_missing_bucket(error: Exception) -> bool:
-    """Whether obstore speaks of the bucket where it says that something was not found."""
+    """Whether an obstore error "not found" is about the bucket and not about a key."""
     return "NoSuchBucket" in str(error)
 
 

@@ -1,4 +1,4 @@
-"""Where a bucket is, and the two clients that reach it with the same credentials."""
+"""The address of a bucket, and the two clients that access it with the same credentials."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,14 +21,15 @@ _ATTEMPTS = 5
 _CONNECT_S = 5
 _RETRY_FOR = timedelta(seconds=30)
 _CREDENTIALS_FOR = timedelta(minutes=5)
-"""How long obstore uses credentials before it asks boto3 again, which renews those that expire ten
-minutes before they do."""
+"""How long obstore uses credentials before it asks boto3 for them again.
+
+boto3 renews temporary credentials ten minutes before they expire."""
 _EXAMPLE = "s3://bucket/prefix?endpoint=https://host&region=us-east-1"
 
 
 @dataclass(frozen=True, slots=True)
 class S3Location:
-    """A bucket, a prefix in it (without slashes around it) and the server."""
+    """A bucket, a prefix in it (without slashes at its ends) and the server."""
 
     bucket: str
     prefix: str = ""
@@ -37,7 +38,7 @@ class S3Location:
 
     @property
     def url(self) -> str:
-        """The address, as it was given."""
+        """The address in the form of :func:`parse_location`."""
         query = "&".join(
             f"{name}={value}"
             for name, value in (("endpoint", self.endpoint), ("region", self.region))
@@ -46,16 +47,16 @@ class S3Location:
         return f"s3://{self.bucket}/{self.prefix}" + (f"?{query}" if query else "")
 
     def key(self, key: str) -> str:
-        """A key of this store as one of the bucket."""
+        """Converts a key of this store to a key of the bucket."""
         return f"{self.prefix}/{key}" if self.prefix else key
 
     def relative(self, key: str) -> str:
-        """A key of the bucket as one of this store."""
+        """Converts a key of the bucket to a key of this store."""
         return key[len(self.prefix) + 1 :] if self.prefix else key
 
 
 def parse_location(url: str) -> S3Location:
-    """Reads ``s3://bucket/prefix?endpoint=URL&region=NAME``.
+    """Parses ``s3://bucket/prefix?endpoint=URL&region=NAME``.
 
     Raises:
         StoreError: it is malformed.
@@ -87,7 +88,7 @@ def _session(location: S3Location) -> boto3.Session:
 
 
 def connect_blobs(location: S3Location) -> S3Store:
-    """The client for blobs and records. It opens no connection yet.
+    """Returns the client for blobs and records; no connection is opened yet.
 
     Raises:
         StoreError: there are no credentials.
@@ -110,7 +111,7 @@ def connect_blobs(location: S3Location) -> S3Store:
 
 
 def connect_records(location: S3Location) -> "S3Client":
-    """The client that deletes records and sets buckets up. It opens no connection yet.
+    """Returns the client that deletes records and creates buckets; no connection is opened yet.
 
     Raises:
         StoreError: there are no credentials.

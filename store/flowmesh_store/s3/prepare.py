@@ -1,7 +1,7 @@
-"""``python -m flowmesh_store.s3.prepare``: a bucket of an S3 server of one's own, ready for use.
+"""``python -m flowmesh_store.s3.prepare``: creates a bucket and gives workers access to it.
 
-The chart runs it before the operator where it runs the server too. Whoever owns the bucket
-calls it; harmless when repeated.
+The chart runs it before the operator, if it installs the S3 server too. It needs the credentials of
+the bucket's owner, and may be repeated.
 """
 
 import argparse
@@ -32,11 +32,11 @@ _log = logging.getLogger(__name__)
 
 
 def workers_policy(location: S3Location, account: str) -> dict[str, object]:
-    """The bucket policy that lets an account read and put content, and nothing else.
+    """Returns a bucket policy that allows an account to get and put blobs, and nothing else.
 
     Args:
-        location: the store.
-        account: the access key, or whatever the server calls an account.
+        location: of the store.
+        account: the access key, or the server's other name of an account.
     """
     return {
         "Version": "2012-10-17",
@@ -52,12 +52,12 @@ def workers_policy(location: S3Location, account: str) -> dict[str, object]:
 
 
 def prepare(url: str, *, workers: str = "", within_s: float = 60.0) -> None:
-    """Makes the bucket where it is missing, and lets workers at its content.
+    """Creates the bucket if it is missing, and gives the workers' account access to its blobs.
 
     Args:
         url: address of the store.
-        workers: the workers' account; nobody but the caller gets rights where empty.
-        within_s: how long the server may take to answer for the first time.
+        workers: the workers' account; empty to give no account access.
+        within_s: how long to wait for the server's first answer.
 
     Raises:
         StoreError: the server refuses, or the address is malformed.

@@ -1,7 +1,8 @@
-"""Records in an S3 bucket, by obstore: conditional writes as S3 defines them.
+"""Records in an S3 bucket, with S3's conditional writes.
 
-obstore takes an eighth of boto3's processor time a request, most of it outside the interpreter
-lock. boto3 stays for the collector's conditional deletion, which obstore does not offer.
+They are accessed with obstore, which needs an eighth of boto3's processor time per request, most of
+it outside the interpreter lock. boto3 is used for the collector's conditional deletion, which
+obstore does not offer.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ _CONFLICT_S = 0.02
 
 
 class S3Records:
-    """Records as objects. The etag is the server's."""
+    """Records as objects, with the server's etags."""
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class S3Records:
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Takes the clients and where in which bucket the records are.
+        """Keeps the arguments.
 
         Args:
             client: deletes, from several threads.
@@ -64,7 +65,7 @@ class S3Records:
         self._client.close()
 
     async def read(self, key: str) -> Record | None:
-        """As :meth:`RecordStore.read`; a body that was cut short is asked for again."""
+        """As :meth:`RecordStore.read`; a truncated body is requested again."""
         cut: BaseError | None = None
         for _ in range(_READ_ROUNDS):
             try:
@@ -91,8 +92,8 @@ class S3Records:
     async def write(self, key: str, data: bytes, *, if_match: str | None = None) -> str:
         """As :meth:`RecordStore.write`.
 
-        A request may be refused because an earlier sending of it, by the client or by a proxy on
-        the way, has taken effect: whatever is refused is read, and equal bytes count as written.
+        A request may be refused because the client or a proxy sent it twice and the first one took
+        effect. So after a refusal the record is read, and equal bytes count as written.
         """
         check_key(key)
         for number in range(1, _CONFLICT_ROUNDS + 1):
@@ -104,7 +105,7 @@ class S3Records:
                 return found.etag
             if (None if found is None else found.etag) != if_match:
                 raise _failed(key, if_match)
-            # The condition holds: another conditional request was under way (409).
+            # The condition holds, so another conditional request was under way (409).
             await asyncio.sleep(number * _CONFLICT_S)
         if isinstance(refused, PreconditionError):
             raise _failed(key, if_match)
@@ -147,7 +148,7 @@ class S3Records:
             raise records_error(error, f"{self.location.url}: {key}") from error
 
     async def _put(self, key: str, data: bytes, if_match: str | None) -> str | BaseError:
-        """The new etag, or the error by which the server refused the condition."""
+        """Returns the new etag, or the error with which the server refused the condition."""
         try:
             answer = await obstore.put_async(
                 self._store,
@@ -163,7 +164,7 @@ class S3Records:
         return answer["e_tag"] or ""
 
     async def _is_empty(self, key: str) -> bool:
-        """Whether the object is, and not only the answer that was read."""
+        """Whether the object is empty, and not only the body that was read."""
         try:
             meta = await obstore.head_async(self._store, key)
         except FileNotFoundError:
@@ -173,7 +174,7 @@ class S3Records:
         return not meta["size"]
 
     async def _top(self, prefix: str) -> AsyncIterator[StoredRecord]:
-        """What lies in folders of the first level that begin so; the blobs are not listed."""
+        """Yields the records in first-level folders that match the prefix, without the blobs."""
         try:
             found = await obstore.list_with_delimiter_async(self._store)
         except BaseError as error:

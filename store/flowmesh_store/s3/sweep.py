@@ -1,4 +1,4 @@
-"""What the collector does in an S3 bucket. Only the control plane's credentials allow it."""
+"""The sweep of an S3 bucket, which only the control plane's credentials allow."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class S3Sweep:
-    """The blobs of a bucket, to list and to delete."""
+    """Lists and deletes the blobs of a bucket."""
 
     def __init__(
         self,
@@ -35,7 +35,14 @@ class S3Sweep:
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Takes both clients, where the blobs are, and the time (comparable with the server's)."""
+        """Keeps the arguments.
+
+        Args:
+            store: lists and deletes.
+            client: aborts multipart uploads.
+            location: bucket and prefix.
+            now: the time, comparable with the server's.
+        """
         self._store = store
         self._client = client
         self._location = location
@@ -72,7 +79,7 @@ class S3Sweep:
         return True
 
     async def discard_unfinished(self, *, older_than_s: float) -> int:
-        """As :meth:`Sweepable.discard_unfinished`: multipart uploads that nobody completed."""
+        """As :meth:`Sweepable.discard_unfinished`: aborts multipart uploads of dead writers."""
         try:
             return await asyncio.to_thread(self._abort_uploads, older_than_s)
         except (BotoCoreError, ClientError) as error:

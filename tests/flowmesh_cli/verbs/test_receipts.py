@@ -1,13 +1,10 @@
 """What a receipt's columns say."""
 
-from typing import Any
-
 import pytest
 
 from flowmesh_api.v1.receipts import Receipt
-from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.receipts import cancelled_attempts, show_lines
+from flowmesh_cli.verbs.receipts import show_lines
 from flowmesh_core.accounting.ledger_lines import AttemptLine
 from flowmesh_core.accounting.receipt import receipt
 
@@ -27,20 +24,8 @@ LINES = [
 ]
 
 
-class Stories(ApiClient):
-    """Answers with the attempts of a step, and notes which steps it was asked for."""
-
-    def __init__(self) -> None:
-        super().__init__("", None)  # type: ignore[arg-type] - nothing is sent
-        self.asked: list[str] = []
-
-    def get(self, path: str, kind: type[Any], **query: Any) -> Any:
-        self.asked.append(query["step"])
-        return kind(tuple(a for a in LINES if a.step == query["step"]))
-
-
 def shown(capsys: pytest.CaptureFixture[str], found: Receipt) -> list[str]:
-    show_lines(Terminal(as_json=False), found, {}, cancelled_attempts(Stories(), found))
+    show_lines(Terminal(as_json=False), found, {})
     return capsys.readouterr().out.splitlines()
 
 
@@ -51,10 +36,10 @@ def test_cancelled_attempts_are_no_failed_ones(capsys: pytest.CaptureFixture[str
     assert score.split()[:4] == ["score", "1", "0", "0"]
 
 
-def test_only_steps_with_attempts_without_a_result_are_looked_up() -> None:
-    stories = Stories()
-    cancelled_attempts(stories, receipt("u", "n", "team-a", LINES))
-    assert stories.asked == ["sample"]
+def test_a_receipt_counts_cancelled_attempts_among_those_without_a_result() -> None:
+    sample, score = receipt("u", "n", "team-a", LINES).lines
+    assert (sample.failed_attempts, sample.cancelled_attempts) == (3, 2)
+    assert (score.failed_attempts, score.cancelled_attempts) == (0, 0)
 
 
 def test_a_receipt_says_what_its_seconds_are(capsys: pytest.CaptureFixture[str]) -> None:

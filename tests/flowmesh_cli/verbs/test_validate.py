@@ -95,4 +95,4 @@ def test_columns_are_those_of_the_files(tmp_path: Path) -> None:
 def test_a_file_that_is_not_what_its_name_says_is_told_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text('{"question": "1+1"}\nno rows\n')
     [line] = wrong(workflow(tmp_path, {"q": {"dataset": "./q.jsonl"}}), kubernetes=False)
-    assert "spec.inputs.q.dataset: q.jsonl, line 2: no JSON" in line
+    assert "spec.inputs.q.dataset: q.jsonl, line 2: not JSON" in line

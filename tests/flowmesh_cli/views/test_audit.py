@@ -133,7 +133,7 @@ def test_what_is_gone_is_told_and_is_no_failure(fabric: SharedFabric) -> None:
     code, report = audit(fabric.folder, "gone", "--sample", "100%")
     assert (code, report["counts"]["same"], report["counts"]["not-checkable"]) == (0, 1, 1)
     [unchecked] = report["order"]["unchecked"]
-    assert (unchecked["step"], "record is gone" in unchecked["reason"]) == ("rest", True)
+    assert (unchecked["step"], "record is missing" in unchecked["reason"]) == ("rest", True)
 
 
 @pytest.fixture(scope="module")

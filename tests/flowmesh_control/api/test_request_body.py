@@ -45,8 +45,8 @@ async def test_a_body_that_cannot_be_read_answers_400_on_every_route_that_reads_
         ]:
             if path.endswith("cancel") and b"reason" not in body and body.endswith(b"}"):
                 continue  # it reads nothing but a reason
-            status, told = await answered(there, method, path, body)
-            assert (status, told["error"]["where"]) == (400, "body"), (path, told)
+            status, reply = await answered(there, method, path, body)
+            assert (status, reply["error"]["where"]) == (400, "body"), (path, reply)
         assert (await there.control.services.views.status(uid)).phase != "Cancelled"
 
 

@@ -112,7 +112,7 @@ async def test_a_worker_joins_over_tls_with_the_authoritys_certificate(
 
 
 def test_a_certificate_without_its_key_is_refused(issued: Issued, tmp_path: Path) -> None:
-    with pytest.raises(FlowMeshError, match="there is no key"):
+    with pytest.raises(FlowMeshError, match="the key is missing"):
         TlsCertificate.of(str(issued.chain), "")
     assert TlsCertificate.of("", "") is None
     (tmp_path / "other").mkdir()

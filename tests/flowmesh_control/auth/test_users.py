@@ -24,8 +24,8 @@ SPEC = {"steps": [{"name": "one", "uses": "test.noop"}]}
 ROWS = b'{"n": 1}\n'
 
 
-class House(Fabric):
-    """The fabric, asked by one user or another."""
+class MultiUserFabric(Fabric):
+    """A fabric to which requests of several users are sent."""
 
     async def ask(self, who: str, method: str, path: str, *, status: int = 200, **more: Any) -> Any:
         self.token = f"{who}-token"
@@ -36,138 +36,140 @@ class House(Fabric):
         return await self.submit(workflow(name, SPEC, namespace))
 
 
-async def _house(folder: Path, **more: Any) -> AsyncIterator[House]:
+async def _started(folder: Path, **more: Any) -> AsyncIterator[MultiUserFabric]:
     control = control_plane(folder, users=TableOfUsers(RIGHTS), **more)
     await control.start()
     async with ClientSession() as http:
-        house = House(folder, control, http)
-        yield house
-        await asyncio.to_thread(house.close)
+        fabric = MultiUserFabric(folder, control, http)
+        yield fabric
+        await asyncio.to_thread(fabric.close)
     await control.stop()
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async for one in _house(tmp_path):
+async def fabric(tmp_path: Path) -> AsyncIterator[MultiUserFabric]:
+    async for one in _started(tmp_path):
         yield one
 
 
 @pytest.fixture
-async def of_objects(tmp_path: Path) -> AsyncIterator[House]:
+async def of_objects(tmp_path: Path) -> AsyncIterator[MultiUserFabric]:
     settings = ControlSettings(objects=True, metrics_open=True)
-    async for one in _house(tmp_path, settings=settings):
+    async for one in _started(tmp_path, settings=settings):
         yield one
 
 
-async def test_every_path_asks_for_a_token_but_three(house: House) -> None:
-    assert house.control._runner is not None
-    app = house.control._runner.app
+async def test_every_path_asks_for_a_token_but_three(fabric: MultiUserFabric) -> None:
+    assert fabric.control._runner is not None
+    app = fabric.control._runner.app
     paths = {(r.method, r.resource.canonical) for r in app.router.routes() if r.resource}
     assert len(paths) > 35
     for method, path in sorted(paths):
-        address = house.control.url + path.replace("{", "").replace("}", "")
-        async with house.http.request(method, address) as found:
+        address = fabric.control.url + path.replace("{", "").replace("}", "")
+        async with fabric.http.request(method, address) as found:
             is_open = path in ("/worker", "/healthz")
             assert (found.status == 401) is not is_open, (method, path, found.status)
             if found.status == 401:
                 assert found.headers["WWW-Authenticate"] == "Bearer"
 
 
-async def test_a_list_holds_what_the_user_may_see(house: House) -> None:
-    a, b = await house.run("ada", "team-a"), await house.run("bob", "team-b")
+async def test_a_list_holds_what_the_user_may_see(fabric: MultiUserFabric) -> None:
+    a, b = await fabric.run("ada", "team-a"), await fabric.run("bob", "team-b")
     seen = {
-        who: {r["uid"] for r in await house.ask(who, "GET", "/v1/runs")}
+        who: {r["uid"] for r in await fabric.ask(who, "GET", "/v1/runs")}
         for who in ("root", "ada", "bob", "eve")
     }
     assert seen == {"root": {a, b}, "ada": {a}, "bob": {a, b}, "eve": set()}
-    assert await house.ask("eve", "GET", "/v1/runs?namespace=team-a") == []
+    assert await fabric.ask("eve", "GET", "/v1/runs?namespace=team-a") == []
 
 
-async def test_a_run_of_a_foreign_namespace_is_not_there(house: House) -> None:
-    uid = await house.run("ada", "team-a")
+async def test_a_run_of_a_foreign_namespace_is_not_there(fabric: MultiUserFabric) -> None:
+    uid = await fabric.run("ada", "team-a")
     for path in (
         "", "/watch", "/logs", "/why?step=one", "/explain?step=one", "/receipt", "/outputs",
         "/outputs/x", "/made", "/openlineage", "/trace", "/lineage?name=x", "/lineage/rows?name=x",
     ):  # fmt: skip
-        foreign = await house.ask("eve", "GET", f"/v1/runs/{uid}{path}", status=404)
-        absent = await house.ask("eve", "GET", f"/v1/runs/nothing{path}", status=404)
+        foreign = await fabric.ask("eve", "GET", f"/v1/runs/{uid}{path}", status=404)
+        absent = await fabric.ask("eve", "GET", f"/v1/runs/nothing{path}", status=404)
         assert foreign["error"]["message"].replace(uid, "nothing") == absent["error"]["message"]
 
 
-async def test_who_may_look_but_not_touch_is_told_so(house: House) -> None:
-    uid = await house.run("ada", "team-a")
-    await house.ask("bob", "GET", f"/v1/runs/{uid}")
+async def test_who_may_look_but_not_touch_is_told_so(fabric: MultiUserFabric) -> None:
+    uid = await fabric.run("ada", "team-a")
+    await fabric.ask("bob", "GET", f"/v1/runs/{uid}")
     for action in ("cancel", "amend", "repin"):
         body = {"priority": 3} if action == "amend" else {}
-        said = await house.ask("bob", "POST", f"/v1/runs/{uid}/{action}", body=body, status=403)
+        said = await fabric.ask("bob", "POST", f"/v1/runs/{uid}/{action}", body=body, status=403)
         assert said["error"]["message"] == (
             "user 'bob' may not update flowmeshworkflows.flowmesh.dev in namespace team-a"
         )
         assert "kubectl auth can-i update" in said["error"]["remedy"]
-        await house.ask("eve", "POST", f"/v1/runs/{uid}/{action}", body=body, status=404)
-    await house.ask("bob", "POST", f"/v1/runs/{uid}/audit", body={}, status=403)
-    await house.ask("ada", "POST", f"/v1/runs/{uid}/cancel")
+        await fabric.ask("eve", "POST", f"/v1/runs/{uid}/{action}", body=body, status=404)
+    await fabric.ask("bob", "POST", f"/v1/runs/{uid}/audit", body={}, status=403)
+    await fabric.ask("ada", "POST", f"/v1/runs/{uid}/cancel")
 
 
-async def test_a_name_means_the_latest_run_that_the_user_sees(house: House) -> None:
-    a = await house.run("ada", "team-a", "nightly")
-    b = await house.run("bob", "team-b", "nightly")
-    assert (await house.ask("ada", "GET", "/v1/runs/nightly"))["uid"] == a
-    assert (await house.ask("bob", "GET", "/v1/runs/nightly"))["uid"] == b
-    later = await house.run("ada", "team-a", "weekly")
-    await house.run("root", "team-e", "weekly")
+async def test_a_name_means_the_latest_run_that_the_user_sees(fabric: MultiUserFabric) -> None:
+    a = await fabric.run("ada", "team-a", "nightly")
+    b = await fabric.run("bob", "team-b", "nightly")
+    assert (await fabric.ask("ada", "GET", "/v1/runs/nightly"))["uid"] == a
+    assert (await fabric.ask("bob", "GET", "/v1/runs/nightly"))["uid"] == b
+    later = await fabric.run("ada", "team-a", "weekly")
+    await fabric.run("root", "team-e", "weekly")
     # bob sees team-a's and may not cancel it: no other run is cancelled in its place
-    await house.ask("bob", "POST", "/v1/runs/weekly/cancel", status=403)
-    assert (await house.ask("ada", "GET", f"/v1/runs/{later}"))["phase"] == "Running"
+    await fabric.ask("bob", "POST", "/v1/runs/weekly/cancel", status=403)
+    assert (await fabric.ask("ada", "GET", f"/v1/runs/{later}"))["phase"] == "Running"
 
 
-async def test_a_workflow_is_submitted_where_its_user_may(house: House) -> None:
+async def test_a_workflow_is_submitted_where_its_user_may(fabric: MultiUserFabric) -> None:
     for body in (
         {"document": workflow("w", SPEC, "team-a"), "namespace": "team-e", "resume": False},
         {"document": workflow("w", SPEC, "team-e"), "resume": False},
     ):
-        accepted = await house.ask("eve", "POST", "/v1/runs", body=body, status=201)
+        accepted = await fabric.ask("eve", "POST", "/v1/runs", body=body, status=201)
         assert accepted["namespace"] == "team-e"
-        await house.ask("ada", "POST", "/v1/runs", body=body, status=403)
-        await house.ask("ada", "POST", "/v1/plan", body=body, status=403)
+        await fabric.ask("ada", "POST", "/v1/runs", body=body, status=403)
+        await fabric.ask("ada", "POST", "/v1/plan", body=body, status=403)
     nameless = workflow("w", SPEC)
     del nameless["metadata"]["namespace"]
-    said = await house.ask("eve", "POST", "/v1/runs", body={"document": nameless}, status=403)
+    said = await fabric.ask("eve", "POST", "/v1/runs", body={"document": nameless}, status=403)
     assert "in namespace default" in said["error"]["message"]
     for wrong in ("../team-e", 5, "team-e\n", None):
         document = workflow("w", SPEC)
         document["metadata"]["namespace"] = wrong
         status = 403 if wrong is None else 422
-        await house.ask("eve", "POST", "/v1/runs", body={"document": document}, status=status)
+        await fabric.ask("eve", "POST", "/v1/runs", body={"document": document}, status=status)
 
 
-async def test_content_is_for_those_whose_namespace_it_is(house: House) -> None:
-    put = await house.ask("ada", "POST", "/v1/datasets?namespace=team-a", data=ROWS, status=201)
-    await house.ask("eve", "POST", "/v1/datasets?namespace=team-a", data=ROWS, status=403)
+async def test_content_is_for_those_whose_namespace_it_is(fabric: MultiUserFabric) -> None:
+    put = await fabric.ask("ada", "POST", "/v1/datasets?namespace=team-a", data=ROWS, status=201)
+    await fabric.ask("eve", "POST", "/v1/datasets?namespace=team-a", data=ROWS, status=403)
     path = f"/v1/content?reference={put['reference']}&namespace="
-    assert await house.ask("bob", "GET", f"{path}team-a") == b'{"n":1}\n'
-    await house.ask("eve", "GET", f"{path}team-a", status=403)
-    refused = await house.ask("eve", "GET", f"{path}team-e", status=403)
+    assert await fabric.ask("bob", "GET", f"{path}team-a") == b'{"n":1}\n'
+    await fabric.ask("eve", "GET", f"{path}team-a", status=403)
+    refused = await fabric.ask("eve", "GET", f"{path}team-e", status=403)
     assert "reference" in refused["error"]["message"]  # it is of another scope
 
 
 async def test_users_labels_open_no_group(tmp_path: Path) -> None:
     """Only the surroundings say what labels a namespace has."""
-    async for house in _house(tmp_path, labels=lambda n: {"tier": "gold"} if n == "team-a" else {}):
+    async for fabric in _started(
+        tmp_path, labels=lambda n: {"tier": "gold"} if n == "team-a" else {}
+    ):
         gold = CachePolicy("gold", Sharing.GROUP, group="gold", labels={"tier": "gold"})
-        await house.ask("root", "PUT", "/v1/policies", body=[gold])
+        await fabric.ask("root", "PUT", "/v1/policies", body=[gold])
         scopes = {}
         for who, namespace in (("ada", "team-a"), ("eve", "team-e")):
             body = {"document": workflow("w", SPEC, namespace)}
-            scopes[who] = (await house.ask(who, "POST", "/v1/plan", body=body))["scopes"]
-            await house.ask(
+            scopes[who] = (await fabric.ask(who, "POST", "/v1/plan", body=body))["scopes"]
+            await fabric.ask(
                 who, "POST", "/v1/plan", body={**body, "labels": {"tier": "gold"}}, status=400
             )
         assert len(scopes["ada"]) == 2
         assert len(scopes["eve"]) == 1
 
 
-async def test_the_fabric_is_its_administrators(house: House) -> None:
+async def test_the_fabric_is_its_administrators(fabric: MultiUserFabric) -> None:
     for method, path, body in (
         ("GET", "/v1/workers", None),
         ("POST", "/v1/workers/w1/drain", None),
@@ -180,26 +182,28 @@ async def test_the_fabric_is_its_administrators(house: House) -> None:
         ("DELETE", "/v1/quarantine/abc", None),
         ("GET", "/metrics", None),
     ):
-        said = await house.ask("ada", method, path, body=body, status=403)
+        said = await fabric.ask("ada", method, path, body=body, status=403)
         assert said["error"]["message"].startswith("user 'ada' may not "), path
-    assert await house.ask("root", "GET", "/v1/workers") == []
-    assert b"flowmesh_" in await house.ask("root", "GET", "/metrics")
-    assert await house.ask("ada", "GET", "/v1/engines")
+    assert await fabric.ask("root", "GET", "/v1/workers") == []
+    assert b"flowmesh_" in await fabric.ask("root", "GET", "/metrics")
+    assert await fabric.ask("ada", "GET", "/v1/engines")
 
 
-async def test_nobody_is_let_in_while_nobody_can_be_asked(house: House) -> None:
-    uid = await house.run("ada", "team-a")
-    users = house.control._users
+async def test_nobody_is_let_in_while_nobody_can_be_asked(fabric: MultiUserFabric) -> None:
+    uid = await fabric.run("ada", "team-a")
+    users = fabric.control._users
     assert isinstance(users, TableOfUsers)
     users.answers = False
-    async with house.http.get(
-        f"{house.control.url}/v1/runs/{uid}", headers={"Authorization": "Bearer ada-token"}
+    async with fabric.http.get(
+        f"{fabric.control.url}/v1/runs/{uid}", headers={"Authorization": "Bearer ada-token"}
     ) as found:
         assert found.status == 503
         assert int(found.headers["Retry-After"]) >= 1
 
 
-async def test_runs_and_policies_that_are_objects_are_not_taken_in(of_objects: House) -> None:
+async def test_runs_and_policies_that_are_objects_are_not_taken_in(
+    of_objects: MultiUserFabric,
+) -> None:
     body = {"document": workflow("w", SPEC, "team-a")}
     said = await of_objects.ask("ada", "POST", "/v1/runs", body=body, status=409)
     assert "kubectl create -f" in said["error"]["remedy"]
@@ -208,32 +212,32 @@ async def test_runs_and_policies_that_are_objects_are_not_taken_in(of_objects: H
     await of_objects.ask("ada", "POST", "/v1/plan", body=body)
 
 
-async def test_metrics_are_open_where_the_settings_say_so(of_objects: House) -> None:
+async def test_metrics_are_open_where_the_settings_say_so(of_objects: MultiUserFabric) -> None:
     async with of_objects.http.get(f"{of_objects.control.url}/metrics") as found:
         assert found.status == 200
         assert b"flowmesh_" in await found.read()
 
 
 @pytest.mark.slow
-async def test_lineage_is_followed_through_runs_that_the_user_sees(house: House) -> None:
+async def test_lineage_is_followed_through_runs_that_the_user_sees(fabric: MultiUserFabric) -> None:
     group = CachePolicy("g", Sharing.GROUP, group="g", namespaces=("team-a", "team-e"))
-    await house.ask("root", "PUT", "/v1/policies", body=[group])
-    house.worker("w1")
+    await fabric.ask("root", "PUT", "/v1/policies", body=[group])
+    fabric.worker("w1")
     uids = {}
     for who, namespace in (("ada", "team-a"), ("eve", "team-e")):
-        house.token = f"{who}-token"
+        fabric.token = f"{who}-token"
         document = workflow("made", {**SPEC, "outputs": {"out": "one.metrics"}}, namespace)
-        uids[who] = await house.submit(document)
-        await house.ended(uids[who])
-    digest = (await house.ask("ada", "GET", f"/v1/runs/{uids['ada']}/outputs"))["out"]["digest"]
+        uids[who] = await fabric.submit(document)
+        await fabric.ended(uids[who])
+    digest = (await fabric.ask("ada", "GET", f"/v1/runs/{uids['ada']}/outputs"))["out"]["digest"]
     walked = {}
     for who in ("root", "ada", "eve"):
-        walk = await house.ask(who, "GET", f"/v1/lineage/{digest[:12]}")
+        walk = await fabric.ask(who, "GET", f"/v1/lineage/{digest[:12]}")
         walked[who] = {made["uid"] for made in walk["derivations"]}
     assert walked == {
         "root": set(uids.values()), "ada": {uids["ada"]}, "eve": {uids["eve"]}
     }  # fmt: skip
-    users = house.control._users
+    users = fabric.control._users
     assert isinstance(users, TableOfUsers)
     users.rights["mallory"] = {"team-m": EDIT}
-    await house.ask("mallory", "GET", f"/v1/lineage/{digest}", status=404)
+    await fabric.ask("mallory", "GET", f"/v1/lineage/{digest}", status=404)

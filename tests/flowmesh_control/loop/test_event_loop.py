@@ -55,15 +55,15 @@ KEY = ActionKey("ns-a", D)
 
 @dataclass
 class Answers:
-    """Answers a named event with the commands a test has put there, and keeps what it was told."""
+    """Answers a named event with the commands a test has put there, and records all events."""
 
     commands: dict[str, list[Command]] = field(default_factory=dict)
-    told: list[Event] = field(default_factory=list)
+    received: list[Event] = field(default_factory=list)
     wants_decision: bool = False
 
     def apply(self, event: Event, now_s: float) -> list[Command]:
         if not isinstance(event, TimeAdvanced):
-            self.told.append(event)
+            self.received.append(event)
         uid = event.uid if isinstance(event, CancelRequested) else ""
         if uid == "boom":
             raise RuntimeError("boom")
@@ -74,7 +74,7 @@ class Answers:
         return Snapshot((), ReadyIndex(), {}, {}, now_s)
 
     def of(self, kind: type) -> list[Any]:
-        return [e for e in self.told if isinstance(e, kind)]
+        return [e for e in self.received if isinstance(e, kind)]
 
 
 @dataclass
@@ -467,7 +467,7 @@ async def test_ten_thousand_events_are_applied_in_order(
     uids = [f"u{n}" for n in range(10_000)]
     for uid in uids:
         bench.loop.post(CancelRequested(uid))
-    await until(lambda: len(bench.machine.told) == len(uids))
+    await until(lambda: len(bench.machine.received) == len(uids))
     assert [e.uid for e in bench.machine.of(CancelRequested)] == uids
 
 
@@ -569,4 +569,4 @@ def test_a_loop_that_stood_still_says_so_before_anything_else() -> None:
     now[0] += 30.0
     loop.post(CancelRequested("b"))
     loop.turn()
-    assert machine.told[-2:] == [ControlStalled(), CancelRequested("b")]
+    assert machine.received[-2:] == [ControlStalled(), CancelRequested("b")]

@@ -1,4 +1,4 @@
-"""What keeps the control plane from writing: told while it lasts, said once in the log."""
+"""The error that keeps the control plane from writing is shown while it lasts and logged once."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from flowmesh_core.errors import FlowMeshError, StoreFullError, StoreUnavailable
 FULL = StoreFullError("no space is left", where="runs/x", remedy="free space")
 
 
-def test_a_refusal_is_told_until_it_fades(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_shown_until_it_fades(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
     monkeypatch.setattr(store_health.time, "monotonic", lambda: now_s)
     found = StoreHealth()
@@ -37,17 +37,17 @@ def test_the_log_says_it_when_it_is_news_alone(caplog: pytest.LogCaptureFixture)
 
 
 async def test_a_job_that_waits_for_the_store_says_why() -> None:
-    told: list[FlowMeshError] = []
+    errors: list[FlowMeshError] = []
     done = asyncio.Event()
 
     async def job(_: object) -> None:
-        if not told:
+        if not errors:
             raise StoreUnavailableError("no space is left", where="cas/x", remedy="free space")
         done.set()
 
-    hands = TaskPool(failed=lambda e: None, waits=told.append, count=1)
+    hands = TaskPool(failed=lambda e: None, waits=errors.append, count=1)
     hands.start()
     hands.give(job, None)
     await asyncio.wait_for(done.wait(), 10)
     await hands.stop()
-    assert [e.message for e in told] == ["no space is left"]
+    assert [e.message for e in errors] == ["no space is left"]

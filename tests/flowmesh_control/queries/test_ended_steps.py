@@ -8,6 +8,7 @@ from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.queries.explain import explain_step
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.queries.why import why_step
+from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.status.projection import run_status
 
 
@@ -19,6 +20,9 @@ class Views:
 
     async def status(self, uid: str) -> RunStatus:
         return run_status(self._world.machine.state, uid, self._world.now)
+
+    async def weights(self, uid: str) -> UtilityWeights | None:
+        raise AssertionError("the run is known to the machine")
 
     async def lines(self, uid: str) -> list[Any]:
         return []

@@ -55,9 +55,9 @@ async def test_a_damaged_report_keeps_no_control_plane_from_starting_nor_the_lis
         assert sum(there.control.services.audits.counts.values()) == 1
         status, listed = await call(there, "GET", "/v1/audits")
         assert (status, [report["uid"] for report in listed]) == (200, [good])
-        status, told = await call(there, "GET", f"/v1/audits/{bad}")
-        assert (status, told["error"]["code"]) == (500, "damaged-record")
-        assert told["error"]["where"] == audit_key(bad)
+        status, reply = await call(there, "GET", f"/v1/audits/{bad}")
+        assert (status, reply["error"]["code"]) == (500, "damaged-record")
+        assert reply["error"]["where"] == audit_key(bad)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ class Silent:
 
 
 @dataclass
-class Door:
+class Endpoint:
     url: str
     gateway: WorkerGateway
     http: ClientSession
@@ -66,7 +66,7 @@ class Door:
     async def join(self, hello: Hello) -> ClientWebSocketResponse:
         """Connects and is answered as the loop would answer."""
         socket = await self.connect(hello)
-        assert isinstance(await heard(socket), Welcome)
+        assert isinstance(await receive_message(socket), Welcome)
         await until(lambda: any(isinstance(e, WorkerConnected) for e in self.events))
         self.gateway.keep(hello.shape.name, ())
         self.gateway.flush()
@@ -99,7 +99,7 @@ def assignment(n: int) -> Assignment:
     return Assignment(f"a{n}", D, D, "test.noop", 1, 1, {}, {}, {})
 
 
-async def heard(socket: ClientWebSocketResponse) -> ControlMessage:
+async def receive_message(socket: ClientWebSocketResponse) -> ControlMessage:
     message = await socket.receive(timeout=60)
     assert message.type is WSMsgType.BINARY, message
     return decode_control(message.data)
@@ -107,7 +107,7 @@ async def heard(socket: ClientWebSocketResponse) -> ControlMessage:
 
 async def desired(socket: ClientWebSocketResponse) -> Desired:
     """The next message to w1, with ids as the machine has them."""
-    message = await heard(socket)
+    message = await receive_message(socket)
     assert isinstance(message, Desired)
     return msgspec.structs.replace(
         message,
@@ -127,7 +127,7 @@ def bare(wire_id: str) -> str:
 
 
 @pytest.fixture
-async def door() -> AsyncIterator[Door]:
+async def endpoint() -> AsyncIterator[Endpoint]:
     events: list[Event] = []
     now, later, forgotten = [100.0], list[int](), set[str]()
     gateway = WorkerGateway(
@@ -150,15 +150,15 @@ async def door() -> AsyncIterator[Door]:
     await site.start()
     host, port = runner.addresses[0][:2]
     async with ClientSession() as http:
-        yield Door(f"ws://{host}:{port}/worker", gateway, http, events, now, later, forgotten)
+        yield Endpoint(f"ws://{host}:{port}/worker", gateway, http, events, now, later, forgotten)
     await runner.cleanup()
 
 
-async def test_a_worker_is_welcomed_and_its_token_goes_no_further(door: Door) -> None:
-    socket = await door.connect(hello())
-    assert await heard(socket) == Welcome(PROTOCOL_VERSION, 3, 1.0)
-    await until(lambda: door.events)
-    [event] = door.events
+async def test_a_worker_is_welcomed_and_its_token_goes_no_further(endpoint: Endpoint) -> None:
+    socket = await endpoint.connect(hello())
+    assert await receive_message(socket) == Welcome(PROTOCOL_VERSION, 3, 1.0)
+    await until(lambda: endpoint.events)
+    [event] = endpoint.events
     assert isinstance(event, WorkerConnected)
     assert event.hello == hello(token="")
 
@@ -173,15 +173,15 @@ async def test_a_worker_is_welcomed_and_its_token_goes_no_further(door: Door) ->
     ],
 )
 async def test_a_worker_that_does_not_fit_is_refused_with_the_reason(
-    door: Door, changes: dict[str, object], final: bool, reason: str
+    endpoint: Endpoint, changes: dict[str, object], final: bool, reason: str
 ) -> None:
-    socket = await door.connect(hello(**changes))
-    answer = await heard(socket)
+    socket = await endpoint.connect(hello(**changes))
+    answer = await receive_message(socket)
     assert isinstance(answer, Refused)
     assert answer.final is final
     assert reason in answer.reason
-    assert door.events == []
-    assert door.later == ([4] if "epoch" in changes else [])
+    assert endpoint.events == []
+    assert endpoint.later == ([4] if "epoch" in changes else [])
 
 
 class Away:
@@ -191,96 +191,100 @@ class Away:
         raise FlowMeshError("the API server does not answer")
 
 
-async def test_a_worker_whose_token_cannot_be_checked_now_may_try_again(door: Door) -> None:
-    door.gateway._tokens = Away()
-    answer = await heard(await door.connect(hello()))
+async def test_a_worker_whose_token_cannot_be_checked_now_may_try_again(endpoint: Endpoint) -> None:
+    endpoint.gateway._tokens = Away()
+    answer = await receive_message(await endpoint.connect(hello()))
     assert isinstance(answer, Refused)
     assert not answer.final
     assert "does not answer" in answer.reason
 
 
-async def test_words_that_are_no_hello_are_refused(door: Door) -> None:
+async def test_words_that_are_no_hello_are_refused(endpoint: Endpoint) -> None:
     for data in (b"\xc1", encode(Sync(seq=1))):
-        socket = await door.http.ws_connect(door.url)
+        socket = await endpoint.http.ws_connect(endpoint.url)
         await socket.send_bytes(data)
-        assert isinstance(await heard(socket), Refused)
+        assert isinstance(await receive_message(socket), Refused)
 
 
-async def test_a_name_in_use_is_refused_but_the_same_worker_may_come_back(door: Door) -> None:
-    first = await door.join(hello())
-    other = await door.connect(hello(incarnation="i2"))
-    answer = await heard(other)
+async def test_a_name_in_use_is_refused_but_the_same_worker_may_come_back(
+    endpoint: Endpoint,
+) -> None:
+    first = await endpoint.join(hello())
+    other = await endpoint.connect(hello(incarnation="i2"))
+    answer = await receive_message(other)
     assert isinstance(answer, Refused)
     assert not answer.final
-    again = await door.connect(hello())
-    assert isinstance(await heard(again), Welcome)
+    again = await endpoint.connect(hello())
+    assert isinstance(await receive_message(again), Welcome)
     await desired(first)
     assert (await first.receive()).type in (WSMsgType.CLOSE, WSMsgType.CLOSED)
 
 
-async def test_a_restarted_worker_takes_its_name_once_the_old_socket_is_closed(door: Door) -> None:
-    first = await door.join(hello())
+async def test_a_restarted_worker_takes_its_name_once_the_old_socket_is_closed(
+    endpoint: Endpoint,
+) -> None:
+    first = await endpoint.join(hello())
     await first.close()
-    await until(lambda: door.gateway._session("w1") is None)
-    second = await door.connect(hello(incarnation="i2"))
-    assert isinstance(await heard(second), Welcome)
+    await until(lambda: endpoint.gateway._session("w1") is None)
+    second = await endpoint.connect(hello(incarnation="i2"))
+    assert isinstance(await receive_message(second), Welcome)
 
 
-async def test_what_a_worker_should_hold_goes_out_in_one_message_a_turn(door: Door) -> None:
-    socket = await door.join(hello())
+async def test_what_a_worker_should_hold_goes_out_in_one_message_a_turn(endpoint: Endpoint) -> None:
+    socket = await endpoint.join(hello())
     first = await desired(socket)
     assert first.everything
     assert first.seq == 1
     for n in range(5):
-        door.gateway.assign("w1", assignment(n))
-    door.gateway.cancel("w1", "a0")
-    door.gateway.acknowledge("w1", "old")
-    door.gateway.flush()
+        endpoint.gateway.assign("w1", assignment(n))
+    endpoint.gateway.cancel("w1", "a0")
+    endpoint.gateway.acknowledge("w1", "old")
+    endpoint.gateway.flush()
     second = await desired(socket)
     assert [a.attempt_id for a in second.assign] == ["a0", "a1", "a2", "a3", "a4"]
     assert (second.cancel, second.acknowledged) == (("a0",), ("old",))
     assert (second.seq, second.epoch, second.everything) == (2, 3, False)
 
 
-async def test_what_to_hold_open_is_said_once_in_order_with_the_rest(door: Door) -> None:
-    socket = await door.join(hello())
+async def test_what_to_hold_open_is_said_once_in_order_with_the_rest(endpoint: Endpoint) -> None:
+    socket = await endpoint.join(hello())
     assert (await desired(socket)).hold_open is None
     one = PrewarmSpec(D, "llm.generate", 1, 1, {"model": D})
     for openings in ((one,), ()):
-        door.gateway.hold_open("w1", (one, one))
-        door.gateway.hold_open("w1", openings)
-        door.gateway.flush()
+        endpoint.gateway.hold_open("w1", (one, one))
+        endpoint.gateway.hold_open("w1", openings)
+        endpoint.gateway.flush()
         assert (await desired(socket)).hold_open == openings
-    door.gateway.acknowledge("w1", "old")
-    door.gateway.flush()
+    endpoint.gateway.acknowledge("w1", "old")
+    endpoint.gateway.flush()
     assert (await desired(socket)).hold_open is None
 
 
-async def test_acknowledgements_wait_a_moment_for_something_to_say(door: Door) -> None:
-    socket = await door.join(hello())
+async def test_acknowledgements_wait_a_moment_for_something_to_say(endpoint: Endpoint) -> None:
+    socket = await endpoint.join(hello())
     await desired(socket)
-    door.gateway.acknowledge("w1", "one")
-    door.gateway.flush()
+    endpoint.gateway.acknowledge("w1", "one")
+    endpoint.gateway.flush()
     await asyncio.sleep(0)  # the sender would send it now
-    door.gateway.assign("w1", assignment(1))
-    door.gateway.flush()
+    endpoint.gateway.assign("w1", assignment(1))
+    endpoint.gateway.flush()
     both = await desired(socket)
     assert (both.acknowledged, [a.attempt_id for a in both.assign]) == (("one",), ["a1"])
-    door.gateway.acknowledge("w1", "two")
-    door.gateway.flush()
+    endpoint.gateway.acknowledge("w1", "two")
+    endpoint.gateway.flush()
     alone = await desired(socket)
     assert (alone.acknowledged, alone.assign) == (("two",), ())
 
 
-async def test_large_batches_are_split_and_numbered_without_a_gap(door: Door) -> None:
-    socket = await door.join(hello())
+async def test_large_batches_are_split_and_numbered_without_a_gap(endpoint: Endpoint) -> None:
+    socket = await endpoint.join(hello())
     await desired(socket)
     big = msgspec.structs.replace(assignment(0), params={"text": "x" * 300_000})
     for n in range(600):
         one = big if n < 20 else assignment(n)
-        door.gateway.assign("w1", msgspec.structs.replace(one, attempt_id=f"a{n}"))
-    door.gateway.cancel("w1", "a599")
-    door.gateway.flush()
+        endpoint.gateway.assign("w1", msgspec.structs.replace(one, attempt_id=f"a{n}"))
+    endpoint.gateway.cancel("w1", "a599")
+    endpoint.gateway.flush()
     got: list[str] = []
     numbers: list[int] = []
     while True:
@@ -294,158 +298,166 @@ async def test_large_batches_are_split_and_numbered_without_a_gap(door: Door) ->
     assert len(numbers) > 3
 
 
-async def test_nothing_is_sent_before_the_full_state_is_answered(door: Door) -> None:
-    socket = await door.connect(hello())
-    await heard(socket)
-    await until(lambda: door.events)
-    door.gateway.assign("w1", assignment(1))
-    door.gateway.flush()
-    door.gateway.keep("w1", ("held",))
-    door.gateway.assign("w1", assignment(2))
-    door.gateway.flush()
+async def test_nothing_is_sent_before_the_full_state_is_answered(endpoint: Endpoint) -> None:
+    socket = await endpoint.connect(hello())
+    await receive_message(socket)
+    await until(lambda: endpoint.events)
+    endpoint.gateway.assign("w1", assignment(1))
+    endpoint.gateway.flush()
+    endpoint.gateway.keep("w1", ("held",))
+    endpoint.gateway.assign("w1", assignment(2))
+    endpoint.gateway.flush()
     message = await desired(socket)
     assert message.everything
     assert message.keep == ("held",)
     assert [a.attempt_id for a in message.assign] == ["a2"]
 
 
-async def test_a_gap_in_the_numbers_ends_the_connection(door: Door) -> None:
-    socket = await door.join(hello())
+async def test_a_gap_in_the_numbers_ends_the_connection(endpoint: Endpoint) -> None:
+    socket = await endpoint.join(hello())
     await socket.send_bytes(encode(Sync(seq=1)))
     await socket.send_bytes(encode(Sync(seq=3)))
     await desired(socket)
     assert (await socket.receive()).type is WSMsgType.CLOSE
-    synced = [e for e in door.events if isinstance(e, WorkerSynced)]
+    synced = [e for e in endpoint.events if isinstance(e, WorkerSynced)]
     assert [e.sync.seq for e in synced] == [1]
 
 
-async def test_a_silent_worker_is_lost_after_the_watchdog_even_while_connected(door: Door) -> None:
-    socket = await door.join(hello())
-    door.now[0] += 9.0
+async def test_a_silent_worker_is_lost_after_the_watchdog_even_while_connected(
+    endpoint: Endpoint,
+) -> None:
+    socket = await endpoint.join(hello())
+    endpoint.now[0] += 9.0
     await socket.send_bytes(encode(Sync(seq=1)))
-    await until(lambda: any(isinstance(e, WorkerSynced) for e in door.events))
-    door.now[0] += 9.0
-    door.gateway.watch()
-    assert not any(isinstance(e, WorkerLost) for e in door.events)
-    door.now[0] += 2.0
-    door.gateway.watch()
-    assert [e.name for e in door.events if isinstance(e, WorkerLost)] == ["w1"]
-    assert door.gateway.workers == []
+    await until(lambda: any(isinstance(e, WorkerSynced) for e in endpoint.events))
+    endpoint.now[0] += 9.0
+    endpoint.gateway.watch()
+    assert not any(isinstance(e, WorkerLost) for e in endpoint.events)
+    endpoint.now[0] += 2.0
+    endpoint.gateway.watch()
+    assert [e.name for e in endpoint.events if isinstance(e, WorkerLost)] == ["w1"]
+    assert endpoint.gateway.workers == []
 
 
 async def test_silence_while_the_control_plane_stood_still_is_not_held_against_workers(
-    door: Door,
+    endpoint: Endpoint,
 ) -> None:
-    await door.join(hello())
-    door.gateway._checked_at -= 60.0
-    door.now[0] += 60.0
-    door.gateway.watch()
-    assert not any(isinstance(e, WorkerLost) for e in door.events)
+    await endpoint.join(hello())
+    endpoint.gateway._checked_at -= 60.0
+    endpoint.now[0] += 60.0
+    endpoint.gateway.watch()
+    assert not any(isinstance(e, WorkerLost) for e in endpoint.events)
 
 
-async def test_after_goodbye_a_worker_is_not_lost(door: Door) -> None:
-    socket = await door.join(hello())
+async def test_after_goodbye_a_worker_is_not_lost(endpoint: Endpoint) -> None:
+    socket = await endpoint.join(hello())
     await socket.send_bytes(encode(Sync(seq=1, goodbye=True)))
-    await until(lambda: not door.gateway.workers)
-    door.now[0] += 60.0
-    door.gateway.watch()
-    assert not any(isinstance(e, WorkerLost) for e in door.events)
-    assert isinstance(door.events[-1], WorkerSynced)
+    await until(lambda: not endpoint.gateway.workers)
+    endpoint.now[0] += 60.0
+    endpoint.gateway.watch()
+    assert not any(isinstance(e, WorkerLost) for e in endpoint.events)
+    assert isinstance(endpoint.events[-1], WorkerSynced)
 
 
-async def test_a_worker_that_the_machine_has_given_up_says_everything_again(door: Door) -> None:
-    socket = await door.join(hello())
+async def test_a_worker_that_the_machine_has_given_up_says_everything_again(
+    endpoint: Endpoint,
+) -> None:
+    socket = await endpoint.join(hello())
     await desired(socket)
-    door.gateway.watch()
-    door.forgotten.add("w1")
-    door.gateway.watch()
+    endpoint.gateway.watch()
+    endpoint.forgotten.add("w1")
+    endpoint.gateway.watch()
     assert (await socket.receive(timeout=60)).type is WSMsgType.CLOSE
 
 
-async def test_what_a_worker_says_of_itself_is_refused_with_the_field(door: Door) -> None:
+async def test_what_a_worker_says_of_itself_is_refused_with_the_field(endpoint: Endpoint) -> None:
     shape = msgspec.structs.replace(hello().shape, price_nanousd_per_hour=-1)
-    answer = await heard(await door.connect(hello(shape=shape)))
+    answer = await receive_message(await endpoint.connect(hello(shape=shape)))
     assert isinstance(answer, Refused)
     assert answer.final
     assert "shape.price_nanousd_per_hour: -1" in answer.reason
-    assert door.events == []
-    assert door.gateway.drops.counts["malformed"] == 1
+    assert endpoint.events == []
+    assert endpoint.gateway.drops.counts["malformed"] == 1
 
 
-async def test_a_refusal_quotes_little_of_what_it_refuses(door: Door) -> None:
+async def test_a_refusal_quotes_little_of_what_it_refuses(endpoint: Endpoint) -> None:
     for long in ({"pool": "x" * 10**6}, {"name": "x" * 10**6}):
         shape = msgspec.structs.replace(hello().shape, **long)
-        answer = await heard(await door.connect(hello(shape=shape)))
+        answer = await receive_message(await endpoint.connect(hello(shape=shape)))
         assert isinstance(answer, Refused)
         assert len(answer.reason) <= 2000
 
 
-async def test_a_name_of_another_pool_is_refused_also_while_its_worker_is_away(door: Door) -> None:
-    first = await door.join(hello())
+async def test_a_name_of_another_pool_is_refused_also_while_its_worker_is_away(
+    endpoint: Endpoint,
+) -> None:
+    first = await endpoint.join(hello())
     stranger = msgspec.structs.replace(hello().shape, pool="other")
     for _ in range(2):
-        answer = await heard(await door.connect(hello(shape=stranger, token="elsewhere")))
+        answer = await receive_message(
+            await endpoint.connect(hello(shape=stranger, token="elsewhere"))
+        )
         assert isinstance(answer, Refused)
         assert not answer.final
         assert "another pool" in answer.reason
         await first.close()
-        await until(lambda: door.gateway._session("w1") is None)
-    door.gateway.lost("w1", "it is known to be dead")
-    late = await door.connect(hello(shape=stranger, token="elsewhere"))
-    assert isinstance(await heard(late), Welcome)
+        await until(lambda: endpoint.gateway._session("w1") is None)
+    endpoint.gateway.lost("w1", "it is known to be dead")
+    late = await endpoint.connect(hello(shape=stranger, token="elsewhere"))
+    assert isinstance(await receive_message(late), Welcome)
 
 
-async def test_ten_dropped_items_within_a_minute_close_the_connection(door: Door) -> None:
-    socket = await door.join(hello())
+async def test_ten_dropped_items_within_a_minute_close_the_connection(endpoint: Endpoint) -> None:
+    socket = await endpoint.join(hello())
     await desired(socket)
     odd = {"metrics": {"stored_bytes": -1.0}}
     for seq in range(1, 10):
         await socket.send_bytes(encode(Sync(seq=seq, **odd)))
-    await until(lambda: door.gateway.drops.counts["malformed"] == 9)
-    door.now[0] += 61.0
+    await until(lambda: endpoint.gateway.drops.counts["malformed"] == 9)
+    endpoint.now[0] += 61.0
     for seq in range(10, 19):
         await socket.send_bytes(encode(Sync(seq=seq, **odd)))
-    await until(lambda: door.gateway.drops.counts["malformed"] == 18)
+    await until(lambda: endpoint.gateway.drops.counts["malformed"] == 18)
     assert not socket.closed
-    assert door.gateway._session("w1") is not None
+    assert endpoint.gateway._session("w1") is not None
     await socket.send_bytes(encode(Sync(seq=19, **odd)))
     assert (await socket.receive()).type is WSMsgType.CLOSE
-    synced = [e for e in door.events if isinstance(e, WorkerSynced)]
+    synced = [e for e in endpoint.events if isinstance(e, WorkerSynced)]
     assert [e.sync.metrics for e in synced] == [{}] * 19
 
 
 @pytest.mark.parametrize("data", [b"\xc1", b"", encode(hello()), b"\x91" * 100_000])
 async def test_a_message_that_cannot_be_read_is_counted_and_ends_the_connection(
-    door: Door, data: bytes
+    endpoint: Endpoint, data: bytes
 ) -> None:
-    socket = await door.join(hello())
+    socket = await endpoint.join(hello())
     await desired(socket)
     await socket.send_bytes(data)
     assert (await socket.receive()).type is WSMsgType.CLOSE
-    assert door.gateway.drops.counts["unreadable"] == 1
-    assert door.gateway.workers == ["w1"]
+    assert endpoint.gateway.drops.counts["unreadable"] == 1
+    assert endpoint.gateway.workers == ["w1"]
 
 
 async def test_a_worker_that_holds_attempts_of_another_key_is_rid_of_them_and_stays(
-    door: Door,
+    endpoint: Endpoint,
 ) -> None:
     """As across an upgrade from a release without MACs, or after the master key was lost."""
     foreign = [f"ns-a/{D}/1-{n}" for n in range(30)]
     held = tuple(AttemptProgress(i, "running") for i in foreign)
     ended = tuple(AttemptEnd(i, D, failure=FailureReport("cancelled", "it was")) for i in foreign)
-    first = await door.join(hello(held=held))
-    told = await heard(first)
-    assert isinstance(told, Desired)
-    assert (told.everything, told.keep) == (True, ())
+    first = await endpoint.join(hello(held=held))
+    reply = await receive_message(first)
+    assert isinstance(reply, Desired)
+    assert (reply.everything, reply.keep) == (True, ())
     await first.send_bytes(encode(Sync(seq=1, ended=ended)))
     assert (await first.receive()).type is WSMsgType.CLOSE
-    second = await door.join(hello(ended=ended))
-    told = await heard(second)
-    assert isinstance(told, Desired)
-    assert list(told.acknowledged) == foreign
+    second = await endpoint.join(hello(ended=ended))
+    reply = await receive_message(second)
+    assert isinstance(reply, Desired)
+    assert list(reply.acknowledged) == foreign
     await second.send_bytes(encode(Sync(seq=1)))
     synced = [WorkerSynced("w1", "i1", Sync(seq=1))] * 2
-    await until(lambda: [e for e in door.events if isinstance(e, WorkerSynced)] == synced)
+    await until(lambda: [e for e in endpoint.events if isinstance(e, WorkerSynced)] == synced)
     assert not second.closed
 
 
@@ -454,39 +466,39 @@ LARGE = STRANGERS_BYTES + 1
 
 @pytest.mark.parametrize("given", ["", "Bearer", "Bearer wrong", "secret", "Basic secret"])
 async def test_a_large_first_message_is_read_only_of_who_has_a_valid_token(
-    door: Door, given: str, monkeypatch: pytest.MonkeyPatch
+    endpoint: Endpoint, given: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = list[int]()
     monkeypatch.setattr(gateway, "_read", lambda data: read.append(len(data)) or "as ever")
     large = hello(incarnation="i" * LARGE)
-    socket = await door.connect(large, **({"Authorization": given} if given else {}))
+    socket = await endpoint.connect(large, **({"Authorization": given} if given else {}))
     message = await socket.receive(timeout=60)
     assert (message.type, message.data) == (WSMsgType.CLOSE, WSCloseCode.MESSAGE_TOO_BIG)
     assert not read
-    socket = await door.connect(large, Authorization="Bearer secret")
-    assert isinstance(await heard(socket), Refused)
+    socket = await endpoint.connect(large, Authorization="Bearer secret")
+    assert isinstance(await receive_message(socket), Refused)
     assert read == [len(encode(large))]
 
 
-async def test_a_worker_without_the_header_is_welcomed_with_what_fits(door: Door) -> None:
-    socket = await door.connect(hello(), Authorization="Bearer elsewhere")
-    assert isinstance(await heard(socket), Welcome)
+async def test_a_worker_without_the_header_is_welcomed_with_what_fits(endpoint: Endpoint) -> None:
+    socket = await endpoint.connect(hello(), Authorization="Bearer elsewhere")
+    assert isinstance(await receive_message(socket), Welcome)
     await socket.close()
 
 
-async def test_a_hello_that_is_not_utf_8_is_refused_with_the_reason(door: Door) -> None:
-    socket = await door.http.ws_connect(door.url)
+async def test_a_hello_that_is_not_utf_8_is_refused_with_the_reason(endpoint: Endpoint) -> None:
+    socket = await endpoint.http.ws_connect(endpoint.url)
     data = encode(hello("a-name"))
     await socket.send_bytes(data.replace(b"a-name", b"\xff-name"))
-    answer = await heard(socket)
+    answer = await receive_message(socket)
     assert isinstance(answer, Refused)
     assert answer.final
     assert "not UTF-8" in answer.reason
-    assert door.gateway.drops.counts[DropReason.UNREADABLE] == 1
+    assert endpoint.gateway.drops.counts[DropReason.UNREADABLE] == 1
 
 
-async def test_a_sync_that_is_not_utf_8_is_counted_as_unreadable(door: Door) -> None:
-    socket = await door.join(hello())
+async def test_a_sync_that_is_not_utf_8_is_counted_as_unreadable(endpoint: Endpoint) -> None:
+    socket = await endpoint.join(hello())
     data = encode(Sync(seq=1, metrics={"a-name": 1.0}))
     await socket.send_bytes(data.replace(b"a-name", b"\xff-name"))
-    await until(lambda: door.gateway.drops.counts[DropReason.UNREADABLE] == 1)
+    await until(lambda: endpoint.gateway.drops.counts[DropReason.UNREADABLE] == 1)

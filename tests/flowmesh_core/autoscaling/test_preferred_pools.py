@@ -1,4 +1,4 @@
-"""Where engines in demand are held open, and by which worker."""
+"""Which pool and which worker an engine in demand is open on."""
 
 import pytest
 from tests.flowmesh_core.placement.builders import action, digest, lane, signature, snapshot, worker

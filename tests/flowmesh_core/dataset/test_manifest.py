@@ -96,7 +96,7 @@ def test_metrics_are_reduced(reduction: Reduction, parts: Any, wanted: Any) -> N
 @pytest.mark.parametrize(
     ("reduction", "parts", "message"),
     [
-        (Reduction.SUM, [{"n": 1}, {"n": "2"}], "metrics of chunk 2, key 'n': '2' is no number"),
+        (Reduction.SUM, [{"n": 1}, {"n": "2"}], "metrics of chunk 2, key 'n': '2' is not a number"),
         (Reduction.MEAN_BY_COUNT, [{"acc": 1.0}], "metrics of chunk 1, key 'count': None is no"),
         (Reduction.MERGE, [{"a": 1}, {"a": 2}], "chunk 2, key 'a': 2 differs from 1"),
         (Reduction.CONCAT, [{}], "cannot be concatenated"),

@@ -127,7 +127,7 @@ def test_types_are_found_from_the_rows(rows: Any, types: dict[str, str]) -> None
         ([{"x": True}, {"x": 1}], "row 1 has a boolean, row 2 has an integer"),
         ([{"x": 1}, {"x": {3}}], "row 2, column 'x': a value of type set"),
         ([{}], "the rows have no columns"),
-        ([{"": 1}], "is no column name"),
+        ([{"": 1}], "is not a column name"),
         ([{"é": 1}, {"e\u0301": 2}], "same name"),
     ],
 )
@@ -140,21 +140,21 @@ def test_rows_without_a_schema_are_refused_with_their_place(rows: Any, message: 
 @pytest.mark.parametrize(
     ("type_", "value", "message"),
     [
-        ("int", 1.5, "row 2, column 'x': 1.5 is no int"),
-        ("int", True, "True is no int"),
-        ("int", 2**63, "is no int"),
-        ("float", "1", "'1' is no float"),
-        ("float", math.nan, "nan is no float"),
-        ("float", 10**400, "is no float"),
-        ("string", 5, "5 is no string"),
-        ("string", "\ud800", r"'\ud800' is no string"),
-        ("bytes", "a", "'a' is no bytes"),
-        ("bool", 0, "0 is no bool"),
+        ("int", 1.5, "row 2, column 'x': 1.5 is not of type int"),
+        ("int", True, "True is not of type int"),
+        ("int", 2**63, "is not of type int"),
+        ("float", "1", "'1' is not of type float"),
+        ("float", math.nan, "nan is not of type float"),
+        ("float", 10**400, "is not of type float"),
+        ("string", 5, "5 is not of type string"),
+        ("string", "\ud800", r"'\ud800' is not of type string"),
+        ("bytes", "a", "'a' is not of type bytes"),
+        ("bool", 0, "0 is not of type bool"),
         ("json", {"a": math.inf}, "a: inf has no canonical form"),
-        ("list<int>", [1, 2.5], "[1, 2.5] is no list<int>"),
-        ("list<string>", ["a", None], "is no list<string>"),
-        ("list<float>", 1.0, "is no list<float>"),
-        ("null", 1, "1 is no null"),
+        ("list<int>", [1, 2.5], "[1, 2.5] is not of type list<int>"),
+        ("list<string>", ["a", None], "is not of type list<string>"),
+        ("list<float>", 1.0, "is not of type list<float>"),
+        ("null", 1, "1 is not of type null"),
     ],
 )
 def test_a_value_that_does_not_fit_names_row_and_column(
@@ -173,7 +173,7 @@ def test_an_unknown_column_is_refused() -> None:
 
 def test_a_schema_is_in_order_of_name_and_closed() -> None:
     assert Schema.of({"b": "int", "a": "json"}).names == ["a", "b"]
-    with pytest.raises(IdentityError, match="'decimal' is no column type; use one of"):
+    with pytest.raises(IdentityError, match="'decimal' is not a column type; use one of"):
         Schema.of({"a": "decimal"})
 
 

@@ -1,4 +1,4 @@
-"""All that an index of ready actions says, in a form that does not depend on its history."""
+"""The content of an index of ready actions, in a form that does not depend on its history."""
 
 from flowmesh_core.fleet.ready_index import ReadyIndex
 

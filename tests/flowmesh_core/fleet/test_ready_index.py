@@ -1,4 +1,4 @@
-"""The index that is kept from tick to tick, against one that is built anew."""
+"""The index that lives across cycles, compared with one that is built anew."""
 
 import random
 from dataclasses import replace

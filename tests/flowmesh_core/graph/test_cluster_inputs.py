@@ -36,7 +36,7 @@ def test_its_columns_are_known_to_the_compiler(problems) -> None:
 def test_where_nobody_reads_config_maps_the_file_is_the_remedy(problems) -> None:
     assert problems(READ, inputs=QUESTIONS) == {}, "the file is right for a cluster"
     assert problems(READ, inputs=QUESTIONS, validate_only=False) == {
-        "spec.inputs.q.configMap": "questions/questions.jsonl is a ConfigMap's, which only a"
+        "spec.inputs.q.configMap": "questions/questions.jsonl is in a ConfigMap, which only a"
         " cluster's operator reads; here write dataset: ./questions.jsonl"
     }
 

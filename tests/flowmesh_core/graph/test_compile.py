@@ -75,7 +75,6 @@ def test_everything_a_step_can_say_reaches_the_plan(compiled) -> None:
                     "salt": "s",
                     "maxAge": "30d",
                     "ignoredInputs": ["model"],
-                    "strict": True,
                 },
                 "timeout": "5m",
                 "secrets": ["hub"],
@@ -87,7 +86,7 @@ def test_everything_a_step_can_say_reaches_the_plan(compiled) -> None:
     assert step.resources == Resources(4096, ("H200",), 2, {"zone": "a"}, {"spot": "true"})
     assert step.fields["tensorParallel"] == 2
     assert step.retry == Retry(5, 0.5)
-    assert step.cache == Cache("run", "s", 2_592_000.0, ("model",), strict=True)
+    assert step.cache == Cache("run", "s", 2_592_000.0, ("model",))
     assert step.timeout_s == 300.0
     assert step.secrets == ("hub",)
 

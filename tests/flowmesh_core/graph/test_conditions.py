@@ -96,7 +96,7 @@ def test_a_condition_nested_too_deeply_is_refused_in_words(text: str) -> None:
 
 
 def test_a_condition_longer_than_any_is_refused() -> None:
-    with pytest.raises(ConditionError, match="of 5003 characters, of at most 4096"):
+    with pytest.raises(ConditionError, match="has 5003 characters, of at most 4096"):
         reads("1 " + "+" * 4999 + " 1")
 
 

@@ -35,7 +35,7 @@ from flowmesh_core.spec.inputs import ONE_SOURCE_RULE
         (
             {"inputs": {"x": "sft"}},
             "inputs.x",
-            "'sft' is no reference; write inputs.<name>, <step>.<port>, "
+            "'sft' is not a reference; write inputs.<name>, <step>.<port>, "
             "<step>[name=value].<port> or <step>[*].<port>",
         ),
         (
@@ -57,7 +57,7 @@ from flowmesh_core.spec.inputs import ONE_SOURCE_RULE
         (
             {"with": {"value": "${env.HOME}"}},
             "with.value",
-            "${env.HOME} is no reference; write ${params.name}, ${matrix.name}, or $${ for a"
+            "${env.HOME} is not a reference; write ${params.name}, ${matrix.name}, or $${ for a"
             " plain ${",
         ),
         (
@@ -68,7 +68,7 @@ from flowmesh_core.spec.inputs import ONE_SOURCE_RULE
         (
             {"when": "params.samples >"},
             "when",
-            "'params.samples >' is no CEL condition; look at character 16",
+            "'params.samples >' is not a CEL condition; look at character 16",
         ),
         ({"when": "params.smaples > 1"}, "when", "no 'smaples' in params; did you mean 'samples'?"),
         ({"when": "steps['stf'].metrics.x > 1"}, "when", "no step 'stf'; did you mean 'sft'?"),
@@ -151,7 +151,7 @@ from flowmesh_core.spec.inputs import ONE_SOURCE_RULE
             "matrix.x[1]",
             "expected a string, a number or a boolean",
         ),
-        ({"matrix": {"x": [1, True, 1.0]}}, "matrix.x[2]", "1.0 is there twice"),
+        ({"matrix": {"x": [1, True, 1.0]}}, "matrix.x[2]", "1.0 is listed twice"),
         ({"name": "sft"}, "name", "'sft' is taken by spec.steps[0]"),
         ({"name": "inputs"}, "name", "'inputs' is taken by the inputs from outside"),
         ({"cache": {"ignoredInputs": ["y"]}}, "cache.ignoredInputs[0]", "no input 'y' here"),
@@ -250,7 +250,7 @@ def test_other_mistakes_on_a_cycle_are_told_too(problems) -> None:
         (
             {"model": "hf://x"},
             ".model",
-            "'hf://x' is no hub address; write hf://org/name[@revision]",
+            "'hf://x' is not a hub address; write hf://org/name[@revision]",
         ),
         ({"model": "cas:" + "a" * 64}, ".model", "'cas:aaaaaaaaaaaaaaaaaaaa…' is no reference"),
         (

@@ -152,7 +152,7 @@ spec:
         ("select name from poeple", "there is no table 'poeple'"),
         ("select 1; select 2", "the query has 2 statements"),
         ("select random() from people", "random() is refused"),
-        ("copy people to 'file'", "the query is no SELECT"),
+        ("copy people to 'file'", "the query is not a SELECT"),
     ],
 )
 def test_queries_are_read_at_admission_and_each_input_has_its_own_columns(query: str, told: str):

@@ -1,4 +1,4 @@
-"""Adapters of one base: which steps share an engine, and what is near a worker that has one."""
+"""Adapters of one base model: which steps share an engine, and their input locality."""
 
 import pytest
 from msgspec.structs import replace

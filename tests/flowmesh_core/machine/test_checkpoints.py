@@ -1,4 +1,4 @@
-"""Where an action goes on after an attempt of it is lost, and what is kept for that."""
+"""Where an action resumes after an attempt of it is lost, and what is recorded for that."""
 
 import pytest
 from tests.flowmesh_core.machine.world import SOLO, World, plan, step

@@ -1,4 +1,4 @@
-"""What is lost or damaged is made again where somebody needs it."""
+"""Lost or damaged blobs are reproduced where a step needs them."""
 
 from tests.flowmesh_core.machine.world import MAP as MAP_ENGINE
 from tests.flowmesh_core.machine.world import World, after, dataset, only, plan, rows_of, step

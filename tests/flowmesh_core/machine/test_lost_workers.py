@@ -1,4 +1,4 @@
-"""What lost workers held goes elsewhere; who ends three of them is poison."""
+"""Attempts of lost workers run elsewhere; an action that ends three workers is poison."""
 
 import pytest
 from tests.flowmesh_core.machine.world import SOLO, World, only, plan, step

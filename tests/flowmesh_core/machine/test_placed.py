@@ -1,4 +1,4 @@
-"""Why attempts went to their workers, in the ledger: once a batch, and of few batches of a step."""
+"""Placements in the ledger: one per batch, and those of a few batches of a step."""
 
 import pytest
 from tests.flowmesh_core.machine.world import MAP, World, dataset, plan, rows_of, step

@@ -1,4 +1,4 @@
-"""Engines that steps to come will need are foreseen, and workers told to hold them open."""
+"""Engines of later steps are predicted, and workers get plans to prewarm them."""
 
 import pytest
 from msgspec.structs import replace

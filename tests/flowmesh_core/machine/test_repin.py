@@ -1,4 +1,4 @@
-"""A run is re-pinned while it goes on: what is published stays, what is paid is paid."""
+"""A run is re-pinned while it runs: published results and payments stay."""
 
 from tests.flowmesh_core.machine.world import (
     MAP,

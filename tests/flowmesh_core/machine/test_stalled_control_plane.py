@@ -1,4 +1,4 @@
-"""The time in which the control plane stood still is paid by the fabric, not by runs."""
+"""The fabric, and no run, pays for the time in which the control plane stood still."""
 
 import pytest
 from tests.flowmesh_core.machine.world import PRICE, World, only, plan, step

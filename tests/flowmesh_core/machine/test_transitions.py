@@ -1,4 +1,4 @@
-"""The table of an action's states: what is in it happens, what is not raises with the story."""
+"""Transitions of an action's state: a change outside the table raises with its story."""
 
 import pytest
 from tests.flowmesh_core.machine.world import World, only, plan, step

@@ -1,4 +1,4 @@
-"""Random ticks of a given size, the same for the same seed."""
+"""Random scheduling cycles of a given size, the same for the same seed."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The exact optimum of a tick, to measure ``decide`` against.
+"""The exact optimum of a scheduling cycle, to compare ``decide`` with.
 
 The oracle is given the actions that ``decide`` served, the coefficients of the snapshot (those that
 ``explain`` shows), and the same capacities: places of a lane that run, places that queue one

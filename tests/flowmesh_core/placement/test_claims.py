@@ -1,4 +1,4 @@
-"""How long an action waits before it claims a worker that other lanes keep busy."""
+"""How long an action waits before a worker that other instances keep busy is reserved for it."""
 
 import pytest
 from tests.flowmesh_core.placement.builders import (

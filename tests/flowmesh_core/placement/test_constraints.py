@@ -1,4 +1,4 @@
-"""What a worker must have for a signature."""
+"""Hard constraints of a signature."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What is told of a combination that no worker serves."""
+"""The message for a combination that no worker offers."""
 
 import pytest
 from tests.flowmesh_core.placement.builders import worker

@@ -1,4 +1,4 @@
-"""Laws of every decision, on random ticks."""
+"""Laws of every decision, on random scheduling cycles."""
 
 import random
 from collections import Counter

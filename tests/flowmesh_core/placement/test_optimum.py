@@ -1,4 +1,4 @@
-"""How near the served set's sum of utilities comes to the exact optimum."""
+"""How near a decision's sum of utilities comes to the exact optimum."""
 
 import pytest
 from tests.flowmesh_core.placement.instances import random_snapshot

@@ -1,4 +1,4 @@
-"""What a tick remembers of places is what it would find by looking at all of them again."""
+"""The free slots that a cycle remembers are those that it would find by examining all anew."""
 
 import random
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Workers that are there are paid for, used or not: what they cost weighs little."""
+"""Sunk cost: connected workers are paid for whether used or not, so their cost counts little."""
 
 import pytest
 from tests.flowmesh_core.placement.builders import (

@@ -1,4 +1,4 @@
-"""How long it is better to wait for an engine that is open than to open it once more."""
+"""How long an action waits for an open engine instance before another one is opened."""
 
 import pytest
 from tests.flowmesh_core.placement.builders import action, lane, signature, snapshot, where, worker

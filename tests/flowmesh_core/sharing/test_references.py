@@ -87,7 +87,7 @@ def test_a_reference_without_a_kind_is_refused_with_the_way_to_a_new_one() -> No
 
 
 def test_references_are_issued_for_kinds_and_digests_with_a_long_key_only() -> None:
-    with pytest.raises(InvalidReferenceError, match="is no digest"):
+    with pytest.raises(InvalidReferenceError, match="is not a digest"):
         issue(KEY, "ns-a", "blob", Digest("../etc"))
     with pytest.raises(InvalidReferenceError, match="'tree' is not a kind of content"):
         issue(KEY, "ns-a", "tree", CONTENT)

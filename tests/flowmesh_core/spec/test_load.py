@@ -97,6 +97,12 @@ def test_a_wrong_field_of_the_spec_is_told_in_our_words(line: str, expected: str
             "got the string 'sometimes'",
         ),
         (
+            "cache: {strict: true}",
+            "8: spec.steps[0].cache.strict: no field 'strict' any more: it had no effect; to keep "
+            "the results of devices apart, name the device in cache.salt and in "
+            "resources.gpuProduct or resources.labels",
+        ),
+        (
             "resources: {memory: 4096}",
             "8: spec.steps[0].resources.memory: expected an amount of memory such as 4Gi or 512Mi, "
             "got the number 4096",

@@ -28,17 +28,17 @@ def test_dollars_become_nano_dollars_exactly() -> None:
 
 @pytest.mark.parametrize("text", ["", "30", "m", "-1s", "1y", "1 h"])
 def test_other_durations_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no duration"):
+    with pytest.raises(ValueError, match="not a duration"):
         seconds(text)
 
 
 @pytest.mark.parametrize("text", ["", "4", "Gi", "4gi", "4GiB"])
 def test_other_amounts_of_memory_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no amount of memory"):
+    with pytest.raises(ValueError, match="not an amount of memory"):
         mebibytes(text)
 
 
 @pytest.mark.parametrize("text", ["", "$1", "1e3", "-1", "0.0000000001"])
 def test_other_amounts_of_dollars_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no amount of dollars"):
+    with pytest.raises(ValueError, match="not an amount of dollars"):
         budget(text)

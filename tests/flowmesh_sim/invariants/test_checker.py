@@ -232,3 +232,26 @@ def test_a_worker_agent_that_loses_an_attempt_is_caught(monkeypatch: pytest.Monk
     monkeypatch.setattr(Instances, "enqueue", lambda self, instance, attempt: None)
     with pytest.raises(InvariantError, match=r"worker agent: attempt .* is loading and in"):
         world(["noop-flat"], load={"rows": 2}).run()
+
+
+def test_a_dispatch_that_is_cancelled_in_the_turn_of_its_decision_breaks_nothing() -> None:
+    # A run's budget does not reach for its second action, and takes the first along.
+    outcome = run_checked_world(1228)
+    assert outcome.broken == ""
+    assert outcome.runs > 10
+
+
+def test_a_dispatch_that_the_machine_does_not_know_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flowmesh_core.machine import attempts
+
+    real = attempts.hold
+
+    def hold(state: State, *args: Any) -> None:
+        real(state, *args)
+        state.attempts.popitem()
+
+    monkeypatch.setattr(attempts, "hold", hold)
+    with pytest.raises(InvariantError, match="is not known"):
+        world(["noop-flat"]).run()

@@ -159,14 +159,14 @@ def test_odd_files_are_read_or_refused_as_whole_ones_are(
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b'[\n{"a": 1},\n{"a" 2}]', "line 3: no JSON"),
-        (b'[{"a": 1},]', "line 1: no JSON"),
-        (b'[{"a": 1}', "line 1: no JSON"),
-        (b'[{"a": 1}} ', "line 1: no JSON"),
-        (b'[{"a": 1}]\n\n{"a": 2}', "no JSON"),
-        (b'[{"a": "x', "line 1: no JSON"),
-        (b"[,]", "line 1: no JSON"),
-        (b'[{"a": 1}, {"b": [1}]]', "no JSON"),
+        (b'[\n{"a": 1},\n{"a" 2}]', "line 3: not JSON"),
+        (b'[{"a": 1},]', "line 1: not JSON"),
+        (b'[{"a": 1}', "line 1: not JSON"),
+        (b'[{"a": 1}} ', "line 1: not JSON"),
+        (b'[{"a": 1}]\n\n{"a": 2}', "not JSON"),
+        (b'[{"a": "x', "line 1: not JSON"),
+        (b"[,]", "line 1: not JSON"),
+        (b'[{"a": 1}, {"b": [1}]]', "not JSON"),
     ],
 )
 def test_a_broken_list_is_told_with_its_line(data: bytes, message: str, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_borders_found_while_rows_come_are_those_of_all_rows(
 def test_rows_that_are_all_equal_are_held_a_chunk_at_a_time() -> None:
     running = RunningBorders()
     found = [b for _ in range(400) for b in running.add(["00"] * 100)]
-    assert len(running._held) < 400
+    assert len(running._digests) < 400
     assert [0, *found, *running.end()] == borders(["00"] * 40_000)
 
 

@@ -38,24 +38,24 @@ def lines(count: int, bad: int, text: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("q.jsonl", lines(9, 7, b'{"n": }'), "q.jsonl, line 7: no JSON"),
+        ("q.jsonl", lines(9, 7, b'{"n": }'), "q.jsonl, line 7: not JSON"),
         ("q.jsonl", lines(9, 7, b"[1]"), "q.jsonl, line 7: not a JSON object; a row looks like"),
-        ("q.jsonl", lines(9, 7, b'{"n": NaN}'), "q.jsonl, line 7: no JSON"),
-        ("q.jsonl", lines(9, 7, b'{"n": "\xff"}'), "q.jsonl, line 7: no JSON"),
+        ("q.jsonl", lines(9, 7, b'{"n": NaN}'), "q.jsonl, line 7: not JSON"),
+        ("q.jsonl", lines(9, 7, b'{"n": "\xff"}'), "q.jsonl, line 7: not JSON"),
         ("q.jsonl", lines(9, 7, b'{"n": %d}' % 2**64), "q.jsonl, line 7: the integer 18446744"),
         ("q.jsonl", lines(9, 7, b'{"n": [%d]}' % -(10**30)), "64 bits; put it in quotes"),
         ("q.json", b'[{"a": {"b": %d}}]' % 10**25, "q.json: the integer 1000000"),
         ("q.jsonl", b'{"n": 1%s}' % (b"0" * 200), "q.jsonl, line 1: the integer 1000"),
-        ("q.json", b'[\n{"a": 1},\n{"a" 2}]', "q.json, line 3: no JSON"),
+        ("q.json", b'[\n{"a": 1},\n{"a" 2}]', "q.json, line 3: not JSON"),
         ("q.json", b'{"a": 1}', "q.json: not a list of objects"),
         ("q.json", b'[{"a": 1}, 2]', "q.json, row 2: not a JSON object"),
         ("q.csv", b"a,b\n1,2\n\n3\n", "q.csv, line 4: 1 values where the first line names 2"),
-        ("q.csv", b'a\n"x\ny"\n"z', "q.csv, line 4: no CSV"),
+        ("q.csv", b'a\n"x\ny"\n"z', "q.csv, line 4: not CSV"),
         ("q.csv", b"a,a\n1,2\n", "q.csv, line 1: a column is named twice"),
-        ("q.csv", b"a\nx\n\xff\n", "q.csv, line 3: no UTF-8"),
-        ("q.parquet", b"a,b", "q.parquet: no Parquet file"),
-        ("q.xlsx", b"", "q.xlsx: .xlsx is no format of rows; use one of .csv, .json"),
-        ("q", b"", "q: no ending is no format of rows"),
+        ("q.csv", b"a\nx\n\xff\n", "q.csv, line 3: not UTF-8"),
+        ("q.parquet", b"a,b", "q.parquet: not a Parquet file"),
+        ("q.xlsx", b"", "q.xlsx: .xlsx is not a format of rows; use one of .csv, .json"),
+        ("q", b"", "q: the name has no ending such as .csv"),
     ],
 )
 def test_what_cannot_be_read_is_told_with_its_line(name: str, data: bytes, message: str) -> None:
@@ -109,7 +109,7 @@ def test_parquet_is_counted_before_it_is_read_where_it_is_bounded() -> None:
     ):
         read_rows_file("x.parquet", data, decoded_bytes_max=64 << 20)
     assert read_rows_file("x.parquet", data, decoded_bytes_max=128 << 20).num_rows == 1_000
-    with pytest.raises(IdentityError, match="no Parquet file"):
+    with pytest.raises(IdentityError, match="not a Parquet file"):
         read_rows_file("x.parquet", data[:-9], decoded_bytes_max=64 << 20)
 
 

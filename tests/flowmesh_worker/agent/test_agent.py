@@ -126,7 +126,7 @@ async def test_a_host_killed_with_signal_9_fails_all_it_held_and_nothing_else(
     await world.gateway.assign(*sleeping, other)
     for a in (*sleeping, other):
         await world.gateway.phase(a.attempt_id, "running")
-    lane = next(x for x in agent._lanes if x.signature == sleeping[0].signature)
+    lane = next(x for x in agent.hosts if x.signature == sleeping[0].signature)
     os.kill(lane.process.pid, signal.SIGKILL)
     for a in sleeping:
         end = await world.gateway.end(a.attempt_id)
@@ -146,16 +146,16 @@ async def test_an_attempt_that_outlives_its_time_ends_and_leaves_the_host(world:
     assert end.failure is not None
     assert end.failure.kind == FailureKind.TIMEOUT
     assert 0.25 < end.usage.run_s < 30
-    pids = [lane.process.pid for lane in agent._lanes]
+    pids = [lane.process.pid for lane in agent.hosts]
     quick = world.assignment("test.sleep", params={"seconds": 0})
     assert (await world.gateway.do(quick)).failure is None
-    assert [lane.process.pid for lane in agent._lanes] == pids
+    assert [lane.process.pid for lane in agent.hosts] == pids
 
 
 async def test_an_engine_deaf_to_its_end_loses_its_host(
     world: "World", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flowmesh_worker.instances.instance.STOP_WITHIN_S", 0.2)
+    monkeypatch.setattr("flowmesh_core.worker_agent.attempts.CANCEL_WITHIN_S", 0.2)
     await world.worker()
     hang = world.assignment("test.fail", params={"kind": "hang", "message": ""}, timeout_s=0.2)
     end = await world.gateway.do(hang)

@@ -12,10 +12,10 @@ from flowmesh_core.identity import digest_bytes
 from flowmesh_core.protocol.messages import Checkpoint, InputRef
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
+from flowmesh_core.worker_agent.events import CheckpointStored, Event
 from flowmesh_store.cache.caching_blobs import CachingBlobs
 from flowmesh_store.tree import fetch_tree, read_tree, store_tree
 from flowmesh_worker.agent.checkpoints import Checkpoints
-from flowmesh_worker.agent.report_buffer import ReportBuffer
 
 if TYPE_CHECKING:
     from tests.flowmesh_worker.conftest import World
@@ -201,10 +201,9 @@ class SlowBlobs:
 
 
 async def test_while_one_is_stored_the_newest_of_the_others_waits(tmp_path: Path) -> None:
-    inner, held = SlowBlobs(), ReportBuffer()
-    held.take("a1")
+    inner, events = SlowBlobs(), list[Event]()
     blobs = CachingBlobs(inner, tmp_path / "cache", budget_bytes=1 << 20)  # type: ignore[arg-type]
-    kept = Checkpoints(blobs, tmp_path, held)
+    kept = Checkpoints(blobs, tmp_path, events.append)
     for n in (1, 2, 3):
         made = tmp_path / "made"
         made.mkdir()
@@ -213,6 +212,6 @@ async def test_while_one_is_stored_the_newest_of_the_others_waits(tmp_path: Path
         await inner.asked.wait()
     inner.open.set()
     await kept.settled("a1")
-    assert held.checkpoints["a1"].done == 3
+    assert [e.checkpoint.done for e in events if isinstance(e, CheckpointStored)] == [1, 3]
     stored = {digest_bytes(str(n).encode()) for n in (1, 2, 3)} & set(inner.put_digests)
     assert stored == {digest_bytes(b"1"), digest_bytes(b"3")}

@@ -122,5 +122,5 @@ async def test_no_host_of_a_data_engine_imports_torch(world: "World") -> None:
     agent = await world.worker()
     end = await world.gateway.do(world.assignment("data.sql", params={"query": "select 1 as a"}))
     assert end.failure is None
-    (lane,) = agent._lanes
+    (lane,) = agent.hosts
     assert "torch" not in mapped(lane.process.pid)

@@ -29,7 +29,7 @@ async def test_attempts_of_one_signature_share_a_host_and_run_at_once(world: "Wo
     for a in work:
         await world.gateway.end(a.attempt_id)
     assert loop.time() - began < 5
-    assert len(list(agent._lanes)) == 1
+    assert len(list(agent.hosts)) == 1
 
 
 async def test_the_idle_host_used_longest_ago_makes_room(world: "World") -> None:
@@ -40,32 +40,8 @@ async def test_the_idle_host_used_longest_ago_makes_room(world: "World") -> None
         assert (await world.gateway.do(a)).failure is None
     a = world.assignment("test.noop", signature=signatures[2], memory_mib=400)
     assert (await world.gateway.do(a)).failure is None
-    assert {lane.signature for lane in agent._lanes} == {signatures[0], signatures[2]}
-    assert sum(lane.reservation.memory_mib for lane in agent._lanes) <= 1000
-
-
-async def test_work_waits_for_memory_that_busy_hosts_hold(world: "World") -> None:
-    await world.worker(memory_mib=1000)
-    first = world.assignment(
-        "test.sleep", params={"seconds": 60}, signature=digest_bytes(b"1"), memory_mib=800
-    )
-    await world.gateway.assign(first)
-    await world.gateway.phase(first.attempt_id, "running")
-    second = world.assignment("test.noop", signature=digest_bytes(b"2"), memory_mib=800)
-    await world.gateway.assign(second)
-    await world.gateway.phase(second.attempt_id, "queued")
-    assert second.attempt_id not in world.gateway.ends
-    await world.gateway.desire(cancel=(first.attempt_id,))
-    assert (await world.gateway.end(second.attempt_id)).failure is None
-
-
-async def test_what_can_never_fit_is_refused_with_both_numbers(world: "World") -> None:
-    await world.worker(memory_mib=1000)
-    end = await world.gateway.do(world.assignment("test.noop", memory_mib=5000))
-    assert end.failure is not None
-    assert end.failure.kind == FailureKind.OUT_OF_MEMORY
-    assert "5000" in end.failure.message
-    assert "1000" in end.failure.message
+    assert {lane.signature for lane in agent.hosts} == {signatures[0], signatures[2]}
+    assert sum(i.reservation.memory_mib for i in agent.machine.state.instances.values()) <= 1000
 
 
 async def test_an_isolated_attempt_has_a_host_of_its_own_that_is_closed_after_it(
@@ -73,11 +49,11 @@ async def test_an_isolated_attempt_has_a_host_of_its_own_that_is_closed_after_it
 ) -> None:
     agent = await world.worker()
     assert (await world.gateway.do(world.assignment("test.noop"))).failure is None
-    shared = {lane.process.pid for lane in agent._lanes}
+    shared = {lane.process.pid for lane in agent.hosts}
     alone = world.assignment("test.noop", isolate=True)
     assert (await world.gateway.do(alone)).failure is None
     await world.gateway.until(lambda: len(world.gateway.lanes) == 1)
-    assert {lane.process.pid for lane in agent._lanes} == shared
+    assert {lane.process.pid for lane in agent.hosts} == shared
 
 
 class WatchedBlobs:
@@ -94,7 +70,7 @@ class WatchedBlobs:
     async def put(self, digest: "Digest", data: bytes | Path) -> None:
         if isinstance(data, Path):
             assert self.agent is not None
-            self.states += [lane.state for lane in self.agent._lanes]
+            self.states += [i.state for i in self.agent.machine.state.instances.values()]
         await self._inner.put(digest, data)
 
 
@@ -111,22 +87,7 @@ async def test_a_host_is_not_closed_before_the_files_of_its_attempt_are_stored(
     assert blobs.states == ["ready"]
     assert (await world.gateway.end(waiting.attempt_id)).failure is None
     await world.gateway.until(lambda: len(world.gateway.lanes) == 1)
-    assert [lane.engine for lane in agent._lanes] == ["test.noop"]
-
-
-async def test_higher_priority_runs_first_among_those_that_wait(world: "World") -> None:
-    await world.worker()
-    query = {"query": "select sum(a.range) as s from range(3000) a, range(20000) b"}
-    first = world.assignment("data.sql", params=query)
-    await world.gateway.assign(first)
-    await world.gateway.phase(first.attempt_id, "running")
-    low = [world.assignment("data.sql", params=query) for _ in range(2)]
-    high = world.assignment("data.sql", params=query, priority=5)
-    await world.gateway.assign(*low, high)
-    for a in (*low, high):
-        await world.gateway.end(a.attempt_id, 60)
-    order = world.gateway.ends_heard
-    assert order.index(high.attempt_id) < min(order.index(a.attempt_id) for a in low)
+    assert [lane.engine for lane in agent.hosts] == ["test.noop"]
 
 
 async def test_the_log_of_an_attempt_begins_after_that_of_the_one_it_waited_for(
@@ -147,7 +108,7 @@ async def test_the_log_of_an_attempt_begins_after_that_of_the_one_it_waited_for(
 async def test_a_host_that_outgrows_its_reservation_is_ended_as_out_of_memory(
     world: "World", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flowmesh_worker.agent.agent.WATCH_EVERY_S", 0.1)
+    monkeypatch.setattr("flowmesh_worker.instances.memory_watch.WATCH_EVERY_S", 0.1)
     await world.worker()
     query = (
         "select count(distinct a.range * 200000 + b.range) as c from range(8000) a, range(8000) b"
@@ -173,8 +134,8 @@ async def test_a_host_that_stands_still_is_ended_as_crashed_and_its_silence_show
     watch = "flowmesh_worker.instances.heartbeat_watch"
     monkeypatch.setattr("flowmesh_worker.instances.host_process.BEAT_S", 0.05)
     monkeypatch.setattr(f"{watch}.BEAT_S", 0.1)
-    monkeypatch.setattr("flowmesh_worker.instances.instance.SILENCE_SHOWN_FROM_S", 1.0)
-    monkeypatch.setattr(f"{watch}.SILENCE_SHOWN_FROM_S", 1.0)
+    monkeypatch.setattr("flowmesh_core.worker_agent.state.SILENCE_REPORTED_FROM_S", 1.0)
+    monkeypatch.setattr(f"{watch}.SILENCE_REPORTED_FROM_S", 1.0)
     await world.worker()
     healthy = world.assignment("test.sleep", params={"seconds": 12.0, "value": 2}, isolate=True)
     await world.gateway.assign(healthy)
@@ -187,7 +148,7 @@ async def test_a_host_that_stands_still_is_ended_as_crashed_and_its_silence_show
     await until(lambda: bool(hosts() - others))
     (host,) = hosts() - others
     os.kill(host, signal.SIGSTOP)
-    monkeypatch.setattr(f"{watch}.SILENT_MAX_S", 5.0)
+    monkeypatch.setattr("flowmesh_core.worker_agent.instances.SILENT_MAX_S", 5.0)
     end = await world.gateway.end(stopped.attempt_id)
     assert end.failure is not None
     assert end.failure.kind == FailureKind.HOST_CRASHED

@@ -5,21 +5,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.flowmesh_worker.opening import FIRST, SECOND, THIRD, lane_of, until_open
-from tests.flowmesh_worker.preparing import BROKEN, COLOURS, WAVES
+from tests.flowmesh_worker.preloading import COLOURS, WAVES
+from tests.flowmesh_worker.prewarming import FIRST, SECOND, THIRD, host_of, until_open
 
 from flowmesh_worker.engines.llm.generate import LlmGenerate
 from flowmesh_worker.engines.llm.score import LlmScore
 from flowmesh_worker.engines.preload import TRANSFORMERS, TRL, VLLM_ON_CPU, VLLM_ON_DEVICES
 from flowmesh_worker.engines.registry import EngineEntry, Engines, installed_engines
-from flowmesh_worker.instances import standby
+from flowmesh_worker.instances import standby_hosts
 
 if TYPE_CHECKING:
     from tests.flowmesh_worker.conftest import World
 
     from flowmesh_worker.agent.agent import Agent
     from flowmesh_worker.engines.preload import HostPreload
-    from flowmesh_worker.instances.standby import StandbyHosts
+    from flowmesh_worker.instances.standby_hosts import StandbyProcess
 
 ENGINE = "test.noop"
 
@@ -29,23 +29,22 @@ async def agent(world: "World") -> "Agent":
     contract = world.engines.contract(ENGINE)
     assert contract is not None
     heavy = replace(contract, needs_gpu_class="accelerator")
-    world.engines = Engines([EngineEntry(heavy, "tests.flowmesh_worker.preparing:Preparing")])
+    world.engines = Engines([EngineEntry(heavy, "tests.flowmesh_worker.preloading:Preparing")])
     return await world.worker(memory_mib=1000)
 
 
-def hosts(agent: "Agent") -> "StandbyHosts":
-    return agent._lanes.prepared
+def hosts(agent: "Agent") -> "dict[HostPreload, StandbyProcess]":
+    return agent.standby.by_preload()
 
 
 def pid_of(agent: "Agent", preparation: "HostPreload") -> int:
-    return hosts(agent)._hosts[preparation].process.pid
+    return hosts(agent)[preparation].process.pid
 
 
 async def until_prepared(world: "World", agent: "Agent", *wanted: "HostPreload") -> None:
     await world.gateway.until(
         lambda: (
-            hosts(agent)._hosts.keys() == set(wanted)
-            and all(host.ready for host in hosts(agent)._hosts.values())
+            hosts(agent).keys() == set(wanted) and all(host.ready for host in hosts(agent).values())
         )
     )
 
@@ -64,37 +63,28 @@ async def test_the_next_engine_of_a_kind_finds_a_host_that_has_imported_its_libr
     await until_prepared(world, agent, COLOURS)
     ready = pid_of(agent, COLOURS)
     await run(world, signature=SECOND)
-    assert lane_of(agent, SECOND).process.pid == ready
+    assert host_of(agent, SECOND).process.pid == ready
     await until_prepared(world, agent, COLOURS)
     assert pid_of(agent, COLOURS) != ready
     await run(world, signature=THIRD, signature_params={"library": "waves"})
     await until_prepared(world, agent, COLOURS, WAVES)
     await world.leave()
-    assert not hosts(agent)._hosts
+    assert not hosts(agent)
 
 
 async def test_a_host_that_is_not_prepared_yet_is_taken_all_the_same(
     world: "World", agent: "Agent"
 ) -> None:
-    opening = world.opening(ENGINE, signature=FIRST, memory_mib=100)
+    opening = world.prewarm(ENGINE, signature=FIRST, memory_mib=100)
     await world.gateway.desire(hold_open=(opening,))
     await until_open(world, FIRST)
     await until_prepared(world, agent, COLOURS)
-    first = lane_of(agent, FIRST)
-    assert not first.served
+    first = host_of(agent, FIRST)
+    assert not agent.machine.state.instances[FIRST].has_run
     # The first folder was made for the host that was to be prepared, the second for the next one.
-    assert first.scratch.name == "host-1"
-    assert [host.folder.name for host in hosts(agent)._hosts.values()] == ["host-2"]
-    assert first.scratch.exists()
-
-
-async def test_a_worker_that_is_told_nothing_of_the_kind_prepares_no_host(
-    world: "World", agent: "Agent"
-) -> None:
-    await run(world, signature=FIRST)
-    await run(world, signature=SECOND)
-    assert not hosts(agent)._hosts
-    assert not hosts(agent)._asked
+    assert first.folder.name == "host-1"
+    assert [host.folder.name for host in hosts(agent).values()] == ["host-2"]
+    assert first.folder.exists()
 
 
 async def test_a_library_that_does_not_import_is_told_once_and_work_goes_on(
@@ -102,13 +92,13 @@ async def test_a_library_that_does_not_import_is_told_once_and_work_goes_on(
 ) -> None:
     broken: dict[str, Any] = {"signature_params": {"library": "broken"}}
     await world.gateway.desire(hold_open=())
-    with caplog.at_level(logging.WARNING, standby.__name__):
+    with caplog.at_level(logging.WARNING, standby_hosts.__name__):
         await run(world, signature=FIRST, **broken)
-        await world.gateway.until(lambda: BROKEN in hosts(agent)._failed)
+        await world.gateway.until(lambda: agent.machine.standby._failed)
         await run(world, signature=SECOND, **broken)
         await run(world, signature=THIRD)
         await until_prepared(world, agent, COLOURS)
-    (said,) = [r.getMessage() for r in caplog.records if r.name == standby.__name__]
+    (said,) = [r.getMessage() for r in caplog.records if r.name == standby_hosts.__name__]
     assert "no_such_library" in said
 
 
@@ -118,42 +108,13 @@ async def test_a_prepared_host_gives_its_memory_to_a_lane_that_has_none(
     await world.gateway.desire(hold_open=())
     await run(world, signature=FIRST)
     await until_prepared(world, agent, COLOURS)
-    folder = hosts(agent)._hosts[COLOURS].folder
+    folder = hosts(agent)[COLOURS].folder
     await run(world, signature=SECOND, signature_params={"library": "waves"}, memory_mib=900)
-    assert COLOURS not in hosts(agent)._hosts
+    assert COLOURS not in hosts(agent)
     await world.gateway.until(lambda: not folder.exists())
-    budget = agent._lanes._budget
+    budget = agent.machine.memory
     assert budget.reserve(1, 0) is None
-    assert [lane.signature for lane in agent._lanes] == [FIRST, SECOND]
-
-
-async def test_a_prepared_host_stays_where_its_memory_would_not_be_enough(
-    world: "World", agent: "Agent"
-) -> None:
-    await world.gateway.desire(hold_open=())
-    await run(world, signature=FIRST)
-    await until_prepared(world, agent, COLOURS)
-    ready = pid_of(agent, COLOURS)
-    # FIRST is to stay open as well, so that there is no room for it however often it is tried.
-    listed = (
-        world.opening(ENGINE, signature=FIRST, memory_mib=100),
-        world.opening(ENGINE, signature=SECOND, memory_mib=950),
-    )
-    await world.gateway.desire(hold_open=listed)
-    await run(world, signature=FIRST)
-    assert pid_of(agent, COLOURS) == ready
-    assert [lane.signature for lane in agent._lanes] == [FIRST]
-
-
-async def test_a_kind_that_nothing_asks_for_any_more_is_let_go(
-    world: "World", agent: "Agent", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await world.gateway.desire(hold_open=())
-    await run(world, signature=FIRST)
-    await until_prepared(world, agent, COLOURS)
-    monkeypatch.setattr(standby, "KEPT_S", 0.01)
-    await run(world, signature=FIRST)
-    await world.gateway.until(lambda: not hosts(agent)._asked and not hosts(agent)._hosts)
+    assert [lane.signature for lane in agent.hosts] == [FIRST, SECOND]
 
 
 def test_engines_that_run_on_one_library_have_hosts_that_are_alike() -> None:

@@ -9,6 +9,7 @@ import itertools
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,9 @@ from flowmesh_core.errors import FlowMeshError, LostBlobError
 from flowmesh_core.protocol.messages import Assignment, Checkpoint
 from flowmesh_core.protocol.wire_ids import without_mac
 from flowmesh_core.units import Digest
+from flowmesh_core.worker_agent.events import CheckpointStored, Event
 from flowmesh_store.cache.caching_blobs import CachingBlobs
 from flowmesh_store.tree import fetch_tree, store_tree
-from flowmesh_worker.agent.report_buffer import ReportBuffer
 from flowmesh_worker.data.store_retry import patiently
 from flowmesh_worker.ipc.frames import HostInput
 from flowmesh_worker.log_format import about
@@ -38,11 +39,17 @@ class _Storing:
 class Checkpoints:
     """All checkpoints of a worker."""
 
-    def __init__(self, blobs: CachingBlobs, directory: Path, held: ReportBuffer) -> None:
-        """Takes the store, a directory on the hosts' file system, and whom to tell."""
+    def __init__(self, blobs: CachingBlobs, directory: Path, post: Callable[[Event], None]) -> None:
+        """Stores none yet.
+
+        Args:
+            blobs: the store.
+            directory: on the hosts' file system.
+            post: takes ``CheckpointStored``.
+        """
         self._blobs = blobs
         self._directory = directory
-        self._held = held
+        self._post = post
         self._storing: dict[str, _Storing] = {}
         self._numbers = itertools.count(1)
         self._removals: set[asyncio.Task[None]] = set()
@@ -80,15 +87,16 @@ class Checkpoints:
         if storing.task is not None:
             storing.task.cancel()
 
-    async def fetch(self, assignment: Assignment, pins: AsyncExitStack) -> HostInput | None:
+    async def fetch(
+        self, assignment: Assignment, pins: AsyncExitStack
+    ) -> tuple[HostInput | None, Checkpoint | None]:
         """The directory that the attempt begins at, its own until the stack is closed.
 
         Returns:
-            None where there is no checkpoint, or it cannot be had, which the control plane is told.
+            The input for the host and None, or None and the report that it cannot be used.
         """
         ref = assignment.resume
-        if ref is None:
-            return None
+        assert ref is not None, "only an attempt with a checkpoint fetches one"
         digest = ref.artifact.digest
         target = self._directory / f"resume-{next(self._numbers)}"
         pins.push_async_callback(asyncio.to_thread, shutil.rmtree, target, ignore_errors=True)
@@ -100,9 +108,8 @@ class Checkpoints:
             _log.warning(text, name, error, extra=about(assignment))
             lost = error.digest if isinstance(error, LostBlobError) else ""
             spoiled = (Digest(lost or digest),)
-            self._held.checkpoint(Checkpoint(assignment.attempt_id, digest, spoiled=spoiled))
-            return None
-        return HostInput("tree", digest, (str(target),))
+            return None, Checkpoint(assignment.attempt_id, digest, spoiled=spoiled)
+        return HostInput("tree", digest, (str(target),)), None
 
     async def _store(self, attempt_id: str, storing: _Storing) -> None:
         while storing.waiting is not None:
@@ -119,7 +126,7 @@ class Checkpoints:
 
     async def _store_one(self, attempt_id: str, path: Path, done: float) -> None:
         tree = await patiently(lambda: store_tree(self._blobs, path))
-        self._held.checkpoint(Checkpoint(attempt_id, tree.digest, done, tree.size_bytes))
+        self._post(CheckpointStored(Checkpoint(attempt_id, tree.digest, done, tree.size_bytes)))
 
     def _remove(self, path: Path) -> None:
         with suppress(RuntimeError):  # the loop is closing, and the whole scratch goes with it

@@ -18,7 +18,6 @@ import msgspec
 from flowmesh_core.errors import ProtocolError
 from flowmesh_core.protocol.messages import (
     Desired,
-    Hello,
     Refused,
     Sync,
     Welcome,
@@ -26,13 +25,10 @@ from flowmesh_core.protocol.messages import (
     decode_control,
     encode,
 )
-from flowmesh_worker.agent.ports import DesiredStateFollower
-from flowmesh_worker.agent.report_buffer import ReportBuffer
+from flowmesh_worker.agent.ports import ConnectedWorker
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 5.0
-_ENDS_AGAIN_EVERY_S = 30.0
-_METRICS_EVERY_S = 2.0
 _CONNECT_WITHIN_S = 10.0
 _HEARTBEAT_S = 20.0
 _log = logging.getLogger(__name__)
@@ -47,51 +43,53 @@ class OrphanedError(ProtocolError):
 
 
 class GatewayConnection:
-    """Keeps one WebSocket to the gateway until it is closed, refused for good, or orphaned.
-
-    Attributes:
-        connected: whether a control plane has welcomed this worker and is there.
-    """
+    """Keeps one WebSocket to the gateway until it is closed, refused for good, or orphaned."""
 
     def __init__(
         self,
         url: str,
-        held: ReportBuffer,
-        worker: DesiredStateFollower,
-        hello: Callable[[int], Hello],
+        worker: ConnectedWorker,
         token: Callable[[], str],
         orphan_timeout_s: float,
         authority: Path | None,
-        welcomed: Callable[[], None] = lambda: None,
+        on_change: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        """Takes the gateway's address and who speaks.
+        """Connects in :meth:`run`.
 
         Args:
             url: of the gateway, without ``/worker``.
-            held: what there is to say.
-            worker: what follows the control plane's wishes.
-            hello: makes the first message of a connection, given the highest epoch seen.
+            worker: what reports and follows.
             token: read at each connection, and sent with its handshake.
             orphan_timeout_s: how long to try before giving up.
             authority: PEM certificates to trust for ``wss://``, read anew at each connection, since
                 authorities are rotated too; the system's where None.
-            welcomed: told of every welcome.
+            on_change: called with whether a control plane is there, at every welcome and loss.
         """
         self._url = f"{url}/worker"
-        self._held = held
         self._worker = worker
-        self._hello = hello
         self._token = token
         self._orphan_timeout_s = orphan_timeout_s
         self._authority = authority
-        self._welcomed = welcomed
-        self.connected = False
+        self._on_change = on_change
         self._epoch = 0
         self._closing = False
         self._said_goodbye = asyncio.Event()
         self._alone_since_s = time.monotonic()
         self._backoff_s = BACKOFF_FIRST_S
         self._task: asyncio.Task[None] | None = None
+        self._report_due = asyncio.Event()
+        self._report_timer: asyncio.TimerHandle | None = None
+
+    def report_within(self, delay_s: float) -> None:
+        """Sends the next report no later than this; without a connection, ``Hello`` has it."""
+        if self._report_timer is not None:
+            self._report_timer.cancel()
+            self._report_timer = None
+        if delay_s <= 0:
+            self._report_due.set()
+        else:
+            loop = asyncio.get_running_loop()
+            self._report_timer = loop.call_later(delay_s, self._report_due.set)
 
     async def run(self) -> None:
         """Serves until closed.
@@ -117,7 +115,7 @@ class GatewayConnection:
     async def close(self, within_s: float) -> None:
         """Says goodbye and ends the connection; does not wait longer than told."""
         self._closing = True
-        self._held.news.set()
+        self._report_due.set()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._said_goodbye.wait(), within_s)
 
@@ -143,17 +141,15 @@ class GatewayConnection:
             headers={"Authorization": f"Bearer {self._token()}"},
             ssl=self._authority is None or ssl.create_default_context(cafile=self._authority),
         ) as socket:
-            await self._send(socket, self._hello(self._epoch))
-            self._held.said_everything()
+            await self._send(socket, self._worker.hello(self._epoch))
             welcome = await asyncio.wait_for(self._first(socket), _CONNECT_WITHIN_S)
             self._see_epoch(welcome.epoch)
             self._backoff_s = BACKOFF_FIRST_S
-            self._welcomed()
-            self.connected = True
+            self._on_change(True)
             try:
                 await self._both_ways(socket, welcome.sync_interval_s)
             finally:
-                self.connected = False
+                self._on_change(False)
                 self._alone_since_s = time.monotonic()
 
     async def _first(self, socket: aiohttp.ClientWebSocketResponse) -> Welcome:
@@ -206,21 +202,13 @@ class GatewayConnection:
         self, socket: aiohttp.ClientWebSocketResponse, sync_interval_s: float
     ) -> None:
         seq = 0
-        ends_again_s = time.monotonic() + _ENDS_AGAIN_EVERY_S
-        metrics_s = 0.0
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(sync_interval_s):
-                    await self._held.news.wait()
-            now = time.monotonic()
-            if now >= ends_again_s:
-                ends_again_s = now + _ENDS_AGAIN_EVERY_S
-                self._held.say_ends_again()
+                    await self._report_due.wait()
+            self._report_due.clear()
             seq += 1
-            sync = self._held.next_sync(seq, self._worker)
-            if now >= metrics_s:
-                metrics_s = now + _METRICS_EVERY_S
-                sync = msgspec.structs.replace(sync, metrics=self._worker.metrics())
+            sync = self._worker.sync(seq)
             if self._closing:
                 await self._send(socket, msgspec.structs.replace(sync, goodbye=True))
                 return

@@ -2,28 +2,20 @@
 
 from typing import Protocol
 
-from flowmesh_core.protocol.messages import Component, Desired, EngineInstanceState
+from flowmesh_core.protocol.messages import Desired, Hello, Sync
 
 
-class WorkerReport(Protocol):
-    """Lanes, components and metrics as they are now."""
+class ConnectedWorker(Protocol):
+    """A worker that reports itself and follows what the control plane desires."""
 
-    def lanes(self) -> tuple[EngineInstanceState, ...]:
-        """All lanes."""
+    def hello(self, epoch: int) -> Hello:
+        """Everything about it, for a new connection; ``epoch`` is the highest it has seen."""
         ...
 
-    def components(self) -> tuple[Component, ...]:
-        """All components."""
+    def sync(self, seq: int) -> Sync:
+        """What has changed since the last report."""
         ...
-
-    def metrics(self) -> dict[str, float]:
-        """Counters and gauges by name."""
-        ...
-
-
-class DesiredStateFollower(WorkerReport, Protocol):
-    """A worker that follows what the control plane desires."""
 
     def follow(self, desired: Desired) -> None:
-        """Makes it so."""
+        """Does from now on what is desired."""
         ...

@@ -69,6 +69,10 @@ class ComponentCache:
         held = self._held.get(digest)
         return held is not None and held.ready
 
+    def digests(self) -> frozenset[Digest]:
+        """All that lie here whole."""
+        return frozenset(digest for digest, held in self._held.items() if held.ready)
+
     @asynccontextmanager
     async def pinned(self, digest: Digest) -> AsyncIterator[Path]:
         """The directory, fetched where it is missing, there until the block ends.

@@ -11,7 +11,11 @@ _LOCK = "lock"
 
 
 class Scratch:
-    """A directory that this process holds a lock in, so that others know it is in use."""
+    """A directory that this process holds a lock in, so that others know it is in use.
+
+    Attributes:
+        host_folders: how many directories hosts have been given.
+    """
 
     def __init__(self, root: Path, name: str) -> None:
         """Makes the directory and removes those of processes that have died.
@@ -27,9 +31,21 @@ class Scratch:
         for left in root.iterdir():
             _remove_if_abandoned(left)
         self.path = root / name
+        self.host_folders = 0
         self.path.mkdir(mode=0o700)
         self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def new_host_folder(self) -> Path:
+        """Makes a directory that one host may write into.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        self.host_folders += 1
+        folder = self.path / f"host-{self.host_folders}"
+        folder.mkdir()
+        return folder
 
     def remove(self) -> None:
         """Removes it with all that is in it."""

@@ -1,7 +1,7 @@
 """The contracts of the engines that come with the project.
 
-Loaded by control and CLI through the entry point ``flowmesh.contracts``, the same door that plugins
-use. The engines themselves live in the worker.
+The control plane and the CLI load them through the entry point ``flowmesh.contracts``, as they load
+those of plugins. The engines themselves are in the worker.
 """
 
 from flowmesh_core.catalog.builtin.agent import CONTRACTS as AGENT
@@ -21,7 +21,7 @@ from flowmesh_core.catalog.contract import EngineContract
 
 
 def contracts() -> tuple[EngineContract, ...]:
-    """Every built-in contract."""
+    """Returns every built-in contract."""
     return (
         *LLM,
         *AGENT,

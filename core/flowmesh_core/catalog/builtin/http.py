@@ -1,4 +1,4 @@
-"""Contracts of the engines that ask servers of the user's choice."""
+"""Contracts of the engines that call servers of the user's choice."""
 
 from flowmesh_core.catalog.contract import (
     Determinism,

@@ -1,7 +1,7 @@
-"""Contracts of the engines that bring content in from outside.
+"""Contracts of the engines that import content from outside.
 
-Users write these as ``spec.inputs``; the compiler turns each into steps. A name that can change its
-meaning is first resolved to a pin (``external``); what is fetched by a pin or a fixed revision is
+Users write these as ``spec.inputs``; the compiler turns each into steps. A name whose content may
+change is first resolved to a pin (``external``); content fetched by a pin or a fixed revision is
 ``exact``, and so shared.
 """
 

@@ -1,4 +1,4 @@
-"""Contracts of the engines that make a model of a model."""
+"""Contracts of the engines that make one model from another."""
 
 from flowmesh_core.catalog.contract import EngineContract, Port, PortKind
 from flowmesh_core.catalog.timeouts import HOUR_S, MINUTE_S

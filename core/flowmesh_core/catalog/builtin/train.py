@@ -1,4 +1,4 @@
-"""Contracts of the engines that train a model on rows: what they share is in ``train_params``."""
+"""Contracts of the engines that train a model on rows; what they share is in ``train_params``."""
 
 from flowmesh_core.catalog.builtin.train_params import (
     MODEL_INPUT,

@@ -1,7 +1,7 @@
-"""Ports and parameters that all engines which train have in common.
+"""Ports and parameters that all training engines share.
 
-Parameters bear the names of TRL, transformers and PEFT, and their defaults; where one differs,
-its sentence says so.
+Parameters have the names and defaults of TRL, transformers and PEFT; where a default differs, its
+sentence says so.
 """
 
 from flowmesh_core.catalog.contract import Param, ParamType, Port, PortKind
@@ -74,7 +74,7 @@ PEFT_PARAMS = (
 
 
 def training_params(*, learning_rate: float, num_train_epochs: float = 3.0) -> tuple[Param, ...]:
-    """What every trainer takes, with the defaults that differ between trainers.
+    """Returns the parameters of every trainer, with the defaults that differ between trainers.
 
     Args:
         learning_rate: the trainer's default.

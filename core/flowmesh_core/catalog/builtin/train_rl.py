@@ -1,7 +1,7 @@
-"""Contracts of the engines that train a model by reinforcement: it writes, rewards judge.
+"""Contracts of the engines that train a model by reinforcement learning.
 
-Parameters bear the names of TRL's ``PPOConfig`` and ``GRPOConfig``, and their defaults; where a
-default differs, its sentence says so. What all trainers share stands in ``train_params``.
+Parameters have the names and defaults of TRL's ``PPOConfig`` and ``GRPOConfig``; where a default
+differs, its sentence says so. What all trainers share is in ``train_params``.
 """
 
 from collections.abc import Iterable

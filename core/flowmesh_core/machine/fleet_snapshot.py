@@ -1,0 +1,163 @@
+"""From the state to the snapshot that the scheduler decides on."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+from flowmesh_core.fleet.ready import ReadyAction
+from flowmesh_core.fleet.ready_index import ReadyIndex
+from flowmesh_core.fleet.snapshot import InstanceView, SignatureInfo, Snapshot, Tier, WorkerView
+from flowmesh_core.machine import publications, ready_actions, workers
+from flowmesh_core.machine.model import Action, Attempt, Worker
+from flowmesh_core.machine.state import State
+from flowmesh_core.units import Digest
+
+ANY_MOMENT_S = 0.5
+"""Remaining seconds of a load that takes longer than predicted."""
+_INF = float("inf")
+
+
+def snapshot(state: State, now_s: float) -> Snapshot:
+    """Returns what the scheduler decides on; valid until the next one or a change of state.
+
+    It has no actions during a recovery, or while too many results wait for space in the store.
+    """
+    blocked = now_s < state.recovering_until_s or publications.holds_back(state) is not None
+    index = ReadyIndex() if blocked else ready_actions.index(state, now_s)
+    return Snapshot(
+        workers=[_worker(state, w, now_s) for _, w in sorted(state.workers.items())],
+        ready=index,
+        signatures={
+            signature: informed(state, signature, index.sequences[signature] / count)
+            for signature, count in index.signatures.items()
+        },
+        fair_share=_fair_share(state, now_s),
+        now_s=now_s,
+        tenant_weights=state.fair.weights,
+    )
+
+
+def _fair_share(state: State, now_s: float) -> dict[str, float]:
+    """What tenants paid recently, and what is reserved for what they run now, over weight."""
+    weights = state.fair.weights
+    shares: dict[str, float] = {}
+    for run in state.runs.values():
+        tenant = run.plan.namespace
+        if tenant not in shares:
+            shares[tenant] = state.fair.virtual_time(tenant, now_s)
+        shares[tenant] += run.reserved_nanousd / weights.get(tenant, 1.0)
+    return shares
+
+
+def informed(state: State, signature: Digest, sequences: float) -> SignatureInfo:
+    """Returns what a signature requires, raised by what running out of memory has taught."""
+    info = state.signatures[signature]
+    if sequences > 1.0:
+        info = replace(info, sequences=sequences)
+    learned = state.learned
+    factors, reserve = learned.capacity_factors(signature), learned.reserve_mib(signature)
+    more_than = _exceeded(state, signature, max(info.requirement.memory_mib, reserve))
+    if not (factors or more_than or reserve):
+        return info
+    requirement = replace(
+        info.requirement,
+        memory_mib=max(info.requirement.memory_mib, reserve),
+        capacity_factor=factors,
+        min_memory_by_class=more_than,
+    )
+    return replace(info, requirement=requirement)
+
+
+def _exceeded(state: State, signature: Digest, memory_mib: int) -> dict[str, int]:
+    """Learned bounds on device memory, where some worker that has enough exceeds them.
+
+    Where none does, a bound would exclude every other action of the signature, whose data may well
+    fit; then an action that does not fit fails by itself.
+    """
+    bounds = state.learned.more_than_mib(signature)
+    if not bounds:
+        return bounds
+    shapes = [w.shape for w in state.workers.values()]
+    shapes = [s for s in shapes if s.device_memory_mib >= memory_mib]
+    if any(s.device_memory_mib > bounds.get(s.device_class, -1) for s in shapes):
+        return bounds
+    return {}
+
+
+def as_if_ready(state: State, action: Action, now_s: float) -> tuple[ReadyAction, Snapshot]:
+    """Returns an action that waits or runs, and the snapshot to score its candidates on now."""
+    action_view, current = ready_actions.view(state, action), snapshot(state, now_s)
+    info = {
+        action_view.signature: informed(state, action_view.signature, action_view.work.sequences)
+    }
+    return action_view, replace(current, signatures={**current.signatures, **info})
+
+
+def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
+    by_signature: dict[Digest, list[Attempt]] = defaultdict(list)
+    for attempt in worker.held.values():
+        by_signature[attempt.action.spec.info.signature].append(attempt)
+    instances = {}
+    reserved = 0
+    for instance in worker.lanes:
+        if instance.state == "closing":
+            continue  # new assignments get a new host, of the size that they require
+        assigned = by_signature.pop(instance.signature, [])
+        loads = instance.state in ("starting", "loading")
+        instances[instance.signature] = _instance_view(
+            instance.signature,
+            instance.capacity,
+            instance.memory_mib,
+            assigned,
+            now_s,
+            starting=loads,
+        )
+        reserved += _reserved_mib(assigned, instance.memory_mib)
+    for signature, assigned in by_signature.items():
+        info = assigned[0].action.spec.info
+        memory = assigned[0].memory_mib or info.requirement.memory_mib
+        instances[signature] = _instance_view(
+            signature, info.capacity, memory, assigned, now_s, starting=True
+        )
+        reserved += _reserved_mib(assigned, memory)
+    workers.trim_near(worker)
+    near = dict.fromkeys(worker.near, Tier.DISK)
+    near.update({c.digest: Tier(c.tier) for c in worker.components})
+    total = worker.shape.device_memory_mib * worker.shape.devices
+    return WorkerView(worker.shape, instances, near, total - reserved, not state.takes_work(worker))
+
+
+def _reserved_mib(assigned: list[Attempt], instance_mib: int) -> int:
+    """What the hosts of a signature reserve: a shared one, and one per isolated attempt."""
+    alone = [a for a in assigned if a.alone]
+    shared_mib = instance_mib if len(alone) < len(assigned) else 0
+    return shared_mib + sum(a.memory_mib or instance_mib for a in alone)
+
+
+def _instance_view(
+    signature: Digest,
+    capacity: int,
+    memory_mib: int,
+    assigned: list[Attempt],
+    now_s: float,
+    *,
+    starting: bool = False,
+) -> InstanceView:
+    remaining_s, ready_s, tightest_s, isolated = 0.0, _INF, _INF, False
+    for a in assigned:  # in one pass and without calls, since there may be a thousand of them
+        begins_s = a.assigned_s if a.assigned_s > a.starts_s else a.starts_s
+        ends_in_s = begins_s + a.predicted_s - now_s
+        remaining_s = ends_in_s if ends_in_s > remaining_s else remaining_s
+        ready_s = a.starts_s if a.starts_s < ready_s else ready_s
+        tightest_s = a.deadline_s if a.deadline_s < tightest_s else tightest_s
+        isolated = isolated or a.action.isolate
+    remaining_load_s = ready_s - now_s if assigned else 0.0
+    return InstanceView(
+        signature=signature,
+        capacity=max(1, capacity),
+        held=len(assigned),
+        remaining_s=remaining_s,
+        load_remaining_s=max(ANY_MOMENT_S, remaining_load_s) if starting else 0.0,
+        memory_mib=memory_mib,
+        isolated=isolated,
+        tightest_deadline_s=tightest_s,
+    )

@@ -1,0 +1,246 @@
+"""An attempt is fetched, run and stored, and ends once, whatever happens to it."""
+
+import pytest
+from tests.flowmesh_core.worker_agent.worker import Worker, assignment, blob, digest, of_type
+
+from flowmesh_core.errors import InvariantError
+from flowmesh_core.protocol.messages import Checkpoint, FailureReport, InputRef
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.worker_agent import events as e
+from flowmesh_core.worker_agent import instructions as i
+from flowmesh_core.worker_agent.transitions import AttemptPhase
+
+
+def test_an_attempt_passes_through_its_phases_and_ends_with_what_it_used() -> None:
+    worker = Worker()
+    one = assignment("1", inputs={"rows": blob("rows")})
+    assert worker.desire(assign=(one,)) == [i.FetchInputs(one)]
+    assert worker.phase("1") == "fetching"
+    worker.now_s = 2.0
+    (start,) = worker.post(e.InputsReady("1"))
+    assert isinstance(start, i.StartHost)
+    assert (start.wanted, start.reservation.memory_mib, worker.phase("1")) == (one, 400, "loading")
+    worker.now_s = 5.0
+    assert worker.load(start.instance_id) == [i.RunAttempt(start.instance_id, "1")]
+    assert worker.phase("1") == "running"
+    worker.now_s = 9.0
+    usage = e.AttemptUsage(units=3, peak_memory_mib=7)
+    assert worker.finish("1", outputs=None, usage=usage, keeps_files=True) == [i.StoreOutputs("1")]
+    assert worker.phase("1") == "storing"
+    worker.now_s = 10.0
+    stored = {"rows": Artifact("blob", digest("out"), digest("out"), 5)}
+    assert worker.post(e.OutputsStored("1", stored)) == [
+        i.DropAttempt(one, None),
+        i.ReleaseFiles(start.instance_id, "1"),
+    ]
+    end = worker.end("1")
+    assert (end.outputs, end.failure, end.libraries) == (stored, None, {"torch": "1"})
+    assert (end.usage.fetch_s, end.usage.load_s, end.usage.put_s) == (2.0, 3.0, 1.0)
+    assert (end.usage.units, end.usage.peak_memory_mib, end.usage.joules) == (3, 7, 1.0)
+    assert end.ended_s - end.started_s == 10.0
+
+
+def test_an_attempt_that_is_known_is_left_alone() -> None:
+    worker = Worker()
+    one = assignment("1")
+    worker.run(one)
+    assert worker.desire(assign=(one,)) == []
+    worker.finish("1")
+    assert worker.desire(assign=(one,)) == []
+    worker.desire(acknowledged=("1",))
+    assert worker.desire(assign=(one,)) == []
+
+
+def test_an_engine_of_another_version_is_refused_before_anything_is_fetched() -> None:
+    worker = Worker()
+    old = assignment("1", contract=2)
+    failure = FailureReport("engine", "another version")
+    assert worker.desire(assign=(old,)) == [i.DropAttempt(old, failure)]
+    assert worker.failure("1") == "engine"
+
+
+def test_an_input_that_cannot_be_had_ends_the_attempt() -> None:
+    worker = Worker()
+    worker.desire(assign=(assignment("1", inputs={"rows": blob("rows")}),))
+    worker.post(e.InputsFailed("1", FailureReport("missing-blob", "gone", detail="x")))
+    assert worker.failure("1") == "missing-blob"
+
+
+@pytest.mark.parametrize("usable", [True, False])
+def test_an_attempt_begins_at_its_checkpoint_or_reports_that_it_cannot(usable: bool) -> None:
+    worker = Worker()
+    ref = InputRef(Artifact("checkpoint", digest("c"), digest("c")))
+    worker.desire(assign=(assignment("1", resume=ref),))
+    assert worker.post(e.InputsReady("1")) == [i.FetchCheckpoint("1")]
+    spoiled = None if usable else Checkpoint("1", digest("c"), spoiled=(digest("c"),))
+    worker.post(e.CheckpointFetched("1", spoiled))
+    worker.load_all()
+    worker.finish("1")
+    assert worker.end("1").usage.resumed is usable
+    assert worker.agent.reports.checkpoints == ({} if spoiled is None else {"1": spoiled})
+
+
+def test_a_failed_attempt_ends_when_its_last_checkpoint_is_stored() -> None:
+    worker = Worker()
+    worker.run(assignment("1"))
+    failure = FailureReport("out-of-memory", "too much")
+    assert worker.finish("1", failure=failure) == [i.FlushCheckpoints("1")]
+    assert "1" not in worker.agent.reports.ended
+    worker.post(e.CheckpointStored(Checkpoint("1", digest("c"), 5.0)))
+    worker.post(e.CheckpointsFlushed("1"))
+    assert worker.failure("1") == "out-of-memory"
+
+
+def test_an_attempt_that_fails_for_good_ends_at_once() -> None:
+    worker = Worker()
+    worker.run(assignment("1"))
+    worker.finish("1", failure=FailureReport("bad-input", "no"))
+    assert worker.failure("1") == "bad-input"
+
+
+@pytest.mark.parametrize("phase", ["fetching", "queued", "loading", "running", "storing"])
+def test_a_cancelled_attempt_ends_at_once_in_every_phase(phase: str) -> None:
+    worker = Worker(memory_mib=400)
+    busy, one = assignment("busy", "b"), assignment("1", inputs={"rows": blob("rows")})
+    if phase == "queued":
+        worker.run(busy)
+    worker.desire(assign=(one,))
+    if phase != "fetching":
+        worker.post(e.InputsReady("1"))
+    if phase in ("running", "storing"):
+        worker.load_all()
+    if phase == "storing":
+        worker.finish("1", outputs=None)
+    assert worker.phase("1") == phase
+    found = worker.desire(cancel=("1",))
+    assert worker.failure("1") == "cancelled"
+    assert i.DropAttempt(one, worker.end("1").failure) in found
+    assert bool(of_type(i.CancelAttempt, found)) == (phase == "running")
+    for late in (
+        e.InputsReady("1"),
+        e.OutputsStored("1", {}),
+        e.OutputsFailed("1", FailureReport("store", "late")),
+        e.CheckpointFetched("1"),
+    ):
+        worker.post(late)
+    assert worker.failure("1") == "cancelled"
+
+
+def test_a_host_that_does_not_stop_an_attempt_is_killed_and_its_neighbours_are_preempted() -> None:
+    worker = Worker()
+    worker.run(assignment("1"), assignment("2"))
+    host = worker.instances[0].id
+    worker.desire(cancel=("1",))
+    assert worker.advance(4.9) == []
+    assert worker.advance(0.1) == [i.KillHost(host)]
+    worker.exit(host)
+    worker.post(e.CheckpointsFlushed("2"))
+    assert (worker.failure("1"), worker.failure("2")) == ("cancelled", "preempted")
+
+
+def test_a_host_that_stops_an_attempt_in_time_lives() -> None:
+    worker = Worker()
+    worker.run(assignment("1"))
+    worker.desire(cancel=("1",))
+    worker.finish("1", failure=FailureReport("cancelled", ""))
+    assert worker.advance(60) == []
+    assert worker.loaded() == ["a"]
+
+
+def test_an_attempt_that_runs_too_long_times_out() -> None:
+    worker = Worker()
+    worker.run(assignment("1", timeout_s=30.0))
+    assert worker.advance(29) == []
+    assert of_type(i.CancelAttempt, worker.advance(1))
+    assert worker.failure("1") == "timeout"
+
+
+def test_what_runs_in_a_host_that_dies_fails_and_what_waited_runs_in_the_next() -> None:
+    worker = Worker()
+    worker.desire(assign=(assignment("1"), assignment("2")))
+    worker.post(e.InputsReady("1"))
+    worker.post(e.InputsReady("2"))
+    first = worker.instances[0].id
+    worker.load(first, capacity=1)
+    worker.exit(first)
+    worker.post(e.CheckpointsFlushed("1"))
+    assert worker.failure("1") == "host-crashed"
+    (second,) = worker.instances
+    assert second.id != first
+    assert worker.load(second.id) == [i.RunAttempt(second.id, "2")]
+
+
+def test_all_fail_whose_engine_never_loads() -> None:
+    worker = Worker()
+    worker.desire(assign=(assignment("1"), assignment("2")))
+    worker.post(e.InputsReady("1"))
+    worker.post(e.InputsReady("2"))
+    host = worker.instances[0].id
+    worker.post(e.HostLoadFailed(host, FailureReport("engine", "no such model")))
+    worker.exit(host)
+    assert [worker.end(x).failure.message for x in "12"] == ["no such model"] * 2  # type: ignore[union-attr]
+    assert worker.instances == []
+
+
+def test_an_output_that_cannot_be_stored_fails_and_is_no_ones_fault_once_the_host_is_gone() -> None:
+    worker = Worker()
+    worker.run(assignment("1"), assignment("2"))
+    for one in "12":
+        worker.finish(one, outputs=None, keeps_files=True)
+    full = FailureReport("store", "full")
+    worker.post(e.OutputsFailed("1", full))
+    assert worker.end("1").failure == full
+    worker.exit(worker.instances[0].id)
+    worker.post(e.OutputsFailed("2", full))
+    assert worker.failure("2") == "preempted"
+
+
+def test_files_of_an_attempt_that_was_cancelled_are_released_when_its_host_ends_it() -> None:
+    worker = Worker()
+    worker.run(assignment("1"))
+    host = worker.instances[0].id
+    worker.desire(cancel=("1",))
+    assert worker.finish("1", outputs=None, keeps_files=True) == [i.ReleaseFiles(host, "1")]
+
+
+def test_a_full_state_ends_attempts_that_the_control_plane_does_not_want() -> None:
+    worker = Worker()
+    worker.run(assignment("1"), assignment("2"))
+    worker.desire(everything=True, keep=("2",))
+    assert worker.failure("1") == "cancelled"
+    assert worker.phase("2") == "running"
+
+
+def test_lines_go_to_the_attempts_of_a_host_and_the_last_ones_to_their_ends() -> None:
+    worker = Worker()
+    worker.run(assignment("1"))
+    host = worker.instances[0].id
+    worker.post(e.HostPrinted(host, "first"))
+    worker.finish("1")
+    worker.run(assignment("2"))
+    worker.post(e.HostPrinted(host, "second"))
+    worker.finish("2")
+    assert (worker.end("1").log, worker.end("2").log) == ("first", "second")
+    sync = worker.agent.next_sync(1, worker.now_s, tuple)
+    assert [(line.attempt_id, line.text) for line in sync.logs] == [("1", "first"), ("2", "second")]
+
+
+def test_a_line_of_a_host_that_runs_more_than_four_attempts_is_sent_to_none() -> None:
+    worker = Worker()
+    worker.desire(assign=tuple(assignment(str(n)) for n in range(5)))
+    for n in range(5):
+        worker.post(e.InputsReady(str(n)))
+    host = worker.instances[0].id
+    worker.load(host, capacity=8)
+    worker.post(e.HostPrinted(host, "of one of five"))
+    worker.finish("0")
+    worker.post(e.HostPrinted(host, "of one of four"))
+    logs = worker.agent.next_sync(1, worker.now_s, tuple).logs
+    assert [line.text for line in logs] == ["of one of four"] * 4
+
+
+def test_a_change_that_no_table_allows_is_an_error() -> None:
+    worker = Worker()
+    worker.run(assignment("1"))
+    with pytest.raises(InvariantError, match="cannot change from 'running' to 'loading'"):
+        worker.agent.state.attempts["1"].move(AttemptPhase.LOADING)

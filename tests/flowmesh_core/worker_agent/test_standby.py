@@ -1,0 +1,124 @@
+"""Standby hosts import libraries before an engine needs them, and never stand in its way."""
+
+from tests.flowmesh_core.worker_agent.worker import Worker, assignment, of_type, prewarm
+
+from flowmesh_core.worker_agent import events as e
+from flowmesh_core.worker_agent import instructions as i
+from flowmesh_core.worker_agent.ports import Preload
+
+PRELOADS = {"vllm": Preload("vLLM", 100), "trl": Preload("TRL", 100)}
+
+
+def worker_of(**settings: object) -> Worker:
+    made = Worker(preloads=PRELOADS, **settings)
+    made.desire(hold_open=())
+    return made
+
+
+def standby_ids(worker: Worker) -> list[int]:
+    return [host.id for host in worker.agent.standby.hosts.values()]
+
+
+def test_the_next_engine_of_a_kind_takes_the_host_that_was_started_meanwhile() -> None:
+    worker = worker_of()
+    worker.open_idle("vllm.a")
+    (ready,) = standby_ids(worker)
+    assert of_type(i.StartStandby, worker.done)[-1] == i.StartStandby(ready, "vLLM")
+    worker.post(e.StandbyReady(ready))
+    worker.run(assignment("1", "vllm.b"))
+    assert of_type(i.StartHost, worker.done)[-1].standby_id == ready
+    assert standby_ids(worker) != [ready]
+
+
+def test_a_host_that_still_imports_is_taken_all_the_same() -> None:
+    worker = worker_of()
+    worker.open_idle("vllm.a")
+    (host,) = standby_ids(worker)
+    worker.run(assignment("1", "vllm.b"))
+    assert of_type(i.StartHost, worker.done)[-1].standby_id == host
+
+
+def test_a_worker_without_a_prewarm_list_starts_none() -> None:
+    worker = Worker(preloads=PRELOADS)
+    worker.open_idle("vllm.a")
+    assert standby_ids(worker) == []
+
+
+def test_one_imports_at_a_time() -> None:
+    worker = worker_of()
+    worker.open_idle("vllm.a", "trl.a")
+    assert list(worker.agent.standby.hosts) == ["vLLM"]
+    worker.post(e.StandbyReady(standby_ids(worker)[0]))
+    assert list(worker.agent.standby.hosts) == ["vLLM", "TRL"]
+
+
+def test_none_is_started_while_an_engine_loads_or_an_attempt_waits_for_memory() -> None:
+    worker = worker_of()
+    worker.desire(assign=(assignment("1", "vllm.a", memory_mib=700),))
+    worker.post(e.InputsReady("1"))
+    assert standby_ids(worker) == []
+    worker.run(assignment("2", "x", memory_mib=350))
+    assert worker.phase("2") == "queued"
+    worker.load_all()
+    assert standby_ids(worker) == []
+    worker.desire(cancel=("2",))
+    assert len(standby_ids(worker)) == 1
+
+
+def test_on_a_cpu_its_memory_is_reserved_and_given_to_an_engine_that_needs_it() -> None:
+    worker = worker_of()
+    worker.open_idle("vllm.a")
+    (host,) = standby_ids(worker)
+    assert worker.agent.memory.free_mib == (500, ())
+    worker.run(assignment("1", "x", memory_mib=600))
+    assert i.StopStandby(host) in worker.done
+    assert worker.loaded() == ["vllm.a", "x"]
+
+
+def test_it_stays_where_its_memory_would_not_be_enough() -> None:
+    worker = worker_of()
+    worker.run(assignment("1", "vllm.a"))
+    worker.run(assignment("2", "x", memory_mib=700))
+    assert worker.phase("2") == "queued"
+    assert len(standby_ids(worker)) == 1
+
+
+def test_on_devices_it_reserves_nothing() -> None:
+    worker = worker_of(devices=1, device_mib=1000)
+    worker.open_idle("vllm.on-device")
+    assert len(standby_ids(worker)) == 1
+    assert worker.agent.memory.free_mib == (1000, (600,))
+
+
+def test_a_kind_that_no_work_asks_for_in_ten_minutes_is_let_go() -> None:
+    worker = worker_of()
+    worker.open_idle("vllm.a")
+    (host,) = standby_ids(worker)
+    worker.advance(500)
+    worker.open_idle("vllm.a")
+    assert worker.advance(500) == []
+    assert worker.advance(100) == [i.StopStandby(host)]
+
+
+def test_a_library_that_does_not_import_is_tried_once() -> None:
+    worker = worker_of()
+    worker.open_idle("vllm.a")
+    worker.post(e.StandbyExited(standby_ids(worker)[0]))
+    worker.open_idle("vllm.b")
+    assert standby_ids(worker) == []
+
+
+def test_a_host_that_dies_after_it_has_imported_is_replaced() -> None:
+    worker = worker_of()
+    worker.open_idle("vllm.a")
+    (first,) = standby_ids(worker)
+    worker.post(e.StandbyReady(first))
+    worker.post(e.StandbyExited(first))
+    assert standby_ids(worker) not in ([], [first])
+
+
+def test_an_entry_of_the_prewarm_list_asks_for_one_too() -> None:
+    worker = Worker(preloads=PRELOADS)
+    worker.desire(hold_open=(prewarm("vllm.a"),))
+    worker.load_all()
+    assert len(standby_ids(worker)) == 1

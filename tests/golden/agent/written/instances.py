@@ -1,0 +1,141 @@
+"""Hosts that start, load, run attempts, crash and close."""
+
+from tests.golden.agent.format import Attempt, Engine, Fault, Scenario, Send, Signature
+from tests.golden.agent.written.building import FIRST, PLAIN, scenario, signatures
+
+
+def scenarios() -> list[Scenario]:
+    return [
+        scenario(
+            "An isolated attempt runs in a host of its own, which closes after it",
+            *signatures("s1", memory_mib=400, load_s=0.6, close_s=0.3),
+            Attempt("shared", "s1", run_s=2.0),
+            Attempt("alone", "s1", run_s=1.5, isolate=True),
+            Attempt("alone-too", "s1", run_s=0.5, isolate=True),
+            Attempt("late", "s1", run_s=0.5),
+            FIRST,
+            Send(0.1, assign=("shared", "alone", "alone-too", "late")),
+            until_s=9.0,
+        ),
+        scenario(
+            "An isolated attempt's host closes once its outputs are stored",
+            *signatures("s1", load_s=0.6, close_s=0.3),
+            Attempt("alone", "s1", isolate=True, keeps_files=True, outputs="store", store_s=1.2),
+            FIRST,
+            Send(0.1, assign=("alone",)),
+            until_s=9.0,
+        ),
+        scenario(
+            "Attempts of one instance run in the order of their priority, then of their arrival",
+            Signature("s1", "pair", load_s=1.0),
+            *(
+                Attempt(f"a{i}-of-{p}", "s1", priority=p, run_s=0.5 + i / 10)
+                for i, p in enumerate((0, 0, 5, 1, 5, -1))
+            ),
+            FIRST,
+            Send(0.1, assign=("a0-of-0", "a1-of-0", "a2-of-5")),
+            Send(0.3, assign=("a3-of-1",)),
+            Send(1.3, assign=("a4-of-5", "a5-of--1")),
+            until_s=8.0,
+        ),
+        scenario(
+            "What had not begun when a loaded host crashed goes to a new host",
+            Signature("s1", "pair", load_s=1.0),
+            Attempt("crashes", "s1", run_s=1.0, failure="crash", lines=(0.2, 0.9)),
+            Attempt("beside", "s1", run_s=5.0, progress=(0.1,)),
+            Attempt("waits", "s1", run_s=1.0),
+            Attempt("waits-too", "s1", run_s=0.4, priority=3),
+            FIRST,
+            Send(0.1, assign=("crashes", "beside")),
+            Send(0.2, assign=("waits", "waits-too")),
+            until_s=9.0,
+        ),
+        scenario(
+            "A crash while a host loads fails all attempts that wait for it",
+            Signature("s1", "pair", load_s=2.0),
+            Attempt("first", "s1"),
+            Attempt("second", "s1"),
+            Attempt("third", "s1"),
+            FIRST,
+            Send(0.1, assign=("first", "second")),
+            Fault(1.0, "s1"),
+            Send(1.5, assign=("third",)),
+            until_s=6.0,
+        ),
+        scenario(
+            "A load that fails, a host that crashes as it loads, and one that does not start",
+            Signature("fails", "plain", load_s=0.5, load_failure="out-of-memory"),
+            Signature("crashes", "plain", load_s=0.6, load_failure="crash", start_s=0.1),
+            Signature("unstarted", "plain", start_s=0.2, start_fails=True),
+            *(Attempt(f"{s}-{i}", s) for s in ("fails", "crashes", "unstarted") for i in (1, 2)),
+            FIRST,
+            Send(0.1, assign=("fails-1", "crashes-1", "unstarted-1")),
+            Send(0.2, assign=("fails-2", "crashes-2", "unstarted-2")),
+            until_s=5.0,
+        ),
+        scenario(
+            "A host is ended that uses too much memory, stands still, or is killed by the kernel",
+            *signatures("greedy", "silent", "killed", engine="pair", memory_mib=200),
+            *(
+                Attempt(f"{s}-{i}", s, run_s=9.0)
+                for s in ("greedy", "silent", "killed")
+                for i in (1, 2, 3)
+            ),
+            FIRST,
+            Send(0.1, assign=("greedy-1", "greedy-2", "greedy-3")),
+            Send(0.2, assign=("silent-1", "silent-2", "silent-3")),
+            Send(0.3, assign=("killed-1", "killed-2", "killed-3")),
+            Fault(3.0, "greedy", "memory"),
+            Fault(3.5, "silent", "silence"),
+            Fault(4.0, "killed", "oom-kill"),
+            until_s=18.0,
+        ),
+        scenario(
+            "An engine's failure is out of memory where the kernel killed a process meanwhile",
+            Signature("s1", "pair"),
+            Attempt("starved", "s1", failure="engine", kernel_oom=True),
+            Attempt("broken", "s1", failure="engine", run_s=2.0),
+            Attempt("misused", "s1", failure="bad-input", kernel_oom=True, run_s=0.7),
+            Attempt("gone", "s1", failure="crash", kernel_oom=True, run_s=2.0),
+            FIRST,
+            Send(0.1, assign=("starved", "broken", "misused", "gone")),
+            until_s=9.0,
+        ),
+        scenario(
+            "An attempt fails after the kernel has killed another host",
+            *signatures("s1", "s2", "s3"),
+            Attempt("killed", "s1", run_s=9.0),
+            Attempt("fails", "s2", run_s=4.0, failure="engine"),
+            Attempt("fails-later", "s3", failure="engine"),
+            FIRST,
+            Send(0.1, assign=("killed", "fails")),
+            Fault(3.0, "s1", "oom-kill"),
+            Send(4.0, assign=("fails-later",)),
+            until_s=9.0,
+        ),
+        scenario(
+            "A host that does not close within ten seconds is ended",
+            *signatures("slow", "next", memory_mib=600, close_s=30.0),
+            Attempt("a1", "slow"),
+            Attempt("a2", "next"),
+            Attempt("a3", "slow"),
+            FIRST,
+            Send(0.1, assign=("a1",)),
+            Send(3.0, assign=("a2",)),
+            Send(5.0, assign=("a3",)),
+            until_s=30.0,
+        ),
+        scenario(
+            "Lines go to the attempts that run, and no attempt gets those of another tenant",
+            Signature("s1", "plain"),
+            Signature("many", "crowd"),
+            Attempt("first", "s1", lines=(0.1, 0.5)),
+            Attempt("second", "s1", lines=(0.2,)),
+            *(Attempt(f"m{i}", "many", run_s=1.0 + i / 10, lines=(0.3,)) for i in range(5)),
+            FIRST,
+            Send(0.1, assign=("first", "second", *(f"m{i}" for i in range(5)))),
+            engines=(PLAIN, Engine("crowd", capacity=8)),
+            preloads=(),
+            until_s=6.0,
+        ),
+    ]

@@ -1,0 +1,131 @@
+"""Hosts that import libraries before anything asks for them."""
+
+from typing import Any
+
+from tests.golden.agent.format import Attempt, Engine, Fault, Preload, Scenario, Send, Signature
+from tests.golden.agent.written.building import FIRST, PREWARM_FIRST, listed, scenario, signatures
+
+
+def scenarios() -> list[Scenario]:
+    torch: dict[str, Any] = {"engine": "model", "memory_mib": 400, "load_s": 2.0}
+    return [
+        scenario(
+            "A standby host is kept for 600 s after work last asked for its preload",
+            Signature("s1", **torch),
+            Attempt("a1", "s1"),
+            Attempt("a2", "s1"),
+            PREWARM_FIRST,
+            Send(0.1, assign=("a1",)),
+            Send(400.0, assign=("a2",)),
+            until_s=1010.0,
+        ),
+        scenario(
+            "A standby host is taken while it starts, while it imports, and when it is ready",
+            *signatures("s1", "s2", "s3", "s4", **{**torch, "memory_mib": 150}),
+            *(Attempt(f"a{i}", f"s{i}", run_s=0.5) for i in (1, 2, 3, 4)),
+            PREWARM_FIRST,
+            Send(0.1, assign=("a1",)),
+            Send(2.15, assign=("a2",)),
+            Send(13.0, assign=("a3",)),
+            Send(40.0, assign=("a4",)),
+            until_s=60.0,
+        ),
+        scenario(
+            "A standby host gives way to an instance that needs its memory",
+            Signature("s1", **torch),
+            Signature("s2", "plain", memory_mib=500),
+            Signature("s3", "plain", memory_mib=900),
+            Attempt("a1", "s1"),
+            Attempt("a2", "s2", run_s=3.0),
+            Attempt("a3", "s3"),
+            PREWARM_FIRST,
+            Send(0.1, assign=("a1",)),
+            Send(15.0, assign=("a2",)),
+            Send(15.5, assign=("a3",)),
+            until_s=30.0,
+        ),
+        scenario(
+            "A standby host and the instance that could take it do not fit together",
+            Signature("s1", **torch),
+            Signature("s2", **{**torch, "memory_mib": 900}),
+            Attempt("a1", "s1"),
+            Attempt("a2", "s2"),
+            PREWARM_FIRST,
+            Send(0.1, assign=("a1",)),
+            Send(15.0, assign=("a2",)),
+            until_s=30.0,
+        ),
+        scenario(
+            "A standby host that is taken gives its reservation to the instance",
+            *signatures("s1", "s2", "s3", **torch),
+            Attempt("a1", "s1", run_s=30.0),
+            Attempt("a2", "s2", run_s=30.0),
+            Attempt("a3", "s3", run_s=1.0),
+            PREWARM_FIRST,
+            Send(0.1, assign=("a1",)),
+            Send(10.0, assign=("a2",)),
+            Send(20.0, assign=("a3",)),
+            until_s=50.0,
+        ),
+        scenario(
+            "A preload that fails is not tried again, and one standby host is begun at a time",
+            *signatures("s1", engine="first", memory_mib=50),
+            *signatures("s2", engine="second", memory_mib=50),
+            *signatures("s3", engine="third", memory_mib=50),
+            *signatures("s4", engine="fourth", memory_mib=50),
+            *signatures("s5", engine="fifth", memory_mib=50),
+            *(Attempt(f"a{i}", f"s{i}", run_s=0.5) for i in (1, 2, 3, 4)),
+            Attempt("a6", "s5"),
+            Attempt("a5", "s2"),
+            PREWARM_FIRST,
+            Send(0.1, assign=("a1", "a2", "a3", "a4")),
+            Send(20.0, assign=("a5",)),
+            Fault(25.0, "four", "standby-crash"),
+            Send(30.0, assign=("a6",)),
+            engines=tuple(
+                Engine(name, accelerated=True, preload=preload)
+                for name, preload in (
+                    ("first", "one"),
+                    ("second", "two"),
+                    ("third", "three"),
+                    ("fourth", "four"),
+                    ("fifth", "five"),
+                )
+            ),
+            preloads=(
+                Preload("one", memory_mib=100, import_s=2.0),
+                Preload("two", memory_mib=100, import_s=2.0, failure="import"),
+                Preload("three", memory_mib=100, import_s=2.0, failure="exit"),
+                Preload("four", memory_mib=100, import_s=2.0),
+                Preload("five", memory_mib=100, start_s=0.5, failure="start"),
+            ),
+            until_s=40.0,
+        ),
+        scenario(
+            "On a worker with devices a standby host reserves nothing",
+            Signature("s1", **{**torch, "memory_mib": 900}),
+            Signature("s2", **{**torch, "memory_mib": 900}),
+            Signature("host", "plain", memory_mib=1000),
+            Attempt("a1", "s1"),
+            Attempt("a2", "s2"),
+            Attempt("a3", "host"),
+            PREWARM_FIRST,
+            listed(0.1, "s1"),
+            Send(9.0, assign=("a2", "a3")),
+            Send(12.0, assign=("a1",)),
+            devices=1,
+            device_mib=1000,
+            until_s=30.0,
+        ),
+        scenario(
+            "No standby host is started before the worker is sent a prewarm list",
+            Signature("s1", **torch),
+            Attempt("a1", "s1"),
+            Attempt("a2", "s1"),
+            FIRST,
+            Send(0.1, assign=("a1",)),
+            listed(5.0),
+            Send(9.0, assign=("a2",)),
+            until_s=20.0,
+        ),
+    ]

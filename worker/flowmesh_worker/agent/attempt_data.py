@@ -1,0 +1,235 @@
+"""The bytes of attempts: inputs brought here, checkpoints, outputs taken to the store.
+
+The worker agent says what to fetch and store, and is answered with events. Paths, file contents and
+tasks stay here.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from flowmesh_core.errors import FailureKind
+from flowmesh_core.protocol.messages import Assignment
+from flowmesh_core.worker_agent import events as e
+from flowmesh_core.worker_agent.instructions import DropAttempt
+from flowmesh_worker.agent.checkpoints import Checkpoints
+from flowmesh_worker.data.column_check import lacking
+from flowmesh_worker.data.inputs import Inputs
+from flowmesh_worker.data.outputs import Outputs, lacking_ports
+from flowmesh_worker.engines.registry import Engines
+from flowmesh_worker.failures import store_failure
+from flowmesh_worker.ipc.frames import AttemptEnded, HostInput, HostOutput, RunAttempt
+from flowmesh_worker.log_format import about
+
+_UNREMARKABLE = frozenset({FailureKind.CANCELLED.value, FailureKind.DRAINED.value})
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _AttemptFiles:
+    """What lies here for one attempt; the stack of pins is closed when nothing reads them."""
+
+    assignment: Assignment
+    inputs: dict[str, HostInput] = field(default_factory=dict)
+    resume: HostInput | None = None
+    outputs: dict[str, HostOutput] = field(default_factory=dict)
+    pins: AsyncExitStack | None = None
+    task: "asyncio.Task[None] | None" = None
+
+
+class AttemptData:
+    """Inputs and outputs of all attempts."""
+
+    def __init__(
+        self,
+        engines: Engines,
+        inputs: Inputs,
+        outputs: Outputs,
+        checkpoints: Checkpoints,
+        post: Callable[[e.Event], None],
+    ) -> None:
+        self._engines = engines
+        self._inputs = inputs
+        self._outputs = outputs
+        self._checkpoints = checkpoints
+        self._post = post
+        self._attempts: dict[str, _AttemptFiles] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def fetch(self, assignment: Assignment) -> None:
+        """Brings the inputs here; those that came with the assignment are ready at once."""
+        files = self._attempts[assignment.attempt_id] = _AttemptFiles(assignment)
+        try:
+            inline = Inputs.at_hand(assignment)
+        except Exception as error:
+            failure = store_failure(error, "an input could not be read")
+            self._post(e.InputsFailed(assignment.attempt_id, failure))
+            return
+        if inline is not None:
+            self._ready(files, inline)
+        else:
+            self._do(files, self._fetch(files))
+
+    def fetch_checkpoint(self, attempt_id: str) -> None:
+        """Brings the checkpoint here that an attempt begins at."""
+        files = self._attempts[attempt_id]
+        self._do(files, self._fetch_checkpoint(files))
+
+    def flush_checkpoints(self, attempt_id: str) -> None:
+        """Finishes storing the checkpoints that an attempt handed over."""
+        self._do(self._attempts[attempt_id], self._flush_checkpoints(attempt_id))
+
+    def take_checkpoint(self, attempt_id: str, path: str, done: float) -> None:
+        """A host hands a checkpoint over; one of an attempt that has ended stays with the host."""
+        if attempt_id in self._attempts:
+            self._checkpoints.take(attempt_id, path, done)
+
+    def run_message(self, attempt_id: str) -> RunAttempt:
+        """What a host is sent to run an attempt."""
+        files = self._attempts[attempt_id]
+        a = files.assignment
+        return RunAttempt(
+            attempt_id=a.attempt_id,
+            action_id=a.action_id,
+            params=a.params,
+            fields=a.fields,
+            inputs=files.inputs,
+            row_output=a.row_output,
+            cache_salt=a.cache_salt,
+            priority=a.priority,
+            secrets=a.secrets,
+            resume=files.resume,
+        )
+
+    def components(self, assignment: Assignment) -> dict[str, HostInput]:
+        """What a host must load for an attempt, by port; mixable components come with each run."""
+        contract = self._engines.contract(assignment.engine)
+        mixable = {p.name for p in contract.inputs if p.mixable} if contract else set()
+        inputs = self._attempts[assignment.attempt_id].inputs
+        return {p: inputs[p] for p in assignment.components if p in inputs and p not in mixable}
+
+    def ended(self, instance_id: int, message: AttemptEnded) -> None:
+        """A host has ended an attempt: posts its end, with the outputs that fit into a report."""
+        files = self._attempts.get(message.attempt_id)
+        failure, stored = message.failure, None
+        if failure is None and files is not None:
+            a = files.assignment
+            failure = lacking_ports(self._engines.contract(a.engine), a.params, message.outputs)
+            files.outputs = message.outputs
+            try:
+                stored = Outputs.inline(message.outputs)
+            except Exception as error:  # an engine may return anything
+                failure = failure or store_failure(error, "an output could not be stored")
+        used = message.usage
+        self._post(
+            e.AttemptFinished(
+                instance_id,
+                message.attempt_id,
+                failure=failure,
+                keeps_files=message.keeps_files,
+                outputs=stored[0] if stored else None,
+                inline=stored[1] if stored else {},
+                usage=e.AttemptUsage(
+                    used.run_s,
+                    used.units,
+                    used.tokens_in,
+                    used.tokens_out,
+                    used.joules,
+                    used.peak_memory_mib,
+                ),
+                libraries=message.libraries,
+            )
+        )
+
+    def store(self, attempt_id: str) -> None:
+        """Takes the outputs of an attempt to the store."""
+        files = self._attempts[attempt_id]
+        self._do(files, self._store(files))
+
+    def drop(self, instruction: DropAttempt) -> None:
+        """Stops what is under way for an attempt that has ended, and releases its inputs."""
+        a, failure = instruction.assignment, instruction.failure
+        if failure is not None and failure.kind not in _UNREMARKABLE:
+            text = "%s failed: %s: %s"
+            _log.warning(text, a.engine, failure.kind, failure.message, extra=about(a))
+        self._checkpoints.forget(a.attempt_id)
+        files = self._attempts.pop(a.attempt_id, None)
+        if files is not None and (files.task is not None or files.pins is not None):
+            if files.task is not None:
+                files.task.cancel()
+            task = asyncio.get_running_loop().create_task(_close(files))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Stops everything and releases all inputs."""
+        for files in self._attempts.values():
+            if files.task is not None:
+                files.task.cancel()
+            await _close(files)
+        self._attempts.clear()
+        while self._closing:
+            await asyncio.wait(self._closing)
+
+    async def _fetch(self, files: _AttemptFiles) -> None:
+        a = files.assignment
+        try:
+            refusal = await self._inputs.misfit(a)
+            if refusal is not None:
+                self._post(e.InputsFailed(a.attempt_id, refusal))
+                return
+            inputs = await self._inputs.fetch(a, _pins(files))
+        except Exception as error:
+            failure = store_failure(error, "an input could not be fetched")
+            self._post(e.InputsFailed(a.attempt_id, failure))
+        else:
+            self._ready(files, inputs)
+
+    def _ready(self, files: _AttemptFiles, inputs: dict[str, HostInput]) -> None:
+        a = files.assignment
+        files.inputs = inputs
+        try:
+            refusal = lacking(self._engines.contract(a.engine), a.params, inputs)
+        except Exception as error:
+            refusal = store_failure(error, "the columns of the input could not be checked")
+        if refusal is not None:
+            self._post(e.InputsFailed(a.attempt_id, refusal))
+        else:
+            self._post(e.InputsReady(a.attempt_id))
+
+    async def _fetch_checkpoint(self, files: _AttemptFiles) -> None:
+        files.resume, unusable = await self._checkpoints.fetch(files.assignment, _pins(files))
+        self._post(e.CheckpointFetched(files.assignment.attempt_id, unusable))
+
+    async def _flush_checkpoints(self, attempt_id: str) -> None:
+        await self._checkpoints.settled(attempt_id)
+        self._post(e.CheckpointsFlushed(attempt_id))
+
+    async def _store(self, files: _AttemptFiles) -> None:
+        a = files.assignment
+        try:
+            stored = await self._outputs.store(files.outputs, self._engines.contract(a.engine))
+        except Exception as error:
+            failure = store_failure(error, "an output could not be stored")
+            self._post(e.OutputsFailed(a.attempt_id, failure))
+        else:
+            self._post(e.OutputsStored(a.attempt_id, *stored))
+
+    @staticmethod
+    def _do(files: _AttemptFiles, work: Coroutine[Any, Any, None]) -> None:
+        files.task = asyncio.get_running_loop().create_task(work)
+
+
+def _pins(files: _AttemptFiles) -> AsyncExitStack:
+    files.pins = files.pins or AsyncExitStack()
+    return files.pins
+
+
+async def _close(files: _AttemptFiles) -> None:
+    if files.task is not None:
+        await asyncio.wait([files.task])
+    if files.pins is not None:
+        await files.pins.aclose()

@@ -1,0 +1,265 @@
+"""The processes behind engine instances: started, spoken to and ended as the worker agent says.
+
+What the hosts do becomes events of the agent. Nothing is decided here but what the end of a process
+means: whether it crashed, or the kernel killed it for want of memory.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flowmesh_core.errors import FailureKind
+from flowmesh_core.protocol.messages import FailureReport
+from flowmesh_core.units import Digest
+from flowmesh_core.worker_agent import events as e
+from flowmesh_core.worker_agent.instructions import StartHost
+from flowmesh_core.worker_agent.reports import figure
+from flowmesh_worker.engines.registry import Engines
+from flowmesh_worker.instances.host_process import HostProcess, host_environment
+from flowmesh_worker.instances.oom import OomKills
+from flowmesh_worker.instances.scratch import Scratch
+from flowmesh_worker.instances.standby_hosts import StandbyProcess
+from flowmesh_worker.ipc.frames import (
+    AttemptEnded,
+    Checkpointed,
+    FromHost,
+    HostInput,
+    Loaded,
+    LoadFailed,
+    Progressed,
+    Start,
+    ToHost,
+)
+from flowmesh_worker.ipc.host_directory import remove_host_folder
+
+Post = Callable[[e.Event], None]
+
+
+@dataclass(slots=True, eq=False)
+class EngineHost:
+    """One host process.
+
+    Attributes:
+        start: what it was told to load.
+        folder: where it writes.
+        oom_kills: what the kernel had killed when it started.
+    """
+
+    instance_id: int
+    signature: Digest
+    start: Start
+    folder: Path
+    process: HostProcess
+    oom_kills: int
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def engine(self) -> str:
+        """The name of its engine."""
+        return self.start.engine
+
+
+class EngineHosts:
+    """All of a worker's."""
+
+    def __init__(
+        self,
+        engines: Engines,
+        cpus: int,
+        scratch: Scratch,
+        post: Post,
+        *,
+        ended: Callable[[int, AttemptEnded], None],
+        checkpoint: Callable[[str, str, float], None],
+        oom_kills: OomKills | None = None,
+    ) -> None:
+        """Starts none.
+
+        Args:
+            engines: those there are.
+            cpus: CPU threads of the worker.
+            scratch: where hosts write.
+            post: takes events.
+            ended: called when a host has ended an attempt.
+            checkpoint: called when an attempt has handed over a directory.
+            oom_kills: counts what the kernel kills.
+        """
+        self._engines = engines
+        self._cpus = cpus
+        self._scratch = scratch
+        self._post = post
+        self._ended = ended
+        self._checkpoint = checkpoint
+        self._oom_kills = oom_kills or OomKills()
+        self._hosts: dict[int, EngineHost] = {}
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def __iter__(self) -> Iterator[EngineHost]:
+        """The hosts there are."""
+        return iter(list(self._hosts.values()))
+
+    def start(
+        self,
+        instruction: StartHost,
+        components: Mapping[str, HostInput],
+        mixed: tuple[str, ...],
+        standby: StandbyProcess | None,
+    ) -> None:
+        """Has a new host, or a standby host, load an engine.
+
+        Args:
+            instruction: of the agent.
+            components: what it loads, on the local disk, by port.
+            mixed: ports of components that come with each attempt.
+            standby: the host to use; None starts a process.
+        """
+        wanted, number = instruction.wanted, instruction.instance_id
+        listeners = (
+            partial(self._received, number),
+            lambda line: self._post(e.HostPrinted(number, line)),
+            partial(self._exited, number),
+        )
+        try:
+            folder = standby.folder if standby else self._scratch.new_host_folder()
+        except OSError as error:
+            self._post(e.HostExited(number, _not_started(wanted.engine, error)))
+            return
+        if standby is not None:
+            standby.process.hand_over(*listeners)
+        process = standby.process if standby else HostProcess(*listeners)
+        start = Start(
+            engine=wanted.engine,
+            loads=self._engines.loads(wanted.engine),
+            components=dict(components),
+            devices=instruction.reservation.devices,
+            memory_mib=wanted.memory_mib,
+            threads=self._engines.threads(wanted.engine, self._cpus),
+            signature_params=wanted.signature_params,
+            scratch=str(folder),
+            mixed=mixed,
+        )
+        oom_kills = self._oom_kills.count()
+        host = EngineHost(number, wanted.signature, start, folder, process, oom_kills)
+        self._hosts[number] = host
+        self._none.clear()
+        self._do(host, self._open(host))
+
+    def send(self, instance_id: int, message: ToHost) -> None:
+        """Sends a message to a host; does nothing once it is gone."""
+        host = self._hosts.get(instance_id)
+        if host is not None:
+            host.process.send(message)
+
+    def close(self, instance_id: int, within_s: float) -> None:
+        """Asks a host to end; kills it when it takes longer."""
+        host = self._hosts.get(instance_id)
+        if host is not None:
+            self._do(host, host.process.close(within_s))
+
+    def kill(self, instance_id: int) -> None:
+        """Ends a host at once."""
+        host = self._hosts.get(instance_id)
+        if host is not None:
+            host.process.kill()
+
+    async def close_all(self, within_s: float) -> None:
+        """Ends all hosts: asks first, and kills those that take longer."""
+        for host in self:
+            self.close(host.instance_id, within_s)
+        try:
+            await asyncio.wait_for(self._none.wait(), within_s)
+        except TimeoutError:
+            for host in self:
+                host.process.kill()
+            await self._none.wait()
+
+    async def _open(self, host: EngineHost) -> None:
+        environment = host_environment(os.environ, host.start.threads)
+        try:
+            await host.process.start(environment | {"TMPDIR": str(host.folder)})
+        except OSError as error:
+            self._gone(host, _not_started(host.engine, error))
+            return
+        host.process.send(host.start)
+        self._post(e.HostStarted(host.instance_id))
+
+    def _received(self, instance_id: int, message: FromHost) -> None:
+        host = self._hosts[instance_id]
+        match message:
+            case AttemptEnded(failure=failure) if failure is not None:
+                failure = self._or_out_of_memory(host, failure)
+                self._ended(instance_id, msgspec.structs.replace(message, failure=failure))
+            case AttemptEnded():
+                self._ended(instance_id, message)
+            case Progressed(attempt_id=attempt_id, done=done, total=total, unit=unit):
+                units = int(figure(done))
+                self._post(e.AttemptProgressed(instance_id, attempt_id, units, done, total, unit))
+            case Checkpointed(attempt_id=attempt_id, path=path, done=done):
+                self._checkpoint(attempt_id, path, done)
+            case Loaded(capacity=capacity, load_s=load_s, libraries=libraries):
+                self._post(e.HostLoaded(instance_id, capacity, load_s, libraries))
+            case LoadFailed(failure=failure):
+                failure = self._or_out_of_memory(host, failure)
+                self._post(e.HostLoadFailed(instance_id, failure))
+
+    def _exited(self, instance_id: int, code: int) -> None:
+        host = self._hosts[instance_id]
+        if code == -signal.SIGKILL and self._oom_kills.count() > host.oom_kills:
+            failure = _out_of_memory(host.engine, "")
+        else:
+            how = f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
+            failure = FailureReport(
+                FailureKind.HOST_CRASHED.value, f"the host of {host.engine} {how}"
+            )
+        self._gone(host, failure)
+
+    def _gone(self, host: EngineHost, failure: FailureReport) -> None:
+        del self._hosts[host.instance_id]
+        self._post(e.HostExited(host.instance_id, failure))
+        remove_host_folder(host.folder)
+        if not self._hosts:
+            self._none.set()
+
+    def _or_out_of_memory(self, host: EngineHost, failure: FailureReport) -> FailureReport:
+        """An engine's failure, or out-of-memory where the kernel killed one of its processes."""
+        count = self._oom_kills.count()
+        if failure.kind != FailureKind.ENGINE.value or count <= host.oom_kills:
+            return failure
+        host.oom_kills = count
+        return _out_of_memory(host.engine, failure.detail)
+
+    @staticmethod
+    def _do(host: EngineHost, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        host.tasks.add(task)
+        task.add_done_callback(host.tasks.discard)
+
+
+def _not_started(engine: str, error: OSError) -> FailureReport:
+    return FailureReport(
+        FailureKind.HOST_CRASHED.value, f"the host of {engine} did not start: {error}"
+    )
+
+
+def _out_of_memory(engine: str, detail: str) -> FailureReport:
+    return FailureReport(
+        FailureKind.OUT_OF_MEMORY.value,
+        f"the kernel killed a process of {engine} for want of memory",
+        "ask for more with resources.memory, or give it less at once",
+        detail=detail,
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
