@@ -1,5 +1,7 @@
 """What is true of a worker agent after every event; checked in tests and in the simulator."""
 
+from collections import Counter
+
 from flowmesh_core.errors import InvariantError
 from flowmesh_core.worker_agent.instructions import FetchInputs, Instruction, StartHost
 from flowmesh_core.worker_agent.machine import WorkerAgent
@@ -40,10 +42,12 @@ def _memory(agent: WorkerAgent) -> str:
 def _attempts(agent: WorkerAgent) -> str:
     """Each attempt is in exactly one place, and that is where its phase says."""
     state = agent.state
-    queued = [a for i in state.instances.values() for _, _, a in i.queue if not a.ended]
-    running = [a for i in state.instances.values() for a in i.running.values() if not a.ended]
+    instances = state.instances.values()
+    waiting = Counter(a.id for a in state.waiting)
+    queued = Counter(a.id for i in instances for _, _, a in i.queue if not a.ended)
+    running = Counter(a.id for i in instances for a in i.running.values() if not a.ended)
     for attempt in state.attempts.values():
-        places = (state.waiting.count(attempt), queued.count(attempt), running.count(attempt))
+        places = (waiting[attempt.id], queued[attempt.id], running[attempt.id])
         phase = attempt.phase
         expected = (
             int(phase is AttemptPhase.WAITING),
@@ -52,8 +56,7 @@ def _attempts(agent: WorkerAgent) -> str:
         )
         if places != expected:
             return f"attempt {attempt.id} is {phase.value} and in {places} of the three places"
-    known = state.attempts
-    if any(a.id not in known for a in (*state.waiting, *queued, *running)):
+    if not state.attempts.keys() >= {*waiting, *queued, *running}:
         return "an attempt has a place that is not known"
     return ""
 

@@ -209,7 +209,7 @@ class SimGateway:
             )
             session.assign, session.cancel, session.acknowledged = [], [], []
             session.keep, session.drain, session.hold_open = None, False, None
-            session.dialling.link.send("down", session.over, session.dialling.told, message)
+            session.dialling.link.send("down", session.over, session.dialling.receive, message)
 
     def close(self) -> None:
         """Closes every connection: the control plane has crashed."""

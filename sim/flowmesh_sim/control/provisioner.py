@@ -141,7 +141,7 @@ class SimPool:
             on_gone=self._on_ended,
         )
         if self._disks:
-            worker.shelf.held.update(self._disks.pop())
+            worker.disk.restore(self._disks.pop())
         self.workers[name] = worker
         self._fabric.measures.workers.append(worker)
         self._fabric.trace.add(engine.now_s, "worker", name)
@@ -150,7 +150,7 @@ class SimPool:
     def _on_ended(self, worker: SimWorker) -> None:
         self.workers.pop(worker.name, None)
         if self.spec.disk == "kept" and worker.draining:
-            self._disks.append(dict(worker.shelf.held))
+            self._disks.append(dict(worker.disk.held))
         self._fabric.trace.add(self._fabric.engine.now_s, "gone", worker.name)
         if self._without_machine:
             self._without_machine -= 1
@@ -176,7 +176,7 @@ class SimPool:
     def _dispensable(self) -> list[SimWorker]:
         """Returns the running workers, those with the least state first, as the operator does."""
         living = [w for w in self.workers.values() if not w.draining]
-        return sorted(living, key=lambda w: (len(w.held.progress), w.warm_mib, w.name))
+        return sorted(living, key=lambda w: (w.attempts, w.warm_mib, w.name))
 
 
 def _named(shape: WorkerShape, name: str) -> WorkerShape:

@@ -77,7 +77,7 @@ class Faults:
             if not found:
                 return
             if spec.busiest:
-                worker = max(found, key=lambda w: (len(w.held.progress), w.name))
+                worker = max(found, key=lambda w: (w.attempts, w.name))
             else:
                 worker = self._rng.choice(found)
             self._fabric.trace.add(now_s, "fault", (spec.kind, worker.name))

@@ -69,9 +69,9 @@ class WorkerFaults:
         self._end_host(worker, FailureKind.OUT_OF_MEMORY, "the kernel ended the host")
 
     def _end_host(self, worker: SimWorker, kind: FailureKind, message: str) -> None:
-        running = [instance for instance in worker.lanes if not instance.gone]
-        if running:
-            self._rng.choice(running).end(FailureReport(kind, message))
+        hosts = [host for host in worker.shell.hosts.values() if not host.has_ended]
+        if hosts:
+            self._rng.choice(hosts).exit(FailureReport(kind.value, message))
 
     def _clock(self, spec: FaultSpec, worker: SimWorker) -> None:
         worker.skew_s += spec.step_s
@@ -80,26 +80,26 @@ class WorkerFaults:
 
     def _silence(self, spec: FaultSpec, worker: SimWorker) -> None:
         until_s = self._fabric.engine.now_s + spec.for_s
-        worker.dialling.link.held_until_s = {"up": until_s, "down": until_s}
+        worker.connection.link.held_until_s = {"up": until_s, "down": until_s}
 
     def _one_way(self, spec: FaultSpec, worker: SimWorker) -> None:
         way = self._rng.choice(("up", "down"))
-        worker.dialling.link.held_until_s[way] = self._fabric.engine.now_s + spec.for_s
+        worker.connection.link.held_until_s[way] = self._fabric.engine.now_s + spec.for_s
 
     def cut(self, spec: FaultSpec, worker: SimWorker) -> None:
         """Breaks a worker's connection and prevents new ones for ``for_s``."""
-        link = worker.dialling.link
+        link = worker.connection.link
         link.up = False
-        worker.dialling.broken()
+        worker.connection.broken()
         self._fabric.engine.after(spec.for_s, setattr, link, "up", True)
 
     def _twice(self, spec: FaultSpec, worker: SimWorker) -> None:
-        worker.dialling.link.twice = spec.share
-        self._fabric.engine.after(spec.for_s, setattr, worker.dialling.link, "twice", 0.0)
+        worker.connection.link.twice = spec.share
+        self._fabric.engine.after(spec.for_s, setattr, worker.connection.link, "twice", 0.0)
 
     def _overtaken(self, spec: FaultSpec, worker: SimWorker) -> None:
-        worker.dialling.link.overtaken = spec.share
-        self._fabric.engine.after(spec.for_s, setattr, worker.dialling.link, "overtaken", 0.0)
+        worker.connection.link.overtaken = spec.share
+        self._fabric.engine.after(spec.for_s, setattr, worker.connection.link, "overtaken", 0.0)
 
 
 def _end_slowdown(worker: SimWorker, factor: float) -> None:

@@ -15,6 +15,8 @@ from flowmesh_core.machine.commands import Assign
 from flowmesh_core.machine.events import ActionKey, Event
 from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.units import Digest
+from flowmesh_core.worker_agent.instructions import Instruction
+from flowmesh_core.worker_agent.machine import WorkerAgent
 from flowmesh_sim.invariants.fairness import FairnessInvariants
 from flowmesh_sim.invariants.guarantees import ActionInvariants
 from flowmesh_sim.invariants.money import MoneyInvariants
@@ -70,6 +72,10 @@ class Checker:
         if self._due <= 0:
             self.check(control)
 
+    def agent_applied(self, agent: WorkerAgent, done: list[Instruction]) -> None:
+        """After every event of a worker agent."""
+        self._fleet.agent_applied(agent, done)
+
     def check(self, control: "SimulatedControlPlane") -> None:
         """Checks the whole state."""
         self.checks += 1
@@ -82,6 +88,7 @@ class Checker:
         look_at_actions(state)
         look_at_memory(state)
         self._shares.look(control)
+        self._fleet.look_at_agents()
         if self.provisioner is not None:
             self._fleet.look(control, self.provisioner)
 

@@ -2,9 +2,13 @@
 
 from typing import TYPE_CHECKING
 
+from flowmesh_core.worker_agent.instructions import Instruction
+from flowmesh_core.worker_agent.invariants import check_agent
+from flowmesh_core.worker_agent.machine import WorkerAgent
+from flowmesh_core.worker_agent.reports import REPEAT_ENDS_EVERY_S
 from flowmesh_sim.kernel.network import LATE_S
 from flowmesh_sim.kernel.violation import wrong
-from flowmesh_sim.workers.connection import BACKOFF_MAX_S, ENDS_AGAIN_EVERY_S
+from flowmesh_sim.workers.connection import BACKOFF_MAX_S
 
 if TYPE_CHECKING:
     from flowmesh_core.machine.state import State
@@ -12,7 +16,7 @@ if TYPE_CHECKING:
     from flowmesh_sim.control.provisioner import Provisioner
     from flowmesh_sim.workers.worker import SimWorker
 
-SOON_S = 2 * ENDS_AGAIN_EVERY_S + 4 * BACKOFF_MAX_S
+SOON_S = 2 * REPEAT_ENDS_EVERY_S + 4 * BACKOFF_MAX_S
 """With a working network, a worker and the control plane agree after this long."""
 
 
@@ -21,8 +25,21 @@ class WorkerInvariants:
 
     def __init__(self) -> None:
         self._since_s: dict[tuple[str, str], float] = {}
+        self._changed: dict[WorkerAgent, None] = {}
         self._epoch = 0
         self._checked_s = 0.0
+
+    def agent_applied(self, agent: WorkerAgent, done: list[Instruction]) -> None:
+        """After every event of a worker agent, which is looked at with the rest of the state."""
+        self._changed[agent] = None
+        if agent.reports.draining:
+            check_agent(agent, done)
+
+    def look_at_agents(self) -> None:
+        """The agents' own invariants, of those with an event since the last look."""
+        for agent in self._changed:
+            check_agent(agent)
+        self._changed.clear()
 
     def look(self, control: "SimulatedControlPlane", provisioner: "Provisioner") -> None:
         """Checks once a second the sizes of pools and both sides of every connection."""
@@ -55,24 +72,25 @@ class WorkerInvariants:
     def _check_worker(
         self, control: "SimulatedControlPlane", worker: "SimWorker", now_s: float
     ) -> None:
-        state, link = control.machine.state, worker.dialling.link
+        state, link = control.machine.state, worker.connection.link
+        reports = worker.agent.reports
         whole = link.up and not (link.twice or link.overtaken)
         whole = whole and max(link.held_until_s.values()) + LATE_S < now_s
         known = worker.name in state.workers
         if self._lasts(("unknown", worker.name), whole and not known, now_s) > SOON_S:
             wrong(f"worker {worker.name}", "lives, and the control plane does not know it")
-        for attempt_id in worker.held.progress if whole else ():
+        for attempt_id in reports.progress if whole else ():
             attempt = state.attempts.get(attempt_id)
             idle = attempt.cancelled if attempt else not _waits(state, attempt_id)
             if self._lasts(("idle", attempt_id), idle, now_s) > SOON_S:
                 wrong(f"worker {worker.name}", f"works on {attempt_id} for nobody")
-        for attempt_id in worker.held.ended if whole else ():
+        for attempt_id in reports.ended if whole else ():
             stale = attempt_id not in state.attempts and not _waits(state, attempt_id)
             if self._lasts(("stale", attempt_id), stale, now_s) > SOON_S:
                 wrong(f"worker {worker.name}", f"keeps {attempt_id} for nobody")
         known_worker = state.workers.get(worker.name) if whole else None
         for attempt_id in known_worker.held if known_worker else ():
-            unknown = not worker.held.knows(attempt_id)
+            unknown = not reports.knows(attempt_id)
             if self._lasts(("untold", attempt_id), unknown, now_s) > SOON_S:
                 wrong(f"worker {worker.name}", f"was never told of {attempt_id}")
 

@@ -19,6 +19,7 @@ from flowmesh_core.machine.step_results import dataset_artifact, metrics_artifac
 from flowmesh_core.protocol.messages import Assignment
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
+from flowmesh_core.worker_agent.ports import Preload
 from flowmesh_sim.models.content import SCHEMA, SimContents, SimRows, SimWeights, grown
 from flowmesh_sim.models.devices import MIB, Device, HardwareCatalog, LanguageModel
 from flowmesh_sim.models.library import library_of
@@ -46,6 +47,7 @@ class WorkItem:
         checkpoint_every: the share of the work between two checkpoints; 0 for none.
         grown_tokens: tokens that are added to each row.
         beside: the share of its time that each other attempt in its instance adds.
+        ends_on_request: whether its engine ends it early when its worker leaves.
     """
 
     kind: str
@@ -60,6 +62,7 @@ class WorkItem:
     checkpoint_every: float = 0.0
     grown_tokens: float = 0.0
     beside: float = 0.0
+    ends_on_request: bool = False
 
 
 class WorkModel:
@@ -74,6 +77,7 @@ class WorkModel:
         self._serving = facts.group("serving")
         self._host = facts.group("host_work")
         self._retrieval = facts.group("retrieval")
+        self._standby = facts.group("standby")
         self._by_engine: dict[str, Callable[[Assignment, Device], WorkItem]] = {
             "llm.generate": self._generate,
             "llm.agent": self._generate,
@@ -118,6 +122,13 @@ class WorkModel:
     def process_s(self) -> float:
         """Seconds until the process of an engine with a model has imported its libraries."""
         return float(self._hardware.facts.group("start").process_s)
+
+    def preload(self, engine: str) -> Preload | None:
+        """What a standby host for an engine imports; None where that is next to nothing."""
+        library = library_of(engine)
+        if library is None:
+            return None
+        return Preload(library, int(getattr(self._standby, f"{library}_mib")))
 
     def start_s(self, a: Assignment, device: Device) -> tuple[float, float]:
         """Returns the seconds until a host's process runs, and from then until it has loaded."""
@@ -252,6 +263,7 @@ class WorkModel:
             tokens_in=int(tokens),
             peak_mib=int(per_param * model.facts.params / MIB + t.activation_mib),
             checkpoint_every=every / steps if every and steps > every else 0.0,
+            ends_on_request=True,
         )
 
     def _on_host(self, a: Assignment, device: Device) -> WorkItem:
@@ -266,7 +278,9 @@ class WorkModel:
                 steps, every = float(p["steps"]), float(p.get("checkpointEvery") or 0)
                 seconds = max(h.noop_s, steps * float(p.get("stepSeconds") or 0.0))
                 share = every / steps if every and every < steps else 0.0
-                return WorkItem(HOST, seconds, units=int(steps), checkpoint_every=share)
+                return WorkItem(
+                    HOST, seconds, units=int(steps), checkpoint_every=share, ends_on_request=True
+                )
             case "source.resolve" | "dataset.import" | "model.import":
                 return WorkItem(HOST, h.import_s)
             case "retrieve.topk":

@@ -63,7 +63,7 @@ def _use(simulation: Simulation) -> Figures:
     devices = {p.spec.name: p.spec.device for p in simulation.provisioner.pools}
     hourly = simulation.hardware.devices
     used = sum(
-        w.attempts.held_s * float(hourly[devices[w.shape.pool]].facts.price_usd_h) / HOUR_S
+        w.held_s * float(hourly[devices[w.shape.pool]].facts.price_usd_h) / HOUR_S
         for w in simulation.measures.workers
     )
     return {"used_usd": used}
@@ -105,9 +105,7 @@ def _failures(scenario: Scenario, observer: EvaluationObserver) -> Figures:
 
 def _elasticity(simulation: Simulation, observer: EvaluationObserver) -> Figures:
     waited = [s for pool in simulation.provisioner.pools for s in pool.waited_s]
-    left = [
-        w.left_s - w.attempts.freed_s for w in simulation.measures.workers if w.gone and w.draining
-    ]
+    left = [w.left_s - w.freed_s for w in simulation.measures.workers if w.gone and w.draining]
     return {
         "ordered": float(len(waited)),
         "lag_up_s": sum(waited) / len(waited) if waited else 0.0,

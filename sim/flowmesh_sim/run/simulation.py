@@ -118,6 +118,7 @@ class Simulation:
             duties=self.duties,
             network=fabric,
             observer=self.measures,
+            applied=self.checker.agent_applied,
             capacity=lambda engine: catalog[engine].capacity,
             needs_device=lambda engine: catalog[engine].needs_gpu_class == "accelerator",
             unload_s=(start.unload_s, start.host_unload_s),

@@ -1,8 +1,11 @@
-"""A simulated worker's connection: it dials, says everything, then what is new, and dials again."""
+"""A simulated worker's connection: it dials, reports everything, then changes, and dials again."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from flowmesh_core.protocol.messages import Desired
+from flowmesh_core.worker_agent.events import Connected, DesiredReceived, Disconnected
+from flowmesh_sim.kernel.environment import Timer, cancel
 from flowmesh_sim.kernel.network import Link, SimulatedLinkConnection
 
 if TYPE_CHECKING:
@@ -10,17 +13,15 @@ if TYPE_CHECKING:
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 5.0
-ENDS_AGAIN_EVERY_S = 30.0
 GATHER_S = 0.0005
 """What is ready within so long joins a message."""
 
 
 class SimConnection:
-    """Keeps one connection to whoever leads.
+    """Keeps one connection to whichever control plane leads.
 
     Attributes:
         epoch: the highest that it has seen.
-        orphaned_s: since when nobody answered; 0 while somebody does.
     """
 
     def __init__(self, worker: "SimWorker", phase_s: float) -> None:
@@ -35,14 +36,14 @@ class SimConnection:
         self._welcomed = False
         self._interval_s = 1.0
         self._phase_s = phase_s
-        self._seq = self._heard = 0
-        self._sending = False
+        self._seq = self._received = 0
+        self._due_s = math.inf
+        self._timer: Timer | None = None
         self._backoff_s = BACKOFF_FIRST_S
-        self._ends_again_s = self._engine.now_s + ENDS_AGAIN_EVERY_S
         self._engine.after(0.0, self.dial)
 
     def dial(self) -> None:
-        """Opens a connection and says everything; tries again where nobody answers."""
+        """Opens a connection and reports everything; tries again where none can be made."""
         worker = self._worker
         if worker.gone or self.over is not None:
             return
@@ -51,9 +52,9 @@ class SimConnection:
             self._later()
             return
         self.over, self._gateway = SimulatedLinkConnection(), gateway
-        self._welcomed, self._seq, self._heard = False, 0, 0
+        self._welcomed, self._seq, self._received = False, 0, 0
+        self._all_sent()
         hello = worker.hello(self.epoch)
-        worker.held.said_everything()
         self.link.send("up", self.over, gateway.hello, self, self.over, hello)
 
     def _later(self) -> None:
@@ -64,7 +65,7 @@ class SimConnection:
     # -- called by the gateway through the link --------------------------------------------------
 
     def welcomed(self, epoch: int, interval_s: float) -> None:
-        """The worker is known; said again, it is where another message belongs."""
+        """The worker is known; a second time, it is where another message belongs."""
         if epoch < self.epoch or self._welcomed:
             self.broken()
             return
@@ -72,14 +73,16 @@ class SimConnection:
         self._welcomed, self._interval_s = True, interval_s
         self._backoff_s = BACKOFF_FIRST_S
         self._engine.after(self._phase_s * interval_s, self._beat, self.over)
+        self._schedule()
+        self._worker.shell.post(Connected())
 
-    def told(self, desired: Desired) -> None:
-        """What the worker should hold has changed; a gap in the numbers ends the connection."""
-        self._heard += 1
-        if desired.epoch < self.epoch or not self._welcomed or desired.seq != self._heard:
+    def receive(self, desired: Desired) -> None:
+        """Passes on what the worker should do; a gap in the numbers ends the connection."""
+        self._received += 1
+        if desired.epoch < self.epoch or not self._welcomed or desired.seq != self._received:
             self.broken()
             return
-        self._worker.follow(desired)
+        self._worker.shell.post(DesiredReceived(desired))
 
     def hung_up(self, over: SimulatedLinkConnection) -> None:
         """The other end has closed a connection."""
@@ -93,52 +96,52 @@ class SimConnection:
         over, self.over = self.over, None
         over.alive = False
         self._welcomed = False
+        self._all_sent()
         self._gateway.disconnected(self._worker.name, over)
         if not self._worker.gone:
+            self._worker.shell.post(Disconnected())
             self._later()
 
-    # -- speaking --------------------------------------------------------------------------------
+    # -- reports ---------------------------------------------------------------------------------
 
-    def news(self) -> None:
-        """There is something to say."""
-        if self._welcomed and not self._sending:
-            self._sending = True
-            self._engine.after(GATHER_S, self._say, self.over)
+    def send_by(self, at_s: float) -> None:
+        """The agent has something to report no later than this; a new ``Hello`` reports it too."""
+        if self.over is not None and at_s < self._due_s:
+            self._due_s = at_s
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if self._welcomed and self._due_s < math.inf:
+            cancel(self._timer)
+            at_s = max(self._due_s, self._engine.now_s + GATHER_S)
+            self._timer = self._engine.at(at_s, self._send, self.over)
+
+    def _all_sent(self) -> None:
+        cancel(self._timer)
+        self._timer, self._due_s = None, math.inf
 
     def _beat(self, over: SimulatedLinkConnection) -> None:
         if over is not self.over or self._worker.gone:
             return
-        if self._engine.now_s >= self._ends_again_s:
-            self._ends_again_s = self._engine.now_s + ENDS_AGAIN_EVERY_S
-            self._worker.held.say_ends_again()
         self._worker.refresh()
-        self._say(over)
+        self._send(over)
         self._engine.after(self._interval_s, self._beat, over)
 
-    def _say(self, over: SimulatedLinkConnection) -> None:
-        self._sending = False
-        if over is not self.over or not self._welcomed or self._worker.gone:
-            return
-        self._send(goodbye=False)
-
-    def _send(self, *, goodbye: bool) -> None:
+    def _send(self, over: SimulatedLinkConnection, *, goodbye: bool = False) -> None:
         worker = self._worker
-        if self.over is None:
-            return
+        self._all_sent()
         self._seq += 1
-        held = worker.held
-        lanes = worker.lanes.report() if held.lanes_changed else ()
-        components = worker.components() if held.components_changed else ()
-        sync = held.next_sync(self._seq, lanes, components)
-        self.link.send("up", self.over, self._gateway.sync, worker.name, self.over, sync, goodbye)
+        sync = worker.agent.next_sync(self._seq, self._engine.now_s, worker.components)
+        self.link.send("up", over, self._gateway.sync, worker.name, over, sync, goodbye)
 
     def goodbye(self) -> None:
-        """The last message: the worker holds nothing any more."""
-        if self._welcomed:
-            self._send(goodbye=True)
+        """Sends the last message: the worker has nothing any more."""
+        if self.over is not None and self._welcomed:
+            self._send(self.over, goodbye=True)
 
     def closed(self) -> None:
         """The process has ended; its last message is still on its way."""
         over, self.over = self.over, None
+        self._all_sent()
         if over is not None:
             self.link.send("up", over, self._gateway.disconnected, self._worker.name, over)

@@ -5,7 +5,7 @@ store that does not answer for long, ends the wait with a failure.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from flowmesh_core.errors import FailureKind
@@ -34,6 +34,7 @@ class DiskCache:
 
     Attributes:
         held: digest → bytes, the least recently used first.
+        weights: those of them that are models and adapters.
     """
 
     def __init__(
@@ -45,18 +46,29 @@ class DiskCache:
         bytes_per_s: float,
         request_s: float,
         in_use: Callable[[], set[Digest]],
-        changed: Callable[[], None],
+        weights_changed: Callable[[frozenset[Digest]], None],
     ) -> None:
-        """Takes the store, the disk's size, and the way between them."""
+        """Starts empty.
+
+        Args:
+            engine: virtual time.
+            store: what is fetched from.
+            budget_bytes: the disk's size.
+            bytes_per_s: rate of one fetch.
+            request_s: time to the first byte.
+            in_use: what must stay.
+            weights_changed: called with all models and adapters when one has come or has left.
+        """
         self._engine = engine
         self._store = store
         self._budget_bytes = budget_bytes
         self._bytes_per_s = bytes_per_s
         self._request_s = request_s
         self._in_use = in_use
-        self._changed = changed
+        self._weights_changed = weights_changed
         self._fetching: dict[Digest, _Fetch] = {}
         self.held: OrderedDict[Digest, int] = OrderedDict()
+        self.weights: dict[Digest, int] = {}
 
     def fetch(self, digest: Digest, blobs: tuple[Digest, ...], size_bytes: int, done: Done) -> None:
         """Brings something near; ``done`` hears of it, at once where it is near already."""
@@ -70,11 +82,6 @@ class DiskCache:
             self._fetching[digest] = known
             self._try(digest)
         known.waiting.append(done)
-
-    def ahead(self, digest: Digest, blobs: tuple[Digest, ...], size_bytes: int, done: Done) -> None:
-        """Brings something near that nobody waits for, unless anything else is on its way."""
-        if not self._fetching:
-            self.fetch(digest, blobs, size_bytes, done)
 
     def _try(self, digest: Digest) -> None:
         fetch = self._fetching.get(digest)
@@ -99,9 +106,7 @@ class DiskCache:
                 digest, FailureReport(FailureKind.MISSING_BLOB, "blobs are lost", detail=named)
             )
             return
-        self.held[digest] = fetch.size_bytes
-        self._make_room(digest)
-        self._changed()
+        self.add(digest, fetch.size_bytes)
         self._over(digest, None)
 
     def _over(self, digest: Digest, failure: FailureReport | None) -> None:
@@ -109,18 +114,33 @@ class DiskCache:
         for done in fetch.waiting if fetch else ():
             done(failure)
 
-    def keep(self, digest: Digest, size_bytes: int) -> None:
-        """An output of this worker is near it."""
-        self.held[digest] = size_bytes
-        self._make_room(digest)
+    def restore(self, found: Mapping[Digest, int]) -> None:
+        """Begins with what another worker left on this disk."""
+        self.held.update(found)
+        is_weights = self._store.contents.is_weights
+        self.weights.update((d, size) for d, size in found.items() if is_weights(d))
+        self._weights_changed(frozenset(self.weights))
 
-    def _make_room(self, newest: Digest) -> None:
-        used = sum(self.held.values())
+    def add(self, digest: Digest, size_bytes: int) -> None:
+        """Something has come: it was fetched, or made here."""
+        self.held[digest] = size_bytes
+        changed = self._evict(digest)
+        if self._store.contents.is_weights(digest):
+            changed |= digest not in self.weights
+            self.weights[digest] = size_bytes
+        if changed:
+            self._weights_changed(frozenset(self.weights))
+
+    def _evict(self, newest: Digest) -> bool:
+        """Frees the disk of what was used longest ago; whether weights have gone."""
+        used, before = sum(self.held.values()), len(self.weights)
         if used <= self._budget_bytes:
-            return
+            return False
         stays = self._in_use() | {newest}
         for digest in list(self.held):
             if used <= self._budget_bytes:
-                return
+                break
             if digest not in stays:
                 used -= self.held.pop(digest)
+                self.weights.pop(digest, None)
+        return len(self.weights) < before

@@ -1,21 +1,44 @@
-"""What of an attempt's inputs came with it, and what has to be fetched."""
+"""What has to be fetched of an attempt's inputs, and the work of an entry of the prewarm list."""
 
-from flowmesh_core.protocol.messages import InputRef
+from flowmesh_core.protocol.messages import Assignment, InputRef, PrewarmSpec
+from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
+from flowmesh_sim.models.content import SimContents, SimWeights
+
+Items = dict[Digest, tuple[tuple[Digest, ...], int]]
+"""What has to be fetched: name → blobs that must be there, and bytes."""
 
 
-def at_hand(ref: InputRef) -> bool:
-    """Whether an input came with the assignment."""
-    a = ref.artifact
-    if a.kind == "dataset":
-        return a.manifest is not None and all(c.blob in ref.inline for c in a.manifest.chunks)
-    return a.kind not in ("model", "adapter") and (a.blob in ref.inline or a.value is not None)
-
-
-def items_of(ref: InputRef) -> dict[Digest, tuple[tuple[Digest, ...], int]]:
-    """What has to be fetched for an input: name → blobs that must be there, and bytes."""
+def items_of(ref: InputRef) -> Items:
+    """What has to be fetched for an input."""
     a = ref.artifact
     if a.kind == "dataset" and a.manifest is not None:
         chunks = [c for c in a.manifest.chunks if c.blob not in ref.inline]
         return {c.blob: ((c.blob,), c.bytes) for c in chunks}
     return {a.digest: ((a.blob,), a.size_bytes)}
+
+
+def as_assignment(wanted: Assignment | PrewarmSpec, contents: SimContents) -> Assignment:
+    """Returns what a host is started for as an attempt, which a prewarm is not."""
+    if isinstance(wanted, Assignment):
+        return wanted
+    models = {
+        port: Artifact("model", digest, digest, weights.size_bytes)
+        for port, digest in wanted.components.items()
+        if isinstance(weights := contents.by_digest.get(digest), SimWeights)
+    }
+    return Assignment(
+        attempt_id="",
+        action_id=wanted.signature,
+        signature=wanted.signature,
+        engine=wanted.engine,
+        contract=wanted.contract,
+        implementation=wanted.implementation,
+        params={},
+        fields={},
+        inputs={port: InputRef(model) for port, model in models.items()},
+        signature_params=wanted.signature_params,
+        components=(*models, *wanted.mixed),
+        memory_mib=wanted.memory_mib,
+        tensor_parallel=wanted.tensor_parallel,
+    )

@@ -226,6 +226,14 @@ def test_what_a_worker_runs_and_the_control_plane_forgot_is_caught(
         world(["noop-flat"], load={"rows": 2}).run()
 
 
+def test_a_worker_agent_that_loses_an_attempt_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowmesh_core.worker_agent.instances import Instances
+
+    monkeypatch.setattr(Instances, "enqueue", lambda self, instance, attempt: None)
+    with pytest.raises(InvariantError, match=r"worker agent: attempt .* is loading and in"):
+        world(["noop-flat"], load={"rows": 2}).run()
+
+
 def test_a_dispatch_that_is_cancelled_in_the_turn_of_its_decision_breaks_nothing() -> None:
     # A run's budget does not reach for its second action, and takes the first along.
     outcome = run_checked_world(1228)

@@ -1,4 +1,4 @@
-"""Simulated workers open engines ahead of work, as the real agent does."""
+"""Workers that load engines before work comes: what the agent's prewarming saves."""
 
 from typing import Any
 
@@ -30,11 +30,5 @@ def test_the_next_models_engine_is_open_when_its_step_begins(pool: dict[str, Any
     assert ahead.executed == without.executed
 
 
-def test_real_work_has_the_memory_first() -> None:
-    """Only one of the two models fits: what is held ahead makes room, and everything ends."""
-    result = chains(device="4090").run()
-    assert result.succeeded == 1
-
-
-def test_the_same_seed_gives_the_same_trace() -> None:
-    assert chains().run().trace == chains().run().trace
+def test_a_run_ends_where_only_one_of_its_models_fits() -> None:
+    assert chains(device="4090").run().succeeded == 1

@@ -1,0 +1,74 @@
+"""A simulated worker's disk: what leaves it, and which models the agent hears of."""
+
+import pytest
+
+from flowmesh_core.identity.digest import digest_bytes
+from flowmesh_core.units import Digest
+from flowmesh_sim.kernel.environment import Environment
+from flowmesh_sim.models.store import SimStore
+from flowmesh_sim.workers.disk_cache import DiskCache
+
+BUDGET = 100
+
+
+class Disk:
+    """A disk with room for two models, and what it told of them."""
+
+    def __init__(self) -> None:
+        self.store = SimStore()
+        self.local: list[frozenset[Digest]] = []
+        self.used: set[Digest] = set()
+        self.cache = DiskCache(
+            Environment(),
+            self.store,
+            budget_bytes=BUDGET,
+            bytes_per_s=1.0,
+            request_s=0.0,
+            in_use=lambda: self.used,
+            weights_changed=self.local.append,
+        )
+
+    def model(self, name: str) -> Digest:
+        return self.store.contents.model(name, BUDGET // 2).digest
+
+    def add(self, digest: Digest) -> Digest:
+        self.cache.add(digest, BUDGET // 2)
+        return digest
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+def test_a_model_that_comes_is_reported_once(disk: Disk) -> None:
+    model = disk.add(disk.model("a"))
+    disk.add(model)
+    assert disk.local == [frozenset({model})]
+
+
+def test_rows_that_come_are_not_reported(disk: Disk) -> None:
+    disk.add(digest_bytes(b"rows"))
+    assert not disk.local
+
+
+def test_the_model_used_longest_ago_leaves_and_that_is_reported(disk: Disk) -> None:
+    disk.add(disk.model("a"))
+    second = disk.add(disk.model("b"))
+    disk.add(digest_bytes(b"rows"))
+    assert disk.local[-1] == {second}
+    assert list(disk.cache.weights) == [second]
+
+
+def test_a_model_in_use_stays(disk: Disk) -> None:
+    first = disk.add(disk.model("a"))
+    disk.used = {first}
+    disk.add(disk.model("b"))
+    third = disk.add(disk.model("c"))
+    assert set(disk.cache.held) == {first, third}
+
+
+def test_what_another_worker_left_is_reported(disk: Disk) -> None:
+    model = disk.model("a")
+    disk.cache.restore({model: 50, digest_bytes(b"rows"): 10})
+    assert disk.local == [frozenset({model})]
