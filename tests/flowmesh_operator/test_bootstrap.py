@@ -55,7 +55,7 @@ def test_the_second_time_nothing_changes(
     assert set(made) == set(NAMES)
     assert len(made["flowmesh-master-key"]["master-key"]) == 32
     said = list(create_missing(api, namespace, everything()))
-    assert said == [f"Secret {name} is there and stays as it is" for name in NAMES]
+    assert said == [f"Secret {name} exists and is not changed" for name in NAMES]
     assert contents(api_server, namespace) == made
 
 

@@ -75,7 +75,7 @@ def test_a_folder_without_definitions_is_named(
 ) -> None:  # fmt: skip
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
     assert main([str(tmp_path)]) == 1
-    assert "holds no definitions" in capsys.readouterr().err
+    assert "contains no definitions" in capsys.readouterr().err
     (tmp_path / "x.yaml").write_text("kind: ConfigMap\n")
     assert main([str(tmp_path)]) == 1
     assert "is not a CustomResourceDefinition" in capsys.readouterr().err

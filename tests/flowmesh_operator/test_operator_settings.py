@@ -53,7 +53,7 @@ def test_a_master_key_of_another_length_is_refused(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "key").write_bytes(bytes(31))
-    with pytest.raises(SettingsError, match="31 bytes instead of 32"):
+    with pytest.raises(SettingsError, match="31 bytes: expected 32"):
         read_settings(environment, host="pod-1")
 
 

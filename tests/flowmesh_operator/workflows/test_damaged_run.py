@@ -61,7 +61,7 @@ async def test_a_damaged_record_is_shown_with_its_key_and_remedy() -> None:
             writer=cast("StatusWriter", shown),
             config_maps=cast("ConfigMapInputs", None),
         )
-        await controller._look("the-uid")
+        await controller._reconcile("the-uid")
         [accepted, *_] = shown.conditions
         assert accepted.reason == WorkflowReason.UNAVAILABLE
         assert spec_key("the-uid") in accepted.message
