@@ -99,7 +99,7 @@ def test_a_second_ctrl_c_while_the_command_cleans_up_ends_it_and_its_children() 
     child.interrupt()
     child.until("cleaning")
     child.interrupt()
-    assert child.end() == (ExitCode.INTERRUPTED, "left at once\n")
+    assert child.end() == (ExitCode.INTERRUPTED, "exited at once\n")
     until(lambda: not psutil.pid_exists(pid))
 
 
@@ -139,7 +139,7 @@ def test_a_second_ctrl_c_while_workers_are_ended_ends_them_at_once(tmp_path: Pat
     joined = join(state)
     assert joined is not None
     with joined, started("run", flow, cwd=tmp_path) as run:
-        run.until("serving on until the runs that joined have ended")
+        run.until("serving until the runs that joined have ended")
         workers = list(owner(tmp_path)["workers"].values())
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)  # so that asking them to end has no effect
@@ -148,7 +148,7 @@ def test_a_second_ctrl_c_while_workers_are_ended_ends_them_at_once(tmp_path: Pat
         run.process.send_signal(signal.SIGINT)
         assert run.end() == ExitCode.INTERRUPTED
         assert "Traceback" not in run.said
-        assert run.said.rstrip().endswith("left at once; the same command goes on where it was")
+        assert run.said.rstrip().endswith("exited at once; run the same command to resume")
     assert workers
     until(lambda: not any(psutil.pid_exists(pid) for pid in workers))
     assert fmesh("status", cwd=tmp_path).returncode == 0

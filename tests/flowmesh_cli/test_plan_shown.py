@@ -66,7 +66,7 @@ def test_what_was_never_measured_has_no_figure(capsys: pytest.CaptureFixture[str
     assert said["inputs.base"].split()[2:] == ["hit", "1", "1", "-", "-", "-"]
     assert said[""] == (
         "2 known actions, 1 hit, cost and time are not known yet"
-        " (2 steps without a measured figure)"
+        " (2 steps without a measurement)"
     )
 
 

@@ -95,7 +95,7 @@ def test_lineage_goes_up_from_an_output_and_why_names_the_attempt(ended: Path):
     assert 'prediction="answer"' in shown
     assert "from rows: dataset" in shown
     assert "action on local-1 (cpu): duckdb" in shown
-    assert shown.splitlines()[-1].endswith("; uploaded, or made by no run that is known")
+    assert shown.splitlines()[-1].endswith("; uploaded, or made by an unknown run")
     down = answer("lineage", "small/answers", "--down", cwd=ended)
     assert [d["step"] for d in down["derivations"]] == ["score"]
     assert answer("lineage", "small/reply.rows", "--down", cwd=ended) == down

@@ -196,7 +196,7 @@ def test_refusals_name_the_place_and_the_remedy(cluster: Cluster) -> None:
         return done.stderr
 
     plain = said(FLOWMESH_SERVER="http://flowmesh.example.com:8470")
-    assert "your token would cross the network" in plain
+    assert "would send your token over the network unencrypted" in plain
     unknown = said(FLOWMESH_CONTEXT="nowhere")
     assert "no context 'nowhere', but e2e" in unknown
     untrusted = said(FLOWMESH_CA="")
@@ -212,7 +212,7 @@ def test_refusals_name_the_place_and_the_remedy(cluster: Cluster) -> None:
     file = cluster.folder / "certificate.kubeconfig"
     file.write_text(yaml.safe_dump(config))
     certificate = said(KUBECONFIG=str(file))
-    assert "signs in by a client certificate" in certificate
+    assert "signs in with a client certificate" in certificate
     assert "kubectl create token" in certificate
 
 

@@ -172,7 +172,7 @@ def test_an_audit_whose_owner_is_killed_goes_on_and_its_quarantine_stays(tmp_pat
         done = fmesh("audit", "drift", "--sample", "100%", "--json", cwd=tmp_path)
     finally:
         end_workers(tmp_path)
-    assert "goes on" in done.stderr, done.stderr
+    assert "resuming audit" in done.stderr, done.stderr
     report = json.loads(done.stdout)
     assert report["uid"] in killed.said
     assert (report["counts"]["same"], report["counts"]["differs"]) == (1, 2)
