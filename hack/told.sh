@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs an installer so that one sees what it does. Called by the Makefile: told.sh COMMAND...
-# On a terminal it draws its own bars; elsewhere its lines are kept, but not one for each package.
+# Runs an installer with short output. Called by the Makefile: told.sh COMMAND...
+# On a terminal it draws its own progress bars; elsewhere the lines per package are dropped.
 set -euo pipefail
 
 if [ -t 2 ]; then

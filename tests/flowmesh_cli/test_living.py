@@ -80,7 +80,7 @@ def test_a_killed_worker_is_started_again_and_the_run_succeeds(folder: Path):
     with started("run", flow, cwd=folder) as run:
         run.until("rest running")
         os.kill(owner(folder)["workers"]["local-1"], signal.SIGKILL)
-        run.until("is started again")
+        run.until("is restarted")
         assert run.end() == ExitCode.OK, run.said
 
 

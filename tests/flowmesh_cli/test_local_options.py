@@ -20,7 +20,7 @@ def test_weights_of_tenants_are_read_by_name() -> None:
 
 @pytest.mark.parametrize("text", ["team-a", "team-a=", "=2", "team-a=0", "team-a=-1", "a=inf"])
 def test_what_is_no_weight_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(CliError, match="no weight of a tenant") as caught:
+    with pytest.raises(CliError, match="is not a tenant's weight") as caught:
         tenant_weights([text])
     assert (caught.value.code, caught.value.where) == (ExitCode.USAGE, "--weight")
 

@@ -65,8 +65,7 @@ def test_what_was_never_measured_has_no_figure(capsys: pytest.CaptureFixture[str
     assert said["score"].split()[2:8] == ["unknown", "?", "?", "?", "?", "?"]
     assert said["inputs.base"].split()[2:] == ["hit", "1", "1", "-", "-", "-"]
     assert said[""] == (
-        "2 known actions, 1 hit, cost and time are not known yet"
-        " (2 steps without a measurement)"
+        "2 known actions, 1 hit, cost and time are not known yet (2 steps without a measurement)"
     )
 
 

@@ -37,7 +37,10 @@ def test_two_variables_suffice_and_the_rest_has_defaults(environment: dict[str, 
             {"FLOWMESH_WORKER_IMPORT_REFUSE": "34.0.0.0/8, pods"},
             "FLOWMESH_WORKER_IMPORT_REFUSE: 'pods' is not a network",
         ),
-        ({"FLOWMESH_TLS_CERT": "/c"}, "FLOWMESH_TLS_CERT, FLOWMESH_TLS_KEY: certificate and key"),
+        (
+            {"FLOWMESH_TLS_CERT": "/c"},
+            "FLOWMESH_TLS_CERT, FLOWMESH_TLS_KEY: one of certificate and key is missing",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_remedy(
