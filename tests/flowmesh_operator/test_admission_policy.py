@@ -104,7 +104,7 @@ def test_a_bound_that_is_no_amount_is_told(guarded: ApiServer, own: str) -> None
     guarded.kubectl("annotate", "namespace", own, f"{LIMIT}=five")
     until(lambda: not accepted(guarded, own, workflow("w", budgetUsd="1")), "the bound holds")
     said = refusal(guarded, own, workflow("w", budgetUsd="1"))
-    assert 'is no amount of dollars such as "5.00": five' in said
+    assert 'is not an amount of dollars such as "5.00": five' in said
 
 
 def test_an_amendment_is_held_to_the_bound_and_a_label_is_not(guarded: ApiServer, own: str) -> None:
