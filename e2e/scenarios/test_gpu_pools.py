@@ -1,7 +1,7 @@
-"""Pools of GPUs go where their product is, in their number, past taints that they tolerate.
+"""Pods of GPU pools run on nodes with their product and number of GPUs, past tolerated taints.
 
-The node's status offers GPUs that it does not have: Kubernetes places by what a node says. Nothing
-runs on them here.
+The node's status offers GPUs that it does not have, by which Kubernetes places pods. Nothing runs
+on them.
 """
 
 import json

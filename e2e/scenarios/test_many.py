@@ -1,4 +1,4 @@
-"""Many workflows: two hundred at once, and a leader that starts beside thousands of ended ones."""
+"""Many workflows: two hundred at once, and a leader that starts with thousands of ended ones."""
 
 import json
 import time

@@ -1,6 +1,6 @@
 """Real vLLM and real TRL in pods of the full worker image.
 
-They give a laptop's bytes, and a training that takes minutes keeps its worker.
+Their results are those of a local run, and a training of minutes keeps its worker.
 """
 
 import json

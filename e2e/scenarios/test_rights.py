@@ -1,7 +1,7 @@
-"""The chart's rights against use: none is missing, and none is there that nothing needs.
+"""Compares the chart's rights with their use: none is missing, and none is unused.
 
-The API server's audit log says what the operator and the Job of the definitions asked for since the
-cluster's start. What the other scenarios may not have needed happens here once more.
+The API server's audit log has all requests of the operator and the Job of the definitions since the
+cluster's start. This scenario repeats what the other scenarios may not have used.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Two namespaces with overlapping workflows: apart by default, together under a policy."""
+"""Two namespaces with overlapping workflows: separate by default, sharing under a policy."""
 
 from collections.abc import Callable, Iterator
 from decimal import Decimal

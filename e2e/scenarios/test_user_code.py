@@ -1,4 +1,4 @@
-"""Users' code in a pod: in a container beside the worker, which has nothing of the worker's."""
+"""Users' code runs in a separate container beside the worker, without the worker's files."""
 
 import json
 import textwrap
