@@ -38,7 +38,7 @@ def steady(fabric: Fabric) -> Iterator[Fabric]:
 
 @pytest.fixture
 def begin(steady: Fabric, tenant: Callable[[], str]) -> Begin:
-    """Submits the three workflows and waits until they are half way."""
+    """Submits the three workflows and waits until each has published something."""
 
     def make(query: str = "") -> Load:
         until(lambda: workers_ready(steady) == WORKERS, "all workers are ready", 120)

@@ -1,4 +1,4 @@
-"""An uninstallation keeps what it promises, and the next installation uses it."""
+"""An uninstallation keeps the promised objects, and the next installation uses them."""
 
 from collections.abc import Callable
 
