@@ -1,4 +1,4 @@
-"""Questions and changes on one running fabric: what they say, and what they end with."""
+"""Queries and changes on one running fabric: their texts and exit codes."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ def printing(text: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", autouse=True)
 def printed(fabric: SharedFabric) -> None:
-    """A run that has ended."""
+    """Runs a workflow to its end."""
     fabric.answer(printing("hello"), name="printed")
 
 

@@ -1,4 +1,4 @@
-"""The tree of an artifact's lineage as people read it."""
+"""The tree of an artifact's lineage as text."""
 
 import pytest
 from tests.flowmesh_control.records.test_lineage_index import d, everybody, made
@@ -15,7 +15,7 @@ RUNS = 200
 
 @pytest.fixture
 async def lineage() -> LineageIndex:
-    """Of many runs that came to the same bytes, each in its own way."""
+    """Returns the lineage of many runs that produced the same bytes in different ways."""
     lineage = LineageIndex(MemoryRecords())
     for n in range(RUNS):
         uid, raw, clean = f"u{n:03}", f"raw {n}", f"clean {n}"

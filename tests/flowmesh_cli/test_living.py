@@ -1,4 +1,4 @@
-"""Owners, joiners, Ctrl-C and kill -9: what lives on, and what ends."""
+"""Owners, joiners, Ctrl-C and kill -9: which processes survive and which end."""
 
 import os
 import signal
@@ -125,7 +125,7 @@ def test_ctrl_c_twice_ends_the_workers_of_up_too(folder: Path):
 
 
 def stop_workers(folder: Path) -> list[int]:
-    """Lets the workers stand still, so that asking them to end has no effect."""
+    """Stops the workers with SIGSTOP, so that SIGTERM has no effect."""
     workers = list(owner(folder)["workers"].values())
     for pid in workers:
         os.kill(pid, signal.SIGSTOP)
@@ -157,7 +157,7 @@ def test_up_serves_what_is_submitted_until_it_is_stopped(folder: Path):
 
 
 def states(folder: Path) -> str:
-    """The paths of the steps that run, as the API says."""
+    """Returns the paths of running steps from the API."""
     if not owner(folder).get("url"):
         return ""
     done = fmesh("status", "--json", cwd=folder)

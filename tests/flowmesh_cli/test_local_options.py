@@ -1,4 +1,4 @@
-"""What a fabric of this machine is told on the command line."""
+"""Options of a local fabric on the command line."""
 
 from decimal import Decimal
 from pathlib import Path

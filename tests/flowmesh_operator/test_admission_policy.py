@@ -1,4 +1,4 @@
-"""What the API server refuses by the chart's admission policies, with the words that users read."""
+"""Refusals of the chart's admission policies on a real API server, with their messages."""
 
 import json
 import re
@@ -22,7 +22,7 @@ DATA = {"dataset": "https://example.com/q.jsonl"}
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """A server of its own: its policies would be in the way of other tests."""
+    """Yields a separate server, since its policies would affect other tests."""
     with running(tmp_path_factory.mktemp("guarded")) as server:
         server.kubectl("apply", "-f", "-", given=rendered())
         server.kubectl("create", "namespace", OPERATORS)
@@ -32,7 +32,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 
 def rendered() -> str:
-    """The template as Helm renders it: it needs nothing but the release's namespace."""
+    """Returns the template as Helm renders it: its only value is the release's namespace."""
     plain = re.sub(r"^\s*\{\{-? .*\}\}\n", "", TEMPLATE.read_text(), flags=re.MULTILINE)
     return plain.replace("{{ .Release.Namespace }}", OPERATORS)
 

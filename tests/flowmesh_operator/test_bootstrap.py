@@ -158,7 +158,7 @@ def test_a_strict_client_trusts_the_certificate_under_each_of_its_names(
 
 
 def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> None:
-    """Both ends of a connection in memory."""
+    """Runs a TLS handshake in memory."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         client.wrap_bio(to_client, to_server, server_hostname=host),

@@ -1,4 +1,4 @@
-"""Definitions brought up to date on a real API server, as the chart's hook does."""
+"""Updates of the definitions on a real API server, as by the chart's hook."""
 
 from pathlib import Path
 

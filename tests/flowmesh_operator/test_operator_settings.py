@@ -1,4 +1,4 @@
-"""What the operator is told by its environment."""
+"""The operator's settings in its environment."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""What is read of pods, and what a pool's status says."""
+"""Observation of pods, and a pool's status."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tokens of pools, reviewed by a real API server; answers are kept, refusals have a reason."""
+"""Tokens of pools, reviewed by a real API server; answers are cached, refusals have a reason."""
 
 import asyncio
 from collections.abc import AsyncIterator

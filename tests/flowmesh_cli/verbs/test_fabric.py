@@ -1,4 +1,4 @@
-"""What is said where no worker is connected, and when a fabric stops."""
+"""Messages without a connected worker, and when a fabric stops."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a receipt's columns say."""
+"""The columns of a receipt."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ LINES = [
 
 
 class Stories(ApiClient):
-    """Answers with the attempts of a step, and notes which steps it was asked for."""
+    """A client that returns the attempts of a step and records the requested steps."""
 
     def __init__(self) -> None:
         super().__init__("", None)  # type: ignore[arg-type] - nothing is sent
