@@ -120,7 +120,7 @@ def test_an_amendment_is_held_to_the_bound_and_a_label_is_not(guarded: ApiServer
 def test_pools_are_made_in_the_operators_namespace_only(guarded: ApiServer, own: str) -> None:
     pool = yaml.safe_load((ROOT / "examples/kubernetes/pool-cpu.yaml").read_text())
     del pool["metadata"]["namespace"]
-    assert "worker pools live in the operator's namespace" in refusal(guarded, own, pool)
+    assert "worker pools belong in the operator's namespace" in refusal(guarded, own, pool)
     assert refusal(guarded, OPERATORS, pool) == ""
 
 
