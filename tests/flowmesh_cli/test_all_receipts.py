@@ -28,7 +28,7 @@ STEPS = {"steps": [{"name": "one", "uses": "test.noop"}]}
 
 
 class Counted(ApiClient):
-    """Counts what it asks."""
+    """Counts the requests."""
 
     asked = 0
 
@@ -39,7 +39,7 @@ class Counted(ApiClient):
 
 @pytest.fixture
 async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
-    """Some runs of two tenants, in turns."""
+    """Yields a fabric with runs of two tenants, alternating."""
     users = TableOfUsers({"root": {"*": EDIT}, "ada": {"team-a": EDIT}})
     control = control_plane(tmp_path, users=users)
     await control.start()

@@ -143,7 +143,7 @@ VIEW = PoolView("p", Sim().view().shape, 0, 5)
 
 
 def calm_scaler(replicas: int) -> PoolScaler:
-    """A scaler that has seen so many workers be too many for long enough."""
+    """Returns a scaler that has observed this surplus for the whole delay."""
     scaler = PoolScaler(target_s=60.0, calm_s=10.0, replicas=replicas, now_s=0.0)
     scaler.plan(VIEW, Backlog(), PoolObservation(replicas, {}), 5.0)
     return scaler

@@ -1,4 +1,4 @@
-"""What is expected of a pool without a worker is what its workers say once they are there."""
+"""The expected shape of a pool without workers equals what its workers report later."""
 
 from typing import Any
 

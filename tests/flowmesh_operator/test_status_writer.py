@@ -1,4 +1,4 @@
-"""When statuses are written: an API server whose writes take as long as a test says."""
+"""Timing of status writes: a fake API server whose writes take a given time."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,7 @@ def in_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[
 
 @dataclass
 class Server:
-    """Takes patches, each for as long as its object is large."""
+    """A fake server whose patches take time by the object's size."""
 
     mirror: InformerCache
     large: set[str]
@@ -101,7 +101,7 @@ class Bench:
     executed: dict[str, int]
 
     def work(self, *names: str) -> None:
-        """A run of each has got on."""
+        """Reports progress of a run of each object."""
         for name in names:
             self.executed[name] = self.executed.get(name, 0) + 1
             self.writer.follow(name)
@@ -207,7 +207,7 @@ async def test_small_objects_do_not_wait_for_large_ones() -> None:
 
 @in_virtual_time
 async def test_an_object_whose_write_was_slow_is_large_from_then_on() -> None:
-    """Of a large spec with few steps; or the API server is slow with all of them."""
+    """It has a large spec with few steps, or the API server is slow for all."""
     assert LARGE_WRITE_S > SLOW_S
     async with serving("wide", "broad", large=set()) as bench:
         bench.server.large |= {"wide", "broad"}

@@ -1,4 +1,4 @@
-"""Users and their rights, by the word of a real API server."""
+"""Users and their rights, checked by a real API server."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""``fmesh audit``: makes results of a run again and compares them; and the quarantine."""
+"""``fmesh audit``: re-executes results of a run and compares them; lists and ends quarantines."""
 
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -22,7 +22,7 @@ from flowmesh_cli.views.audit import show_audit, show_audits, show_quarantine
 
 @dataclass(frozen=True, slots=True)
 class AuditSample:
-    """Which actions are audited: a share of them, drawn by a seed."""
+    """The sample of audited actions: a share of them, drawn with a seed."""
 
     share: float
     seed: int
@@ -40,7 +40,7 @@ def read_sample(text: str, seed: int) -> AuditSample:
         percent = Decimal(-1)
     if not percent.is_finite() or not 0 < percent <= 100:  # noqa: PLR2004 - per cent
         raise CliError(
-            f"{text!r} is no share",
+            f"{text!r} is not a share",
             ExitCode.USAGE,
             where="--sample",
             remedy="e.g. 5%, 0.05 or 100%",
@@ -57,22 +57,22 @@ def audit_run(
     place: Target,
     as_json: bool,
 ) -> None:
-    """Audits a run to the end; raises ``typer.Exit`` where something did not repeat."""
+    """Audits a run and shows the report; raises ``typer.Exit`` where results differ."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:  # what cannot be audited needs no workers
+    with look(place) as http:  # without workers: they start only if the run exists
         uid = find_run(http, run)
     options = LocalOptions("run", workers, price(price_usd_per_hour), say=terminal.note)
     with (
         attach(place, options) as session,
         Interrupts(at_once=lambda: leave_at_once(session)) as interrupts,
     ):
-        begun = _begin(session.http, uid, sample)
-        if begun.resumed:
-            terminal.note(f"the audit {begun.uid} goes on")
-        report = begun.report
+        accepted = _begin(session.http, uid, sample)
+        if accepted.resumed:
+            terminal.note(f"resuming audit {accepted.uid}")
+        report = accepted.report
         if report is None:
-            follow(session, [begun.uid], terminal, interrupts)
-            report = session.http.get(f"/v1/audits/{begun.uid}", AuditReport)
+            follow(session, [accepted.uid], terminal, interrupts)
+            report = session.http.get(f"/v1/audits/{accepted.uid}", AuditReport)
         wait_for_others(session, terminal, interrupts)
     if as_json:
         terminal.answer(report)
@@ -105,13 +105,13 @@ def release_class(beginning: str, *, place: Target, as_json: bool) -> None:
         terminal.answer(released)
     else:
         terminal.text(
-            f"released {released.signature_class[:12]} ({released.engine}): what was published "
-            "before its quarantine is found again"
+            f"released {released.signature_class[:12]} ({released.engine}): results published "
+            "before its quarantine are reused again"
         )
 
 
 def code_of(report: AuditReport) -> ExitCode:
-    """The exit code of an audit."""
+    """Returns the exit code of an audit."""
     if report.counts.get(Verdict.DIFFERS, 0) or report.counts.get(Verdict.FAILED, 0):
         return ExitCode.FAILED
     return ExitCode.CANCELLED if report.phase == Phase.CANCELLED else ExitCode.OK

@@ -20,7 +20,7 @@ from flowmesh_cli.views.steps import title, titles_of
 
 
 def show_status(run: str, *, every: bool, place: Target, as_json: bool) -> None:
-    """Shows a run, or a line for each."""
+    """Shows a run, or with ``every`` a line per run."""
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
         if every:
@@ -44,9 +44,8 @@ def cancel_run(run: str, *, reason: str, yes: bool, place: Target, as_json: bool
     """Cancels a run and waits until it has ended.
 
     Raises:
-        CliError: it has already ended.
-        DeclinedError: no run was named, and the question whether the latest is meant was answered
-            with no.
+        CliError: the run has already ended.
+        DeclinedError: no run was named, and the user did not confirm the latest one.
     """
     terminal = Terminal(as_json=as_json)
     with look(place) as http:
@@ -72,7 +71,7 @@ def cancel_run(run: str, *, reason: str, yes: bool, place: Target, as_json: bool
 
 
 def amend_run(run: str, *, changes: Mapping[str, Any], place: Target, as_json: bool) -> None:
-    """Changes what may be changed of a run."""
+    """Changes a run's priority, budget, deadline or suspension."""
     terminal = Terminal(as_json=as_json)
     given = {name: value for name, value in changes.items() if value is not None}
     if not given:
@@ -84,7 +83,7 @@ def amend_run(run: str, *, changes: Mapping[str, Any], place: Target, as_json: b
     with look(place) as http:
         uid = find_run(http, run)
         if isinstance(http, ClusterGateway):
-            # Loads the compiler, which a mere status should not wait for.
+            # Imported here: it loads the compiler, which `fmesh status` does not need.
             from flowmesh_cli.cluster.submission import amend_object  # noqa: PLC0415
 
             amend_object(http, uid, given)
@@ -98,7 +97,7 @@ def amend_run(run: str, *, changes: Mapping[str, Any], place: Target, as_json: b
 
 
 def repin_run(run: str, *, place: Target, as_json: bool) -> None:
-    """Lets a run go on with the newest versions of its engines."""
+    """Moves a run to the newest versions of its engines."""
     from flowmesh_api.v1.runs import RepinnedRun  # noqa: PLC0415 - as in amend_run
 
     terminal = Terminal(as_json=as_json)
@@ -107,6 +106,6 @@ def repin_run(run: str, *, place: Target, as_json: bool) -> None:
     if as_json:
         terminal.answer(found)
         return
-    terminal.text(f"{found.uid} goes on with the versions of now")
+    terminal.text(f"{found.uid} continues with the newest versions")
     for engine, versions in found.versions.items():
         terminal.text(f"  {engine} {versions}")

@@ -1,4 +1,4 @@
-"""What a new leader reads before it does anything: the objects that decide about others."""
+"""Lists policies, pools and namespaces before a new leader reconciles, as workflows need them."""
 
 import asyncio
 
@@ -10,10 +10,10 @@ _WHOLE = ("namespaces", "policies", "pools")
 
 
 async def settle(api: KubeClient, mirror: InformerCache) -> None:
-    """Makes the mirror whole but for workflows, which are many and can wait (``DeletionDetector``).
+    """Completes the informer cache, except for workflows, which are many (``DeletionDetector``).
 
     Raises:
-        ApiError: they cannot be listed.
+        ApiError: the objects cannot be listed.
     """
     await asyncio.gather(*(_list(api, mirror, kind) for kind in _WHOLE))
 

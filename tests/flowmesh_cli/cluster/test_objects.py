@@ -1,4 +1,4 @@
-"""What ``fmesh`` says when the API server refuses an object."""
+"""Messages of ``fmesh`` when the API server refuses an object."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Who owns a state folder: locks decide, not what a file says."""
+"""The owner of a state folder: decided by locks, not by the content of a file."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The objects as last seen."""
+"""The cache of watched objects."""
 
 import asyncio
 from typing import Any

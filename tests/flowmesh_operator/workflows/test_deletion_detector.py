@@ -1,4 +1,4 @@
-"""Which runs have no object any more, asked at the start and whenever a watch has listed."""
+"""Detection of runs without an object, at the start and after each list of a watch."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ A, B, C = (f"{c * 8}-{c * 4}-{c * 4}-{c * 4}-{c * 12}" for c in "abc")
 
 
 class Listing:
-    """An API server with these workflows; counts how often they are listed."""
+    """A fake API server with workflows, which counts the lists."""
 
     def __init__(self, *objects: dict[str, Any]) -> None:
         self.objects = [*objects]

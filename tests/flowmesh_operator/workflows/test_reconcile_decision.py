@@ -1,4 +1,4 @@
-"""What a workflow object needs, from what it says and whether its run is known."""
+"""The decision for a workflow object, from its status and whether its run is known."""
 
 from typing import Any
 

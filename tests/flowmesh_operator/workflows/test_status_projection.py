@@ -1,4 +1,4 @@
-"""From a run to the status of its object."""
+"""The status of an object from its run."""
 
 from typing import Any
 
