@@ -101,7 +101,7 @@ def test_plugins_add_their_contracts_to_the_built_in_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "message"), [("broken", "no licence"), ("nonsense", "no EngineContract")]
+    ("function", "message"), [("broken", "no licence"), ("nonsense", "not an EngineContract")]
 )
 def test_a_plugin_that_fails_is_named(function: str, message: str) -> None:
     with pytest.raises(FlowMeshError, match=message) as caught:
