@@ -141,7 +141,7 @@ def _compare(fit: Sequence[Group], test: Sequence[Group]) -> tuple[float, float]
     for (
         work
     ) in learned:  # the times of each group start at 0: they are learned one group after another
-        paces.teach(work.attempts())
+        paces.train(work.attempts())
     pools = [recorded_pools(work) for work in learned]
     boot_s = median(pool.after_s for (pool, *_) in pools)
     spec = ReplaySpec(pools=(pools[0][0].model_copy(update={"after_s": boot_s}),))

@@ -24,7 +24,7 @@ from fabric import MEMORY, Bench
 from results import Result, Table, spread
 from tick import case, measure
 
-from flowmesh_control.loop.gc_tuning import collect_seldom
+from flowmesh_control.loop.gc_tuning import tune_gc
 from flowmesh_core.machine.events import WorkerConnected
 from flowmesh_core.protocol.messages import Assignment, Hello, WorkerShape
 
@@ -38,7 +38,7 @@ GOAL = (10_000, 100, 20.0)
 
 def ticks(largest: int, repeats: int, result: Result) -> None:
     """Measures medians of CPU time by size."""
-    collect_seldom()
+    tune_gc()
     rows, figures = [], {}
     for ready in (n for n in TICK_READY if n <= largest):
         cells = [f"{ready:,}"]

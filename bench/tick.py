@@ -13,7 +13,7 @@ import random
 import statistics
 import time
 
-from flowmesh_control.loop.gc_tuning import collect_seldom
+from flowmesh_control.loop.gc_tuning import tune_gc
 from flowmesh_core.costmodel import CostKey, CostModel
 from flowmesh_core.fleet.ready import ReadyAction, WorkSize
 from flowmesh_core.fleet.ready_index import ReadyIndex
@@ -192,7 +192,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="10,000 x 100 only")
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
-    collect_seldom()
+    tune_gc()
     sizes = (
         [(10_000, 100)]
         if options.quick

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from flowmesh_cli.cluster.gateway import ClusterSession
 from flowmesh_cli.connection.client import ApiClient, FabricGoneError
-from flowmesh_cli.connection.owner import JoinLock, OwnerRecord, claim, current, join, nobody_joined
+from flowmesh_cli.connection.owner import (
+    JoinLock,
+    OwnerRecord,
+    claim,
+    current,
+    join,
+    no_other_users,
+)
 from flowmesh_cli.connection.state_dir import StateDir, state_dir
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
@@ -45,7 +52,7 @@ class FabricSession:
         """Whether the fabric runs in this process."""
         return self.fabric is not None
 
-    def again(self) -> None:
+    def reconnect(self) -> None:
         """Reconnects after the owner died; this process may become the owner.
 
         Raises:
@@ -63,7 +70,7 @@ class FabricSession:
         if self._joined is not None:
             self._joined.release()
             self._joined = None
-        return self.fabric.close_to_others(nobody_joined(self.state))
+        return self.fabric.close_to_others(no_other_users(self.state))
 
     def close(self) -> None:
         """Disconnects; an owner ends its workers and the control plane."""
@@ -142,7 +149,7 @@ class ReachableFabric(Protocol):
         """Whether the fabric ends with this process."""
         ...
 
-    def again(self) -> None:
+    def reconnect(self) -> None:
         """Reconnects after the fabric stopped answering.
 
         Raises:
@@ -192,7 +199,7 @@ def attach_here(
 
 
 @contextlib.contextmanager
-def need(place: Target) -> Iterator[ApiClient]:
+def require_fabric(place: Target) -> Iterator[ApiClient]:
     """Yields a client of the running fabric.
 
     Raises:
@@ -221,7 +228,7 @@ def need(place: Target) -> Iterator[ApiClient]:
 
 
 @contextlib.contextmanager
-def look(place: Target) -> Iterator[ApiClient]:
+def query_fabric(place: Target) -> Iterator[ApiClient]:
     """Yields a client for queries: of the running fabric, or of one without workers.
 
     Raises:

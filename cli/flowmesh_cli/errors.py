@@ -70,12 +70,12 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
             _raise_if_debugging()
             remedy = f"run the command again with {DEBUG_VARIABLE}=1 and report the traceback"
             error = CliError(f"{type(e).__name__}: {e}", ExitCode.INTERNAL, remedy=remedy)
-        raise typer.Exit(tell(error, as_json=bool(kwargs.get("json"))))
+        raise typer.Exit(report(error, as_json=bool(kwargs.get("json"))))
 
     return run
 
 
-def tell(error: FlowMeshError, *, as_json: bool) -> ExitCode:
+def report(error: FlowMeshError, *, as_json: bool) -> ExitCode:
     """Writes an error as text, and as JSON if ``as_json``; returns the exit code."""
     code = code_of(error)
     if code != ExitCode.INTERRUPTED or isinstance(error, DeclinedError):

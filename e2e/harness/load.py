@@ -13,7 +13,7 @@ from e2e.harness.kube import Json, until
 from flowmesh_api.v1.fabric import FabricStatus, WorkerStatus
 from flowmesh_api.v1.receipts import Receipt
 from flowmesh_api.v1.runs import RunStatus
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.client import ApiClient, FabricGoneError
 from flowmesh_cli.connection.target import Target
 
@@ -156,7 +156,9 @@ class Load:
     def gateway(self) -> Iterator[ApiClient]:
         """Yields the fabric's API through the API server, with the administrator's rights."""
         kubeconfig = self.fabric.kube.kubeconfig
-        with look(Target(cluster=True, kubeconfig=kubeconfig, namespace=self.teams[0])) as http:
+        with query_fabric(
+            Target(cluster=True, kubeconfig=kubeconfig, namespace=self.teams[0])
+        ) as http:
             yield http
 
 

@@ -91,7 +91,7 @@ class OperatorSettings:
     keda_pair_secret: str = ""
 
     @property
-    def surroundings(self) -> PodEnvironment:
+    def pod_environment(self) -> PodEnvironment:
         """The environment of the pools' pods."""
         scheme = "wss" if self.tls_cert else "ws"
         service = f"{scheme}://flowmesh-gateway.{self.namespace}.svc:{self.gateway_port}"

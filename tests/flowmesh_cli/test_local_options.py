@@ -8,7 +8,7 @@ import pytest
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.local.options import price, tenant_weights
-from flowmesh_cli.verbs.run import weights_of_nobody
+from flowmesh_cli.verbs.run import unused_weights
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_cli.workflows.sources import read_sources
 
@@ -36,6 +36,6 @@ def test_a_price_is_an_amount_that_is_not_negative() -> None:
 def test_a_weight_of_no_tenant_here_is_noticed() -> None:
     file = Path(__file__).parents[2] / "examples" / "best-of-four.yaml"
     sources = read_sources(WorkflowSelection([file]))
-    assert list(weights_of_nobody({"team-a": 2.0, "taem-a": 2.0}, sources)) == [
+    assert list(unused_weights({"team-a": 2.0, "taem-a": 2.0}, sources)) == [
         "--weight taem-a: no workflow belongs to this tenant; did you mean 'team-a'?"
     ]

@@ -112,7 +112,7 @@ class Sim:
 
     def _scale(self) -> None:
         made = self.scaler.plan(self.view(), self.backlog(), self.seen(look=False), self.now)
-        if made.look:
+        if made.needs_pods:
             made = self.scaler.plan(self.view(), self.backlog(), self.seen(look=True), self.now)
         self._do(made)
 
@@ -121,7 +121,7 @@ class Sim:
         for name, cost in made.marks.items():
             if name in self.pods:
                 self.pods[name].cost = cost
-        self.told.append((self.now, made.told))
+        self.told.append((self.now, made.external_target))
         if made.replicas is not None and not self.every_s:
             assert made.replicas != self.replicas, "a write that changes nothing"
             self.reasons.append(made.reason)

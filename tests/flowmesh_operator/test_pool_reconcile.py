@@ -49,9 +49,9 @@ class Bench:
     async def bring(self, pool: FlowMeshWorkerPool) -> int:
         """Reconciles once; returns the number of writes."""
         before = self.writes()
-        await self.reconciler.look()
+        await self.reconciler.observe()
         await self.reconciler.look_for_keda()
-        await self.reconciler.bring(pool)
+        await self.reconciler.apply(pool)
         return self.writes() - before
 
     def writes(self) -> int:

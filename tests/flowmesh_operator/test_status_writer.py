@@ -66,7 +66,7 @@ class Server:
     timeouts_s: set[tuple[bool, float]] = field(default_factory=set)
     busy_s: float = 0.0
 
-    def impatient(self, timeout_s: float) -> Any:
+    def with_single_try(self, timeout_s: float) -> Any:
         server = self
 
         class Other:
@@ -116,7 +116,7 @@ async def serving(*names: str, large: set[str]) -> AsyncIterator[Bench]:
     for name in names:
         meta = {"uid": name, "name": name, "namespace": "team-a", "generation": 1}
         obj = {"metadata": {**meta, "resourceVersion": "1"}, "spec": {}, "status": {}}
-        mirror.seen("workflows", "ADDED", obj)
+        mirror.update("workflows", "ADDED", obj)
     executed: dict[str, int] = {}
     of_many_steps = frozenset(large)
     loop = asyncio.get_running_loop()
@@ -161,7 +161,7 @@ async def serving(*names: str, large: set[str]) -> AsyncIterator[Bench]:
     serving = [asyncio.create_task(writer.serve()) for _ in range(8)]
     serving.append(asyncio.create_task(writer.serve_large()))
     for name in names:
-        writer.show(name, 1)
+        writer.set_generation(name, 1)
     yield Bench(server, writer, executed)
     for task in serving:
         task.cancel()

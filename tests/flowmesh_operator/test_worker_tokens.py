@@ -20,7 +20,7 @@ async def api(api_server: ApiServer) -> AsyncIterator[KubeClient]:
     configuration = Configuration()
     await config.load_kube_config(str(api_server.kubeconfig), client_configuration=configuration)
     async with ApiClient(configuration) as client:
-        yield KubeClient(client).impatient(4.0)
+        yield KubeClient(client).with_single_try(4.0)
 
 
 def token(server: ApiServer, namespace: str, account: str, audience: str = "flowmesh") -> str:

@@ -42,7 +42,7 @@ class ClusterGateway(ApiClient):
         """The user's workflow objects."""
         return WorkflowObjects(self.kubeconfig)
 
-    def again(self) -> None:
+    def reconnect(self) -> None:
         """Waits until the gateway answers: another replica may have to take over first.
 
         Raises:
@@ -87,9 +87,9 @@ class ClusterSession:
         self.gateway = ClusterGateway(place)
         self.http: ApiClient = self.gateway
 
-    def again(self) -> None:
+    def reconnect(self) -> None:
         """See ``ReachableFabric.again``."""
-        self.gateway.again()
+        self.gateway.reconnect()
 
     def is_last(self) -> bool:
         """Returns True: this process serves no fabric that others could use."""

@@ -48,7 +48,7 @@ class WorkflowObjects:
             CliError: the API server refused it; the message is its own.
         """
         namespace = document["metadata"]["namespace"]
-        return said_by_api_server(
+        return call_api_server(
             lambda: self._api.create_namespaced_custom_object(
                 GROUP, VERSION, namespace, PLURAL, document, field_manager="fmesh"
             ),
@@ -57,7 +57,7 @@ class WorkflowObjects:
 
     def read(self, namespace: str, name: str) -> Object:
         """Returns an object with its status; raises as :meth:`create`."""
-        return said_by_api_server(
+        return call_api_server(
             lambda: self._api.get_namespaced_custom_object(GROUP, VERSION, namespace, PLURAL, name),
             where=f"flowmeshworkflow {namespace}/{name}",
         )
@@ -65,7 +65,7 @@ class WorkflowObjects:
     def patch(self, namespace: str, name: str, uid: str, spec: Object) -> Object:
         """Patches the spec of the object with this uid; raises as :meth:`create`."""
         body = {"metadata": {"uid": uid}, "spec": spec}
-        return said_by_api_server(
+        return call_api_server(
             lambda: self._api.patch_namespaced_custom_object(
                 GROUP, VERSION, namespace, PLURAL, name, body, field_manager="fmesh",
                 _content_type="application/merge-patch+json",
@@ -74,7 +74,7 @@ class WorkflowObjects:
         )  # fmt: skip
 
 
-def said_by_api_server(call: Callable[[], T], *, where: str) -> T:
+def call_api_server(call: Callable[[], T], *, where: str) -> T:
     """Calls the API server and converts its errors.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from flowmesh_cli.cluster.kubeconfig import Kubeconfig
-from flowmesh_cli.cluster.objects import said_by_api_server
+from flowmesh_cli.cluster.objects import call_api_server
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
@@ -100,7 +100,7 @@ class PortForwardTransport:
         from kubernetes.stream import portforward  # noqa: PLC0415 - see kubeconfig
 
         (pod, port), namespace = self._leader(), self._place.system_namespace
-        forward = said_by_api_server(
+        forward = call_api_server(
             lambda: portforward(
                 self._core.connect_get_namespaced_pod_portforward,
                 pod,
@@ -124,7 +124,7 @@ class PortForwardTransport:
     def _leader(self) -> tuple[str, int]:
         """Returns the leader's pod and the port of its gateway."""
         namespace = self._place.system_namespace
-        found = said_by_api_server(
+        found = call_api_server(
             lambda: self._core.list_namespaced_pod(
                 namespace, label_selector=LEADER, field_selector="status.phase=Running"
             ),

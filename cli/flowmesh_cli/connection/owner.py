@@ -151,7 +151,7 @@ def join(state: StateDir) -> JoinLock | None:
 
 
 @contextlib.contextmanager
-def nobody_joined(state: StateDir) -> Iterator[bool]:
+def no_other_users(state: StateDir) -> Iterator[bool]:
     """Yields whether no other process uses the fabric; if so, none can join during the block."""
     lock = _LockFile(state.joined)
     try:

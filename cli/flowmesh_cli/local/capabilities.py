@@ -13,7 +13,7 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.installation import install_command
 from flowmesh_cli.local.options import POOL
 from flowmesh_cli.workflows.sources import Source
-from flowmesh_control.runs.admission import check_honoured
+from flowmesh_control.runs.admission import check_engine_variants
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.plan import Plan, StepPlan
@@ -72,7 +72,7 @@ def refuse_unhonoured(sources: Sequence[Source], plans: Sequence[Plan]) -> None:
     for source, plan in zip(sources, plans, strict=True):
         assert source.workflow is not None
         try:
-            check_honoured(source.workflow, plan, catalog, shapes)
+            check_engine_variants(source.workflow, plan, catalog, shapes)
         except SpecError as e:
             problems += source.lines(e.problems)
     if problems:

@@ -7,7 +7,7 @@ import typer
 
 from flowmesh_api.v1.audit import AuditAccepted, AuditReport, QuarantineEntry
 from flowmesh_api.v1.enums import Phase, Verdict
-from flowmesh_cli.attach import attach, look
+from flowmesh_cli.attach import attach, query_fabric
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import find_run
 from flowmesh_cli.connection.target import Target
@@ -16,7 +16,7 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.interrupts import Interrupts
 from flowmesh_cli.local.options import LocalOptions, price
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.run import follow, leave_at_once, wait_for_others
+from flowmesh_cli.verbs.run import abort, follow, wait_for_others
 from flowmesh_cli.views.audit import show_audit, show_audits, show_quarantine
 
 
@@ -59,12 +59,12 @@ def audit_run(
 ) -> None:
     """Audits a run and shows the report; raises ``typer.Exit`` where results differ."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:  # without workers: they start only if the run exists
+    with query_fabric(place) as http:  # without workers: they start only if the run exists
         uid = find_run(http, run)
     options = LocalOptions("run", workers, price(price_usd_per_hour), say=terminal.note)
     with (
         attach(place, options) as session,
-        Interrupts(at_once=lambda: leave_at_once(session)) as interrupts,
+        Interrupts(at_once=lambda: abort(session)) as interrupts,
     ):
         accepted = _begin(session.http, uid, sample)
         if accepted.resumed:
@@ -86,7 +86,7 @@ def audit_run(
 def list_audits(*, place: Target, as_json: bool) -> None:
     """Shows all audits, and the signature classes in quarantine."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         audits = http.get("/v1/audits", list[AuditReport])
         quarantine = http.get("/v1/quarantine", list[QuarantineEntry])
     if as_json:
@@ -99,7 +99,7 @@ def list_audits(*, place: Target, as_json: bool) -> None:
 def release_class(beginning: str, *, place: Target, as_json: bool) -> None:
     """Ends the quarantine of a signature class."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         released = http.ask("DELETE", f"/v1/quarantine/{beginning}", QuarantineEntry)
     if as_json:
         terminal.answer(released)

@@ -2,7 +2,7 @@
 
 from flowmesh_api.v1.audit import QuarantineEntry
 from flowmesh_api.v1.fabric import CacheStats, CollectionReport, FabricStatus, PurgeReport
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
@@ -15,7 +15,7 @@ from flowmesh_core.sharing.scopes import namespace_scope
 def show_stats(*, place: Target, as_json: bool) -> None:
     """Shows how much is cached, and what it has saved."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         stats = http.get("/v1/cache/stats", CacheStats)
         fabric = http.get("/v1/fabric", FabricStatus)
         quarantine = http.get("/v1/quarantine", list[QuarantineEntry])
@@ -38,7 +38,7 @@ def show_stats(*, place: Target, as_json: bool) -> None:
 def collect_garbage(*, dry_run: bool, place: Target, as_json: bool) -> None:
     """Deletes expired results and unreferenced blobs, or shows which."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         found = http.ask("POST", "/v1/cache/gc", CollectionReport, query={"dry_run": dry_run})
     if as_json:
         terminal.answer(found)
@@ -54,7 +54,7 @@ def collect_garbage(*, dry_run: bool, place: Target, as_json: bool) -> None:
 def purge_results(*, namespace: str, engine: str, yes: bool, place: Target, as_json: bool) -> None:
     """Purges results of one tenant or all, and of one engine or all."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         known = [s.scope for s in http.get("/v1/cache/stats", CacheStats).scopes]
         scopes = _scopes_to_purge(known, namespace)
         what = f"results of {engine or 'all engines'} in {', '.join(scopes) or 'no scope'}"

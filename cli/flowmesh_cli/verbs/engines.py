@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
@@ -44,7 +44,7 @@ def show_engines(name: str, *, every: bool, place: Target, as_json: bool) -> Non
 def _catalog(place: Target) -> Catalog:
     if not place.is_cluster:
         return load_catalog()
-    with look(place) as http:
+    with query_fabric(place) as http:
         return Catalog(http.get("/v1/engines", list[EngineContract]))
 
 

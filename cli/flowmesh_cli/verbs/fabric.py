@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flowmesh_api.v1.fabric import CachePolicy, WorkerStatus
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
@@ -19,7 +19,7 @@ from flowmesh_cli.workflows.sources import read_sources
 def show_workers(*, place: Target, as_json: bool) -> None:
     """Lists the connected workers."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         workers = http.get("/v1/workers", list[WorkerStatus])
     if as_json:
         terminal.answer(workers)
@@ -43,7 +43,7 @@ def no_worker(place: Target) -> str:
 def show_policies(*, place: Target, as_json: bool) -> None:
     """Lists the cache policies."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         policies = http.get("/v1/policies", list[CachePolicy])
     if as_json:
         terminal.answer(policies)
@@ -69,7 +69,7 @@ def put_policies(files: Sequence[Path], *, place: Target, as_json: bool) -> None
     sources = read_sources(WorkflowSelection(files))
     if not sources.policies:
         raise CliError("the files contain no FlowMeshCachePolicy", ExitCode.USAGE)
-    with look(place) as http:
+    with query_fabric(place) as http:
         put(http, sources.policies)
         current = http.get("/v1/policies", list[CachePolicy])
     if as_json:
@@ -82,7 +82,7 @@ def put_policies(files: Sequence[Path], *, place: Target, as_json: bool) -> None
 def delete_policy(name: str, *, place: Target, as_json: bool) -> None:
     """Deletes a policy; as JSON it prints the remaining ones."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         policies = http.get("/v1/policies", list[CachePolicy])
         remaining = [p for p in policies if p.name != name]
         if len(remaining) == len(policies):

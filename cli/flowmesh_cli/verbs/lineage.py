@@ -7,7 +7,7 @@ from typing import Any
 
 from flowmesh_api.v1.lineage import Direction, LineageWalk, ProducedArtifact, RowOrigins
 from flowmesh_api.v1.runs import RunStatus
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
 from flowmesh_cli.connection.target import Target
@@ -38,7 +38,7 @@ def show_lineage(
     """Shows an artifact's lineage up or down; upwards from a run's output only that run's."""
     terminal = Terminal(as_json=as_json)
     direction = Direction.DOWN if down else Direction.UP
-    with look(place) as http:
+    with query_fabric(place) as http:
         named = _artifact(http, artifact)
         if named.run and not down and not all_runs:
             path = f"/v1/runs/{named.run}/lineage"
@@ -58,7 +58,7 @@ def show_lineage(
 def show_rows(artifact: str, *, place: Target, as_json: bool) -> None:
     """Shows which rows the chunks of a data set came from."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         named = _artifact(http, artifact)
         if named.run:
             found = http.get(f"/v1/runs/{named.run}/lineage/rows", RowOrigins, name=named.name)
@@ -73,7 +73,7 @@ def show_rows(artifact: str, *, place: Target, as_json: bool) -> None:
 
 def export_openlineage(run: str, *, out: Path | None, place: Target) -> None:
     """Writes a run's OpenLineage events."""
-    with look(place) as http:
+    with query_fabric(place) as http:
         events = http.call("GET", f"/v1/runs/{find_run(http, run)}/openlineage")
     if out is None:
         sys.stdout.buffer.write(events)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flowmesh_api.v1.enums import ENDED_PHASES, StepState
 from flowmesh_api.v1.runs import RunStatus, StepLogLine
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import find_run
 from flowmesh_cli.connection.target import Target
@@ -25,7 +25,7 @@ _NOTHING = re.compile(r"(\x1b\[[\d;]*m)*\(\w+ pid=\d+\)(\x1b\[[\d;]*m|\s)*")
 def show_logs(run: str, *, step: str, follow: bool, place: Target, as_json: bool) -> None:
     """Shows what a run's engines printed; with ``follow`` until the run ends."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         uid, path = _named(http, run, step)
         printer = LogPrinter(terminal, names_steps=not path)
         while True:

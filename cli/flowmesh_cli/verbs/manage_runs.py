@@ -7,7 +7,7 @@ from typing import Any
 from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.fabric import FabricStatus
 from flowmesh_api.v1.runs import RunStatus
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.cluster.gateway import ClusterGateway
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
 from flowmesh_cli.connection.target import Target
@@ -22,7 +22,7 @@ from flowmesh_cli.views.steps import title, titles_of
 def show_status(run: str, *, every: bool, place: Target, as_json: bool) -> None:
     """Shows a run, or with ``every`` a line per run."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         if every:
             runs = all_runs(http, http.namespace)
             fabric = http.where_allowed("/v1/fabric", FabricStatus)
@@ -48,7 +48,7 @@ def cancel_run(run: str, *, reason: str, yes: bool, place: Target, as_json: bool
         DeclinedError: no run was named, and the user did not confirm the latest one.
     """
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         uid = find_run(http, run)
         status = http.get(f"/v1/runs/{uid}", RunStatus)
         if status.phase in ENDED_PHASES:
@@ -80,7 +80,7 @@ def amend_run(run: str, *, changes: Mapping[str, Any], place: Target, as_json: b
             ExitCode.USAGE,
             remedy="give --priority, --budget-usd, --deadline, --suspend or --resume",
         )
-    with look(place) as http:
+    with query_fabric(place) as http:
         uid = find_run(http, run)
         if isinstance(http, ClusterGateway):
             # Imported here: it loads the compiler, which `fmesh status` does not need.
@@ -101,7 +101,7 @@ def repin_run(run: str, *, place: Target, as_json: bool) -> None:
     from flowmesh_api.v1.runs import RepinnedRun  # noqa: PLC0415 - as in amend_run
 
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         found = http.ask("POST", f"/v1/runs/{find_run(http, run)}/repin", RepinnedRun)
     if as_json:
         terminal.answer(found)

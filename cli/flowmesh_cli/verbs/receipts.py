@@ -7,7 +7,7 @@ import msgspec
 
 from flowmesh_api.v1.fabric import FabricStatus
 from flowmesh_api.v1.receipts import Receipt, ReceiptLine, ReceiptPage
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
 from flowmesh_cli.connection.target import Target
@@ -43,7 +43,7 @@ class SharedWork(msgspec.Struct, frozen=True):
 def show_receipt(run: str, *, place: Target, as_json: bool) -> None:
     """Shows one receipt."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         receipt = read_receipt(http, find_run(http, run))
         names = titles_of(all_runs(http))
     if as_json:
@@ -87,7 +87,7 @@ def show_lines(terminal: Terminal, receipt: Receipt, names: Mapping[str, str]) -
 def show_receipts(*, place: Target, as_json: bool) -> None:
     """Shows all receipts, which runs shared, and the fabric account."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         runs = all_runs(http, http.namespace)
         page = read_receipts(http, http.namespace)
         fabric = http.where_allowed("/v1/fabric", FabricStatus)

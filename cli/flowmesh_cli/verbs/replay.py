@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.trace import RecordedRun
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
@@ -26,7 +26,7 @@ def export_trace(runs: list[str], *, every: bool, out: Path | None, place: Targe
         CliError: a run does not exist, or the file cannot be written.
         FlowMeshError: a run has not ended.
     """
-    with look(place) as http:
+    with query_fabric(place) as http:
         if every:
             found = [r.uid for r in all_runs(http) if r.phase in ENDED_PHASES and not r.audit_of]
         else:

@@ -7,7 +7,7 @@ import typer
 from flowmesh_api.v1.enums import ENDED_PHASES, Phase
 from flowmesh_api.v1.fabric import FabricStatus
 from flowmesh_api.v1.runs import RunAccepted, RunStatus
-from flowmesh_cli.attach import ReachableFabric, attach, look, need
+from flowmesh_cli.attach import ReachableFabric, attach, query_fabric, require_fabric
 from flowmesh_cli.cluster.gateway import ClusterGateway
 from flowmesh_cli.cluster.submission import submit_object
 from flowmesh_cli.connection.client import ApiClient
@@ -48,14 +48,14 @@ def run_files(
     if workers:
         refuse_what_no_worker_here_can_run(sources, place)
     by_tenant = tenant_weights(weights)
-    for note in weights_of_nobody(by_tenant, sources):
+    for note in unused_weights(by_tenant, sources):
         terminal.note(note)
     options = LocalOptions(
         "run", workers, price(price_usd_per_hour), say=terminal.note, weights=by_tenant
     )
     with (
         attach(place, options) as session,
-        Interrupts(at_once=lambda: leave_at_once(session)) as interrupts,
+        Interrupts(at_once=lambda: abort(session)) as interrupts,
     ):
         if policies:
             put_policies(session.http, sources.policies)
@@ -77,7 +77,7 @@ def submit_files(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> 
     """Submits workflows to the running fabric."""
     terminal = Terminal(as_json=as_json)
     sources = checked(chosen)
-    with need(place) as http:
+    with require_fabric(place) as http:
         put_policies(http, sources.policies)
         accepted = [submit(http, s) for s in sources.workflows]
     if as_json:
@@ -94,13 +94,13 @@ def submit_files(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> 
 def watch_run(run: str, *, place: Target, as_json: bool) -> None:
     """Follows a run; Ctrl-C leaves it running."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         uid = find_run(http, run)
         progress = JsonProgress(terminal) if as_json else progress_for(terminal)
 
         def reconnect() -> None:
             if isinstance(http, ClusterGateway):
-                http.again()
+                http.reconnect()
             else:
                 http.get("/v1/fabric", FabricStatus)
 
@@ -124,7 +124,7 @@ def watch_run(run: str, *, place: Target, as_json: bool) -> None:
         raise typer.Exit(code)
 
 
-def weights_of_nobody(weights: Iterable[str], sources: Sources) -> Iterator[str]:
+def unused_weights(weights: Iterable[str], sources: Sources) -> Iterator[str]:
     """Yields warnings about weights of tenants without a workflow: probably misspelt names."""
     tenants = sorted({s.title.partition("/")[0] for s in sources.workflows})
     for tenant in weights:
@@ -183,7 +183,7 @@ def follow(
     """Follows runs until they end; Ctrl-C cancels them."""
     progress = progress_for(terminal)
     try:
-        follower = RunFollower(lambda: session.http, session.again, progress, interrupts)
+        follower = RunFollower(lambda: session.http, session.reconnect, progress, interrupts)
         return follower.follow(uids, cancels=True)
     finally:
         progress.close()
@@ -201,7 +201,7 @@ def wait_for_others(session: ReachableFabric, terminal: Terminal, interrupts: In
         interrupts.wait(_WAIT_FOR_OTHERS_S)
 
 
-def leave_at_once(session: ReachableFabric) -> None:
+def abort(session: ReachableFabric) -> None:
     """Kills the workers and exits the process; published results stay."""
     session.abandon()
     leave(ExitCode.INTERRUPTED, "exited at once; run the same command to resume")

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from flowmesh_api.v1.fabric import WorkerStatus
 from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_api.v1.why import Explanation, Why
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
 from flowmesh_cli.connection.target import Target
@@ -20,7 +20,7 @@ from flowmesh_cli.views.why import show_story
 def show_why(step: str, *, run: str, place: Target, as_json: bool) -> None:
     """Shows why a step waits, and what it reused and ran."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         uid, found = find_step(http, *split_step(step, run))
         story = http.get(f"/v1/runs/{uid}/why", Why, step=found.path)
         names = {r.uid: f"{r.namespace}/{r.name}" for r in all_runs(http)}
@@ -33,7 +33,7 @@ def show_why(step: str, *, run: str, place: Target, as_json: bool) -> None:
 def show_placement(step: str, *, run: str, place: Target, as_json: bool) -> None:
     """Shows the candidate workers of a step's actions, and where they ran."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         uid, found = find_step(http, *split_step(step, run))
         explanation = http.get(f"/v1/runs/{uid}/explain", Explanation, step=found.path)
         workers = [] if as_json else http.where_allowed("/v1/workers", list[WorkerStatus]) or []

@@ -59,8 +59,8 @@ class ReviewedUsers:
             lambda may: YES_S if may else NO_S, most=RIGHTS_MAX
         )
 
-    async def who(self, token: str) -> User | None:
-        """See ``Users.who``; takes tokens for the API server or the audience ``flowmesh``."""
+    async def user_of(self, token: str) -> User | None:
+        """See ``Users.user_of``; takes tokens for the API server or the audience ``flowmesh``."""
         if not token.isascii():
             return None
         # The key is a hash: a core dump should not contain tokens of past requests.

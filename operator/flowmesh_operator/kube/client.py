@@ -82,7 +82,7 @@ class KubeClient:
             requests=self.requests,
         )
 
-    def impatient(self, timeout_s: float) -> "KubeClient":
+    def with_single_try(self, timeout_s: float) -> "KubeClient":
         """Returns a client that tries once with this timeout, for callers with a deadline."""
         return KubeClient(
             self._client,

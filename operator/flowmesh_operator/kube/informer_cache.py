@@ -49,10 +49,10 @@ class InformerCache:
         self._relisted = asyncio.Event()
 
     def post(self, kind: str, event: str | None, obj: Object) -> None:
-        """Schedules :meth:`seen` from another thread."""
-        self._loop.call_soon_threadsafe(self.seen, kind, event, obj)
+        """Schedules :meth:`update` from another thread."""
+        self._loop.call_soon_threadsafe(self.update, kind, event, obj)
 
-    def seen(self, kind: str, event: str | None, obj: Object) -> None:
+    def update(self, kind: str, event: str | None, obj: Object) -> None:
         """Applies a watch event: ``ADDED``, ``MODIFIED``, ``DELETED``, or None from a list."""
         if event is None:
             self._relisted.set()
@@ -88,7 +88,7 @@ class InformerCache:
         finally:
             self._watchers[kind].discard(watcher)
 
-    async def listed_again(self) -> None:
+    async def wait_for_relist(self) -> None:
         """Waits for the next list of a watch; a watch that may have missed events lists."""
         await self._relisted.wait()
         self._relisted.clear()

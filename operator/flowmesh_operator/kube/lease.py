@@ -85,7 +85,7 @@ class Lease:
         Raises:
             LeadershipLostError: the lease could not be renewed, or another replica has it.
         """
-        self._api = api.impatient(self._settings.renew_deadline_s / 2)
+        self._api = api.with_single_try(self._settings.renew_deadline_s / 2)
         if not await first(self._acquire(), stop.wait()):
             return
         self.beat()

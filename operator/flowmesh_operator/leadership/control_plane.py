@@ -41,9 +41,9 @@ def make_control_plane(
         ),
         catalog=load_catalog(),
         master_key=settings.master_key,
-        users=ReviewedUsers(api.impatient(REVIEW_S), namespace=settings.namespace),
+        users=ReviewedUsers(api.with_single_try(REVIEW_S), namespace=settings.namespace),
         tokens=ReviewedWorkerTokens(
-            api.impatient(REVIEW_S), namespace=settings.namespace, fixed=settings.worker_token
+            api.with_single_try(REVIEW_S), namespace=settings.namespace, fixed=settings.worker_token
         ),
         secrets=NamespaceSecrets(api, settings),
         certificate=TlsCertificate.of(settings.tls_cert, settings.tls_key),

@@ -9,7 +9,7 @@ from flowmesh_operator.kube.kinds import MIRRORED
 _WHOLE = ("namespaces", "policies", "pools")
 
 
-async def settle(api: KubeClient, mirror: InformerCache) -> None:
+async def sync_cache(api: KubeClient, mirror: InformerCache) -> None:
     """Completes the informer cache, except for workflows, which are many (``DeletionDetector``).
 
     Raises:
@@ -24,4 +24,4 @@ async def _list(api: KubeClient, mirror: InformerCache, kind: str) -> None:
     found = await api.list(group, version, plural)
     mirror.listed(kind, before, found)
     for obj in found:
-        mirror.seen(kind, "ADDED", obj)
+        mirror.update(kind, "ADDED", obj)

@@ -17,7 +17,7 @@ from flowmesh_operator.kube.informer_cache import InformerCache
 from flowmesh_operator.kube.lease import LeadershipLostError, Lease
 from flowmesh_operator.kube.loop_thread import LoopThread
 from flowmesh_operator.leadership.control_plane import make_control_plane
-from flowmesh_operator.leadership.initial_sync import settle
+from flowmesh_operator.leadership.initial_sync import sync_cache
 from flowmesh_operator.leadership.leader_label import take_label
 from flowmesh_operator.metrics import OperatorCollector
 from flowmesh_operator.policies.controller import PolicyController
@@ -124,7 +124,7 @@ async def _run_as_leader(
         await _start(plane, settings)
         plane.services.metrics.add(OperatorCollector(api, mirror))
         await take_label(api, settings)
-        await settle(api, mirror)
+        await sync_cache(api, mirror)
         services = plane.services
         pools = PoolController(
             api,
@@ -137,7 +137,7 @@ async def _run_as_leader(
         )
         services.metrics.add(PoolCollector(lambda: pools.figures))
         policies = PolicyController(mirror, services.policies)
-        await policies.bring()  # before any workflow is admitted
+        await policies.apply()  # before any workflow is admitted
         controllers: list[Controller] = [
             policies,
             _workflow_controller(api, mirror, settings, services),

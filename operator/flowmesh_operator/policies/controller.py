@@ -35,12 +35,12 @@ class PolicyController:
 
     async def _reconcile(self, _: str) -> None:
         try:
-            await self.bring()
+            await self.apply()
         except StoreUnavailableError as e:
             log.warning("cache policies are not stored yet, trying again: %s", e)
             self._queue.add_after(_ALL, RETRY_S)
 
-    async def bring(self) -> None:
+    async def apply(self) -> None:
         """Applies the policies that the informer cache has now.
 
         Raises:

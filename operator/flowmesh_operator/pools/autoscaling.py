@@ -24,7 +24,7 @@ MARKED, UNMARKED = -1000, 0
 ABSENT_S = 330.0
 """How long a ready pod without a connected worker may still run attempts: until its agent gives up
 looking for a control plane (``--orphan-timeout``), and some time to end."""
-GONE_WITHIN_S = 60.0
+AUTOSCALER_REACTION_S = 60.0
 """By then a ReplicaSet has chosen the pods to delete, and an external autoscaler has read the
 published size: a scrape and its own rounds."""
 
@@ -87,9 +87,10 @@ class ScalingPlan:
         marks: deletion costs to set, by pod.
         replicas: the size to write; None where it does not change.
         reason: why the size changes, as a sentence.
-        look: whether pods must be listed to plan further.
-        told: the size that an external autoscaler (HPA, KEDA) may set: ``wanted`` and those above
-            it that are not cordoned and marked yet, where a ReplicaSet could delete a busy one.
+        needs_pods: whether pods must be listed to plan further.
+        external_target: the size that an external autoscaler (HPA, KEDA) may set: ``wanted``
+            and those above it that are not cordoned and marked yet, where a ReplicaSet could
+            delete a busy one.
     """
 
     wanted: int
@@ -97,8 +98,8 @@ class ScalingPlan:
     marks: Mapping[str, int] = field(default_factory=dict)
     replicas: int | None = None
     reason: str = ""
-    look: bool = False
-    told: int = 0
+    needs_pods: bool = False
+    external_target: int = 0
 
 
 class PoolScaler:
@@ -161,7 +162,9 @@ class PoolScaler:
             wanted = needed = published
         if self._must_adopt_marks:
             if seen.pods is None:
-                return ScalingPlan(wanted, look=True, told=max(wanted, seen.replicas))
+                return ScalingPlan(
+                    wanted, needs_pods=True, external_target=max(wanted, seen.replicas)
+                )
             self._adopt_marks(seen.pods, now_s)
         if needed < seen.replicas or self._has_surplus(seen, wanted):
             return self._shrink(view, backlog, seen, wanted, needed, now_s)
@@ -174,7 +177,11 @@ class PoolScaler:
         workers by its own choice, which may be a busy one.
         """
         published, since_s = self._published
-        if wanted < published and seen.replicas < published and now_s - since_s <= GONE_WITHIN_S:
+        if (
+            wanted < published
+            and seen.replicas < published
+            and now_s - since_s <= AUTOSCALER_REACTION_S
+        ):
             return published
         self._published = (wanted, now_s)
         return wanted
@@ -183,7 +190,7 @@ class PoolScaler:
         """Records when an external autoscaler enlarged the pool: the new pods appear soon after."""
         if self._by_another and seen.replicas > self._size:
             self._grew_s = now_s
-        elif seen.replicas < self._size or now_s - self._grew_s > GONE_WITHIN_S:
+        elif seen.replicas < self._size or now_s - self._grew_s > AUTOSCALER_REACTION_S:
             self._grew_s = float("-inf")
         self._size = seen.replicas
 
@@ -221,19 +228,19 @@ class PoolScaler:
         if wanted > seen.replicas and not self._by_another:
             self._leaving.clear()
         for name, since_s in list(self._leaving.items()):
-            if now_s - since_s > GONE_WITHIN_S:
+            if now_s - since_s > AUTOSCALER_REACTION_S:
                 del self._leaving[name]
         marks = {n: UNMARKED for n in self._marked - self._leaving.keys() if n in seen.workers}
         self._marked &= self._leaving.keys()
         cordon = frozenset(self._leaving)
         if wanted <= seen.replicas:
-            return ScalingPlan(wanted, cordon, marks, told=wanted)
+            return ScalingPlan(wanted, cordon, marks, external_target=wanted)
         self._requested.extend([now_s] * (wanted - seen.replicas))
         # Each round requests them again until an external autoscaler has read the value.
         while len(self._requested) > max(0, wanted - len(seen.workers)):
             self._requested.pop()
         reason = self._growth_reason(backlog, seen, wanted)
-        return ScalingPlan(wanted, cordon, marks, wanted, reason, told=wanted)
+        return ScalingPlan(wanted, cordon, marks, wanted, reason, external_target=wanted)
 
     def _growth_reason(self, backlog: Backlog, seen: PoolObservation, wanted: int) -> str:
         if not backlog.actions and backlog.seconds <= seen.replicas * self._target_s:
@@ -257,7 +264,9 @@ class PoolScaler:
     ) -> ScalingPlan:
         most = max(wanted, seen.replicas)
         if seen.pods is None:
-            return ScalingPlan(wanted, frozenset(self._leaving), look=True, told=most)
+            return ScalingPlan(
+                wanted, frozenset(self._leaving), needs_pods=True, external_target=most
+            )
         self._requested.clear()
         alive = _alive(seen.pods)
         idle = [p for p in alive if not self._may_be_busy(p, seen, now_s)]
@@ -278,18 +287,18 @@ class PoolScaler:
         cordon = frozenset(names | _busy_above(min(needed, view.maximum), alive, names, seen))
         size = max(wanted, self._pods_expected(len(alive), seen) - len(confirmed))
         if size >= seen.replicas:
-            return ScalingPlan(wanted, cordon, marks, told=most)
+            return ScalingPlan(wanted, cordon, marks, external_target=most)
         reason = f"{wanted} workers have been enough for {self._stabilization_s:.0f} s"
-        if backlog.left:
+        if backlog.vacated:
             reason = "the engines in demand have moved to a cheaper pool"
         if seen.replicas > view.maximum:
             reason = f"the pool has at most {view.maximum} workers"
-        return ScalingPlan(wanted, cordon, marks, size, reason, told=size)
+        return ScalingPlan(wanted, cordon, marks, size, reason, external_target=size)
 
     def _may_be_deleted(self, name: str, now_s: float) -> bool:
         """Returns whether an external autoscaler may still act on the value that marked a pod."""
         since_s = self._leaving.get(name, float("-inf"))
-        return self._by_another and now_s - since_s <= GONE_WITHIN_S
+        return self._by_another and now_s - since_s <= AUTOSCALER_REACTION_S
 
     def _may_be_busy(self, pod: PodObservation, seen: PoolObservation, now_s: float) -> bool:
         worker = seen.workers.get(pod.name)

@@ -54,7 +54,7 @@ ROUND_S = 1.0
 LOOK_S, LOOK_IDLE_S = 2.0, 10.0
 """Interval between reads of the Deployments: while sizes change, and while none does."""
 LOOK_AT_ALL_S = 60.0
-LOOK_AGAIN_S = 5.0
+PODS_INTERVAL_S = 5.0
 """Interval between lists of a pool's pods while it is too large and all its workers are busy."""
 STEADY_AFTER_S = 10.0
 """Time for workers to reconnect after a takeover; no pool shrinks before."""
@@ -97,7 +97,7 @@ class PoolController:
         self._signals = signals
         self._epoch = epoch
         self._catalog = catalog
-        self._environment = settings.surroundings
+        self._environment = settings.pod_environment
         self._reconciler = Reconciler(api, self._environment)
         self._writer = PoolStatusWriter(api, mirror)
         self._pools: dict[str, PoolEntry] = {}
@@ -220,15 +220,15 @@ class PoolController:
     async def _observe(self) -> None:
         """Reads the pools' objects; more often while sizes change."""
         now = asyncio.get_running_loop().time()
-        changed = any(not pool.brought for pool in self._pools.values())
+        changed = any(not pool.applied_generation for pool in self._pools.values())
         modes = {pool.object.spec.autoscaling.mode for pool in self._pools.values()}
         if changed or now - self._observed_all_s >= LOOK_AT_ALL_S:
-            await self._reconciler.look()
+            await self._reconciler.observe()
             if "keda" in modes or self._observed_all_s < 0:
                 await self._reconciler.look_for_keda()
             self._observed_all_s = now
         elif now - self._observed_s >= (LOOK_IDLE_S if self._is_settled() else LOOK_S):
-            await self._reconciler.look(
+            await self._reconciler.observe(
                 ["Deployment", "HorizontalPodAutoscaler"] if "hpa" in modes else ["Deployment"]
             )
             if "keda" in modes:
@@ -237,23 +237,23 @@ class PoolController:
             return
         self._observed_s = now
         for pool in self._pools.values():
-            pool.brought = 0
+            pool.applied_generation = 0
 
     def _is_settled(self) -> bool:
         return all(p.figures.ready == p.figures.wanted == p.figures.replicas
                    for p in self._pools.values())  # fmt: skip
 
     async def _apply(self, pool: PoolEntry) -> None:
-        if pool.brought:
+        if pool.applied_generation:
             return
         try:
-            await self._reconciler.bring(pool.object)
+            await self._reconciler.apply(pool.object)
         except ApiError as e:
             pool.problem = PoolConditionUpdate(
                 PoolCondition.ACCEPTED, False, PoolReason.REFUSED, str(e)
             )
             raise
-        pool.problem, pool.brought = None, pool.object.metadata.generation
+        pool.problem, pool.applied_generation = None, pool.object.metadata.generation
 
     def _plan(self, pool: PoolEntry, backlog: Backlog, pods: list[PodObservation] | None) -> None:
         """Plans one pool's size and updates its numbers."""
@@ -267,7 +267,7 @@ class PoolController:
         now_s = self._epoch.now_s()
         pool.watch(workers, replicas if deployment is not None else None, now_s)
         if deployment is None or pool.object.spec.autoscaling.mode == "fixed":
-            pool.plan = ScalingPlan(pool.object.spec.least, told=pool.object.spec.least)
+            pool.plan = ScalingPlan(pool.object.spec.least, external_target=pool.object.spec.least)
         else:
             before = shown(self._mirror.pools.get(pool.object.metadata.uid) or {})
             scaler = pool.scaler or pool.start_scaling(replicas, before, now_s)
@@ -282,14 +282,14 @@ class PoolController:
             ready,
             busy,
             start_s,
-            pool.figures.told,
+            pool.figures.external_target,
             len(workers),
             pool.supply,
         )
 
     async def _plan_with_pods(self, pool: PoolEntry) -> None:
         """Lists the pool's pods and plans again, where the plan needs them."""
-        if not pool.plan.look:
+        if not pool.plan.needs_pods:
             return
         now = asyncio.get_running_loop().time()
         if now < pool.look_from_s:
@@ -300,7 +300,7 @@ class PoolController:
         backlogs = self._signals.now()
         self._plan(pool, backlogs.get(pool.name, Backlog()), [pod_seen(p) for p in listed])
         waits = not pool.plan.marks and pool.plan.replicas is None
-        pool.look_from_s = now + LOOK_AGAIN_S if waits else 0.0
+        pool.look_from_s = now + PODS_INTERVAL_S if waits else 0.0
         pool.cordoned = pool.plan.cordon
 
     def _steady(self) -> bool:
@@ -313,7 +313,7 @@ class PoolController:
     def _publish_external_targets(self) -> None:
         """Publishes the sizes for external autoscalers, after the cordons and marks are set."""
         for pool in self._pools.values():
-            pool.figures = replace(pool.figures, told=pool.plan.told)
+            pool.figures = replace(pool.figures, external_target=pool.plan.external_target)
             pool.planned = True
 
     async def _cordon(self) -> None:

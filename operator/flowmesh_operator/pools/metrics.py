@@ -28,7 +28,7 @@ class PoolCollector(Collector):
             "Workers that a pool should have by its backlog, and those above it that must not be "
             "removed yet.",
             ["pool"],
-            [([name], figures.told) for name, figures in found],
+            [([name], figures.external_target) for name, figures in found],
         )
         yield gauges(
             "flowmesh_pool_workers_asked",

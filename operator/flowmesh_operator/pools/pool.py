@@ -15,7 +15,7 @@ from flowmesh_core.autoscaling.pool_supply import PoolSupply
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
-from flowmesh_core.spec.pool_status import DECISIONS_KEPT
+from flowmesh_core.spec.pool_status import DECISIONS_MAX
 from flowmesh_core.spec.quantities import seconds
 from flowmesh_core.units import Digest
 from flowmesh_operator.pools.autoscaling import FIRST_START_S, PoolScaler, ScalingPlan
@@ -35,7 +35,7 @@ class PoolEntry:
 
     Attributes:
         object: the validated pool.
-        brought: the generation whose objects were applied; 0 before.
+        applied_generation: the generation whose objects were applied; 0 before.
         shape: the shape of a worker, from the spec or as a worker reported it.
         scaler: None until the pool's size is known.
         problem: why its objects could not be applied; None where they were.
@@ -43,23 +43,23 @@ class PoolEntry:
         look_from_s: its pods are not listed before this time (the loop's clock); ``cordoned`` is
             the result of the last list.
         since_s: workers that started earlier may be of an earlier spec.
-        kept: components that workers stored on the pool's cache claim; empty without a claim.
+        cached_components: components on the pool's cache claim; empty without a claim.
         supply: workers that it can get, where more were requested and do not come; else None.
     """
 
     object: FlowMeshWorkerPool
     shape: WorkerShape
-    brought: int = 0
+    applied_generation: int = 0
     scaler: PoolScaler | None = None
     problem: PoolConditionUpdate | None = None
     plan: ScalingPlan = field(default_factory=lambda: ScalingPlan(0))
     planned: bool = False
     figures: PoolNumbers = field(default_factory=PoolNumbers)
-    decisions: deque[Json] = field(default_factory=lambda: deque(maxlen=DECISIONS_KEPT))
+    decisions: deque[Json] = field(default_factory=lambda: deque(maxlen=DECISIONS_MAX))
     look_from_s: float = 0.0
     cordoned: frozenset[str] = frozenset()
     since_s: float = 0.0
-    kept: frozenset[Digest] = frozenset()
+    cached_components: frozenset[Digest] = frozenset()
     supply: int | None = None
     _supply: PoolSupply = field(default_factory=PoolSupply)
 
@@ -81,7 +81,7 @@ class PoolEntry:
             self._start_s,
             target_s,
             calm_s,
-            self.kept,
+            self.cached_components,
             self.supply,
         )
 
@@ -117,13 +117,13 @@ class PoolEntry:
         if _fingerprint(self.object) != _fingerprint(object_):
             # Reports of workers of the earlier spec are no longer valid.
             self.shape, self.since_s = pool_shape(object_, catalog), now_s
-            self.kept = frozenset()
-        self.object, self.brought = object_, 0
+            self.cached_components = frozenset()
+        self.object, self.applied_generation = object_, 0
 
     def learn(self, worker: ConnectedWorker) -> None:
         """Takes the shape that a worker reports in place of the one derived from the spec."""
         if self.object.spec.cache.claim_name is not None and worker.started_s >= self.since_s:
-            self.kept |= {component.digest for component in worker.components}
+            self.cached_components |= {component.digest for component in worker.components}
         if worker.started_s >= self.since_s and worker.shape != self.shape:
             self.shape = structs.replace(
                 worker.shape, name=self.name, zone="", node="", libraries={}

@@ -58,7 +58,7 @@ class Reconciler:
         self._applied: dict[tuple[str, str], tuple[str, str]] = {}
         self.keda = False
 
-    async def look(self, kinds: Iterable[str] = tuple(KINDS)) -> None:
+    async def observe(self, kinds: Iterable[str] = tuple(KINDS)) -> None:
         """Lists the pools' objects of some kinds.
 
         Raises:
@@ -103,7 +103,7 @@ class Reconciler:
             owners = live["metadata"].setdefault("managedFields", [])
             owners.append({"manager": "scale", "fieldsV1": {"f:spec": {"f:replicas": {}}}})
 
-    async def bring(self, pool: FlowMeshWorkerPool) -> None:
+    async def apply(self, pool: FlowMeshWorkerPool) -> None:
         """Applies the objects that differ, and deletes autoscalers that the pool no longer uses.
 
         Raises:

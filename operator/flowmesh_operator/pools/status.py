@@ -37,7 +37,7 @@ class PoolNumbers:
     ready: int = 0
     busy: int = 0
     start_s: float = 0.0
-    told: int = 0
+    external_target: int = 0
     connected: int = 0
     supply: int | None = None
 

@@ -42,5 +42,5 @@ class PoolStatusWriter:
             if e.status in (CONFLICT, NOT_FOUND):
                 return False
             raise
-        self._mirror.seen("pools", "MODIFIED", answer)
+        self._mirror.update("pools", "MODIFIED", answer)
         return True

@@ -66,7 +66,7 @@ def refused(reason: WorkflowReason, message: str) -> list[WorkflowConditionUpdat
     ]
 
 
-def held_up(reason: WorkflowReason, message: str) -> list[WorkflowConditionUpdate]:
+def not_accepted_yet(reason: WorkflowReason, message: str) -> list[WorkflowConditionUpdate]:
     """Returns the conditions of a workflow that is not accepted yet and will be retried."""
     return [WorkflowConditionUpdate(WorkflowCondition.ACCEPTED, False, reason, message)]
 

@@ -29,16 +29,16 @@ from flowmesh_operator.kube.lease import LeadershipLostError
 from flowmesh_operator.kube.work_queue import WorkQueue
 from flowmesh_operator.ports import CachePolicies, Epoch, RunChanges, RunReader, RunWriter
 from flowmesh_operator.tasks import first
-from flowmesh_operator.workflows.conditions import held_up, refused
+from flowmesh_operator.workflows.conditions import not_accepted_yet, refused
 from flowmesh_operator.workflows.config_maps import ConfigMapInputs, UnreadableError
 from flowmesh_operator.workflows.deletion_detector import DELETED, DeletionDetector
-from flowmesh_operator.workflows.reconcile_decision import ReconcileDecision, amendments, need
+from flowmesh_operator.workflows.reconcile_decision import ReconcileDecision, amendments, decide
 from flowmesh_operator.workflows.status_writer import StatusWriter
 from flowmesh_operator.workflows.submission import submission, words
 
 log = logging.getLogger("flowmesh.operator")
 
-LOOKERS = 8
+RECONCILE_WORKERS = 8
 WRITERS = 8
 RETRY_S = 1.0
 LONGEST_RETRY_S = 30.0
@@ -107,7 +107,7 @@ class WorkflowController:
             deletions.run(),
             self._queue.feed(self._mirror.changes("workflows")),
             self._follow_runs(),
-            *(self._queue.serve(self._reconcile) for _ in range(LOOKERS)),
+            *(self._queue.serve(self._reconcile) for _ in range(RECONCILE_WORKERS)),
             *(self._writer.serve() for _ in range(WRITERS)),
             self._writer.serve_large(),
         )
@@ -122,7 +122,7 @@ class WorkflowController:
             return  # known by name only: the watch, or the first list, delivers the object
         live = uid in self._runs.live_uids()
         try:
-            await self._do(need(obj, live=live, epoch=self._epoch.number), uid, obj)
+            await self._do(decide(obj, live=live, epoch=self._epoch.number), uid, obj)
         except (StoreUnavailableError, StoreFullError) as e:
             self._retry_later(uid, obj, WorkflowReason.UNAVAILABLE, e)
         except DamagedRecordError as e:  # its message has the record's key and the remedy
@@ -155,7 +155,7 @@ class WorkflowController:
             case ReconcileDecision.AMEND if obj is not None:
                 await self._amend(uid, obj)
             case ReconcileDecision.SHOW if obj is not None:
-                self._writer.show(uid, obj["metadata"]["generation"])
+                self._writer.set_generation(uid, obj["metadata"]["generation"])
             case _ if obj is not None:
                 await self._expire(uid, obj)
 
@@ -165,7 +165,9 @@ class WorkflowController:
             await self._commands.amend(uid, changes)
         observed = (obj.get("status") or {}).get("observedGeneration", 0)
         # A run that waits for an engine cannot be amended yet; the next leader tries again.
-        self._writer.show(uid, obj["metadata"]["generation"] if terms is not None else observed)
+        self._writer.set_generation(
+            uid, obj["metadata"]["generation"] if terms is not None else observed
+        )
 
     async def _submit(self, uid: str, obj: Object) -> None:
         generation = obj["metadata"]["generation"]
@@ -178,7 +180,7 @@ class WorkflowController:
         except NotFoundError:
             pass
         else:
-            self._writer.show(uid, generation)
+            self._writer.set_generation(uid, generation)
             return
         meta = obj["metadata"]
         if obj.get("condensed"):
@@ -188,12 +190,12 @@ class WorkflowController:
         try:
             await self._commands.submit(await self._submission(obj))
         except SpecError as e:
-            self._writer.show(uid, generation, refused(WorkflowReason.INVALID, words(e)))
+            self._writer.set_generation(uid, generation, refused(WorkflowReason.INVALID, words(e)))
         except InvalidReferenceError as e:
-            self._writer.show(uid, generation, refused(WorkflowReason.INVALID, str(e)))
+            self._writer.set_generation(uid, generation, refused(WorkflowReason.INVALID, str(e)))
         else:
             self._backoffs.pop(uid, None)
-            self._writer.show(uid, generation)
+            self._writer.set_generation(uid, generation)
             self._queue.add(uid)  # the object may have been deleted during the submission
 
     async def _submission(self, obj: Object) -> Submission:
@@ -208,7 +210,9 @@ class WorkflowController:
     ) -> None:
         log.warning("workflow %s waits: %s", uid, error, extra={"run": uid})
         if obj is not None and not (obj.get("status") or {}).get("startedAt"):
-            self._writer.show(uid, obj["metadata"]["generation"], held_up(reason, str(error)))
+            self._writer.set_generation(
+                uid, obj["metadata"]["generation"], not_accepted_yet(reason, str(error))
+            )
         known = self._backoffs.get(uid)
         wait_s = min(2 * known.wait_s, LONGEST_RETRY_S) if known else RETRY_S
         self._backoffs[uid] = _Backoff(wait_s, time.monotonic() + wait_s)

@@ -16,7 +16,7 @@ from flowmesh_operator.kube.kinds import WORKFLOWS
 DELETED = "its object was deleted"
 GAP_S = 2.0
 """Delay after a watch's list, which comes in bursts, so that one list here follows them all."""
-ANYWAY_S = 600.0
+RELIST_S = 600.0
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """The uid of an object; runs that were submitted without an object have other ids."""
 
@@ -54,16 +54,16 @@ class DeletionDetector:
         if self._mirror.complete.is_set():  # the control plane listed at its start
             self._report(self._runs_with_object())
         else:
-            await self.look()
+            await self.scan()
         while True:
             try:
-                await asyncio.wait_for(self._mirror.listed_again(), ANYWAY_S)
+                await asyncio.wait_for(self._mirror.wait_for_relist(), RELIST_S)
                 await asyncio.sleep(GAP_S)
             except TimeoutError:
                 pass
-            await self.look()
+            await self.scan()
 
-    async def look(self) -> None:
+    async def scan(self) -> None:
         """Lists the workflows once and reports the runs without an object."""
         live = self._runs_with_object()
         await list_workflows(self._api, self._mirror)

@@ -24,7 +24,7 @@ class ReconcileDecision(Enum):
     """its run is live, and the object is deleted or being deleted"""
 
 
-def need(obj: Object | None, *, live: bool, epoch: int) -> ReconcileDecision:
+def decide(obj: Object | None, *, live: bool, epoch: int) -> ReconcileDecision:
     """Returns the action that an object needs.
 
     Args:

@@ -39,7 +39,7 @@ class WorkflowStatusContext:
     epoch: int
     now_s: float
 
-    def said(self, phase: str, said: list[WorkflowConditionUpdate]) -> Status:
+    def base_status(self, phase: str, said: list[WorkflowConditionUpdate]) -> Status:
         """Returns the fields that every status has."""
         former = self.before.get("conditions") or []
         return {
@@ -58,7 +58,7 @@ def of_run(run: RunStatus, about: WorkflowStatusContext, steps_ref: str = "") ->
         about: the object, epoch and time.
         steps_ref: the reference of the document with all steps; empty where none is needed yet.
     """
-    status = about.said(run.phase, conditions.of_run(run))
+    status = about.base_status(run.phase, conditions.of_run(run))
     total = sum(run.counts.values())
     done = run.counts.get(StepState.COMPLETED, 0) + run.counts.get(StepState.SKIPPED, 0)
     status |= {
@@ -84,7 +84,7 @@ def of_run(run: RunStatus, about: WorkflowStatusContext, steps_ref: str = "") ->
 def of_refusal(said: list[WorkflowConditionUpdate], about: WorkflowStatusContext) -> Status:
     """Returns the status of a workflow that was not accepted: refused (failed), or not yet."""
     refused = any(s.type is WorkflowCondition.FAILED for s in said)
-    status = about.said("Failed" if refused else "Pending", said)
+    status = about.base_status("Failed" if refused else "Pending", said)
     ended = {"endedAt": about.before.get("endedAt") or timestamp(about.now_s)} if refused else {}
     return {**status, **ended, "message": said[0].message[: conditions.MOST_CHARS]}
 

@@ -42,7 +42,7 @@ REST = 3.0
 """The pause after the write of a large object, as a multiple of the write's duration."""
 LARGE_TIMEOUT_S = 60.0
 """Timeout of the only try of such a write: a second try would only add load."""
-AGAIN_S = 0.2
+CONFLICT_RETRY_S = 0.2
 """Pause after a conflict, in which the watch delivers the new version."""
 LATER_S = 2.0
 MISTAKE_S = 30.0
@@ -93,7 +93,7 @@ class StatusWriter:
             documents: stores statuses that are too large for an object.
         """
         self._api = api
-        self._large_api = api.impatient(LARGE_TIMEOUT_S)
+        self._large_api = api.with_single_try(LARGE_TIMEOUT_S)
         self._mirror = mirror
         self._runs = runs
         self._epoch = epoch
@@ -105,7 +105,7 @@ class StatusWriter:
         self._sleep = asyncio.sleep
         self.written = 0
 
-    def show(
+    def set_generation(
         self, uid: str, generation: int, said: list[WorkflowConditionUpdate] | None = None
     ) -> None:
         """Sets the generation that the next status update reports as observed.
@@ -248,7 +248,7 @@ class StatusWriter:
             body["status"] = {k: v for k, v in changed.items() if k not in _LARGE}
             answer = await api.patch_status(*where, body)
         self.written += 1
-        self._mirror.seen("workflows", "MODIFIED", answer)
+        self._mirror.update("workflows", "MODIFIED", answer)
 
     def _refused(self, uid: str, error: ApiError) -> None:
         if error.status == NOT_FOUND:
@@ -257,7 +257,7 @@ class StatusWriter:
             entry = self._entries.get(uid)
             if entry is not None and entry.wrote_s <= SLOW_S:
                 entry.next_s = 0.0
-            self._queue.add_after(uid, AGAIN_S)
+            self._queue.add_after(uid, CONFLICT_RETRY_S)
         else:
             log.warning("the status of %s is not written, trying again: %s", uid, error)
             self._queue.add_after(uid, LATER_S)

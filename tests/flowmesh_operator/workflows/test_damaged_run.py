@@ -35,7 +35,7 @@ class Shown:
 
     conditions: list[Any] = field(default_factory=list)
 
-    def show(self, uid: str, generation: int, said: Any = None) -> None:
+    def set_generation(self, uid: str, generation: int, said: Any = None) -> None:
         del uid, generation
         self.conditions += said or []
 

@@ -56,7 +56,7 @@ async def _absent(api: Listing, mirror: InformerCache) -> list[str]:
 async def test_the_list_of_the_start_is_not_made_twice() -> None:
     api, mirror = Listing(_named(A), _named(B)), InformerCache()
     assert await withdrawn(api, mirror, [A, B]) == {}  # type: ignore[arg-type]
-    mirror.seen("workflows", "DELETED", _named(B))
+    mirror.update("workflows", "DELETED", _named(B))
     assert await _absent(api, mirror) == [B]
     assert api.lists == 1
 

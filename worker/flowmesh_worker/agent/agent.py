@@ -122,7 +122,7 @@ class Agent:
             settings.read_token,
             settings.orphan_timeout_s,
             settings.gateway_ca,
-            self._health.welcomed,
+            self._health.mark_ready,
         )
 
     def stop(self) -> None:
@@ -144,7 +144,7 @@ class Agent:
             watch_heartbeats(lambda: self._lanes, self._held.lanes_changed)
         )
         stopping = loop.create_task(self._stopping.wait())
-        beating = loop.create_task(self._health.beat())
+        beating = loop.create_task(self._health.touch_periodically())
         try:
             await asyncio.wait([connection, stopping], return_when=asyncio.FIRST_COMPLETED)
             if not connection.done():

@@ -23,9 +23,9 @@ from flowmesh_core.units import Digest
 from flowmesh_worker.agent.checkpoints import Checkpoints
 from flowmesh_worker.agent.progress_rate import ProgressRate
 from flowmesh_worker.agent.report_buffer import ReportBuffer, figure
-from flowmesh_worker.data.column_check import lacking
+from flowmesh_worker.data.column_check import missing_column_failure
 from flowmesh_worker.data.inputs import Inputs
-from flowmesh_worker.data.outputs import Outputs, Stored, lacking_ports
+from flowmesh_worker.data.outputs import Outputs, Stored, missing_output_failure
 from flowmesh_worker.energy import EnergyShares
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.failures import store_failure
@@ -33,7 +33,7 @@ from flowmesh_worker.instances.assignment_checks import refused
 from flowmesh_worker.instances.instances import EngineInstances
 from flowmesh_worker.instances.job import AttemptJob, JobOutcome
 from flowmesh_worker.ipc.frames import AttemptEnded, HostInput, HostUsage, RunAttempt
-from flowmesh_worker.log_format import about
+from flowmesh_worker.log_format import attempt_fields
 
 _LOG_CHARS_MAX = 8192
 _RESUMED = frozenset(k.value for k in FailureKind if Failure(k, "").retryable)
@@ -148,7 +148,7 @@ class HeldAttempts:
 
     async def _through(self, attempt: _Attempt, pins: AsyncExitStack) -> None:
         self._lanes.prepared.asked(attempt.assignment)
-        inputs = Inputs.at_hand(attempt.assignment)
+        inputs = Inputs.inline_inputs(attempt.assignment)
         if inputs is None:
             began = time.perf_counter()
             self._phase(attempt, "fetching")
@@ -163,7 +163,7 @@ class HeldAttempts:
                 return
             attempt.fetch_s = time.perf_counter() - began
         a = attempt.assignment
-        refusal = lacking(self._engines.contract(a.engine), a.params, inputs)
+        refusal = missing_column_failure(self._engines.contract(a.engine), a.params, inputs)
         if refusal is not None:
             self._end(attempt, failure=refusal)
             return
@@ -177,7 +177,9 @@ class HeldAttempts:
                 await self._checkpoints.settled(a.attempt_id)
             self._end(attempt, outcome=outcome, failure=outcome.failure)
             return
-        failure = lacking_ports(self._engines.contract(a.engine), a.params, outcome.ended.outputs)
+        failure = missing_output_failure(
+            self._engines.contract(a.engine), a.params, outcome.ended.outputs
+        )
         if failure is not None:
             self._end(attempt, outcome=outcome, failure=failure)
             self._release(attempt, outcome.ended)
@@ -302,7 +304,9 @@ class HeldAttempts:
         self.counts[kind] = self.counts.get(kind, 0) + 1
         self._held.end(end)
         if failure is not None and failure.kind not in _QUIET:
-            _log.warning("%s failed: %s: %s", a.engine, kind, failure.message, extra=about(a))
+            _log.warning(
+                "%s failed: %s: %s", a.engine, kind, failure.message, extra=attempt_fields(a)
+            )
         if not self._attempts:
             self.none_left.set()
         self._moved()
