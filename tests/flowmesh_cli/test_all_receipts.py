@@ -97,7 +97,9 @@ async def test_runs_whose_records_are_damaged_are_named_of_every_page(
     page = await asyncio.to_thread(read_receipts, http)
     assert set(page.unreadable) == damaged
     assert len(page.receipts) == RUNS - 2
-    monkeypatch.setattr("flowmesh_cli.verbs.receipts.query_fabric", lambda _: contextlib.closing(http))
+    monkeypatch.setattr(
+        "flowmesh_cli.verbs.receipts.query_fabric", lambda _: contextlib.closing(http)
+    )
     place = Target()
     await asyncio.to_thread(show_receipts, place=place, as_json=False)
     note = capsys.readouterr().err
