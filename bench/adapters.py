@@ -1,8 +1,8 @@
-"""What adapters cost an engine: why requests with and without them have engines of their own.
+"""Measures the cost of LoRA support: why requests with and without adapters use two engines.
 
-``make bench-adapters``: the same 64 prompts, in interleaved rounds, to (1) an engine without
-adapters, (2) an engine that takes adapters, none asked for, (3) the same engine with eight
-adapters of rank 16 among the requests. Two engines of one model stand in memory.
+``make bench-adapters``: sends the same 64 prompts, in interleaved rounds, to (1) an engine without
+LoRA support, (2) an engine with it and no adapter in the requests, (3) the same engine with eight
+adapters of rank 16 in the requests. Two engines of one model are in memory.
 """
 
 import argparse
@@ -40,7 +40,7 @@ MEMORY_MIB = 6144
 
 
 def write_adapter(folder: Path, layers: LoraTargets, seed: int) -> TreeInput:
-    """A LoRA adapter with random weights on every linear layer."""
+    """Writes a LoRA adapter with random weights for every linear layer."""
     folder.mkdir(parents=True)
     random, weights = np.random.default_rng(seed), {}
     for name, (outputs, inputs) in layers.layers.items():
@@ -58,7 +58,6 @@ class Engine:
     """One vLLM engine as a worker starts it."""
 
     def __init__(self, backend: VllmBackend) -> None:
-        """Takes a started backend."""
         self._backend = backend
         self._passes = 0
 
@@ -72,7 +71,7 @@ class Engine:
         return cls(await VllmBackend.start(read_facts(model), settings))
 
     async def together(self, texts: Sequence[str], adapters: Sequence[TreeInput]) -> Outcome:
-        """All prompts at once, adapters dealt out in turn."""
+        """Sends all prompts at once, with the adapters in rotation."""
         self._passes += 1
         began = time.perf_counter()
         given = [adapters[i % len(adapters)] if adapters else None for i in range(len(texts))]
@@ -93,7 +92,7 @@ class Engine:
         return await self._backend.complete(request, lambda _: None)
 
     async def stop(self) -> None:
-        """Ends it."""
+        """Ends the engine."""
         await self._backend.close()
 
 

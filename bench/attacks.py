@@ -1,10 +1,10 @@
-"""What one hostile tenant or worker can do to the others' control plane: it keeps answering.
+"""Checks that the control plane keeps answering while a tenant or a worker attacks it.
 
-A control plane runs in a process of its own. While each attack is tried, another process asks its
-health endpoint all the time, and the control plane's memory is watched. The attacks are those that
-once stopped it or starved it: conditions and templates that never end or fill the memory, malformed
-messages of a worker, uploads that decode to many times their size, and an end of an attempt that
-its worker was never given. Times are wall time on this machine, so the page names its load.
+The control plane runs in its own process. During each attack another process polls its health
+endpoint, and the growth of its memory is measured. The attacks are those that once stopped or
+starved it: conditions and templates that never end or fill the memory, malformed messages of a
+worker, uploads that decode to many times their size, and the end of an attempt that was never
+assigned to the reporting worker. Times are wall time on this machine, so the page names its load.
 
 Run it with ``make bench-attacks``.
 """
@@ -51,12 +51,12 @@ from flowmesh_store.store import open_store
 
 TOKEN = "attacks"
 HEALTH_MS = 250.0
-"""The health endpoint answers within this, whatever is tried."""
+"""Limit for the health endpoint's response during every attack."""
 MEMORY_MIB = 128
-"""So much the control plane may grow by."""
+"""Limit for the growth of the control plane's memory."""
 ASK_EVERY_S = 0.02
 LONGEST_S = 120.0
-"""An attack that is not over by then has succeeded."""
+"""An attack that has not ended by then has succeeded."""
 TEN = "[0,1,2,3,4,5,6,7,8,9]"
 
 
@@ -69,7 +69,7 @@ class NoSecrets:
 
 
 async def serve(root: Path) -> None:
-    """The control plane, until it is killed."""
+    """Runs the control plane until it is killed."""
     control = ControlPlane(
         open_store(str(root / "store")),
         ControlSettings(),
@@ -85,7 +85,7 @@ async def serve(root: Path) -> None:
 
 
 def probe(url: str) -> None:
-    """Asks for the health until a line comes on standard input, then prints every time taken."""
+    """Polls the health endpoint until a line arrives on standard input; prints the times."""
     times_s: list[float] = []
     print("asking", flush=True)
     while not select.select([sys.stdin], [], [], ASK_EVERY_S)[0]:
@@ -100,10 +100,9 @@ def probe(url: str) -> None:
 
 
 class Attacker:
-    """What a tenant and a worker with valid tokens of their own can send."""
+    """Sends what a tenant and a worker with valid tokens can send."""
 
     def __init__(self, url: str, http: ClientSession) -> None:
-        """Takes where the control plane is."""
         self.url = url
         self.http = http
         self.answers: list[str] = []
@@ -118,7 +117,7 @@ class Attacker:
             return dict(msgspec.json.decode(body)) if response.ok else {}
 
     async def run(self, name: str, *steps: dict[str, Any], **spec: Any) -> str:
-        """Submits a workflow; gives its uid, or nothing where it is refused."""
+        """Submits a workflow; returns its uid, or an empty text if it is refused."""
         document = {
             "apiVersion": "flowmesh.dev/v1alpha1",
             "kind": "FlowMeshWorkflow",
@@ -129,7 +128,7 @@ class Attacker:
         return str(accepted.get("uid", ""))
 
     async def status(self, uid: str) -> dict[str, Any]:
-        """A run's status."""
+        """Returns a run's status."""
         async with self.http.get(
             f"{self.url}/v1/runs/{uid}", headers={"Authorization": f"Bearer {TOKEN}"}
         ) as response:
@@ -144,7 +143,7 @@ class Attacker:
         await self.post(f"/v1/runs/{uid}/cancel", b"{}")
 
     async def worker(self, *messages: Sync | bytes) -> int:
-        """Joins as a worker of the hostile pool, sends messages; how many until it was closed."""
+        """Joins as a worker of the hostile pool; returns how many messages were accepted."""
         gateway = self.url.replace("http", "ws", 1) + "/worker"
         async with self.http.ws_connect(gateway) as socket:
             await socket.send_bytes(encode(_hello()))
@@ -178,7 +177,7 @@ def _hello() -> Hello:
 
 
 async def conditions(attacker: Attacker) -> None:
-    """Nested macros, growing strings and lists, in runs that are accepted or refused."""
+    """Submits conditions with nested macros and growing strings and lists."""
     names = "abcdefghij"
     nested = "true"
     for name in reversed(names[:8]):
@@ -201,7 +200,7 @@ async def conditions(attacker: Attacker) -> None:
 
 
 async def templates(attacker: Attacker) -> None:
-    """Constants that a compiler would fold into gigabytes."""
+    """Submits templates whose constants a compiler would fold into gigabytes."""
     texts = [
         "{{ 'a'" + "|replace('a','aaaaaaaaaa')" * 12 + " }}",
         "{{ 'a'|slice(9000000000)|list }}",
@@ -224,7 +223,7 @@ async def templates(attacker: Attacker) -> None:
 
 
 async def messages(attacker: Attacker) -> None:
-    """Malformed attempt ids, unknown kinds of failure, numbers that are none, garbage."""
+    """Sends malformed attempt ids, unknown kinds of failure, NaN, and random bytes."""
     digest = "a" * 64
     failure = FailureReport("no-such-kind", "?")
     ends = [
@@ -242,7 +241,7 @@ async def messages(attacker: Attacker) -> None:
 
 
 async def uploads(attacker: Attacker) -> None:
-    """Files that are small and decode to gigabytes, large honest ones, deep ones."""
+    """Uploads small files that decode to gigabytes, large valid files, and deeply nested ones."""
     indices = pa.array([0] * 4_000_000, pa.int32())
     column = pa.DictionaryArray.from_arrays(indices, pa.array(["x" * 1000]))
     bomb = io.BytesIO()
@@ -260,7 +259,7 @@ async def uploads(attacker: Attacker) -> None:
 
 
 async def forged_end(attacker: Attacker) -> None:
-    """An end of another pool's attempt, which its worker was never given."""
+    """Reports the end of another pool's attempt, which was never assigned to the worker."""
     step = {"name": "a", "uses": "test.noop", "resources": {"labels": {"no": "pool"}}}
     uid = await attacker.run("victim", step)
     for _ in range(100):
@@ -298,7 +297,7 @@ ATTACKS: dict[str, Callable[[Attacker], Awaitable[None]]] = {
 
 
 async def measure(attacker: Attacker, pid: int, url: str) -> list[dict[str, Any]]:
-    """Tries every attack while the health endpoint is asked."""
+    """Runs every attack while the health endpoint is polled; returns a row for each."""
     found = []
     for name, attack in ATTACKS.items():
         prober = await _started("--probe", url)
@@ -343,7 +342,7 @@ async def _started(*arguments: str) -> asyncio.subprocess.Process:
 
 
 def _peak_from_now(pid: int) -> int:
-    """Has the kernel count a process's peak anew; what it holds now, in KiB."""
+    """Resets the kernel's peak of a process's memory; returns its current size in KiB."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
     return _kib(pid, "VmRSS")
 
@@ -363,7 +362,7 @@ def _processor_s(pid: int) -> float:
 
 
 def show(found: list[dict[str, Any]], result: Result) -> None:
-    """The table, with the bounds."""
+    """Writes the table with the limits."""
     rows = [
         [
             f["attack"],
@@ -396,7 +395,7 @@ def show(found: list[dict[str, Any]], result: Result) -> None:
 
 
 async def run(arguments: argparse.Namespace) -> None:
-    """Starts the control plane, tries everything, ends it."""
+    """Starts the control plane, runs all attacks, and ends it."""
     result = Result("attacks")
     with tempfile.TemporaryDirectory(prefix="flowmesh-bench-") as folder:
         control = await _started("--serve", folder)
@@ -416,9 +415,9 @@ async def run(arguments: argparse.Namespace) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Returns the parser of the command line."""
     given = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    given.add_argument("--draft", action="store_true", help="only print; keep nothing")
+    given.add_argument("--draft", action="store_true", help="only print; save nothing")
     given.add_argument("--serve", metavar="DIR", help=argparse.SUPPRESS)
     given.add_argument("--probe", metavar="URL", help=argparse.SUPPRESS)
     return given

@@ -1,10 +1,9 @@
-"""Eight workflows of eight prompts through the whole fabric, beside the engine without it.
+"""Compares eight workflows of eight prompts through the fabric with the engine alone.
 
 ``make bench-batching``: in interleaved rounds, the same 64 prompts with the same settings go (1) to
 a raw ``AsyncLLM`` all at once, (2) to it one at a time (the first eight), and (3) as eight tenants'
-workflows through admission, identity, scheduler, gateway, agent and engine host,
-where live admission feeds them into one running engine. The engine is warm in all three. Every
-completion must be the same in all three.
+workflows through admission, identity, scheduler, gateway, agent and engine host, into one running
+engine. The engine is warm in all three, and every completion must be the same in all three.
 """
 
 import argparse
@@ -42,17 +41,17 @@ class Fabric:
     """One control plane and one worker; a pass is eight runs at once."""
 
     def __init__(self, bench: Bench) -> None:
-        """Takes a started fabric.
+        """Uses a started fabric.
 
-        ``tokens``, to be set, is what a pass generates: the raw engine counts it, and the texts
-        are compared.
+        The caller sets ``tokens``, the number that a pass generates: the raw engine counts it, and
+        the texts are compared.
         """
         self._bench = bench
         self._passes = 0
         self.tokens = 0
 
     async def together(self, texts: list[str]) -> Outcome:
-        """All prompts at once, an eighth of them in each of eight tenants' workflows."""
+        """Runs all prompts at once, an eighth of them in each of eight tenants' workflows."""
         self._passes += 1
         began = time.perf_counter()
         parts = [texts[n::WORKFLOWS] for n in range(WORKFLOWS)]

@@ -1,10 +1,10 @@
-"""How far off the simulator is: real runs of this machine, some to fit it, others to predict.
+"""Measures the simulator's error: fits it to some real runs of this machine and predicts others.
 
-``make bench-calibration``: groups of small workflows (queries, user code; with ``--models`` also
-generation by a small model) are each run by ``fmesh run`` from nothing, one group at a time.
-The cost model, and the time until the worker is there, are learned from some of the groups; of the
-others, run between them, only the plan and the sizes of the work are told, and the simulator says
-how long each will take and what its runs will pay. Prints a row a group, and the mean errors.
+``make bench-calibration``: ``fmesh run`` runs groups of small workflows (queries, user code; with
+``--models`` also generation by a small model), each in a new state folder, one group at a time. The
+cost model and the start time of workers are learned from some groups. For the others, which run in
+between, the simulator gets only the plan and the sizes of the work and predicts how long each group
+takes and what its runs pay. Prints a row per group and the mean errors.
 """
 
 import argparse
@@ -48,7 +48,7 @@ class Group:
     """Workflows that were run together.
 
     Attributes:
-        load: processes that wanted a processor beside them, at the end.
+        load: the load average at the end.
     """
 
     recording: Recording
@@ -63,7 +63,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fmesh-calibration-") as folder:
         for n in range(given.fit + given.test):
             group = _run(Path(folder), n, given.workflows, models=given.models)
-            # In turn, so that what else the machine does befalls both alike.
+            # Alternating, so that other load on the machine affects both alike.
             learns = len(test) == given.test or (n % 2 == 0 and len(fit) < given.fit)
             (fit if learns else test).append(group)
             print(f"group {n} has run", file=sys.stderr, flush=True)
@@ -75,7 +75,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fit", type=int, default=4, help="groups to learn from")
     parser.add_argument("--test", type=int, default=4, help="groups to predict")
-    parser.add_argument("--workflows", type=int, default=4, help="in a group")
+    parser.add_argument("--workflows", type=int, default=4, help="workflows per group")
     parser.add_argument("--models", action="store_true", help="generate with a small model, too")
     return parser.parse_args()
 
@@ -135,11 +135,13 @@ def _fmesh(*arguments: Any) -> None:
 
 
 def _compare(fit: Sequence[Group], test: Sequence[Group]) -> tuple[float, float]:
-    """Prints a row for each group; the mean errors of makespan and cost of the tested ones."""
+    """Prints a row per tested group; returns the mean errors of makespan and cost."""
     learned = [RecordedWork(g.recording) for g in fit]
     paces = RecordedDurations(e for w in learned for e in w.engines.values())
-    for work in learned:  # each group's times are its own: they are taught one after the other
-        paces.teach(work.attempts())
+    for (
+        work
+    ) in learned:  # the times of each group start at 0: they are learned one group after another
+        paces.train(work.attempts())
     pools = [recorded_pools(work) for work in learned]
     boot_s = median(pool.after_s for (pool, *_) in pools)
     spec = ReplaySpec(pools=(pools[0][0].model_copy(update={"after_s": boot_s}),))

@@ -1,4 +1,4 @@
-"""Who takes part in ``bench/dispatch.py``: a system in processes of its own, and what it did."""
+"""The systems that ``bench/dispatch.py`` compares, and their measurements."""
 
 from dataclasses import dataclass, field
 
@@ -8,10 +8,10 @@ from peer import Peer
 
 @dataclass(slots=True)
 class Rounds:
-    """What a contestant did with one shape; rates in tasks a second.
+    """A system's rates with one shape of graph, in tasks per second.
 
     Attributes:
-        rates: from the moment that the graph was accepted; ``whole``: from handing it in.
+        rates: measured from the acceptance of the graph; ``whole``: from its submission.
     """
 
     rates: list[float] = field(default_factory=list)
@@ -20,10 +20,10 @@ class Rounds:
 
 @dataclass(slots=True)
 class Load:
-    """Half load: chains a second, seconds from each one's moment to its end.
+    """Measurements at half load: chains per second, and seconds from each due time to the end.
 
     Attributes:
-        waits_s: of every action, from ready to sent; of the fabric alone.
+        waits_s: seconds of every action from ready to sent; only the fabric reports them.
     """
 
     rate: float
@@ -35,7 +35,7 @@ class Contestant:
     """A system that runs graphs of no-op tasks."""
 
     def __init__(self, peer: Peer, part: int = 1) -> None:
-        """Takes a warm one, and how many times fewer tasks it gets."""
+        """Uses a warm peer, which gets ``part`` times fewer tasks."""
         self._peer = peer
         self._part = part
 
@@ -48,11 +48,11 @@ class Contestant:
         rounds.whole.append(tasks / (answer["seconds"] + answer.get("acceptance_s", 0.0)))
 
     async def load(self, load: Load, seconds: float, seed: int) -> None:
-        """Hands in chains at random moments and waits for all of them."""
+        """Submits chains at random times and waits for all of them."""
         answer = await self._peer.ask("load", rate=load.rate, seconds=seconds, seed=seed)
         load.latencies_s += answer["latencies_s"]
         load.waits_s += answer.get("waits_s", [])
 
     async def profile(self, shape: str, count: int) -> None:
-        """Runs a graph under the fabric's profiler, which prints what it found."""
+        """Runs a graph under the fabric's profiler, which prints its result."""
         await self._peer.ask("profile", shape=shape, count=count)

@@ -1,15 +1,15 @@
-"""How many no-op actions a second go through the fabric, beside Ray and Dask, and how soon.
+"""Measures throughput and latency of no-op actions in the fabric, in Ray and in Dask.
 
 Graphs of four shapes (``graphs``) go in interleaved rounds to a control plane with two worker
-processes on each kind of store, and to Ray and Dask with two worker processes each; each is in
-processes of its own, and gets its orders from here. In the fabric every action is named, looked up,
-placed, sent to a worker, run in an engine host, reported, published in the store and accounted.
-Then chains are handed in at random moments, at half the rate that each system reached.
+processes on each kind of store, and to Ray and Dask with two worker processes each. Every system
+runs in its own processes and gets its orders from this one. In the fabric every action is named,
+looked up, placed, sent to a worker, run in an engine host, reported, published in the store and
+accounted. Then chains are submitted at random times, at half the rate that each system reached.
 ``--profile`` adds a last round under a profiler.
 
-What a new file costs is measured before and after, where the stores are (below ``TMPDIR``): it is a
-part of every action on the filesystem store, and on some disks ten times as much while the kernel
-still remembers files that were deleted (docs/benchmarks.md).
+The cost of a new file is measured before and after, where the stores are (below ``TMPDIR``): it is
+a part of every action on the filesystem store, and on some disks it is ten times higher while the
+kernel still tracks deleted files (docs/benchmarks.md).
 
 Run it with ``make bench-dispatch``, which makes the peers' environments.
 """
@@ -41,11 +41,11 @@ from flowmesh_store.atomic_files import write_new
 PEERS = ("ray", "dask")
 STORES = ("filesystem", "memory", "s3")
 S3_PART = 5
-"""A store across the network gets so many times fewer actions, after everybody else: its gateway
-here makes and removes files, which on some disks makes other new ones slow."""
+"""The S3 store gets this many times fewer actions, after all others: its gateway creates and
+deletes files on this machine, which on some disks slows down the creation of others."""
 BAR = 2.0
 AT_ONCE = 60
-"""Chains that are handed in at once, to find what a system can do."""
+"""Chains that are submitted at once to find a system's maximum rate."""
 FILES = 500
 FILE_BYTES = 1000
 
@@ -57,14 +57,14 @@ Found = dict[tuple[str, str], Rounds]
 async def _contestants(
     arguments: argparse.Namespace, result: Result, root: Path
 ) -> AsyncIterator[dict[str, Contestant]]:
-    """All of them, started and warm; ended when the block ends."""
+    """Yields all systems, started and warm; ends them at the end of the block."""
     found: dict[str, Contestant] = {}
     async with contextlib.AsyncExitStack() as stack:
         for name in arguments.stores:
-            home = root / name
-            home.mkdir()
-            address = _address(name, home, stack)
-            peer = await _started(stack, sys.executable, "dispatch_fabric.py", address, str(home))
+            folder = root / name
+            folder.mkdir()
+            address = _address(name, folder, stack)
+            peer = await _started(stack, sys.executable, "dispatch_fabric.py", address, str(folder))
             found[name] = Contestant(peer, S3_PART if name == "s3" else 1)
         for name in arguments.peers:
             peer = await _started(stack, python_of(name), f"dispatch_{name}.py")
@@ -80,7 +80,7 @@ async def _started(stack: contextlib.AsyncExitStack, python: str, *script: str) 
 
 
 def _new_file_us(directory: Path) -> float:
-    """Microseconds that a small new file takes there (the mean)."""
+    """Returns the mean time to create a small file there, in microseconds."""
     directory.mkdir()
     began = time.perf_counter()
     for number in range(FILES):
@@ -88,7 +88,7 @@ def _new_file_us(directory: Path) -> float:
     return (time.perf_counter() - began) / FILES * 1e6
 
 
-def _address(store: str, home: Path, stack: contextlib.AsyncExitStack) -> str:
+def _address(store: str, folder: Path, stack: contextlib.AsyncExitStack) -> str:
     if store == "memory":
         return MEMORY
     if store == "s3":
@@ -96,7 +96,7 @@ def _address(store: str, home: Path, stack: contextlib.AsyncExitStack) -> str:
         if program is None:
             sys.exit("no versitygw: run this by `make bench-dispatch`, or leave s3 out of --stores")
         versitygw.set_credentials(os.environ)
-        return stack.enter_context(versitygw.running(program, home)).url("bench")
+        return stack.enter_context(versitygw.running(program, folder)).url("bench")
     return ""
 
 
@@ -105,15 +105,15 @@ async def _graphs(contestants: dict[str, Contestant], arguments: argparse.Namesp
     for number in range(arguments.rounds):
         for (name, shape), rounds in found.items():
             await contestants[name].graph(shape, arguments.count, rounds)
-            told = f"round {number + 1} of {arguments.rounds}: {name}, {shape}"
-            print(f"{told}: {rounds.rates[-1]:,.0f}/s", file=sys.stderr, flush=True)
+            label = f"round {number + 1} of {arguments.rounds}: {name}, {shape}"
+            print(f"{label}: {rounds.rates[-1]:,.0f}/s", file=sys.stderr, flush=True)
     return found
 
 
 async def _loads(
     contestants: dict[str, Contestant], arguments: argparse.Namespace
 ) -> dict[str, Load]:
-    """Half of what each does when many short chains are handed in at once."""
+    """Measures each system at half of the rate that it reaches with many chains at once."""
     most: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(arguments.rounds):
         for name, rates in most.items():
@@ -140,7 +140,7 @@ def _throughput(found: Found, shape: str, names: Sequence[str]) -> list[str]:
     return cells
 
 
-def _tell(
+def _write_result(
     found: Found,
     loads: dict[str, Load],
     files_us: Sequence[float],
@@ -219,7 +219,7 @@ def _shown(names: Sequence[str]) -> list[str]:
 
 
 async def run(arguments: argparse.Namespace) -> None:
-    """Runs all rounds and writes what they gave."""
+    """Runs all rounds and writes the result."""
     result = Result("dispatch")
     with tempfile.TemporaryDirectory(prefix="flowmesh-bench-") as directory:
         root = Path(directory)
@@ -233,23 +233,29 @@ async def run(arguments: argparse.Namespace) -> None:
             loads = {} if arguments.without_load else await _loads(contestants, arguments)
             if arguments.profile:
                 await contestants[arguments.stores[0]].profile(arguments.shapes[0], arguments.count)
-        _tell(found, loads, files_us, arguments, result)
+        _write_result(found, loads, files_us, arguments, result)
         result.save(keep=not arguments.draft)
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Returns the parser of the command line."""
     shown = argparse.ArgumentDefaultsHelpFormatter
     given = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=shown)
-    given.add_argument("--count", type=int, default=5_000, help="actions a graph")
-    given.add_argument("--shapes", nargs="+", choices=SHAPES, default=SHAPES, help="of graphs")
-    given.add_argument("--stores", nargs="+", choices=STORES, default=STORES, help="of the fabric")
-    given.add_argument("--peers", nargs="*", choices=PEERS, default=PEERS, help="beside it")
-    given.add_argument("--rounds", type=int, default=5, help="all take turns in each")
-    given.add_argument("--load-s", type=float, default=5.0, help="seconds of half load a round")
-    given.add_argument("--without-load", action="store_true", help="leave half load out")
-    given.add_argument("--profile", action="store_true", help="of the first store and shape")
-    given.add_argument("--draft", action="store_true", help="only print; keep nothing")
+    given.add_argument("--count", type=int, default=5_000, help="actions per graph")
+    given.add_argument(
+        "--shapes", nargs="+", choices=SHAPES, default=SHAPES, help="shapes of graphs"
+    )
+    given.add_argument(
+        "--stores", nargs="+", choices=STORES, default=STORES, help="the fabric's stores"
+    )
+    given.add_argument(
+        "--peers", nargs="*", choices=PEERS, default=PEERS, help="systems to compare"
+    )
+    given.add_argument("--rounds", type=int, default=5, help="interleaved rounds")
+    given.add_argument("--load-s", type=float, default=5.0, help="seconds of half load per round")
+    given.add_argument("--without-load", action="store_true", help="skip the half load")
+    given.add_argument("--profile", action="store_true", help="profile the first store and shape")
+    given.add_argument("--draft", action="store_true", help="only print; save nothing")
     return given
 
 

@@ -1,8 +1,8 @@
-"""Dask's part of ``bench/dispatch.py``: runs in Dask's own environment, imports nothing of ours.
+"""Dask's side of ``bench/dispatch.py``; runs in Dask's environment, without FlowMesh's packages.
 
-Orders and answers are those of ``dispatch_ray.py``. Set up as Dask's documentation advises for many
-small tasks: worker processes of one thread, a whole graph in one message, no dashboard, and none of
-the limits on memory that pause or spill.
+Orders and answers are those of ``dispatch_ray.py``. It is configured as Dask's documentation
+advises for many small tasks: worker processes with one thread, a whole graph in one message, no
+dashboard, and no memory limits that pause or spill.
 """
 
 import json
@@ -25,25 +25,24 @@ CONFIG = {
     "distributed.scheduler.validate": False,
     "distributed.diagnostics.computations.max-history": 0,
     "distributed.admin.large-graph-warning-threshold": "1GB",
-    # Joining tasks would leave fewer of them: what is measured is the dispatch of each.
+    # Fusing tasks would reduce their number, and the dispatch of each is measured.
     "optimization.fuse.active": False,
 }
 
 
 def noop(*_: object) -> None:
-    """Does nothing, after what it is given."""
+    """Does nothing; its arguments are its dependencies."""
 
 
 class Dask:
     """A client of a local cluster."""
 
     def __init__(self, client: Client) -> None:
-        """Takes the client."""
         self._client = client
         self._rounds = 0
 
     def graph(self, shape: str, count: int) -> dict[str, Any]:
-        """Runs a graph, handed over whole."""
+        """Runs a graph, submitted in one message."""
         self._rounds += 1
         started = time.monotonic()
         tasks: dict[str, Any] = {}
@@ -57,7 +56,7 @@ class Dask:
         return {"seconds": time.monotonic() - started}
 
     def load(self, rate: float, seconds: float, seed: int) -> dict[str, Any]:
-        """Chains at random moments; seconds from each one's moment to its end."""
+        """Runs chains at random times; returns the seconds from each due time to the end."""
         self._rounds += 1
         done: list[float] = []
         futures = []
@@ -79,7 +78,7 @@ class Dask:
 
 
 def main() -> None:
-    """Serves until standard input ends."""
+    """Serves orders until standard input ends."""
     with (
         dask.config.set(CONFIG),
         LocalCluster(

@@ -1,8 +1,8 @@
-"""The fabric's part of ``bench/dispatch.py``: a control plane on one store, and its workers.
+"""The fabric's side of ``bench/dispatch.py``: a control plane on one store, and its workers.
 
-Takes the same orders as the peers' scripts (``dispatch_ray.py``) and tells more: how long a graph's
-acceptance took, and of every action how long it waited from ready to sent. ``profile`` runs a graph
-under a profiler. Arguments: the address of the store and an empty directory.
+It serves the orders of the peers' scripts (``dispatch_ray.py``) and also returns how long a graph's
+acceptance took, and how long every action waited from ready to sent. ``profile`` runs a graph under
+a profiler. Arguments: the address of the store and an empty directory.
 """
 
 import asyncio
@@ -32,15 +32,14 @@ PACKAGES = (
 
 
 class Fabric:
-    """Runs graphs; every action is one that nobody has run before."""
+    """Runs graphs in which no action is a hit."""
 
     def __init__(self, bench: Bench) -> None:
-        """Takes a started fabric."""
         self._bench = bench
         self._graphs = 0
 
     async def graph(self, shape: str, count: int) -> dict[str, Any]:
-        """Runs a graph; seconds from its acceptance to its end, and of the acceptance."""
+        """Runs a graph; returns the seconds of its acceptance and from there to its end."""
         self._graphs += 1
         self._bench.waits_s.clear()
         groups = list(graph(shape, count))
@@ -58,7 +57,7 @@ class Fabric:
         }
 
     async def load(self, rate: float, seconds: float, seed: int) -> dict[str, Any]:
-        """Chains at random moments; seconds from each one's moment to its end."""
+        """Runs chains at random times; returns the seconds from each due time to the end."""
         self._graphs += 1
         self._bench.waits_s.clear()
         due_at: dict[str, float] = {}
@@ -69,13 +68,13 @@ class Fabric:
             for number, due in enumerate(moments):
                 at = started + due
                 await asyncio.sleep(max(0.0, at - time.monotonic()))
-                group.create_task(self._hand_in(f"load-{self._graphs}-{number}", at, due_at))
+                group.create_task(self._submit(f"load-{self._graphs}-{number}", at, due_at))
         ended = await watching
         latencies_s = [ended[uid] - at for uid, at in due_at.items()]
         return {"latencies_s": latencies_s, "waits_s": self._bench.waits_s}
 
     async def profile(self, shape: str, count: int) -> dict[str, Any]:
-        """Runs a graph under a profiler and prints where the control plane's time went."""
+        """Runs a graph under a profiler and prints the control plane's time by package."""
         profile = cProfile.Profile()
         profile.enable()
         await self.graph(shape, count)
@@ -84,19 +83,19 @@ class Fabric:
         by_package: Counter[str] = Counter()
         for (path, _, _), (_, _, own_s, _, _) in stats.stats.items():  # type: ignore[attr-defined]
             by_package[next((p for p in PACKAGES if p in path), "other")] += own_s
-        told = ["the control plane's time by package (idle waiting is in other):"]
+        lines = ["the control plane's time by package (idle waiting is in other):"]
         for package, own_s in by_package.most_common():
-            told.append(f"  {package:20} {own_s:6.2f} s  {own_s / by_package.total():4.0%}")
-        print("\n".join(told), file=sys.stderr)
+            lines.append(f"  {package:20} {own_s:6.2f} s  {own_s / by_package.total():4.0%}")
+        print("\n".join(lines), file=sys.stderr)
         stats.sort_stats("tottime").print_stats(PROFILE_LINES)
         return {}
 
-    async def _hand_in(self, name: str, at: float, due_at: dict[str, float]) -> None:
+    async def _submit(self, name: str, at: float, due_at: dict[str, float]) -> None:
         chain: Group = [(), *((n,) for n in range(LOAD_CHAIN - 1))]
         due_at[await self._bench.submit(_document(name, [chain]))] = at
 
     async def _watch(self, count: int) -> dict[str, float]:
-        """When each run has ended and is durable, by uid."""
+        """Returns when each run ended and became durable, by uid."""
         views, ended = self._bench.services.views, dict[str, float]()
         async for uid in self._bench.services.changes.all():
             if views.has_ended(uid) and uid not in ended:
@@ -107,7 +106,7 @@ class Fabric:
 
 
 def _document(name: str, groups: Sequence[Group]) -> dict[str, object]:
-    """A workflow of no-ops; its name is in every action's parameter, so that none is a hit."""
+    """Returns a workflow of no-ops; each parameter has its name, so that no action is a hit."""
     steps = []
     for number, group in enumerate(groups):
         for n, before in enumerate(group):
@@ -128,7 +127,7 @@ def _document(name: str, groups: Sequence[Group]) -> dict[str, object]:
 
 
 async def main(store: str, home: Path) -> None:
-    """Serves until standard input ends."""
+    """Serves orders until standard input ends."""
     bench = Bench(home, store=store)
     await bench.start()
     try:

@@ -1,7 +1,7 @@
-"""Ray's part of ``bench/dispatch.py``: runs in Ray's own environment, imports nothing of ours.
+"""Ray's side of ``bench/dispatch.py``; runs in Ray's environment, without FlowMesh's packages.
 
 Each line of standard input is an order in JSON, answered in JSON: ``graph`` runs a graph of no-op
-tasks and tells the seconds, ``load`` hands in chains at given moments and tells when each was done.
+tasks and returns its seconds, ``load`` submits chains at given times and returns when each ended.
 """
 
 import json
@@ -15,11 +15,11 @@ from graphs import LOAD_CHAIN, arrivals, ends, graph
 
 @ray.remote
 def noop(*_: object) -> None:
-    """Does nothing, after what it is given."""
+    """Does nothing; its arguments are its dependencies."""
 
 
 def run(shape: str, count: int) -> dict[str, Any]:
-    """Runs a graph; the tasks in it are handed over one by one, as Ray has it."""
+    """Runs a graph; its tasks are submitted one by one, as Ray requires."""
     started = time.monotonic()
     wanted = []
     for group in graph(shape, count):
@@ -32,7 +32,7 @@ def run(shape: str, count: int) -> dict[str, Any]:
 
 
 def load(rate: float, seconds: float, seed: int) -> dict[str, Any]:
-    """Chains at random moments; seconds from each one's moment to its end."""
+    """Runs chains at random times; returns the seconds from each due time to the end."""
     done: list[float] = []
     futures = []
     started = time.monotonic()
@@ -51,7 +51,7 @@ def load(rate: float, seconds: float, seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Serves until standard input ends."""
+    """Serves orders until standard input ends."""
     ray.init(
         "local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False
     )

@@ -1,4 +1,4 @@
-"""A control plane and local workers, started and asked as the benchmarks need them."""
+"""A control plane with local workers, for the benchmarks."""
 
 import asyncio
 import json
@@ -42,34 +42,34 @@ class NoSecrets:
 
 
 class Bench:
-    """A control plane in this process and workers in theirs.
+    """A control plane in this process, and worker processes.
 
     Attributes:
-        waits_s: of every attempt that was sent, seconds from its action being ready to the message
-            to the worker; for the caller to clear.
+        waits_s: seconds from an action being ready to its message to a worker, for every attempt
+            that was sent; the caller clears it.
     """
 
     def __init__(
         self, root: Path, *, workers: int = WORKERS, memory_mib: int = 1024, store: str = ""
     ) -> None:
-        """Takes an empty directory, and how many workers with how much memory there are.
+        """Starts nothing yet.
 
         Args:
-            root: for the caches of the workers, and for the store unless another one is named.
-            workers: how many.
-            memory_mib: of each.
-            store: address of another store; workers have none of a memory store's, which is enough
-                for results that travel inside messages.
+            root: an empty directory for the workers' caches, and the store unless another is named.
+            workers: number of workers.
+            memory_mib: memory of each worker.
+            store: address of another store; workers cannot read a memory store, which is enough
+                for results that are sent inside messages.
         """
         self._root = root
         self._count = workers
         self._memory_mib = memory_mib
         self._workers: list[subprocess.Popen[bytes]] = []
         self.waits_s: list[float] = []
-        kept = str(root / "store")
-        self._workers_store = kept if store == MEMORY else store or kept
+        own_store = str(root / "store")
+        self._workers_store = own_store if store == MEMORY else store or own_store
         self._control = ControlPlane(
-            open_store(store or kept),
+            open_store(store or own_store),
             ControlSettings(),
             catalog=load_catalog(),
             master_key=secrets.token_bytes(32),
@@ -82,14 +82,14 @@ class Bench:
         """Starts everything and waits until the workers have joined."""
         await self._control.start()
         gateway = self.services.gateway
-        plain = gateway.assign
+        original_assign = gateway.assign
 
         def assign(worker: str, assignment: Assignment) -> None:
             actions = self.machine.state.actions
             action = actions.get(parse_attempt_id(assignment.attempt_id))
             if action is not None:
                 self.waits_s.append(time.time() - action.ready_s)
-            plain(worker, assignment)
+            original_assign(worker, assignment)
 
         gateway.assign = assign  # type: ignore[method-assign]
         for n in range(self._count):
@@ -98,7 +98,7 @@ class Bench:
             await asyncio.sleep(0.05)
 
     async def stop(self) -> None:
-        """Ends everything that was started."""
+        """Ends the workers and the control plane."""
         for worker in self._workers:
             worker.terminate()
         for worker in self._workers:
@@ -107,12 +107,12 @@ class Bench:
 
     @property
     def services(self) -> ControlPlaneServices:
-        """Those of the running control plane."""
+        """The services of the running control plane."""
         return self._control.services
 
     @property
     def loop(self) -> EventLoop:
-        """The loop of the running control plane."""
+        """The event loop of the running control plane."""
         return self._control._started().loop
 
     @property
@@ -120,28 +120,28 @@ class Bench:
         """The machine of the running control plane."""
         machine = self.loop.machine
         if not isinstance(machine, Machine):
-            raise TypeError(f"{machine!r} is no machine")
+            raise TypeError(f"{machine!r} is not a Machine")
         return machine
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the workers; what they start are descendants."""
+        """Process ids of the workers, without their children."""
         return [worker.pid for worker in self._workers]
 
     async def submit(self, document: dict[str, object], namespace: str = "") -> str:
-        """Hands a workflow in; gives the run's uid."""
+        """Submits a workflow; returns the run's uid."""
         submission = Submission(document, namespace=namespace)
         return (await self.services.admission.submit(submission)).uid
 
     async def ended(self, uid: str) -> RunStatus:
-        """Waits for a run's end; gives its status."""
+        """Waits for a run's end; returns its status."""
         views = self.services.views
         while not views.has_ended(uid):  # noqa: ASYNC110 - as a user would poll
             await asyncio.sleep(0.01)
         return await views.status(uid)
 
     async def rows(self, uid: str, output: str) -> list[dict[str, Any]]:
-        """The rows of a run's output."""
+        """Returns the rows of a run's output."""
         services = self.services
         artifacts = (await services.views.outputs(uid))[output]
         found: list[dict[str, Any]] = []
@@ -151,7 +151,7 @@ class Bench:
         return found
 
     async def metrics(self, uid: str, output: str) -> dict[str, Any]:
-        """The metrics of a run's output."""
+        """Returns the metrics of a run's output."""
         [artifact] = (await self.services.views.outputs(uid))[output]
         data = await self.services.store.blobs.get(artifact.blob)
         return dict(json.loads(data))
@@ -162,7 +162,7 @@ class Bench:
         await fetch_tree(self._control.services.store.blobs, artifact.digest, target)
 
     def hosts(self, engine: str) -> set[tuple[str, str]]:
-        """Worker and signature of every host of an engine that there is now."""
+        """Returns worker and signature of every current instance of an engine."""
         workers = self.machine.state.workers
         lanes = ((name, lane) for name, w in workers.items() for lane in w.lanes)
         return {(name, lane.signature) for name, lane in lanes if lane.engine == engine}

@@ -1,10 +1,10 @@
-"""Tokens a second of a language model under vLLM: many requests at once against one at a time.
+"""Measures tokens per second of a language model under vLLM: all requests at once, and one by one.
 
 ``python bench/generate.py`` measures the ``AsyncLLM`` that a worker uses, with a worker's settings
-and no fabric around it, on 64 questions: all fed at once, and one after the other. Rounds are
-interleaved, so that a slow moment of the machine meets both, and medians are shown. The same
-functions measure other ways of getting the same completions: ``measure`` takes any named
-contestants, and ``same_completions`` says whether two of them gave the same texts.
+and without a fabric, on 64 questions: all at once, and one after the other. Rounds are interleaved,
+so that a slow moment of the machine affects both, and medians are shown. Other benchmarks use the
+same functions: ``measure`` runs any named contestants, and ``same_completions`` compares the texts
+of two of them.
 """
 
 import argparse
@@ -38,7 +38,7 @@ _THINGS = ("apples", "books", "tickets", "stones", "shells", "coins", "stamps", 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one pass gave: its texts by prompt, its tokens and its seconds."""
+    """The result of one pass: texts by prompt, tokens and seconds."""
 
     texts: Mapping[str, str]
     tokens: int
@@ -46,7 +46,7 @@ class Outcome:
 
     @property
     def rate(self) -> float:
-        """Generated tokens a second."""
+        """Generated tokens per second."""
         return self.tokens / self.seconds
 
 
@@ -54,7 +54,7 @@ Contestant = Callable[[], Awaitable[Outcome]]
 
 
 def prompts(count: int = PROMPT_COUNT) -> list[str]:
-    """Questions of equal kind and different words, as rows of a data set would be."""
+    """Returns questions of one kind with different words, as rows of a data set."""
     return [
         f"Question: Ann has {i + 7} {_THINGS[i % 8]}, buys {3 * i % 17 + 2} more and gives"
         f" {i % 5 + 1} to each of {i % 3 + 2} friends. How many {_THINGS[i % 8]} are left?\nAnswer:"
@@ -63,12 +63,11 @@ def prompts(count: int = PROMPT_COUNT) -> list[str]:
 
 
 class RawVllm:
-    """The ``AsyncLLM`` of a worker, used without engine, host, agent or control plane."""
+    """A worker's ``AsyncLLM``, used without engine, host, agent or control plane."""
 
     def __init__(
         self, engine: Any, thread: ThreadPoolExecutor, model: Path, max_tokens: int
     ) -> None:
-        """Takes a running engine and the thread that owns it."""
         self._max_tokens = max_tokens
         self._engine = engine
         self._thread = thread
@@ -87,12 +86,12 @@ class RawVllm:
         return cls(engine, thread, model, max_tokens)
 
     async def together(self, texts: Sequence[str], salt: str = "") -> Outcome:
-        """All prompts at once.
+        """Sends all prompts at once.
 
         Args:
             texts: the prompts, no two the same.
-            salt: of the prefix cache; one of its own for each pass where empty, so that nothing is
-                answered from the last one's prefixes.
+            salt: the salt of the prefix cache; if empty, each pass has its own, so that it does
+                not reuse prefixes of an earlier pass.
         """
         self._passes += 1
         number = self._passes
@@ -101,7 +100,7 @@ class RawVllm:
         return self._outcome(texts, answers, began)
 
     async def one_at_a_time(self, texts: Sequence[str]) -> Outcome:
-        """Each prompt when the one before is answered."""
+        """Sends each prompt after the previous one is answered."""
         self._passes += 1
         began = time.perf_counter()
         answers = [await self._one(t, self._passes, str(self._passes)) for t in texts]
@@ -144,18 +143,18 @@ async def measure(contestants: Mapping[str, Contestant], rounds: int) -> dict[st
 
 
 def median_rate(outcomes: Sequence[Outcome]) -> float:
-    """The median of tokens a second."""
+    """Returns the median of tokens per second."""
     return statistics.median(o.rate for o in outcomes)
 
 
 def same_completions(one: Outcome, other: Outcome) -> bool:
-    """Whether the prompts that both answered got the same texts."""
+    """Returns whether prompts that both answered got the same texts."""
     shared = one.texts.keys() & other.texts.keys()
     return bool(shared) and all(one.texts[p] == other.texts[p] for p in shared)
 
 
 def builtin_model(folder: Path) -> Path:
-    """The built-in model as a directory, converted in a process of its own."""
+    """Writes the built-in model to a directory, converted in a separate process."""
     program = (
         "import sys; from pathlib import Path;"
         "from flowmesh_worker.engines.models.builtin import build;"
@@ -196,7 +195,9 @@ async def _run(model: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Prints the medians as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, help="a model directory; the built-in model without")
+    parser.add_argument(
+        "--model", type=Path, help="a model directory; the built-in model by default"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory-mib", type=int, default=8192)

@@ -1,10 +1,10 @@
-"""A short real pass of every engine that can use a GPU, through the whole fabric.
+"""Runs every engine that can use a GPU once, through the whole fabric.
 
-``make gpu-check``, on any machine with an NVIDIA GPU: each engine runs once on a small model; its
-joules by the device's counter stand beside power samples integrated over the same span, with the
-peak of device memory. Loading is timed three times: fetched, from the local cache, and already
-there. What cannot run here is named, with the reason. ``--on-cpu`` rehearses all of it without a
-GPU and says so; its joules are estimates.
+``make gpu-check``, on any machine with an NVIDIA GPU: each engine runs once on a small model. The
+table compares its joules by the device's counter with power samples integrated over the same span,
+and shows the peak of device memory. Loading is timed three times: fetched, from the local cache,
+and already loaded. Engines that cannot run here are named with the reason. ``--on-cpu`` rehearses
+it without a GPU and says so; its joules are estimates.
 """
 
 import argparse
@@ -31,7 +31,7 @@ ROWS = [
     for b in range(3, 7)
 ]
 SAMPLE_S = 0.05
-_WITHIN_S = 1200
+_TIMEOUT_S = 1200
 _MIB = 1 << 20
 PROMPT = "Q: {{ q }}\nA:"
 LORA = {"use_peft": True, "max_steps": 3, "per_device_train_batch_size": 4, "max_length": 64}
@@ -40,12 +40,12 @@ PAIR = {"prompt": PROMPT, "chosen": " {{ a }}", "rejected": " {{ wrong }}"}
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One engine, asked once.
+    """One run of one engine.
 
     Attributes:
-        name: what is shown.
-        steps: of the workflow; the last one is measured.
-        needs: libraries without which it is skipped.
+        name: its name in the table.
+        steps: the workflow's steps; the last one is measured.
+        needs: required libraries; without them the check is skipped.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Check:
 
 
 def checks(dtype: str) -> list[Check]:
-    """Every engine that runs on a pool's devices."""
+    """Returns a check for every engine that runs on devices."""
 
     def step(name: str, engine: str, given: dict[str, Any], **inputs: str) -> dict[str, Any]:
         ports = {"model": "inputs.base", "rows": "inputs.rows", **inputs}
@@ -153,7 +153,7 @@ class Samples:
     used_mib: list[int] = field(default_factory=list)
 
     def joules(self, begin_s: float, end_s: float) -> float:
-        """The area under the power between two moments, by trapezoids."""
+        """Returns the integral of the power between two times, by trapezoids."""
         points = [
             (t, w) for t, w in zip(self.at_s, self.watts, strict=True) if begin_s <= t <= end_s
         ]
@@ -162,14 +162,14 @@ class Samples:
         )
 
     def peak_mib(self, begin_s: float, end_s: float) -> int:
-        """The most memory in use between two moments."""
+        """Returns the peak of used memory between two times."""
         inside = [m for t, m in zip(self.at_s, self.used_mib, strict=True) if begin_s <= t <= end_s]
         return max(inside, default=0)
 
 
 @contextmanager
 def sampling() -> Iterator[Samples]:
-    """Samples the devices while the block lasts; nothing where there are none."""
+    """Samples the devices during the block; yields no samples without devices."""
     found, stop = Samples(), threading.Event()
     with nvml() as library:
         handles = []
@@ -199,7 +199,7 @@ def _fmesh(folder: Path, *words: str) -> Any:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=_WITHIN_S,
+        timeout=_TIMEOUT_S,
         check=False,
     )
     try:
@@ -209,7 +209,7 @@ def _fmesh(folder: Path, *words: str) -> Any:
 
 
 def run(check: Check, folder: Path, model: str, samples: Samples) -> dict[str, Any]:
-    """Runs one check and reads its figures; raises RuntimeError with why it failed."""
+    """Runs one check and returns its measurements; raises RuntimeError if it fails."""
     document = {
         "apiVersion": "flowmesh.dev/v1alpha1",
         "kind": "FlowMeshWorkflow",
@@ -239,7 +239,7 @@ def run(check: Check, folder: Path, model: str, samples: Samples) -> dict[str, A
 
 
 def loads(folder: Path, model: str, dtype: str, samples: Samples) -> dict[str, float]:
-    """Seconds from ready to done of the same small step: fetched, from disk, already loaded."""
+    """Returns the seconds of a small step with the model fetched, on disk, and loaded."""
     step = {
         "name": "go",
         "uses": "llm.generate",
@@ -253,7 +253,7 @@ def loads(folder: Path, model: str, dtype: str, samples: Samples) -> dict[str, f
     }
     check = Check("load", [step])
     first = run(check, folder, model, samples)["total s"]
-    again = run(check, folder, model, samples)["total s"]  # each `fmesh run` has hosts of its own
+    again = run(check, folder, model, samples)["total s"]  # each `fmesh run` starts new hosts
     with _serving(folder):
         run(check, folder, model, samples)
         there = run(check, folder, model, samples)["total s"]
@@ -269,7 +269,7 @@ def _serving(folder: Path) -> Iterator[None]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + _WITHIN_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while _down(folder) and time.monotonic() < deadline:
             time.sleep(0.2)
         yield
@@ -279,8 +279,8 @@ def _serving(folder: Path) -> Iterator[None]:
 
 
 def _down(folder: Path) -> bool:
-    said = _fmesh(folder, "workers")  # an object where nothing serves, else a list
-    return not isinstance(said, list) or not said
+    answer = _fmesh(folder, "workers")  # an error object without a fabric, else a list
+    return not isinstance(answer, list) or not answer
 
 
 def report(where: str, model: str, dtype: str) -> str:
@@ -319,7 +319,7 @@ def report(where: str, model: str, dtype: str) -> str:
 
 
 def main() -> int:
-    """Prints the page; 2 where there is no GPU."""
+    """Prints the page; returns 2 without a GPU."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default=MODEL, help="a built-in name or a folder")
     parser.add_argument("--dtype", default="", help="default: bfloat16 on a GPU, float32 on a CPU")

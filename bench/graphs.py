@@ -1,7 +1,7 @@
-"""The graphs and arrivals that the dispatch benchmark gives to the fabric and to its peers alike.
+"""The graphs and arrival times of the dispatch benchmark, the same for the fabric and its peers.
 
-Each system runs in an environment of its own, so this module imports the standard library alone.
-A graph is groups of tasks, one like the other; a task comes after earlier ones of its group.
+Each system runs in its own environment, so this module imports only the standard library. A graph
+is a number of equal groups of tasks; a task depends on earlier ones of its group.
 """
 
 import random
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 Group = list[tuple[int, ...]]
-"""For each task of a group, the numbers within the group of those that it comes after."""
+"""For each task of a group, the indices of the tasks that it depends on."""
 
 GROUPS: dict[str, Group] = {
     "flat": [()],
@@ -22,28 +22,28 @@ SHAPES = tuple(GROUPS)
 a *fan* is one, then 98 after it, then one that joins those."""
 
 LOAD_CHAIN = 10
-"""At half load, chains of so many come at random moments."""
+"""Length of the chains that are submitted at half load."""
 
 
 def graph(shape: str, count: int) -> Iterator[Group]:
-    """The groups of a graph of about ``count`` tasks: whole groups, at least one."""
+    """Returns the groups of a graph of about ``count`` tasks: whole groups, at least one."""
     group = GROUPS[shape]
     return (group for _ in range(max(1, count // len(group))))
 
 
 def ends(group: Group) -> list[int]:
-    """The tasks of a group that nothing comes after."""
+    """Returns the tasks of a group on which none depends."""
     before = {task for tasks in group for task in tasks}
     return [n for n in range(len(group)) if n not in before]
 
 
 def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
-    """Moments of a Poisson process, in seconds from its beginning; the same for the same seed."""
+    """Returns the times of a Poisson process, in seconds from its start, by seed."""
     rng = random.Random(seed)
     steps = (rng.expovariate(rate) for _ in range(int(rate * seconds)))
     return list(accumulate(steps))
 
 
 def quantile(values: list[float], share: float) -> float:
-    """A quantile of values, by rank."""
+    """Returns a quantile of values, by rank."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]

@@ -1,10 +1,10 @@
-"""What grows with the work and with the fleet: tick, memory, the wait for the first dispatch.
+"""Measures growth with work and fleet: scheduling cycle, memory, time to the first dispatch.
 
-*Tick*: a scheduling decision on 100 to 100,000 ready actions and 1 to 1,000 workers, in the steady
-state of ``tick.py``. *Actions*: a workflow of independent no-ops is handed in to a control plane
-with a memory store, in a process of its own each time; its workers are said to be there and take
-what they are given, but are no processes. Clocked are the acceptance and the first message to a
-worker; memory is what the process grew by until all actions were looked up and ready or sent.
+*Cycle*: a scheduling decision on 100 to 100,000 ready actions and 1 to 1,000 workers, in the steady
+state of ``tick.py``. *Actions*: a workflow of independent no-ops is submitted to a control plane
+with a memory store, in a new process each time; its workers are only registered, without processes.
+The times of acceptance and of the first message to a worker are measured; memory is the growth of
+the process until all actions were looked up and are ready or sent.
 
 Run it with ``make bench-growth``.
 """
@@ -24,7 +24,7 @@ from fabric import MEMORY, Bench
 from results import Result, Table, spread
 from tick import case, measure
 
-from flowmesh_control.loop.gc_tuning import collect_seldom
+from flowmesh_control.loop.gc_tuning import tune_gc
 from flowmesh_core.machine.events import WorkerConnected
 from flowmesh_core.protocol.messages import Assignment, Hello, WorkerShape
 
@@ -32,13 +32,13 @@ TICK_READY = (100, 1_000, 10_000, 100_000)
 TICK_WORKERS = (1, 10, 100, 1_000)
 FLOWS = ((100, 1), (1_000, 1), (10_000, 1), (10_000, 100), (10_000, 1_000), (100_000, 1))
 ONCE = 100_000
-"""A workflow of so many steps is handed in once: it takes minutes, most of them compiling."""
+"""A workflow of this many steps is submitted once: it takes minutes, most of them compiling."""
 GOAL = (10_000, 100, 20.0)
 
 
 def ticks(largest: int, repeats: int, result: Result) -> None:
-    """Medians of processor time by size."""
-    collect_seldom()
+    """Measures medians of CPU time by size."""
+    tune_gc()
     rows, figures = [], {}
     for ready in (n for n in TICK_READY if n <= largest):
         cells = [f"{ready:,}"]
@@ -56,14 +56,14 @@ def ticks(largest: int, repeats: int, result: Result) -> None:
 
 
 def flows(largest: int, rounds: int, result: Result) -> None:
-    """One workflow of each size, ``rounds`` times in turns."""
+    """Runs one workflow of each size, ``rounds`` times in turns."""
     sizes = [size for size in FLOWS if size[0] <= largest]
     found: dict[tuple[int, int], list[dict[str, float]]] = {size: [] for size in sizes}
     for number in range(rounds):
         for size, passes in found.items():
             if number and size[0] >= ONCE:
                 continue
-            passes.append(_apart(*size))
+            passes.append(_in_new_process(*size))
             print(f"{size}: {passes[-1]}", file=sys.stderr, flush=True)
     rows = []
     for (actions, workers), passes in found.items():
@@ -79,15 +79,15 @@ def flows(largest: int, rounds: int, result: Result) -> None:
     result.figures["flows"] = {f"{a} x {w}": passes for (a, w), passes in found.items()}
 
 
-def _apart(actions: int, workers: int) -> dict[str, float]:
-    """One pass in a process of its own, so that its memory is this workflow's."""
+def _in_new_process(actions: int, workers: int) -> dict[str, float]:
+    """Runs one pass in a new process, so that its memory is this workflow's."""
     command = [sys.executable, __file__, "--one", str(actions), str(workers)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 async def one(actions: int, workers: int) -> dict[str, float]:
-    """Hands one workflow in, and waits until all of it is ready or sent."""
+    """Submits one workflow and waits until all its actions are ready or sent."""
     with tempfile.TemporaryDirectory(prefix="flowmesh-bench-") as root:
         bench = Bench(Path(root), workers=0, store=MEMORY)
         await bench.start()
@@ -146,18 +146,18 @@ def _resident_kib() -> float:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Returns the parser of the command line."""
     given = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    given.add_argument("--largest", type=int, default=100_000, help="most actions")
-    given.add_argument("--repeats", type=int, default=7, help="ticks a size")
-    given.add_argument("--rounds", type=int, default=5, help="workflows a size")
-    given.add_argument("--draft", action="store_true", help="only print; keep nothing")
+    given.add_argument("--largest", type=int, default=100_000, help="largest number of actions")
+    given.add_argument("--repeats", type=int, default=7, help="cycles per size")
+    given.add_argument("--rounds", type=int, default=5, help="workflows per size")
+    given.add_argument("--draft", action="store_true", help="only print; save nothing")
     given.add_argument("--one", nargs=2, type=int, help=argparse.SUPPRESS)
     return given
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Runs all of it, or one workflow where told so by another process of this."""
+    """Runs everything, or one workflow where the parent process asks for it."""
     if arguments.one:
         print(json.dumps(asyncio.run(one(*arguments.one))))
         return

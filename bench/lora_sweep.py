@@ -1,10 +1,10 @@
-"""Eight LoRA runs on one base through the fabric, beside eight scripts of plain TRL.
+"""Compares eight LoRA runs on one base through the fabric with eight scripts of plain TRL.
 
 ``make bench-lora_sweep``: in interleaved rounds, the same eight runs (four learning rates, two
-ranks; everything else equal) go (1) as eight workflows at once to a fabric whose worker has just
-joined and holds no model, which loads the base once, and (2) as eight scripts one after another,
-each of which imports its libraries, loads the base and trains. The base is a local directory for
-the scripts, and imported before, but not loaded, in the fabric. Both must reach the same losses.
+ranks; everything else equal) go (1) as eight workflows at once to a fabric whose new worker has no
+model and loads the base once, and (2) as eight scripts one after another, each of which imports its
+libraries, loads the base and trains. The base is a local directory for the scripts; in the fabric
+it is imported before, but not loaded. Both must reach the same losses.
 """
 
 import argparse
@@ -29,7 +29,7 @@ RANKS = (4, 8)
 ENGINE = "train.sft"
 MEMORY_MIB = 6144
 LOSS_TOLERANCE = 1e-3
-"""Between two ways to sum the same numbers: the fabric's tokenisation and order are TRL's."""
+"""For differences of summation: the fabric's tokenisation and order are TRL's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Size:
     seed: int = 7
 
     def texts(self) -> list[str]:
-        """The rows, enough for all steps once."""
+        """Returns the rows, enough for all steps without repetition."""
         return [f"{p} {i}" for i, p in enumerate(prompts(self.steps * self.batch))]
 
 
@@ -54,18 +54,18 @@ class Sweep:
     loads: int
 
 
-def told(what: str) -> None:
-    """Says on standard error how far it is: a round takes minutes."""
+def print_progress(what: str) -> None:
+    """Prints progress to standard error: a round takes minutes."""
     print(what, file=sys.stderr, flush=True)
 
 
 def runs() -> list[tuple[float, int]]:
-    """Learning rate and rank of each run."""
+    """Returns learning rate and rank of each run."""
     return [(rate, rank) for rate in RATES for rank in RANKS]
 
 
 def scripts(model: Path, size: Size, folder: Path) -> Sweep:
-    """The eight scripts, one after another: together they would share two cores and more memory."""
+    """Runs the eight scripts in sequence: together they would share two cores."""
     began, losses = time.perf_counter(), []
     for number, (rate, rank) in enumerate(runs()):
         job = {
@@ -87,13 +87,13 @@ def scripts(model: Path, size: Size, folder: Path) -> Sweep:
             check=True,
             env={**os.environ, "OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"},
         )
-        told(f"script {number} ended after {time.perf_counter() - began:.1f} s")
+        print_progress(f"script {number} ended after {time.perf_counter() - began:.1f} s")
         losses.append(float(json.loads(done.stdout.splitlines()[-1])["train_loss"]))
     return Sweep(time.perf_counter() - began, losses, len(losses))
 
 
 async def fabric(model: Path | None, size: Size, folder: Path) -> Sweep:
-    """The eight workflows at once, on a worker that has just joined; leaves the base at a path."""
+    """Runs the eight workflows at once on a new worker; writes the base to ``model``."""
     bench = Bench(folder, workers=1, memory_mib=MEMORY_MIB)
     await bench.start()
     try:
@@ -101,7 +101,7 @@ async def fabric(model: Path | None, size: Size, folder: Path) -> Sweep:
         await _ended(bench, base)
         if model is not None:
             await bench.directory(base, "m", model)
-        told("the base is imported")
+        print_progress("the base is imported")
         began = time.perf_counter()
         uids = [await bench.submit(_workflow(f"run-{n}", r, size)) for n, r in enumerate(runs())]
         ends = asyncio.gather(*(_ended(bench, uid) for uid in uids))
@@ -126,7 +126,7 @@ async def _ended(bench: Bench, uid: str) -> None:
 
 
 def _workflow(name: str, run: tuple[float, int] | None, size: Size) -> dict[str, Any]:
-    """One run of the sweep; without one the import of the base alone."""
+    """Returns one run of the sweep; without ``run``, only the import of the base."""
     base = {"base": {"model": BUILTIN.partition(":")[2]}}
     rate, rank = run or (0.0, 0)
     tune = {
@@ -173,9 +173,9 @@ async def _run(folder: Path, rounds: int, size: Size) -> dict[str, Any]:
         place = folder / f"round-{number}"
         place.mkdir()
         through.append(await fabric(None if number else model, size, place))
-        told(f"round {number}: the fabric took {through[-1].seconds:.1f} s")
+        print_progress(f"round {number}: the fabric took {through[-1].seconds:.1f} s")
         alone.append(await asyncio.to_thread(scripts, model, size, place))
-        told(f"round {number}: the scripts took {alone[-1].seconds:.1f} s")
+        print_progress(f"round {number}: the scripts took {alone[-1].seconds:.1f} s")
     if any(sweep.loads != 1 for sweep in through):
         raise RuntimeError(f"the base was loaded {[s.loads for s in through]} times, not once")
     pairs = [(a, b) for s, t in zip(through, alone, strict=True)

@@ -1,6 +1,6 @@
-"""One run of the sweep as a script of its own: TRL and PEFT as their guides show them.
+"""One run of the sweep as a standalone script: TRL and PEFT as in their guides.
 
-``bench/lora_sweep.py`` starts it once a run; it reads ``{model, texts, out, ...}`` as JSON on
+``bench/lora_sweep.py`` starts it once per run; it reads ``{model, texts, out, ...}`` as JSON on
 standard input and prints its training loss.
 """
 

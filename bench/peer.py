@@ -1,4 +1,4 @@
-"""A peer of the fabric: a script in an environment of its own, given orders line by line."""
+"""A peer of the fabric: a script in its own environment that gets orders line by line."""
 
 import asyncio
 import json
@@ -13,12 +13,12 @@ ENVIRONMENTS = {"ray": "FLOWMESH_RAY_PYTHON", "dask": "FLOWMESH_DASK_PYTHON"}
 """Variables that name each peer's Python; ``make`` sets them."""
 ANSWER_WITHIN_S = 300.0
 _ALWAYS = {"RAY_worker_niceness": "0"}
-"""Ray runs its workers at a low priority, which on a busy machine would measure the others."""
-_WITHHELD = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME")
+"""Ray runs its workers at a low priority, which would distort times on a busy machine."""
+_NOT_INHERITED = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME")
 
 
 def python_of(peer: str) -> str:
-    """The Python of a peer's environment; ends the program where nobody named it."""
+    """Returns the Python of a peer's environment; exits where the variable is not set."""
     named = os.environ.get(ENVIRONMENTS[peer], "")
     if not named:
         sys.exit(f"{ENVIRONMENTS[peer]} is not set: run this by `make bench-...`, which sets it")
@@ -26,7 +26,7 @@ def python_of(peer: str) -> str:
 
 
 class Peer:
-    """A running script; it has said that it is ready."""
+    """A running script that has reported that it is ready."""
 
     def __init__(
         self, python: str, script: str, *arguments: str, more: Mapping[str, str] | None = None
@@ -34,10 +34,10 @@ class Peer:
         """Starts a script of this folder and waits until it is warm.
 
         Args:
-            python: of its environment.
-            script: its name.
-            arguments: of its command line.
-            more: variables beside those that are inherited.
+            python: the Python of its environment.
+            script: its file name.
+            arguments: its command-line arguments.
+            more: additional environment variables.
         """
         self._script = script
         self._process = subprocess.Popen(
@@ -51,42 +51,42 @@ class Peer:
 
     @staticmethod
     def _inherited() -> dict[str, str]:
-        return {k: v for k, v in os.environ.items() if k not in _WITHHELD}
+        return {k: v for k, v in os.environ.items() if k not in _NOT_INHERITED}
 
     @property
     def pid(self) -> int:
-        """Its process id; what it starts are descendants."""
+        """Its process id."""
         return self._process.pid
 
     async def ask(self, do: str, **order: Any) -> dict[str, Any]:
-        """Gives an order and waits for the answer; the event loop goes on meanwhile.
+        """Sends an order and returns the answer, without blocking the event loop.
 
         Raises:
-            RuntimeError: it ended, or did not answer in time; it is ended then.
+            RuntimeError: the script ended, or did not answer in time and was killed.
         """
         line = json.dumps({"do": do, **order})
-        asked = asyncio.create_task(asyncio.to_thread(self._ask, line))
-        done, _ = await asyncio.wait([asked], timeout=ANSWER_WITHIN_S)
+        request = asyncio.create_task(asyncio.to_thread(self._send, line))
+        done, _ = await asyncio.wait([request], timeout=ANSWER_WITHIN_S)
         if not done:
             self._process.kill()
-            await asyncio.wait([asked])
+            await asyncio.wait([request])
             raise RuntimeError(f"bench/{self._script} did not answer {line}; run it by hand")
-        return asked.result()
+        return request.result()
 
     def stop(self) -> None:
-        """Ends it."""
+        """Ends the script."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
 
-    def _ask(self, line: str) -> dict[str, Any]:
+    def _send(self, line: str) -> dict[str, Any]:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
-        """The next line that is an answer: libraries may print others."""
+        """Returns the next line that is an answer; libraries may print others."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("{"):

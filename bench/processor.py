@@ -1,4 +1,4 @@
-"""Processor time of processes and of all that they started, as Linux counts it."""
+"""CPU time of processes and their descendants, from Linux' ``/proc``."""
 
 import os
 from collections import defaultdict
@@ -8,11 +8,11 @@ from pathlib import Path
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _NAME_ENDS = b") "
 _PARENT, _OWN, _ENDED = 1, (11, 12), (13, 14)
-"""Fields of ``/proc/PID/stat`` after the name: its own times, and those of children that ended."""
+"""Fields of ``/proc/PID/stat`` after the name: its own times, and those of ended children."""
 
 
 def trees_s(roots: Iterable[int]) -> float:
-    """Seconds of the processes and their descendants so far, those that have ended included."""
+    """Returns CPU seconds of the processes and their descendants, with ended ones."""
     spent: dict[int, float] = {}
     children: dict[int, list[int]] = defaultdict(list)
     for folder in Path("/proc").iterdir():
@@ -20,18 +20,18 @@ def trees_s(roots: Iterable[int]) -> float:
             try:
                 fields = (folder / "stat").read_bytes().rpartition(_NAME_ENDS)[2].split()
             except OSError:
-                continue  # it ended meanwhile
+                continue  # it has ended
             children[int(fields[_PARENT])].append(int(folder.name))
             spent[int(folder.name)] = sum(int(fields[n]) for n in (*_OWN, *_ENDED)) * _TICK_S
-    total, left = 0.0, list(roots)
-    while left:
-        process = left.pop()
+    total, pending = 0.0, list(roots)
+    while pending:
+        process = pending.pop()
         total += spent.get(process, 0.0)
-        left += children[process]
+        pending += children[process]
     return total
 
 
 def own_s() -> float:
-    """Seconds of this process alone."""
+    """Returns CPU seconds of this process only."""
     times = os.times()
     return times.user + times.system

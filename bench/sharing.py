@@ -1,14 +1,14 @@
-"""Eight tenants with overlapping work on one small machine: the fabric, own scripts, a Ray actor.
+"""Compares the fabric, own scripts and a Ray actor for eight tenants with overlapping work.
 
-Every tenant samples the same model on a benchmark that all of them use and on questions of its own.
-The contestants run the same vLLM with the same settings, and must give the same completions:
+Every tenant samples the same model on a common benchmark and on its own questions. All systems run
+the same vLLM with the same settings and must give the same completions:
 
-* *own scripts*: every tenant loads the engine and answers its questions, one after the other;
-* *Ray*: one actor holds the engine, and the eight tenants' tasks call it at the same time;
-* *fabric*: the eight workflows are handed in at the same time.
+* *own scripts*: every tenant loads the engine and answers its questions, one tenant after another;
+* *Ray*: one actor has the engine, and the eight tenants' tasks call it at the same time;
+* *fabric*: the eight workflows are submitted at the same time.
 
-Rounds are interleaved. Also clocked: a deduplication hit, from an action's look-up to its step's
-completion. Run it with ``make bench-sharing``, which makes Ray's environment.
+Rounds are interleaved. The time of a deduplication hit, from an action's look-up to its step's
+completion, is measured too. Run it with ``make bench-sharing``, which makes Ray's environment.
 """
 
 import argparse
@@ -34,7 +34,7 @@ VARIABLE = "FLOWMESH_BENCH_ENGINE"
 HIT_GOAL_MS = 2.0
 
 
-def _told(what: str) -> None:
+def _print_progress(what: str) -> None:
     print(what, file=sys.stderr, flush=True)
 
 
@@ -77,7 +77,7 @@ def _ratios(ways: Mapping[str, Way]) -> list[list[str]]:
     return rows
 
 
-def _tell(
+def _write_result(
     ways: dict[str, Way],
     hits: list[float],
     work: Work,
@@ -142,7 +142,7 @@ def _same(ways: Mapping[str, Way]) -> bool:
 
 
 def _environment(model: Path, scratch: Path, tokens: int) -> dict[str, str]:
-    """What a contestant's engine is started with: as a worker starts its hosts."""
+    """Returns the environment of a contestant's engine, as a worker starts its hosts."""
     given = {
         "model": str(model),
         "memory_mib": MEMORY_MIB,
@@ -163,7 +163,7 @@ def _environment(model: Path, scratch: Path, tokens: int) -> dict[str, str]:
 
 
 async def run(arguments: argparse.Namespace) -> None:
-    """Loads three engines one after the other, then runs all rounds."""
+    """Loads three engines in sequence, then runs all rounds."""
     python, result = python_of("ray"), Result("sharing")
     work = Work.of(arguments.common, arguments.own)
     with tempfile.TemporaryDirectory(prefix="flowmesh-bench-") as folder:
@@ -174,40 +174,40 @@ async def run(arguments: argparse.Namespace) -> None:
         try:
             fabric = Fabric(bench, work, arguments.tokens)
             hits = await fabric.hits(HITS)
-            _told(f"a hit takes {quantile(hits, 0.5) * 1e3:.2f} ms")
+            _print_progress(f"a hit takes {quantile(hits, 0.5) * 1e3:.2f} ms")
             await fabric.load(root / "model")
-            _told(f"the fabric's engine is loaded after {fabric.way.load_s:.0f} s")
+            _print_progress(f"the fabric's engine is loaded after {fabric.way.load_s:.0f} s")
             more = _environment(root / "model", root, arguments.tokens)
             path = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
             others.append(
                 await asyncio.to_thread(Peer, sys.executable, "sharing_script.py", more=more | path)
             )
-            _told("the script's engine is loaded")
+            _print_progress("the script's engine is loaded")
             others.append(await asyncio.to_thread(Peer, python, "sharing_ray.py", more=more))
-            _told("Ray's engine is loaded")
+            _print_progress("Ray's engine is loaded")
             scripts, ray = Other(others[0], work, TENANTS), Other(others[1], work, 1)
             for number in range(arguments.rounds):
                 for contestant in (fabric, scripts, ray):
                     await contestant.round()
-                _told(f"round {number + 1} of {arguments.rounds}")
+                _print_progress(f"round {number + 1} of {arguments.rounds}")
         finally:
             for other in others:
                 other.stop()
             await bench.stop()
     ways = {"own scripts": scripts.way, "Ray, one actor": ray.way, "fabric": fabric.way}
-    _tell(ways, hits, work, arguments, result)
+    _write_result(ways, hits, work, arguments, result)
     result.versions["Ray"] = others[1].ready["version"]
     result.save(keep=not arguments.draft)
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Returns the parser of the command line."""
     given = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    given.add_argument("--common", type=int, default=12, help="rows that all tenants ask for")
-    given.add_argument("--own", type=int, default=4, help="rows of each tenant alone")
-    given.add_argument("--tokens", type=int, default=24, help="most tokens a row")
+    given.add_argument("--common", type=int, default=12, help="rows common to all tenants")
+    given.add_argument("--own", type=int, default=4, help="rows of each tenant")
+    given.add_argument("--tokens", type=int, default=24, help="maximum tokens per row")
     given.add_argument("--rounds", type=int, default=5)
-    given.add_argument("--draft", action="store_true", help="only print; keep nothing")
+    given.add_argument("--draft", action="store_true", help="only print; save nothing")
     return given
 
 

@@ -1,7 +1,7 @@
-"""Ray's part of ``bench/sharing.py``: eight tenants' tasks and one actor with vLLM for all of them.
+"""Ray's side of ``bench/sharing.py``: eight tenants' tasks and one actor with vLLM for all of them.
 
-Ray has its environment of its own; vLLM is the project's, so that every contestant runs the same
-one: the variable ``FLOWMESH_BENCH_SITE`` names the folders that are searched after Ray's own.
+Ray has its own environment, but vLLM is the project's, so that every system runs the same one: the
+variable ``FLOWMESH_BENCH_SITE`` names the folders that are searched after Ray's own.
 """
 
 import asyncio
@@ -31,20 +31,20 @@ class Engine:
         self._engine = await sharing_script.start(given)
 
     async def complete(self, texts: list[str], salt: str) -> tuple[dict[str, str], int]:
-        """All prompts of a tenant at once; tenants share the cache of prefixes, as they would."""
+        """Completes all prompts of a tenant at once; tenants share the prefix cache."""
         outcome = await self._engine.together(texts, salt)
         return dict(outcome.texts), outcome.tokens
 
 
 @ray.remote(num_cpus=0)
 def tenant(engine: Any, texts: list[str], salt: str) -> tuple[dict[str, str], int]:
-    """A tenant's script: asks for its prompts and waits."""
+    """A tenant's script: sends its prompts and waits."""
     answer: tuple[dict[str, str], int] = ray.get(engine.complete.remote(texts, salt))
     return answer
 
 
 async def main() -> None:
-    """Serves until standard input ends."""
+    """Serves orders until standard input ends."""
     began = time.monotonic()
     ray.init(
         "local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False

@@ -1,4 +1,4 @@
-"""One tenant's own script in ``bench/sharing.py``: loads vLLM and answers prompts, nothing else.
+"""One tenant's own script in ``bench/sharing.py``: loads vLLM and answers prompts.
 
 The variable ``FLOWMESH_BENCH_ENGINE`` has the model and the settings in JSON; the orders on
 standard input are those of ``peer``.
@@ -20,7 +20,7 @@ VARIABLE = "FLOWMESH_BENCH_ENGINE"
 
 
 async def start(given: dict[str, Any]) -> RawVllm:
-    """The engine of a worker: same library, same settings."""
+    """Starts an engine with a worker's library and settings."""
     settings = HostSettings(
         devices=(),
         memory_mib=given["memory_mib"],
@@ -32,7 +32,7 @@ async def start(given: dict[str, Any]) -> RawVllm:
 
 
 async def main() -> None:
-    """Serves until standard input ends."""
+    """Serves orders until standard input ends."""
     began = time.monotonic()
     engine = await start(json.loads(os.environ[VARIABLE]))
     print(json.dumps({"seconds": time.monotonic() - began}), flush=True)

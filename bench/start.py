@@ -1,8 +1,8 @@
-"""How soon an engine takes work: in a host that starts from nothing, and in a prepared one.
+"""Measures how soon an engine takes work in a new host and in a standby host.
 
-For each library one engine loads a small model in a process of its own, as it is and after the
-process was told to import its libraries (a standby host). Both ways take turns, so
-that a slow moment of the machine meets both. Run it with ``make bench-start``.
+For each library one engine loads a small model in a separate process: in a new one, and in one that
+has imported its libraries before (a standby host). The two alternate, so that a slow moment of the
+machine affects both. Run it with ``make bench-start``.
 """
 
 import argparse
@@ -48,28 +48,28 @@ class Starting:
     """One host, from its start until its engine has loaded."""
 
     def __init__(self) -> None:
-        """Has started nothing."""
-        self._news: asyncio.Queue[FromHost] = asyncio.Queue()
-        self.process = HostProcess(self._news.put_nowait, lambda _: None, lambda _: None)
+        """Starts nothing yet."""
+        self._messages: asyncio.Queue[FromHost] = asyncio.Queue()
+        self.process = HostProcess(self._messages.put_nowait, lambda _: None, lambda _: None)
 
     async def prepare(self, preparation: HostPreload) -> int:
-        """Imports the libraries; gives the MiB that the process has then."""
+        """Imports the libraries; returns the MiB that the process uses then."""
         await self.process.start(host_environment(os.environ, THREADS))
         self.process.send(Prepare(preparation.modules, THREADS, on_devices=False))
-        told = await self._news.get()
-        if not isinstance(told, Prepared) or told.error:
-            sys.exit(f"{preparation.name} is not prepared: {told}")
+        message = await self._messages.get()
+        if not isinstance(message, Prepared) or message.error:
+            sys.exit(f"{preparation.name} is not prepared: {message}")
         return used_mib(self.process.pid)
 
     async def load(self, start: Start) -> float:
-        """Has the engine load, starting the process where there is none; gives the seconds."""
+        """Loads the engine, in a new process if there is none; returns the seconds."""
         began = time.perf_counter()
         await self.process.start(host_environment(os.environ, THREADS))
         self.process.send(start)
-        told = await self._news.get()
-        if isinstance(told, LoadFailed):
-            sys.exit(f"{start.engine} does not load: {told.failure.message}")
-        assert isinstance(told, Loaded)
+        message = await self._messages.get()
+        if isinstance(message, LoadFailed):
+            sys.exit(f"{start.engine} does not load: {message.failure.message}")
+        assert isinstance(message, Loaded)
         return time.perf_counter() - began
 
 
@@ -120,10 +120,10 @@ def _row(engine: str, found: Found) -> list[str]:
 
 
 def main() -> None:
-    """Prints what was found and writes it to the page."""
+    """Prints the result and writes it to the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--draft", action="store_true", help="only print; keep nothing")
+    parser.add_argument("--draft", action="store_true", help="only print; save nothing")
     arguments = parser.parse_args()
     result = Result("start")
     with tempfile.TemporaryDirectory(prefix="flowmesh-bench-") as folder:

@@ -1,8 +1,8 @@
-"""How near the store is to the bare work, and how far ahead of boto3.
+"""Compares the store with plain file operations and with boto3.
 
-Three bars: a filesystem put reaches 80% of a plain copy-and-hash, a verified read 80% of a plain
-read-and-hash, and small objects in S3 go three times as fast as with boto3. Everything compared
-runs in turns, and the medians are compared, so that a slow moment hits both. Run it with
+Three goals: a filesystem put reaches 80% of a plain copy-and-hash, a verified read 80% of a plain
+read-and-hash, and small objects in S3 are three times as fast as with boto3. The two sides
+alternate and their medians are compared, so that a slow moment affects both. Run it with
 ``python bench/store.py [--rounds N] [--json FILE] [--no-s3]``.
 """
 
@@ -37,7 +37,7 @@ from flowmesh_store.store import Store, open_store  # noqa: E402
 CHUNK = 1 << 20
 CONCURRENCY = 32
 READ_BYTES_LEAST = 128 << 20
-"""Reads from the page cache are quick: fewer bytes would measure the moment, not the work."""
+"""Reads from the page cache are fast: with fewer bytes the times would be mostly noise."""
 S3_OBJECTS = 1000
 S3_OBJECT_BYTES = 16 << 10
 
@@ -46,7 +46,7 @@ Work = Callable[[int], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Comparison:
-    """One row of the table: medians in seconds, and the ratio that ours has to reach."""
+    """One row of the table: medians in seconds, and the ratio that the store has to reach."""
 
     name: str
     ours_s: float
@@ -55,25 +55,25 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """The other's time over ours: 1 is as fast, 2 twice as fast."""
+        """The other's time divided by the store's: 1 is as fast, 2 twice as fast."""
         return self.other_s / self.ours_s
 
     @property
     def holds(self) -> bool:
-        """Whether the bar is reached; a bar of 0 is for information."""
+        """Whether the goal is reached; a goal of 0 is for information."""
         return self.ratio >= self.bar
 
 
 async def nothing(_: int) -> None:
-    """No preparation."""
+    """Prepares nothing."""
 
 
 async def interleaved(
     name: str, ours: Work, other: Work, rounds: int, bar: float, prepare: Work = nothing
 ) -> Comparison:
-    """Runs both in turns, who is first in alternation, after one round to warm up.
+    """Runs both in turns, in alternating order, after one warm-up round.
 
-    ``prepare`` runs before each, outside of what is measured.
+    ``prepare`` runs before each, outside of the measured time.
     """
     times: dict[str, list[float]] = {"ours": [], "other": []}
     pair = [("ours", ours), ("other", other)]
@@ -90,7 +90,7 @@ async def interleaved(
 
 
 def plain_copy_and_hash(source: Path, target: Path) -> str:
-    """What anyone would write: one loop that reads, hashes and writes."""
+    """Copies a file in one loop that reads, hashes and writes."""
     hasher = blake3()
     with source.open("rb") as reader, target.open("wb") as writer:
         while chunk := reader.read(CHUNK):
@@ -127,17 +127,17 @@ class Files:
         self.copies.mkdir()
 
     async def forget_copies(self, _: int) -> None:
-        """Empties the folder of copies, so that everyone writes new files."""
+        """Empties the folder of copies, so that both sides write new files."""
         shutil.rmtree(self.copies)
         self.copies.mkdir()
 
     def copy(self, number: int) -> Path:
-        """Where the plain loop writes."""
+        """Returns the path to which the plain loop writes."""
         return self.copies / f"{number}"
 
 
 async def puts(name: str, store: Store, files: Files, rounds: int, *, as_file: bool) -> Comparison:
-    """Puts of new blobs against plain copies to new files."""
+    """Compares puts of new blobs with plain copies to new files."""
 
     async def ours(_: int) -> None:
         for number, digest in enumerate(files.digests):
@@ -161,7 +161,7 @@ async def puts(name: str, store: Store, files: Files, rounds: int, *, as_file: b
 
 
 async def filesystem(directory: Path, size: int, count: int, rounds: int) -> list[Comparison]:
-    """Puts of files and of bytes, verified reads and fetches, of ``count`` blobs each."""
+    """Compares puts of files and bytes, verified reads and fetches, of ``count`` blobs each."""
     store: Store = open_store(directory / f"store-{size}")
     files = Files(directory, size, count)
     label = f"{count} x {size >> 10} KiB"
@@ -197,7 +197,7 @@ async def filesystem(directory: Path, size: int, count: int, rounds: int) -> lis
 
 
 class Bucket:
-    """1,000 objects of 16 KiB by ours, by boto3 in a loop and by boto3 in threads."""
+    """1,000 objects of 16 KiB by the store, by boto3 in a loop and by boto3 in threads."""
 
     def __init__(self, server: versitygw.S3Server) -> None:
         """Opens both clients; nothing is connected yet."""
@@ -218,13 +218,13 @@ class Bucket:
         self.store.close()
 
     def _fresh(self) -> list[bytes]:
-        """Content that was never put."""
+        """Returns content that was never put."""
         self._serial += 1
         head = [b"%08d%08d" % (self._serial, i) for i in range(S3_OBJECTS)]
         return [h + self._block[16:] for h in head]
 
     async def our_puts(self, _: int) -> None:
-        """Digests included."""
+        """Puts new content with the store, with the time for its digests."""
 
         async def put(content: bytes) -> Digest:
             digest = digest_of(content)
@@ -234,25 +234,25 @@ class Bucket:
         self._stored = await limited(self._fresh(), put)
 
     async def our_gets(self, _: int) -> None:
-        """Verified."""
+        """Gets the content with the store, which verifies it."""
         await limited(self._stored, self.store.blobs.get)
 
     async def loop_puts(self, _: int) -> None:
-        """One after the other."""
+        """Puts new content with boto3, one after the other."""
         for i, content in enumerate(self._fresh()):
             self._put(i, content)
 
     async def pool_puts(self, _: int) -> None:
-        """In as many threads as ours has requests under way."""
+        """Puts new content with boto3, in as many threads as the store has requests."""
         list(self.threads.map(self._put, range(S3_OBJECTS), self._fresh()))
 
     async def loop_gets(self, _: int) -> None:
-        """One after the other, not verified."""
+        """Gets the content with boto3 in sequence, not verified."""
         for i in range(S3_OBJECTS):
             self._get(i)
 
     async def pool_gets(self, _: int) -> None:
-        """In threads, not verified."""
+        """Gets the content with boto3 in threads, not verified."""
         list(self.threads.map(self._get, range(S3_OBJECTS)))
 
     def _put(self, i: int, content: bytes) -> None:
@@ -267,7 +267,7 @@ class Bucket:
 
 
 async def limited(items: list, function: Callable[..., Awaitable[Digest]]) -> list[Digest]:
-    """Calls the function with each, a bounded number at a time."""
+    """Calls the function with each item, a bounded number at a time."""
     waiting = iter(items)
     results: list[Digest] = []
 
@@ -280,7 +280,7 @@ async def limited(items: list, function: Callable[..., Awaitable[Digest]]) -> li
 
 
 async def small_objects(server: versitygw.S3Server, rounds: int) -> list[Comparison]:
-    """Ours against boto3 as it is mostly used, and, without a bar, in threads."""
+    """Compares the store with boto3 as it is mostly used and, without a goal, in threads."""
     bucket = Bucket(server)
     what = f"{S3_OBJECTS} x {S3_OBJECT_BYTES >> 10} KiB"
     rows = []
@@ -298,7 +298,7 @@ async def small_objects(server: versitygw.S3Server, rounds: int) -> list[Compari
 
 
 async def measure(rounds: int, with_s3: bool) -> list[Comparison]:
-    """All rows."""
+    """Returns all rows."""
     with tempfile.TemporaryDirectory(prefix="flowmesh-bench-") as name:
         directory = Path(name)
         rows = await filesystem(directory, 64 << 20, 4, rounds)
@@ -315,11 +315,11 @@ async def measure(rounds: int, with_s3: bool) -> list[Comparison]:
 
 
 def main() -> None:
-    """Prints the table, writes JSON where asked, and fails where a bar is missed."""
+    """Prints the table, writes JSON if requested, and fails where a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7, help="rounds of each pair, at least 5")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
-    parser.add_argument("--no-s3", action="store_true", help="leave the S3 server out")
+    parser.add_argument("--json", type=Path, help="write the values to this file")
+    parser.add_argument("--no-s3", action="store_true", help="skip the S3 server")
     options = parser.parse_args()
     rows = asyncio.run(measure(max(5, options.rounds), not options.no_s3))
     print(f"{'what':<52} {'ours':>10} {'other':>10} {'ratio':>7} {'bar':>5}")

@@ -1,11 +1,11 @@
-"""How long a scheduling tick takes: 100 to 100,000 ready actions on 1 to 1,000 workers.
+"""Measures a scheduling cycle with 100 to 100,000 ready actions and 1 to 1,000 workers.
 
-Two states of the fleet are measured. *Steady*: every worker serves three signatures, most lanes
-full or one short of it, 3% idle, inputs of a third of the actions lie on some worker; a tick
-places what became free, on an index of ready actions that is there already. *Cold*: everything is
-idle, so that one tick places all that the fleet can hold; that happens once. The garbage collector
-runs as in the control plane. Run it with ``python bench/tick.py``; ``--quick`` measures one size
-only.
+Two states of the fleet are measured. *Steady*: every worker serves three signatures, most engine
+instances are full or one action short of it, 3% are idle, and the inputs of a third of the actions
+are on some worker; a cycle fills free slots, with an existing index of ready actions. *Cold*:
+everything is idle, so that one cycle fills the whole fleet; that happens once. The garbage
+collector is tuned as in the control plane. Run it with ``python bench/tick.py``; ``--quick``
+measures one size only.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import random
 import statistics
 import time
 
-from flowmesh_control.loop.gc_tuning import collect_seldom
+from flowmesh_control.loop.gc_tuning import tune_gc
 from flowmesh_core.costmodel import CostKey, CostModel
 from flowmesh_core.fleet.ready import ReadyAction, WorkSize
 from flowmesh_core.fleet.ready_index import ReadyIndex
@@ -42,9 +42,9 @@ CLASSES = (
     ("cpu", 64_000, 200_000_000),
 )
 SPARE_MIB = 400
-"""Memory of a worker that no lane holds in the steady state: too little for any lane."""
+"""Free memory of a worker in the steady state: too little for any engine instance."""
 IDLE = 0.03
-"""Share of lanes that are idle in the steady state."""
+"""Share of engine instances that are idle in the steady state."""
 POLICIES = (UtilityWeights(), UtilityWeights(2.0, 0.5, 1.0), UtilityWeights(0.5, 2.0, 1.0))
 
 
@@ -53,7 +53,7 @@ def _digest(name: str) -> Digest:
 
 
 def signatures(rng: random.Random) -> list[SignatureInfo]:
-    """Half of them serve a model with lanes of 64, half are small engines with lanes of 1 or 2."""
+    """Returns signatures: half serve a model with 64 slots, half are small engines with 1 or 2."""
     found = []
     for n in range(SIGNATURES):
         serves = n % 2 == 0
@@ -72,7 +72,7 @@ def signatures(rng: random.Random) -> list[SignatureInfo]:
 
 
 def ready_actions(rng: random.Random, infos: list[SignatureInfo], count: int) -> list[ReadyAction]:
-    """Actions of all signatures, tenants and policies, sizes within a factor of eight."""
+    """Returns actions of all signatures, tenants and policies, sizes within a factor of eight."""
     found = []
     for n in range(count):
         info = rng.choice(infos)
@@ -105,7 +105,7 @@ def ready_actions(rng: random.Random, infos: list[SignatureInfo], count: int) ->
 def fleet(
     rng: random.Random, infos: list[SignatureInfo], ready: list[ReadyAction], count: int, cold: bool
 ) -> list[WorkerView]:
-    """Workers of five classes; unless cold, with three lanes and a share of the inputs each."""
+    """Returns workers of five classes; unless cold, with three instances and some inputs each."""
     inputs = [digest for action in ready for digest, _ in action.inputs]
     found = []
     for n in range(count):
@@ -120,22 +120,24 @@ def fleet(
             price_nanousd_per_hour=price,
             engines={"llm.generate": (1, 1), "data.sql": (1, 1)},
         )
-        lanes = [] if cold else [_lane(rng, info) for info in rng.sample(infos, 3)]
-        near = {} if cold else dict.fromkeys(rng.sample(inputs, len(inputs) // count), Tier.DISK)
-        for lane in lanes:
-            near.update(
+        instances = [] if cold else [_instance(rng, info) for info in rng.sample(infos, 3)]
+        input_tiers = (
+            {} if cold else dict.fromkeys(rng.sample(inputs, len(inputs) // count), Tier.DISK)
+        )
+        for lane in instances:
+            input_tiers.update(
                 (d, Tier.DEVICE)
                 for i in infos
                 if i.signature == lane.signature
                 for d, _ in i.components
             )
-        idle = sum(lane.memory_mib for lane in lanes if not lane.held)
+        idle = sum(lane.memory_mib for lane in instances if not lane.held)
         free = memory_mib if cold else idle + SPARE_MIB
-        found.append(WorkerView(shape, {x.signature: x for x in lanes}, near, free))
+        found.append(WorkerView(shape, {x.signature: x for x in instances}, input_tiers, free))
     return found
 
 
-def _lane(rng: random.Random, info: SignatureInfo) -> InstanceView:
+def _instance(rng: random.Random, info: SignatureInfo) -> InstanceView:
     full = 2 * info.capacity
     held = 0 if rng.random() < IDLE else full - rng.choice((0, 0, 0, 0, 1))
     return InstanceView(
@@ -149,7 +151,7 @@ def _lane(rng: random.Random, info: SignatureInfo) -> InstanceView:
 
 
 def case(count: int, workers: int, *, cold: bool, seed: int = 1) -> tuple[Snapshot, CostModel]:
-    """A snapshot of the given size and a model that has seen every signature."""
+    """Returns a snapshot of this size, and a cost model that has observed every signature."""
     rng = random.Random(seed)
     infos = signatures(rng)
     ready = ready_actions(rng, infos, count)
@@ -174,7 +176,7 @@ def case(count: int, workers: int, *, cold: bool, seed: int = 1) -> tuple[Snapsh
 
 
 def measure(snapshot: Snapshot, model: CostModel, repeats: int) -> tuple[float, float, Decision]:
-    """Median and worst milliseconds of processor time, and the decision."""
+    """Returns median and worst CPU time in milliseconds, and the decision."""
     decision = decide(snapshot, model)
     taken = []
     for _ in range(repeats):
@@ -185,12 +187,12 @@ def measure(snapshot: Snapshot, model: CostModel, repeats: int) -> tuple[float, 
 
 
 def main() -> None:
-    """Prints one line a case."""
+    """Prints one line per case."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="10,000 x 100 only")
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
-    collect_seldom()
+    tune_gc()
     sizes = (
         [(10_000, 100)]
         if options.quick

@@ -1,4 +1,4 @@
-"""Who takes part in ``bench/sharing.py``, and the work that they all get."""
+"""The systems that ``bench/sharing.py`` compares, and their common work."""
 
 import asyncio
 import time
@@ -31,24 +31,24 @@ class Work:
 
     @staticmethod
     def of(common: int, own: int) -> "Work":
-        """So many of each."""
+        """Returns prompts: ``common`` for all tenants and ``own`` for each."""
         texts = prompts(common + TENANTS * own)
         rest = texts[common:]
         return Work(texts[:common], [rest[n * own : (n + 1) * own] for n in range(TENANTS)])
 
     @property
     def asked(self) -> list[list[str]]:
-        """By tenant, all that it asks for."""
+        """All prompts of each tenant."""
         return [self.common + own for own in self.own]
 
 
 @dataclass(slots=True)
 class Way:
-    """What one contestant did.
+    """The measurements of one system.
 
     Attributes:
-        load_s, load_cpu_s: seconds until the engine was loaded, and of processors, for all tenants.
-        passes: seconds of each round; ``cpu_s`` those of processors; ``made`` tokens generated.
+        load_s, load_cpu_s: wall and CPU seconds for loading the engines of all tenants.
+        passes: wall seconds of each round; ``cpu_s``: CPU seconds; ``made``: generated tokens.
         texts: completion by prompt.
     """
 
@@ -61,10 +61,10 @@ class Way:
     texts: dict[str, str] = field(default_factory=dict)
 
     def note(self, seconds: float, cpu_s: float, made: int, texts: Mapping[str, str]) -> None:
-        """Takes a round.
+        """Records a round.
 
         Raises:
-            RuntimeError: a prompt was answered otherwise than before.
+            RuntimeError: a prompt got another completion than in an earlier round.
         """
         self.passes.append(seconds)
         self.cpu_s.append(cpu_s)
@@ -109,7 +109,6 @@ class Fabric:
     """The fabric with one worker, and a policy that lets the tenants share."""
 
     def __init__(self, bench: Bench, work: Work, max_tokens: int) -> None:
-        """Takes a started one."""
         self._bench = bench
         self._work = work
         self._max_tokens = max_tokens
@@ -117,7 +116,7 @@ class Fabric:
         self.way = Way(loads=1)
 
     async def load(self, model: Path) -> None:
-        """Imports the model, leaves it at a path, and has the engine loaded."""
+        """Imports the model, writes it to ``model``, and loads the engine."""
         document = {
             "apiVersion": "flowmesh.dev/v1alpha1",
             "kind": "FlowMeshWorkflow",
@@ -137,7 +136,7 @@ class Fabric:
         self.way.load_s, self.way.load_cpu_s = time.monotonic() - began, self._spent() - before
 
     async def round(self) -> None:
-        """Eight workflows at once."""
+        """Runs eight workflows at once."""
         self._rounds += 1
         before, began = self._spent(), time.monotonic()
         documents = [
@@ -164,7 +163,7 @@ class Fabric:
         return own_s() + trees_s(self._bench.pids)
 
     async def hits(self, count: int) -> list[float]:
-        """Seconds from an action's look-up to its step's completion, all being published."""
+        """Returns the seconds from look-up to completion of hits on published results."""
         machine = self._bench.machine
         plain, asked, found = machine.apply, dict[ActionKey, float](), list[float]()
 
@@ -192,10 +191,10 @@ class Fabric:
 
 
 class Other:
-    """A contestant in a process of its own."""
+    """A system in a separate process."""
 
     def __init__(self, peer: Peer, work: Work, loads: int) -> None:
-        """Takes one whose engine is loaded, and how many tenants would load one."""
+        """Uses a peer whose engine is loaded; ``loads`` tenants would load one each."""
         self._peer = peer
         self._work = work
         self._rounds = 0
@@ -203,7 +202,7 @@ class Other:
         self.way = Way(loads, load_s=peer.ready["seconds"] * loads, load_cpu_s=spent * loads)
 
     async def round(self) -> None:
-        """All tenants at once, or, where each loads its own engine, one for all of them."""
+        """Runs all tenants at once or, where each loads its own engine, one in place of all."""
         self._rounds += 1
         before, asked = trees_s([self._peer.pid]), self._work.asked
         if self.way.loads == 1:

@@ -1,9 +1,9 @@
-"""Runs every example as a user would, from nothing and once more, and prints a table of figures.
+"""Runs every example twice in a new state folder and prints a table of measurements.
 
-``make bench-workloads``: each file is run by ``fmesh run`` on a state directory of its own, so that
-every first time begins with the import of the model; the second finds everything published.
-``ARGS`` takes files in place of all examples, such as ``ARGS=examples/inference/debate.yaml``;
-``--training`` adds what ``make demo-training`` runs. The table is that of ``docs/workloads.md``.
+``make bench-workloads``: ``fmesh run`` runs each file in its own state folder, so that the first
+run begins with the import of the model and the second finds all results published. ``ARGS`` selects
+files in place of all examples, such as ``ARGS=examples/inference/debate.yaml``; ``--training`` adds
+the workflows of ``make demo-training``. The table is that of ``docs/workloads.md``.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ("inference/*.yaml", "post-training/*.yaml", "*.yaml")
 NO_RUN = frozenset({"cache-policy.yaml", "http.yaml"})
-"""A policy is no workflow; http.yaml asks a server that the reader names."""
+"""A policy is not a workflow; http.yaml needs a server that the reader names."""
 TRAINING = [
     ROOT / "examples" / name
     for name in (
@@ -36,23 +36,23 @@ NANO = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One ``fmesh run``: wall and processor seconds, and what it printed as JSON."""
+    """One ``fmesh run``: wall and CPU seconds, and its runs from the JSON output."""
 
     wall_s: float
     cpu_s: float
     runs: list[dict[str, Any]]
 
     def total(self, name: str) -> float:
-        """The sum of a figure over the runs."""
+        """Returns the sum of a value over the runs."""
         return float(sum(run[name] for run in self.runs))
 
     @property
     def tokens(self) -> int:
-        """Tokens that were computed, prompts included."""
+        """Computed tokens, with prompts."""
         return sum(step["tokens"] for run in self.runs for step in run["steps"])
 
     def metrics(self) -> dict[str, Any]:
-        """The metrics among the outputs, by run and name."""
+        """Returns the metrics among the outputs, by run and name."""
         return {
             f"{run['name']}.{name}": output["value"]
             for run in self.runs
@@ -62,7 +62,7 @@ class Pass:
 
 
 def main() -> None:
-    """Prints a row as soon as it is there, and the metrics on standard error."""
+    """Prints each row when it is measured, and the metrics to standard error."""
     given = _arguments()
     jobs = [[file] for file in given.files or _examples()]
     if given.training:
@@ -86,8 +86,10 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="*", type=Path, help="workflows; all examples where none")
-    parser.add_argument("--training", action="store_true", help="the training demonstration too")
+    parser.add_argument("files", nargs="*", type=Path, help="workflows; all examples by default")
+    parser.add_argument(
+        "--training", action="store_true", help="run the training demonstration too"
+    )
     return parser.parse_args()
 
 
@@ -111,7 +113,7 @@ def _run(files: Sequence[Path], state: str) -> Pass:
 
 
 def _processor_s() -> float:
-    """Of all children that have ended."""
+    """Returns the CPU seconds of all ended child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything that can be said about the code without running it. Called by `make check` with the
-# folders to look at; runs every check, then says which failed.
+# Runs every static check of the code and names those that fail. Called by `make check` with the
+# folders to check.
 set -uo pipefail
 bin=$VENV/bin
 failed=()
@@ -31,7 +31,7 @@ fi
 
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'failed: %s\n' "${failed[@]}" >&2
-    echo "'make format' and 'make generate' mend style and generated files" >&2
+    echo "'make format' and 'make generate' correct style and generated files" >&2
     exit 1
 fi
 echo "all checks passed"

@@ -1,9 +1,9 @@
-"""Installs FlowMesh without extras into a scratch environment and holds it to its limits.
+"""Installs FlowMesh without extras into a scratch environment and checks its limits.
 
-The base install is what a laptop user or an operator image starts from: it must stay small, need
-no torch, answer `fmesh --help` at once, run a data workflow, and refuse one that needs a model at
-once. Called by ``make check-base`` with the path of uv (``PYTHON=python3.13`` for another Python);
-it needs nothing but the standard library.
+Laptop users and the operator's image start from the base install: it must stay small, need no
+torch, answer `fmesh --help` at once, run a data workflow, and refuse at once a workflow that needs
+a model. Called by ``make check-base`` with the path of uv (``PYTHON=python3.13`` for another
+Python); it uses only the standard library.
 """
 
 import os
@@ -28,7 +28,7 @@ HEAVY = ("torch", "vllm", "transformers", "trl", "kubernetes", "kopf")
 
 
 def install(uv: str, venv: Path) -> None:
-    """Makes the environment and installs the wheel of this checkout with its pins."""
+    """Creates the environment and installs this checkout with its pins."""
     subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(venv)], check=True)
     command = [uv, "pip", "install", "--system-certs", "--quiet"]
     command += ["--constraints", str(ROOT / "constraints" / "cpu.txt"), str(ROOT)]
@@ -36,19 +36,19 @@ def install(uv: str, venv: Path) -> None:
 
 
 def size_mb(venv: Path) -> float:
-    """The space that the environment takes on disk, in MB of 2**20 bytes, as `du -m` counts."""
+    """Returns the environment's size on disk, in MB of 2**20 bytes, as `du -m` counts."""
     files = (path.lstat() for path in venv.rglob("*"))
     return sum(stat.st_blocks * 512 for stat in files) / 2**20
 
 
 def heavy_packages(venv: Path) -> list[str]:
-    """Which packages are there that the base install must do without."""
+    """Returns the installed packages that the base install must not have."""
     site = next(venv.glob("lib/python3.*/site-packages"))
     return [name for name in HEAVY if (site / name).exists()]
 
 
 def fmesh(venv: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    """Runs the installed command."""
+    """Runs the installed ``fmesh``."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment["FLOWMESH_STATE_DIR"] = str(venv / "state")
     command = [str(venv / "bin" / "fmesh"), *words]
@@ -58,7 +58,7 @@ def fmesh(venv: Path, *words: str) -> "subprocess.CompletedProcess[str]":
 
 
 def processor_s() -> float:
-    """Processor seconds of all child processes that have ended."""
+    """Returns the CPU seconds of all child processes that have ended."""
     spent = os.times()
     return spent.children_user + spent.children_system
 
@@ -66,10 +66,10 @@ def processor_s() -> float:
 def median_s(
     venv: Path, words: tuple[str, ...], code: int, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """The median time of a command in seconds, after a first call that is not counted.
+    """Returns the median time of a command in seconds, after a warm-up call.
 
     Raises:
-        SystemExit: it did not end with this exit code.
+        SystemExit: the command did not end with this exit code.
     """
     times: list[float] = []
     for _ in range(RUNS + 1):
@@ -92,10 +92,10 @@ def main(uv: str) -> int:
         remedy = "[worker-" in fmesh(venv, "run", str(MODELS)).stderr
         median_s(venv, ("run", str(DATA)), 0)
     print(f"base install: {size:.0f} MB (limit {LIMIT_MB})")
-    print(f"packages it must not have: {', '.join(heavy) or 'none'}")
+    print(f"packages that it must not have: {', '.join(heavy) or 'none'}")
     print(f"fmesh --help: {help_time:.2f} s, median of {RUNS} (limit {LIMIT_HELP_S})")
-    print(f"a model refused: {refusal:.2f} processor seconds, median (limit {LIMIT_REFUSAL_S})")
-    print(f"with the command that helps: {'yes' if remedy else 'no'}; {DATA.name} ran")
+    print(f"a model refused: {refusal:.2f} CPU seconds, median (limit {LIMIT_REFUSAL_S})")
+    print(f"with the command that installs it: {'yes' if remedy else 'no'}; {DATA.name} ran")
     fast = help_time < LIMIT_HELP_S and refusal < LIMIT_REFUSAL_S
     return 0 if size < LIMIT_MB and not heavy and remedy and fast else 1
 

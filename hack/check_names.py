@@ -1,10 +1,10 @@
-"""Holds docs/names.md against the code, both ways; ``--write`` brings it up to date.
+"""Checks that docs/names.md lists exactly the names in the code; ``--write`` updates it.
 
-The names that people and programs outside meet (metrics, conditions, reasons, causes, failure
-kinds, states, exit codes) are found in the source without importing it: the members of every
-enum whose class name ends in one of `FAMILIES`, and every string that looks like a metric. A
-meaning comes from the table itself where it has one, else from the docstring or comment at the
-member, or the documentation argument of the metric. Called by ``make check``.
+The public names (metrics, conditions, reasons, causes, failure kinds, states, exit codes) are found
+in the source without importing it: the members of every enum whose class name ends in one of
+`FAMILIES`, and every string that looks like a metric. A meaning that the table already has is kept;
+a new one comes from the docstring or comment of the member, or the documentation argument of the
+metric. Called by ``make check``.
 """
 
 import ast
@@ -31,8 +31,8 @@ class Name:
 
     Attributes:
         family: the section of the table, e.g. ``FailureKind`` or ``Metrics``.
-        value: the name as the outside sees it.
-        meaning: what the code says about it; may be empty.
+        value: the public name.
+        meaning: its documentation in the code; may be empty.
         where: file and line, for messages.
     """
 
@@ -43,7 +43,7 @@ class Name:
 
 
 def names_in_code() -> list[Name]:
-    """Every name in the packages: enums by class name, members as written, metrics last."""
+    """Returns every name in the packages: enums by class name, members in order, then metrics."""
     enums: list[Name] = []
     metrics: dict[str, Name] = {}
     for package in PACKAGES:
@@ -110,14 +110,14 @@ def _metric_names(tree: ast.Module, place: str) -> Iterator[Name]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             value, meaning = node.value, documented.get(id(node), "")
-            # Without a documentation argument beside it, only a name that can carry a unit counts.
+            # Without a documentation argument, only names that can end in a unit count.
             pattern = METRIC if meaning else BARE_METRIC
             if pattern.fullmatch(value) and value not in PACKAGE_NAMES:
                 yield Name("Metrics", value, meaning, f"{place}:{node.lineno}")
 
 
 def table_rows(text: str) -> dict[tuple[str, str], str]:
-    """The rows between the markers: (family, name) to meaning.
+    """Returns the rows between the markers: (family, name) to meaning.
 
     Raises:
         SystemExit: the markers are missing.
@@ -135,7 +135,7 @@ def table_rows(text: str) -> dict[tuple[str, str], str]:
 
 
 def render(names: list[Name], known: dict[tuple[str, str], str]) -> str:
-    """The generated part: one section a family, one row a name, known meanings kept."""
+    """Returns the generated part: a section per family, a row per name, with known meanings."""
     parts: list[str] = []
     family = ""
     for name in names:
@@ -148,28 +148,28 @@ def render(names: list[Name], known: dict[tuple[str, str], str]) -> str:
 
 
 def problems(names: list[Name], rows: dict[tuple[str, str], str]) -> list[str]:
-    """What differs between code and table, one sentence each."""
+    """Returns the differences between code and table, one sentence each."""
     found = {(name.family, name.value): name for name in names}
-    listed = [
+    missing = [
         f"{name.where}: {family} `{value}` is not in docs/names.md"
         for (family, value), name in found.items()
         if (family, value) not in rows
     ]
     stale = [
-        f"docs/names.md: {family} `{value}` is not in the code any more"
+        f"docs/names.md: {family} `{value}` is no longer in the code"
         for family, value in rows
         if (family, value) not in found
     ]
-    silent = [
+    without_meaning = [
         f"docs/names.md: {name.family} `{name.value}` has no meaning; write one in the table"
         for key, name in found.items()
         if rows.get(key) == ""
     ]
-    return listed + stale + silent
+    return missing + stale + without_meaning
 
 
 def main(arguments: list[str]) -> int:
-    """Checks, or with ``--write`` rewrites; returns the exit code."""
+    """Checks the table, or rewrites it with ``--write``; returns the exit code."""
     names = names_in_code()
     text = TABLE.read_text(encoding="utf-8")
     rows = table_rows(text)

@@ -1,8 +1,8 @@
 """Checks the words of names and docstrings: plain, of the field, one meaning each.
 
-It looks at every module of the packages: names of modules, classes, functions and constants may not
-contain a word of ``DENIED``; a public class name may exist once; the first line of a docstring may
-not contain a phrase of ``PHRASES``; ADRs have one form. What still breaks a rule is listed in
+It checks every module of the packages: names of modules, classes, functions and constants must not
+contain a word of ``DENIED``; a public class name may exist once; the first line of a docstring must
+not contain a phrase of ``PHRASES``; ADRs have one form. Exceptions are listed in
 ``hack/words_allowed.txt``, which may only become shorter: an entry that nothing needs is an error.
 Called by ``make check``; ``--write`` drops entries that are not needed any more.
 """
@@ -58,7 +58,7 @@ def docstring_lines(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def problems() -> dict[str, str]:
-    """Returns what breaks a rule: a stable key, and a sentence that names the place."""
+    """Returns the violations: a stable key, and a sentence that names the place."""
     found: dict[str, str] = {}
     classes: dict[str, str] = {}
     for package in PACKAGES:
@@ -105,7 +105,7 @@ def _decisions() -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Checks; returns the exit code."""
+    """Checks the names and docstrings; returns the exit code."""
     found = problems()
     allowed = ALLOWED.read_text(encoding="utf-8").splitlines() if ALLOWED.exists() else []
     if "--write" in arguments:
@@ -117,7 +117,7 @@ def main(arguments: list[str]) -> int:
     for text in new:
         print(text, file=sys.stderr)
     for key in stale:
-        print(f"hack/words_allowed.txt: nothing needs {key!r} any more", file=sys.stderr)
+        print(f"hack/words_allowed.txt: {key!r} is not needed", file=sys.stderr)
     if new:
         print("remedy: use the words of docs/glossary.md", file=sys.stderr)
     if stale:

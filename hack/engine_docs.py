@@ -1,7 +1,7 @@
-"""Holds docs/engines.md against the catalog and the example; ``--write`` brings it up to date.
+"""Checks docs/engines.md against the catalog and the example plugin; ``--write`` updates it.
 
-The parts between markers are made from the contracts and from the files of ``examples/plugin``;
-the text around them is written by hand. Called by ``make check`` and ``make generate``.
+The parts between markers are generated from the contracts and the files of ``examples/plugin``; the
+text around them is written by hand. Called by ``make check`` and ``make generate``.
 """
 
 import json
@@ -33,18 +33,18 @@ PROMISES = {
     Determinism.EXACT: "exact: the same inputs give the same bytes",
     Determinism.SEEDED: "seeded: the same inputs and seed give the same bytes",
     Determinism.SAMPLED: "sampled: a second run may differ",
-    Determinism.EXTERNAL: "external: it touches the outside world",
+    Determinism.EXTERNAL: "external: it depends on or changes something outside",
 }
 
 
 def engines() -> str:
-    """A section an engine, in order of name."""
+    """Returns a section per engine, in order of name."""
     ordered = sorted(contracts(), key=lambda c: c.name)
     return "\n\n".join(_engine(c) for c in ordered)
 
 
 def plugin() -> str:
-    """The example's files."""
+    """Returns the example plugin's files."""
     blocks = []
     for name, language in FILES:
         text = (EXAMPLE / name).read_text(encoding="utf-8").rstrip()
@@ -59,9 +59,9 @@ def _facts(c: EngineContract) -> list[str]:
     if c.external_with:
         facts[0] += f" (external with {_choices(c.external_with)})"
     if c.idempotent_with and not c.idempotent:
-        facts.append(f"tried again only with {_choices(c.idempotent_with)}")
+        facts.append(f"retried only with {_choices(c.idempotent_with)}")
     if c.row_wise:
-        facts.append("row by row: an action a chunk")
+        facts.append("row by row: one action per chunk")
     facts.append("on the pool's devices" if c.needs_gpu_class == "accelerator" else "on the host")
     if c.user_code:
         facts.append("on pools that allow user code")
@@ -102,14 +102,14 @@ def _engine(c: EngineContract) -> str:
 
 
 def _name(port: Port) -> str:
-    return "names of yours" if port.name == "*" else f"`{port.name}`"
+    return "any names" if port.name == "*" else f"`{port.name}`"
 
 
 def _input(port: Port) -> str:
-    said = ["needed" if port.required else "optional"]
+    notes = ["required" if port.required else "optional"]
     if port.component:
-        said.append("loaded into the engine")
-    return ", ".join(said)
+        notes.append("loaded into the engine")
+    return ", ".join(notes)
 
 
 def _output(c: EngineContract, port: Port) -> list[str]:
@@ -130,7 +130,7 @@ def _choices(choices: tuple[Choice, ...]) -> str:
 
 def _default(param: Param) -> str:
     if param.required:
-        return "needed"
+        return "required"
     shown = "" if param.default is None else f"`{json.dumps(param.default)}`"
     if param.choices:
         shown += f" of {', '.join(map(str, param.choices))}"
@@ -153,7 +153,7 @@ def _cell(text: str) -> str:
 
 
 def renewed(page: str) -> str:
-    """The page with its generated parts made anew."""
+    """Returns the page with its generated parts replaced."""
     for name, text in (("engines", engines()), ("plugin", plugin())):
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
         head, _, rest = page.partition(begin)
@@ -165,13 +165,13 @@ def renewed(page: str) -> str:
 
 
 def main() -> int:
-    """Checks, or writes with ``--write``."""
+    """Checks the page, or writes it with ``--write``; returns the exit code."""
     page = PAGE.read_text(encoding="utf-8")
     wanted = renewed(page)
     if "--write" in sys.argv[1:]:
         PAGE.write_text(wanted, encoding="utf-8")
     elif page != wanted:
-        print(f"{PAGE.relative_to(ROOT)} is not what the catalog says; run `make generate`")
+        print(f"{PAGE.relative_to(ROOT)} differs from the catalog; remedy: make generate")
         return 1
     return 0
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes anew what is generated from the code: custom resources, JSON schema, the table of names,
+# Regenerates the files that come from the code: custom resources, JSON schema, the table of names,
 # the page of engines, the dashboards.
 set -euo pipefail
 "$VENV/bin/python" hack/check_names.py --write

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs an installer with readable output. Called by the Makefile: quiet_install.sh COMMAND...
-# On a terminal the installer draws its own bars; elsewhere the line of each package is removed.
+# Runs an installer with short output. Called by the Makefile: quiet_install.sh COMMAND...
+# On a terminal it draws its own progress bars; elsewhere the lines per package are dropped.
 set -euo pipefail
 
 if [ -t 2 ]; then

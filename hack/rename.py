@@ -2,7 +2,7 @@
 
 ``python hack/rename.py TABLE`` reads a JSON file with three tables, keyed by the full dotted name.
 ``names`` gives the new last part of a class, function or constant. ``attributes`` gives that of a
-method or field; types are not looked at, so every class with one of that name must be in the table.
+method or field; types are not checked, so every class with one of that name must be in the table.
 ``modules`` gives the new dotted name of a module, whose file is moved with git.
 
 Names are resolved through imports and scopes, so that a local variable or another class of the same

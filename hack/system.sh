@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that the tests need and that are missing; as root. Others are named.
+# Installs the missing Debian packages that the tests need, as root; else prints the command.
 #   libnuma1: vLLM. prometheus: the dashboards' tests. The rest: the cluster of e2e/.
 set -euo pipefail
 export PATH="$PATH:/usr/sbin:/sbin"
@@ -22,5 +22,5 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
 fi
 echo "installing ${missing[*]}"
 apt-get -qq update
-# No service is started by being installed: the tests start what they need, and end it.
+# RUNLEVEL=1: installing starts no service; the tests start and stop what they need.
 RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends "${missing[@]}" >/dev/null

@@ -116,7 +116,7 @@ def test_a_machine_that_forbids_a_cluster_is_told_so_at_once(capability: str, ne
         cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 1
-    assert f"this machine does not let a cluster be: {need}: " in done.stderr
+    assert f"this machine cannot run a cluster: {need}: " in done.stderr
     assert "docker run --privileged" in done.stderr
 
 
@@ -136,7 +136,7 @@ def test_a_machine_that_can_hold_a_cluster_is_said_to(
 ) -> None:
     monkeypatch.setattr(cluster, "check_machine", lambda: None)
     assert cluster.main(["check"]) == 0
-    assert capsys.readouterr().out == "this machine can hold a cluster\n"
+    assert capsys.readouterr().out == "this machine can run a cluster\n"
 
     def lacks_runc() -> None:
         raise ToolsError("missing: runc")

@@ -42,4 +42,4 @@ def test_a_new_word_is_an_error_and_so_is_an_exception_that_nothing_needs(
     assert check_words.main([]) == 0
     (package / "parts.py").write_text('"""Makes parts."""\n')
     assert check_words.main([]) == 1
-    assert "nothing needs" in capsys.readouterr().err
+    assert "is not needed" in capsys.readouterr().err

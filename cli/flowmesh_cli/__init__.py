@@ -1,1 +1,1 @@
-"""`fmesh`: the command line and the laptop mode."""
+"""``fmesh``: the command line, and the fabric that it runs on one machine."""

@@ -1,4 +1,4 @@
-"""``python -m flowmesh_cli``."""
+"""``python -m flowmesh_cli``: runs ``fmesh``."""
 
 from flowmesh_cli.main import main
 

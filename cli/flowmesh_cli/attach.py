@@ -1,8 +1,8 @@
-"""How a command comes to a fabric: it joins the one that serves the folder, or becomes its owner.
+"""Connects a command to a fabric: joins the one that serves the state folder, or starts one.
 
-Three ways: :func:`attach` for ``fmesh run`` (join, or own with workers), :func:`need` for commands
-that talk to a running fabric, :func:`look` for questions, which the store answers where no fabric
-is running.
+:func:`attach` joins a fabric or starts one with workers (``fmesh run``); :func:`need` requires a
+running fabric; :func:`look` is for queries, which a fabric without workers answers from the store
+where none is running.
 """
 
 import contextlib
@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from flowmesh_cli.cluster.gateway import ClusterSession
 from flowmesh_cli.connection.client import ApiClient, FabricGoneError
-from flowmesh_cli.connection.owner import JoinLock, OwnerRecord, claim, current, join, nobody_joined
+from flowmesh_cli.connection.owner import (
+    JoinLock,
+    OwnerRecord,
+    claim,
+    current,
+    join,
+    no_other_users,
+)
 from flowmesh_cli.connection.state_dir import StateDir, state_dir
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
@@ -23,15 +30,15 @@ from flowmesh_cli.local.options import LocalOptions
 if TYPE_CHECKING:
     from flowmesh_cli.local.fabric import LocalFabric
 
-_WITHIN_S = 60.0
+_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 
 
 class FabricSession:
-    """A fabric that this process may talk to."""
+    """A local fabric that this process uses, and may own."""
 
     def __init__(self, state: StateDir, options: LocalOptions, namespace: str) -> None:
-        """Use :func:`attach`."""
+        """Connects at once; callers use :func:`attach`."""
         self._namespace = namespace
         self.state = state
         self._options = options
@@ -42,14 +49,14 @@ class FabricSession:
 
     @property
     def is_owner(self) -> bool:
-        """Whether the fabric lives in this process."""
+        """Whether the fabric runs in this process."""
         return self.fabric is not None
 
-    def again(self) -> None:
-        """Finds the fabric anew after its owner died; this process may become the owner.
+    def reconnect(self) -> None:
+        """Reconnects after the owner died; this process may become the owner.
 
         Raises:
-            FabricGoneError: it is ours, and ended by itself.
+            FabricGoneError: this process owns the fabric, and it ended by itself.
         """
         if self.fabric is not None:
             raise FabricGoneError(self.http.url, self.fabric.failure or "it has stopped")
@@ -57,22 +64,22 @@ class FabricSession:
         self._connect()
 
     def is_last(self) -> bool:
-        """Whether nobody else uses the fabric; from a True on nobody can, until it is closed."""
+        """Returns whether no other process uses the fabric; after True, none can join it."""
         if self.fabric is None:
             return True
         if self._joined is not None:
             self._joined.release()
             self._joined = None
-        return self.fabric.close_to_others(nobody_joined(self.state))
+        return self.fabric.close_to_others(no_other_users(self.state))
 
     def close(self) -> None:
-        """Leaves; an owner ends its workers and the control plane."""
+        """Disconnects; an owner ends its workers and the control plane."""
         self._leave()
         if self.fabric is not None:
             self.fabric.stop()
 
     def abandon(self) -> None:
-        """Ends the workers at once, for a process that is about to exit at once."""
+        """Kills the workers, for a process that exits immediately."""
         if self.fabric is not None:
             self.fabric.kill()
 
@@ -83,14 +90,14 @@ class FabricSession:
             self._joined = None
 
     def _connect(self) -> None:
-        end = time.monotonic() + _WITHIN_S
+        end = time.monotonic() + _TIMEOUT_S
         while not (self._own() or self._join()):
             if time.monotonic() > end:
                 raise CliError(
-                    "another fmesh holds the state folder and does not answer",
+                    "another fmesh has locked the state folder and does not answer",
                     ExitCode.NO_FABRIC,
                     where=str(self.state.owner),
-                    remedy="end the process that the file names, then try again",
+                    remedy="end the process whose pid is in the file, then try again",
                 )
             time.sleep(_POLL_S)
 
@@ -133,39 +140,39 @@ class FabricSession:
 
 
 class ReachableFabric(Protocol):
-    """A fabric that this process may talk to, whoever serves it."""
+    """A fabric that this process uses: local or a cluster's."""
 
     http: ApiClient
 
     @property
     def is_owner(self) -> bool:
-        """Whether it ends with this process."""
+        """Whether the fabric ends with this process."""
         ...
 
-    def again(self) -> None:
-        """Finds it anew after it went away.
+    def reconnect(self) -> None:
+        """Reconnects after the fabric stopped answering.
 
         Raises:
-            FabricGoneError: it stayed away.
+            FabricGoneError: it did not answer in time.
         """
         ...
 
     def is_last(self) -> bool:
-        """Whether nobody else uses what this process serves."""
+        """Returns whether no other process uses the fabric that this process serves."""
         ...
 
     def close(self) -> None:
-        """Leaves."""
+        """Disconnects."""
         ...
 
     def abandon(self) -> None:
-        """Ends what this process serves, at once."""
+        """Kills the workers of a fabric that this process serves."""
         ...
 
 
 @contextlib.contextmanager
 def attach(place: Target, options: LocalOptions) -> Iterator[ReachableFabric]:
-    """A fabric with workers: a cluster's, the running one here, or this process's own."""
+    """Yields a fabric with workers: a cluster's, the running local one, or a new one."""
     if not place.is_cluster:
         with attach_here(place.state_dir, options, place.namespace) as here:
             yield here
@@ -181,7 +188,7 @@ def attach(place: Target, options: LocalOptions) -> Iterator[ReachableFabric]:
 def attach_here(
     folder: Path | None, options: LocalOptions, namespace: str = ""
 ) -> Iterator[FabricSession]:
-    """The running fabric of a folder, or this process's own."""
+    """Yields the running fabric of a state folder, or a new one that this process owns."""
     state = state_dir(folder)
     state.prepare()
     session = FabricSession(state, options, namespace)
@@ -192,11 +199,11 @@ def attach_here(
 
 
 @contextlib.contextmanager
-def need(place: Target) -> Iterator[ApiClient]:
-    """The running fabric.
+def require_fabric(place: Target) -> Iterator[ApiClient]:
+    """Yields a client of the running fabric.
 
     Raises:
-        CliError: there is none.
+        CliError: no fabric is running.
     """
     if place.is_cluster:
         with attach(place, LocalOptions(serves="read")) as session:
@@ -221,11 +228,11 @@ def need(place: Target) -> Iterator[ApiClient]:
 
 
 @contextlib.contextmanager
-def look(place: Target) -> Iterator[ApiClient]:
-    """A fabric to ask: the running one, or one without workers on what is stored.
+def query_fabric(place: Target) -> Iterator[ApiClient]:
+    """Yields a client for queries: of the running fabric, or of one without workers.
 
     Raises:
-        CliError: nothing ever ran here.
+        CliError: the state folder has never been used.
     """
     state = state_dir(place.state_dir)
     if not place.is_cluster and not state.exists():
@@ -237,12 +244,12 @@ def look(place: Target) -> Iterator[ApiClient]:
         )
     with attach(place, LocalOptions(serves="read")) as session:
         yield session.http
-        while not session.is_last():  # another question is being answered by this process
+        while not session.is_last():  # another command is using this process's fabric
             time.sleep(_POLL_S)
 
 
 def running(state: StateDir) -> OwnerRecord | None:
-    """Who serves the folder with workers, or None."""
+    """Returns the owner that serves the folder with workers, or None."""
     if not state.exists():
         return None
     owner = current(state)

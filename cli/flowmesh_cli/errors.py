@@ -1,4 +1,4 @@
-"""Errors of the command line, and how every error is shown: place, reason, remedy, no traceback."""
+"""Errors of the command line, and how errors are shown: place, reason and remedy, no traceback."""
 
 import functools
 import json
@@ -19,37 +19,36 @@ DEBUG_VARIABLE = "FMESH_DEBUG"
 
 
 class CliError(FlowMeshError):
-    """Ends the command with an exit code."""
+    """An error that ends the command with an exit code."""
 
     def __init__(self, message: str, code: ExitCode, *, where: str = "", remedy: str = "") -> None:
-        """Takes the reason, the exit code, the place and the remedy."""
         super().__init__(message, where=where, remedy=remedy)
         self.code = code
 
 
 class DeclinedError(CliError):
-    """A question was answered with no, or could not be asked; nothing was done."""
+    """The user declined a confirmation, or could not be asked; nothing was done."""
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
-        """Takes what was not done."""
         super().__init__(message, ExitCode.INTERRUPTED, remedy=remedy)
 
 
 class FilesError(CliError):
-    """Files that cannot be accepted: every problem as ``file:line:column: field: message``."""
+    """Invalid files: one line per problem, as ``file:line:column: field: message``."""
 
     def __init__(self, lines: list[str]) -> None:
-        """Takes one line a problem."""
         count = len(lines)
-        super().__init__("\n".join(lines), ExitCode.USAGE, remedy="mend them, then run it again")
+        super().__init__(
+            "\n".join(lines), ExitCode.USAGE, remedy="correct them, then run the command again"
+        )
         self.lines = lines
         self.summary = f"{count} problem{'s' if count > 1 else ''}; nothing was started"
 
 
 def guarded(command: Callable[P, R]) -> Callable[P, R]:
-    """Makes a command end with a message and an exit code instead of a traceback.
+    """Wraps a command so that errors end it with a message and an exit code, not a traceback.
 
-    One that was called with ``json=True`` answers with the error as its one JSON document.
+    A command that is called with ``json=True`` prints the error as its one JSON document.
     """
 
     @functools.wraps(command)
@@ -59,7 +58,7 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
         except (KeyboardInterrupt, typer.Abort):
             error: FlowMeshError = CliError("interrupted", ExitCode.INTERRUPTED)
         except BrokenPipeError:
-            # Whoever read our output has gone; the interpreter must not try to flush it again.
+            # The reader of the output has exited; the interpreter must not flush it once more.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(ExitCode.OK) from None
         except FlowMeshError as e:
@@ -69,15 +68,15 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
             if type(e).__module__.partition(".")[0] in ("typer", "click"):
                 raise
             _raise_if_debugging()
-            remedy = f"run it again with {DEBUG_VARIABLE}=1 and report it"
+            remedy = f"run the command again with {DEBUG_VARIABLE}=1 and report the traceback"
             error = CliError(f"{type(e).__name__}: {e}", ExitCode.INTERNAL, remedy=remedy)
-        raise typer.Exit(tell(error, as_json=bool(kwargs.get("json"))))
+        raise typer.Exit(report(error, as_json=bool(kwargs.get("json"))))
 
     return run
 
 
-def tell(error: FlowMeshError, *, as_json: bool) -> ExitCode:
-    """Writes an error for people, and for programs where they asked; returns the exit code."""
+def report(error: FlowMeshError, *, as_json: bool) -> ExitCode:
+    """Writes an error as text, and as JSON if ``as_json``; returns the exit code."""
     code = code_of(error)
     if code != ExitCode.INTERRUPTED or isinstance(error, DeclinedError):
         show(error)
@@ -87,7 +86,7 @@ def tell(error: FlowMeshError, *, as_json: bool) -> ExitCode:
 
 
 def code_of(error: FlowMeshError) -> ExitCode:
-    """The exit code of an error."""
+    """Returns the exit code of an error."""
     if isinstance(error, CliError):
         return error.code
     return ExitCode.USAGE if isinstance(error, SpecError) else ExitCode.FAILED

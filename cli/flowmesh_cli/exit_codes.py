@@ -1,4 +1,4 @@
-"""What ``fmesh`` ends with, for scripts. The table of meanings is ``docs/names.md``."""
+"""Exit codes of ``fmesh``, for scripts; ``docs/names.md`` has the table of their meanings."""
 
 from enum import IntEnum
 
@@ -7,21 +7,21 @@ class ExitCode(IntEnum):
     """Exit codes of ``fmesh``; they do not change between versions."""
 
     OK = 0
-    """everything that was asked for is done"""
+    """the command has done everything"""
     FAILED = 1
-    """a run failed, an audit found a difference, or the store could not do what was asked"""
+    """a run failed, an audit found a difference, or the store failed"""
     USAGE = 2
     """the command line or a file is wrong; nothing was started"""
     NO_FABRIC = 3
-    """no fabric is running here, or it went away"""
+    """no fabric is running here, or it stopped answering"""
     REFUSED = 4
-    """a run was not admitted: its budget or deadline cannot be met, or no worker can take it; or it
-    has ended, and can no longer be changed"""
+    """a run was not admitted: its budget or deadline cannot be met, or no worker can run it; or it
+    has ended and can no longer be changed"""
     NOT_FOUND = 5
     """no such run, step, artifact or engine"""
     CANCELLED = 6
-    """a run was cancelled by somebody else, or its budget or deadline ended it"""
+    """another command cancelled a run, or its budget or deadline ended it"""
     INTERNAL = 70
-    """a mistake in FlowMesh; FMESH_DEBUG=1 shows where"""
+    """an internal error; FMESH_DEBUG=1 shows the traceback"""
     INTERRUPTED = 130
-    """Ctrl-C; the runs of this command were cancelled. Or a question was answered with no"""
+    """Ctrl-C, which cancelled the runs of this command; or the user declined a confirmation"""

@@ -1,4 +1,4 @@
-"""How this installation gets an extra that it lacks: the command, for remedies of errors."""
+"""The command that installs a missing extra, for the remedies of errors."""
 
 import shutil
 import sys
@@ -23,10 +23,11 @@ _PINS = Path("constraints")
 
 
 def install_command(extra: str) -> str:
-    """The command that adds an extra, such as ``worker-cpu``, to this installation.
+    """Returns the command that adds an extra, such as ``worker-cpu``, to this installation.
 
-    It uses uv, since pip has no overrides, and installs uv first where it is missing. Nothing is
-    published: it names the checkout that this was installed from, or asks for one.
+    It uses uv, since pip has no overrides, and installs uv first where it is missing. FlowMesh is
+    not on a package index: the command names the checkout that it was installed from, or asks for
+    one.
     """
     folder = _checkout()
     what, pins = (f"{folder}[{extra}]", folder / _PINS) if folder else (f".[{extra}]", _PINS)
@@ -46,21 +47,21 @@ def _uv() -> str:
 
 
 def _checkout() -> Path | None:
-    """The source tree that this is run or was installed from, if it is still there."""
+    """Returns the source tree that this runs or was installed from, if it still exists."""
     candidates = [Path(__file__).parents[2], _installed_from()]
     return next((c for c in candidates if c and (c / _PINS / "cpu.txt").is_file()), None)
 
 
 def _installed_from() -> Path | None:
-    """The folder that pip or uv noted (PEP 610)."""
+    """Returns the folder that pip or uv recorded (PEP 610)."""
     try:
-        noted = metadata.distribution(_DISTRIBUTION).read_text("direct_url.json")
+        recorded = metadata.distribution(_DISTRIBUTION).read_text("direct_url.json")
     except metadata.PackageNotFoundError:
         return None
-    if noted is None:
+    if recorded is None:
         return None
     try:
-        url = urlparse(decode(_decoder, noted.encode()).url)
+        url = urlparse(decode(_decoder, recorded.encode()).url)
     except msgspec.DecodeError:
         return None
     path = Path(unquote(url.path))

@@ -1,7 +1,7 @@
-"""Ctrl-C: the first asks, the second leaves at once, wherever the command is by then.
+"""Ctrl-C: the first stops the command in order, the second exits at once.
 
-:func:`leave_at_second` holds from the start of the process to its end; :class:`Interrupts` stands
-over it where a command can do better than to break off: while it follows runs.
+:func:`leave_at_second` installs the handlers for the whole process; :class:`Interrupts` replaces
+them while a command follows runs, which the first Ctrl-C cancels.
 """
 
 import contextlib
@@ -20,18 +20,18 @@ SHOW_CURSOR = "\x1b[?25h"
 
 
 def leave(code: int, said: str) -> NoReturn:
-    """Ends the process here and now; what was drawing has no time to give the cursor back."""
-    given_back = f"{SHOW_CURSOR}\n" if os.isatty(_STDERR) else ""
-    # Past sys.stderr, which belongs to whatever is drawing.
-    os.write(_STDERR, f"{given_back}{said}\n".encode())
+    """Exits the process at once with a message; shows the cursor if progress has hidden it."""
+    restored = f"{SHOW_CURSOR}\n" if os.isatty(_STDERR) else ""
+    # Not by sys.stderr, which a progress view may be using.
+    os.write(_STDERR, f"{restored}{said}\n".encode())
     os._exit(code)
 
 
 def leave_at_second() -> None:
-    """From now on the first SIGINT raises KeyboardInterrupt, and the second ends the process.
+    """Makes the first SIGINT raise KeyboardInterrupt and the second one end the process.
 
-    What cleans up after the first is not interrupted by a second exception. A process that was
-    started to ignore SIGINT goes on to ignore it.
+    The cleanup after the first is thus never interrupted by a second exception. A process that was
+    started with SIGINT ignored keeps ignoring it.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _first)
@@ -45,54 +45,54 @@ def _first(number: int, frame: FrameType | None) -> NoReturn:
 
 def _second(number: int, frame: FrameType | None) -> NoReturn:
     del number, frame
-    # Imported here: no command that ends in peace needs it.
+    # Imported here: only a second Ctrl-C needs it.
     import psutil  # noqa: PLC0415
 
-    for child in psutil.Process().children(recursive=True):  # workers, and what they have started
+    for child in psutil.Process().children(recursive=True):  # workers and their children
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
-    leave(ExitCode.INTERRUPTED, "left at once")
+    leave(ExitCode.INTERRUPTED, "exited at once")
 
 
 def end_quickly(code: int) -> NoReturn:
-    """Ends the process when all is done, without the interpreter's own end.
+    """Exits the process after all work is done, without the interpreter's shutdown.
 
-    That takes a part of a second, in which a signal has no handler any more.
+    The shutdown takes a part of a second, in which signals have no handler.
     """
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # whoever read it has gone
+        with contextlib.suppress(OSError, ValueError):  # its reader has exited
             stream.flush()
     os._exit(code)
 
 
 class Interrupts:
-    """While entered, counts SIGINT in place of raising KeyboardInterrupt.
+    """Records SIGINT during its block in place of raising KeyboardInterrupt.
 
-    Once one was counted, the next does what the second does, also after it was left.
+    After the first one, the next calls ``at_once``, also after the end of the block.
     """
 
     def __init__(self, *, at_once: Callable[[], None]) -> None:
-        """Takes what the second one does."""
+        """Installs nothing yet; ``at_once`` is called by the second SIGINT."""
         self._at_once = at_once
-        # No event: its lock is not reentrant, and the signal may come while it is held.
+        # Not an Event: its lock is not reentrant, and the signal may arrive while it is taken.
         self._wake = SimpleQueue[None]()
         self._previous: Any = None
         self.asked = False
 
     def __enter__(self) -> "Interrupts":
-        """Takes the signal over."""
+        """Installs the handler."""
         self._previous = signal.signal(signal.SIGINT, self._received)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None
     ) -> None:
-        """Gives the signal back, unless the next one is the second."""
+        """Restores the previous handler, unless a SIGINT was received."""
         if not self.asked:
             signal.signal(signal.SIGINT, self._previous)
 
     def wait(self, timeout_s: float) -> None:
-        """Sleeps, but not past a Ctrl-C that nobody has seen."""
+        """Sleeps until the timeout or the first Ctrl-C."""
         with contextlib.suppress(Empty):
             self._wake.get(timeout=timeout_s)
 

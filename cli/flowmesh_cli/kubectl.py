@@ -1,4 +1,4 @@
-"""``kubectl fmesh``: the same commands, on the cluster of the kubeconfig's current context."""
+"""``kubectl fmesh``: the commands of ``fmesh``, on the cluster of the current context."""
 
 import os
 
@@ -6,7 +6,7 @@ from flowmesh_cli.main import main as run
 
 
 def main() -> None:
-    """As ``fmesh``, with ``--cluster`` where nothing else is said."""
+    """Runs ``fmesh`` with ``--cluster`` as the default."""
     os.environ.setdefault("FLOWMESH_CLUSTER", "true")
     run("kubectl fmesh")
 

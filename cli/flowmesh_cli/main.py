@@ -1,7 +1,7 @@
-"""``fmesh``: the command line and the laptop mode.
+"""The entry point of ``fmesh``: assembles the commands and maps errors to exit codes.
 
-The console script and ``python -m flowmesh_cli`` call :func:`main`. Commands are declared in
-``commands/``; each imports its work when it runs.
+The console script and ``python -m flowmesh_cli`` call :func:`main`. ``commands/`` declares the
+commands; each imports its implementation when it runs.
 """
 
 import sys
@@ -47,32 +47,32 @@ def _options(
 
 
 def main(name: str = "fmesh") -> None:
-    """Reads the command line and exits with one of :class:`flowmesh_cli.exit_codes.ExitCode`."""
+    """Runs the command line and exits with a :class:`flowmesh_cli.exit_codes.ExitCode`."""
     leave_at_second()
     try:
         code = app(prog_name=name, standalone_mode=False)
-    except (KeyboardInterrupt, typer.Abort):  # before the command itself was reached
+    except (KeyboardInterrupt, typer.Abort):  # before the command started
         code = ExitCode.INTERRUPTED
     except Exception as e:
-        # What the command line has wrong; its class is typer's own and has no public name.
-        said = getattr(e, "format_message", None)
-        if said is None:
+        # A usage error; its class is typer's own and has no public name.
+        usage_message = getattr(e, "format_message", None)
+        if usage_message is None:
             raise
         e.show()  # type: ignore[attr-defined]
         code = ExitCode.USAGE
-        remedy = _remedy(said(), sys.argv[1:])
+        remedy = _remedy(usage_message(), sys.argv[1:])
         if remedy:
             typer.echo(f"remedy: {remedy}", err=True)
         if "--json" in sys.argv:
-            remedy = remedy or f"{name} COMMAND --help lists what it takes"
-            answer(CliError(said(), code, remedy=remedy), code)
+            remedy = remedy or f"{name} COMMAND --help lists its arguments and options"
+            answer(CliError(usage_message(), code, remedy=remedy), code)
     if code == ExitCode.INTERRUPTED:
         end_quickly(code)
     sys.exit(code)
 
 
 def _remedy(message: str, words: list[str]) -> str:
-    """What to write in place of ``why RUN STEP``; empty for all other mistakes."""
+    """Returns what to write in place of ``why RUN STEP``; empty for other errors."""
     if words[:1] in (["why"], ["explain"]) and "unexpected extra argument" in message:
         return f"name the step of a run as RUN/STEP: fmesh {words[0]} RUN/STEP"
     return ""

@@ -1,4 +1,4 @@
-"""Options that several commands take, declared once."""
+"""Options and arguments that several commands share."""
 
 from pathlib import Path
 from typing import Annotated

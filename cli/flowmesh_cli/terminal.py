@@ -1,6 +1,6 @@
-"""Where a command writes: one JSON document, or text for people.
+"""The output of a command: one JSON document, or text for people.
 
-Answers go to standard output, everything said on the way to standard error, so that ``--json`` can
+Results go to standard output, messages and progress to standard error, so that ``--json`` can
 always be piped.
 """
 
@@ -17,33 +17,32 @@ from rich.table import Table
 from flowmesh_cli.errors import DeclinedError
 
 _PIPE_COLUMNS = 240
-"""Nobody folds what a program or a file reads."""
+"""Width of output to a pipe or file, whose lines should not be folded."""
 
 
 class Terminal:
-    """The two streams, and whether answers are JSON."""
+    """The two streams, and whether results are JSON."""
 
     def __init__(self, *, as_json: bool) -> None:
-        """Takes whether the answer is read by a program."""
         self.as_json = as_json
         self.out = Console(highlight=False, soft_wrap=True, width=_width(sys.stdout))
         self.err = Console(stderr=True, highlight=False, soft_wrap=True, width=_width(sys.stderr))
 
     @property
     def is_live(self) -> bool:
-        """Whether somebody watches: progress may be redrawn."""
+        """Whether progress may be redrawn: standard error is a terminal, and output is text."""
         return self.err.is_terminal and not self.as_json
 
     @property
     def can_ask(self) -> bool:
-        """Whether a person can read a question and type an answer."""
+        """Whether the user can be asked: standard input and error are terminals."""
         return sys.stdin.isatty() and self.err.is_terminal
 
     def confirm(self, question: str, *, declined: str) -> None:
-        """Returns after a yes.
+        """Asks for confirmation; returns if the user agrees.
 
         Raises:
-            DeclinedError: after a no, a Ctrl-C, and where standard input has ended.
+            DeclinedError: the user declined or pressed Ctrl-C, or standard input has ended.
         """
         try:
             agreed = typer.confirm(question, err=True)
@@ -51,10 +50,10 @@ class Terminal:
             typer.echo(err=True)
             agreed = False
         if not agreed:
-            raise DeclinedError(declined, remedy="--yes does it without a question")
+            raise DeclinedError(declined, remedy="--yes skips the confirmation")
 
     def answer(self, document: Any) -> None:
-        """Writes the answer as JSON; call it only where ``as_json``."""
+        """Writes the result as JSON; for use where ``as_json`` is set."""
         sys.stdout.write(json_text(document) + "\n")
         sys.stdout.flush()
 
@@ -64,11 +63,11 @@ class Terminal:
         sys.stdout.flush()
 
     def text(self, text: str = "") -> None:
-        """Writes a line of the answer for people, as it is."""
+        """Writes a line of the result as text, without markup."""
         self.out.print(text, markup=False)
 
     def note(self, text: str) -> None:
-        """Says something on the way."""
+        """Writes a message to standard error."""
         typer.echo(text, err=True)
 
     def table(
@@ -82,10 +81,10 @@ class Terminal:
         """Writes a table.
 
         Args:
-            headings: one a column.
+            headings: one per column.
             rows: the cells.
-            right: the headings of numbers, with spaces between, or one by one.
-            whole: the headings of names that are copied: never folded, the others give way.
+            right: headings of right-aligned columns, as a list or separated by spaces.
+            whole: headings of columns that are never folded, such as uids to copy.
         """
         self.out.print(make_table(headings, rows, right=right, whole=whole))
 
@@ -97,7 +96,7 @@ def _width(stream: TextIO) -> int | None:
 def make_table(
     headings: list[str], rows: list[list[str]], *, right: str | Sequence[str] = "", whole: str = ""
 ) -> Table:
-    """A table without lines; columns fold rather than lose what they say."""
+    """Returns a table without lines; long cells are folded, not cut."""
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     numbers = right.split() if isinstance(right, str) else right
     names = whole.split()
@@ -114,7 +113,7 @@ def make_table(
 
 
 def plain(document: Any) -> Any:
-    """JSON values of structs and lists of them, with every field: scripts need no defaults."""
+    """Converts structs to JSON values with every field, so that scripts need no defaults."""
     if isinstance(document, msgspec.Struct):
         fields = document.__struct_fields__
         return {name: plain(getattr(document, name)) for name in fields}
@@ -126,5 +125,5 @@ def plain(document: Any) -> Any:
 
 
 def json_text(document: Any) -> str:
-    """Indented JSON."""
+    """Returns indented JSON."""
     return msgspec.json.format(msgspec.json.encode(plain(document)), indent=2).decode()

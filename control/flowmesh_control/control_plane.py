@@ -22,7 +22,7 @@ from flowmesh_control.auth.tls_certificate import TlsCertificate
 from flowmesh_control.auth.users import NamespaceLabels, Users, no_labels
 from flowmesh_control.auth.worker_tokens import WorkerTokenVerifier
 from flowmesh_control.loop.clock import Clock, system_clock
-from flowmesh_control.loop.gc_tuning import collect_seldom
+from flowmesh_control.loop.gc_tuning import tune_gc
 from flowmesh_control.metrics.exposition import MetricsPage
 from flowmesh_control.metrics.store_latency import StoreMeter, metered
 from flowmesh_control.observability.otlp import OtlpExporter, wanted
@@ -131,7 +131,7 @@ class ControlPlane:
             StoreError: the store cannot be used; the message says why.
             OSError: the address is in use.
         """
-        collect_seldom()
+        tune_gc()
         records = self._store.records
         await prove_conditional_writes(records)
         epoch = await begin_epoch(records, owner=self._owner, now_s=self._clock())
@@ -144,7 +144,7 @@ class ControlPlane:
             if event.uid not in cancelled:
                 services.admission.remember(recovered.specs[event.uid])
             reason = cancelled.get(event.uid, "")
-            await runtime.loop.ask(msgspec.structs.replace(event, cancelled=reason))
+            await runtime.loop.post_and_wait(msgspec.structs.replace(event, cancelled=reason))
         for uid in cancelled.keys() & recovered.waiting.keys():
             await services.repinning.cancel(uid, cancelled[uid])
         await self._listen(services, host, port)
@@ -169,7 +169,7 @@ class ControlPlane:
             StoreError: the store cannot be read either.
             OSError: the address is in use.
         """
-        collect_seldom()
+        tune_gc()
         epoch = await last_epoch(self._store.records)
         runtime, recovered = await self._recover(epoch, refusal)
         self._runtime, services = runtime, runtime.services
@@ -325,7 +325,7 @@ class ControlPlane:
                     saved = loop.time()
                     await self._books.save_model()
             except (StoreUnavailableError, StoreFullError) as e:
-                self._started().health.met(e)
+                self._started().health.record_failure(e)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -403,7 +403,7 @@ class PeriodicFlush:
         record = self._absent.added_to(record)
         await self._ledger.flush_all()
         durable = await self._accounts.write(record)
-        self._metrics.kept = record
+        self._metrics.last_accounts = record
         if durable:
             await self._index.write(ended)
 

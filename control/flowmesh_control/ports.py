@@ -54,7 +54,7 @@ class WorkerChannel(Protocol):
         """Removes an attempt from the worker's desired state."""
         ...
 
-    def hold_open(self, worker: str, openings: tuple[PrewarmSpec, ...]) -> None:
+    def prewarm(self, worker: str, openings: tuple[PrewarmSpec, ...]) -> None:
         """Sets all engines that the worker should prewarm."""
         ...
 
@@ -62,7 +62,7 @@ class WorkerChannel(Protocol):
         """Acknowledges an attempt's end: the worker stops reporting it."""
         ...
 
-    def keep(self, worker: str, attempts: tuple[str, ...]) -> None:
+    def confirm_attempts(self, worker: str, attempts: tuple[str, ...]) -> None:
         """Answers a worker's full state with the attempts that continue."""
         ...
 

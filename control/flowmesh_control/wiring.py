@@ -11,7 +11,7 @@ from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.audit.submission import AuditSubmission
 from flowmesh_control.auth.worker_tokens import WorkerTokenVerifier
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
-from flowmesh_control.autoscaling.pool_rejections import counting_on
+from flowmesh_control.autoscaling.pool_rejections import explain_with_pools
 from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
 from flowmesh_control.cache.admin import CacheAdmin
 from flowmesh_control.loop.clock import Clock
@@ -65,7 +65,7 @@ from flowmesh_core.machine.model import Run
 from flowmesh_core.placement import decide
 from flowmesh_core.protocol.wire_ids import attempt_key
 from flowmesh_store.action_cache import ActionCache
-from flowmesh_store.retrying_blobs import patient
+from flowmesh_store.retrying_blobs import with_retries
 from flowmesh_store.store import Store
 
 
@@ -198,7 +198,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     )
     health = StoreHealth()
     owners = WorkOwners(state)
-    tasks = TaskPool(failed=context.failed, waits=health.met, weight=owners.weight)
+    tasks = TaskPool(failed=context.failed, waits=health.record_failure, weight=owners.weight)
     cache = ActionCache(
         store.records, ttl_s=context.settings.machine.result_ttl_s, clock=context.clock
     )
@@ -210,14 +210,14 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         loops[0].post(event)
 
     def decide_with_pools(snapshot: Snapshot) -> Decision:
-        return counting_on(signals.declared, decide(snapshot, state.model), snapshot)
+        return explain_with_pools(signals.declared, decide(snapshot, state.model), snapshot)
 
     gateway = _gateway(context, post, telemetry)
     finalizer = _finalizer(context, lineage, logs)
     listeners = _listeners(context)
     executor = CommandExecutor(
         blobs=store.blobs,
-        needed=patient(store),
+        needed=with_retries(store),
         cache=cache,
         fleet=gateway,
         hands=tasks,
@@ -250,7 +250,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         admission=admission,
         repinning=repinning,
         planner=_planner(context, cache),
-        fleet=ConnectedFleet(state, loop.ask),
+        fleet=ConnectedFleet(state, loop.post_and_wait),
         fleet_queries=FleetQueries(state, context.catalog, health, context.clock),
         gateway=gateway,
         signals=signals,
@@ -323,7 +323,7 @@ def _metrics(
         backlogs=signals,
         store=context.store_meter,
         trouble=health,
-        kept=capture(state, {}, context.clock()),
+        last_accounts=capture(state, {}, context.clock()),
     )
 
 
@@ -353,7 +353,7 @@ def _admission(context: EpochContext, content: UploadStore, loop: EventLoop) -> 
         clock=context.clock,
         bumps=context.audits.quarantine.bumps,
         unfinished=lambda uid: _has_no_verdict(state.runs.get(uid)) or uid in waiting,
-        submitted=loop.ask,
+        submitted=loop.post_and_wait,
         fixed_fleet=lambda: (
             [w.shape for w in state.workers.values()] if state.settings.unplaceable_after_s else []
         ),
@@ -385,7 +385,7 @@ def _repinning(
         admission=admission,
         finishing=finalizer,
         waiting=context.waiting,
-        tell=loop.ask,
+        post_and_wait=loop.post_and_wait,
         clock=context.clock,
     )
 
@@ -399,9 +399,11 @@ def _commands(
         waiting=context.waiting,
         forget=admission.forget,
         cancel_waiting=repinning.cancel,
-        ask=loop.ask,
+        ask=loop.post_and_wait,
     )
-    return RunCommands(admission, canceller, context.machine.state.runs, context.waiting, loop.ask)
+    return RunCommands(
+        admission, canceller, context.machine.state.runs, context.waiting, loop.post_and_wait
+    )
 
 
 def _planner(context: EpochContext, cache: ActionCache) -> Planner:

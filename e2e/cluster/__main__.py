@@ -1,4 +1,4 @@
-"""``python -m e2e.cluster COMMAND``: the cluster by hand."""
+"""``python -m e2e.cluster COMMAND``: commands for the cluster."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -15,9 +15,9 @@ from e2e.cluster.tools import ToolsError, build
 
 
 def prepare() -> None:
-    """Builds programs and images, and starts nothing."""
+    """Builds programs and images without starting anything."""
     check_machine()
-    with ThreadPoolExecutor(1) as beside:  # an image's build waits for the network half of its time
+    with ThreadPoolExecutor(1) as beside:  # half of an image's build is waiting for the network
         programs = beside.submit(build, BINS)
         for image in IN_CI:
             build_project_image(image)
@@ -25,21 +25,21 @@ def prepare() -> None:
 
 
 def prepare_full() -> None:
-    """Also KEDA, and the worker image with every engine."""
+    """Builds KEDA and the worker image with every engine too."""
     prepare()
     keda_image()
     build_full()
 
 
 def show() -> None:
-    """Brings the cluster up and says how to reach it."""
+    """Starts the cluster and prints how to reach it."""
     sys.stdout.write(f"export KUBECONFIG={up()} PATH={BINS}:$PATH\n")
 
 
 def check() -> None:
-    """Says that this machine can hold a cluster; raises what is missing."""
+    """Checks that this machine can run a cluster; raises an error if not."""
     check_machine()
-    sys.stdout.write("this machine can hold a cluster\n")
+    sys.stdout.write("this machine can run a cluster\n")
 
 
 DOES: Mapping[str, Callable[[], None]] = {
@@ -55,7 +55,7 @@ DOES: Mapping[str, Callable[[], None]] = {
 
 
 def main(words: list[str]) -> int:
-    """Does one command; returns the exit code."""
+    """Runs one command; returns the exit code."""
     if len(words) != 1 or words[0] not in DOES:
         sys.stderr.write(f"usage: python -m e2e.cluster {'|'.join(DOES)}\n")
         return 2

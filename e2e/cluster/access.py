@@ -1,4 +1,4 @@
-"""Who may speak to the API server: fixed tokens, and the kubeconfig files that hold them."""
+"""Identities of the API server: fixed tokens, and kubeconfig files with them."""
 
 import secrets
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ def write_access(
     nodes: list[str],
     users: Mapping[str, tuple[str, str]] = MappingProxyType({}),
 ) -> Path:
-    """Writes the file of tokens and one kubeconfig an identity; returns the file of tokens.
+    """Writes the file of tokens and one kubeconfig per identity; returns the file of tokens.
 
     Args:
         folder: where the files go.
@@ -34,10 +34,10 @@ def write_access(
         users: more identities: user and group by the name of a kubeconfig file.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    who = {**IDENTITIES, **users}
-    who.update({node: (f"system:node:{node}", "system:nodes") for node in nodes})
+    identities = {**IDENTITIES, **users}
+    identities.update({node: (f"system:node:{node}", "system:nodes") for node in nodes})
     lines = []
-    for name, (user, group) in who.items():
+    for name, (user, group) in identities.items():
         token = secrets.token_hex(16)
         lines.append(f'{token},{user},{name},"{group}"' if group else f"{token},{user},{name}")
         _kubeconfig(folder / f"{name}.kubeconfig", server, authority, token)

@@ -1,4 +1,4 @@
-"""The cluster's own certificate authority, and what it signs."""
+"""The cluster's own certificate authority, and the certificates that it signs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +16,11 @@ class Certificates:
     """Files below one directory.
 
     Attributes:
-        authority: the certificate that everybody trusts, ``authority_key`` its key (the controller
-            manager signs with it).
+        authority: the certificate that all components trust, ``authority_key`` its key (the
+            controller manager signs with it).
         server: certificate and key of the API server.
-        kubelet_client: what the API server shows kubelets, for logs and exec.
-        proxy_client: what the API server shows the servers of aggregated APIs.
+        kubelet_client: the API server's client certificate for kubelets, for logs and exec.
+        proxy_client: the API server's client certificate for aggregated APIs.
         accounts: the key that signs tokens of service accounts.
     """
 
@@ -33,11 +33,11 @@ class Certificates:
 
 
 def make_certificates(folder: Path, address: str) -> Certificates:
-    """Makes everything anew.
+    """Creates all certificates and keys.
 
     Args:
         folder: where the files go.
-        address: of the API server.
+        address: the API server's address.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     ca = trustme.CA()

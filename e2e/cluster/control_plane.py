@@ -1,4 +1,4 @@
-"""etcd, API server, controllers and scheduler."""
+"""Command lines of etcd, API server, controllers and scheduler."""
 
 import json
 from pathlib import Path
@@ -18,10 +18,10 @@ AUDIT_LOG, _POLICY = "audit.log", "policy.json"
 
 
 def etcd(folder: Path, *, clients: str = _ETCD, peers: str = _PEERS) -> list[str]:
-    """etcd's command line; it keeps nothing that outlives the cluster, so it does not sync.
+    """Returns etcd's command line; its data need not outlive the cluster, so it does not sync.
 
     Args:
-        folder: where its data go.
+        folder: the folder of its data.
         clients: the address for the API server.
         peers: the address for other members, of which there are none.
     """
@@ -45,7 +45,7 @@ def api_server(
     storage: str = _ETCD,
     audit: Path | None = None,
 ) -> list[str]:
-    """The API server's command line.
+    """Returns the API server's command line.
 
     Args:
         certificates: its own and the authority's.
@@ -53,8 +53,8 @@ def api_server(
         address: where it listens.
         port: where it listens.
         storage: etcd's address.
-        audit: the folder that :func:`write_audit_policy` prepared for a log of what service
-            accounts ask for; none is kept without.
+        audit: the folder that :func:`write_audit_policy` prepared, for a log of the requests of
+            service accounts; no log if None.
     """
     noted: list[str] = []
     if audit is not None:
@@ -93,10 +93,10 @@ def api_server(
 
 
 def write_audit_policy(folder: Path) -> Path:
-    """Has the API server note who asked for what, of service accounts of the cluster's users.
+    """Writes a policy for logging the requests of service accounts outside of kube-system.
 
     Returns:
-        The folder, where the log will lie too.
+        The folder, which will contain the log too.
     """
     folder.mkdir(parents=True, exist_ok=True)
     own = {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]}
@@ -112,7 +112,7 @@ def write_audit_policy(folder: Path) -> Path:
 
 
 def controllers(certificates: Certificates, kubeconfig: Path) -> list[str]:
-    """The controller manager's command line."""
+    """Returns the controller manager's command line."""
     return [
         "kube-controller-manager",
         f"--kubeconfig={kubeconfig}",
@@ -132,7 +132,7 @@ def controllers(certificates: Certificates, kubeconfig: Path) -> list[str]:
 
 
 def scheduler(kubeconfig: Path) -> list[str]:
-    """The scheduler's command line."""
+    """Returns the scheduler's command line."""
     return [
         "kube-scheduler",
         f"--kubeconfig={kubeconfig}",

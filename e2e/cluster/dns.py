@@ -1,4 +1,4 @@
-"""Cluster DNS: CoreDNS beside the kubelet, behind the Service that pods ask."""
+"""Cluster DNS: CoreDNS beside the kubelet, behind the Service that pods use."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ _NAME = "kube-dns"
 def write_dns(folder: Path, kubeconfig: Path) -> Path:
     """Writes CoreDNS's configuration; returns the file.
 
-    Names outside the cluster do not exist: pods of the tests have nobody to ask.
+    Names outside of the cluster do not resolve: the tests' pods have no other DNS server.
     """
     file = folder / "Corefile"
     file.write_text(
@@ -40,12 +40,12 @@ def write_dns(folder: Path, kubeconfig: Path) -> Path:
 
 
 def coredns(config: Path) -> list[str]:
-    """CoreDNS's command line."""
+    """Returns CoreDNS's command line."""
     return ["coredns", "-conf", str(config)]
 
 
 def manifests() -> str:
-    """What the API server must hold: rights to look, and a Service that leads to the process."""
+    """Returns CoreDNS' objects: rights to read, and a Service that leads to the process."""
     rules = [
         {
             "apiGroups": [""],

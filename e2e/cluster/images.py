@@ -1,4 +1,4 @@
-"""Images of the cluster's pods: built with buildah, kept as archives."""
+"""Images of the cluster's pods: built with buildah, stored as archives."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ class ImageError(RuntimeError):
 
 
 def pause_image() -> Path:
-    """The image that holds a pod's namespaces, as an archive."""
+    """Returns the archive of the pause image, which keeps a pod's namespaces."""
     archive = IMAGES / "pause.tar"
     if archive.is_file():
         return archive
@@ -45,12 +45,12 @@ def build(
     Args:
         name: the image's name and tag.
         context: the folder that COPY reads from.
-        dockerfile: what to build.
+        dockerfile: the Dockerfile.
         archive: the file to write.
         arguments: build arguments.
 
     Raises:
-        ImageError: with the end of what the build said.
+        ImageError: the build failed; has the end of its output.
     """
     archive.parent.mkdir(parents=True, exist_ok=True)
     build_only(name, context, dockerfile, arguments)
@@ -60,7 +60,7 @@ def build(
 def build_only(
     name: str, context: Path, dockerfile: Path, arguments: Mapping[str, str] | None = None
 ) -> None:
-    """As :func:`build`, and leaves the image where buildah keeps it."""
+    """Builds an image as :func:`build`, but leaves it in buildah's storage."""
     words = ["buildah", "bud", "--isolation", "chroot", "--layers", "--tag", name]
     for key, value in (arguments or {}).items():
         words += ["--build-arg", f"{key}={value}"]
@@ -72,7 +72,7 @@ def build_only(
 
 
 def _export(name: str, archive: Path) -> None:
-    """Writes the archive unless it holds this very image."""
+    """Writes the archive unless it has this image already."""
     image = run(["buildah", "inspect", "--type", "image", "--format", "{{.FromImageID}}", name])
     if id_of(archive) == image:
         return
@@ -82,16 +82,16 @@ def _export(name: str, archive: Path) -> None:
 
 
 def id_of(archive: Path) -> str:
-    """The id of the image that an archive holds; empty where there is none."""
+    """Returns the id of the image in an archive; empty where there is none."""
     known = archive.with_suffix(".id")
     return known.read_text() if archive.is_file() and known.is_file() else ""
 
 
 def run(words: list[str], cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
-    """Runs a program of this machine to its end; returns what it said.
+    """Runs a program of this machine to its end; returns its output.
 
     Raises:
-        ImageError: it failed; with the end of what it said.
+        ImageError: the program failed; has the end of its output.
     """
     done = subprocess.run(
         words,
@@ -102,6 +102,6 @@ def run(words: list[str], cwd: Path | None = None, env: Mapping[str, str] | None
         check=False,
     )
     if done.returncode:
-        said = (done.stdout + done.stderr)[-4000:]
-        raise ImageError(f"{' '.join(words[:3])} ended with {done.returncode}:\n{said}")
+        output = (done.stdout + done.stderr)[-4000:]
+        raise ImageError(f"{' '.join(words[:3])} ended with {done.returncode}:\n{output}")
     return done.stdout.strip()

@@ -1,4 +1,4 @@
-"""KEDA: one image with its two programs, and the manifests that it ships."""
+"""KEDA: an image with its two programs, and its own manifests."""
 
 import json
 import subprocess
@@ -23,11 +23,11 @@ Json = dict[str, Any]
 
 
 def keda_image() -> Path:
-    """Builds the programs and their image, unless they are there; returns its archive.
+    """Builds the programs and their image if they are missing; returns the archive.
 
     Raises:
         ToolsError: a program does not build.
-        ImageError: the image does not.
+        ImageError: the image does not build.
     """
     build_keda(BINS)
     known, sums = ARCHIVE.with_suffix(".of"), (MODULES / "keda" / "go.sum").read_text()
@@ -42,14 +42,14 @@ def keda_image() -> Path:
 
 
 def manifests() -> list[Json]:
-    """What KEDA installs, without the webhook, with our image and certificates made beforehand.
+    """Returns KEDA's manifests, without the webhook, with this image and prepared certificates.
 
-    Its operator would make them itself, and end, and be started again, until the kubelet has put
-    them into its pods: minutes.
+    Its operator would create the certificates itself, and end and be restarted until the kubelet
+    has put them into its pods, which takes minutes.
 
     Raises:
         ToolsError: its module cannot be fetched.
-        ImageError: kubectl cannot put the manifests together.
+        ImageError: kubectl cannot build the manifests.
     """
     words = [str(BINS / "kubectl"), "kustomize", str(keda_sources() / "config" / "minimal")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -65,10 +65,10 @@ def manifests() -> list[Json]:
 
 
 def definitions() -> list[Json]:
-    """Only its custom resource definitions."""
+    """Returns only its custom resource definitions."""
     return [item for item in manifests() if item["kind"] == "CustomResourceDefinition"]
 
 
 def as_list(items: list[Json]) -> str:
-    """Objects as kubectl reads them."""
+    """Returns objects as a list that kubectl reads."""
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})

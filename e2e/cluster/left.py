@@ -1,4 +1,4 @@
-"""What of a cluster is still there after its end: nothing should be."""
+"""Finds what remains of a cluster after its end; nothing should."""
 
 import subprocess
 from collections.abc import Iterator
@@ -7,28 +7,28 @@ from pathlib import Path
 from e2e.cluster.namespaces import HOST_LINK, PRIVATE
 from e2e.cluster.places import CACHE, STATE
 
-_PEOPLES = {"kubectl", "helm"}
+_USERS_PROGRAMS = {"kubectl", "helm"}
 _TABLES = ("kube-proxy", "cni_hostport")
 
 
 def left(since_s: float) -> list[str]:
-    """Names processes, mounts, links, packet rules, control groups and files that stay.
+    """Returns processes, mounts, links, packet rules, control groups and files that remain.
 
     Args:
-        since_s: when the cluster began; a file of a container runtime that is older is not its.
+        since_s: when the cluster started; older files belong to another container runtime.
     """
     return [*_processes(), *_mounts(), *_network(), *_control_groups(), *_files(since_s)]
 
 
 def _processes() -> Iterator[str]:
-    """The cluster's programs name its folder in their arguments, pods' shims too."""
+    """Yields processes whose arguments name the cluster's folder, with pods' shims."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
-            continue  # it has just ended
+            continue  # it has ended
         program = Path(words[0]).name
-        if program not in _PEOPLES and any(f"{STATE}/" in word for word in words):
+        if program not in _USERS_PROGRAMS and any(f"{STATE}/" in word for word in words):
             yield f"process {process.name} ({program})"
 
 
@@ -43,8 +43,8 @@ def _mounts() -> Iterator[str]:
 def _network() -> Iterator[str]:
     if Path("/sys/class/net", HOST_LINK).exists():
         yield f"link {HOST_LINK}"
-    said = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=False)
-    yield from (f"packet rules: {line}" for line in said.stdout.splitlines()
+    listed = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=False)
+    yield from (f"packet rules: {line}" for line in listed.stdout.splitlines()
                 if any(name in line for name in _TABLES))  # fmt: skip
 
 
@@ -55,7 +55,7 @@ def _control_groups() -> Iterator[str]:
 def _files(since_s: float) -> Iterator[str]:
     if STATE.exists():
         yield f"folder {STATE}"
-    # A machine's own container runtime may use these places too: only ours have these names.
+    # Another container runtime of the machine may use this folder too, with other names.
     run = PRIVATE[0]
     yield from (f"file {file}" for file in run.glob("netns/cni-*")
                 if file.stat().st_mtime >= since_s)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Puts into the running cluster what an installation of the chart needs: images and a volume."""
+"""Loads images and a volume into the running cluster, for an installation of the chart."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _VOLUMES = {"store": "20Gi"}
 
 
 def load() -> None:
-    """Builds the project's images, imports them, and makes volumes; harmless when repeated.
+    """Builds the project's images, imports them, and creates volumes; may be repeated.
 
     Raises:
         ClusterError: no cluster runs.
@@ -39,7 +39,7 @@ def load_full() -> None:
 
     Raises:
         ClusterError: no cluster runs.
-        ImageError: it does not build, or cannot be imported.
+        ImageError: the image does not build, or cannot be imported.
     """
     inside = namespaces()
     build_full()
@@ -53,8 +53,8 @@ def load_keda() -> None:
 
     Raises:
         ClusterError: no cluster runs.
-        ToolsError: it does not build.
-        ImageError: nor does the image, or it cannot be imported.
+        ToolsError: KEDA does not build.
+        ImageError: the image does not build, or cannot be imported.
     """
     namespaces()
     _import(keda_image())
@@ -68,7 +68,7 @@ def _import(archive: Path) -> None:
 
 
 def _volume(name: str, size: str) -> None:
-    """A volume made by hand: a directory of the node, as nobody provisions any here."""
+    """Creates a volume from a directory of the node; the cluster has no provisioner."""
     path = STATE / "volumes" / name
     if kubectl("get", "persistentvolume", name, ok=False):
         return

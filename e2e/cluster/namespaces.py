@@ -1,4 +1,4 @@
-"""The namespaces that hold a cluster: one process keeps them, its end is the end of all inside."""
+"""The namespaces of a cluster: one process keeps them, and its end ends everything inside."""
 
 import os
 import signal
@@ -17,8 +17,8 @@ PRIVATE = (
     Path("/var/log/containers"),
     Path("/var/log/pods"),
 )
-"""Folders that runc, CNI and the kubelet write to wherever they are told to keep their things;
-inside, each is empty and in memory."""
+"""Folders that runc, CNI and the kubelet always write to, whatever their settings are; inside of
+the namespaces each is empty and in memory."""
 _HOLDER = (
     "unshare --net --mount --pid --fork --kill-child --propagation slave"
     " sh -c 'mount -t proc proc /proc && mount --make-rshared / &&"
@@ -29,21 +29,20 @@ _HOLDER = (
 
 
 _started: list["subprocess.Popen[bytes]"] = []
-"""They outlive this process: nobody waits for them, which Python would warn of."""
+"""Processes that outlive this one; the references avoid Python's warning about them."""
 
 
 class Namespaces:
-    """Network, mounts and processes apart from the machine's; a link joins the two networks."""
+    """Namespaces for network, mounts and processes; a link connects the two networks."""
 
     def __init__(self, holder: int, first: int, made: Sequence[str] = ()) -> None:
-        """Takes the process that keeps them, the first process inside, and the folders made."""
         self.holder = holder
         self.first = first
         self.made = made
 
     @classmethod
     def make(cls) -> "Namespaces":
-        """Makes them, with the addresses above on the link's two ends.
+        """Creates the namespaces, with the addresses above on the two ends of the link.
 
         Raises:
             OSError: the kernel refuses.
@@ -72,7 +71,7 @@ class Namespaces:
         ):
             found.run("ip", *words)
         # The second: a pod's answer to a pod of the same bridge must pass where Services' addresses
-        # are put back, or who asked a Service does not know who answers.
+        # are restored, or the client of a Service rejects the answer.
         found.run(
             "sysctl",
             "-qw",
@@ -82,7 +81,7 @@ class Namespaces:
         return found
 
     def command(self, *words: str) -> list[str]:
-        """A command line that runs inside."""
+        """Returns a command line that runs inside."""
         return ["nsenter", "-t", str(self.first), "--net", "--mount", "--pid", "--", *words]
 
     def run(self, *words: str, ok: bool = True) -> str:
@@ -93,7 +92,7 @@ class Namespaces:
             ok: whether it must succeed.
 
         Raises:
-            RuntimeError: it failed.
+            RuntimeError: the command failed.
         """
         done = subprocess.run(self.command(*words), capture_output=True, text=True, check=False)
         if ok and done.returncode:
@@ -115,7 +114,7 @@ class Namespaces:
         return process.pid
 
     def end(self) -> None:
-        """Ends everything inside and the link; harmless where it is gone."""
+        """Ends everything inside and removes the link; may be repeated."""
         for pid in (self.first, self.holder):
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -130,7 +129,7 @@ class Namespaces:
 
 
 def _make(place: Path) -> list[Path]:
-    """Makes a folder and those above it that are missing; returns them, outermost first."""
+    """Creates a folder and its missing parents; returns the new ones, outermost first."""
     missing = [folder for folder in (place, *place.parents) if not folder.exists()][::-1]
     for folder in missing:
         folder.mkdir()
@@ -138,7 +137,7 @@ def _make(place: Path) -> list[Path]:
 
 
 def innermost(pid: int) -> int:
-    """The last process of a chain of only children."""
+    """Returns the last process of a chain of single children."""
     while children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         pid = int(children[0])
     return pid

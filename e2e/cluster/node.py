@@ -17,9 +17,9 @@ def write_containerd(folder: Path, bins: Path, root: Path) -> Path:
     """Writes containerd's configuration and the pods' network; returns the file.
 
     Args:
-        folder: where the files go, and what containerd keeps while it runs.
-        bins: the network's programs.
-        root: where it keeps images.
+        folder: the folder of the files and of containerd's state.
+        bins: the folder of the CNI programs.
+        root: the folder of its images.
     """
     cni = folder / "cni"
     cni.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ state = "{folder / "run"}"
 
 
 def socket(folder: Path) -> Path:
-    """Where containerd listens."""
+    """Returns containerd's socket."""
     return folder / "containerd.sock"
 
 
@@ -103,7 +103,7 @@ def write_kubelet(folder: Path, authority: Path) -> Path:
 
 
 def kubelet(folder: Path, config: Path, kubeconfig: Path) -> list[str]:
-    """The kubelet's command line."""
+    """Returns the kubelet's command line."""
     return [
         "kubelet",
         f"--config={config}",

@@ -1,4 +1,4 @@
-"""Where the cluster keeps what it builds, and what it is while it runs."""
+"""Paths of the cluster's builds and of its state."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ IMAGES = CACHE / "images"
 STOCK = CACHE / "stock"
 STATE = CACHE / "cluster"
 AUDIT = STATE / "audit"
-"""What service accounts asked the API server for: the log and its policy."""
+"""The audit log of service accounts' requests, and its policy."""
 KUBECONFIG = STATE / "access" / "admin.kubeconfig"
 LOADED = STATE / "loaded.json"
-"""Which images the running cluster holds, by the names of their archives."""
+"""The images in the running cluster, by the names of their archives."""

@@ -1,7 +1,7 @@
-"""Whether this machine lets a cluster be: tried before anything is built, in seconds.
+"""Checks in seconds whether this machine can run a cluster, before anything is built.
 
-Every try is made in namespaces that end with it, or undone. A container without privileges, or a
-folder that lies on an overlay itself, would otherwise be found out after half an hour of building.
+Every trial runs in its own namespaces, or is undone. Without the check, a container without
+privileges, or a folder on an overlay, would be detected after half an hour of building.
 """
 
 import os
@@ -16,7 +16,7 @@ from e2e.cluster.tools import ToolsError
 
 CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 WARM_GIB, COLD_GIB = 4, 10
-"""Free disk: for what a run writes, and for Go's cache, programs and images of the first one."""
+"""Free disk space for a run, and for Go's cache, programs and images of the first one."""
 SYSTEM = {
     "runc": "runc",
     "nft": "nftables",
@@ -28,9 +28,9 @@ SYSTEM = {
     "nsenter": "util-linux",
     "sysctl": "procps",
 }
-"""Programs that the machine must have, and the Debian package that brings each."""
+"""Required programs, and the Debian package of each."""
 _GROUPS = Path("/sys/fs/cgroup")
-_WITHIN_S = 60.0
+_TIMEOUT_S = 60.0
 _PRIVILEGES = (
     "run it on a virtual machine, or in a container with all privileges"
     " (docker run --privileged --cgroupns=host)"
@@ -58,15 +58,14 @@ _TRIES: Mapping[str, tuple[str, str]] = {
         "load the kernel's modules: modprobe nf_tables nft_masq nft_chain_nat",
     ),
 }
-"""What the cluster does to the machine, tried by a script with a folder for its argument; and the
-remedy."""
+"""Operations that the cluster needs, as scripts with a folder as argument, each with its remedy."""
 
 
 def check_machine() -> None:
-    """Sees that programs, privileges, kernel and disk are there.
+    """Checks programs, privileges, kernel and disk.
 
     Raises:
-        ToolsError: what is missing, in the machine's words, and the remedy.
+        ToolsError: something is missing; has the system's message and the remedy.
     """
     _check_system()
     _check_disk()
@@ -96,16 +95,18 @@ def _check_system() -> None:
 
 def _try(need: str, words: Sequence[str], remedy: str) -> None:
     try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_WITHIN_S)
-        said = "" if done.returncode == 0 else done.stderr.strip() or f"exit {done.returncode}"
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
+        )
+        reason = "" if done.returncode == 0 else done.stderr.strip() or f"exit {done.returncode}"
     except subprocess.TimeoutExpired:
-        said = f"no answer in {_WITHIN_S:.0f} s"
-    if said:
-        raise ToolsError(f"this machine does not let a cluster be: {need}: {said}\n{remedy}")
+        reason = f"no answer in {_TIMEOUT_S:.0f} s"
+    if reason:
+        raise ToolsError(f"this machine cannot run a cluster: {need}: {reason}\n{remedy}")
 
 
 def _check_groups() -> None:
-    """The kubelet makes a control group for each pod, below every controller's root."""
+    """Checks that control groups can be created below every controller's root."""
     together = _GROUPS / "cgroup.controllers"
     if together.is_file():
         have = set(together.read_text().split())

@@ -1,4 +1,4 @@
-"""The project's own images as the cluster's pods use them, built on a base made here."""
+"""The project's images for the cluster's pods, built on a local base image."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ _S3_PROGRAM = "github.com/versity/versitygw/cmd/versitygw"
 
 @dataclass(frozen=True, slots=True)
 class ProjectImage:
-    """An image of ours: its name, the file it is built from, and the build's arguments."""
+    """An image of the project: its name, Dockerfile and build arguments."""
 
     name: str
     dockerfile: str
@@ -30,7 +30,7 @@ class ProjectImage:
 
     @property
     def archive(self) -> Path:
-        """Where it is kept."""
+        """The path of its archive."""
         return IMAGES / f"{self.name.partition('/')[2].replace(':', '-')}.tar"
 
 
@@ -39,14 +39,14 @@ THIN = ProjectImage("localhost/flowmesh-worker:e2e-thin", "Dockerfile.worker", {
 FULL = ProjectImage("localhost/flowmesh-worker:e2e-cpu", "Dockerfile.worker", {"FLAVOR": "cpu"})
 S3 = ProjectImage("localhost/flowmesh-s3:e2e", "Dockerfile.s3")
 IN_CI = (S3, OPERATOR, THIN)
-"""What the scenarios of `make e2e` use."""
+"""The images of the scenarios of `make e2e`."""
 
 
 def build_project_image(image: ProjectImage) -> Path:
-    """Builds an image, from what is cached where nothing changed; returns its archive.
+    """Builds an image, or uses the cached one if nothing changed; returns its archive.
 
     Raises:
-        ImageError: with the end of what the build said.
+        ImageError: the build failed; has the end of its output.
     """
     start = time.monotonic()
     known, made_of = image.archive.with_suffix(".of"), sources(image)
@@ -68,9 +68,9 @@ def build_project_image(image: ProjectImage) -> Path:
 
 
 def sources(image: ProjectImage) -> str:
-    """A digest of all that an image is built from: buildah needs a minute to see that all is there.
+    """Returns a digest of an image's sources: buildah needs a minute to find that none changed.
 
-    The base is not part of it: it is made once.
+    The base image is not part of it, since it is built once.
     """
     dockerfile = ROOT / image.dockerfile
     found = hashlib.sha256(f"{image.name}{sorted(image.arguments.items())}".encode())
@@ -86,10 +86,10 @@ def sources(image: ProjectImage) -> str:
 
 
 def build_full() -> None:
-    """Builds the worker image with every engine; it stays where buildah keeps it.
+    """Builds the worker image with every engine; it stays in buildah's storage.
 
     Raises:
-        ImageError: with the end of what the build said.
+        ImageError: the build failed; has the end of its output.
     """
     start = time.monotonic()
     _base()
@@ -99,7 +99,7 @@ def build_full() -> None:
 
 
 def _base() -> None:
-    """A Debian with Python, in place of the public image that the Dockerfiles name."""
+    """Builds a Debian with Python, in place of the public image in the Dockerfiles."""
     system = IMAGES / "base-rootfs.tar"
     if not system.is_file():
         system.parent.mkdir(parents=True, exist_ok=True)
@@ -115,9 +115,9 @@ def _base() -> None:
 
 
 def _build_s3() -> None:
-    """As Dockerfile.s3 does, with the Go of this machine in place of an image that holds one.
+    """Builds the S3 server's image as Dockerfile.s3, with this machine's Go in place of an image.
 
-    Compiled as `make tools` does, so that Go's cache has everything already.
+    It is compiled as by `make tools`, so that Go's cache has everything already.
     """
     with tempfile.TemporaryDirectory() as folder:
         run(

@@ -1,4 +1,4 @@
-"""Brings the cluster up and down."""
+"""Starts and ends the cluster."""
 
 import json
 import shutil
@@ -22,15 +22,15 @@ _WITHIN_S = 600.0
 
 
 class ClusterError(RuntimeError):
-    """A part of the cluster did not come up; names it and its log."""
+    """A part of the cluster did not start; names it and its log."""
 
 
 def up() -> Path:
-    """Brings the cluster up, unless it is; returns the administrator's kubeconfig.
+    """Starts the cluster unless it runs; returns the administrator's kubeconfig.
 
     Raises:
         ToolsError: a program is missing.
-        ClusterError: a part does not come up.
+        ClusterError: a part does not start.
     """
     if _holder() is not None:
         return KUBECONFIG
@@ -75,10 +75,10 @@ def up() -> Path:
 
 
 def down() -> None:
-    """Ends everything that :func:`up` started and removes what it wrote, images apart.
+    """Ends everything that :func:`up` started and removes what it wrote, except images.
 
     Raises:
-        ClusterError: something stays.
+        ClusterError: something remains.
     """
     held = _holder()
     began_s = time.time()
@@ -97,7 +97,7 @@ def kubectl(*words: str, ok: bool = True, given: str | None = None) -> str:
     """Runs kubectl as the administrator; returns what it printed.
 
     Raises:
-        ClusterError: it failed, and must not.
+        ClusterError: kubectl failed, and must succeed.
     """
     done = subprocess.run(
         [str(BINS / "kubectl"), "--kubeconfig", str(KUBECONFIG), *words],
@@ -115,7 +115,7 @@ def until(holds: Callable[[], bool], part: str, within_s: float = _WITHIN_S) -> 
     """Waits for a part of the cluster.
 
     Raises:
-        ClusterError: it did not come up in time; with the end of its log.
+        ClusterError: it did not start in time; has the end of its log.
     """
     end = time.monotonic() + within_s
     while not holds():
@@ -127,7 +127,7 @@ def until(holds: Callable[[], bool], part: str, within_s: float = _WITHIN_S) -> 
 
 
 def namespaces() -> Namespaces:
-    """The running cluster's namespaces.
+    """Returns the running cluster's namespaces.
 
     Raises:
         ClusterError: no cluster runs.
@@ -167,7 +167,7 @@ def _holder() -> Namespaces | None:
 
 
 def _remove_control_groups() -> None:
-    """The kubelet's control groups outlive its processes; empty, they can be removed."""
+    """Removes the kubelet's control groups, which outlive its processes."""
     for top in Path("/sys/fs/cgroup").glob("**/kubepods"):
         for group in sorted(top.rglob("*"), key=lambda p: -len(p.parts)):
             if group.is_dir():

@@ -1,9 +1,9 @@
-"""Images as containerd keeps them, for every cluster of this machine: each is imported once.
+"""containerd's image store, shared by all clusters of this machine: each image is imported once.
 
-containerd's root outlives clusters. What a cluster adds to it, the containers' own layers and the
-books about them, goes at its end: the books are put back as they were when the last image was
-imported, and layers that are not in them are removed. Deleting images layer by layer and importing
-them anew took three minutes a cluster.
+containerd's root outlives clusters. What a cluster adds to it (containers' layers and their
+metadata) is removed at its end: the metadata is restored to its state after the last import, and
+layers that are not in it are deleted. Deleting images layer by layer and importing them again took
+three minutes per cluster.
 """
 
 import json
@@ -33,10 +33,10 @@ _WITHIN_S = 300.0
 
 
 def keep(archives: Sequence[Path]) -> None:
-    """Imports the images that are not there as they are now; no cluster may run.
+    """Imports images that are missing or have changed; no cluster may run.
 
     Raises:
-        ImageError: containerd does not start, or refuses one.
+        ImageError: containerd does not start, or refuses an image.
     """
     restore()
     missing = [archive for archive in archives if images().get(archive.name) != id_of(archive)]
@@ -52,7 +52,7 @@ def keep(archives: Sequence[Path]) -> None:
 
 
 def images() -> dict[str, str]:
-    """Which image of each archive, by the archive's name, is there."""
+    """Returns the imported image of each archive, by the archive's name."""
     if not _LIST.is_file():
         return {}
     found: dict[str, str] = json.loads(_LIST.read_text())["images"]
@@ -60,7 +60,7 @@ def images() -> dict[str, str]:
 
 
 def restore() -> None:
-    """Removes all that was added since the last image was imported; no cluster may run."""
+    """Removes everything added since the last import; no cluster may run."""
     if not _LIST.is_file():
         shutil.rmtree(ROOT, ignore_errors=True)
         return
@@ -74,17 +74,17 @@ def restore() -> None:
 
 
 def import_image(address: Path, archive: Path) -> None:
-    """Gives an image to a containerd.
+    """Imports an image into a containerd.
 
     Raises:
-        ImageError: it refuses.
+        ImageError: containerd refuses it.
     """
     run([*_ctr(address), "-n", "k8s.io", "images", "import", str(archive)])
 
 
 def _save(held: dict[str, str]) -> None:
     _BOOKS.mkdir(parents=True, exist_ok=True)
-    _LIST.unlink(missing_ok=True)  # the last thing to be there: without it all begins anew
+    _LIST.unlink(missing_ok=True)  # written last: without it everything is imported again
     for database in _DATABASES:
         shutil.copy(database, _BOOKS / database.name)
     layers = sorted(entry.name for entry in _SNAPSHOTS.iterdir())
@@ -92,7 +92,7 @@ def _save(held: dict[str, str]) -> None:
 
 
 def _drop_replaced(address: Path) -> None:
-    """Has containerd remove at once what no image needs any more."""
+    """Makes containerd remove at once what no image needs."""
     ctr = [*_ctr(address), "-n", "k8s.io", "images"]
     some = run([*ctr, "list", "--quiet"]).split()[0]
     run([*ctr, "tag", "--force", some, "localhost/none:1"])
@@ -101,7 +101,7 @@ def _drop_replaced(address: Path) -> None:
 
 @contextmanager
 def _containerd() -> Iterator[Path]:
-    """containerd without pods, with mounts and processes of its own; gives its address."""
+    """Runs a containerd without pods in its own namespaces; yields its address."""
     folder = STOCK / "running"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

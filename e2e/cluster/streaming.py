@@ -1,4 +1,4 @@
-"""From buildah into the running cluster's containerd, for an image of gigabytes."""
+"""Streams a large image from buildah into the running cluster's containerd."""
 
 import subprocess
 import tempfile
@@ -10,13 +10,13 @@ from e2e.cluster.places import BINS, STATE
 
 
 def stream_image(inside: Namespaces, name: str) -> None:
-    """Gives a large image to the cluster's containerd without an archive between them.
+    """Streams a large image to the cluster's containerd, without an archive in between.
 
-    Layers are unpacked as they come and not kept packed: an archive and packed layers would take
-    the image's size twice more.
+    Layers are unpacked as they arrive and not stored packed: an archive and packed layers would
+    each take the image's size once more.
 
     Raises:
-        ImageError: one of the two ends failed; with the end of what it said.
+        ImageError: one of the two programs failed; has the end of its output.
     """
     ctr = [str(BINS / "ctr"), "--address", str(socket(STATE)), "-n", "k8s.io"]
     words = inside.command(*ctr, "images", "import", "--local", "--discard-unpacked-layers", "-")

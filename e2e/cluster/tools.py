@@ -1,7 +1,7 @@
 """The cluster's programs: built from Go modules once.
 
-``python -m e2e.cluster.tools`` builds those of the API server alone, which the tests of the
-operator run against, and helm for those of the chart; it needs no package but Python's own.
+``python -m e2e.cluster.tools`` builds only the API server's programs, for the operator's tests, and
+helm, for the chart's; it needs only the standard library.
 """
 
 import fcntl
@@ -22,9 +22,9 @@ BUILT = ("etcd", "containerd", "cni", "helm", "coredns", "kubernetes")
 SINGLE = ("etcd", "helm")
 KEDA = "github.com/kedacore/keda/v2"
 KEDA_PROGRAMS = {"keda": "operator", "keda-adapter": "adapter"}
-"""By their commands, whose names say nothing beside other programs."""
+"""Programs named by their commands, whose own names are not specific enough."""
 OWN = ("coredns", "external-metrics")
-"""A main package of ours, with the parts of a program or library that the cluster uses."""
+"""A main package in this folder, with the used parts of a program or library."""
 API_PROGRAMS = ("kube-apiserver", "kubectl")
 NODE_PROGRAMS = ("kube-controller-manager", "kube-proxy", "kube-scheduler", "kubelet")
 KUBERNETES_VERSION = "v1.36.3"
@@ -36,7 +36,7 @@ class ToolsError(RuntimeError):
 
 
 def build(into: Path) -> None:
-    """Builds what is not there yet; the Go build cache makes a second build free.
+    """Builds the missing programs; with Go's build cache a second build is fast.
 
     Args:
         into: a directory for the programs.
@@ -46,13 +46,13 @@ def build(into: Path) -> None:
     """
     with _alone(into):
         for module in BUILT:
-            # What :func:`build_api` has built need not be linked again: half a minute.
+            # Programs of :func:`build_api` need not be linked again, which takes half a minute.
             have = module == "kubernetes" and _built(module, into / ".kubernetes-api")
             _build(module, into / f".{module}", into, _commands(NODE_PROGRAMS) if have else None)
 
 
 def build_api(into: Path) -> None:
-    """Builds etcd, the API server and kubectl, unless they are there.
+    """Builds etcd, the API server and kubectl if they are missing.
 
     Args:
         into: a directory for the programs.
@@ -67,7 +67,7 @@ def build_api(into: Path) -> None:
 
 
 def build_helm(into: Path) -> None:
-    """Builds helm, unless it is there.
+    """Builds helm if it is missing.
 
     Args:
         into: a directory for the program.
@@ -84,7 +84,7 @@ def _commands(names: Sequence[str]) -> list[str]:
 
 
 def build_external_metrics(into: Path) -> None:
-    """Builds the adapter between Prometheus and a HorizontalPodAutoscaler, unless it is there.
+    """Builds the adapter between Prometheus and a HorizontalPodAutoscaler if it is missing.
 
     Args:
         into: a directory for the program.
@@ -97,7 +97,7 @@ def build_external_metrics(into: Path) -> None:
 
 
 def build_keda(into: Path) -> None:
-    """Builds KEDA's operator and its metrics adapter, unless they are there.
+    """Builds KEDA's operator and its metrics adapter if they are missing.
 
     Args:
         into: a directory for the programs, named as in KEDA's images.
@@ -111,10 +111,10 @@ def build_keda(into: Path) -> None:
 
 
 def keda_sources() -> Path:
-    """The folder of KEDA's own files, with its custom resources and manifests; Go fetches them.
+    """Returns the folder of KEDA's module, with its custom resources and manifests.
 
     Raises:
-        ToolsError: Go is missing, or cannot.
+        ToolsError: Go is missing, or cannot fetch the module.
     """
     said = _go("keda", "mod", "download", "-json", KEDA)
     return Path(json.loads(said)["Dir"])
@@ -172,7 +172,7 @@ def _sums(module: str) -> bytes:
 
 @contextmanager
 def _alone(into: Path) -> Iterator[None]:
-    """Two that build at once would write the same programs."""
+    """Locks the build: two builds at once would write the same programs."""
     into.mkdir(parents=True, exist_ok=True)
     with (into / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

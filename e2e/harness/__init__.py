@@ -1,1 +1,1 @@
-"""What scenarios are written with: a cluster, the chart installed in it, and eyes on both."""
+"""The tools of scenarios: a cluster, the installed chart, and measurements of both."""

@@ -1,4 +1,4 @@
-"""The External metrics API, answered from a Prometheus beside the cluster."""
+"""The External metrics API, served from a Prometheus outside of the cluster."""
 
 import contextlib
 import json
@@ -22,12 +22,12 @@ _WHERE = {"name": _SERVICE, "namespace": "kube-system"}
 
 @contextlib.contextmanager
 def external_metrics(kube: Kube, server: Prometheus, folder: Path) -> Iterator[None]:
-    """The External metrics API, served from a Prometheus by the rules that the chart ships.
+    """Serves the External metrics API from a Prometheus, by the chart's rules.
 
     Args:
         kube: the cluster that gets the API.
-        server: where the figures come from.
-        folder: for certificates and the log.
+        server: the Prometheus.
+        folder: the folder of certificates and the log.
     """
     tools.build_external_metrics(BINS)
     port, config = _free_port(HOST_ADDRESS), str(kube.kubeconfig)
@@ -55,7 +55,7 @@ def external_metrics(kube: Kube, server: Prometheus, folder: Path) -> Iterator[N
 
 
 def _api(port: int) -> list[Json]:
-    """A Service that leads out of the cluster, and the API behind it."""
+    """Returns a Service that leads out of the cluster, and the API behind it."""
     labels = {"kubernetes.io/service-name": _SERVICE}
     return [
         {

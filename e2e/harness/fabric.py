@@ -24,12 +24,11 @@ class Fabric:
     """One release of the chart, and the workflows that run on it."""
 
     def __init__(self, kube: Kube, values: Sequence[Path]) -> None:
-        """Takes the files of values that every installation and upgrade uses."""
         self.kube = kube
         self._values = [f"--values={file}" for file in values]
 
     def install(self, *sets: str) -> None:
-        """Installs or upgrades, and waits until all is ready.
+        """Installs or upgrades the chart, and waits until everything is ready.
 
         Args:
             sets: values such as ``operator.replicas=3``.
@@ -43,26 +42,26 @@ class Fabric:
         self.leader()
 
     def uninstall(self) -> str:
-        """Uninstalls; returns what helm says."""
+        """Uninstalls the release; returns helm's output."""
         return self.helm("uninstall", RELEASE, "--wait", _WAIT).stdout
 
     def helm(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """Runs helm in the fabric's namespace.
 
         Raises:
-            AssertionError: it failed; with its words and the namespace's state.
+            AssertionError: helm failed; has its output and the namespace's state.
         """
         done = self.kube.program("helm", "--namespace", NAMESPACE, *words)
         assert done.returncode == 0, f"{done.stderr.strip()}\n{self.state()}"
         return done
 
     def leaders(self) -> list[str]:
-        """Names of the pods that carry the leader's label and do not end."""
+        """Returns the pods that have the leader's label and are not ending."""
         found = self.kube.items("pods", f"--namespace={NAMESPACE}", f"--selector={LEADER}")
         return [p["metadata"]["name"] for p in found if "deletionTimestamp" not in p["metadata"]]
 
     def leader(self) -> str:
-        """The name of the pod that leads, once there is exactly one."""
+        """Waits until exactly one pod leads; returns its name."""
         found: list[str] = []
 
         def one() -> bool:
@@ -73,7 +72,7 @@ class Fabric:
         return found[0]
 
     def workers(self, pool: str) -> list[Json]:
-        """The pods of a pool."""
+        """Returns the pods of a pool."""
         return self.kube.items(
             "pods", f"--namespace={NAMESPACE}", f"--selector=flowmesh.dev/pool={pool}"
         )
@@ -83,19 +82,19 @@ class Fabric:
         self.kube.apply(workflow(namespace, name, spec))
 
     def look(self, namespace: str, name: str) -> Json:
-        """A workflow as it is now."""
+        """Returns a workflow's object."""
         return self.kube.get("flowmeshworkflow", name, f"--namespace={namespace}")
 
     def status(self, namespace: str, name: str) -> Json:
-        """Its status."""
+        """Returns a workflow's status."""
         found: Json = self.look(namespace, name).get("status") or {}
         return found
 
     def finished(self, namespace: str, name: str, within_s: float = 120.0) -> Json:
-        """Waits for its end; returns the last status.
+        """Waits for a workflow's end; returns the last status.
 
         Raises:
-            AssertionError: it did not end in time; with what it waits for.
+            AssertionError: it did not end in time; has the reason of its wait.
         """
         try:
             until(
@@ -109,7 +108,7 @@ class Fabric:
         return self.status(namespace, name)
 
     def completed(self, namespace: str, name: str, within_s: float = 120.0) -> Json:
-        """Waits for its end, which must be a good one; returns the last status."""
+        """Waits until a workflow has succeeded; returns the last status."""
         status = self.finished(namespace, name, within_s)
         assert condition({"status": status}, "Complete").get("status") == "True", json.dumps(
             status, indent=1
@@ -117,7 +116,7 @@ class Fabric:
         return status
 
     def state(self) -> str:
-        """What somebody who looks for the cause of a failure reads first."""
+        """Returns the state of the namespace, for the message of a failure."""
         where = f"--namespace={NAMESPACE}"
         parts = [self.kube.run("get", "all,fmwp", where, "--output=wide", ok=False)]
         parts.append(self.kube.run("get", "events", where, "--sort-by=.lastTimestamp", ok=False))
@@ -130,7 +129,7 @@ class Fabric:
 
 
 def workflow(namespace: str, name: str, spec: Mapping[str, Any]) -> Json:
-    """A workflow as an object."""
+    """Returns a workflow object."""
     return {
         "apiVersion": "flowmesh.dev/v1alpha1",
         "kind": "FlowMeshWorkflow",

@@ -1,4 +1,4 @@
-"""KEDA in the cluster, for the length of a block."""
+"""KEDA in the cluster, during a block."""
 
 import base64
 import time
@@ -15,13 +15,13 @@ _ADAPTER = "keda-metrics-apiserver"
 
 @contextmanager
 def keda(kube: Kube) -> Iterator[float]:
-    """KEDA's operator and metrics adapter, which answers for external metrics meanwhile.
+    """Installs KEDA's operator and metrics adapter, which serves external metrics, for a block.
 
-    The image must be in the cluster. What they scale by must be gone before the block ends: KEDA
-    itself lets it go.
+    The image must be in the cluster. ScaledObjects must be deleted before the block ends, because
+    KEDA itself removes their finalizers.
 
     Yields:
-        The seconds that it took.
+        The seconds that the installation took.
     """
     assert not kube.get("apiservice", API_SERVICE), "somebody else answers for external metrics"
     authority, start = trustme.CA(), time.monotonic()
@@ -39,7 +39,7 @@ def keda(kube: Kube) -> Iterator[float]:
 
 
 def _apply(kube: Kube, items: list[Json]) -> None:
-    """Server-side: else kubectl notes all of a definition in an annotation, which is too large."""
+    """Applies server-side: kubectl's annotation would be too large for the definitions."""
     first = [item for item in items if item["kind"] == "Namespace"]
     kube.run("apply", "--server-side", "--filename=-", given=as_list(first))
     kube.run("apply", "--server-side", "--filename=-", given=as_list(items))
@@ -84,7 +84,7 @@ def _runs(kube: Kube, deployment: str) -> bool:
 
 
 def _state(kube: Kube) -> str:
-    """What somebody who looks for the cause reads first."""
+    """Returns the state of KEDA's namespace, for the message of a failure."""
     parts = [kube.run("get", "pods,events", _HERE, ok=False)]
     parts.append(
         kube.run("get", "scaledobjects,hpa", "--all-namespaces", "--output=yaml", ok=False)

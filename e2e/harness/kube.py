@@ -1,4 +1,4 @@
-"""A cluster as its administrator sees it, by kubectl."""
+"""Access to a cluster with kubectl and the administrator's rights."""
 
 import json
 import os
@@ -13,24 +13,23 @@ import yaml
 from e2e.cluster.places import BINS
 
 Json = dict[str, Any]
-_LOOK_S = 0.2
+_POLL_S = 0.2
 PATIENCE = 5.0
-"""A machine of CI has been seen five times slower than the idle one that times are given for."""
+"""Factor on all timeouts: CI machines are up to five times slower than an idle one."""
 
 
 class Kube:
     """kubectl with one kubeconfig."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        """Takes whose rights to use."""
         self.kubeconfig = kubeconfig
         self.environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
 
     def run(self, *words: str, given: str | None = None, ok: bool = True) -> str:
-        """Runs kubectl; returns what it printed, and nothing where it failed and may.
+        """Runs kubectl; returns its output, empty where it failed and may fail.
 
         Raises:
-            AssertionError: it failed, and must not.
+            AssertionError: kubectl failed, and must succeed.
         """
         done = self.program("kubectl", *words, given=given)
         assert not ok or done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr.strip()}"
@@ -50,18 +49,18 @@ class Kube:
         )
 
     def token(self) -> str:
-        """The bearer token of the kubeconfig; only our own cluster's has one in the file."""
+        """Returns the kubeconfig's bearer token; only the e2e cluster has one in the file."""
         config = yaml.safe_load(self.kubeconfig.read_text())
         return str(config["users"][0]["user"]["token"])
 
     def get(self, *words: str) -> Json:
-        """``kubectl get ... -o json``, read; empty where there is nothing."""
+        """Returns the result of ``kubectl get ... -o json``; empty where there is nothing."""
         said = self.run("get", *words, "--output=json", ok=False)
         found: Json = json.loads(said) if said else {}
         return found
 
     def items(self, *words: str) -> list[Json]:
-        """The objects of a list."""
+        """Returns the objects of a list."""
         found: list[Json] = self.get(*words).get("items", [])
         return found
 
@@ -71,13 +70,13 @@ class Kube:
         self.run("apply", "--filename=-", given=json.dumps(listed))
 
     def namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
-        """Makes a namespace, or gives it these labels."""
+        """Creates a namespace, or sets these labels on it."""
         meta = {"name": name, "labels": dict(labels or {})}
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
 
 
 def program(name: str) -> str:
-    """kubectl or helm: as built for the cluster of the tests, or from PATH."""
+    """Returns the path of kubectl or helm: built for the e2e cluster, or from PATH."""
     built = BINS / name
     found = str(built) if built.is_file() else shutil.which(name)
     assert found, f"{name} is not there: put it on PATH, or build it with `make cluster-up`"
@@ -88,22 +87,22 @@ def until(holds: Callable[[], bool], what: str, within_s: float = 60.0) -> float
     """Waits for a condition; returns the seconds it took.
 
     Args:
-        holds: asked again and again.
+        holds: the condition, called repeatedly.
         what: the condition in words.
-        within_s: more than enough on an idle machine; a slow one gets as much :data:`PATIENCE`.
+        within_s: timeout for an idle machine, multiplied by :data:`PATIENCE`.
 
     Raises:
-        AssertionError: it did not come true in time.
+        AssertionError: the condition was not true in time.
     """
     start = time.monotonic()
     while not holds():
         waited = time.monotonic() - start
         assert waited < PATIENCE * within_s, f"{what}: not within {waited:.0f} s"
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return time.monotonic() - start
 
 
 def condition(found: Mapping[str, Any], name: str) -> Json:
-    """A condition of an object's status; empty where it has none of that type."""
+    """Returns a condition of an object's status; empty where it has none of that type."""
     listed: Sequence[Json] = (found.get("status") or {}).get("conditions") or []
     return next((c for c in listed if c["type"] == name), {})

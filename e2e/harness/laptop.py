@@ -1,4 +1,4 @@
-"""The same workflows on this machine, without a cluster: ``fmesh run``."""
+"""Runs the same workflows on this machine with ``fmesh run``, without a cluster."""
 
 import json
 import os
@@ -16,7 +16,7 @@ WITHIN_S = 600.0
 
 @dataclass
 class Laptop:
-    """A fabric in a folder."""
+    """A local fabric in a state folder."""
 
     folder: Path
 
@@ -24,13 +24,13 @@ class Laptop:
         """Runs workflows to their end; returns their last status.
 
         Raises:
-            AssertionError: one failed.
+            AssertionError: a workflow failed.
         """
         found: list[dict[str, Any]] = self._answer("run", *map(str, files), "--workers=1")["runs"]
         return found
 
     def outputs(self, name: str) -> dict[str, str]:
-        """Digests of the files of a run's outputs."""
+        """Returns digests of the files of a run's outputs."""
         to = self.folder / "outputs" / name
         self._answer("outputs", name, "--download", str(to))
         return digests(to)

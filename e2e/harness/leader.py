@@ -1,4 +1,4 @@
-"""The leader as its node and its metrics show it: processor, memory, series, requests."""
+"""Measurements of the leader by its node and its metrics: CPU, memory, series, requests."""
 
 import re
 from collections import Counter
@@ -18,19 +18,19 @@ print(urllib.request.urlopen(asked, context=ssl._create_unverified_context()).re
 
 
 def metrics(fabric: Fabric) -> str:
-    """What its ``/metrics`` says now."""
+    """Returns its current ``/metrics``."""
     return fabric.kube.run("exec", f"--namespace={NAMESPACE}", "--stdin", fabric.leader(),
                            "--container=operator", "--", "python", "-c", _METRICS,
                            given=fabric.kube.token())  # fmt: skip
 
 
 def series(fabric: Fabric) -> int:
-    """How many series it exports."""
+    """Returns the number of exported series."""
     return sum(bool(line) and not line.startswith("#") for line in metrics(fabric).splitlines())
 
 
 def writes(fabric: Fabric) -> Counter[str]:
-    """Its writes to the API server so far, by verb and resource, its lease apart."""
+    """Returns its writes to the API server so far, by verb and resource, without its Lease."""
     said = metrics(fabric)
     found = {(verb, resource): float(count) for resource, verb, count in _LINE.findall(said)}
     assert found, said[:2000]
@@ -41,18 +41,18 @@ def writes(fabric: Fabric) -> Counter[str]:
 
 
 def processes(fabric: Fabric, machine: Machine) -> list[psutil.Process]:
-    """The processes of its pod."""
+    """Returns the processes of its pod."""
     pod = fabric.kube.get("pod", fabric.leader(), f"--namespace={NAMESPACE}")
     return [psutil.Process(pid) for pid in machine.processes(pod, "operator")]
 
 
 def cpu_and_memory(fabric: Fabric, machine: Machine) -> tuple[float, int]:
-    """Its processor seconds so far, and its resident bytes."""
+    """Returns its CPU seconds so far and its resident bytes."""
     found = processes(fabric, machine)
     times = [process.cpu_times() for process in found]
     return sum(t.user + t.system for t in times), resident(found)
 
 
 def resident(found: list[psutil.Process]) -> int:
-    """Bytes that processes have in memory."""
+    """Returns the resident bytes of processes."""
     return sum(process.memory_info().rss for process in found)

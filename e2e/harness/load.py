@@ -1,4 +1,4 @@
-"""Three workflows at once, and whether everything of them happened once and is in the books."""
+"""Three workflows at once, and checks that each action ran once and the accounts agree."""
 
 import json
 import time
@@ -13,7 +13,7 @@ from e2e.harness.kube import Json, until
 from flowmesh_api.v1.fabric import FabricStatus, WorkerStatus
 from flowmesh_api.v1.receipts import Receipt
 from flowmesh_api.v1.runs import RunStatus
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.client import ApiClient, FabricGoneError
 from flowmesh_cli.connection.target import Target
 
@@ -22,17 +22,17 @@ LENGTH = 6
 SECONDS = 3.0
 NANO = Decimal("1e-9")
 ROUNDED = Decimal("1e-6")
-"""A status tells dollars to the millionth."""
+"""A status has dollars to the millionth."""
 _WORKERS = "--selector=flowmesh.dev/pool"
 _Answer = TypeVar("_Answer")
 
 
 def chains(seconds: float = SECONDS, query: str = "") -> dict[str, Any]:
-    """Chains of steps that take a while: at any moment some are published and some run.
+    """Returns chains of slow steps: at any time some are published and some run.
 
     Args:
-        seconds: what each step takes.
-        query: of a step that depends on nothing, besides.
+        seconds: the duration of each step.
+        query: the query of an additional independent step.
     """
     steps: list[dict[str, Any]] = [
         {
@@ -50,34 +50,34 @@ def chains(seconds: float = SECONDS, query: str = "") -> dict[str, Any]:
 
 
 class Load:
-    """The same work in three namespaces, which share nothing."""
+    """The same work in three namespaces that share nothing."""
 
     NAME = "chains"
 
     def __init__(self, fabric: Fabric, teams: Sequence[str], spec: Mapping[str, Any]) -> None:
-        """Submits it."""
+        """Submits the workflows."""
         self.fabric = fabric
         self.teams = teams
-        with self.gateway():  # its libraries take seconds to load: now, and not during a fault
+        with self.gateway():  # loads its libraries now, which takes seconds, and not during a fault
             pass
         self.steps = len(spec["steps"])
         fabric.kube.apply(*(workflow(team, self.NAME, spec) for team in teams))
 
     def statuses(self) -> list[Json]:
-        """How far each is."""
+        """Returns the status of each workflow."""
         found = self.fabric.kube.items("fmw", "--all-namespaces")
         by_team = {o["metadata"]["namespace"]: o.get("status") or {} for o in found}
         return [by_team.get(team, {}) for team in self.teams]
 
     def half_way(self, within_s: float = 120.0) -> None:
-        """Waits until each has published something, and runs something."""
+        """Waits until each workflow has published something and runs something."""
         until(lambda: all(map(_half, self.statuses())), "some is done and some runs", within_s)
 
     def goes_on(self, within_s: float = 180.0) -> Callable[[], tuple[float, float]]:
-        """Looks from now on; the answer waits, and gives two times in seconds.
+        """Records the progress now; the returned function waits and returns two times in seconds.
 
         Returns:
-            When each workflow had completed a step that it had not now, and when all ended.
+            When each workflow had completed a further step, and when all had ended.
         """
         start = time.monotonic()
         before = [_completed(status) for status in self.statuses()]
@@ -97,7 +97,7 @@ class Load:
         return measured
 
     def happened_once(self) -> None:
-        """Everything completed, nothing that was published ran again, and the books agree."""
+        """Checks that all completed, nothing published ran again, and the accounts agree."""
         for status, receipt in zip(self.statuses(), self.receipts(), strict=True):
             assert status["phase"] == "Succeeded", json.dumps(status, indent=1)
             assert status["counts"]["completed"] == self.steps
@@ -106,29 +106,29 @@ class Load:
             assert receipt.executed == self.steps, receipt
             assert receipt.paid_nanousd == sum(line.paid_nanousd for line in receipt.lines) > 0
             assert abs(Decimal(status["costUsd"]) - receipt.paid_nanousd * NANO) < ROUNDED
-        books = self._asked(lambda http: http.get("/v1/fabric", FabricStatus))
+        books = self._get_from_leader(lambda http: http.get("/v1/fabric", FabricStatus))
         parts = books.receipts_nanousd + books.fabric_nanousd + books.unsettled_nanousd
         assert books.bill_nanousd == parts, books
 
     def receipts(self) -> list[Receipt]:
-        """What each paid, and for what."""
-        return self._asked(
+        """Returns each workflow's receipt."""
+        return self._get_from_leader(
             lambda http: [http.get(f"/v1/runs/{uid}/receipt", Receipt) for uid in self._uids()]
         )
 
     def failed_attempts(self) -> int:
-        """How many attempts failed, whoever paid for them."""
-        runs = self._asked(
+        """Returns the number of failed attempts of all workflows."""
+        runs = self._get_from_leader(
             lambda http: [http.get(f"/v1/runs/{uid}", RunStatus) for uid in self._uids()]
         )
         return sum(step.attempts for run in runs for step in run.steps)
 
     def busy_worker(self) -> Json:
-        """The pod of a worker that runs something."""
+        """Returns the pod of a worker that runs something."""
         found: list[Json] = []
 
         def seen() -> bool:
-            listed = self._asked(lambda http: http.get("/v1/workers", list[WorkerStatus]))
+            listed = self._get_from_leader(lambda http: http.get("/v1/workers", list[WorkerStatus]))
             running = {worker.shape.name for worker in listed if worker.state == "busy"}
             pods = self.fabric.kube.items("pods", f"--namespace={NAMESPACE}", _WORKERS)
             found[:] = [pod for pod in pods if pod["metadata"]["name"] in running]
@@ -137,8 +137,8 @@ class Load:
         until(seen, "a worker is busy")
         return found[0]
 
-    def _asked(self, ask: Callable[[ApiClient], _Answer]) -> _Answer:
-        """What the leader answers, whoever leads by now."""
+    def _get_from_leader(self, ask: Callable[[ApiClient], _Answer]) -> _Answer:
+        """Returns the leader's answer, also after a takeover."""
         answers: list[_Answer] = []
 
         def answered() -> bool:
@@ -154,9 +154,11 @@ class Load:
 
     @contextmanager
     def gateway(self) -> Iterator[ApiClient]:
-        """The fabric's API through the API server, with the administrator's rights."""
+        """Yields the fabric's API through the API server, with the administrator's rights."""
         kubeconfig = self.fabric.kube.kubeconfig
-        with look(Target(cluster=True, kubeconfig=kubeconfig, namespace=self.teams[0])) as http:
+        with query_fabric(
+            Target(cluster=True, kubeconfig=kubeconfig, namespace=self.teams[0])
+        ) as http:
             yield http
 
 

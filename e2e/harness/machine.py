@@ -1,4 +1,4 @@
-"""The machine below our own cluster: faults that nobody can cause through the API server."""
+"""The machine below the e2e cluster: faults that the API server cannot cause."""
 
 import os
 import signal
@@ -27,14 +27,14 @@ while True:
 """
 """Joins a control group and takes all its memory."""
 _FIRST_TO_GO = "1000"
-"""Of ``oom_score_adj``: whom the kernel ends before anybody else."""
+"""The ``oom_score_adj`` of processes that the kernel ends first."""
 
 
 class Machine:
-    """Pods' processes, networks and memory, and the cluster's own programs, from outside."""
+    """Faults in pods' processes, networks and memory, and in the cluster's own programs."""
 
     def processes(self, pod: Json, container: str) -> list[int]:
-        """Ids, on this machine, of the processes of a pod's container."""
+        """Returns the ids on this machine of the processes of a pod's container."""
         states = pod["status"]["containerStatuses"]
         name = next(s["containerID"].partition("//")[2] for s in states if s["name"] == container)
         return [
@@ -44,21 +44,21 @@ class Machine:
         ]
 
     def freeze(self, pod: Json, container: str) -> None:
-        """Stops its processes where they are."""
+        """Freezes a pod's processes."""
         self._signal(pod, container, signal.SIGSTOP)
 
     def thaw(self, pod: Json, container: str) -> None:
-        """Lets them go on."""
+        """Resumes a pod's processes."""
         self._signal(pod, container, signal.SIGCONT)
 
     @contextmanager
     def cut(self, pod: Json, container: str) -> Iterator[None]:
-        """Drops all that its network sends and gets."""
+        """Drops all packets of a pod's network."""
         inside = ["nsenter", "-t", str(self.processes(pod, container)[0]), "--net", "nft"]
         subprocess.run([*inside, "-f", "-"], input=_CUT, text=True, check=True)
         try:
             yield
-        finally:  # the pod may be gone by now, and its network with it
+        finally:  # the pod and its network may no longer exist
             subprocess.run([*inside, "delete", "table", "inet", "e2e_cut"], check=False,
                            capture_output=True)  # fmt: skip
 
@@ -79,7 +79,7 @@ class Machine:
             hog.wait()
 
     def restart(self, program: str) -> None:
-        """Kills a part of the control plane and starts it as it was started."""
+        """Kills a part of the control plane and starts it with the same command."""
         (process,) = _running(program)
         words = (process / "cmdline").read_bytes().decode().split("\0")[:-1]
         path = dict(
@@ -98,7 +98,7 @@ class Machine:
 
 
 def _running(program: str) -> list[Path]:
-    """Processes of our own cluster's programs; tests may run others of the same name."""
+    """Returns processes of the e2e cluster; tests may run others of the same name."""
     start = str(BINS / program).encode() + b"\0"
     found = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -110,7 +110,7 @@ def _running(program: str) -> list[Path]:
 
 
 def _memory(line: str) -> Path | None:
-    """The folder of the control group that bounds memory, of a line of ``/proc/PID/cgroup``."""
+    """Returns the memory control group's folder from lines of ``/proc/PID/cgroup``."""
     _, controllers, path = line.split(":", 2)
     if controllers == "":
         found = _GROUPS / path.lstrip("/")

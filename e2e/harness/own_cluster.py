@@ -1,4 +1,4 @@
-"""The cluster that the scenarios start where nobody names one, with the project's images in it."""
+"""The cluster that the scenarios start if none is given, with the project's images."""
 
 import subprocess
 import sys
@@ -13,28 +13,28 @@ VALUES = Path(__file__).parent / "values.yaml"
 
 
 def start() -> Kube:
-    """Starts the cluster with everything in it that an installation needs."""
+    """Starts the cluster with everything that an installation needs."""
     _do("up")
     _do("load")
     return Kube(KUBECONFIG)
 
 
 def load_full() -> str:
-    """Puts the worker image with every engine into it; returns the image's name."""
+    """Loads the worker image with every engine; returns the image's name."""
     _do("load-full")
     return FULL.name
 
 
 def load_keda() -> None:
-    """Puts KEDA's image into it."""
+    """Loads KEDA's image."""
     _do("load-keda")
 
 
 def end() -> None:
-    """Ends it; nothing stays."""
+    """Ends the cluster and removes everything of it."""
     _do("down")
 
 
 def _do(word: str) -> None:
-    """A command of ``e2e.cluster`` in a process of its own: what it starts outlives it."""
+    """Runs a command of ``e2e.cluster`` in a separate process, whose children outlive it."""
     subprocess.run([sys.executable, "-m", "e2e.cluster", word], cwd=ROOT, check=True)

@@ -1,4 +1,4 @@
-"""A user of the cluster with rights of their own, who has ``kubectl fmesh``."""
+"""A user of the cluster with their own rights and ``kubectl fmesh``."""
 
 import json
 import os
@@ -18,7 +18,7 @@ WITHIN_S = 240.0
 
 @dataclass
 class Person:
-    """A service account that edits one namespace, with a kubeconfig of its own."""
+    """A service account with the role edit in one namespace, and its kubeconfig."""
 
     fabric: Fabric
     namespace: str
@@ -29,7 +29,7 @@ class Person:
         return self.folder / "kubeconfig"
 
     def begin(self) -> None:
-        """Makes the account, its rights, its kubeconfig and the plugin."""
+        """Creates the account, its rights, its kubeconfig and the plugin."""
         run, where = self.fabric.kube.run, f"--namespace={self.namespace}"
         account = f"--serviceaccount={self.namespace}:person"
         run("create", "serviceaccount", "person", where)
@@ -49,7 +49,7 @@ class Person:
         plugin.chmod(0o755)
 
     def fmesh(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """``kubectl fmesh``."""
+        """Runs ``kubectl fmesh``."""
         return subprocess.run(
             [program("kubectl"), "fmesh", *words],
             cwd=self.folder, capture_output=True, text=True, timeout=WITHIN_S, check=False,
@@ -61,7 +61,7 @@ class Person:
         )  # fmt: skip
 
     def answer(self, *words: str) -> Any:
-        """Its JSON answer."""
+        """Runs ``kubectl fmesh --json``; returns the document."""
         done = self.fmesh(*words, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""Pools that a scenario makes for itself."""
+"""Pools that a scenario creates."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from e2e.harness.kube import condition, until
 
 @contextmanager
 def pool(fabric: Fabric, name: str, spec: Mapping[str, Any]) -> Iterator[str]:
-    """A pool for the block, accepted; its workers are gone afterwards."""
+    """Creates a pool for a block and waits for its workers' end afterwards."""
     where = f"--namespace={NAMESPACE}"
     fabric.kube.apply(
         {

@@ -1,6 +1,6 @@
-"""What the chart's service accounts may ask of the API server, and what they asked it for.
+"""The rights of the chart's service accounts, and the requests that they made.
 
-The one comes from the chart as it is installed, the other from the API server's audit log.
+The rights come from the installed chart, the requests from the API server's audit log.
 """
 
 import json
@@ -29,7 +29,7 @@ class Right(NamedTuple):
 
 
 def granted(manifests: Iterable[str], namespace: str) -> set[Right]:
-    """Every right that roles and bindings of some manifests give to accounts of a namespace."""
+    """Returns every right that manifests grant to the service accounts of a namespace."""
     objects = [o for text in manifests for o in yaml.safe_load_all(text) if o]
     roles = {(o["kind"], o["metadata"]["name"]): o["rules"] for o in objects
              if o["kind"] in ("Role", "ClusterRole")}  # fmt: skip
@@ -54,13 +54,13 @@ class Asked:
     """All requests of a namespace's service accounts since the cluster's start."""
 
     def __init__(self, namespace: str) -> None:
-        """Reads the log as it is now."""
+        """Reads the current log."""
         start = f"system:serviceaccount:{namespace}:"
         self._events = [event for event in _events() if event["user"]["username"].startswith(start)]
         self._start = len(start)
 
     def used(self) -> set[Right]:
-        """The rights that were needed; an apply of what is not there creates."""
+        """Returns the rights that were used; applying a missing object also uses create."""
         found = set()
         for event in self._events:
             if event.get("annotations", {}).get(_DECISION) != "allow" or "objectRef" not in event:
@@ -72,7 +72,7 @@ class Asked:
         return found
 
     def refused(self) -> set[Right]:
-        """What was asked for without the right to."""
+        """Returns the refused requests."""
         return {
             self._right(event)
             for event in self._events
@@ -96,4 +96,4 @@ def _events() -> Iterator[Json]:
             try:
                 yield json.loads(line)
             except ValueError:
-                continue  # it is being written, or the API server was killed while it wrote
+                continue  # a partial line: it is being written, or the API server was killed

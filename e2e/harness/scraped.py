@@ -1,4 +1,4 @@
-"""A Prometheus that watches the leader, as a ServiceMonitor of the chart would have it do."""
+"""A Prometheus that scrapes the leader, as the chart's ServiceMonitor configures it."""
 
 import base64
 import re
@@ -11,12 +11,12 @@ from e2e.harness.fabric import NAMESPACE, Fabric
 from e2e.harness.kube import program
 from hack.dashboards.prometheus import Prometheus, scraping
 
-_SAID = re.compile(r"Forwarding from (127\.0\.0\.1:\d+)")
+_FORWARDING = re.compile(r"Forwarding from (127\.0\.0\.1:\d+)")
 
 
 @contextmanager
 def scraped(fabric: Fabric, folder: Path, rules: Path | None = None) -> Iterator[Prometheus]:
-    """Scrapes the pod that leads now, with its certificate checked and the user's token."""
+    """Scrapes the current leader, with a checked certificate and the user's token."""
     where = f"--namespace={NAMESPACE}"
     secret = fabric.kube.get("secret", "flowmesh-gateway-tls", where)["data"]
     authority = folder / "ca.crt"
@@ -28,7 +28,7 @@ def scraped(fabric: Fabric, folder: Path, rules: Path | None = None) -> Iterator
                                text=True)  # fmt: skip
     try:
         assert forward.stdout is not None
-        said = _SAID.match(forward.stdout.readline())
+        said = _FORWARDING.match(forward.stdout.readline())
         assert said, "kubectl port-forward does not say where it listens"
         token, labels = fabric.kube.token(), {"namespace": NAMESPACE}
         with scraping(

@@ -1,4 +1,4 @@
-"""Whether something that is looked at again and again stays where it is."""
+"""Statistics that show whether a sampled value stays stable."""
 
 import itertools
 import statistics
@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 import psutil
 
 Sample = tuple[float, float]
-"""Seconds since the start, and what was seen then."""
+"""Seconds since the start, and the value."""
 
 
 @contextmanager
 def sampled(look: Callable[[], float], every_s: float) -> Iterator[list[Sample]]:
-    """Looks all through a block; the list grows meanwhile. What is gone is not seen."""
+    """Samples a value during a block; failed samples are omitted."""
     seen: list[Sample] = []
     start, stop = time.monotonic(), threading.Event()
 
@@ -34,12 +34,12 @@ def sampled(look: Callable[[], float], every_s: float) -> Iterator[list[Sample]]
 
 
 def lows(samples: Sequence[Sample], window_s: float) -> list[Sample]:
-    """The least of each window: what waits for the garbage collector comes and goes above it."""
+    """Returns the minimum of each window, which excludes uncollected garbage."""
     by_window = itertools.groupby(samples, key=lambda sample: sample[0] // window_s)
     return [min(part, key=lambda sample: sample[1]) for _, part in by_window]
 
 
 def slope_per_s(samples: Sequence[Sample]) -> float:
-    """Theil and Sen's: the median over all pairs, which a step or an outlier moves little."""
+    """Returns the Theil-Sen slope: the median over all pairs, robust to steps and outliers."""
     pairs = itertools.combinations(samples, 2)
     return statistics.median((b - a) / (t - s) for (s, a), (t, b) in pairs)

@@ -1,4 +1,4 @@
-"""When each part of a start happened: watches on a cluster, each first sight with its time."""
+"""The times of the parts of a start, from watches: the first occurrence of each."""
 
 import threading
 import time
@@ -16,29 +16,28 @@ _WATCH_S = 600
 
 
 class Timeline:
-    """Marks by name, in seconds since the start; the first sight of each counts."""
+    """Marks by name, in seconds since the start; the first occurrence of each counts."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        """Takes whose rights to use."""
         self._client = kubernetes.config.new_client_from_config(str(kubeconfig))
         self._marks: dict[str, float] = {}
         self._stop = threading.Event()
         self._start = time.monotonic()
 
     def start(self) -> None:
-        """From now on times count."""
+        """Sets the start time to now."""
         self._start = time.monotonic()
 
     def mark(self, name: str) -> None:
-        """Notes that something is seen now, unless it was before."""
+        """Records the time of a mark, unless it has one."""
         self._marks.setdefault(name, time.monotonic() - self._start)
 
     def marks(self) -> dict[str, float]:
-        """All so far, by time."""
+        """Returns all marks, by time."""
         return dict(sorted(self._marks.items(), key=lambda item: item[1]))
 
     def end(self) -> None:
-        """Ends the watches; they notice at their next event at the latest."""
+        """Ends the watches, at their next event at the latest."""
         self._stop.set()
 
     def follow_workflows(self, namespace: str, seen: Callable[["Timeline", Json], None]) -> None:
@@ -65,7 +64,7 @@ class Timeline:
     ) -> None:
         def watch() -> None:
             while not self._stop.is_set():
-                # Of an API server that goes away the next try says more than this one.
+                # If the API server is away, the next try has a better error than this one.
                 with suppress(urllib3.exceptions.HTTPError):
                     for event in stream(Watch()):
                         if self._stop.is_set():
@@ -76,7 +75,7 @@ class Timeline:
 
 
 def pod_parts(pool: str) -> Callable[[Timeline, Json], None]:
-    """Marks the parts of a pool's first pod's start."""
+    """Marks the parts of the start of a pool's first pod."""
 
     def seen(line: Timeline, pod: Mapping[str, Any]) -> None:
         if (pod["metadata"].get("labels") or {}).get("flowmesh.dev/pool") != pool:
@@ -94,15 +93,14 @@ def pod_parts(pool: str) -> Callable[[Timeline, Json], None]:
 
 
 class Joined:
-    """Marks the moments at which workers of a pool become ready, counted."""
+    """Marks when the workers of a pool become ready, with their number."""
 
     def __init__(self, pool: str) -> None:
-        """Takes the pool's name."""
         self._pool = pool
         self._ready: set[str] = set()
 
     def __call__(self, line: Timeline, pod: Mapping[str, Any]) -> None:
-        """Looks at a pod."""
+        """Processes a pod's event."""
         meta = pod["metadata"]
         if (meta.get("labels") or {}).get("flowmesh.dev/pool") != self._pool:
             return

@@ -20,29 +20,29 @@ _STUCK_S = 1800
 """The first scenario includes the cluster's start and the installation."""
 _FIRST = ("installation", "first_workflow", "growing", "sharing", "user_code", "cli", "faults")
 _LAST = ("many", "rights", "uninstallation")
-"""Thousands of workflows are long in going."""
+"""Deleting thousands of workflows takes long."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How long, and how much."""
+    """Adds the options for the durations and sizes of scenarios."""
     parser.addoption("--soak-minutes", type=float, default=15.0, help="of test_soak.py")
     parser.addoption("--ended", type=int, default=10_000, help="workflows, of test_many.py")
 
 
 @pytest.fixture(scope="session")
 def soak_s(request: pytest.FixtureRequest) -> float:
-    """The length of the soak, in seconds."""
+    """Returns the length of the soak, in seconds."""
     return 60.0 * float(request.config.getoption("--soak-minutes"))
 
 
 @pytest.fixture(scope="session")
 def ended(request: pytest.FixtureRequest) -> int:
-    """How many workflows have ended before a leader starts."""
+    """Returns how many workflows have ended before a leader starts."""
     return int(request.config.getoption("--ended"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """From what a fresh installation does to its end; rights after all that uses them."""
+    """Orders the scenarios from a fresh installation to its end; rights after their use."""
     items.sort(key=_place)
     for item in items:
         if item.get_closest_marker("timeout") is None:
@@ -58,7 +58,7 @@ def _place(item: pytest.Item) -> int:
 
 @pytest.fixture(scope="session")
 def kube() -> Iterator[Kube]:
-    """KUBECONFIG's cluster, or one of our own, which ends with the session."""
+    """Returns KUBECONFIG's cluster, or starts one that ends with the session."""
     named = os.environ.get("KUBECONFIG")
     if named:
         yield Kube(Path(named))
@@ -72,19 +72,19 @@ def kube() -> Iterator[Kube]:
 
 @pytest.fixture(scope="session")
 def fabric(kube: Kube) -> Iterator[Fabric]:
-    """The chart, installed; FLOWMESH_E2E_VALUES names a file of values for a cluster of yours."""
+    """Installs the chart; FLOWMESH_E2E_VALUES names a file of values for your own cluster."""
     values = os.environ.get(_VALUES, str(own_cluster.VALUES))
     installed = Fabric(kube, [Path(file) for file in values.split(os.pathsep)])
     installed.install()
     yield installed
-    # Our own cluster ends with everything in it.
+    # The e2e cluster ends with everything in it.
     if not os.environ.get(_KEEP) and kube.kubeconfig != KUBECONFIG:
         installed.uninstall()
 
 
 @pytest.fixture(scope="session")
 def machine(kube: Kube) -> Machine:
-    """The machine below our own cluster; nobody's else is within reach."""
+    """Returns the machine below the e2e cluster; skips the test on other clusters."""
     if kube.kubeconfig != KUBECONFIG:
         pytest.skip("needs the node: processes, networks and memory of pods")
     return Machine()
@@ -92,7 +92,7 @@ def machine(kube: Kube) -> Machine:
 
 @pytest.fixture
 def tenant(kube: Kube) -> Iterator[Callable[[], str]]:
-    """Makes fresh namespaces; they go after the test."""
+    """Creates new namespaces; deletes them after the test."""
     made: list[str] = []
 
     def make() -> str:
@@ -107,7 +107,7 @@ def tenant(kube: Kube) -> Iterator[Callable[[], str]]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Adds the fabric's state to what a failed scenario shows."""
+    """Adds the fabric's state to the report of a failed scenario."""
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
     installed = getattr(item, "funcargs", {}).get("fabric")
@@ -117,7 +117,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 @pytest.fixture(scope="session")
 def told(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Prints a figure, captured or not."""
+    """Prints a measurement, even while output is captured."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
 
     def say(text: str) -> None:

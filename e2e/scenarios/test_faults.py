@@ -1,4 +1,4 @@
-"""Faults while three workflows run: all completes, nothing published runs again, the books agree.
+"""Faults while three workflows run: all complete, nothing published runs again, accounts agree.
 
 Two times are printed for each: when every workflow had completed a further step, and when all had
 ended. `docs/kubernetes.md` has them in a table.
@@ -30,7 +30,7 @@ Told = Callable[[str], None]
 
 @pytest.fixture(scope="module")
 def steady(fabric: Fabric) -> Iterator[Fabric]:
-    """A pool that keeps its workers, so that growing it is no part of what is measured."""
+    """Keeps a pool's workers, so that its growth is not measured."""
     fabric.install(*STEADY)
     yield fabric
     fabric.install("crds.upgrade=false")
@@ -38,7 +38,7 @@ def steady(fabric: Fabric) -> Iterator[Fabric]:
 
 @pytest.fixture
 def begin(steady: Fabric, tenant: Callable[[], str]) -> Begin:
-    """Submits the three workflows and waits until they are half way."""
+    """Submits the three workflows and waits until each has published something."""
 
     def make(query: str = "") -> Load:
         until(lambda: workers_ready(steady) == WORKERS, "all workers are ready", 120)
@@ -171,7 +171,7 @@ def test_the_node_is_drained(steady: Fabric, begin: Begin, recovers: Recovers) -
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                              text=True)  # fmt: skip
     try:
-        # There is no other node: the next pods, without which the budget lets no more go, need it.
+        # The only node: the next pods, which the disruption budget waits for, need it.
         until(lambda: not before <= names(steady), "a worker is evicted")
         steady.kube.run("uncordon", node)
         said, _ = drain.communicate()
@@ -196,7 +196,7 @@ def test_the_chart_is_upgraded(steady: Fabric, begin: Begin, recovers: Recovers)
 
 
 def taken_over(load: Load, before: str, epoch: int, told: Told, fault: str) -> None:
-    """Waits for another leader and for what it writes, and says when they came."""
+    """Waits for another leader and its first write; returns the times."""
     fabric = load.fabric
     took = until(lambda: fabric.leaders() not in ([], [before]), "another leads", 30)
     wrote = took + until(
@@ -206,12 +206,12 @@ def taken_over(load: Load, before: str, epoch: int, told: Told, fault: str) -> N
 
 
 def kill(fabric: Fabric, pod: str) -> None:
-    """Ends a pod without a goodbye."""
+    """Kills a pod without grace."""
     fabric.kube.run("delete", "pod", pod, HERE, "--grace-period=0", "--force")
 
 
 def ended(fabric: Fabric, pod: Json) -> Json:
-    """How the container of a pod that was started again ended before."""
+    """Returns how a restarted container ended before."""
     now = fabric.kube.get("pod", pod["metadata"]["name"], HERE)
     states = now["status"].get("containerStatuses") or [{}]
     found: Json = (states[0].get("lastState") or {}).get("terminated") or {}

@@ -55,7 +55,7 @@ def test_what_ran_once_needs_no_worker_the_second_time(
     until(lambda: not fabric.workers(POOL), "the pool shrinks to no worker", 120)
     fabric.submit(team, "again", TWO_STEPS)
     status = fabric.completed(team, "again")
-    assert status.get("executed", 0) == 0  # a status holds no zeros
+    assert status.get("executed", 0) == 0  # a status omits zeros
     assert status["hits"] == status["actions"]
     assert not fabric.workers(POOL)
 

@@ -1,7 +1,7 @@
-"""Pools of GPUs go where their product is, in their number, past taints that they tolerate.
+"""Pods of GPU pools run on nodes with their product and number of GPUs, past tolerated taints.
 
-The node's status offers GPUs that it does not have: Kubernetes places by what a node says. Nothing
-runs on them here.
+The node's status offers GPUs that it does not have, by which Kubernetes places pods. Nothing runs
+on them.
 """
 
 import json
@@ -21,8 +21,8 @@ TOLERATES = {"tolerations": [{"key": TAINT, "operator": "Exists", "effect": "NoS
 
 @pytest.fixture
 def gpu_node(fabric: Fabric, machine: Machine) -> Iterator[str]:
-    """Our node, with GPUs in its status, their product as a label, and their usual taint."""
-    del machine  # only a node of our own is changed
+    """Yields the node with GPUs in its status, their product as a label, and their usual taint."""
+    del machine  # only the e2e cluster's node is changed
     kube = fabric.kube
     (node,) = (n["metadata"]["name"] for n in kube.items("nodes"))
     _offer(kube, node, str(GPUS))
@@ -36,7 +36,7 @@ def gpu_node(fabric: Fabric, machine: Machine) -> Iterator[str]:
 
 @pytest.fixture
 def pool(fabric: Fabric) -> Iterator[Callable[..., str]]:
-    """Makes pools of one worker; they go after the test."""
+    """Creates pools of one worker; deletes them after the test."""
     made: list[str] = []
 
     def make(name: str, devices: dict[str, Any], **spec: Any) -> str:
@@ -77,7 +77,7 @@ def test_products_counts_and_taints_schedule_as_asked(
 
 
 def _refusal(fabric: Fabric, pool: str) -> str:
-    """Why no node takes the pool's pod."""
+    """Returns why the pool's pod is not scheduled."""
     until(lambda: _scheduled(fabric, pool)[0] == "False", f"the pod of {pool} waits", 60)
     return _scheduled(fabric, pool)[1]
 

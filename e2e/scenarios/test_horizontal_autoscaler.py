@@ -19,8 +19,8 @@ HPA = ("pools.thin.autoscaling.mode=hpa", "crds.upgrade=false")
 
 @pytest.fixture
 def by_hpa(fabric: Fabric, machine: Machine, tmp_path: Path) -> Iterator[Fabric]:
-    """The pool in the mode ``hpa``, and what a HorizontalPodAutoscaler needs besides."""
-    del machine  # its cluster is within reach of this machine's addresses
+    """Yields the pool in the mode ``hpa``, with everything that its autoscaler needs."""
+    del machine  # its cluster can reach this machine's addresses
     with (
         scraped(fabric, tmp_path) as server,
         external_metrics(fabric.kube, server, tmp_path),

@@ -1,4 +1,4 @@
-"""The chart on a real cluster: it becomes ready, tests itself, upgrades, and says what it keeps."""
+"""The chart on a real cluster: it becomes ready, tests itself and upgrades; names what it keeps."""
 
 import base64
 
@@ -43,7 +43,7 @@ def test_an_upgrade_keeps_secrets_and_brings_definitions_up_to_date(fabric: Fabr
 
 
 def reached(fabric: Fabric) -> list[str]:
-    """The pods behind the gateway's Service."""
+    """Returns the pods behind the gateway's Service."""
     slices = fabric.kube.items(
         "endpointslices", f"--namespace={NAMESPACE}",
         "--selector=kubernetes.io/service-name=flowmesh-gateway",

@@ -45,8 +45,8 @@ MARKED = "-1000"
 
 @pytest.fixture
 def told_of_keda(fabric: Fabric, machine: Machine) -> Iterator[Fabric]:
-    """A release that was told of KEDA, which is not there; its image is."""
-    del machine  # the image is in our own cluster only
+    """Yields a release configured for KEDA, whose image is loaded but which is not installed."""
+    del machine  # the image is in the e2e cluster only
     own_cluster.load_keda()
     fabric.install("keda.enabled=true")
     yield fabric
@@ -71,10 +71,10 @@ def test_a_pool_says_that_there_is_no_keda_and_goes_from_zero_to_three_and_back_
 
 
 def under_load(fabric: Fabric, team: str) -> tuple[dict[str, float], Mapping[str, str]]:
-    """From zero to the bound, to the one that is busy for long, to zero.
+    """Checks the pool from zero to its maximum, to one worker with a long step, to zero.
 
     Returns:
-        When that was, and what each pod that went was marked with.
+        The times, and the deletion cost of each deleted pod.
     """
     assert not fabric.workers(POOL)
     line, pods = Timeline(fabric.kube.kubeconfig), Pods()
@@ -103,7 +103,7 @@ def under_load(fabric: Fabric, team: str) -> tuple[dict[str, float], Mapping[str
 
 @contextmanager
 def by_keda(fabric: Fabric) -> Iterator[None]:
-    """The pool, once KEDA has looked at it; afterwards KEDA has let go of it."""
+    """Yields a pool that KEDA scales; waits afterwards until KEDA has released it."""
     try:
         with pool(fabric, POOL, SPEC):
             until(lambda: scaling(fabric).get("reason") == "ByKeda", "KEDA looks at the pool", 120)
@@ -113,7 +113,7 @@ def by_keda(fabric: Fabric) -> Iterator[None]:
 
 
 def stay(fabric: Fabric) -> list[str]:
-    """The pool's workers that were not told to go."""
+    """Returns the pool's workers that are not being deleted."""
     metas = [worker["metadata"] for worker in fabric.workers(POOL)]
     return sorted(meta["name"] for meta in metas if "deletionTimestamp" not in meta)
 
@@ -128,7 +128,7 @@ def running(fabric: Fabric, team: str, name: str) -> bool:
 
 
 def sleep(name: str, seconds: float) -> dict[str, Any]:
-    """No users' code: nothing that a worker does one at a time waits behind it."""
+    """Returns a step without users' code, which a worker would run one at a time."""
     given = {"seconds": seconds, "value": name}
     return {"name": name, "uses": "test.sleep", "with": given, "resources": {"labels": LABELS}}
 
@@ -140,7 +140,7 @@ def code(name: str, seconds: float) -> dict[str, Any]:
 
 
 class Pods:
-    """Marks when pods of the pool are made and ready; notes what those that go are marked with."""
+    """Marks when the pool's pods are created and ready; records deletion costs."""
 
     def __init__(self) -> None:
         self.gone: dict[str, str] = {}

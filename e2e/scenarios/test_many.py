@@ -1,4 +1,4 @@
-"""Many workflows: two hundred at once, and a leader that starts beside thousands of ended ones."""
+"""Many workflows: two hundred at once, and a leader that starts with thousands of ended ones."""
 
 import json
 import time
@@ -68,10 +68,10 @@ def test_a_leader_starts_beside_thousands_of_ended_workflows(
 ) -> None:
     start, waves = time.monotonic(), [range(n, min(n + WAVE, ended)) for n in range(0, ended, WAVE)]
     fabric.install("pools.thin.minReplicas=1", "crds.upgrade=false")
-    teams = [tenant() for _ in waves]  # one a wave: who waits for a wave lists no other
+    teams = [tenant() for _ in waves]  # one for each wave: waiting for a wave lists no other
     for number, wave in enumerate(waves):
         create(fabric, teams[number], wave)
-        if number:  # the next ones are made while the last ones of this run
+        if number:  # the next wave is created while this one ends
             all_of(fabric, teams[number - 1], waves[number - 1])
     all_of(fabric, teams[-1], waves[-1])
     made, team = time.monotonic() - start, teams[-1]
@@ -90,7 +90,7 @@ def test_a_leader_starts_beside_thousands_of_ended_workflows(
 
 
 def create(fabric: Fabric, team: str, numbers: range) -> None:
-    """Makes workflows of one step that does nothing, all of them at once."""
+    """Creates workflows of one step that does nothing, all at once."""
     items = [
         workflow(team, f"e-{number}",
                  {"steps": [{"name": "a", "uses": "test.noop", "with": {"value": f"e{number}"}}]})
@@ -105,7 +105,7 @@ def all_of(fabric: Fabric, team: str, wave: range) -> None:
 
 
 def taken_over(fabric: Fabric, team: str, name: str) -> tuple[float, float]:
-    """Kills the leader: seconds until another leads, and until it has completed a workflow."""
+    """Kills the leader; returns the seconds until another leads and completes a workflow."""
     until(lambda: operators_ready(fabric) == 2, "two operators are ready", 120)
     leader, start = fabric.leader(), time.monotonic()
     fabric.kube.run("delete", "pod", leader, f"--namespace={NAMESPACE}", "--grace-period=0",

@@ -1,6 +1,6 @@
 """Real vLLM and real TRL in pods of the full worker image.
 
-They give a laptop's bytes, and a training that takes minutes keeps its worker.
+Their results are those of a local run, and a training of minutes keeps its worker.
 """
 
 import json
@@ -39,7 +39,7 @@ ENGINES = {"generate": ("sample", "llm.generate"), "tune": ("sft", "train.sft")}
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory, told: Callable[[str], None]) -> Laptop:
-    """Has run both workflows."""
+    """Returns a laptop that has run both workflows."""
     kept = os.environ.get(LAPTOP)
     made = Laptop(Path(kept) if kept else tmp_path_factory.mktemp("laptop"))
     start = time.monotonic()
@@ -51,14 +51,14 @@ def laptop(tmp_path_factory: pytest.TempPathFactory, told: Callable[[str], None]
 
 @pytest.fixture(scope="module")
 def image(fabric: Fabric) -> str:
-    """The worker image with every engine, where pods find it."""
+    """Returns the worker image with every engine, loaded for pods."""
     del fabric  # its cluster gets the image
     return os.environ.get(IMAGE) or own_cluster.load_full()
 
 
 @pytest.fixture(scope="module")
 def full_pool(fabric: Fabric, image: str) -> Iterator[str]:
-    """One worker at most, with every engine."""
+    """Yields a pool of at most one worker, with every engine."""
     autoscaling = {"targetBacklog": "60s", "scaleDownAfter": "60s"}
     with pool(fabric, POOL, pool_spec(image, maxReplicas=1, autoscaling=autoscaling)) as name:
         yield name
@@ -66,7 +66,7 @@ def full_pool(fabric: Fabric, image: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def person(fabric: Fabric, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
-    """One namespace for both: the second finds the imported model there."""
+    """Returns a user of one namespace: the second workflow finds the imported model there."""
     namespace = f"engines-{os.getpid()}"
     fabric.kube.namespace(namespace)
     made = Person(fabric, namespace, tmp_path_factory.mktemp("person"))
@@ -156,7 +156,7 @@ def test_a_training_of_minutes_keeps_its_worker_while_idle_ones_go(
 
 
 def pool_spec(image: str, **more: Any) -> Json:
-    """Workers with every engine: two threads, a request that fits beside all else here."""
+    """Returns workers with every engine: two threads, and a request that fits the node."""
     limits = {"cpu": "2", "memory": "8Gi"}
     requests = {"cpu": "400m", "memory": "2Gi"}
     worker = {"name": "worker", "resources": {"limits": limits, "requests": requests}}
@@ -174,26 +174,26 @@ def pool_spec(image: str, **more: Any) -> Json:
 
 
 def query(number: int) -> dict[str, Any]:
-    """A second of a processor; a worker runs one at a time."""
+    """Returns a step of one CPU second; a worker runs one at a time."""
     text = f"select max(hash(i) % 1000) as most from range({ROWS + number}) t(i)"
     return {"name": f"q{number}", "uses": "data.sql", "with": {"query": text},
             "resources": {"labels": LABELS}}  # fmt: skip
 
 
 def trains(fabric: Fabric, team: str) -> bool:
-    """Whether the training itself runs, not what comes before it."""
+    """Returns whether the training itself runs, not the steps before it."""
     steps = fabric.status(team, "train").get("steps") or []
     return any(step.get("uses") == "train.sft" and step["state"] == "RUNNING" for step in steps)
 
 
 def stay(fabric: Fabric) -> list[str]:
-    """The workers of its pool that were not told to go."""
+    """Returns the pool's workers that are not being deleted."""
     metas = [worker["metadata"] for worker in fabric.workers(TRAINING)]
     return sorted(meta["name"] for meta in metas if "deletionTimestamp" not in meta)
 
 
 def assert_confined(fabric: Fabric, worker: Json) -> None:
-    """What ran, ran as another user than root on a root file system that is read-only."""
+    """Checks that steps ran without root, on a read-only root file system."""
     name = worker["metadata"]["name"]
     script = "id -u; touch /opt/x 2>&1 | grep -o 'Read-only file system'"
     said = fabric.kube.run(
@@ -205,7 +205,7 @@ def assert_confined(fabric: Fabric, worker: Json) -> None:
 
 
 def steps_of(name: str) -> Callable[[Timeline, Json], None]:
-    """Marks a workflow's way, and its engine's own step."""
+    """Marks the phases of a workflow and of its engine's step."""
     engine = ENGINES[name][1]
 
     def seen(line: Timeline, found: Json) -> None:

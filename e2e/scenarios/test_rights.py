@@ -1,7 +1,7 @@
-"""The chart's rights against use: none is missing, and none is there that nothing needs.
+"""Compares the chart's rights with their use: none is missing, and none is unused.
 
-The API server's audit log says what the operator and the Job of the definitions asked for since the
-cluster's start. What the other scenarios may not have needed happens here once more.
+The API server's audit log has all requests of the operator and the Job of the definitions since the
+cluster's start. This scenario repeats what the other scenarios may not have used.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def test_every_right_is_used_and_none_is_missing(
     except AssertionError as e:
         raise AssertionError(f"{e}; never used: {', '.join(idle)}") from None
     asked = Asked(NAMESPACE)
-    # An API server that has just started refuses for a moment also what is granted.
+    # A new API server refuses granted requests for a moment too.
     missing = asked.refused() - given - BY_THEIR_OWNERS - OF_AN_EARLIER_RELEASE
     assert sorted(map(str, missing)) == []
     assert {right.account for right in asked.used()} == {right.account for right in given}
@@ -57,12 +57,12 @@ def test_every_right_is_used_and_none_is_missing(
 
 
 def all_of_them(fabric: Fabric, team: str, folder: Path) -> None:
-    """Has the operator and the chart's Job do everything that they ever do."""
+    """Makes the operator and the chart's Job do everything that they can do."""
     run = fabric.kube.run
-    # A kind that is not there yet is made by the Job before an upgrade.
+    # The Job before an upgrade creates a missing kind.
     run("delete", "crd", "flowmeshcachepolicies.flowmesh.dev")
     fabric.install("operator.podAnnotations.rights=used")
-    # A workflow that is put off is read again once it can be taken up, and deletes itself.
+    # A deferred workflow is read again when it can be accepted, and deletes itself.
     run("create", "configmap", "rows", "-n", team, '--from-literal=rows.jsonl={"a": 1}')
     fabric.kube.apply(workflow(team, "soon-gone", GONE_SOON))
     refused = "the ConfigMap may not be read"

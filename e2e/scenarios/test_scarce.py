@@ -1,4 +1,4 @@
-"""A pool for which the cluster has no node: what another pool can run does not wait for it."""
+"""A pool for which the cluster has no node: work that another pool can run does not wait."""
 
 from collections.abc import Callable
 

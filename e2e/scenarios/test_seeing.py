@@ -36,7 +36,7 @@ def test_every_query_of_the_dashboards_has_data(
 
 
 def work(fabric: Fabric, teams: list[str]) -> None:
-    """Work with hits, a failure, and budgets, one of them of a run that goes on."""
+    """Runs work with hits, a failure, and budgets, one of them of a run that is active."""
     first, second, third = teams
     for n in range(4):
         for team in (first, second):

@@ -1,4 +1,4 @@
-"""Two namespaces with overlapping workflows: apart by default, together under a policy."""
+"""Two namespaces with overlapping workflows: separate by default, sharing under a policy."""
 
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -12,7 +12,7 @@ POLICY = "e2e-research"
 
 
 def overlapping(own: str) -> dict[str, Any]:
-    """A step that both ask for, and one that is the namespace's own."""
+    """Returns a step that both namespaces have, and one of only this namespace."""
     return {
         "steps": [
             {"name": "common", "uses": "test.sleep", "with": {"seconds": 1, "value": "common"}},
@@ -28,7 +28,7 @@ def overlapping(own: str) -> dict[str, Any]:
 
 @pytest.fixture
 def policy(fabric: Fabric) -> Iterator[Callable[[list[str]], None]]:
-    """Lets namespaces share, until the test ends."""
+    """Lets namespaces share until the test ends."""
 
     def make(namespaces: list[str]) -> None:
         fabric.kube.apply(
@@ -72,7 +72,7 @@ def test_under_a_policy_the_common_step_runs_once_and_is_paid_once(
 
 
 def ran_and_hit(status: Json) -> tuple[int, int]:
-    """How many actions ran and how many needed no run; a status holds no zeros."""
+    """Returns the numbers of executions and hits; a status omits zeros."""
     return status.get("executed", 0), status.get("hits", 0)
 
 

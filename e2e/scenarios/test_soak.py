@@ -1,11 +1,10 @@
-"""A quarter of an hour of work: the leader's memory and its metric series stay where they are.
+"""A quarter of an hour of work: the leader's memory and its metric series stay stable.
 
-Memory is judged after a third of the time, when pools, pages and the allocator's heaps are warm: of
-each minute the least that was seen (what waits for the garbage collector comes and goes above it),
-and of those the median slope over all pairs. What may grow is a line of each ended run, half a KiB
-and at most 20,000 of them; of anything that kept a run, an action or an object, tens of KiB a
-workflow would stay. The bound lies between, and counts workflows, not time: a slower machine ends
-fewer.
+Memory is measured after a third of the time, when pools, pages and the allocator's heaps are warm:
+the minimum of each minute, which excludes uncollected garbage, and of those the median slope over
+all pairs. Each ended run may leave one line of half a KiB, and at most 20,000 of them; a leak of
+runs, actions or objects would leave tens of KiB per workflow. The limit is between the two, and is
+per workflow, not per time, because a slower machine ends fewer.
 """
 
 import time
@@ -64,7 +63,7 @@ def test_a_soak_leaves_memory_and_series_where_they_are(
 
 
 def renew(fabric: Fabric) -> None:
-    """A leader that is new: what earlier work left free in its heaps would hide what grows."""
+    """Starts a new leader: free space in the heaps of an old one would hide growth."""
     before = fabric.leader()
     words = ("delete", "pods", f"--namespace={NAMESPACE}", f"--selector={OPERATORS}")
     fabric.kube.run(*words)
@@ -72,7 +71,7 @@ def renew(fabric: Fabric) -> None:
 
 
 def wave(fabric: Fabric, teams: list[str], number: int) -> None:
-    """Work of every kind that a thin worker does, a failure too; new and repeated."""
+    """Returns work of every kind for thin workers, new and repeated, with a failure."""
     names = [f"w{number}-{n}" for n in range(A_WAVE)]
     fabric.kube.apply(
         *(workflow(teams[n % len(teams)], name, spec(number, n)) for n, name in enumerate(names))
@@ -81,7 +80,7 @@ def wave(fabric: Fabric, teams: list[str], number: int) -> None:
 
 
 def over(fabric: Fabric, names: set[str]) -> bool:
-    """Whether all have ended; those that ended some time ago are gone."""
+    """Returns whether all have ended; workflows that ended long ago are deleted."""
     found: list[Json] = fabric.kube.items("fmw", "--all-namespaces")
     mine = [o for o in found if o["metadata"]["name"] in names]
     return all((o.get("status") or {}).get("phase") in ("Succeeded", "Failed") for o in mine)

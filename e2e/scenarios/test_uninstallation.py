@@ -1,4 +1,4 @@
-"""What an uninstallation says that it keeps is there, and the next installation goes on with it."""
+"""An uninstallation keeps the promised objects, and the next installation uses them."""
 
 from collections.abc import Callable
 

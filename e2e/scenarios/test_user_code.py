@@ -1,4 +1,4 @@
-"""Users' code in a pod: in a container beside the worker, which has nothing of the worker's."""
+"""Users' code runs in a separate container beside the worker, without the worker's files."""
 
 import json
 import textwrap
@@ -42,7 +42,7 @@ CODE = """
 
 @pytest.fixture(scope="module")
 def code_pool(fabric: Fabric) -> Iterator[str]:
-    """Thin workers that may run users' code, in the image of the installation's own thin pool."""
+    """Yields thin workers that may run users' code, with the image of the installed thin pool."""
     found = fabric.kube.get("fmwp", "thin", f"--namespace={NAMESPACE}")
     spec = {
         "image": found["spec"]["image"] if found else THIN.name,
@@ -84,7 +84,7 @@ def test_it_has_no_network_no_token_and_no_other_process(
         "root": found["root"],
         "credentials": [],
     }
-    # What is not even there may say so before what may not be opened does.
+    # A missing file may be reported before a file without permission.
     nothing = {"PermissionError", "FileNotFoundError"}
     assert {found["token"], found["cache"]} <= nothing
     assert found["root"] in {"PermissionError", "OSError"}
@@ -94,7 +94,7 @@ def test_it_has_no_network_no_token_and_no_other_process(
 
 
 def assert_apart(fabric: Fabric, pod: dict[str, Any]) -> None:
-    """Two containers with a user and processes each; the token is the worker's alone."""
+    """Checks two containers with separate users and processes; only the worker has the token."""
     processes = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '; echo"
     look = f"id -u; {processes}; test -e {TOKEN} && echo it is there"
     said = {

@@ -1,7 +1,7 @@
-"""Writes the examples' data: small, made from the tables below, the same on every machine.
+"""Writes the examples' data: small, from the tables below, identical on every machine.
 
-``word-problems-*``, ``multiple-choice`` and ``town-*`` are put together by a seeded generator; the
-pairs of ``truthfulness`` are written out. The towns do not exist, so that no model knows them.
+``word-problems-*``, ``multiple-choice`` and ``town-*`` are generated from a seed; the pairs of
+``truthfulness`` are fixed. The towns do not exist, so that no model knows them.
 """
 
 import json
@@ -30,7 +30,7 @@ STORIES = (
     ),
     ("A jar holds {ab} coins. {a} are taken out and {s} put in. How many are in it?", "b + s"),
 )
-"""Texts, and what is asked for; ``ab`` is a + b, ``sa`` is s · a; s and t are small."""
+"""Texts, and the formula of the answer; ``ab`` is a + b, ``sa`` is s · a; s and t are small."""
 
 CAPITALS = {
     "France": "Paris",

@@ -1,4 +1,4 @@
-"""Writes the demo's questions: sums and products, the same on every machine.
+"""Writes the demo's questions: sums and products, identical on every machine.
 
 ``questions.jsonl`` is the beginning of ``more-questions.jsonl``.
 """

@@ -1,1 +1,1 @@
-"""The Grafana dashboards: what they show, and how they are written and tried."""
+"""The Grafana dashboards: their definitions, and the tools that write and try them."""

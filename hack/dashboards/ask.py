@@ -1,7 +1,7 @@
-"""Asks a Prometheus every query of every dashboard and every alert: which give no data?
+"""Runs every query of the dashboards and every alert on a Prometheus; lists those without data.
 
 ``python -m hack.dashboards.ask http://127.0.0.1:9090`` for a Prometheus that scrapes an operator;
-``--without operator`` for one that scrapes a control plane on a laptop. Tests call ``silent`` and
+``--without operator`` for one that scrapes a local control plane. Tests call ``silent`` and
 ``refused``.
 """
 
@@ -37,7 +37,7 @@ class Asked:
     expr: str
 
     def plain(self, window: str, choice: str = ".*") -> str:
-        """With Grafana's variables filled in: everything chosen, and so long a window."""
+        """Returns the expression with Grafana's variables replaced: every choice, this window."""
         text = self.expr.replace("$__rate_interval", window)
         for name in ("tenant", "pool", "model"):
             text = text.replace(f"${name}", choice)
@@ -45,7 +45,7 @@ class Asked:
 
 
 def asked() -> Iterator[Asked]:
-    """Every query in the JSON files of the chart."""
+    """Yields every query in the chart's JSON files."""
     for path in sorted(DASHBOARDS.glob("*.json")):
         board = json.loads(path.read_text(encoding="utf-8"))
         for panel in board["panels"]:
@@ -56,7 +56,7 @@ def asked() -> Iterator[Asked]:
 
 
 def needing(what: str) -> set[str]:
-    """Expressions that ask for what only ``operator`` exports."""
+    """Returns the expressions that need what ``what``, such as ``operator``, exports."""
     return {
         q.expr
         for board in (COST, FABRIC)
@@ -70,7 +70,7 @@ def needing(what: str) -> set[str]:
 def silent(
     server: Prometheus, *, window: str = "1m", without: tuple[str, ...] = ()
 ) -> list[tuple[Asked, str]]:
-    """Queries without a single number in the last minutes, each with what came instead."""
+    """Returns the queries without a number in the last minutes, each with the reason."""
     left_out = {expr for what in without for expr in needing(what)}
     now_s = time.time()
     found = []
@@ -88,13 +88,13 @@ def silent(
 
 
 def alerts() -> list[dict[str, Any]]:
-    """The rules of the chart."""
+    """Returns the chart's alert rules."""
     groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
     return [rule for group in groups for rule in group["rules"]]
 
 
 def refused(server: Prometheus) -> list[tuple[str, str]]:
-    """Alerts whose expression cannot be evaluated, each with why."""
+    """Returns the alerts whose expression cannot be evaluated, each with the error."""
     found = []
     for rule in alerts():
         try:
@@ -109,10 +109,12 @@ def _is_number(text: str) -> bool:
 
 
 def main() -> int:
-    """Prints what gives no data; the exit code says whether there is any."""
+    """Prints the queries without data and failing alerts; returns 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("url", help="of the Prometheus")
-    parser.add_argument("--window", default="1m", help="for $__rate_interval; 4 scrapes or more")
+    parser.add_argument("url", help="URL of the Prometheus")
+    parser.add_argument(
+        "--window", default="1m", help="value of $__rate_interval, at least 4 scrapes"
+    )
     parser.add_argument("--without", action="append", default=[], choices=["operator"])
     given = parser.parse_args()
     server = Prometheus(given.url.rstrip("/"))

@@ -1,4 +1,4 @@
-"""The dashboard of cost: who pays, what sharing saves, what budgets have left."""
+"""The cost dashboard: payments, savings by sharing, remaining budgets, energy."""
 
 from hack.dashboards.panel import Board, Kind, Panel, Query
 
@@ -8,7 +8,7 @@ _HOUR = 3600
 
 
 def _total(metric: str) -> str:
-    """A total that goes on under every leader; for a moment two of them may show it."""
+    """Returns a sum over leaders: the total continues under each, and two may report at once."""
     return f"sum(max by (tenant, pool, model) ({metric}{_BY}))"
 
 
@@ -29,35 +29,35 @@ _TOTALS = (
         "Paid",
         (Query(_total(_PAID)),),
         "currencyUSD",
-        "What the chosen tenants' runs have paid since the accounts began.",
+        "Paid by the chosen tenants' runs since the accounts began.",
         Kind.NUMBER,
     ),
     Panel(
         "Saved by sharing",
         (Query(_total(_SAVED)),),
         "currencyUSD",
-        "What hits would have cost those who had them.",
+        "What the runs with hits would have paid to execute those actions.",
         Kind.NUMBER,
     ),
     Panel(
         "Share saved",
         (Query(f"{_total(_SAVED)} / ({_total(_SAVED)} + {_total(_PAID)})"),),
         "percentunit",
-        "Saved, of what everybody alone would have paid.",
+        "Savings as a share of what all runs would have paid without sharing.",
         Kind.NUMBER,
     ),
     Panel(
         "Bill of all workers",
         (Query("max(flowmesh_bill_usd_total)"),),
         "currencyUSD",
-        "Bill = paid by runs + the fabric's own + what attempts under way have run up.",
+        "Bill = paid by runs + the fabric account + costs of running attempts.",
         Kind.NUMBER,
     ),
     Panel(
         "The fabric's own",
         (Query("max(flowmesh_fabric_usd)"),),
         "currencyUSD",
-        "Idle, boot, lost and replica time. Much of it: pools are too large, or scale too slowly.",
+        "Idle, boot, lost and replica time. If it is large, pools are too large or scale slowly.",
         Kind.NUMBER,
     ),
     Panel(
@@ -69,7 +69,7 @@ _TOTALS = (
             ),
         ),
         "currencyUSD",
-        "Dollars an hour of the workers that are connected now.",
+        "Dollars per hour of the connected workers.",
         Kind.NUMBER,
     ),
 )
@@ -79,13 +79,13 @@ _SPLIT = tuple(
         f"{verb} an hour, by {label}",
         _per_hour(metric, label),
         "currencyUSD",
-        f"{about}, in dollars an hour.",
+        f"{about}, in dollars per hour.",
         Kind.STACKED,
     )
     for label in ("tenant", "pool", "model")
     for verb, metric, about in (
-        ("Paid", _PAID, "What runs paid"),
-        ("Saved", _SAVED, "What sharing saved"),
+        ("Paid", _PAID, "Paid by runs"),
+        ("Saved", _SAVED, "Saved by sharing"),
     )
 )
 
@@ -115,21 +115,21 @@ _ENERGY = (
         "Energy paid by tenant",
         _watts(_J, "tenant"),
         "watt",
-        "Joules a second; estimated where no meter was read.",
+        "Joules per second; estimated where no meter was read.",
         Kind.STACKED,
     ),
     Panel(
         "Energy saved by tenant",
         _watts(_J_SAVED, "tenant"),
         "watt",
-        "What hits would have used.",
+        "Energy that executing the hits would have used.",
         Kind.STACKED,
     ),
     Panel(
         "Energy by model",
         _watts(_J, "model"),
         "watt",
-        "Under the imported model that a trained one descends from.",
+        "Trained models count under the imported model that they descend from.",
         Kind.STACKED,
     ),
     Panel(
@@ -141,14 +141,14 @@ _ENERGY = (
             ),
         ),
         "percentunit",
-        "1: every joule is power draw times time; 0: every joule was read from a meter.",
+        "1: all energy is estimated from power draw and time; 0: all of it was metered.",
     ),
 )
 
 COST = Board(
     uid="flowmesh-cost",
     title="FlowMesh / Cost",
-    about="Dollars and joules: paid, saved by sharing, left of budgets.",
+    about="Dollars and joules: paid, saved by sharing, remaining of budgets.",
     variables=(("tenant", _PAID), ("pool", _PAID), ("model", _PAID)),
     rows=(
         ("Since the accounts began", _TOTALS),

@@ -1,4 +1,4 @@
-"""The dashboard of the fabric: queue, latency, hits, batches, workers, energy, failures."""
+"""The fabric dashboard: queue, latency, hits, batches, workers, energy, failures."""
 
 from hack.dashboards.panel import Board, Kind, Panel, Query
 
@@ -33,20 +33,24 @@ _RUN_RATE = "sum(rate(flowmesh_actions_executed_total[$__rate_interval]))"
 
 _NOW = (
     Panel(
-        "Live runs", (Query("sum(flowmesh_runs_live)"),), "short", "Runs under way.", Kind.NUMBER
+        "Live runs",
+        (Query("sum(flowmesh_runs_live)"),),
+        "short",
+        "Runs that have not ended.",
+        Kind.NUMBER,
     ),
     Panel(
         "Waiting actions",
         (Query("sum(flowmesh_actions_ready)"),),
         "short",
-        "Ready, and not with a worker yet.",
+        "Ready, and not assigned to a worker.",
         Kind.NUMBER,
     ),
     Panel(
         "Running attempts",
         (Query("sum(flowmesh_actions_running)"),),
         "short",
-        "Held by workers.",
+        "Assigned to workers.",
         Kind.NUMBER,
     ),
     Panel("Workers", (Query("sum(flowmesh_workers)"),), "short", "Connected.", Kind.NUMBER),
@@ -59,14 +63,14 @@ _NOW = (
             ),
         ),
         "percentunit",
-        "Of all actions that anybody wanted, those that nobody had to run for them.",
+        "The share of requested actions whose results were reused.",
         Kind.NUMBER,
     ),
     Panel(
         "Leader's epoch",
         (Query("max(flowmesh_leader_epoch)"),),
         "short",
-        "Rises by one with every takeover or restart.",
+        "Increases by one with every takeover or restart.",
         Kind.NUMBER,
     ),
 )
@@ -80,7 +84,7 @@ _QUEUE = (
             Query(f"sum by (pool) (flowmesh_backlog_actions{_POOL})", "waiting for {{pool}}"),
         ),
         "short",
-        "Waiting with nothing running: see the causes beside it.",
+        "If actions wait and none runs, see the causes in the next panel.",
     ),
     Panel(
         "Why actions wait",
@@ -93,7 +97,7 @@ _QUEUE = (
         "Backlog by pool",
         (Query(f"sum by (pool) (flowmesh_backlog_seconds{_POOL})", "{{pool}}"),),
         "s",
-        "Predicted worker-seconds of running and ready work: what pools are scaled by.",
+        "Predicted worker-seconds of running and ready work, by which pools scale.",
     ),
     Panel(
         "Time from ready to a worker",
@@ -105,7 +109,7 @@ _QUEUE = (
         "Time of an attempt",
         _quantiles("flowmesh_attempt_seconds", "pool"),
         "s",
-        "From handed to a worker to its end, loading included.",
+        "From the assignment to a worker to the end, with loading.",
     ),
 )
 
@@ -114,13 +118,13 @@ _WORK = (
         "Dispatches",
         (Query(_rate("flowmesh_dispatches_total", "pool", 'pool=~"$pool"'), "{{pool}}"),),
         "ops",
-        "Attempts handed to workers, a second.",
+        "Attempts assigned to workers per second.",
     ),
     Panel(
         "Hits by kind",
         (Query(_rate("flowmesh_actions_hits_total", "kind"), "{{kind}}"),),
         "ops",
-        "Published before, merged with one in flight, or a whole step at once.",
+        "Published before, merged with one in flight, or a whole step.",
         Kind.STACKED,
     ),
     Panel(
@@ -133,7 +137,7 @@ _WORK = (
         "Batch size",
         _quantiles("flowmesh_batch_size", "engine"),
         "short",
-        "Actions of one signature that a worker holds together.",
+        "Actions of one signature that a worker runs together.",
     ),
     Panel(
         "Tokens",
@@ -144,13 +148,13 @@ _WORK = (
             ),
         ),
         "ops",
-        "Tokens a second, read and written.",
+        "Input and output tokens per second.",
     ),
     Panel(
         "Share of time spent loading",
         (Query(f"{_LOAD} / ({_LOAD} + {_RUN})", "{{pool}}"),),
         "percentunit",
-        "High for long: models take turns on too few workers.",
+        "If it stays high, models take turns on too few workers.",
     ),
 )
 
@@ -166,20 +170,20 @@ _WORKERS = (
         "Utilisation",
         (Query(f"{_BUSY} / {_ALL}", "{{pool}}"),),
         "percentunit",
-        "The share of workers' time in which they held work.",
+        "The share of workers' time with assigned work.",
     ),
     Panel(
         "Engine hosts",
         (Query("sum by (pool, state) (flowmesh_lanes)", "{{pool}} {{state}}"),),
         "short",
-        "Warm lanes, and those that load.",
+        "Loaded engine instances, and those that load.",
         Kind.STACKED,
     ),
     Panel(
         "Power",
         (Query(_rate("flowmesh_joules_total", "pool", 'pool=~"$pool"'), "{{pool}}"),),
         "watt",
-        "Joules a second of what attempts used; estimated where no meter was read.",
+        "Joules per second used by attempts; estimated where no meter was read.",
         Kind.STACKED,
     ),
 )
@@ -194,7 +198,7 @@ _FAILURES = (
             ),
         ),
         "short",
-        "By kind; docs/failures.md says what each means.",
+        "By kind; docs/failures.md explains each.",
         Kind.STACKED,
     ),
     Panel(
@@ -210,7 +214,7 @@ _FAILURES = (
             ),
         ),
         "ops",
-        "They are tried again where that can help.",
+        "They are retried where that can help.",
         Kind.STACKED,
     ),
     Panel(
@@ -234,7 +238,7 @@ _FAILURES = (
             ),
         ),
         "short",
-        "`lost` ones fell silent; `drained` ones left in good order.",
+        "`lost`: no heartbeat; `drained`: ended in order.",
     ),
 )
 
@@ -246,19 +250,19 @@ _INSIDE = (
             Query(_quantile(0.99, "flowmesh_tick_seconds", ""), "p99"),
         ),
         "s",
-        "20 ms is what 10,000 ready actions on 100 workers may take.",
+        "The limit is 20 ms for 10,000 ready actions on 100 workers.",
     ),
     Panel(
         "Prediction error",
         (Query(_quantile(0.5, "flowmesh_prediction_error", "engine"), "{{engine}}"),),
         "percentunit",
-        "Median of how far running times were off. Near 1 the placement guesses.",
+        "Median relative error of predicted running times. Near 1, predictions are guesses.",
     ),
     Panel(
         "Store operations, p99",
         (Query(_quantile(0.99, "flowmesh_store_seconds", "operation"), "{{operation}}"),),
         "s",
-        "As the control plane meets the store; failures included.",
+        "Measured by the control plane; with failures.",
     ),
     Panel(
         "Store errors and retries",
@@ -267,7 +271,7 @@ _INSIDE = (
             Query("max(flowmesh_store_refuses)", "refuses"),
         ),
         "short",
-        "While the store refuses, nothing is published and verdicts wait.",
+        "While the store refuses writes, nothing is published and verdicts wait.",
     ),
     Panel(
         "Events and store work that wait",
@@ -276,7 +280,7 @@ _INSIDE = (
             Query("sum(flowmesh_jobs_waiting)", "store work"),
         ),
         "short",
-        "Thousands for long: the control plane is at its limit.",
+        "If it stays in the thousands, the control plane is overloaded.",
     ),
     Panel(
         "Requests to the API server",

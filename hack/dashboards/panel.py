@@ -1,4 +1,4 @@
-"""What a panel is, before it is Grafana's."""
+"""The definition of panels and dashboards, independent of Grafana's format."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,10 +14,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A PromQL expression and what its series are called.
+    """A PromQL expression and the legend of its series.
 
     Attributes:
-        needs: ``operator`` where only the operator exports what it asks for.
+        needs: ``operator`` where only the operator exports its metrics.
     """
 
     expr: str
@@ -30,8 +30,8 @@ class Panel:
     """One panel.
 
     Attributes:
-        unit: Grafana's name of it.
-        about: shown at the panel's corner: what one sees, and when to worry.
+        unit: Grafana's name of the unit.
+        about: the description in the panel's corner: what it shows, and when to act.
     """
 
     title: str
@@ -46,7 +46,7 @@ class Board:
     """One dashboard: rows of panels.
 
     Attributes:
-        variables: label → metric whose values of it one may choose from.
+        variables: label → metric from which the selectable values of the label are read.
     """
 
     uid: str

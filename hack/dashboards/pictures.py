@@ -1,9 +1,9 @@
 """Draws the dashboards' panels with matplotlib from a Prometheus' data: ``docs/images/*.png``.
 
-Not Grafana's rendering: the same queries, the same titles, the same data; graphs in which every
-series stays at 0 are left out. With ``--session`` it makes the data first: a real fabric of
-``fmesh up`` on this machine, tenants who share and tenants who do not, work that fails, for two
-minutes (``python -m hack.dashboards.pictures --session``).
+They have the queries, titles and data of the dashboards, but not Grafana's rendering; graphs in
+which every series stays at 0 are omitted. With ``--session`` it makes the data first, in two
+minutes, with a local fabric, tenants that share and tenants that do not, and work that fails
+(``python -m hack.dashboards.pictures --session``).
 """
 
 import argparse
@@ -73,7 +73,7 @@ def draw(server: Prometheus, seconds: float, window: str, folder: Path) -> list[
 
 
 def _data(server: Prometheus, queries: list[Asked], seconds: float, window: str) -> list[Series]:
-    """Every series that is not always 0."""
+    """Returns every series that is not always 0."""
     end_s = time.time()
     found = []
     for query in queries:
@@ -106,21 +106,21 @@ def _panel(axis: "Axes", title: str, data: list[Series]) -> None:
 
 
 def main() -> int:
-    """Draws, and says where."""
+    """Draws the dashboards and prints the files."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("url", nargs="?", default="", help="of a Prometheus")
+    parser.add_argument("url", nargs="?", default="", help="URL of a Prometheus")
     parser.add_argument("--session", action="store_true", help="make the data first")
     parser.add_argument("--seconds", type=float, default=120.0)
-    parser.add_argument("--window", default="15s", help="for $__rate_interval")
-    given = parser.parse_args()
-    if bool(given.url) is given.session:
-        parser.error("give the address of a Prometheus, or --session")
+    parser.add_argument("--window", default="15s", help="value of $__rate_interval")
+    arguments = parser.parse_args()
+    if bool(arguments.url) is arguments.session:
+        parser.error("expected either the URL of a Prometheus or --session")
     with ExitStack() as stack:
-        server = Prometheus(given.url.rstrip("/"))
-        if given.session:
+        server = Prometheus(arguments.url.rstrip("/"))
+        if arguments.session:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            server = stack.enter_context(fabric_at_work(folder, given.seconds))
-        for path in draw(server, given.seconds, given.window, IMAGES):
+            server = stack.enter_context(fabric_at_work(folder, arguments.seconds))
+        for path in draw(server, arguments.seconds, arguments.window, IMAGES):
             print(path)
     return 0
 

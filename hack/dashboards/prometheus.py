@@ -1,4 +1,4 @@
-"""Prometheus' API, and a server of one's own on the loopback."""
+"""A client of Prometheus' API, and a Prometheus server on the loopback."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ import yaml
 
 STARTS_WITHIN_S = 60.0
 ANSWERS_WITHIN_S = 30.0
-REMEDY = "Debian and Ubuntu: apt-get install --no-install-recommends prometheus (it holds promtool)"
+REMEDY = "Debian and Ubuntu: apt-get install --no-install-recommends prometheus (with promtool)"
 
 
 class PrometheusError(Exception):
@@ -27,25 +27,25 @@ class PrometheusError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Prometheus:
-    """A server that answers; its address without a slash at the end."""
+    """A running server; its URL has no slash at the end."""
 
     url: str
 
     def instant(self, expr: str) -> list[dict[str, Any]]:
-        """The series that an expression gives now, each with ``metric`` and ``value``.
+        """Returns the series of an expression now, each with ``metric`` and ``value``.
 
         Raises:
-            PrometheusError: the expression is wrong, or there is no answer.
+            PrometheusError: the expression is invalid, or the server does not answer.
         """
         return self._result("query", {"query": expr})
 
     def over(self, expr: str, start_s: float, end_s: float, step_s: float) -> list[dict[str, Any]]:
-        """The same over time: each series with ``metric`` and ``values``."""
+        """Returns the series over time, each with ``metric`` and ``values``."""
         times = {"start": f"{start_s:.3f}", "end": f"{end_s:.3f}", "step": f"{step_s:g}"}
         return self._result("query_range", {"query": expr, **times})
 
     def rules(self) -> list[dict[str, Any]]:
-        """Every loaded rule with its ``state``, ``health`` and ``lastError``."""
+        """Returns every loaded rule with its ``state``, ``health`` and ``lastError``."""
         return [rule for group in self.get("rules")["groups"] for rule in group["rules"]]
 
     def _result(self, what: str, parameters: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -53,10 +53,10 @@ class Prometheus:
         return found if isinstance(found, list) else [found]
 
     def get(self, path: str) -> Any:
-        """``data`` of ``/api/v1/<path>``.
+        """Returns ``data`` of ``/api/v1/<path>``.
 
         Raises:
-            PrometheusError: it refuses, or does not answer.
+            PrometheusError: the server refuses the request, or does not answer.
         """
         try:
             with urllib.request.urlopen(f"{self.url}/api/v1/{path}", timeout=ANSWERS_WITHIN_S) as r:
@@ -68,10 +68,10 @@ class Prometheus:
 
 
 def program(name: str) -> str:
-    """Where ``prometheus`` or ``promtool`` is.
+    """Returns the path of ``prometheus`` or ``promtool``.
 
     Raises:
-        PrometheusError: it is not installed; the message has the remedy.
+        PrometheusError: it is not installed.
     """
     found = shutil.which(name)
     if found is None:
@@ -90,16 +90,16 @@ def scraping(
     rules: Path | None = None,
     every_s: int = 1,
 ) -> Iterator[Prometheus]:
-    """A Prometheus on the loopback that scrapes one address; ended when the block ends.
+    """Runs a Prometheus on the loopback that scrapes one address, during the block.
 
     Args:
         target: ``http://host:port`` of a control plane, or ``https``.
-        folder: for its configuration and data.
+        folder: the folder of its configuration and data.
         token: presented as a bearer token.
         tls: Prometheus' ``tls_config``, such as ``ca_file`` and ``server_name``.
         labels: added to every series.
         rules: a file of rules to load.
-        every_s: seconds between two scrapes, and between two looks at the rules.
+        every_s: seconds between scrapes, and between evaluations of the rules.
 
     Raises:
         PrometheusError: it is not installed or does not start.

@@ -1,4 +1,4 @@
-"""A real fabric with work, and a Prometheus that scrapes it: data for pictures."""
+"""Runs a local fabric with work and a Prometheus that scrapes it: data for ``pictures``."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ MISTAKES_EVERY = 9
 
 @contextlib.contextmanager
 def fabric_at_work(folder: Path, seconds: float) -> Iterator[Prometheus]:
-    """Runs work for so long, then lends the Prometheus that watched."""
+    """Runs work for a number of seconds, then yields the Prometheus that scraped the fabric."""
     state = folder / "state"
     command = [sys.executable, "-m", "flowmesh_cli.main", "up", "--state-dir", str(state)]
     with (folder / "fabric.log").open("wb") as log:
@@ -55,25 +55,25 @@ def _owner(fabric: "subprocess.Popen[bytes]", state: Path) -> dict[str, Any]:
 
 
 def _work(owner: dict[str, Any], seconds: float) -> None:
-    chance = random.Random(SEED)
+    rng = random.Random(SEED)
     _call(owner, "PUT", "/v1/policies", [SHARING])
     end, number = time.monotonic() + seconds, 0
     while time.monotonic() < end:
         for tenant in TENANTS:
-            document = _workflow(tenant, number, chance)
+            document = _workflow(tenant, number, rng)
             _call(owner, "POST", "/v1/runs", {"document": document, "resume": False})
         number += 1
-        time.sleep(EVERY_S * chance.uniform(0.5, 1.5))
+        time.sleep(EVERY_S * rng.uniform(0.5, 1.5))
 
 
-def _workflow(tenant: str, number: int, chance: random.Random) -> dict[str, Any]:
-    """A table, some slow steps that tenants have in common, and now and then a mistake."""
+def _workflow(tenant: str, number: int, rng: random.Random) -> dict[str, Any]:
+    """Returns a workflow: a query, slow steps that tenants share, and sometimes a wrong column."""
     rows = [{"n": i, "word": f"w{i % 7}"} for i in range(60)]
     wrong = number % MISTAKES_EVERY == 1 and tenant == "research"
     column = "missing" if wrong else "n"
     common = number // 2
     query = f"select word, sum({column}) + {common} as s from rows group by word"
-    waits = [chance.uniform(0.2, 1.2) for _ in range(2)]
+    waits = [rng.uniform(0.2, 1.2) for _ in range(2)]
     steps: list[dict[str, Any]] = [
         {
             "name": "sum",

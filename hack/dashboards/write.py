@@ -21,11 +21,11 @@ TARGET = ROOT / "charts" / "flowmesh" / "dashboards"
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 WIDE, LOW, HIGH = 24, 4, 8
 NUMBERS, GRAPHS = 6, 3
-"""Panels side by side."""
+"""Panels per row."""
 
 
 def board_json(board: Board) -> str:
-    """A dashboard as Grafana imports it."""
+    """Returns a dashboard as JSON for Grafana."""
     made = (
         boards.Dashboard(board.title)
         .uid(board.uid)
@@ -106,7 +106,7 @@ def _queries(panel: Panel) -> list[prometheus.Dataquery]:
 
 
 def main(arguments: list[str]) -> int:
-    """Checks, or with ``--write`` writes; returns the exit code."""
+    """Checks the files, or writes them with ``--write``; returns the exit code."""
     stale = []
     for board in (COST, FABRIC):
         path = TARGET / f"{board.uid}.json"
@@ -117,7 +117,7 @@ def main(arguments: list[str]) -> int:
         elif not path.is_file() or path.read_text(encoding="utf-8") != text:
             stale.append(path.relative_to(ROOT))
     for name in stale:
-        print(f"{name} is not what hack/dashboards says; remedy: make generate", file=sys.stderr)
+        print(f"{name} differs from hack/dashboards; remedy: make generate", file=sys.stderr)
     return 1 if stale else 0
 
 

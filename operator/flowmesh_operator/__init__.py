@@ -1,1 +1,1 @@
-"""The Kubernetes side of the control plane's ports."""
+"""The Kubernetes operator: reconciles custom resources; its leader runs the control plane."""

@@ -1,4 +1,4 @@
-"""``python -m flowmesh_operator``: a replica of the operator."""
+"""``python -m flowmesh_operator``: runs one replica of the operator."""
 
 import sys
 

@@ -1,8 +1,8 @@
-"""``python -m flowmesh_operator.bootstrap``: creates an installation's Secrets that are missing.
+"""``python -m flowmesh_operator.bootstrap``: creates an installation's missing Secrets.
 
-The chart's Job runs it. Keys are made here and not in the chart's templates, so that the chart
-renders the same objects every time: ``helm template | kubectl apply`` twice changes no key. What is
-there is never changed; of two Jobs at once the first to create a Secret wins.
+The chart's Job runs it. Keys are generated here and not in the chart's templates, so that the chart
+renders the same objects every time: ``helm template | kubectl apply`` twice changes no key. It
+never changes an existing Secret; of two Jobs at once, the first to create a Secret wins.
 """
 
 import argparse
@@ -40,7 +40,7 @@ Contents = Mapping[str, Mapping[str, bytes]]
 
 
 class BootstrapError(FlowMeshError):
-    """A Secret cannot be created, or one that is there lacks a key."""
+    """A Secret cannot be created, or an existing one lacks a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class RequiredSecret:
 
     Attributes:
         name: its name.
-        part: the component that it belongs to, as the chart labels it.
+        part: the value of its ``app.kubernetes.io/component`` label.
         keys: the keys that it must have.
-        make: its content where it is missing, from the contents of those that exist.
-        type: its type.
+        make: makes its content from the contents of the Secrets that exist.
+        type: its Kubernetes type.
     """
 
     name: str
@@ -62,7 +62,7 @@ class RequiredSecret:
     type: str = "Opaque"
 
     def manifest(self, content: Mapping[str, bytes]) -> dict[str, Any]:
-        """The Secret as an object."""
+        """Returns the Secret's manifest."""
         labels = {
             "app.kubernetes.io/name": "flowmesh",
             "app.kubernetes.io/component": self.part,
@@ -81,9 +81,9 @@ def wanted_secrets(
     """Yields the Secrets that an installation needs.
 
     Args:
-        hosts: names that the gateway's certificate is good for; none: no certificate.
-        days: how long the certificate holds, in days.
-        master_key: whether the master key is the installation's own.
+        hosts: names that the gateway's certificate is valid for; none for no certificate.
+        days: the certificate's validity, in days.
+        master_key: whether the installation generates its master key.
         store: whether it runs its own S3 server.
         keda: whether KEDA reads the gateway's metrics.
     """
@@ -106,8 +106,8 @@ def wanted_secrets(
     if keda:
         yield RequiredSecret(
             KEDA_PAIR, "keda", ("tls.crt", "tls.key"),
-            # Nobody trusts the pair: KEDA checks the gateway's certificate against an authority of
-            # one's own only where it has a pair to show.
+            # No server trusts it: KEDA checks the gateway's certificate against a private authority
+            # only where it has a client certificate to present.
             lambda _: self_signed("flowmesh-keda", _KEDA_DAYS, now), type="kubernetes.io/tls",
         )  # fmt: skip
 
@@ -119,31 +119,31 @@ def create_missing(
 
     Args:
         api: the API server.
-        namespace: where they belong.
-        wanted: what is needed, in an order in which each needs only earlier ones.
+        namespace: the namespace of the Secrets.
+        wanted: the required Secrets, each after those whose contents it needs.
 
     Raises:
-        BootstrapError: one cannot be read or created, or lacks a key.
+        BootstrapError: a Secret cannot be read or created, or lacks a key.
     """
     found = {w.name: c for w in wanted if (c := _read(api, namespace, w)) is not None}
     for secret in wanted:
         if secret.name in found:
-            yield f"Secret {secret.name} is there and stays as it is"
+            yield f"Secret {secret.name} exists and is not changed"
             continue
         made = secret.make(found)
         if _create(api, namespace, secret, made):
             found[secret.name] = made
-            yield f"Secret {secret.name} is created"
+            yield f"Secret {secret.name} was created"
             continue
         other = _read(api, namespace, secret)
         if other is None:
             raise BootstrapError(
-                "was created and deleted again meanwhile",
+                "was created by another Job and deleted again",
                 where=f"Secret {namespace}/{secret.name}",
-                remedy="find out who deletes it, then run this Job again",
+                remedy="find out what deletes it, then run this Job again",
             )
         found[secret.name] = other
-        yield f"Secret {secret.name} was created by another Job meanwhile"
+        yield f"Secret {secret.name} was created by another Job"
 
 
 def _read(
@@ -160,8 +160,8 @@ def _read(
         raise BootstrapError(
             f"lacks {', '.join(missing)}",
             where=f"Secret {namespace}/{wanted.name}",
-            remedy="restore it from a copy"
-            + ("" if wanted.name == MASTER_KEY else ", or delete it: it is made anew"),
+            remedy="restore it from a backup"
+            + ("" if wanted.name == MASTER_KEY else ", or delete it: this Job creates a new one"),
         )
     return {key: base64.b64decode(value) for key, value in data.items()}
 
@@ -169,7 +169,7 @@ def _read(
 def _create(
     api: "kubernetes.client.CoreV1Api", namespace: str, wanted: RequiredSecret, content: Content
 ) -> bool:
-    """Whether it was created; False where another did at the same time."""
+    """Creates the Secret; returns False where another Job created it at the same time."""
     try:
         api.create_namespaced_secret(namespace, wanted.manifest(content))
     except kubernetes.client.ApiException as e:
@@ -183,9 +183,9 @@ def _refused(
     verb: str, namespace: str, wanted: RequiredSecret, e: "kubernetes.client.ApiException"
 ) -> BootstrapError:
     try:
-        said = str(json.loads(e.body)["message"])
+        reason = str(json.loads(e.body)["message"])
     except (TypeError, ValueError, KeyError):
-        said = f"{e.status} {e.reason}"
+        reason = f"{e.status} {e.reason}"
     remedy = (
         "the chart's Role flowmesh-secrets grants it: apply the whole chart, or create the Secret"
         " yourself and name it in the values (existingSecret)"
@@ -193,7 +193,7 @@ def _refused(
         else "the Job tries again; `kubectl describe` the namespace shows quotas and policies"
     )
     return BootstrapError(
-        f"cannot {verb} it: {said}", where=f"Secret {namespace}/{wanted.name}", remedy=remedy
+        f"cannot {verb} it: {reason}", where=f"Secret {namespace}/{wanted.name}", remedy=remedy
     )
 
 
@@ -203,7 +203,7 @@ def _account(name: str, secret: str = "") -> Content:
 
 
 def _worker_account(found: Contents) -> Content:
-    """The workers' account as the S3 server knows it already, else a new one."""
+    """Returns the workers' account that the S3 server already has, else a new one."""
     known = ""
     if STORE_ACCOUNTS in found:
         users = json.loads(found[STORE_ACCOUNTS][_USERS])["accessAccounts"]
@@ -212,7 +212,7 @@ def _worker_account(found: Contents) -> Content:
 
 
 def _accounts(found: Contents) -> Content:
-    """The S3 server's accounts beside the operator's, which owns everything."""
+    """Returns the S3 server's accounts other than the operator's, which is its root account."""
     worker = found[STORE_WORKER]
     name = worker[_ACCESS].decode()
     user = {"access": name, "secret": worker[_SECRET].decode(), "role": "user"}
@@ -222,21 +222,21 @@ def _accounts(found: Contents) -> Content:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m flowmesh_operator.bootstrap",
-        description="Create the Secrets of an installation that are missing.",
+        description="Create the missing Secrets of an installation.",
     )
-    parser.add_argument("--namespace", required=True, help="where the Secrets belong")
+    parser.add_argument("--namespace", required=True, help="namespace of the Secrets")
     parser.add_argument(
-        "--host", action="append", default=[], help="a name that the gateway's certificate is for"
+        "--host", action="append", default=[], help="DNS name for the gateway's certificate"
     )
-    parser.add_argument("--days", type=int, default=3650, help="how long the certificate holds")
-    parser.add_argument("--master-key", action="store_true", help="the key of references")
-    parser.add_argument("--store", action="store_true", help="accounts of the chart's S3 server")
-    parser.add_argument("--keda", action="store_true", help="what KEDA shows the gateway")
+    parser.add_argument("--days", type=int, default=3650, help="validity of the certificate, days")
+    parser.add_argument("--master-key", action="store_true", help="create the master key")
+    parser.add_argument("--store", action="store_true", help="create the S3 server's accounts")
+    parser.add_argument("--keda", action="store_true", help="create KEDA's client certificate")
     return parser
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Creates what is missing; returns the exit code."""
+    """Creates the missing Secrets; returns the exit code."""
     given = _parser().parse_args(arguments)
     wanted = list(
         wanted_secrets(

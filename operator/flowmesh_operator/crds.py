@@ -1,6 +1,6 @@
-"""``python -m flowmesh_operator.crds FOLDER``: brings custom resource definitions up to date.
+"""``python -m flowmesh_operator.crds FOLDER``: applies the custom resource definitions.
 
-The chart's hook before an upgrade runs it: Helm itself installs definitions and never changes them.
+The chart's pre-upgrade hook runs it, because Helm installs definitions and never updates them.
 """
 
 import sys
@@ -18,18 +18,18 @@ from flowmesh_operator.kube.connection import load_configuration
 _FIELD_MANAGER = "flowmesh"
 _APPLY = "application/apply-patch+yaml"
 _ESTABLISHED_S = 60.0
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 class DefinitionsError(FlowMeshError):
-    """Definitions are missing, or the API server does not take one."""
+    """Definitions are missing, or the API server refuses one."""
 
 
 def read_definitions(folder: Path) -> list[dict[str, Any]]:
-    """The definitions of a folder's YAML files.
+    """Returns the definitions in a folder's YAML files, in order of file names.
 
     Raises:
-        DefinitionsError: there is none, or a file holds something else.
+        DefinitionsError: there are none, or a file contains another kind.
     """
     found: list[dict[str, Any]] = []
     for file in sorted(folder.glob("*.yaml")):
@@ -41,13 +41,13 @@ def read_definitions(folder: Path) -> list[dict[str, Any]]:
         found.append(definition)
     if not found:
         raise DefinitionsError(
-            "holds no definitions", where=str(folder), remedy="name the folder with crds/*.yaml"
+            "contains no definitions", where=str(folder), remedy="name the folder with crds/*.yaml"
         )
     return found
 
 
 def apply_definitions(api: "kubernetes.client.ApiextensionsV1Api", folder: Path) -> list[str]:
-    """Applies every definition, and waits until the API server serves it; returns their names.
+    """Applies every definition and waits until the API server serves it; returns their names.
 
     Raises:
         DefinitionsError: the API server refuses one, or does not serve it in time.
@@ -63,7 +63,7 @@ def apply_definitions(api: "kubernetes.client.ApiextensionsV1Api", folder: Path)
             raise DefinitionsError(
                 f"the API server refuses it: {e.status} {e.reason}: {e.body}",
                 where=name,
-                remedy="no stored object may lose a version that it is stored in",
+                remedy="keep every version that stored objects have (status.storedVersions)",
             ) from e
     for name in names:
         _await_established(api, name)
@@ -79,7 +79,7 @@ def _await_established(api: "kubernetes.client.ApiextensionsV1Api", name: str) -
                 where=name,
                 remedy=f"kubectl describe crd {name}",
             )
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def _established(definition: Mapping[str, Any]) -> bool:
@@ -88,7 +88,7 @@ def _established(definition: Mapping[str, Any]) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Applies the definitions of one folder ; returns the exit code."""
+    """Applies the definitions of one folder; returns the exit code."""
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m flowmesh_operator.crds FOLDER\n")
         return 2

@@ -1,4 +1,4 @@
-"""How a replica of the operator ends; the kubelet restarts it, people read why."""
+"""Exit codes of the operator, which ``kubectl describe pod`` shows after a restart."""
 
 from enum import IntEnum
 
@@ -7,12 +7,12 @@ class OperatorExitCode(IntEnum):
     """Exit codes of ``python -m flowmesh_operator``."""
 
     STOPPED = 0
-    """told to stop (SIGTERM); the lease was given back"""
+    """stopped by SIGTERM or SIGINT; the lease was released"""
     FAILED = 1
-    """something failed that a restart may mend; the log says what"""
+    """an error that a restart may clear; the log says which"""
     SETTINGS = 2
     """an environment variable is missing or wrong; the message names it and the remedy"""
     LEADERSHIP_LOST = 3
-    """the lease was not renewed in time, or another replica leads; a standby goes on"""
+    """the lease was not renewed in time, or another replica leads; a standby takes over"""
     WATCH_FAILED = 4
-    """the watches on the API server failed for good"""
+    """the watches on the API server failed permanently"""

@@ -1,4 +1,4 @@
-"""A replica of the operator: watches always, leads while it holds the Lease."""
+"""Runs a replica of the operator: it always watches, and leads while it has the Lease."""
 
 import asyncio
 import logging
@@ -31,23 +31,23 @@ log = logging.getLogger("flowmesh.operator")
 WATCH_S = 300
 PAGE = 500
 IDLE_S = 0.1
-"""A watch's worker waits so long for more of one object; its slot is another's then."""
+"""How long a kopf worker waits for further events of one object before it frees its slot."""
 BACKOFFS_S = (0.5, 1.0) + (2.0,) * 60
-"""Between the tries of a watch: an API server that comes back is seen soon, and one that is away
-for two minutes is looked for by a new process."""
+"""Pauses between the tries of a watch: short, to notice soon that the API server is back; after two
+minutes without it the process ends and is restarted."""
 
 
 class WatchError(FlowMeshError):
-    """kopf ended, though nobody told it to."""
+    """kopf ended although it was not stopped."""
 
 
 def main() -> int:
-    """Runs until told to stop; returns the exit code."""
+    """Runs a replica until a signal or an error; returns the exit code."""
     lines = logging.StreamHandler()
     logging.basicConfig(handlers=[lines], level=logging.INFO)
     logging.getLogger("kopf").setLevel(logging.WARNING)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # kopf's: a line for each probe
-    logging.getLogger("kopf._core.reactor.running").addFilter(_expected)
+    logging.getLogger("kopf._core.reactor.running").addFilter(_is_unexpected)
     try:
         lines.setFormatter(formatter(os.environ))
         settings = read_settings(os.environ, host=socket.gethostname())
@@ -73,7 +73,7 @@ async def serve(settings: OperatorSettings) -> None:
     """Watches and leads until SIGTERM or SIGINT.
 
     Raises:
-        FlowMeshError: this process cannot go on; ``main`` says with which exit code it ends.
+        FlowMeshError: this process cannot continue; ``main`` maps the error to an exit code.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -92,10 +92,10 @@ async def serve(settings: OperatorSettings) -> None:
 
 
 async def watch(settings: OperatorSettings, seen: Seen, stop: asyncio.Event) -> None:
-    """Runs kopf in the running event loop, which is its own.
+    """Runs kopf in the running event loop, which nothing else uses.
 
     Raises:
-        WatchError: it ended, though nobody told it to.
+        WatchError: kopf ended although ``stop`` was not set.
     """
     failure: Exception | None = None
     try:
@@ -107,17 +107,17 @@ async def watch(settings: OperatorSettings, seen: Seen, stop: asyncio.Event) -> 
                 clusterwide=True,
                 stop_flag=stop,
             )
-    except Exception as e:  # whatever it is: without watches this process is of no use
+    except Exception as e:  # any error: without watches this process is of no use
         failure = e
     if not stop.is_set():
         raise WatchError(
             f"the watches ended: {failure!r}",
-            remedy="the log says more; this replica ends and is started again",
+            remedy="see the log for the cause; the kubelet restarts this replica",
         ) from failure
 
 
 def _kopf_settings(settings: OperatorSettings) -> kopf.OperatorSettings:
-    """Watches only: nothing is posted, stored or scanned for."""
+    """Returns settings with which kopf only watches: no events, no stored progress, no scanning."""
     found = kopf.OperatorSettings()
     found.posting.enabled = False
     found.scanning.disabled = True
@@ -133,6 +133,6 @@ def _kopf_settings(settings: OperatorSettings) -> kopf.OperatorSettings:
     return found
 
 
-def _expected(record: logging.LogRecord) -> bool:
-    """Drops kopf's warning that it gets no signals: it is told to stop by a flag."""
+def _is_unexpected(record: logging.LogRecord) -> bool:
+    """Drops kopf's warning that it gets no signals: a flag stops it."""
     return "OS signals are ignored" not in record.getMessage()

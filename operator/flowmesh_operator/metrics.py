@@ -1,4 +1,4 @@
-"""The operator's own metrics; the leader adds them to its control plane's page."""
+"""The operator's own metrics; the leader adds them to its control plane's ``/metrics``."""
 
 from collections.abc import Iterable, Iterator
 
@@ -11,19 +11,18 @@ from flowmesh_operator.kube.informer_cache import InformerCache
 
 
 class OperatorCollector(Collector):
-    """Requests to the API server, and what the watches hold."""
+    """Counts requests to the API server and the watched objects."""
 
     def __init__(self, api: KubeClient, mirror: InformerCache) -> None:
-        """Takes what counts its requests, and what is watched."""
         self._api = api
         self._mirror = mirror
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing at registration: the figures exist only when they are read."""
+        """Returns nothing: values are computed at each scrape."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Reads every figure."""
+        """Yields the current values."""
         yield counters(
             "flowmesh_api_requests",
             "Requests to the API server, by verb and resource; retries count.",

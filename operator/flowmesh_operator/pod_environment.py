@@ -1,4 +1,4 @@
-"""Where the pods of pools run: what the operator must tell every worker, whatever its pool."""
+"""The environment of all pools' pods: addresses, Secrets and networks that workers need."""
 
 import ipaddress
 from dataclasses import dataclass, field
@@ -6,28 +6,28 @@ from urllib.parse import parse_qs, urlsplit
 
 _HTTPS_PORT = 443
 IMPORT_REFUSE = "FLOWMESH_IMPORT_REFUSE"
-"""The variable that workers read the refused networks from."""
+"""The variable from which workers read the networks that imports must not reach."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodEnvironment:
-    """The same for all pools; from the operator's environment.
+    """Values that are the same for all pools; made from :class:`OperatorSettings`.
 
     Attributes:
-        namespace: the operator's own: pools and their objects are there.
+        namespace: the operator's own, with the pools and their objects.
         gateway: ``wss://host:port`` of the gateway's Service.
         store: the store's address as workers reach it.
         ca_secret: the Secret whose ``ca.crt`` workers trust for the gateway; none if empty.
         store_secret: the Secret with the workers' ``AWS_*`` variables; none if empty.
-        store_claim: the claim that holds the store, where it is a directory; none if empty.
-        operator_labels: of the gateway's pods, for the NetworkPolicy.
-        store_cidrs: where the bucket may be; a bucket of this namespace needs none.
-        metrics_url: what KEDA reads the number of wanted workers from.
-        metrics_secret: the Secret with the token that it shows there; none if empty.
-        metrics_pair_secret: the Secret with a certificate and its key, which it wants to have
-            before it checks the gateway's; ``metrics_secret`` if empty.
+        store_claim: the PersistentVolumeClaim of a store that is a directory; none if empty.
+        operator_labels: labels of the gateway's pods, for the NetworkPolicy.
+        store_cidrs: networks of the bucket; not used for a bucket in this namespace.
+        metrics_url: the URL from which KEDA reads the number of wanted workers.
+        metrics_secret: the Secret with the token that KEDA sends there; none if empty.
+        metrics_pair_secret: the Secret with KEDA's client certificate and key, without which KEDA
+            does not check the gateway's certificate; ``metrics_secret`` if empty.
         cluster_cidrs: networks of the cluster, which users' imports and calls must not reach.
-        api_server_host: the API server as pods reach it; none if empty.
+        api_server_host: the API server's host as pods reach it; none if empty.
     """
 
     namespace: str
@@ -51,18 +51,18 @@ class PodEnvironment:
 
     @property
     def gateway_port(self) -> int:
-        """The port of the gateway's pods (the Service has the same)."""
+        """The port of the gateway's pods, which its Service has too."""
         return urlsplit(self.gateway).port or _HTTPS_PORT
 
     @property
     def store_path(self) -> str:
-        """The directory of a store that is one; empty for a bucket."""
+        """The path of a store that is a directory; empty for a bucket."""
         parts = urlsplit(self.store)
         return parts.path if parts.scheme in {"", "file"} else ""
 
     @property
     def store_host(self) -> str:
-        """The host of the bucket's endpoint; empty where it is the provider's, or a directory."""
+        """The host of the bucket's endpoint; empty for the provider's own and for directories."""
         return self._endpoint[0]
 
     @property
@@ -78,10 +78,10 @@ class PodEnvironment:
 
     @property
     def refused_networks(self) -> tuple[str, ...]:
-        """What users' imports and calls must not reach although it may be public.
+        """Networks that users' imports and calls must not reach although they may be public.
 
-        Workers refuse private addresses of themselves, so those of the API server and the bucket
-        are named only where they are public ones.
+        Workers refuse private addresses by themselves, so the API server and the bucket are in it
+        only where their addresses are public.
         """
         hosts = (self.api_server_host, self.store_host)
         return (*self.cluster_cidrs, *(n for host in hosts for n in _public_address(host)))
@@ -92,12 +92,12 @@ class PodEnvironment:
             return "", 0
         (endpoint,) = parse_qs(urlsplit(self.store).query).get("endpoint", [""])
         parts = urlsplit(endpoint)
-        usual = 80 if parts.scheme == "http" else _HTTPS_PORT
-        return parts.hostname or "", parts.port or usual
+        default_port = 80 if parts.scheme == "http" else _HTTPS_PORT
+        return parts.hostname or "", parts.port or default_port
 
 
 def _public_address(host: str) -> tuple[str, ...]:
-    """The network of one host that is written as a public address; none otherwise."""
+    """Returns the one-address network of a public IP address; empty for names and private ones."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

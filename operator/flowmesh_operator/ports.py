@@ -1,7 +1,7 @@
-"""What the operator's controllers need of the leading control plane.
+"""Ports of the operator's controllers to the leader's control plane.
 
-They see values, never the machine or its state. The leader passes in what the control plane offers
-(``ControlPlaneServices``).
+They exchange values and never see the state machine. The leader passes the implementations of
+``ControlPlaneServices``.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Set
@@ -19,43 +19,43 @@ from flowmesh_core.units import Digest
 
 
 class RunReader(Protocol):
-    """Knows the runs."""
+    """Reads runs."""
 
     def live_uids(self) -> Set[str]:
-        """Returns the uids of all runs that have not ended, those that wait for an engine too."""
+        """Returns the uids of all runs that have not ended, with those that wait for an engine."""
         ...
 
     async def status(self, uid: str) -> RunStatus:
         """Returns a run's status, live or ended.
 
         Raises:
-            NotFoundError: there is no such run.
+            NotFoundError: the run does not exist.
         """
         ...
 
     def terms(self, uid: str) -> RunTerms | None:
-        """Returns the terms of a run under way; None where it waits for an engine or has ended."""
+        """Returns the terms of an active run; None where it waits for an engine or has ended."""
         ...
 
 
 class RunWriter(Protocol):
-    """Changes runs, whether they wait or are under way."""
+    """Submits, amends and cancels runs."""
 
     async def submit(self, submission: Submission) -> RunAccepted:
         """Accepts a workflow.
 
         Raises:
-            SpecError: everything that is wrong with it.
-            InvalidReferenceError: it names content that the namespace may not read.
-            StoreError: it could not be written; nothing was accepted.
+            SpecError: the workflow is invalid; lists every problem.
+            InvalidReferenceError: it refers to content that the namespace may not read.
+            StoreError: the run could not be written and is not accepted.
         """
         ...
 
     async def amend(self, uid: str, changes: dict[str, Any]) -> None:
-        """Changes the terms of a run under way.
+        """Changes the terms of an active run.
 
         Raises:
-            ConflictError: it waits for an engine.
+            ConflictError: the run waits for an engine.
         """
         ...
 
@@ -63,13 +63,13 @@ class RunWriter(Protocol):
         """Stops a run that has not ended.
 
         Raises:
-            StoreError: the wish could not be written; call it again.
+            StoreError: the request could not be written; call it again.
         """
         ...
 
 
 class RunChanges(Protocol):
-    """Says which runs have changed."""
+    """Notifies about changed runs."""
 
     def all(self) -> AsyncIterator[str]:
         """Yields the uid of every run that changes from now on."""
@@ -77,26 +77,26 @@ class RunChanges(Protocol):
 
 
 class WorkerFleet(Protocol):
-    """Shows workers, and brings cordons and prewarming to a wanted level."""
+    """Lists workers, and sets which are cordoned and what they prewarm."""
 
     def workers(self, pool: str) -> Sequence[ConnectedWorker]:
         """Returns the connected workers of a pool."""
         ...
 
     async def cordon(self, names: frozenset[str]) -> None:
-        """Makes these the only workers that take nothing new."""
+        """Cordons these workers and no others."""
         ...
 
     async def prewarm(self, plan: Mapping[str, tuple[Digest, ...]]) -> None:
-        """Makes workers, by name, hold the engines of these signatures open, and no others."""
+        """Sets the signatures whose engines each worker, by name, prewarms."""
         ...
 
 
 class CapacitySignals(Protocol):
-    """Says what work each pool has before it."""
+    """Predicts the work of each pool."""
 
     def declare(self, pools: Callable[[], Sequence[PoolView]]) -> None:
-        """Registers what says which pools there are, with or without workers."""
+        """Registers the function that lists the pools, with or without workers."""
         ...
 
     def now(self) -> Mapping[str, Backlog]:
@@ -104,7 +104,7 @@ class CapacitySignals(Protocol):
         ...
 
     def prewarm_plan(self) -> Mapping[str, tuple[Digest, ...]]:
-        """Returns the signatures whose engines each worker should hold open."""
+        """Returns the signatures whose engines each worker should prewarm."""
         ...
 
 
@@ -113,23 +113,23 @@ class Epoch(Protocol):
 
     @property
     def number(self) -> int:
-        """Counts leaderships of this store."""
+        """The count of leaderships of this store."""
         ...
 
     def now_s(self) -> float:
-        """Returns seconds since the epoch of UTC, by the control plane's clock."""
+        """Returns seconds since 1970 in UTC, by the control plane's clock."""
         ...
 
     def is_steady(self) -> bool:
-        """Returns whether workers of the epoch before have had their time to come back."""
+        """Returns whether the time for workers to reconnect after a takeover is over."""
         ...
 
 
 class CachePolicies(Protocol):
-    """The cache policies that hold."""
+    """The cache policies in force."""
 
     def scopes(self, namespace: str, labels: dict[str, str] | None = None) -> ScopePlan:
-        """Returns where a namespace publishes and looks.
+        """Returns the scopes in which a namespace publishes and looks up results.
 
         Raises:
             SpecError: two policies contradict each other.
@@ -137,21 +137,21 @@ class CachePolicies(Protocol):
         ...
 
     async def replace_all(self, policies: Iterable[CachePolicy]) -> None:
-        """Makes these the only policies.
+        """Replaces all policies.
 
         Raises:
-            StoreError: they cannot be stored.
+            StoreError: the policies cannot be stored.
         """
         ...
 
 
 class StatusStore(Protocol):
-    """Stores whole statuses of ended runs."""
+    """Stores the whole statuses of ended runs."""
 
     async def store(self, run: RunStatus, labels: Mapping[str, str]) -> str:
-        """Returns the reference by which its namespace, which has these labels, reads it.
+        """Stores a status; returns the reference for its namespace, which has these labels.
 
         Raises:
-            StoreError: it could not be stored.
+            StoreError: the status could not be stored.
         """
         ...

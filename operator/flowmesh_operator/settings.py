@@ -1,4 +1,4 @@
-"""What the operator is told by its environment: the one list of its variables.
+"""The operator's settings: the only list of its environment variables.
 
 The chart sets them; ``main`` reads them once, before anything else.
 """
@@ -18,45 +18,44 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
 class SettingsError(FlowMeshError):
-    """A variable is missing or wrong; ``where`` names it."""
+    """An environment variable is missing or wrong; ``where`` names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """Fixed while a replica lives. The variables are ``FLOWMESH_`` and the name in capitals.
+    """Settings of one process; each variable is ``FLOWMESH_`` and the name in capitals.
 
     Attributes:
         store: address of the bucket or directory (``open_store``); required.
         master_key: 32 bytes, read from the file that ``FLOWMESH_MASTER_KEY_FILE`` names; required.
-        namespace: the operator's own: the Lease, the pools and its pods are there. The pod's where
-            it is not set.
-        pod_name: this replica's pod, which carries the leader's label; without it none is set.
+        namespace: the operator's own, with the Lease, the pools and its pods; by default the pod's.
+        pod_name: this replica's pod, for the leader's label; without it no label is set.
         pod_selector: the label selector of all the operator's pods.
-        identity: who holds the Lease: the pod's name, or any name that no other replica has.
-        service_account: the operator's, for messages that say whom to grant a right.
+        identity: this replica's name in the Lease; the pod's or host's name by default.
+        service_account: the operator's ServiceAccount, for messages that explain a missing right.
         lease_name: the Lease's name.
-        lease_s: how long the Lease holds after its last renewal.
-        renew_deadline_s: a leader that has not renewed for so long stops; shorter than the lease.
-        retry_s: between two tries to get or renew the Lease.
+        lease_s: how long the Lease is valid after its last renewal.
+        renew_deadline_s: a leader that has not renewed for this long stops; below ``lease_s``.
+        retry_s: pause between tries to acquire or renew the Lease.
         gateway_host: the address to listen on, with ``gateway_port``, for workers and users.
         tls_cert: the gateway's certificate (PEM), with ``tls_key``; plain HTTP without.
-        health_port: ``/healthz`` is here; 0 for none.
-        metrics_open: the gateway's ``/metrics`` asks for no token (``FLOWMESH_METRICS_OPEN=true``);
-            for a network policy that lets in Prometheus alone.
-        worker_token: a fixed token that any worker joins with, where pods have no own; none if
+        health_port: the port of ``/healthz``; 0 for none.
+        metrics_open: the gateway's ``/metrics`` needs no token (``FLOWMESH_METRICS_OPEN=true``);
+            for use with a network policy that admits only Prometheus.
+        worker_token: a fixed token with which any worker joins, where pods have no token; none if
             empty.
-        watch_workers: objects handled at the same time by the watches.
-        sync_window_s: after a takeover, how long workers may take to say what they run.
-        worker_gateway: the gateway as pods of pools reach it; its Service where not set.
-        worker_store: the store as they reach it; ``store`` where not set.
+        watch_workers: how many objects the watches handle at a time.
+        sync_window_s: after a takeover, how long workers may take to report what they run.
+        worker_gateway: the gateway's address for pools' pods; its Service by default.
+        worker_store: the store's address for them; ``store`` by default.
         worker_ca_secret: the Secret whose ``ca.crt`` they trust for the gateway; none if empty.
         worker_store_secret: the Secret with their ``AWS_*`` variables; none if empty.
-        worker_store_claim: the claim that holds the store, where it is a directory.
-        worker_store_cidrs: where the bucket may be, separated by commas; anywhere if empty.
-        keda_metrics_url: where KEDA reads the gateway's metrics; without it there is no KEDA.
-        keda_secret: the Secret with the ``token`` that KEDA shows there; none if empty.
-        keda_pair_secret: the Secret with a ``tls.crt`` and ``tls.key`` that KEDA wants before it
-            checks the gateway's certificate; ``keda_secret`` if empty.
+        worker_store_claim: the PersistentVolumeClaim of a store that is a directory.
+        worker_store_cidrs: networks of the bucket, separated by commas; any if empty.
+        keda_metrics_url: the URL where KEDA reads the gateway's metrics; empty disables KEDA.
+        keda_secret: the Secret with the ``token`` that KEDA sends there; none if empty.
+        keda_pair_secret: the Secret with KEDA's ``tls.crt`` and ``tls.key``, without which it does
+            not check the gateway's certificate; ``keda_secret`` if empty.
     """
 
     store: str
@@ -92,8 +91,8 @@ class OperatorSettings:
     keda_pair_secret: str = ""
 
     @property
-    def surroundings(self) -> PodEnvironment:
-        """Where the pods of pools run, and what they are told."""
+    def pod_environment(self) -> PodEnvironment:
+        """The environment of the pools' pods."""
         scheme = "wss" if self.tls_cert else "ws"
         service = f"{scheme}://flowmesh-gateway.{self.namespace}.svc:{self.gateway_port}"
         labels = (pair.partition("=") for pair in self.pod_selector.split(","))
@@ -119,8 +118,8 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
     """Reads every variable.
 
     Args:
-        environment: the process's.
-        host: the machine's name, of which the identity is made where there is no pod.
+        environment: the process's environment variables.
+        host: the machine's name, the default identity outside of a pod.
 
     Raises:
         SettingsError: names the variable, what is wrong with it, and the remedy.
@@ -164,7 +163,7 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
     _check_lease(settings)
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise SettingsError(
-            "certificate and key belong together",
+            "one of certificate and key is missing",
             where="FLOWMESH_TLS_CERT, FLOWMESH_TLS_KEY",
             remedy="set both, or neither for plain HTTP",
         )
@@ -175,7 +174,7 @@ def _check_lease(settings: OperatorSettings) -> None:
     if not 0 < settings.retry_s < settings.renew_deadline_s < settings.lease_s:
         raise SettingsError(
             f"{settings.retry_s} s, {settings.renew_deadline_s} s and {settings.lease_s} s are not"
-            " in order: a leader must stop before another may begin",
+            " in order: a leader must stop before another may start",
             where="FLOWMESH_RETRY_S, FLOWMESH_RENEW_DEADLINE_S, FLOWMESH_LEASE_S",
             remedy="choose retry < renew deadline < lease, such as 1, 4 and 6",
         )
@@ -190,7 +189,7 @@ def _own_namespace() -> str:
 
 
 class _Reader:
-    """Reads variables, and says what is wrong with one by its name."""
+    """Reads variables; its errors name the variable."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -205,7 +204,7 @@ class _Reader:
         return value
 
     def networks(self, name: str) -> str:
-        """Networks separated by commas, as they were written."""
+        """Returns networks separated by commas, checked and unchanged."""
         text = self.text(name)
         for network in _networks(text):
             try:
@@ -247,14 +246,14 @@ class _Reader:
             ) from e
         if len(key) != KEY_BYTES:
             raise SettingsError(
-                f"the master key has {len(key)} bytes instead of {KEY_BYTES}",
+                f"the master key has {len(key)} bytes: expected {KEY_BYTES}",
                 where=where,
                 remedy=f"make one: head -c {KEY_BYTES} /dev/urandom; put it into the Secret as is",
             )
         return key
 
     def _number(
-        self, name: str, default: float, read: Callable[[str], float], wanted: str
+        self, name: str, default: float, read: Callable[[str], float], expected: str
     ) -> float:
         text = self.text(name)
         if not text:
@@ -265,6 +264,8 @@ class _Reader:
             value = -1
         if value < 0:
             raise SettingsError(
-                f"{text!r} is not {wanted}", where=f"FLOWMESH_{name}", remedy="correct or remove it"
+                f"{text!r} is not {expected}",
+                where=f"FLOWMESH_{name}",
+                remedy="correct or remove it",
             )
         return value

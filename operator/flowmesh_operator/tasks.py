@@ -1,4 +1,4 @@
-"""Waits for the first of several things that go on for ever."""
+"""Runs coroutines together until the first of them ends."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -6,10 +6,10 @@ from typing import Any
 
 
 async def first(*waits: Coroutine[Any, Any, Any]) -> bool:
-    """Waits for the first to end, cancels the others, and raises what any of them raised.
+    """Waits for the first to end, cancels the others, and raises an error of any of them.
 
     Returns:
-        Whether it was the first of the arguments.
+        Whether the first argument has ended.
     """
     tasks = [asyncio.create_task(wait) for wait in waits]
     try:

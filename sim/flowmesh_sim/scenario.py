@@ -22,7 +22,7 @@ from flowmesh_api.v1.problems import Problem
 from flowmesh_control.loop.event_loop import TICK_S
 from flowmesh_core.errors import FailureKind, SpecError
 from flowmesh_core.spec.suggestions import did_you_mean
-from flowmesh_sim.kernel.constants import read_facts
+from flowmesh_sim.kernel.constants import read_constants
 from flowmesh_sim.policies import POLICIES
 from flowmesh_sim.workloads.group_a import GROUP_A
 from flowmesh_sim.workloads.group_b import GROUP_B
@@ -113,7 +113,7 @@ class PoolSpec(ScenarioModel):
 
     @model_validator(mode="after")
     def _bounds(self) -> "PoolSpec":
-        known = read_facts().names("devices")
+        known = read_constants().names("devices")
         if self.device not in known:
             raise ValueError(f"device: no device {self.device!r}{did_you_mean(self.device, known)}")
         most = self.maximum or self.workers
@@ -266,7 +266,7 @@ class Scenario(ScenarioModel):
         for fault in self.faults:
             if fault.pool and fault.pool not in pools:
                 raise ValueError(f"faults: no pool {fault.pool!r}{did_you_mean(fault.pool, pools)}")
-        known = read_facts().table
+        known = read_constants().table
         for path in self.facts:
             if path not in known:
                 raise ValueError(f"facts: no fact {path!r}{did_you_mean(path, known)}")

@@ -85,6 +85,6 @@ class RetryingBlobs:
         raise first
 
 
-def patient(store: Store) -> Blobs:
+def with_retries(store: Store) -> Blobs:
     """Returns a store's blobs, with retries for a bucket; a directory needs none."""
     return RetryingBlobs(store.blobs) if store.url.startswith("s3:") else store.blobs

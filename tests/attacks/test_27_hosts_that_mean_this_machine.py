@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from flowmesh_core.errors import AttemptError, FailureKind
 from flowmesh_worker.engines.egress.addresses import AddressPolicy, FilteringResolver
-from flowmesh_worker.engines.egress.urls import place_of
+from flowmesh_worker.engines.egress.urls import parse_target
 from flowmesh_worker.engines.http.call import Call, CallError
 from flowmesh_worker.engines.http.client import HttpClient
 from flowmesh_worker.engines.imports.download import Downloader
@@ -123,7 +123,7 @@ SPELLINGS = st.sampled_from(SPLITS).flatmap(
 @given(SPELLINGS, st.sampled_from(["https://{}/", "http://user:pw@{}:80/x?y#z"]))
 def test_every_way_of_writing_it_is_judged_before_any_client_sees_it(host: str, form: str) -> None:
     try:
-        place = place_of(form.format(host))
+        place = parse_target(form.format(host))
     except ValueError:
         assert host != "127.0.0.1"
         return
@@ -144,4 +144,4 @@ def test_no_resolver_is_asked_for_an_address_in_an_unusual_spelling(host: str) -
     "host", ["example.com", "1.example.com", "x1", "a.b2", "xn--0.x", "8.8.8.8"]
 )
 def test_names_and_addresses_as_everybody_writes_them_are_read(host: str) -> None:
-    assert place_of(f"https://{quote(host)}/").host == host
+    assert parse_target(f"https://{quote(host)}/").host == host

@@ -74,8 +74,8 @@ def test_only_the_operator_and_the_jobs_hold_an_account_s_token() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (["image.registry="], "image.registry: no images are published"),
-        (["store.type=s3"], "store.s3.url: store.type is s3, and no bucket is named"),
+        (["image.registry="], "image.registry is not set, and no images are published"),
+        (["store.type=s3"], "store.s3.url is not set, and store.type is s3"),
         (["store.type=volume"], "store.volume.existingClaim: store.type is volume"),
         (["store.type=tape"], "/store/type"),
         (["operator.replica=3"], "'replica' not allowed"),

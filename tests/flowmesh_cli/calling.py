@@ -1,4 +1,4 @@
-"""Runs ``fmesh`` as a user does: as a process, in a folder, perhaps on a terminal."""
+"""Runs ``fmesh`` as a user does: as a process, in a folder, optionally on a terminal."""
 
 import contextlib
 import json
@@ -32,7 +32,7 @@ def fmesh(
 
 
 def answer(*arguments: str | Path, cwd: Path, timeout_s: float = WITHIN_S) -> Any:
-    """Runs the command with ``--json`` and reads its answer."""
+    """Runs the command with ``--json``; returns the document."""
     done = fmesh(*arguments, "--json", cwd=cwd, timeout_s=timeout_s)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -40,7 +40,7 @@ def answer(*arguments: str | Path, cwd: Path, timeout_s: float = WITHIN_S) -> An
 
 @contextlib.contextmanager
 def started(*arguments: str | Path, cwd: Path) -> Iterator["Started"]:
-    """Runs the command beside the test; ends it, and what it has started, at the end."""
+    """Runs the command beside the test; ends it and its children at the end."""
     with (cwd / f"said-{time.monotonic_ns()}").open("w+") as said:
         process = subprocess.Popen(
             ["env", "--default-signal=INT", *COMMAND, *map(str, arguments)],
@@ -69,26 +69,26 @@ class Started:
 
     @property
     def said(self) -> str:
-        """Everything it has written so far."""
+        """Everything that it has written so far."""
         return self._said.read_text()
 
     def until(self, text: str) -> None:
-        """Waits until it says something."""
+        """Waits until it has written a text."""
         until(lambda: text in self.said or self.process.poll() is not None)
         assert text in self.said, self.said
 
     def end(self, timeout_s: float = WITHIN_S) -> int:
-        """Waits for its end."""
+        """Waits for its end; returns the exit code."""
         return self.process.wait(timeout_s)
 
     def kill(self) -> None:
-        """As ``kill -9`` does."""
+        """Ends it as ``kill -9`` does."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
 
 def owner(cwd: Path) -> dict[str, Any]:
-    """What the owner file says."""
+    """Returns the content of the owner file."""
     try:
         return json.loads((cwd / ".flowmesh" / "owner").read_text())
     except (OSError, ValueError):
@@ -96,7 +96,7 @@ def owner(cwd: Path) -> dict[str, Any]:
 
 
 def end_workers(cwd: Path) -> None:
-    """Ends workers that a killed owner left, by the ids that it wrote down."""
+    """Ends the workers that a killed owner left, by the ids in its file."""
     for pid in owner(cwd).get("workers", {}).values():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -111,12 +111,12 @@ def until(holds: Callable[[], bool], within_s: float = WITHIN_S) -> None:
 
 
 def children_s() -> float:
-    """Processor time of all ended children: unlike the clock's, no busy neighbour adds to it."""
+    """Returns the CPU time of all ended children, which does not depend on the machine's load."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def environment() -> dict[str, str]:
-    """Without colours, and without this session's state folder."""
+    """Returns an environment without colours and without this session's state folder."""
     kept = {k: v for k, v in os.environ.items() if k not in ("FLOWMESH_STATE_DIR", "FMESH_DEBUG")}
     return {**kept, "TERM": "dumb"}

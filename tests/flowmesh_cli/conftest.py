@@ -1,4 +1,4 @@
-"""What several modules of the command line's tests stand on."""
+"""Fixtures of the command line's tests."""
 
 from collections.abc import Iterator
 

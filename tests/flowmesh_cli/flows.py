@@ -33,13 +33,13 @@ def policy(folder: Path, *namespaces: str) -> Path:
 
 
 def questions(folder: Path, rows: int = 40) -> None:
-    """Writes ``questions.jsonl`` with as many rows, half of them answered by themselves."""
+    """Writes ``questions.jsonl``; half of the rows contain their answer."""
     lines = (json.dumps({"question": str(i), "target": str(i % (rows // 2))}) for i in range(rows))
     (folder / "questions.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def scored() -> dict[str, Any]:
-    """Reads ``./questions.jsonl``, answers in SQL, scores."""
+    """Returns a workflow that reads ``./questions.jsonl``, answers in SQL and scores."""
     query = "select question, target, question as answer from rows order by all"
     return {
         "params": {"limit": 3},
@@ -63,7 +63,7 @@ def scored() -> dict[str, Any]:
 
 
 def sleeping(seconds: float, value: str = "") -> dict[str, Any]:
-    """Does something, then sleeps."""
+    """Returns a workflow that does some work, then sleeps."""
     return {
         "steps": [
             {"name": "first", "uses": "test.noop", "with": {"value": value or str(seconds)}},

@@ -1,4 +1,4 @@
-"""One ``fmesh up`` for many cases, and the question whether it still serves."""
+"""One ``fmesh up`` for many cases, with a check that it still serves."""
 
 import itertools
 import json
@@ -30,19 +30,19 @@ class SharedFabric:
     def run(
         self, spec: dict[str, Any], *arguments: str, name: str = "case"
     ) -> subprocess.CompletedProcess[str]:
-        """``fmesh run`` of one workflow."""
+        """Runs ``fmesh run`` of one workflow."""
         flow = flows.write(self.folder, name, spec)
         return fmesh("run", flow, *arguments, cwd=self.folder, timeout_s=WITHIN_S)
 
     def answer(self, spec: dict[str, Any], name: str = "case") -> dict[str, Any]:
-        """The ended run of one workflow that must succeed."""
+        """Runs one workflow, which must succeed; returns its run."""
         done = self.run(spec, "--json", name=name)
         assert done.returncode == 0, done.stderr
         (run,) = json.loads(done.stdout)["runs"]
         return run
 
     def answers(self, specs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-        """The ended runs of workflows by name, which one command runs and which must succeed."""
+        """Runs workflows in one command, which must succeed; returns the runs by name."""
         files = [flows.write(self.folder, name, spec) for name, spec in specs.items()]
         done = fmesh("run", *files, "--json", cwd=self.folder, timeout_s=WITHIN_S)
         assert done.returncode == 0, done.stderr
@@ -50,7 +50,7 @@ class SharedFabric:
         return runs
 
     def still_serves(self) -> None:
-        """A workflow that was never run before succeeds, on the same fabric."""
+        """Checks that a new workflow succeeds on the same fabric."""
         assert self.up.process.poll() is None, self.up.said
         number = next(_numbers)
         query = f"select {number} as number, range as i from range(3) order by all"
@@ -68,7 +68,7 @@ class SharedFabric:
         return self.call("GET", f"/v1/runs/{uid}")["phase"]
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Asks the API as a program does."""
+        """Sends a request to the API."""
         known = owner(self.folder)
         request = urllib.request.Request(
             known["url"] + path,
@@ -82,7 +82,7 @@ class SharedFabric:
 
 @contextmanager
 def shared_fabric(folder: Path) -> Iterator[SharedFabric]:
-    """Serves a folder while the block lasts; at the end it stops in peace."""
+    """Serves a folder during a block; checks that it stops without errors."""
     with started("up", cwd=folder) as up:
         up.until("Ctrl-C stops")
         yield SharedFabric(folder, up)

@@ -12,7 +12,7 @@ _TERMINAL = ("env", "--default-signal=INT", "setsid", "--ctty")
 
 
 class on_a_terminal:  # noqa: N801 - reads as a function
-    """Runs the command; what it draws is read as it comes, so that it never waits for us."""
+    """Runs the command; reads its output continuously, so that it never blocks."""
 
     def __init__(self, *arguments: str | Path, cwd: Path) -> None:
         self._arguments, self._cwd = arguments, cwd
@@ -58,6 +58,6 @@ class on_a_terminal:  # noqa: N801 - reads as a function
         assert text in self.said, self.said
 
     def end(self, within_s: float = WITHIN_S) -> int:
-        """Waits for its end; its exit code."""
+        """Waits for its end; returns the exit code."""
         until(lambda: self.said is not None and self.process.poll() is not None, within_s)
         return self.process.returncode

@@ -28,7 +28,7 @@ STEPS = {"steps": [{"name": "one", "uses": "test.noop"}]}
 
 
 class Counted(ApiClient):
-    """Counts what it asks."""
+    """Counts the requests."""
 
     asked = 0
 
@@ -39,7 +39,7 @@ class Counted(ApiClient):
 
 @pytest.fixture
 async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
-    """Some runs of two tenants, in turns."""
+    """Yields a fabric with runs of two tenants, alternating."""
     users = TableOfUsers({"root": {"*": EDIT}, "ada": {"team-a": EDIT}})
     control = control_plane(tmp_path, users=users)
     await control.start()
@@ -97,7 +97,9 @@ async def test_runs_whose_records_are_damaged_are_named_of_every_page(
     page = await asyncio.to_thread(read_receipts, http)
     assert set(page.unreadable) == damaged
     assert len(page.receipts) == RUNS - 2
-    monkeypatch.setattr("flowmesh_cli.verbs.receipts.look", lambda _: contextlib.closing(http))
+    monkeypatch.setattr(
+        "flowmesh_cli.verbs.receipts.query_fabric", lambda _: contextlib.closing(http)
+    )
     place = Target()
     await asyncio.to_thread(show_receipts, place=place, as_json=False)
     note = capsys.readouterr().err

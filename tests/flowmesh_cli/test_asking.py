@@ -1,4 +1,4 @@
-"""Questions and changes on one running fabric: what they say, and what they end with."""
+"""Queries and changes on one running fabric: their texts and exit codes."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ def printing(text: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", autouse=True)
 def printed(fabric: SharedFabric) -> None:
-    """A run that has ended."""
+    """Runs a workflow to its end."""
     fabric.answer(printing("hello"), name="printed")
 
 
@@ -67,7 +67,7 @@ def test_what_is_not_there_is_not_found(fabric: SharedFabric, command: list[str]
 def test_logs_say_why_there_are_none(fabric: SharedFabric) -> None:
     assert "step quiet printed nothing" in logs(fabric, "printed", "quiet")
     fabric.answer(printing("hello"), name="again")
-    assert "step say was not run: its results were there already" in logs(fabric, "again", "say")
+    assert "step say was not run: its results were reused" in logs(fabric, "again", "say")
     flow = flows.write(fabric.folder, "long", flows.sleeping(600))
     uid = answer("submit", flow, cwd=fabric.folder)[0]["uid"]
     until(lambda: "running" in fmesh("status", uid, cwd=fabric.folder).stdout)
@@ -84,14 +84,14 @@ def logs(fabric: SharedFabric, run: str, step: str) -> str:
 def test_explaining_a_hit_says_that_it_was_not_run(fabric: SharedFabric) -> None:
     fabric.answer(printing("hello"), name="hit")
     shown = fmesh("explain", "say", "--run", "hit", cwd=fabric.folder).stdout
-    assert shown.splitlines()[-1].startswith("  it was not run: its results were there already")
+    assert shown.splitlines()[-1].startswith("  it was not run: its results were reused")
 
 
 def test_forgetting_wants_a_typed_yes(fabric: SharedFabric) -> None:
     for typed, code, said in (
-        (b"n\n", ExitCode.INTERRUPTED, "nothing was forgotten"),
-        (b"\x03", ExitCode.INTERRUPTED, "nothing was forgotten"),
-        (b"y\n", ExitCode.OK, "forgot 1 result"),
+        (b"n\n", ExitCode.INTERRUPTED, "nothing was purged"),
+        (b"\x03", ExitCode.INTERRUPTED, "nothing was purged"),
+        (b"y\n", ExitCode.OK, "purged 1 result"),
     ):
         purge = ("cache", "purge", "--engine", "code.python")
         with on_a_terminal(*purge, cwd=fabric.folder) as terminal:

@@ -43,13 +43,13 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 
 
 def blobs(fabric: SharedFabric, *, cached: bool) -> set[Path]:
-    """The blobs of the store, or those that its worker keeps near."""
+    """Returns the blobs of the store, or those in the worker's cache."""
     place = "workers/*/cache/blobs/cas/*/*" if cached else "cas/*/*"
     return set(fabric.store.glob(place))
 
 
 def flow(name: str, tail: str = "") -> dict[str, Any]:
-    """Makes rows from an upload; with a tail, another step reads them."""
+    """Returns a workflow that maps an upload; with a tail, another step reads the rows."""
     query = f"select i, t, '{name}' as name from rows order by all"
     steps: list[dict[str, Any]] = [
         {"name": "made", "uses": "data.sql", "inputs": {"rows": "inputs.rows"}}
@@ -68,7 +68,7 @@ def upload(fabric: SharedFabric, name: str) -> None:
 
 
 def generations(fabric: SharedFabric) -> list[int]:
-    """Of all published results."""
+    """Returns the generations of all published results."""
     found = published(fabric.store).values()
     return sorted(json.loads(record.data).get("generation", 1) for record in found)
 
@@ -81,12 +81,12 @@ def rows_of(fabric: SharedFabric, run: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def spoiled(fabric: SharedFabric, before: set[Path]) -> list[str]:
-    """Blobs that are not what they are named for, of those that were not there before."""
+    """Returns new blobs whose content differs from their digest."""
     return [p.name for p in blobs(fabric, cached=False) - before if digest_of_file(p) != p.name]
 
 
 def named(kind: str) -> dict[str, str]:
-    """A workflow's name for each kind of damage: what befalls one is not the others' trouble."""
+    """Returns a separate workflow's name for each kind of damage."""
     return {damage: f"{kind}-{damage}" for damage in DAMAGES}
 
 

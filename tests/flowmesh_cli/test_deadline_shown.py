@@ -1,4 +1,4 @@
-"""What a status says of a deadline."""
+"""The deadline in a status."""
 
 import pytest
 

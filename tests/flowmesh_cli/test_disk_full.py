@@ -1,4 +1,4 @@
-"""A state folder on a disk that fills up: it is said, nothing published is lost, work goes on."""
+"""A state folder on a full disk: clear errors, nothing published is lost, work continues."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ REMEDY = "free space or raise the quota"
 
 @contextlib.contextmanager
 def small_disk(folder: Path, mib: int) -> Iterator[None]:
-    """A state folder on a disk of its own while the block lasts."""
+    """Mounts a separate small disk for a state folder during a block."""
     disk = folder / ".flowmesh"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(disk)]
@@ -46,7 +46,7 @@ def fabric(tmp_path: Path) -> Iterator[SharedFabric]:
 
 
 def fill(fabric: SharedFabric, *, leave_bytes: int = 0) -> Path:
-    """Takes the disk's space; the file gives it back when it is deleted."""
+    """Uses up the disk's space with a file; deleting the file frees it."""
     path = fabric.store / f"filling-{leave_bytes}"
     with path.open("wb", buffering=0) as file:
         try:
@@ -59,7 +59,7 @@ def fill(fabric: SharedFabric, *, leave_bytes: int = 0) -> Path:
 
 
 def put_garbage(store: Path, size_bytes: int) -> None:
-    """A blob that nothing needs, old enough to be collected."""
+    """Writes an unreferenced blob that is old enough to be collected."""
     data = os.urandom(size_bytes)
     asyncio.run(open_store(store).blobs.put(digest_of(data), data))
     (path,) = store.glob(f"cas/*/{digest_of(data)}")
@@ -67,7 +67,7 @@ def put_garbage(store: Path, size_bytes: int) -> None:
 
 
 def test_a_full_disk_can_be_read_and_is_freed_by_a_collection(tmp_path: Path) -> None:
-    """No fabric runs here: what serves the question finds no space for a proof or an epoch."""
+    """Without a running fabric: the command has no space for a proof or an epoch."""
     with small_disk(tmp_path, DISK_MIB):
         store = tmp_path / ".flowmesh"
         first = flows.write(tmp_path, "first", rows(1))
@@ -93,7 +93,7 @@ def test_a_full_disk_can_be_read_and_is_freed_by_a_collection(tmp_path: Path) ->
 
 
 def rows(number: int) -> dict[str, Any]:
-    """A result of some 400 chunks."""
+    """Returns a workflow with a result of about 400 chunks."""
     query = f"select range as i, md5(range::varchar || '{number}') as h from range(12000)"
     step = {"name": "many", "uses": "data.sql", "with": {"query": query}}
     return {"steps": [step], "outputs": {"rows": "many.rows"}}

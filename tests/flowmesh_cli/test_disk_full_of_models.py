@@ -74,7 +74,7 @@ def merging(adapter: str) -> dict[str, Any]:
 
 
 def unreadable(store: Path) -> list[str]:
-    """Blobs that some action's record or some kept tree names and the disk does not hold."""
+    """Returns missing blobs that a record or a stored tree names."""
     held = {path.name for path in (store / "cas").rglob("*") if path.is_file()}
     named = set()
     for record in published(store).values():

@@ -1,4 +1,4 @@
-"""``--json`` where a command fails: one document that says what is wrong, for every command."""
+"""``--json`` where a command fails: one document with the error, for every command."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""Hard inputs on one running fabric: each a clear end, and the fabric serves on after every one."""
+"""Hard inputs on one running fabric: each ends clearly, and the fabric serves on after each."""
 
 import json
 from typing import Any

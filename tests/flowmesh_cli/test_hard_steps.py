@@ -1,4 +1,4 @@
-"""Steps that cannot work, on one running fabric: each a clear end, and the fabric serves on."""
+"""Failing steps on one running fabric: each ends clearly, and the fabric serves on."""
 
 import re
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @dataclass(frozen=True)
 class Case:
-    """A step that fails, its kind of failure, and what the user reads: reason and remedy."""
+    """A failing step, its kind of failure, and the reason and remedy that users read."""
 
     uses: str
     params: dict[str, Any]
@@ -150,7 +150,7 @@ def workflow(case: Case) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def told(fabric: SharedFabric) -> dict[str, str]:
-    """What one command says of each hard workflow; a good one runs beside every one of them."""
+    """Returns the output for each failing workflow; a good one runs beside each."""
     files = []
     for number, case in enumerate(CASES.values()):
         files.append(flows.write(fabric.folder, f"hard-{number}", workflow(case)))

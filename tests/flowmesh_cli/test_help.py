@@ -11,7 +11,7 @@ from flowmesh_cli.main import app
 
 
 def commands(command: Any, name: str = "fmesh") -> Iterator[tuple[str, Any]]:
-    """A command and all below it, by what is typed."""
+    """Yields a command and its subcommands, by their words."""
     yield name, command
     for word, inner in getattr(command, "commands", {}).items():
         yield from commands(inner, f"{name} {word}")

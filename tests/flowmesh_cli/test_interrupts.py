@@ -1,4 +1,4 @@
-"""Ctrl-C, once and again, wherever a command is by then: real processes and real signals."""
+"""Ctrl-C once and twice at every stage of a command: real processes and real signals."""
 
 import os
 import signal
@@ -78,7 +78,7 @@ class Child:
         )
 
     def until(self, text: str) -> str:
-        """Waits for a line that begins so; the rest of it."""
+        """Waits for a line with this prefix; returns the rest."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line.startswith(text), line + self.process.stdout.read()
@@ -88,7 +88,7 @@ class Child:
         self.process.send_signal(signal.SIGINT)
 
     def end(self) -> tuple[int, str]:
-        """Its exit code, and what it said last."""
+        """Returns the exit code and the last output."""
         said, _ = self.process.communicate(timeout=300)
         return self.process.returncode, said
 
@@ -99,7 +99,7 @@ def test_a_second_ctrl_c_while_the_command_cleans_up_ends_it_and_its_children() 
     child.interrupt()
     child.until("cleaning")
     child.interrupt()
-    assert child.end() == (ExitCode.INTERRUPTED, "left at once\n")
+    assert child.end() == (ExitCode.INTERRUPTED, "exited at once\n")
     until(lambda: not psutil.pid_exists(pid))
 
 
@@ -114,7 +114,7 @@ def test_a_second_ctrl_c_after_runs_were_followed_does_what_the_command_said() -
 
 @pytest.mark.parametrize("name", ["parses", "ends"])
 def test_one_ctrl_c_ends_a_command_without_a_word(name: str) -> None:
-    """Also where it comes before the command has begun what it says errors in."""
+    """Also if it comes before the command's error handling has started."""
     child = Child(name)
     child.until({"parses": "parsing", "ends": "ending"}[name])
     child.interrupt()
@@ -139,7 +139,7 @@ def test_a_second_ctrl_c_while_workers_are_ended_ends_them_at_once(tmp_path: Pat
     joined = join(state)
     assert joined is not None
     with joined, started("run", flow, cwd=tmp_path) as run:
-        run.until("serving on until the runs that joined have ended")
+        run.until("serving until the runs that joined have ended")
         workers = list(owner(tmp_path)["workers"].values())
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)  # so that asking them to end has no effect
@@ -148,14 +148,14 @@ def test_a_second_ctrl_c_while_workers_are_ended_ends_them_at_once(tmp_path: Pat
         run.process.send_signal(signal.SIGINT)
         assert run.end() == ExitCode.INTERRUPTED
         assert "Traceback" not in run.said
-        assert run.said.rstrip().endswith("left at once; the same command goes on where it was")
+        assert run.said.rstrip().endswith("exited at once; run the same command to resume")
     assert workers
     until(lambda: not any(psutil.pid_exists(pid) for pid in workers))
     assert fmesh("status", cwd=tmp_path).returncode == 0
 
 
 def waits_for_sigterm(pid: int) -> bool:
-    """Whether a process that stands still was asked to end."""
+    """Returns whether a stopped process has a pending SIGTERM."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     pending = next(line for line in lines if line.startswith("ShdPnd:"))
     return bool(int(pending.split()[1], 16) & 1 << (signal.SIGTERM - 1))

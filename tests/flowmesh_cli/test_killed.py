@@ -69,7 +69,7 @@ def flow(extra: int) -> dict[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Three tenants' overlapping workflows and their policy."""
+    """Writes three tenants' overlapping workflows and their policy."""
     flows.questions(tmp_path, rows=60)
     for n, team in enumerate("abc"):
         flows.write(tmp_path, f"flow-{team}", flow(n), namespace=f"team-{team}")
@@ -83,7 +83,7 @@ COMMAND = ("run", "flow-a.yaml", "flow-b.yaml", "flow-c.yaml", "policy.yaml")
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
-    """What an undisturbed run gives."""
+    """Returns the outputs of an undisturbed run."""
     folder = tmp_path_factory.mktemp("undisturbed")
     flows.questions(folder, rows=60)
     for n, team in enumerate("abc"):
@@ -97,18 +97,18 @@ def outputs(answered: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def results(folder: Path) -> dict[str, bytes]:
-    """Every published record, by scope and action."""
+    """Returns every published record, by scope and action."""
     return {name: record.data for name, record in published(folder / ".flowmesh").items()}
 
 
 def epoch(folder: Path) -> int:
-    """The latest that has begun; 0 before the first."""
+    """Returns the current epoch; 0 before the first."""
     begun = (folder / ".flowmesh" / "epochs").glob("*")
     return max((int(path.name) for path in begun if path.name.isdigit()), default=0)
 
 
 def ran_again(folder: Path, before: dict[str, bytes], killed_in: int) -> list[str]:
-    """Actions published before the kill of which a later epoch published or paid an attempt."""
+    """Returns actions published before the kill that a later epoch published or paid again."""
     again = []
     for segment in (folder / ".flowmesh" / "runs").glob("*/ledger/*"):
         for line in segment.read_bytes().splitlines():
@@ -176,7 +176,7 @@ def test_workers_and_hosts_may_be_killed_at_any_moment(
 
 
 def killed(folder: Path, victim: str) -> bool:
-    """Kills a local worker or an engine host of one, where there is one just now."""
+    """Kills a local worker or its engine host, if there is one."""
     pids = list(owner(folder).get("workers", {}).values())
     if victim == "host":
         pids = [host.pid for w in pids for host in children(w, "flowmesh_worker.host")]

@@ -1,4 +1,4 @@
-"""The tree of an artifact's lineage as people read it."""
+"""The tree of an artifact's lineage as text."""
 
 import pytest
 from tests.flowmesh_control.records.test_lineage_index import d, everybody, made
@@ -15,7 +15,7 @@ RUNS = 200
 
 @pytest.fixture
 async def lineage() -> LineageIndex:
-    """Of many runs that came to the same bytes, each in its own way."""
+    """Returns the lineage of many runs that produced the same bytes in different ways."""
     lineage = LineageIndex(MemoryRecords())
     for n in range(RUNS):
         uid, raw, clean = f"u{n:03}", f"raw {n}", f"clean {n}"
@@ -35,7 +35,7 @@ async def test_equal_makers_of_a_digest_are_counted_and_the_first_is_told(
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) == 6
     assert "in a/run two (u000," in shown[1]
-    assert shown[-1].strip() == "also made by 199 other runs; --all-runs tells how"
+    assert shown[-1].strip() == "also made by 199 other runs; --all-runs shows how"
     show_walk(Terminal(as_json=False), walk, every_way=True)
     assert len(capsys.readouterr().out.splitlines()) > 4 * RUNS
 
@@ -60,4 +60,4 @@ async def test_of_what_a_run_was_given_the_other_makers_are_counted(
     )
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) == 8
-    assert shown[-1].strip() == "also made by 199 other runs; --all-runs tells how"
+    assert shown[-1].strip() == "also made by 199 other runs; --all-runs shows how"

@@ -1,4 +1,4 @@
-"""Owners, joiners, Ctrl-C and kill -9: what lives on, and what ends."""
+"""Owners, joiners, Ctrl-C and kill -9: which processes survive and which end."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ def test_a_second_run_joins_the_first_which_serves_until_both_have_ended(folder:
         with started("run", long, cwd=folder) as second:
             second.until("rest running")
             answer("cancel", "short", cwd=folder)
-            first.until("serving on until the runs that joined have ended")
+            first.until("serving until the runs that joined have ended")
             assert second.process.poll() is None
             answer("cancel", "long", cwd=folder)
             assert second.end() == ExitCode.CANCELLED
@@ -54,7 +54,7 @@ def test_after_kill_9_of_the_owner_the_same_command_resumes_on_the_same_workers(
         workers = owner(folder)["workers"]
         first.kill()
     with started("run", flow, cwd=folder) as second:
-        second.until("goes on as nap-")
+        second.until("resumes as nap-")
         assert owner(folder)["workers"] == workers
         assert second.end() == ExitCode.OK
     run = answer("status", cwd=folder)
@@ -72,7 +72,7 @@ def test_a_joined_run_takes_the_fabric_over_when_its_owner_is_killed(folder: Pat
             second.until("rest running")
             first.kill()
             assert second.end() == ExitCode.OK, second.said
-            assert "the fabric went away" in second.said
+            assert "the fabric does not answer; reconnecting" in second.said
 
 
 def test_a_killed_worker_is_started_again_and_the_run_succeeds(folder: Path):
@@ -80,7 +80,7 @@ def test_a_killed_worker_is_started_again_and_the_run_succeeds(folder: Path):
     with started("run", flow, cwd=folder) as run:
         run.until("rest running")
         os.kill(owner(folder)["workers"]["local-1"], signal.SIGKILL)
-        run.until("is started again")
+        run.until("is restarted")
         assert run.end() == ExitCode.OK, run.said
 
 
@@ -101,10 +101,10 @@ def test_ctrl_c_twice_leaves_at_once_and_the_run_can_be_resumed(folder: Path):
         until(lambda: terminal.said is not None and "rest" in states(folder))
         stopped = stop_workers(folder)  # so that cancelling takes its time
         terminal.type(b"\x03")
-        terminal.until("Ctrl-C again leaves at once")
+        terminal.until("Ctrl-C again to exit at once")
         terminal.type(b"\x03")
         assert terminal.end(within_s=400) == ExitCode.INTERRUPTED
-        drawn, left, _ = terminal.said.rpartition("left at once; the same command")
+        drawn, left, _ = terminal.said.rpartition("exited at once; run the same command")
         assert left
         assert drawn.rstrip().endswith(SHOW_CURSOR)
     until(lambda: not any(psutil.pid_exists(pid) for pid in stopped))
@@ -120,12 +120,12 @@ def test_ctrl_c_twice_ends_the_workers_of_up_too(folder: Path):
         assert "unfinished runs" not in terminal.said  # there are none
         terminal.type(b"\x03")
         assert terminal.end(within_s=400) == ExitCode.OK
-        assert "left at once" in terminal.said, terminal.said
+        assert "exited at once" in terminal.said, terminal.said
     until(lambda: not any(psutil.pid_exists(pid) for pid in stopped))
 
 
 def stop_workers(folder: Path) -> list[int]:
-    """Lets the workers stand still, so that asking them to end has no effect."""
+    """Stops the workers with SIGSTOP, so that SIGTERM has no effect."""
     workers = list(owner(folder)["workers"].values())
     for pid in workers:
         os.kill(pid, signal.SIGSTOP)
@@ -151,13 +151,13 @@ def test_up_serves_what_is_submitted_until_it_is_stopped(folder: Path):
         assert fmesh("watch", other["uid"], cwd=folder).returncode == ExitCode.CANCELLED
         again = fmesh("up", cwd=folder)
         assert again.returncode == ExitCode.USAGE
-        assert "serves this folder already" in again.stderr
+        assert "already serves this folder" in again.stderr
         up.process.send_signal(signal.SIGTERM)
         assert up.end() == ExitCode.OK
 
 
 def states(folder: Path) -> str:
-    """The paths of the steps that run, as the API says."""
+    """Returns the paths of running steps from the API."""
     if not owner(folder).get("url"):
         return ""
     done = fmesh("status", "--json", cwd=folder)

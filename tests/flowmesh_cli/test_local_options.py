@@ -1,4 +1,4 @@
-"""What a fabric of this machine is told on the command line."""
+"""Options of a local fabric on the command line."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.local.options import price, tenant_weights
-from flowmesh_cli.verbs.run import weights_of_nobody
+from flowmesh_cli.verbs.run import unused_weights
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_cli.workflows.sources import read_sources
 
@@ -20,7 +20,7 @@ def test_weights_of_tenants_are_read_by_name() -> None:
 
 @pytest.mark.parametrize("text", ["team-a", "team-a=", "=2", "team-a=0", "team-a=-1", "a=inf"])
 def test_what_is_no_weight_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(CliError, match="no weight of a tenant") as caught:
+    with pytest.raises(CliError, match="is not a tenant's weight") as caught:
         tenant_weights([text])
     assert (caught.value.code, caught.value.where) == (ExitCode.USAGE, "--weight")
 
@@ -29,13 +29,13 @@ def test_a_price_is_an_amount_that_is_not_negative() -> None:
     assert price(None) is None
     assert price("0.25") == Decimal("0.25")
     for text in ("-1", "nan", "much"):
-        with pytest.raises(CliError, match="is no price"):
+        with pytest.raises(CliError, match="is not a price"):
             price(text)
 
 
 def test_a_weight_of_no_tenant_here_is_noticed() -> None:
     file = Path(__file__).parents[2] / "examples" / "best-of-four.yaml"
     sources = read_sources(WorkflowSelection([file]))
-    assert list(weights_of_nobody({"team-a": 2.0, "taem-a": 2.0}, sources)) == [
-        "--weight taem-a: no workflow here is of that tenant; did you mean 'team-a'?"
+    assert list(unused_weights({"team-a": 2.0, "taem-a": 2.0}, sources)) == [
+        "--weight taem-a: no workflow belongs to this tenant; did you mean 'team-a'?"
     ]

@@ -1,4 +1,4 @@
-"""What ``fmesh plan`` shows: figures that were measured, and ``?`` for all others."""
+"""The output of ``fmesh plan``: measured figures, and ``?`` for all others."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def forecast(*steps: PlannedStep) -> Forecast:
 
 
 def shown(capsys: pytest.CaptureFixture[str], *steps: PlannedStep) -> dict[str, str]:
-    """Lines by their first word; the sums under the empty one."""
+    """Returns lines by their first word; the sums under the empty word."""
     show(Terminal(as_json=False), forecast(*steps))
     lines = capsys.readouterr().out.splitlines()
     return {"": lines[-1].strip(), **{line.split()[0]: line for line in lines[1:-1]}}
@@ -65,8 +65,7 @@ def test_what_was_never_measured_has_no_figure(capsys: pytest.CaptureFixture[str
     assert said["score"].split()[2:8] == ["unknown", "?", "?", "?", "?", "?"]
     assert said["inputs.base"].split()[2:] == ["hit", "1", "1", "-", "-", "-"]
     assert said[""] == (
-        "2 known actions, 1 hit, cost and time are not known yet"
-        " (2 steps without a measured figure)"
+        "2 known actions, 1 hit, cost and time are not known yet (2 steps without a measurement)"
     )
 
 

@@ -22,7 +22,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "plugin"
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """A folder as an installer leaves it."""
+    """Returns a folder with an installed plugin."""
     folder = tmp_path / "site"
     shutil.copytree(EXAMPLE / "word_count", folder / "word_count")
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]

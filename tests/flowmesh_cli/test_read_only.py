@@ -1,4 +1,4 @@
-"""A state folder that can only be read: questions are answered, the rest says "read-only"."""
+"""A read-only state folder: queries are answered, other commands fail with "read-only"."""
 
 import subprocess
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def remount(folder: Path, how: str) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with one ended run and one that was left unfinished, read-only from then on."""
+    """Yields a read-only folder with one ended run and one unfinished run."""
     found = tmp_path_factory.mktemp("read-only")
     with small_disk(found, 64):
         done = fmesh("run", flows.write(found, "done", SPEC), cwd=found)

@@ -22,7 +22,7 @@ KILLS = 3
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Three tenants whose steps wait long enough to be cut off while they cost money."""
+    """Writes workflows of three tenants whose steps run long enough to be killed."""
     for n, team in enumerate("abc"):
         flows.write(tmp_path, team, flow(n), f"team-{team}")
     flows.policy(tmp_path, "team-a", "team-b", "team-c")
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def flow(tenant: int) -> dict[str, Any]:
-    """Waits in three rows; the first two are everybody's."""
+    """Returns a workflow that waits in three rows; all tenants share the first two."""
     values = {"first": 0, "then": 0, "last": tenant}
     steps: list[dict[str, Any]] = []
     for name, value in values.items():
@@ -48,7 +48,7 @@ def flow(tenant: int) -> dict[str, Any]:
 
 
 def moments(folder: Path) -> int:
-    """How many results, segments of ledgers and accounts are written."""
+    """Returns the number of written results, ledger segments and accounts."""
     state = folder / ".flowmesh"
     files = sum(len(list(state.glob(p))) for p in ("runs/*/ledger/*", "accounts/*"))
     return files + len(published(state))

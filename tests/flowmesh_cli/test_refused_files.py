@@ -1,4 +1,4 @@
-"""Files that no fabric is started for: every problem at its place, with what to write instead.
+"""Invalid files, for which no fabric starts: every problem with its place and remedy.
 
 All files go into one command: it tells every problem of all of them.
 """
@@ -19,7 +19,7 @@ MODEL = {"m": {"model": "smollm2-135m-instruct"}}
 
 
 def one(uses: str, params: dict[str, Any], /, **more: Any) -> dict[str, Any]:
-    """A workflow of one step that reads all its inputs."""
+    """Returns a workflow of one step that reads all its inputs."""
     inputs = more.pop("inputs", {})
     top = {k: more.pop(k) for k in ("params", "budgetUsd", "deadline", "priority") if k in more}
     step = {"name": "a", "uses": uses, "with": params, **more}
@@ -190,7 +190,7 @@ WRONG_SPECS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What one command says of all the files."""
+    """Returns the output of one command on all files."""
     folder = tmp_path_factory.mktemp("refused")
     for name, (text, _) in WRONG_TEXTS.items():
         (folder / f"{name}.yaml").write_text(text)

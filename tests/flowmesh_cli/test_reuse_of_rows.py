@@ -51,7 +51,7 @@ def run(folder: Path, *files: Path) -> dict[str, Any]:
 
 
 def rows_run(folder: Path, status: dict[str, Any]) -> int:
-    """How many rows the attempts of a run worked on, by its receipt."""
+    """Returns the number of rows that a run's attempts processed, from its receipt."""
     (line,) = answer("receipt", status["uid"], cwd=folder)["lines"]
     return line.get("units", 0)
 
@@ -67,7 +67,7 @@ def before() -> list[Row]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, before: list[Row]) -> Path:
-    """A folder in which team-a has mapped 2,000 rows."""
+    """Returns a folder in which team-a has mapped 2,000 rows."""
     place = tmp_path_factory.mktemp("mapped")
     status = run(place, flow(place, "first", before))
     assert rows_run(place, status) == ROWS
@@ -77,7 +77,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, before: list[Row]) -> Path:
 
 
 def from_nothing(folder: Path, *files: Path) -> list[dict[str, str]]:
-    """What workflows give, each for a tenant of its own, where nothing was ever published."""
+    """Returns the outputs of workflows, each of a separate tenant, on an empty store."""
     tenants = [each for n in range(len(files)) for each in ("-n", f"team-{n}")]
     command = ("run", *files, "--no-policies", *tenants, "--state-dir", folder / "nothing")
     done = answer(*command, cwd=folder)["runs"]
@@ -90,7 +90,7 @@ POSITIONS = (0, 700, 2_000)
 
 @pytest.fixture(scope="module")
 def changed(folder: Path, before: list[Row]) -> dict[str, Row]:
-    """One command: a row inserted at each place, twenty in one region, and no change at all."""
+    """Runs in one command: a row inserted at each place, twenty in one region, and no change."""
     contents = {"again": before, "twenty": list(before)}
     rng = random.Random(5)
     for row in distinct(20, 99):

@@ -1,4 +1,4 @@
-"""``fmesh run`` and the questions that can be asked afterwards, on data engines."""
+"""``fmesh run`` and the queries after it, on data engines."""
 
 import csv
 import json
@@ -28,7 +28,7 @@ FABRIC_FIELDS = {
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which a run has ended; nothing serves it any more."""
+    """Returns a folder with an ended run that no process serves."""
     folder = tmp_path_factory.mktemp("ended")
     flows.questions(folder)
     flow = flows.write(folder, "small", flows.scored())
@@ -95,7 +95,7 @@ def test_lineage_goes_up_from_an_output_and_why_names_the_attempt(ended: Path):
     assert 'prediction="answer"' in shown
     assert "from rows: dataset" in shown
     assert "action on local-1 (cpu): duckdb" in shown
-    assert shown.splitlines()[-1].endswith("; uploaded, or made by no run that is known")
+    assert shown.splitlines()[-1].endswith("; uploaded, or made by an unknown run")
     down = answer("lineage", "small/answers", "--down", cwd=ended)
     assert [d["step"] for d in down["derivations"]] == ["score"]
     assert answer("lineage", "small/reply.rows", "--down", cwd=ended) == down
@@ -175,7 +175,7 @@ PRINTS = "def main(rows):\n  print('same')\n  print('same')\n"
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A folder in which three runs have ended at once, two in failure; what was said of them."""
+    """Returns a folder with three ended runs, two of them failed, and the output."""
     folder = tmp_path_factory.mktemp("three")
     flows.questions(folder)
     wrong = {"query": "select missing from rows"}

@@ -1,4 +1,4 @@
-"""What becomes of a secret that a step names: it reaches the server, and nobody else."""
+"""The value of a step's secret reaches only the server."""
 
 import json
 import threading
@@ -17,7 +17,7 @@ SECRET = "tok-4f9a-never-to-be-told"
 
 
 class Server(ThreadingHTTPServer):
-    """Says what it was sent, as careless servers do, with the status that the path asks for."""
+    """Echoes the request, with the status in the path."""
 
     folder: Path
     authorized: list[str]

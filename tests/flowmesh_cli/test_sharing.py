@@ -23,7 +23,7 @@ def step(name: str, uses: str, inputs: dict[str, str], **params: Any) -> dict[st
 
 
 def data_flow(tenant: int) -> dict[str, Any]:
-    """A head that all have, a step that two of them have, a tail of each one's own."""
+    """Returns a workflow: a head of all tenants, a step of two of them, and its own tail."""
     top = f"select * from rows order by all limit {10 if tenant < 2 else 20}"
     tail = f"select question, twice, {tenant} as tenant from rows order by all"
     return {
@@ -72,14 +72,14 @@ class Tenants:
         return answered
 
     def files(self, state: str) -> dict[str, bytes]:
-        """Every downloaded output of a state folder, by tenant and name."""
+        """Returns every downloaded output of a state folder, by tenant and name."""
         place = self.folder / state / "outputs"
         found = (p for p in sorted(place.rglob("*")) if p.is_file())
         return {str(p.relative_to(place)): p.read_bytes() for p in found}
 
 
 def assert_it_adds_up(folder: Path, state: Path, answered: dict[str, Any]) -> None:
-    """What the runs paid and the fabric's part are the bill, live and afterwards."""
+    """Checks that the runs' and the fabric's shares sum to the bill, during and after the run."""
     fabric = answered["fabric"]
     paid = sum(run["paid_nanousd"] for run in answered["runs"])
     assert paid == fabric["receipts_nanousd"]

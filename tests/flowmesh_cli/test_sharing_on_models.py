@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 
 def model_flow(tenant: int) -> dict[str, Any]:
-    """Two tenants generate alike; all embed alike; each has a query of its own."""
+    """Returns a workflow: two tenants generate alike, all embed alike, each has its own query."""
     query = f"select question, completion, {tenant} as tenant from rows order by all"
     model = {"model": "inputs.base", "rows": "inputs.questions"}
     sampling = {"samples": 2, "temperature": 0.8, "maxTokens": 6, "seed": 7 if tenant < 2 else 8}

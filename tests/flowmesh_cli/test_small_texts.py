@@ -1,4 +1,4 @@
-"""What people read in passing: lines of progress, lists of runs, stories of steps."""
+"""Short texts: lines of progress, lists of runs, explanations of steps."""
 
 from typing import Any
 

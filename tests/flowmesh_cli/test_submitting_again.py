@@ -1,4 +1,4 @@
-"""Submitting what is there already: it goes on, and is made anew once its run has ended."""
+"""Submitting an existing object: it continues, and is replaced once its run has ended."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ DOCUMENT = {"metadata": {"name": "again", "namespace": "team"}, "spec": {"steps"
 
 
 class FakeCluster:
-    """In place of a gateway and an API server that have one object, whose status lags."""
+    """A fake gateway and API server with one object, whose status lags."""
 
     def __init__(self, said: str, known: str | None) -> None:
         self.objects = self

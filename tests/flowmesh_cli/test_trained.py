@@ -1,4 +1,4 @@
-"""Training on a tiny model: where its results come from, and that they come out the same again."""
+"""Training on a tiny model: lineage of its results, and their reproducibility."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 
 def trained() -> dict[str, Any]:
-    """An adapter, what the model says with it, and how right that is."""
+    """Returns a workflow: it trains an adapter, generates with it and scores the answers."""
     return {
         "inputs": {"base": {"model": "./tiny"}, "questions": {"dataset": "./questions.jsonl"}},
         "steps": [

@@ -1,4 +1,4 @@
-"""A run whose final record was cut: it alone cannot be read, and the command says which file."""
+"""A truncated final record: only that run is unreadable, and the error names the file."""
 
 import shutil
 from pathlib import Path

@@ -16,7 +16,7 @@ class TableOfUsers:
         self.rights = {name: dict(namespaces) for name, namespaces in rights.items()}
         self.answers = True
 
-    async def who(self, token: str) -> User | None:
+    async def user_of(self, token: str) -> User | None:
         if not self.answers:
             raise AuthorizationUnavailableError("the API server does not answer")
         name = token.removesuffix("-token")

@@ -14,7 +14,7 @@ import pytest
 from flowmesh_api.v1.enums import Sharing
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_control.auth.master_key import load_master_key
-from flowmesh_control.loop.gc_tuning import YOUNG, collect_seldom
+from flowmesh_control.loop.gc_tuning import YOUNG, tune_gc
 from flowmesh_control.queries.change_feed import RunChangeFeed
 from flowmesh_control.queries.downloads import download_of
 from flowmesh_control.records.cache_policies import CachePolicyStore
@@ -101,7 +101,7 @@ def test_plugins_add_their_contracts_to_the_built_in_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "message"), [("broken", "no licence"), ("nonsense", "no EngineContract")]
+    ("function", "message"), [("broken", "no licence"), ("nonsense", "not an EngineContract")]
 )
 def test_a_plugin_that_fails_is_named(function: str, message: str) -> None:
     with pytest.raises(FlowMeshError, match=message) as caught:
@@ -178,8 +178,8 @@ async def test_a_directory_comes_back_as_the_tar_it_was(store: Store, tmp_path: 
 def test_the_garbage_collector_is_told_once_to_look_seldom_and_goes_on() -> None:
     before = gc.get_threshold()
     try:
-        collect_seldom()
-        collect_seldom()
+        tune_gc()
+        tune_gc()
         assert gc.get_threshold()[0] == YOUNG
         assert gc.isenabled()
     finally:

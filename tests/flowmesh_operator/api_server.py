@@ -47,7 +47,7 @@ def until(holds: Callable[[], bool], what: str, within_s: float = _START_S) -> N
 
 @dataclass(slots=True)
 class ApiServer:
-    """The server, and how one speaks to it.
+    """The server, and the ways to call it.
 
     Attributes:
         url: its address.
@@ -68,11 +68,11 @@ class ApiServer:
         return self.kubeconfig_of("admin")
 
     def kubeconfig_of(self, name: str) -> Path:
-        """The file of an identity: ``admin``, or one of ``USERS``."""
+        """Returns the kubeconfig file of an identity: ``admin``, or one of ``USERS``."""
         return self.folder / "access" / f"{name}.kubeconfig"
 
     def token_of(self, name: str) -> str:
-        """The bearer token of an identity: ``admin``, or one of ``USERS``."""
+        """Returns the bearer token of an identity: ``admin``, or one of ``USERS``."""
         config = yaml.safe_load(self.kubeconfig_of(name).read_text())
         return str(config["users"][0]["user"]["token"])
 
@@ -97,12 +97,12 @@ class ApiServer:
         return done
 
     def get(self, *words: str) -> dict[str, Any]:
-        """``kubectl get ... -o json``, read."""
+        """Returns the document of ``kubectl get ... -o json``."""
         found: dict[str, Any] = json.loads(self.kubectl("get", *words, "-o", "json").stdout)
         return found
 
     def namespace(self, labels: dict[str, str] | None = None) -> str:
-        """Makes a namespace that nobody uses yet, with these labels; returns its name."""
+        """Creates a new namespace with these labels; returns its name."""
         name = f"test-{next(_numbers)}"
         meta = {"name": name, "labels": labels or {}}
         made = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
@@ -123,12 +123,12 @@ class ApiServer:
         until(self._ready, "kube-apiserver answers")
 
     def stop_api_server(self) -> None:
-        """Ends kube-apiserver at once, etcd and what it holds stay: an outage."""
+        """Kills kube-apiserver and leaves etcd with its data: an outage."""
         self._end("kube-apiserver")
 
     @contextlib.contextmanager
     def away(self) -> Iterator[None]:
-        """An outage for the length of a block."""
+        """Causes an outage during a block."""
         self.stop_api_server()
         try:
             yield
@@ -180,7 +180,7 @@ class ApiServer:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[ApiServer]:
-    """A server of its own, for tests that change what all of it does.
+    """Yields a separate server, for tests that change the whole server.
 
     Args:
         folder: an empty directory for its files.

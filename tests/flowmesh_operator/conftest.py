@@ -18,7 +18,7 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 @pytest.fixture
 def namespace(api_server: ApiServer) -> Iterator[str]:
-    """A fresh one; what it holds of ours is gone afterwards, so that no later test sees it."""
+    """Yields a new namespace; deletes its FlowMesh objects afterwards."""
     name = api_server.namespace()
     yield name
     listed = api_server.kubectl(

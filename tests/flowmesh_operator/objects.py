@@ -1,4 +1,4 @@
-"""Builders of objects, as one writes them."""
+"""Builders of objects as users write them."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ STEP = {"name": "a", "uses": "test.noop"}
 
 
 def workflow(name: str, **spec: Any) -> dict[str, Any]:
-    """A workflow of one step, unless other ones are given."""
+    """Returns a workflow of one step unless steps are given."""
     return {
         "apiVersion": API_VERSION,
         "kind": "FlowMeshWorkflow",
@@ -18,7 +18,7 @@ def workflow(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def policy(name: str, **spec: Any) -> dict[str, Any]:
-    """A cache policy for every namespace that shares nothing, unless it says otherwise."""
+    """Returns a cache policy for every namespace that shares nothing by default."""
     given = {"scope": "private", "namespaces": {"names": ["*"]}, **spec}
     return {
         "apiVersion": API_VERSION,
@@ -29,5 +29,5 @@ def policy(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def text(*objects: dict[str, Any]) -> str:
-    """For ``kubectl -f -``."""
+    """Returns the objects as input of ``kubectl -f -``."""
     return "\n---\n".join(map(json.dumps, objects))

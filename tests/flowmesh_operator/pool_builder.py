@@ -1,4 +1,4 @@
-"""Pools for tests, as the API server would give them."""
+"""Pools for tests, as the API server returns them."""
 
 from typing import Any
 

@@ -41,9 +41,9 @@ class Sim:
 
     Attributes:
         sizes: (time, size) whenever the size was written.
-        delay_s: how late the ReplicaSet acts on its size.
-        every_s: another's autoscaler looks so often; 0: there is none.
-        stale_s: how old the figure is that it sees.
+        delay_s: the delay of the ReplicaSet.
+        every_s: the period of an external autoscaler; 0: none.
+        stale_s: the age of the figure that it reads.
     """
 
     maximum: int = 5
@@ -82,7 +82,7 @@ class Sim:
         )  # fmt: skip
 
     def submit(self, *durations: float) -> str:
-        """A run whose steps take so long, all at once."""
+        """Submits a run whose steps take these seconds, in parallel."""
         steps = []
         for duration in durations:
             path = f"s{len(self.durations)}"
@@ -112,7 +112,7 @@ class Sim:
 
     def _scale(self) -> None:
         made = self.scaler.plan(self.view(), self.backlog(), self.seen(look=False), self.now)
-        if made.look:
+        if made.needs_pods:
             made = self.scaler.plan(self.view(), self.backlog(), self.seen(look=True), self.now)
         self._do(made)
 
@@ -121,14 +121,14 @@ class Sim:
         for name, cost in made.marks.items():
             if name in self.pods:
                 self.pods[name].cost = cost
-        self.told.append((self.now, made.told))
+        self.told.append((self.now, made.external_target))
         if made.replicas is not None and not self.every_s:
             assert made.replicas != self.replicas, "a write that changes nothing"
             self.reasons.append(made.reason)
             self._resize(made.replicas)
 
     def _autoscaler(self) -> None:
-        """As a HorizontalPodAutoscaler does, whose maximum is never less than the size."""
+        """Acts as a HorizontalPodAutoscaler whose maximum is never less than the size."""
         if not self.every_s or int(self.now - self.born_s) % self.every_s:
             return
         known = [n for at_s, n in self.told if at_s <= self.now - self.stale_s]

@@ -38,11 +38,11 @@ def _label(line: str, name: str) -> str:
 
 @dataclass
 class Replicas:
-    """The operator's processes, and what they need.
+    """The operator's processes and their surroundings.
 
     Attributes:
-        own: the operator's namespace: a new one, so that its Lease is nobody else's.
-        port: of the gateway; replicas share it, since one leads.
+        own: the operator's namespace: a new one, with its own Lease.
+        port: the gateway's port; replicas share it, since only one leads.
     """
 
     server: ApiServer
@@ -52,7 +52,7 @@ class Replicas:
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
     def operator(self, name: str, **more: str) -> "subprocess.Popen[bytes]":
-        """Starts a replica, with more variables that stand over the usual ones."""
+        """Starts a replica; the variables override the defaults."""
         variables = {
             "KUBECONFIG": str(self.server.kubeconfig),
             "FLOWMESH_STORE": str(self.root / "store"),
@@ -68,7 +68,7 @@ class Replicas:
         return self._start(name, ["flowmesh_operator"], variables)
 
     def worker(self, name: str, *more: str, host: str = "127.0.0.1") -> "subprocess.Popen[bytes]":
-        """Starts a worker, with more arguments that stand over the usual ones."""
+        """Starts a worker; the arguments override the defaults."""
         arguments = ["--gateway", f"ws://{host}:{self.port}", "--name", name]
         arguments += ["--store", str(self.root / "store")]
         arguments += ["--cache-dir", str(self.root / f"cache-{name}-{secrets.token_hex(2)}")]
@@ -78,21 +78,21 @@ class Replicas:
         return self._start(name, ["flowmesh_worker", *arguments], variables)
 
     def log(self, name: str) -> str:
-        """What a process has said."""
+        """Returns the log of a process."""
         return (self.root / f"{name}.log").read_text()
 
     def phase(self, uid: str) -> str:
-        """How a run ended, by the store; empty where it has not."""
+        """Returns a run's final phase from the store; empty before its end."""
         record = self._stored(lambda store: store.records.read(final_key(uid)))
         return "" if record is None else final_decoder.decode(record.data).status.phase
 
     def final(self, uid: str) -> FinalRecord:
-        """The record of an ended run."""
+        """Returns the record of an ended run."""
         record = self._stored(lambda store: store.records.read(final_key(uid)))
         return final_decoder.decode(record.data)
 
     def blob(self, digest: str) -> bytes:
-        """A blob of the store."""
+        """Returns a blob of the store."""
         return bytes(self._stored(lambda store: store.blobs.get(Digest(digest))))
 
     def _stored(self, read: Callable[[Store], Awaitable[Any]]) -> Any:
@@ -107,13 +107,13 @@ class Replicas:
             store.close()
 
     def leads(self, name: str) -> bool:
-        """Whether a replica says that it leads and its control plane is up."""
+        """Returns whether a replica logged that it leads and its control plane is up."""
         process = self.processes[name]
         assert process.poll() is None, self.log(name)
         return "runs recovered" in self.log(name)
 
     def watches(self, name: str) -> bool:
-        """Whether a replica watches; its log says so."""
+        """Returns whether a replica watches, from its log."""
         process = self.processes[name]
         assert process.poll() is None, self.log(name)
         return "watches" in self.log(name)
@@ -149,7 +149,7 @@ class Replicas:
 
 @contextlib.contextmanager
 def replicas(server: ApiServer, root: Path) -> Iterator[Replicas]:
-    """No process yet; all that are started end afterwards."""
+    """Yields replicas without a process; ends all started ones afterwards."""
     (root / "key").write_bytes(b"k" * 32)
     with contextlib.closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
@@ -163,7 +163,7 @@ def replicas(server: ApiServer, root: Path) -> Iterator[Replicas]:
 
 @contextlib.asynccontextmanager
 async def connected(server: ApiServer) -> AsyncIterator[KubeClient]:
-    """The administrator's way to the API server."""
+    """Yields the administrator's client of the API server."""
     found = Configuration()
     await config.load_kube_config(str(server.kubeconfig), client_configuration=found)
     client = ApiClient(configuration=found)
@@ -195,29 +195,29 @@ class Objects:
         }
 
     def status(self, name: str) -> dict[str, Any]:
-        """An object's status."""
+        """Returns an object's status."""
         found = self.server.get("fmw", name, "-n", self.namespace).get("status") or {}
         assert isinstance(found, dict)
         return found
 
     def condition(self, name: str, kind: str) -> dict[str, Any]:
-        """One of its conditions; empty where it is not there."""
+        """Returns a condition; empty if missing."""
         found = self.status(name).get("conditions") or []
         return next((c for c in found if c["type"] == kind), {})
 
     def wait(self, name: str, condition: str = "Complete", within_s: int = 60) -> None:
-        """``kubectl wait``."""
+        """Runs ``kubectl wait``."""
         self.server.kubectl(
             "wait", f"--for=condition={condition}", f"fmw/{name}", "-n", self.namespace,
             f"--timeout={within_s}s",
         )  # fmt: skip
 
     def uid(self, name: str) -> str:
-        """An object's uid."""
+        """Returns an object's uid."""
         return str(self.server.get("fmw", name, "-n", self.namespace)["metadata"]["uid"])
 
     def exists(self, name: str) -> bool:
-        """Whether an object is there."""
+        """Returns whether an object exists."""
         words = ("get", "fmw", name, "-n", self.namespace, "--ignore-not-found", "-oname")
         return bool(self.server.kubectl(*words).stdout)
 
@@ -227,22 +227,22 @@ class Objects:
         return found
 
     def delete_all(self) -> None:
-        """In one request."""
+        """Deletes all in one request."""
         path = f"/apis/{API_VERSION}/namespaces/{self.namespace}/flowmeshworkflows"
         self.server.kubectl("delete", "--raw", path)
 
     def counts(self, **states: int) -> dict[str, int]:
-        """The field ``counts`` of a run whose steps are all in these states."""
+        """Returns the field ``counts`` of a run with the numbers of steps in these states."""
         names = ("pending", "ready", "running", "completed", "skipped", "failed", "cancelled")
         return {"total": sum(states.values()), **dict.fromkeys(names, 0), **states}
 
     def events(self, reason: str) -> int:
-        """How many Events of a reason there are."""
+        """Returns the number of Events with a reason."""
         words = ("get", "events", "-n", self.namespace, f"--field-selector=reason={reason}")
         return len(self.server.kubectl(*words, "-oname").stdout.split())
 
     def written(self) -> tuple[int, int]:
-        """Statuses of workflows written so far, and all other writes that concern them."""
+        """Returns the numbers of status writes and of other writes of workflows so far."""
         text = self.server.kubectl("get", "--raw", "/metrics").stdout
         statuses = others = 0
         for line in text.splitlines():
@@ -281,12 +281,12 @@ class Objects:
 
 
 def sleep(name: str, seconds: float) -> dict[str, Any]:
-    """A step that waits, another one in each test."""
+    """Returns a step that waits, different in each test."""
     step = noop(name)
     return {**step, "uses": "test.sleep", "with": {**step["with"], "seconds": seconds}}
 
 
 def noop(name: str, **more: Any) -> dict[str, Any]:
-    """A step that does nothing, another one in each test."""
+    """Returns a step that does nothing, different in each test."""
     value = {"value": f"{os.getpid()}-{next(_numbers)}-{time.time_ns()}"}
     return {"name": name, "uses": "test.noop", "with": value, **more}

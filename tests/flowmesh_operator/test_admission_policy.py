@@ -1,4 +1,4 @@
-"""What the API server refuses by the chart's admission policies, with the words that users read."""
+"""Refusals of the chart's admission policies on a real API server, with their messages."""
 
 import json
 import re
@@ -22,7 +22,7 @@ DATA = {"dataset": "https://example.com/q.jsonl"}
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """A server of its own: its policies would be in the way of other tests."""
+    """Yields a separate server, since its policies would affect other tests."""
     with running(tmp_path_factory.mktemp("guarded")) as server:
         server.kubectl("apply", "-f", "-", given=rendered())
         server.kubectl("create", "namespace", OPERATORS)
@@ -32,7 +32,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 
 def rendered() -> str:
-    """The template as Helm renders it: it needs nothing but the release's namespace."""
+    """Returns the template as Helm renders it: its only value is the release's namespace."""
     plain = re.sub(r"^\s*\{\{-? .*\}\}\n", "", TEMPLATE.read_text(), flags=re.MULTILINE)
     return plain.replace("{{ .Release.Namespace }}", OPERATORS)
 
@@ -104,7 +104,7 @@ def test_a_bound_that_is_no_amount_is_told(guarded: ApiServer, own: str) -> None
     guarded.kubectl("annotate", "namespace", own, f"{LIMIT}=five")
     until(lambda: not accepted(guarded, own, workflow("w", budgetUsd="1")), "the bound holds")
     said = refusal(guarded, own, workflow("w", budgetUsd="1"))
-    assert 'is no amount of dollars such as "5.00": five' in said
+    assert 'is not an amount of dollars such as "5.00": five' in said
 
 
 def test_an_amendment_is_held_to_the_bound_and_a_label_is_not(guarded: ApiServer, own: str) -> None:
@@ -120,7 +120,7 @@ def test_an_amendment_is_held_to_the_bound_and_a_label_is_not(guarded: ApiServer
 def test_pools_are_made_in_the_operators_namespace_only(guarded: ApiServer, own: str) -> None:
     pool = yaml.safe_load((ROOT / "examples/kubernetes/pool-cpu.yaml").read_text())
     del pool["metadata"]["namespace"]
-    assert "worker pools live in the operator's namespace" in refusal(guarded, own, pool)
+    assert "worker pools belong in the operator's namespace" in refusal(guarded, own, pool)
     assert refusal(guarded, OPERATORS, pool) == ""
 
 

@@ -10,8 +10,8 @@ from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.autoscaling.settings import SUPPLY_PATIENCE_MIN_S
 from flowmesh_operator.pools.autoscaling import (
     ABSENT_S,
+    AUTOSCALER_REACTION_S,
     FIRST_START_S,
-    GONE_WITHIN_S,
     MARKED,
     UNMARKED,
     PodObservation,
@@ -143,7 +143,7 @@ VIEW = PoolView("p", Sim().view().shape, 0, 5)
 
 
 def calm_scaler(replicas: int) -> PoolScaler:
-    """A scaler that has seen so many workers be too many for long enough."""
+    """Returns a scaler that has observed this surplus for the whole delay."""
     scaler = PoolScaler(target_s=60.0, calm_s=10.0, replicas=replicas, now_s=0.0)
     scaler.plan(VIEW, Backlog(), PoolObservation(replicas, {}), 5.0)
     return scaler
@@ -193,7 +193,7 @@ def test_a_pool_that_all_engines_have_left_shrinks_without_waiting_and_says_why(
     scaler = PoolScaler(target_s=60.0, calm_s=300.0, replicas=1, now_s=0.0)
     workers = {"a": WorkerObservation()}
     assert not scaler.plan(VIEW, Backlog(), PoolObservation(1, workers, pods("a")), 20.0).cordon
-    left = Backlog(left=True)
+    left = Backlog(vacated=True)
     assert scaler.plan(VIEW, left, PoolObservation(1, workers, pods("a")), 21.0).cordon == {"a"}
     last = scaler.plan(VIEW, left, PoolObservation(1, workers, pods("a", cost=MARKED)), 22.0)
     assert (last.replicas, "moved to a cheaper pool" in last.reason) == (0, True)
@@ -239,7 +239,7 @@ def test_right_after_a_takeover_nothing_is_taken_away() -> None:
     seen = PoolObservation(3, {}, pods("a", "b", "c"), steady=False)
     planned = scaler.plan(VIEW, Backlog(), seen, 20.0)
     assert (planned.wanted, planned.cordon, planned.replicas) == (3, frozenset(), None)
-    assert planned.told == 3
+    assert planned.external_target == 3
 
 
 def test_another_s_autoscaler_hears_of_fewer_once_those_that_go_are_marked() -> None:
@@ -247,27 +247,29 @@ def test_another_s_autoscaler_hears_of_fewer_once_those_that_go_are_marked() -> 
     workers = {"a": WorkerObservation(held=1), "b": WorkerObservation(), "c": WorkerObservation()}
     busy = Backlog(running_s=10.0, busy=1)
     first = scaler.plan(VIEW, busy, PoolObservation(3, workers), 5.0)
-    assert (first.told, first.look) == (3, True), "what an earlier leader marked is seen first"
+    assert (first.external_target, first.needs_pods) == (3, True), (
+        "what an earlier leader marked is seen first"
+    )
     scaler.plan(VIEW, busy, PoolObservation(3, workers, pods(*"abc")), 5.0)
     planned = scaler.plan(VIEW, busy, PoolObservation(3, workers, pods(*"abc")), 20.0)
-    assert (planned.wanted, planned.told, set(planned.marks)) == (1, 3, {"b", "c"})
+    assert (planned.wanted, planned.external_target, set(planned.marks)) == (1, 3, {"b", "c"})
     marked = [*pods("a", "b"), *pods("c", cost=MARKED)]
-    assert scaler.plan(VIEW, busy, PoolObservation(3, workers, marked), 21.0).told == 2
+    assert scaler.plan(VIEW, busy, PoolObservation(3, workers, marked), 21.0).external_target == 2
     more = Backlog(ready_s=500.0, actions=50)
     again = scaler.plan(VIEW, more, PoolObservation(3, workers), 22.0)
-    assert again.told == 5
+    assert again.external_target == 5
     assert again.cordon == {"b", "c"}, "it may act on two or on one for a while yet"
-    later = scaler.plan(VIEW, more, PoolObservation(3, workers), 22.0 + GONE_WITHIN_S)
+    later = scaler.plan(VIEW, more, PoolObservation(3, workers), 22.0 + AUTOSCALER_REACTION_S)
     assert later.cordon == frozenset()
 
 
 def test_another_s_autoscaler_hears_of_no_dip_before_the_pool_has_grown() -> None:
     scaler = PoolScaler(target_s=60.0, calm_s=1.0, replicas=0, now_s=0.0, by_another=True)
     nothing = PoolObservation(0, {}, [])
-    assert scaler.plan(VIEW, Backlog(ready_s=200.0, actions=9), nothing, 1.0).told == 4
-    assert scaler.plan(VIEW, Backlog(ready_s=100.0, actions=9), nothing, 9.0).told == 4
-    late = 2.0 + GONE_WITHIN_S
-    assert scaler.plan(VIEW, Backlog(ready_s=100.0, actions=9), nothing, late).told == 2
+    assert scaler.plan(VIEW, Backlog(ready_s=200.0, actions=9), nothing, 1.0).external_target == 4
+    assert scaler.plan(VIEW, Backlog(ready_s=100.0, actions=9), nothing, 9.0).external_target == 4
+    late = 2.0 + AUTOSCALER_REACTION_S
+    assert scaler.plan(VIEW, Backlog(ready_s=100.0, actions=9), nothing, late).external_target == 2
 
 
 def test_workers_that_are_asked_for_again_and_again_are_learned_from_once() -> None:

@@ -50,12 +50,12 @@ def test_the_second_time_nothing_changes(
 ) -> None:
     namespace = api_server.namespace()
     said = list(create_missing(api, namespace, everything()))
-    assert said == [f"Secret {name} is created" for name in NAMES]
+    assert said == [f"Secret {name} was created" for name in NAMES]
     made = contents(api_server, namespace)
     assert set(made) == set(NAMES)
     assert len(made["flowmesh-master-key"]["master-key"]) == 32
     said = list(create_missing(api, namespace, everything()))
-    assert said == [f"Secret {name} is there and stays as it is" for name in NAMES]
+    assert said == [f"Secret {name} exists and is not changed" for name in NAMES]
     assert contents(api_server, namespace) == made
 
 
@@ -98,7 +98,7 @@ def test_of_jobs_at_once_the_first_wins_and_all_agree(api_server: ApiServer) -> 
     with ThreadPoolExecutor(jobs) as pool:
         said = [line for lines in pool.map(job, range(jobs)) for line in lines]
     for name in NAMES:
-        assert said.count(f"Secret {name} is created") == 1
+        assert said.count(f"Secret {name} was created") == 1
     made = contents(api_server, namespace)
     users = json.loads(made["flowmesh-store-accounts"]["users.json"])["accessAccounts"]
     worker = made["flowmesh-store-worker"]["AWS_SECRET_ACCESS_KEY"].decode()
@@ -136,7 +136,7 @@ def test_without_an_api_server_it_says_so(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     assert main(["--namespace", "x", "--master-key"]) == 1
-    assert "no kubeconfig" in capsys.readouterr().err
+    assert "nor a kubeconfig" in capsys.readouterr().err
 
 
 def test_a_strict_client_trusts_the_certificate_under_each_of_its_names(
@@ -158,7 +158,7 @@ def test_a_strict_client_trusts_the_certificate_under_each_of_its_names(
 
 
 def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> None:
-    """Both ends of a connection in memory."""
+    """Runs a TLS handshake in memory."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         client.wrap_bio(to_client, to_server, server_hostname=host),

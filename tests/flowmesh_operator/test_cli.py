@@ -37,7 +37,7 @@ class Cluster:
     def fmesh(
         self, who: str, *words: str | Path, command: tuple[str, ...] = (), **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """Runs the command as a user."""
+        """Runs ``fmesh`` as a user."""
         return subprocess.run(
             [*(command or COMMAND), *map(str, words)],
             cwd=self.folder, capture_output=True, text=True, timeout=WITHIN_S, check=False,
@@ -51,17 +51,17 @@ class Cluster:
         )  # fmt: skip
 
     def answer(self, who: str, *words: str | Path) -> Any:
-        """Its JSON answer."""
+        """Runs ``fmesh --json`` as a user; returns the document."""
         done = self.fmesh(who, *words, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     def kubeconfig(self, who: str) -> Path:
-        """The user's own, whose context names the namespace."""
+        """Returns the user's kubeconfig, whose context names the namespace."""
         return self.folder / f"{who}.kubeconfig"
 
     def flow(self, name: str, **metadata: str) -> Path:
-        """A workflow on a file beside it."""
+        """Writes a workflow with a local file as input."""
         (self.folder / "rows.jsonl").write_text('{"n": 1}\n{"n": 2}\n')
         step = {
             "name": "sum", "uses": "data.sql", "inputs": {"t": "inputs.rows"},
@@ -196,7 +196,7 @@ def test_refusals_name_the_place_and_the_remedy(cluster: Cluster) -> None:
         return done.stderr
 
     plain = said(FLOWMESH_SERVER="http://flowmesh.example.com:8470")
-    assert "your token would cross the network" in plain
+    assert "would send your token over the network unencrypted" in plain
     unknown = said(FLOWMESH_CONTEXT="nowhere")
     assert "no context 'nowhere', but e2e" in unknown
     untrusted = said(FLOWMESH_CA="")
@@ -212,7 +212,7 @@ def test_refusals_name_the_place_and_the_remedy(cluster: Cluster) -> None:
     file = cluster.folder / "certificate.kubeconfig"
     file.write_text(yaml.safe_dump(config))
     certificate = said(KUBECONFIG=str(file))
-    assert "signs in by a client certificate" in certificate
+    assert "signs in with a client certificate" in certificate
     assert "kubectl create token" in certificate
 
 

@@ -1,4 +1,4 @@
-"""Definitions brought up to date on a real API server, as the chart's hook does."""
+"""Updates of the definitions on a real API server, as by the chart's hook."""
 
 from pathlib import Path
 
@@ -75,7 +75,7 @@ def test_a_folder_without_definitions_is_named(
 ) -> None:  # fmt: skip
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
     assert main([str(tmp_path)]) == 1
-    assert "holds no definitions" in capsys.readouterr().err
+    assert "contains no definitions" in capsys.readouterr().err
     (tmp_path / "x.yaml").write_text("kind: ConfigMap\n")
     assert main([str(tmp_path)]) == 1
     assert "is not a CustomResourceDefinition" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The custom resources on a real API server: what it takes, what it refuses, what kubectl shows."""
+"""The custom resources on a real API server: accepted, refused and as kubectl shows them."""
 
 import json
 from collections.abc import Callable
@@ -31,7 +31,7 @@ FENCE = "```yaml\n"
 
 @pytest.fixture
 def refusal(api_server: ApiServer, namespace: str) -> Refusal:
-    """Creates an object without keeping it; returns what the server says against it."""
+    """Creates an object as a dry run; returns the server's refusal."""
 
     def find(given: dict[str, Any]) -> str:
         words = ("create", "--dry-run=server", "-n", namespace, "-f", "-")
@@ -42,7 +42,7 @@ def refusal(api_server: ApiServer, namespace: str) -> Refusal:
 
 @pytest.fixture
 def stand(api_server: ApiServer, namespace: str) -> Callable[..., str]:
-    """Creates a workflow that stays; returns what the server says to a merge patch of its spec."""
+    """Creates a workflow; returns the server's answer to a merge patch of its spec."""
     first = {"params": {"x": 1}, "outputs": {"o": "a.out"}, "optimize": "cost", **_SECRETS}
     given = workflow("w", inputs={"base": {"model": "m"}}, **first)
     api_server.kubectl("create", "-n", namespace, "-f", "-", given=text(given))
@@ -74,7 +74,7 @@ AMENDMENTS: dict[str, Any] = {
 
 
 def written() -> list[Any]:
-    """Every object of the examples and of the pages, with the file that it stands in."""
+    """Yields every object of the examples and the pages, with its file."""
     files = [(p, p.read_text()) for p in sorted((ROOT / "examples").rglob("*.yaml"))]
     for page in sorted((ROOT / "docs").glob("*.md")):
         blocks = page.read_text().split(FENCE)[1:]
@@ -259,7 +259,7 @@ def test_a_status_in_a_users_file_is_not_believed(api_server: ApiServer, namespa
 
 
 def many_steps(size: int) -> dict[str, Any]:
-    """A workflow of about so many bytes, in steps of half a kilobyte."""
+    """Returns a workflow of about this many bytes, in steps of half a kilobyte."""
     each = len(json.dumps(_small(9999))) + 2
     return workflow("large", steps=[_small(n) for n in range(size // each)])
 
@@ -269,12 +269,12 @@ def _small(n: int) -> dict[str, Any]:
 
 
 def one_value(size: int) -> dict[str, Any]:
-    """A workflow of about so many bytes, in one text."""
+    """Returns a workflow of about this many bytes, in one text."""
     return workflow("large", params={"text": "x" * size})
 
 
 def fullest() -> dict[str, Any]:
-    """A status that shows all that it may."""
+    """Returns a status of the maximum size."""
     message, name = "m" * MOST_MESSAGE_CHARS, "n" * 63
     row = {"uses": name, "state": "COMPLETED", "reason": name, "message": message}
     output = {"kind": "metrics", "reference": "c" * 111, "value": {"x": "v" * 1000}}
@@ -353,7 +353,7 @@ def test_short_names_and_the_category_lead_to_the_kinds(
 
 
 def test_no_rule_of_the_schemas_goes_untested() -> None:
-    """Counts them: a new one needs a case above."""
+    """A new rule needs a case above."""
     counted = json.dumps([definitions()[p] for p in ("flowmeshworkflows", "flowmeshcachepolicies")])
     immutable = len(CHANGES) - len(LARGE_FIELDS)
     assert counted.count('"rule":') == immutable + 8

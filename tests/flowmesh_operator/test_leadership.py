@@ -1,4 +1,4 @@
-"""Two operators on one API server: who leads, and what happens when that changes."""
+"""Two operators on one API server: election and takeover."""
 
 import signal
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def objects(fabric: Replicas, namespace: str) -> Objects:
 
 
 def _pair(fabric: Replicas) -> None:
-    """``a`` leads, ``b`` stands by, ``w`` works."""
+    """Starts the leader ``a``, the standby ``b`` and the worker ``w``."""
     fabric.operator("a")
     fabric.worker("w")
     until(lambda: fabric.leads("a"), "a leads", 60)

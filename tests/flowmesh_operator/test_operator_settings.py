@@ -1,4 +1,4 @@
-"""What the operator is told by its environment."""
+"""The operator's settings in its environment."""
 
 import inspect
 import re
@@ -37,7 +37,10 @@ def test_two_variables_suffice_and_the_rest_has_defaults(environment: dict[str, 
             {"FLOWMESH_WORKER_IMPORT_REFUSE": "34.0.0.0/8, pods"},
             "FLOWMESH_WORKER_IMPORT_REFUSE: 'pods' is not a network",
         ),
-        ({"FLOWMESH_TLS_CERT": "/c"}, "FLOWMESH_TLS_CERT, FLOWMESH_TLS_KEY: certificate and key"),
+        (
+            {"FLOWMESH_TLS_CERT": "/c"},
+            "FLOWMESH_TLS_CERT, FLOWMESH_TLS_KEY: one of certificate and key is missing",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_remedy(
@@ -53,7 +56,7 @@ def test_a_master_key_of_another_length_is_refused(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "key").write_bytes(bytes(31))
-    with pytest.raises(SettingsError, match="31 bytes instead of 32"):
+    with pytest.raises(SettingsError, match="31 bytes: expected 32"):
         read_settings(environment, host="pod-1")
 
 

@@ -1,4 +1,4 @@
-"""What pools are made of: their objects as they are, held by snapshots."""
+"""Objects of pools, compared with snapshots."""
 
 import json
 from dataclasses import replace

@@ -105,7 +105,7 @@ def test_the_api_server_refuses_a_name_that_is_too_long(
 def test_a_pod_learns_its_nodes_zone_when_it_is_bound(
     api_server: ApiServer, restricted: str
 ) -> None:
-    """What ``--zone`` is made of: no right on nodes is needed for it."""
+    """The source of ``--zone``, which needs no rights on nodes."""
     zone = {"topology.kubernetes.io/zone": "zone-a"}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a", "labels": zone}}
     api_server.kubectl("create", "-f", "-", given=json.dumps(node))

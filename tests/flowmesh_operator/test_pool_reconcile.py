@@ -1,4 +1,4 @@
-"""Objects of pools on a real API server: written where they differ, and only there."""
+"""Objects of pools on a real API server: written only if they differ."""
 
 import json
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ async def api(api_server: ApiServer) -> AsyncIterator[KubeClient]:
 
 
 class Bench:
-    """A reconciler, and a pool as the API server holds it."""
+    """A reconciler, and a pool of the API server."""
 
     def __init__(self, server: ApiServer, api: KubeClient, namespace: str) -> None:
         self.server, self.api, self.namespace = server, api, namespace
@@ -47,11 +47,11 @@ class Bench:
         return made.model_copy(update={"metadata": made.metadata.model_copy(update={"uid": uid})})
 
     async def bring(self, pool: FlowMeshWorkerPool) -> int:
-        """Looks and brings; how many writes that took."""
+        """Reconciles once; returns the number of writes."""
         before = self.writes()
-        await self.reconciler.look()
+        await self.reconciler.observe()
         await self.reconciler.look_for_keda()
-        await self.reconciler.bring(pool)
+        await self.reconciler.apply(pool)
         return self.writes() - before
 
     def writes(self) -> int:
@@ -179,7 +179,7 @@ async def test_a_horizontal_autoscaler_takes_nobody_above_a_lowered_maximum(benc
 
 
 async def test_a_scaled_object_comes_with_the_mode_and_goes_with_it(bench: Bench) -> None:
-    """With KEDA's own definitions, which refuse a field that they do not know."""
+    """With KEDA's own definitions, which refuse unknown fields."""
     keda = bench.pool(maxReplicas=4, autoscaling={"mode": "keda"})
     assert await bench.bring(keda) == 4
     assert not bench.reconciler.keda

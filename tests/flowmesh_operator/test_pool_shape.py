@@ -1,4 +1,4 @@
-"""What is expected of a pool without a worker is what its workers say once they are there."""
+"""The expected shape of a pool without workers equals what its workers report later."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from flowmesh_operator.pools.autoscaling import ScalingPlan
 from flowmesh_operator.pools.pool import PoolEntry
 from flowmesh_operator.pools.worker_shape import device_class, pool_shape
 from flowmesh_worker import shape as worker_shape
-from flowmesh_worker.engines.models.builtin import held
+from flowmesh_worker.engines.models.builtin import installed_models
 from flowmesh_worker.engines.registry import installed_engines
 
 
@@ -33,7 +33,7 @@ def test_engines_and_what_they_honour_are_those_that_a_worker_announces(
     assert expected.device_class == kind
     assert expected.engines == engines.versions()
     # What the tests run in is the image of flavor cpu.
-    assert expected.builtin_models == (held() if kind == "cpu" else ())
+    assert expected.builtin_models == (installed_models() if kind == "cpu" else ())
     assert set(expected.honours) == set(engines.honours(kind))
 
 

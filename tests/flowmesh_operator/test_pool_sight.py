@@ -1,4 +1,4 @@
-"""What is read of pods, and what a pool's status says."""
+"""Observation of pods, and a pool's status."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ def test_a_pool_that_gets_no_more_workers_says_so_or_kubernetes_says_why() -> No
     figures = PoolNumbers(wanted=2, connected=1, supply=1)
     said = readiness(figures, None)
     assert said.reason is PoolReason.WORKERS_STUCK
-    assert "1 of 2 workers are connected: the others have not come for long" in said.message
+    assert "1 of 2 workers are connected: the others have not connected for long" in said.message
     failed = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
     assert readiness(figures, {"status": {"conditions": [failed]}}).message.endswith("quota")
 

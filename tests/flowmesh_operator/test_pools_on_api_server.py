@@ -36,7 +36,7 @@ class Cluster:
         self.made.server.kubectl("apply", "--server-side", "-f", "-", given=json.dumps(given))
 
     def delete(self, name: str) -> None:
-        """The pool and, as the garbage collector would, what it owns."""
+        """Deletes the pool and its owned objects, as the garbage collector would."""
         self.made.server.kubectl("delete", "fmwp", name, "-n", self.made.own)
         kinds = "deployment,serviceaccount,networkpolicy,poddisruptionbudget"
         self.made.server.kubectl("delete", kinds, f"flowmesh-pool-{name}", "-n", self.made.own)
@@ -58,7 +58,7 @@ class Cluster:
         return int(found.stdout) if found.returncode == 0 else None
 
     def pod(self, pool: str, name: str) -> None:
-        """A pod of the pool that is ready, as a kubelet would say."""
+        """Creates a ready pod of the pool, as a kubelet would report it."""
         template = self.get("deployment", f"flowmesh-pool-{pool}")["spec"]["template"]
         lone = {"apiVersion": "v1", "kind": "Pod", **template}
         lone["metadata"] = {**template["metadata"], "name": name}
@@ -74,7 +74,7 @@ class Cluster:
         return str(self.made.server.kubectl(*words).stdout)
 
     def requests(self) -> dict[tuple[str, str], float]:
-        """Requests to the API server so far, by verb and resource, as the operator counts them."""
+        """Returns the operator's counters of requests, by verb and resource."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.made.port}/metrics") as answer:
             text = answer.read().decode()
         return {

@@ -1,4 +1,4 @@
-"""Secrets under a right that their owner gives, on a real API server."""
+"""Secrets with rights granted by their owner, on a real API server."""
 
 import json
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 async def secrets(api_server: ApiServer, namespace: str) -> AsyncIterator[NamespaceSecrets]:
-    """As the operator's service account, which has no right at all."""
+    """Yields a reader with the operator's service account, which has no rights."""
     api_server.kubectl("create", "serviceaccount", "op", "-n", namespace)
     token = api_server.kubectl("create", "token", "op", "-n", namespace).stdout.strip()
     found = Configuration(

@@ -1,4 +1,4 @@
-"""When statuses are written: an API server whose writes take as long as a test says."""
+"""Timing of status writes: a fake API server whose writes take a given time."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,7 @@ def in_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[
 
 @dataclass
 class Server:
-    """Takes patches, each for as long as its object is large."""
+    """A fake server whose patches take time by the object's size."""
 
     mirror: InformerCache
     large: set[str]
@@ -66,7 +66,7 @@ class Server:
     timeouts_s: set[tuple[bool, float]] = field(default_factory=set)
     busy_s: float = 0.0
 
-    def impatient(self, timeout_s: float) -> Any:
+    def with_single_try(self, timeout_s: float) -> Any:
         server = self
 
         class Other:
@@ -101,7 +101,7 @@ class Bench:
     executed: dict[str, int]
 
     def work(self, *names: str) -> None:
-        """A run of each has got on."""
+        """Reports progress of a run of each object."""
         for name in names:
             self.executed[name] = self.executed.get(name, 0) + 1
             self.writer.follow(name)
@@ -116,7 +116,7 @@ async def serving(*names: str, large: set[str]) -> AsyncIterator[Bench]:
     for name in names:
         meta = {"uid": name, "name": name, "namespace": "team-a", "generation": 1}
         obj = {"metadata": {**meta, "resourceVersion": "1"}, "spec": {}, "status": {}}
-        mirror.seen("workflows", "ADDED", obj)
+        mirror.update("workflows", "ADDED", obj)
     executed: dict[str, int] = {}
     of_many_steps = frozenset(large)
     loop = asyncio.get_running_loop()
@@ -161,7 +161,7 @@ async def serving(*names: str, large: set[str]) -> AsyncIterator[Bench]:
     serving = [asyncio.create_task(writer.serve()) for _ in range(8)]
     serving.append(asyncio.create_task(writer.serve_large()))
     for name in names:
-        writer.show(name, 1)
+        writer.set_generation(name, 1)
     yield Bench(server, writer, executed)
     for task in serving:
         task.cancel()
@@ -207,7 +207,7 @@ async def test_small_objects_do_not_wait_for_large_ones() -> None:
 
 @in_virtual_time
 async def test_an_object_whose_write_was_slow_is_large_from_then_on() -> None:
-    """Of a large spec with few steps; or the API server is slow with all of them."""
+    """It has a large spec with few steps, or the API server is slow for all."""
     assert LARGE_WRITE_S > SLOW_S
     async with serving("wide", "broad", large=set()) as bench:
         bench.server.large |= {"wide", "broad"}

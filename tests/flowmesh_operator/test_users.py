@@ -1,4 +1,4 @@
-"""Users and their rights, by the word of a real API server."""
+"""Users and their rights, checked by a real API server."""
 
 import asyncio
 import time
@@ -26,11 +26,11 @@ async def api(api_server: ApiServer) -> AsyncIterator[KubeClient]:
     configuration = Configuration()
     await config.load_kube_config(str(api_server.kubeconfig), client_configuration=configuration)
     async with ApiClient(configuration) as client:
-        yield KubeClient(client).impatient(4.0)
+        yield KubeClient(client).with_single_try(4.0)
 
 
 async def known(users: ReviewedUsers, token: str) -> User:
-    user = await users.who(token)
+    user = await users.user_of(token)
     assert user is not None
     return user
 
@@ -81,12 +81,12 @@ async def test_a_token_counts_for_the_api_server_or_for_flowmesh(
     names = []
     for audience in ([], ["--audience=flowmesh"], ["--audience=another"]):
         words = ("create", "token", "ci", "-n", namespace, *audience)
-        user = await users.who(api_server.kubectl(*words).stdout.strip())
+        user = await users.user_of(api_server.kubectl(*words).stdout.strip())
         names.append(user and user.name)
     account = f"system:serviceaccount:{namespace}:ci"
     assert names == [account, account, None]
-    assert await users.who("nobody's") is None
-    assert await users.who("\udcff") is None  # a byte that is no text
+    assert await users.user_of("nobody's") is None
+    assert await users.user_of("\udcff") is None  # a byte that is no text
 
 
 async def test_many_questions_at_once_are_one_review(
@@ -94,7 +94,7 @@ async def test_many_questions_at_once_are_one_review(
 ) -> None:
     users = ReviewedUsers(api, namespace="flowmesh")
     token = api_server.token_of("ada")
-    found = await asyncio.gather(*(users.who(token) for _ in range(50)))
+    found = await asyncio.gather(*(users.user_of(token) for _ in range(50)))
     user = found[0]
     assert user is not None
     assert set(found) == {user}
@@ -127,7 +127,7 @@ async def test_while_the_api_server_is_away_nobody_is_let_in(
     ada = await known(users, api_server.token_of("ada"))
     with api_server.away():
         for asked in (
-            users.who(api_server.token_of("ben")),
+            users.user_of(api_server.token_of("ben")),
             users.may(ada, Verb.CREATE, WORKFLOWS, namespace),
         ):
             with pytest.raises(AuthorizationUnavailableError) as refused:

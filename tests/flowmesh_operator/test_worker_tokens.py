@@ -1,4 +1,4 @@
-"""Tokens of pools, reviewed by a real API server; answers are kept, refusals have a reason."""
+"""Tokens of pools, reviewed by a real API server; answers are cached, refusals have a reason."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ async def api(api_server: ApiServer) -> AsyncIterator[KubeClient]:
     configuration = Configuration()
     await config.load_kube_config(str(api_server.kubeconfig), client_configuration=configuration)
     async with ApiClient(configuration) as client:
-        yield KubeClient(client).impatient(4.0)
+        yield KubeClient(client).with_single_try(4.0)
 
 
 def token(server: ApiServer, namespace: str, account: str, audience: str = "flowmesh") -> str:
@@ -82,6 +82,6 @@ async def test_while_the_api_server_is_away_nobody_is_told_that_the_token_is_wro
 ) -> None:
     tokens = ReviewedWorkerTokens(api, namespace=namespace)
     good = token(api_server, namespace, "flowmesh-pool-cpu")
-    with api_server.away(), pytest.raises(ReviewUnavailableError, match="cannot be asked"):
+    with api_server.away(), pytest.raises(ReviewUnavailableError, match="did not review"):
         await tokens.pool_of(good)
     assert await tokens.pool_of(good) == "cpu"

@@ -27,5 +27,5 @@ def grant_everywhere(server: ApiServer, user: str, verbs: str, *what: str) -> No
 
 
 def revoke(server: ApiServer, binding: str, namespace: str) -> None:
-    """Takes a role away again."""
+    """Revokes a role."""
     server.kubectl("delete", "rolebinding", binding, "-n", namespace)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from flowmesh_sim.kernel.constants import read_facts
+from flowmesh_sim.kernel.constants import read_constants
 from flowmesh_sim.models.devices import HardwareCatalog
 
-HARDWARE = HardwareCatalog(read_facts())
+HARDWARE = HardwareCatalog(read_constants())
 LARGE = HARDWARE.models["llama-3.1-8b"]
 ML_ENERGY = [(8, 7.32), (16, 7.91), (32, 8.91), (64, 11.50), (96, 14.08), (128, 16.48)]
 

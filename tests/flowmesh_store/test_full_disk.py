@@ -138,7 +138,7 @@ async def test_a_full_cache_disk_costs_the_caching_not_the_reading(
     cache = CachingBlobs(behind.blobs, small_disk / "cache", budget_bytes=1 << 30)
     assert await cache.get(digest_of(TOO_MUCH)) == TOO_MUCH
     assert await cache.fetch(digest_of(TOO_MUCH), tmp_path / "target") == len(TOO_MUCH)
-    assert cache.held() == {}
+    assert cache.cached_sizes() == {}
     assert list((small_disk / "cache" / ".tmp").iterdir()) == []
 
 

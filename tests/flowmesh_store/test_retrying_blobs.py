@@ -9,7 +9,7 @@ from flowmesh_core.units import Digest
 from flowmesh_store.blobs import not_found
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.memory import MemoryBlobs
-from flowmesh_store.retrying_blobs import PAUSES_S, RetryingBlobs, patient
+from flowmesh_store.retrying_blobs import PAUSES_S, RetryingBlobs, with_retries
 from flowmesh_store.store import open_store
 
 X = digest_of(b"x")
@@ -93,4 +93,4 @@ async def test_what_is_missing_three_times_is_missing() -> None:
 
 def test_a_directory_is_believed_at_once(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store")
-    assert patient(store) is store.blobs
+    assert with_retries(store) is store.blobs

@@ -14,7 +14,7 @@ async def test_a_worker_that_lives_touches_its_file_again_and_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "BEAT_EVERY_S", 0.01)
-    beating = asyncio.create_task(Health(tmp_path / "h").beat())
+    beating = asyncio.create_task(Health(tmp_path / "h").touch_periodically())
     alive = tmp_path / "h" / "alive"
     for _ in range(2):
         async with asyncio.timeout(180):
@@ -27,8 +27,8 @@ async def test_a_worker_that_lives_touches_its_file_again_and_again(
 def test_ready_says_that_this_process_was_welcomed_and_no_earlier_one(tmp_path: Path) -> None:
     first = Health(tmp_path)
     assert not (tmp_path / "ready").exists()
-    first.welcomed()
-    first.welcomed()
+    first.mark_ready()
+    first.mark_ready()
     assert (tmp_path / "ready").exists()
     Health(tmp_path)
     assert not (tmp_path / "ready").exists()
@@ -36,5 +36,5 @@ def test_ready_says_that_this_process_was_welcomed_and_no_earlier_one(tmp_path: 
 
 async def test_without_a_folder_nothing_is_written() -> None:
     nowhere = Health(None)
-    nowhere.welcomed()
-    await nowhere.beat()
+    nowhere.mark_ready()
+    await nowhere.touch_periodically()

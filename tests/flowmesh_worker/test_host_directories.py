@@ -10,6 +10,6 @@ def test_a_host_never_gives_two_attempts_the_same_directory() -> None:
     with ours, theirs:
         server = HostServer(ours)
         kept = [server.new_directory() for _ in range(2)]
-        places = {server.new_directory().place for _ in range(100)}
+        places = {server.new_directory().path for _ in range(100)}
     assert len(places) == 100
-    assert not places & {d.place for d in kept}
+    assert not places & {d.path for d in kept}

@@ -180,7 +180,7 @@ async def test_several_files_are_not_guessed_among(hub: Hub) -> None:
         ("hf://org/one@v9", "HTTP status 404", "check name, revision and file"),
         (f"hf://org/one@{commit('0')}", "HTTP status 404", "check name, revision and file"),
         ("hf://org/one/other.jsonl", "HTTP status 404", "check name, revision and file"),
-        ("hf://org/one/README.md", "no format of rows", "use one of"),
+        ("hf://org/one/README.md", "not a format of rows", "use one of"),
     ],
 )
 async def test_what_the_hub_does_not_have_is_told_with_a_remedy(
@@ -218,4 +218,4 @@ async def test_a_model_that_is_named_as_a_data_set_is_refused_at_admission() -> 
 def test_every_ending_of_rows_has_a_reader(ending: str) -> None:
     with pytest.raises(IdentityError) as caught:
         read_rows_file(f"x{ending}", b"\xff")
-    assert "no format of rows" not in str(caught.value)
+    assert "not a format of rows" not in str(caught.value)

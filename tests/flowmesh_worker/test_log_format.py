@@ -8,7 +8,7 @@ import pytest
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.protocol.messages import Assignment
 from flowmesh_core.units import Digest
-from flowmesh_worker.log_format import about, formatter
+from flowmesh_worker.log_format import attempt_fields, formatter
 
 ASSIGNMENT = Assignment(
     "s/a/1-1", Digest("a"), Digest("b"), "data.sql", 1, 1, {}, {}, {}, run_uids=("u1", "u2")
@@ -22,7 +22,7 @@ def test_a_line_about_an_attempt_names_it_its_action_and_its_runs() -> None:
             "args": ("data.sql",),
             "levelname": "WARNING",
             "name": "w",
-            **about(ASSIGNMENT),
+            **attempt_fields(ASSIGNMENT),
         }
     )
     line = json.loads(formatter({"FLOWMESH_LOG_FORMAT": "json"}, "w1").format(record))

@@ -13,7 +13,7 @@ import sys
 from contextlib import ExitStack
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_store.retrying_blobs import patient
+from flowmesh_store.retrying_blobs import with_retries
 from flowmesh_store.store import open_store
 from flowmesh_worker.agent.agent import Agent
 from flowmesh_worker.energy import EnergyMeter, NvmlMeter, RaplMeter
@@ -62,7 +62,7 @@ async def run_worker(settings: WorkerSettings) -> None:
         elif (rapl := RaplMeter()).available:
             meter = rapl
         shape = describe(settings, devices, engines)
-        agent = Agent(settings, shape, engines, patient(store), devices=devices, meter=meter)
+        agent = Agent(settings, shape, engines, with_retries(store), devices=devices, meter=meter)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, agent.stop)

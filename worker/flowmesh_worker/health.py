@@ -21,12 +21,12 @@ class Health:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "ready").unlink(missing_ok=True)
 
-    def welcomed(self) -> None:
+    def mark_ready(self) -> None:
         """Records that the control plane has accepted the worker."""
         if self._folder is not None:
             (self._folder / "ready").touch()
 
-    async def beat(self) -> None:
+    async def touch_periodically(self) -> None:
         """Touches ``alive`` at a fixed interval until cancelled."""
         while self._folder is not None:
             (self._folder / "alive").touch()

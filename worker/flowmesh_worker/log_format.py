@@ -39,7 +39,7 @@ def formatter(environment: Mapping[str, str], worker: str) -> logging.Formatter:
     )
 
 
-def about(assignment: Assignment) -> dict[str, object]:
+def attempt_fields(assignment: Assignment) -> dict[str, object]:
     """Returns the fields of a line about an attempt: ``extra`` of the logging call."""
     return {
         "attempt": without_mac(assignment.attempt_id),

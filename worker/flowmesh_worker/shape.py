@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import Any
 
 from flowmesh_core.protocol.messages import WorkerShape
-from flowmesh_worker.engines.models.builtin import held
+from flowmesh_worker.engines.models.builtin import installed_models
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.settings import WorkerSettings
 
@@ -76,7 +76,7 @@ def describe(settings: WorkerSettings, devices: Devices | None, engines: Engines
         engines=engines.versions(),
         honours=engines.honours(device_class),
         libraries=_libraries(),
-        builtin_models=held(),
+        builtin_models=installed_models(),
     )
 
 

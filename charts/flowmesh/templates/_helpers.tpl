@@ -7,7 +7,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
 {{- end -}}
 
-{{/* What selectors select by: it never changes. */}}
+{{/* The labels of selectors, which are immutable. */}}
 {{- define "flowmesh.selector" -}}
 app.kubernetes.io/name: flowmesh
 app.kubernetes.io/component: {{ .part }}
@@ -33,7 +33,7 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{/* What the restricted Pod Security Standard asks of a pod and of a container. */}}
+{{/* Security contexts of a pod and of a container for the restricted Pod Security Standard. */}}
 {{- define "flowmesh.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 10001

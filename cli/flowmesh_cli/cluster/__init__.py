@@ -1,4 +1,4 @@
-"""A cluster's fabric, with the rights of the user's kubeconfig.
+"""Access to a cluster's fabric, with the rights of the user's kubeconfig.
 
-The package ``kubernetes`` is imported when a command goes to a cluster, and here alone.
+Only this package imports ``kubernetes``, and only when a command uses a cluster.
 """

@@ -1,4 +1,4 @@
-"""Requests to a cluster's gateway: an ``ApiClient`` and the objects of its user."""
+"""The client of a cluster's gateway, and the session on a cluster's fabric."""
 
 import time
 from functools import cached_property
@@ -11,44 +11,44 @@ from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_core.errors import SpecError
 
-_AWAY = (502, 503, 504)
-_WITHIN_S = 60.0
+_UNAVAILABLE_STATUSES = (502, 503, 504)
+_TIMEOUT_S = 60.0
 _POLL_S = 0.5
 
 
 class ClusterGateway(ApiClient):
-    """Requests to a cluster's control plane, and its user's objects."""
+    """The client of a cluster's control plane, with access to the user's workflow objects."""
 
     def __init__(self, place: Target) -> None:
-        """Takes which cluster.
+        """Reads the kubeconfig and chooses the transport.
 
         Raises:
-            CliError: the kubeconfig, or what was said beside it, cannot be used.
+            CliError: the kubeconfig, or an option that selects the cluster, cannot be used.
         """
         self.kubeconfig = Kubeconfig(place)
-        way: Transport
+        transport: Transport
         if place.server:
-            url, way = place.server, DirectTransport(place, self.kubeconfig)
+            url, transport = place.server, DirectTransport(place, self.kubeconfig)
         else:
             url = f"context {self.kubeconfig.context}, namespace {place.system_namespace}"
-            way = PortForwardTransport(place, self.kubeconfig)
+            transport = PortForwardTransport(place, self.kubeconfig)
         own = place.namespace or self.kubeconfig.namespace
-        super().__init__(url, way, namespace="" if place.every_namespace else own)
+        super().__init__(url, transport, namespace="" if place.every_namespace else own)
         self.default_namespace = own
         self._system_namespace = place.system_namespace
 
     @cached_property
     def objects(self) -> WorkflowObjects:
-        """The user's workflows."""
+        """The user's workflow objects."""
         return WorkflowObjects(self.kubeconfig)
 
-    def again(self) -> None:
-        """Waits until it answers: another replica may have to take over first.
+    def reconnect(self) -> None:
+        """Waits until the gateway answers: another replica may have to take over first.
 
         Raises:
-            FabricGoneError: it stayed away.
+            FabricGoneError: it did not answer in time.
         """
-        end = time.monotonic() + _WITHIN_S
+        end = time.monotonic() + _TIMEOUT_S
         while True:
             self.close()
             try:
@@ -62,42 +62,42 @@ class ClusterGateway(ApiClient):
 
     def _error(self, status: int, data: bytes) -> CliError | SpecError:
         error = super()._error(status, data)
-        if status in _AWAY and isinstance(error, CliError):
-            return self._away(error.message)
+        if status in _UNAVAILABLE_STATUSES and isinstance(error, CliError):
+            return self._unavailable(error.message)
         return error
 
-    def _gone(self, error: Exception) -> FabricGoneError:
-        return self._away(str(error) or type(error).__name__)
+    def _unreachable(self, error: Exception) -> FabricGoneError:
+        return self._unavailable(str(error) or type(error).__name__)
 
-    def _away(self, why: str) -> FabricGoneError:
+    def _unavailable(self, why: str) -> FabricGoneError:
         remedy = (
             f"`kubectl get pods -n {self._system_namespace} -L flowmesh.dev/leader` shows the "
-            "operator; --system-namespace names another place, --ca the gateway's authority"
+            "operator; --system-namespace sets its namespace, --ca the gateway's authority"
         )
         return FabricGoneError(self.url, why, remedy=remedy)
 
 
 class ClusterSession:
-    """A cluster's fabric: served by the cluster, whoever leaves."""
+    """A session on a cluster's fabric, which runs on when the command ends."""
 
     is_owner = False
 
     def __init__(self, place: Target) -> None:
-        """Goes there; raises as :class:`Gateway`."""
+        """Connects; raises as :class:`ClusterGateway`."""
         self.gateway = ClusterGateway(place)
         self.http: ApiClient = self.gateway
 
-    def again(self) -> None:
-        """As ``ReachableFabric.again``."""
-        self.gateway.again()
+    def reconnect(self) -> None:
+        """See ``ReachableFabric.again``."""
+        self.gateway.reconnect()
 
     def is_last(self) -> bool:
-        """It ends for nobody."""
+        """Returns True: this process serves no fabric that others could use."""
         return True
 
     def close(self) -> None:
-        """Leaves."""
+        """Closes the connection."""
         self.gateway.close()
 
     def abandon(self) -> None:
-        """Nothing here is this process's to end."""
+        """Does nothing: this process serves no fabric."""

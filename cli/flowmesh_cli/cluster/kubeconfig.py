@@ -1,4 +1,4 @@
-"""The user's kubeconfig: which cluster, which namespace, and in whose name."""
+"""Reads the user's kubeconfig: cluster, namespace and credentials."""
 
 import os
 from pathlib import Path
@@ -18,13 +18,13 @@ _DEFAULT_NAMESPACE = "default"
 
 
 class Kubeconfig:
-    """One context of a kubeconfig, or the service account of the pod that this runs in."""
+    """One context of a kubeconfig, or the service account of the pod that ``fmesh`` runs in."""
 
     def __init__(self, place: Target) -> None:
-        """Reads it.
+        """Loads the context.
 
         Raises:
-            CliError: there is none, it names no such context, or kubernetes is not installed.
+            CliError: there is no kubeconfig or no such context, or kubernetes is not installed.
         """
         self._place = place
         self.file = str(place.kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config")
@@ -52,35 +52,35 @@ class Kubeconfig:
                 f"the kubeconfig cannot be used: {e}",
                 ExitCode.USAGE,
                 where=self.file,
-                remedy="`kubectl config get-contexts` lists what it holds; choose with --context, "
+                remedy="`kubectl config get-contexts` lists its contexts; choose with --context, "
                 "--kubeconfig or KUBECONFIG",
             ) from e
 
     def client(self) -> "ApiClient":
-        """A client of the API server with the user's rights."""
+        """Returns a client of the API server with the user's rights."""
         client, _ = _kubernetes()
         return client.ApiClient(self._configuration)
 
     def token(self, *, renewed: bool) -> str:
-        """The user's bearer token: FLOWMESH_TOKEN, or what the kubeconfig gives.
+        """Returns the user's bearer token: FLOWMESH_TOKEN, or the kubeconfig's.
 
         Args:
-            renewed: read it anew: a plugin or a file may give a newer one.
+            renewed: reload the kubeconfig: a plugin or a file may give a newer token.
 
         Raises:
-            CliError: the user signs in by something that only the API server can check.
+            CliError: the user signs in by a method that only the API server can check.
         """
-        given = os.environ.get(TOKEN_VARIABLE, "")
-        if given:
-            return given
+        from_environment = os.environ.get(TOKEN_VARIABLE, "")
+        if from_environment:
+            return from_environment
         if renewed:
             self._load()
-        said = self._configuration.get_api_key_with_prefix("BearerToken") or ""
-        if said.startswith(_BEARER):
-            return said.removeprefix(_BEARER).strip()
+        header = self._configuration.get_api_key_with_prefix("BearerToken") or ""
+        if header.startswith(_BEARER):
+            return header.removeprefix(_BEARER).strip()
         signs = "a client certificate" if self._configuration.cert_file else "no token"
         raise CliError(
-            f"context {self.context!r} signs in by {signs}, and the gateway takes tokens alone",
+            f"context {self.context!r} signs in with {signs}: the gateway accepts only tokens",
             ExitCode.USAGE,
             where=self.file,
             remedy=f"{TOKEN_VARIABLE}=$(kubectl create token NAME -n NAMESPACE --audience flowmesh)"

@@ -1,4 +1,4 @@
-"""FlowMeshWorkflow objects, read and written with the user's own rights."""
+"""Reads and writes FlowMeshWorkflow objects with the user's rights."""
 
 import json
 import re
@@ -24,19 +24,18 @@ _CODES = {
 _REMEDIES = {
     401: "sign in to the cluster again; `kubectl auth whoami` says who you are",
     403: "ask an administrator for a role with this right; `kubectl auth can-i --list`",
-    422: "mend the file, then submit it again",
+    422: "correct the file, then submit it again",
 }
 
 
 class ExistsError(CliError):
-    """There is an object of this name already."""
+    """An object of this name already exists."""
 
 
 class WorkflowObjects:
-    """The workflows of the cluster."""
+    """Creates, reads and patches the cluster's FlowMeshWorkflow objects."""
 
     def __init__(self, kubeconfig: Kubeconfig) -> None:
-        """Takes in whose name, and where."""
         from kubernetes.client import CustomObjectsApi  # noqa: PLC0415 - see kubeconfig
 
         self._api = CustomObjectsApi(kubeconfig.client())
@@ -45,11 +44,11 @@ class WorkflowObjects:
         """Creates an object.
 
         Raises:
-            ExistsError: there is one of this name.
-            CliError: the API server refused, in its words.
+            ExistsError: an object of this name exists.
+            CliError: the API server refused it; the message is its own.
         """
         namespace = document["metadata"]["namespace"]
-        return said_by_api_server(
+        return call_api_server(
             lambda: self._api.create_namespaced_custom_object(
                 GROUP, VERSION, namespace, PLURAL, document, field_manager="fmesh"
             ),
@@ -57,16 +56,16 @@ class WorkflowObjects:
         )
 
     def read(self, namespace: str, name: str) -> Object:
-        """An object with its status; raises as :meth:`create`."""
-        return said_by_api_server(
+        """Returns an object with its status; raises as :meth:`create`."""
+        return call_api_server(
             lambda: self._api.get_namespaced_custom_object(GROUP, VERSION, namespace, PLURAL, name),
             where=f"flowmeshworkflow {namespace}/{name}",
         )
 
     def patch(self, namespace: str, name: str, uid: str, spec: Object) -> Object:
-        """Changes fields of the spec of this very object; raises as :meth:`create`."""
+        """Patches the spec of the object with this uid; raises as :meth:`create`."""
         body = {"metadata": {"uid": uid}, "spec": spec}
-        return said_by_api_server(
+        return call_api_server(
             lambda: self._api.patch_namespaced_custom_object(
                 GROUP, VERSION, namespace, PLURAL, name, body, field_manager="fmesh",
                 _content_type="application/merge-patch+json",
@@ -75,11 +74,11 @@ class WorkflowObjects:
         )  # fmt: skip
 
 
-def said_by_api_server(call: Callable[[], T], *, where: str) -> T:
-    """Calls the API server; its errors become ours.
+def call_api_server(call: Callable[[], T], *, where: str) -> T:
+    """Calls the API server and converts its errors.
 
     Raises:
-        CliError: it refused, or does not answer.
+        CliError: the API server refused, or does not answer.
     """
     from kubernetes.client.exceptions import ApiException  # noqa: PLC0415 - see kubeconfig
     from urllib3.exceptions import HTTPError  # noqa: PLC0415 - comes with kubernetes
@@ -87,39 +86,39 @@ def said_by_api_server(call: Callable[[], T], *, where: str) -> T:
     try:
         return call()
     except ApiException as e:
-        status = e.status or _of_handshake(str(e.reason))
+        status = e.status or _handshake_status(str(e.reason))
         code = _CODES.get(status, ExitCode.NO_FABRIC)
-        kind = ExistsError if _is_there(e) else CliError
+        kind = ExistsError if _already_exists(e) else CliError
         remedy = _create_namespace(e) or _REMEDIES.get(status, "")
-        raise kind(_words(e), code, where=where, remedy=remedy) from e
+        raise kind(_message(e), code, where=where, remedy=remedy) from e
     except (HTTPError, OSError) as e:
         raise CliError(
             f"the API server does not answer: {e}",
             ExitCode.NO_FABRIC,
             where=where,
-            remedy="`kubectl cluster-info` says whether it can be reached from here",
+            remedy="`kubectl cluster-info` shows whether it can be reached from here",
         ) from e
 
 
-def _of_handshake(reason: str) -> int:
-    """The status in which a WebSocket was refused, which is told in words alone."""
+def _handshake_status(reason: str) -> int:
+    """Returns the HTTP status of a refused WebSocket handshake, which is only in the text."""
     found = re.search(r"Handshake status (\d+)", reason)
     return int(found[1]) if found else 0
 
 
-def _is_there(error: Any) -> bool:
+def _already_exists(error: Any) -> bool:
     return error.status == 409 and _body(error).get("reason") == "AlreadyExists"  # noqa: PLR2004
 
 
 def _create_namespace(error: Any) -> str:
-    """The remedy for a namespace that does not exist; empty for all other errors."""
+    """Returns the remedy for a namespace that does not exist; empty for other errors."""
     details = _body(error).get("details") or {}
     if error.status != 404 or details.get("kind") != "namespaces":  # noqa: PLR2004
         return ""
     return f"kubectl create namespace {details.get('name')}, or choose another with -n NAME"
 
 
-def _words(error: Any) -> str:
+def _message(error: Any) -> str:
     return str(_body(error).get("message") or error.reason or f"HTTP {error.status}")
 
 

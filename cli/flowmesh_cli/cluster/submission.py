@@ -1,7 +1,7 @@
-"""Workflows become objects of the cluster, created with the user's own rights.
+"""Submits workflows to a cluster by creating objects with the user's rights.
 
-What is local is uploaded to the gateway first and named by its reference, so that the object means
-the same to everybody who reads it.
+Local inputs are uploaded to the gateway first and replaced by references, so that the object does
+not depend on the machine that created it.
 """
 
 import secrets
@@ -23,33 +23,33 @@ from flowmesh_core.decoding import decode
 from flowmesh_core.errors import SpecError
 
 ENDED = ("Succeeded", "Failed", "Cancelled")
-_WITHIN_S = 60.0
+_TIMEOUT_S = 60.0
 _POLL_S = 0.1
 _NAME_CHARS = 55
-"""Of a name that is made unique; with its ending it stays below the 63 of a label."""
+"""Length of a name before the suffix that makes it unique; a label has at most 63 characters."""
 
 
 def submit_object(gateway: ClusterGateway, source: Source) -> RunAccepted:
-    """Uploads, checks, creates the object, and waits until the operator has taken it in.
+    """Uploads inputs, creates the object, and waits until the operator has started its run.
 
     Raises:
-        FilesError: what is wrong with the workflow, at its place in the file.
-        CliError: its budget cannot be met, or somebody refused; the message says who.
+        FilesError: the workflow is invalid; each problem has its place in the file.
+        CliError: its budget cannot be met, or the API server or the operator refused it.
     """
     upload_inputs(gateway, source)
     _refuse_unmeetable(gateway, source)
-    made, resumed = _create(gateway, _document(source))
-    meta = made["metadata"]
+    created, resumed = _create(gateway, _document(source))
+    meta = created["metadata"]
     accepted = RunAccepted(meta["uid"], meta["name"], meta["namespace"], resumed=resumed)
     _wait(gateway, accepted, source)
     return accepted
 
 
 def amend_object(gateway: ClusterGateway, uid: str, changes: Object) -> None:
-    """Changes the spec of a run's object; the operator makes it the run's.
+    """Changes the spec of a run's object; the operator then amends the run.
 
     Raises:
-        CliError: the object is gone, or the API server refused.
+        CliError: the object does not exist, or the API server refused the change.
     """
     run = gateway.get(f"/v1/runs/{uid}", _Named)
     gateway.objects.patch(run.namespace, run.name, uid, changes)
@@ -59,14 +59,14 @@ _json = msgspec.json.Decoder()
 
 
 class _Named(msgspec.Struct, frozen=True):
-    """What of a run's status names its object."""
+    """The part of a run's status that names its object."""
 
     name: str
     namespace: str
 
 
 class _Phase(msgspec.Struct, frozen=True):
-    """What of a run's status says whether it has ended."""
+    """The part of a run's status that says whether it has ended."""
 
     phase: str
 
@@ -82,7 +82,7 @@ def _refuse_unmeetable(gateway: ClusterGateway, source: Source) -> None:
 
 
 def _document(source: Source) -> Object:
-    """The object: the file's document with references in place of what is local."""
+    """Returns the object: the file's document with references in place of local inputs."""
     document: Object = decode(_json, msgspec.json.encode(source.document.value))
     inputs: dict[str, Any] = document["spec"].get("inputs", {})
     for name, kind, _ in tuple(local_inputs(inputs)):
@@ -91,7 +91,7 @@ def _document(source: Source) -> Object:
 
 
 def _create(gateway: ClusterGateway, document: Object) -> tuple[Object, bool]:
-    """The object, and whether it was there: the same spec that has not ended goes on."""
+    """Returns the object, and whether it existed: an unfinished one of the same spec is resumed."""
     try:
         return gateway.objects.create(document), False
     except ExistsError:
@@ -104,7 +104,7 @@ def _create(gateway: ClusterGateway, document: Object) -> tuple[Object, bool]:
 
 
 def _has_ended(gateway: ClusterGateway, found: Object) -> bool:
-    """Whether an object's run has: the fabric knows it a moment before the object's status."""
+    """Returns whether an object's run has ended; the fabric knows it before the object's status."""
     phase = (found.get("status") or {}).get("phase", "")
     try:
         phase = gateway.get(f"/v1/runs/{found['metadata']['uid']}", _Phase).phase
@@ -115,7 +115,7 @@ def _has_ended(gateway: ClusterGateway, found: Object) -> bool:
 
 
 def _wait(gateway: ClusterGateway, run: RunAccepted, source: Source) -> None:
-    end = time.monotonic() + _WITHIN_S
+    end = time.monotonic() + _TIMEOUT_S
     while True:
         try:
             gateway.call("GET", f"/v1/runs/{run.uid}")
@@ -124,20 +124,20 @@ def _wait(gateway: ClusterGateway, run: RunAccepted, source: Source) -> None:
                 raise
         else:
             return
-        held_up = _refused(gateway.objects.read(run.namespace, run.name), source)
+        pending_reason = _refused(gateway.objects.read(run.namespace, run.name), source)
         if time.monotonic() > end:
             raise CliError(
-                held_up or "the operator has not looked at the object yet",
+                pending_reason or "the operator has not accepted the object yet",
                 ExitCode.NO_FABRIC,
                 where=f"flowmeshworkflow {run.namespace}/{run.name}",
-                remedy=f"`kubectl describe fmw {run.name} -n {run.namespace}` says more; "
-                "it is taken in as soon as it can be",
+                remedy=f"`kubectl describe fmw {run.name} -n {run.namespace}` shows why; "
+                "the operator accepts it as soon as it can",
             )
         time.sleep(_POLL_S)
 
 
 def _refused(found: Object, source: Source) -> str:
-    """Why it is not taken in yet; raises where it will not be as it stands."""
+    """Returns why the object is not accepted yet; raises where it is refused."""
     status = found.get("status") or {}
     conditions = {c["type"]: c for c in status.get("conditions") or []}
     accepted = conditions.get("Accepted", {})
@@ -149,6 +149,6 @@ def _refused(found: Object, source: Source) -> str:
             message,
             ExitCode.USAGE,
             where=f"{source.file}: {source.title}",
-            remedy="mend it, then submit it again; `kubectl delete fmw NAME` removes the object",
+            remedy="correct it and submit it again; `kubectl delete fmw NAME` removes the object",
         )
     return message

@@ -1,4 +1,4 @@
-"""Ways to a cluster's gateway: straight to its address, or through the API server."""
+"""Transports to a cluster's gateway: direct, or through the API server."""
 
 import http.client
 import socket
@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from flowmesh_cli.cluster.kubeconfig import Kubeconfig
-from flowmesh_cli.cluster.objects import said_by_api_server
+from flowmesh_cli.cluster.objects import call_api_server
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
@@ -20,10 +20,10 @@ _HTTPS = 443
 
 
 def trusted(place: Target) -> ssl.SSLContext:
-    """Whom to trust for the gateway: the file's authorities, or the system's.
+    """Returns a TLS context that trusts the ``--ca`` file's authorities, or the system's.
 
     Raises:
-        CliError: the file holds none.
+        CliError: the file has no certificates.
     """
     try:
         return ssl.create_default_context(cafile=place.ca)
@@ -37,36 +37,36 @@ def trusted(place: Target) -> ssl.SSLContext:
 
 
 class DirectTransport:
-    """To an address that is reachable from here."""
+    """Connects directly to the gateway's address."""
 
     def __init__(self, place: Target, kubeconfig: Kubeconfig) -> None:
-        """Takes the address, whom to trust, and who has the token.
+        """Checks the address.
 
         Raises:
-            CliError: the address is none, or would show the token to everybody on the way.
+            CliError: the address is invalid, or would send the token unencrypted.
         """
         self._parts = urlsplit(place.server)
         host = self._parts.hostname or ""
         if self._parts.scheme not in ("http", "https") or not host:
             raise CliError(
-                f"{place.server!r} is no address of a gateway",
+                f"{place.server!r} is not a gateway's address",
                 ExitCode.USAGE,
                 where="--server",
                 remedy="e.g. https://flowmesh.example.com:8470",
             )
         if self._parts.scheme == "http" and host not in ("127.0.0.1", "::1", "localhost"):
             raise CliError(
-                "your token would cross the network for everybody to read",
+                "http:// would send your token over the network unencrypted",
                 ExitCode.USAGE,
                 where=f"--server {place.server}",
-                remedy="use https://, or leave --server out: then it goes through the API server",
+                remedy="use https://, or omit --server to connect through the API server",
             )
         self._host = host
         self._context = trusted(place) if self._parts.scheme == "https" else None
         self._kubeconfig = kubeconfig
 
     def connect(self, timeout_s: float | None) -> http.client.HTTPConnection:
-        """As ``Way.connect``."""
+        """See ``Transport.connect``."""
         port = self._parts.port
         if self._context is None:
             return http.client.HTTPConnection(self._host, port or PORT, timeout=timeout_s)
@@ -75,15 +75,14 @@ class DirectTransport:
         )
 
     def token(self, *, renewed: bool) -> str:
-        """As ``Way.token``."""
+        """See ``Transport.token``."""
         return self._kubeconfig.token(renewed=renewed)
 
 
 class PortForwardTransport:
-    """Through the API server to the leader's pod, as ``kubectl port-forward`` does."""
+    """Connects through the API server to the leader's pod, as ``kubectl port-forward`` does."""
 
     def __init__(self, place: Target, kubeconfig: Kubeconfig) -> None:
-        """Takes where the operator is, and in whose name."""
         from kubernetes.client import CoreV1Api  # noqa: PLC0415 - see kubeconfig
 
         self._place = place
@@ -91,17 +90,17 @@ class PortForwardTransport:
         self._core = CoreV1Api(kubeconfig.client())
         self._context = trusted(place)
         if place.ca is None:
-            # The API server has checked its way to the kubelet, and the kubelet enters the pod's
-            # own network: whoever could stand between is the cluster's administrator.
+            # The API server has verified the kubelet, and the kubelet connects inside of the pod's
+            # network: only the cluster's administrator could intercept the connection.
             self._context.check_hostname = False
             self._context.verify_mode = ssl.CERT_NONE
 
     def connect(self, timeout_s: float | None) -> http.client.HTTPConnection:
-        """As ``Way.connect``; the leader is looked up anew: another one may lead by now."""
+        """See ``Transport.connect``; looks up the leader each time, since it may have changed."""
         from kubernetes.stream import portforward  # noqa: PLC0415 - see kubeconfig
 
         (pod, port), namespace = self._leader(), self._place.system_namespace
-        forward = said_by_api_server(
+        forward = call_api_server(
             lambda: portforward(
                 self._core.connect_get_namespaced_pod_portforward,
                 pod,
@@ -114,18 +113,18 @@ class PortForwardTransport:
         plain.settimeout(timeout_s)
         name = f"{SERVICE}.{namespace}.svc"
         connection = http.client.HTTPConnection(name, port, timeout=timeout_s)
-        connection.auto_open = 0  # a closed one is forwarded anew, never looked up by its name
+        connection.auto_open = 0  # a closed one is forwarded again: its name does not resolve
         connection.sock = self._context.wrap_socket(plain, server_hostname=name)
         return connection
 
     def token(self, *, renewed: bool) -> str:
-        """As ``Way.token``."""
+        """See ``Transport.token``."""
         return self._kubeconfig.token(renewed=renewed)
 
     def _leader(self) -> tuple[str, int]:
-        """The leader's pod, and the port of its gateway."""
+        """Returns the leader's pod and the port of its gateway."""
         namespace = self._place.system_namespace
-        found = said_by_api_server(
+        found = call_api_server(
             lambda: self._core.list_namespaced_pod(
                 namespace, label_selector=LEADER, field_selector="status.phase=Running"
             ),
@@ -141,6 +140,6 @@ class PortForwardTransport:
 
 
 def _socket(forward: Any, port: int) -> socket.socket:
-    """The end of a forwarded port that a TLS connection can be made on."""
-    found: socket.socket = forward.socket(port)._socket  # the wrapper around it is no socket
+    """Returns the socket of a forwarded port, for a TLS connection on it."""
+    found: socket.socket = forward.socket(port)._socket  # the wrapper around it is not a socket
     return found

@@ -1,4 +1,5 @@
-"""What every command takes and what it is for; the work is imported when a command runs.
+"""Declarations of the commands with their options; ``flowmesh_cli.verbs`` implements them.
 
-Nothing here may import more than typer: ``fmesh --help`` answers at once.
+These modules import little more than typer, so that ``fmesh --help`` is fast; a command imports its
+implementation when it runs.
 """

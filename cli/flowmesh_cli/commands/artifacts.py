@@ -1,4 +1,4 @@
-"""Commands that follow artifacts and check results: lineage, audit, export."""
+"""Declares ``lineage``, ``audit`` and ``export``."""
 
 from pathlib import Path
 from typing import Annotated

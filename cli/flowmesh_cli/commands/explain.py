@@ -1,4 +1,4 @@
-"""Commands that say why, what from, and what it cost."""
+"""Declares ``why``, ``explain``, ``receipt`` and ``outputs``."""
 
 from pathlib import Path
 from typing import Annotated

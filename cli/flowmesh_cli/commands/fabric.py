@@ -1,4 +1,4 @@
-"""Commands about the fabric itself: workers, the cache, policies."""
+"""Declares ``workers``, ``cache`` and ``policies``."""
 
 from pathlib import Path
 from typing import Annotated
@@ -65,7 +65,7 @@ def purge(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Purge cached results, so that they are made again."""
+    """Purge cached results, so that they are computed again."""
     from flowmesh_cli.verbs.cache import purge_results  # noqa: PLC0415
 
     purge_results(namespace=namespace, engine=engine, yes=yes, place=place, as_json=json)

@@ -1,4 +1,4 @@
-"""Commands that start, stop and follow runs."""
+"""Declares ``run``, ``up``, ``submit`` and the commands on runs."""
 
 from typing import Annotated
 

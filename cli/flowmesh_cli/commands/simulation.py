@@ -1,4 +1,4 @@
-"""Commands that run nothing: fleets, loads and recorded runs in virtual time."""
+"""Declares ``simulate``, ``trace`` and ``replay``."""
 
 from pathlib import Path
 from typing import Annotated
@@ -56,7 +56,7 @@ def trace(
 ) -> None:
     """Write what runs took and cost, for `fmesh replay`.
 
-    The trace holds no names and no content.
+    The trace contains no names and no content.
     """
     from flowmesh_cli.verbs.replay import export_trace  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Commands that look at workflows before they run."""
+"""Declares ``validate``, ``plan``, ``graph`` and ``engines``."""
 
 from typing import Annotated
 

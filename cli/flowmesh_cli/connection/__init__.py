@@ -1,1 +1,1 @@
-"""Finding a fabric and talking to it: target, state folder, API client."""
+"""Finds a fabric and connects to it: target, state folder, API client."""

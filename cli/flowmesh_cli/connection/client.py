@@ -1,7 +1,7 @@
-"""The control API as the CLI calls it: HTTP/1.1 by the standard library, which loads fast.
+"""The client of the control API: HTTP/1.1 by the standard library, which loads fast.
 
-One client a thread. An error answer becomes an exception with the place, the reason and the remedy
-that the server gave.
+A client belongs to one thread. An error response becomes an exception with the server's place,
+reason and remedy.
 """
 
 import http.client
@@ -38,10 +38,9 @@ _CODES = {
 
 
 class FabricGoneError(CliError):
-    """The fabric does not answer; a joined run may find another owner."""
+    """The fabric does not answer; a command that joined it may find another owner."""
 
     def __init__(self, url: str, why: str, *, remedy: str = "") -> None:
-        """Takes the address and what the system said."""
         super().__init__(
             f"the fabric at {url} does not answer: {why}",
             ExitCode.NO_FABRIC,
@@ -50,71 +49,73 @@ class FabricGoneError(CliError):
 
 
 class AccessDeniedError(CliError):
-    """The user may not see or do that."""
+    """The user lacks the right to see or do that."""
 
 
 class Transport(Protocol):
-    """How one comes to a control plane, and in whose name."""
+    """A way to connect to a control plane, with the user's credentials."""
 
     def connect(self, timeout_s: float | None) -> http.client.HTTPConnection:
-        """A new connection.
+        """Returns a new connection.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: it cannot be opened.
         """
         ...
 
     def token(self, *, renewed: bool) -> str:
-        """The bearer token; a new one where the last was refused and there may be a newer."""
+        """Returns the bearer token; ``renewed`` where the last one was refused."""
         ...
 
 
 class LoopbackTransport:
-    """Straight to the address, with a token that does not change: the laptop's way."""
+    """Connects to a local fabric's address with its constant token."""
 
     def __init__(self, url: str, token: str) -> None:
-        """Takes ``http://host:port`` and the token."""
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
         self._token = token
 
     def connect(self, timeout_s: float | None) -> http.client.HTTPConnection:
-        """As :meth:`Way.connect`."""
+        """See ``Transport.connect``."""
         return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
 
     def token(self, *, renewed: bool) -> str:
-        """As :meth:`Way.token`."""
+        """See ``Transport.token``."""
         del renewed
         return self._token
 
 
 class ApiClient:
-    """Requests to one control plane."""
+    """Sends requests to one control plane.
+
+    Attributes:
+        namespace: the namespace whose runs are used where none is named; empty for all.
+        default_namespace: the namespace of workflows that name none; empty leaves it to the server.
+    """
 
     def __init__(self, url: str, way: Transport, *, namespace: str = "") -> None:
-        """Takes where it is and how to come there.
+        """Opens no connection yet.
 
         Args:
-            url: for messages.
-            way: to it.
-            namespace: whose runs are meant where none is named; empty for all.
-
-        ``default_namespace`` is that of workflows which name none; empty leaves it to the server.
+            url: the address, for messages.
+            way: the transport.
+            namespace: see the attribute.
         """
         self.url = url
         self.namespace = namespace
         self.default_namespace = ""
-        self._way = way
+        self._transport = way
         self._token = ""
         self._connection: http.client.HTTPConnection | None = None
 
     @classmethod
     def at(cls, url: str, token: str) -> "ApiClient":
-        """Of this machine."""
+        """Returns the client of a fabric on this machine."""
         return cls(url, LoopbackTransport(url, token))
 
     def where_allowed(self, path: str, kind: type[T], **query: Any) -> T | None:
-        """As :meth:`get`; None where the user may not see it."""
+        """Reads a document as :meth:`get`; returns None where the user may not see it."""
         try:
             return self.get(path, kind, **query)
         except AccessDeniedError:
@@ -124,8 +125,8 @@ class ApiClient:
         """Reads a document.
 
         Raises:
-            CliError: the server refused, or (as FabricGoneError) there is none.
-            SpecError: what was sent is wrong, with every problem.
+            CliError: the server refused, or (FabricGoneError) does not answer.
+            SpecError: the server found problems in what was sent.
         """
         return self.ask("GET", path, kind, query=query)
 
@@ -165,31 +166,31 @@ class ApiClient:
         document: Any = None,
         body: Any = None,
     ) -> bytes:
-        """Sends a request and reads the whole answer; raises as :meth:`get`.
+        """Sends a request and returns the response's body; raises as :meth:`get`.
 
-        A body that is a file is sent on a connection of its own, which waits as long as it takes:
-        the file cannot be sent again where a kept connection is closed, and is decoded before the
-        answer comes.
+        A file is sent on a separate connection without a timeout: it cannot be sent a second time
+        where a reused connection turns out to be closed, and the server decodes all of it before it
+        responds.
         """
-        if not _repeatable(method, body):
-            own = ApiClient(self.url, self._way, namespace=self.namespace)
+        if not _is_repeatable(method, body):
+            separate = ApiClient(self.url, self._transport, namespace=self.namespace)
             try:
-                response = own._send(method, path, query or {}, body=body, timeout_s=None)
-                return self._whole(response)
+                response = separate._send(method, path, query or {}, body=body, timeout_s=None)
+                return self._read_body(response)
             finally:
-                own.close()
-        return self._whole(self._send(method, path, query or {}, document=document, body=body))
+                separate.close()
+        return self._read_body(self._send(method, path, query or {}, document=document, body=body))
 
-    def _whole(self, response: http.client.HTTPResponse) -> bytes:
+    def _read_body(self, response: http.client.HTTPResponse) -> bytes:
         data = response.read()
         if response.status >= http.HTTPStatus.BAD_REQUEST:
             raise self._error(response.status, data)
         return data
 
     def lines(self, path: str, **query: Any) -> Iterator[bytes]:
-        """Reads newline-delimited JSON as it comes, on a connection of its own."""
-        own = ApiClient(self.url, self._way, namespace=self.namespace)
-        response = own._send("GET", path, query, timeout_s=None)
+        """Yields lines of newline-delimited JSON as they arrive, on a separate connection."""
+        separate = ApiClient(self.url, self._transport, namespace=self.namespace)
+        response = separate._send("GET", path, query, timeout_s=None)
         try:
             if response.status >= http.HTTPStatus.BAD_REQUEST:
                 raise self._error(response.status, response.read())
@@ -199,13 +200,13 @@ class ApiClient:
         except (OSError, http.client.HTTPException) as e:
             raise FabricGoneError(self.url, str(e)) from e
         finally:
-            own.close()
+            separate.close()
 
     def download(self, path: str, target: Path, **query: Any) -> int:
-        """Writes an answer to a file, which appears whole or not at all; its size in bytes.
+        """Writes a response to a file, whole or not at all; returns its size in bytes.
 
         Raises:
-            CliError: the answer broke off.
+            CliError: the response was incomplete.
         """
         response = self._send("GET", path, query)
         if response.status >= http.HTTPStatus.BAD_REQUEST:
@@ -220,17 +221,17 @@ class ApiClient:
         except (http.client.HTTPException, ConnectionError) as e:
             self.close()
             raise CliError(
-                "the content broke off: a part of it is lost or spoiled in the store",
+                "the content is incomplete: a part of it is missing or damaged in the store",
                 ExitCode.FAILED,
                 where=path,
-                remedy="run the workflow again: what is lost is made again",
+                remedy="run the workflow again: missing results are computed again",
             ) from e
         finally:
             temporary.unlink(missing_ok=True)
         return written
 
     def close(self) -> None:
-        """Closes the connection; harmless when repeated."""
+        """Closes the connection; may be called more than once."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -245,22 +246,22 @@ class ApiClient:
         body: Any = None,
         timeout_s: float | None = TIMEOUT_S,
     ) -> http.client.HTTPResponse:
-        given = {k: _text(v) for k, v in query.items() if v not in (None, "", False)}
-        target = quote(path, safe="/%[]=*.,:") + (f"?{urlencode(given)}" if given else "")
+        parameters = {k: _text(v) for k, v in query.items() if v not in (None, "", False)}
+        target = quote(path, safe="/%[]=*.,:") + (f"?{urlencode(parameters)}" if parameters else "")
         headers = {}
         if document is not None:
             body, headers["Content-Type"] = msgspec.json.encode(document), "application/json"
-        response = self._twice(method, target, body, headers, timeout_s)
-        if response.status != http.HTTPStatus.UNAUTHORIZED or not _repeatable(method, body):
+        response = self._send_with_retry(method, target, body, headers, timeout_s)
+        if response.status != http.HTTPStatus.UNAUTHORIZED or not _is_repeatable(method, body):
             return response
         before = self._token
-        self._token = self._way.token(renewed=True)  # one of a kubeconfig may have expired
+        self._token = self._transport.token(renewed=True)  # a kubeconfig's token may have expired
         if self._token == before:
             return response
         response.read()
-        return self._twice(method, target, body, headers, timeout_s)
+        return self._send_with_retry(method, target, body, headers, timeout_s)
 
-    def _twice(
+    def _send_with_retry(
         self, method: str, target: str, body: Any, headers: dict[str, str], timeout_s: float | None
     ) -> http.client.HTTPResponse:
         fresh = self._connection is None
@@ -268,37 +269,37 @@ class ApiClient:
             return self._try(method, target, body, headers, timeout_s)
         except (OSError, http.client.HTTPException) as e:
             self.close()
-            if fresh or not _repeatable(method, body) or isinstance(e, TimeoutError):
-                raise self._gone(e) from e
-        try:  # a kept connection may have been closed by the server meanwhile
+            if fresh or not _is_repeatable(method, body) or isinstance(e, TimeoutError):
+                raise self._unreachable(e) from e
+        try:  # the server may have closed a reused connection
             return self._try(method, target, body, headers, timeout_s)
         except (OSError, http.client.HTTPException) as e:
             self.close()
-            raise self._gone(e) from e
+            raise self._unreachable(e) from e
 
     def _error(self, status: int, data: bytes) -> CliError | SpecError:
         return error_of(status, data)
 
-    def _gone(self, error: Exception) -> FabricGoneError:
+    def _unreachable(self, error: Exception) -> FabricGoneError:
         return FabricGoneError(self.url, str(error) or type(error).__name__)
 
     def _try(
         self, method: str, target: str, body: Any, headers: dict[str, str], timeout_s: float | None
     ) -> http.client.HTTPResponse:
-        self._token = self._token or self._way.token(renewed=False)
+        self._token = self._token or self._transport.token(renewed=False)
         if self._connection is None:
-            self._connection = self._way.connect(timeout_s)
-        sent = {**headers, "Authorization": f"Bearer {self._token}"}
-        self._connection.request(method, target, body=body, headers=sent)
+            self._connection = self._transport.connect(timeout_s)
+        all_headers = {**headers, "Authorization": f"Bearer {self._token}"}
+        self._connection.request(method, target, body=body, headers=all_headers)
         return self._connection.getresponse()
 
 
-def _repeatable(method: str, body: Any) -> bool:
+def _is_repeatable(method: str, body: Any) -> bool:
     return method == "GET" or isinstance(body, bytes | None)
 
 
 def error_of(status: int, data: bytes) -> CliError | SpecError:
-    """The exception that an error answer stands for."""
+    """Returns the exception of an error response."""
     found: Any = None
     try:
         found = json.loads(data)["error"]
@@ -309,7 +310,7 @@ def error_of(status: int, data: bytes) -> CliError | SpecError:
         message, where, remedy, problems = data[:200].decode(errors="replace"), "", "", []
     if problems:
         return SpecError(problems)
-    # With a code it is no fault of the control plane, whatever the status.
+    # An error with a code is an expected one, whatever its status.
     has_code = isinstance(found, dict) and found.get("code")
     code = ExitCode.FAILED if has_code else _CODES.get(status, ExitCode.FAILED)
     kind = AccessDeniedError if status == http.HTTPStatus.FORBIDDEN else CliError

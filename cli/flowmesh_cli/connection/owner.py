@@ -1,8 +1,8 @@
-"""Who serves a state folder: one process, known to all others by ``.flowmesh/owner``.
+"""The owner of a state folder: the one process that serves it, recorded in ``.flowmesh/owner``.
 
-The owner holds an exclusive lock on the file while it lives, which the kernel releases however it
-dies; so a file without a lock is stale, whatever it says. Users of the fabric hold a shared lock on
-``.flowmesh/joined``: the owner of a ``fmesh run`` goes when it gets that one for itself.
+The owner has an exclusive lock on the file while it lives; the kernel releases it however the
+process dies, so an unlocked file is stale. Commands that use the fabric have a shared lock on
+``.flowmesh/joined``: the owner of a ``fmesh run`` exits when it gets an exclusive lock on it.
 """
 
 import contextlib
@@ -21,20 +21,20 @@ from flowmesh_core.decoding import decode
 from flowmesh_core.errors import StoreAccessError, StoreError, StoreFullError
 from flowmesh_store.os_errors import store_error
 
-_READ_WITHIN_S = 2.0
+_READ_TIMEOUT_S = 2.0
 _POLL_S = 0.02
 
 
 class OwnerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the file says.
+    """The content of the owner file.
 
     Attributes:
-        url: the API's address; empty while the owner still starts.
-        token: what users of the API say; ``worker_token`` what workers join with.
-        port: of the address, said before it is served: workers of a killed owner wait there.
-        serves: ``up`` stays until stopped, ``run`` until all runs that joined have ended, ``read``
-            for one question.
-        workers: process ids of the local workers.
+        url: the API's address; empty while the owner starts.
+        token: the API's token; workers join with ``worker_token``.
+        port: the API's port, written before it is served: workers of a killed owner wait there.
+        serves: ``up`` until stopped, ``run`` until all runs that joined have ended, ``read`` for
+            one query.
+        workers: process ids of the local workers, by name.
     """
 
     pid: int
@@ -48,15 +48,15 @@ class OwnerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Ownership:
-    """The lock on the owner file, held by this process."""
+    """This process's lock on the owner file."""
 
     def __init__(self, lock: "_LockFile", previous: OwnerRecord | None) -> None:
-        """Takes the locked file and what a dead owner left in it."""
+        """Wraps a locked file; ``previous`` is the record that a dead owner left in it."""
         self._lock = lock
         self.previous = previous
 
     def write(self, owner: OwnerRecord) -> None:
-        """Says who owns it.
+        """Writes the owner's record.
 
         Raises:
             StoreError: the folder is full or read-only.
@@ -64,7 +64,7 @@ class Ownership:
         self._write(msgspec.json.format(msgspec.json.encode(owner)) + b"\n")
 
     def release(self, *, leave: OwnerRecord | None = None) -> None:
-        """Lets go of an empty file, or of one that still names somebody's orphaned workers."""
+        """Unlocks the file, empty or with a record that names orphaned workers."""
         with contextlib.suppress(StoreError):
             if leave is None:
                 self._write(b"")
@@ -77,18 +77,18 @@ class Ownership:
             raise self._lock.refusal
         descriptor = self._lock.descriptor
         try:
-            os.pwrite(descriptor, data, 0)  # on a full disk what was there stays
+            os.pwrite(descriptor, data, 0)  # on a full disk the old content remains
             os.ftruncate(descriptor, len(data))
         except OSError as e:
             raise store_error(e, str(self._lock.path)) from e
 
 
 def claim(state: StateDir, *, to_read: bool = False) -> Ownership | None:
-    """Becomes the owner, unless another process is it.
+    """Becomes the owner; returns None where another process is.
 
     Args:
         state: the folder.
-        to_read: a folder that cannot be written will do.
+        to_read: whether a folder that cannot be written is acceptable.
 
     Raises:
         StoreError: the folder is full or read-only.
@@ -106,8 +106,8 @@ def claim(state: StateDir, *, to_read: bool = False) -> Ownership | None:
 
 
 def current(state: StateDir) -> OwnerRecord | None:
-    """The living owner, or None. Waits a moment for one that is just starting."""
-    end = time.monotonic() + _READ_WITHIN_S
+    """Returns the living owner, or None. Waits a moment for one that is starting."""
+    end = time.monotonic() + _READ_TIMEOUT_S
     while _is_locked(state.owner):
         owner = _decode(state.owner)
         if owner is not None:
@@ -120,29 +120,29 @@ def current(state: StateDir) -> OwnerRecord | None:
 
 @dataclass(slots=True)
 class JoinLock:
-    """A shared lock on ``joined``: the owner stays while it is held."""
+    """A shared lock on ``joined``, during which the owner does not exit."""
 
     descriptor: int
 
     def __enter__(self) -> "JoinLock":
-        """Held since it was made."""
+        """Returns itself; the lock was taken before."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None
     ) -> None:
-        """Lets the owner go."""
+        """Releases the lock."""
         self.release()
 
     def release(self) -> None:
-        """Lets the owner go; harmless when repeated."""
+        """Releases the lock; may be called more than once."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
 
 
 def join(state: StateDir) -> JoinLock | None:
-    """Tells the owner to stay; None where it is just leaving."""
+    """Locks ``joined``, so that the owner does not exit; returns None where it is exiting."""
     lock = _LockFile(state.joined)
     if lock.take(fcntl.LOCK_SH):
         return JoinLock(lock.descriptor)
@@ -151,8 +151,8 @@ def join(state: StateDir) -> JoinLock | None:
 
 
 @contextlib.contextmanager
-def nobody_joined(state: StateDir) -> Iterator[bool]:
-    """Whether nobody else uses the fabric; as long as the block lasts, nobody can join."""
+def no_other_users(state: StateDir) -> Iterator[bool]:
+    """Yields whether no other process uses the fabric; if so, none can join during the block."""
     lock = _LockFile(state.joined)
     try:
         yield lock.take(fcntl.LOCK_EX)
@@ -161,15 +161,15 @@ def nobody_joined(state: StateDir) -> Iterator[bool]:
 
 
 class _LockFile:
-    """A file that is there to be locked, also in a folder that cannot be written.
+    """A lock file, also in a folder that cannot be written.
 
     Attributes:
-        descriptor: -1 where the file is not there and cannot be made: then nobody holds its lock.
-        refusal: why it cannot be written; None where it can.
+        descriptor: -1 where the file does not exist and cannot be created: nothing can lock it.
+        refusal: why the file cannot be written; None where it can.
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens it, and makes it where it is missing."""
+        """Opens the file, and creates it where it is missing."""
         self.path = path
         self.refusal: StoreError | None = None
         self.descriptor = -1
@@ -183,11 +183,11 @@ class _LockFile:
                 self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def take(self, kind: int) -> bool:
-        """Locks it; False where another process holds it."""
+        """Locks the file; returns False where another process has the lock."""
         return self.descriptor < 0 or _lock(self.descriptor, kind)
 
     def close(self) -> None:
-        """Lets go of it."""
+        """Closes the file, which releases the lock."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1

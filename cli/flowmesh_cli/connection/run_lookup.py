@@ -1,4 +1,4 @@
-"""Which run is meant: a uid, the beginning of one, a name (the latest so called), or the latest."""
+"""Finds the run that the user names: by uid, prefix of a uid, or name (the latest of that name)."""
 
 from flowmesh_api.v1.runs import RunSummary
 from flowmesh_cli.connection.client import ApiClient
@@ -8,16 +8,16 @@ from flowmesh_cli.nearness import nearest
 
 
 def all_runs(http: ApiClient, namespace: str = "") -> list[RunSummary]:
-    """Every run that the user may see, of one namespace or of all, the latest last."""
+    """Returns every run that the user may see, of one namespace or of all, the latest last."""
     found = http.get("/v1/runs", list[RunSummary], namespace=namespace)
     return sorted(found, key=lambda run: run.created_s)
 
 
 def find_run(http: ApiClient, given: str) -> str:
-    """The uid of the run that is meant; a name of the own namespace goes before others'.
+    """Returns the uid of a run; names in the user's own namespace are preferred.
 
     Raises:
-        CliError: there is none, or several uids begin so.
+        CliError: no run matches, or several uids have this prefix.
     """
     runs = all_runs(http)
     ours = [r for r in runs if http.namespace in ("", r.namespace)]

@@ -1,10 +1,10 @@
-"""The folder of a laptop's fabric: the store, who owns it now, and what its workers keep.
+"""The state folder of a local fabric: the store, its owner, and its workers' caches.
 
 ::
 
-    .flowmesh/owner      who serves it: pid, address, tokens; locked by the owner while it lives
-    .flowmesh/joined     locked by every `fmesh run` that uses it
-    .flowmesh/master.key what references are made with
+    .flowmesh/owner      the owner's pid, address and tokens; locked by the owner while it lives
+    .flowmesh/joined     locked by every `fmesh run` that uses the fabric
+    .flowmesh/master.key the key that signs references
     .flowmesh/workers/   caches and logs of the local workers
     .flowmesh/…          everything else is the store
 """
@@ -26,7 +26,7 @@ class StateDir:
     """Paths inside the folder.
 
     Attributes:
-        worker_root: where workers keep theirs instead, since the folder cannot be written.
+        worker_root: the folder for workers' files where the state folder cannot be written.
     """
 
     path: Path
@@ -34,44 +34,44 @@ class StateDir:
 
     @property
     def owner(self) -> Path:
-        """Names the owner; the owner holds its lock."""
+        """The file that names the owner, which has its lock."""
         return self.path / "owner"
 
     @property
     def joined(self) -> Path:
-        """Locked, shared, by everyone who uses the fabric."""
+        """The file on which every user of the fabric has a shared lock."""
         return self.path / "joined"
 
     def worker(self, name: str) -> Path:
-        """A local worker's cache and log."""
+        """Returns the folder of a local worker's cache and log."""
         return (self.worker_root or self.path) / "workers" / name
 
     def exists(self) -> bool:
-        """Whether anything ever ran here."""
+        """Returns whether the folder has been used by a fabric."""
         return (self.path / "runs").is_dir() or self.owner.exists()
 
     def prepare(self) -> None:
-        """Makes the folder, closed to others, and keeps it out of version control.
+        """Creates the folder, private to the user and ignored by Git.
 
         Raises:
-            CliError: it cannot be made.
+            CliError: it cannot be created.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as e:
             raise CliError(
-                f"cannot make the state folder: {e.strerror}",
+                f"the state folder cannot be created: {e.strerror}",
                 ExitCode.USAGE,
                 where=str(self.path),
                 remedy="choose another one with --state-dir",
             ) from e
         ignore = self.path / ".gitignore"
-        with contextlib.suppress(OSError):  # a folder that can only be read is left as it is
+        with contextlib.suppress(OSError):  # a read-only folder is left unchanged
             if not ignore.exists():
                 ignore.write_text("*\n")
 
 
 def state_dir(given: Path | None) -> StateDir:
-    """The folder that is meant: the option, the environment's, or ``.flowmesh`` here."""
+    """Returns the folder of the option, of ``FLOWMESH_STATE_DIR``, or ``.flowmesh``."""
     chosen = given or Path(os.environ.get(VARIABLE) or DEFAULT)
     return StateDir(chosen.absolute())

@@ -1,4 +1,4 @@
-"""Where a command's fabric is: a folder of this machine, or a cluster."""
+"""The target of a command: a state folder of this machine, or a cluster."""
 
 import functools
 import inspect
@@ -16,19 +16,20 @@ SYSTEM_NAMESPACE = "flowmesh"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the options that say where say together.
+    """The fabric that a command uses, from its options.
 
     Attributes:
-        state_dir: the laptop's folder; None is the usual one.
-        cluster: True is the cluster of the current context, False the laptop whatever the others
-            say; None leaves it to them.
-        context: of the kubeconfig; empty is the current one.
-        kubeconfig: its file; None is ``KUBECONFIG``, or the usual one.
-        server: the gateway's address; empty goes there through the API server.
+        state_dir: the state folder of a local fabric; None for the default.
+        cluster: True for the cluster of the current context, False for a local fabric; None lets
+            the other options decide.
+        context: the kubeconfig's context; empty for the current one.
+        kubeconfig: the kubeconfig's file; None for ``KUBECONFIG`` or the default.
+        server: the gateway's address; empty connects through the API server.
         ca: certificates to trust for the gateway.
-        system_namespace: where the operator is.
-        namespace: the one that is looked at; empty is the context's, or on a laptop all.
-        every_namespace: all that the user may see.
+        system_namespace: the operator's namespace.
+        namespace: the namespace whose runs are used; empty for the context's, or all on a local
+            fabric.
+        every_namespace: whether to use all namespaces that the user may see.
     """
 
     state_dir: Path | None = None
@@ -43,7 +44,7 @@ class Target:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether it is a cluster."""
+        """Whether the target is a cluster."""
         if self.cluster is None:
             return bool(self.context or self.server)
         return self.cluster
@@ -118,16 +119,16 @@ _NAMESPACE: dict[str, Any] = {
 
 
 def placed(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options that say where; it takes ``place`` in their stead.
+    """Adds the options of a target to a command, which gets them as ``place``.
 
-    A command that has a namespace of its own keeps it.
+    A command that declares ``namespace`` itself keeps its own option.
     """
-    own = inspect.signature(command, eval_str=True)
-    if "place" not in own.parameters:
+    signature = inspect.signature(command, eval_str=True)
+    if "place" not in signature.parameters:
         return command
-    mine = [p for p in own.parameters.values() if p.name != "place"]
-    named = any(p.name == "namespace" for p in mine)
-    options = _OPTIONS if named else {**_NAMESPACE, **_OPTIONS}
+    own_parameters = [p for p in signature.parameters.values() if p.name != "place"]
+    has_namespace = any(p.name == "namespace" for p in own_parameters)
+    options = _OPTIONS if has_namespace else {**_NAMESPACE, **_OPTIONS}
     added = [
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=getattr(HERE, name), annotation=kind
@@ -140,8 +141,12 @@ def placed(command: Callable[..., None]) -> Callable[..., None]:
         place = Target(**{name: given.pop(name) for name in options})
         command(**given, place=place)
 
-    last = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in mine if p.name == "json"]
-    first = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in mine if p.name != "json"]
-    run.__signature__ = own.replace(parameters=[*first, *added, *last])  # type: ignore[attr-defined]
+    last = [
+        p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own_parameters if p.name == "json"
+    ]
+    first = [
+        p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own_parameters if p.name != "json"
+    ]
+    run.__signature__ = signature.replace(parameters=[*first, *added, *last])  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in [*first, *added, *last]}
     return run

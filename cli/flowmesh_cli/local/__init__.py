@@ -1,1 +1,1 @@
-"""The laptop mode: a control plane in this process, workers beside it."""
+"""A fabric on one machine: the control plane in this process, workers as processes beside it."""

@@ -1,7 +1,7 @@
-"""What the workers of this installation can run, known before a fabric is started.
+"""Checks what workers of this installation can run, before a fabric is started.
 
-A base install has no model libraries: ``fmesh run`` and ``fmesh plan`` say so at once, with the
-command that adds them here, in place of a worker that comes and cannot take a step.
+A base install has no model libraries. ``fmesh run`` and ``fmesh plan`` report that at once, with
+the command that installs them, instead of starting a worker that cannot run the steps.
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.installation import install_command
 from flowmesh_cli.local.options import POOL
 from flowmesh_cli.workflows.sources import Source
-from flowmesh_control.runs.admission import check_honoured
+from flowmesh_control.runs.admission import check_engine_variants
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.plan import Plan, StepPlan
@@ -26,13 +26,13 @@ _NO_IDENTITY = (None, "")
 
 
 def missing_engines(plans: Sequence[Plan], engines: Engines | None = None) -> list[StepPlan]:
-    """The steps whose engines no worker of this installation offers.
+    """Returns the steps whose engines no worker of this installation offers.
 
-    A step with a condition may be skipped; it is not among them.
+    Steps with a condition are not among them, because they may be skipped.
 
     Args:
         plans: compiled workflows.
-        engines: what is installed; looked up where None.
+        engines: the installed engines; detected if None.
     """
     offered = set((engines or installed_engines()).names())
     return [s for p in plans for s in p.steps if s.engine not in offered and not s.when]
@@ -42,11 +42,11 @@ def refuse_missing(title: str, steps: Sequence[StepPlan]) -> None:
     """Refuses a workflow whose steps cannot run here.
 
     Args:
-        title: of the workflow.
-        steps: those that cannot run; none: nothing is refused.
+        title: the workflow's title.
+        steps: the steps that cannot run; if empty, nothing is refused.
 
     Raises:
-        CliError: with the steps, the missing libraries, and the command that installs them.
+        CliError: names the steps, the missing libraries and the command that installs them.
     """
     if steps:
         raise CliError(
@@ -57,10 +57,10 @@ def refuse_missing(title: str, steps: Sequence[StepPlan]) -> None:
 def refuse_unhonoured(sources: Sequence[Source], plans: Sequence[Plan]) -> None:
     """Refuses steps whose dtype, implementation or batch invariance no worker here serves.
 
-    Admission says the same once a worker is connected; by then models are being imported.
+    Admission refuses them too, but only once a worker is connected and models are being imported.
 
     Raises:
-        FilesError: every such step, at its place in its file.
+        FilesError: lists every such step with its place in its file.
     """
     if not any(v not in _NO_IDENTITY for p in plans for s in p.steps for v in s.fields.values()):
         return
@@ -68,15 +68,15 @@ def refuse_unhonoured(sources: Sequence[Source], plans: Sequence[Plan]) -> None:
     devices = find_devices()
     classes = {"cpu", devices.device_class if devices else "cpu"}
     shapes = [_shape(engines, name) for name in sorted(classes)]
-    wrong: list[str] = []
+    problems: list[str] = []
     for source, plan in zip(sources, plans, strict=True):
         assert source.workflow is not None
         try:
-            check_honoured(source.workflow, plan, catalog, shapes)
+            check_engine_variants(source.workflow, plan, catalog, shapes)
         except SpecError as e:
-            wrong += source.lines(e.problems)
-    if wrong:
-        raise FilesError(wrong)
+            problems += source.lines(e.problems)
+    if problems:
+        raise FilesError(problems)
 
 
 def _reason(steps: Sequence[StepPlan]) -> str:
@@ -89,18 +89,20 @@ def _reason(steps: Sequence[StepPlan]) -> str:
 
 def _remedy(engines: set[str]) -> str:
     if not engines & NEEDS.keys():
-        return "install the package that provides the engine, as `flowmesh.engines` entry points"
+        return (
+            "install the package that provides the engine through a `flowmesh.engines` entry point"
+        )
     extra = "worker-gpu" if shutil.which("nvidia-smi") else "worker-cpu"
     python = unsupported()
     version = f" ({python})" if python else ""
     return (
-        f"{install_command(extra)}{version}; or run it where workers have them:"
+        f"{install_command(extra)}{version}; or run it on a cluster whose workers have them:"
         " `fmesh submit --cluster FILE`"
     )
 
 
 def _shape(engines: Engines, device_class: str) -> WorkerShape:
-    """What a worker on such a device says of its engines; the rest is not asked here."""
+    """Returns a worker's shape with its engines on such a device; other fields are not used."""
     return WorkerShape(
         name=f"{POOL}-1",
         pool=POOL,

@@ -1,4 +1,4 @@
-"""The control plane of a laptop: one store, one worker token, secrets from the environment."""
+"""Runs a local control plane: one store, one worker token, secrets from the environment."""
 
 import asyncio
 import contextlib
@@ -20,12 +20,12 @@ from flowmesh_core.machine.settings import Settings
 from flowmesh_store.store import open_store
 
 UNPLACEABLE_AFTER_S = 20.0
-"""No pool grows here: what no worker can ever take is told soon, not waited for."""
+"""Local pools do not grow, so a step that no worker can run fails soon instead of waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where the control plane listens, and what its visitors say."""
+    """The address of the control plane, and the tokens of its users and workers."""
 
     host: str
     port: int
@@ -42,19 +42,19 @@ async def serve_control(
     ready: Callable[[str, bool], None],
     stop: asyncio.Event,
 ) -> None:
-    """Leads the folder's fabric until told to stop.
+    """Runs the control plane on a state folder until ``stop`` is set.
 
     Args:
         folder: the state folder, which is the store too.
-        door: where to listen.
-        dispatches: whether there will be workers; without, nothing is given up as unplaceable, and
-            a folder that cannot be written is opened for reading alone.
-        weights: of tenants in the fair share.
-        ready: called with the address, and whether the folder is only read.
-        stop: ends it.
+        door: the address and tokens.
+        dispatches: whether there will be workers; without them no step fails as unplaceable, and a
+            folder that cannot be written is opened read-only.
+        weights: weights of tenants in the fair share.
+        ready: called with the address, and whether the folder is read-only.
+        stop: ends the control plane.
 
     Raises:
-        FlowMeshError: it cannot start, or another control plane took the store over.
+        FlowMeshError: it cannot start, or another control plane took over the store.
     """
     patience_s = UNPLACEABLE_AFTER_S if dispatches else 0.0
     machine = Settings(unplaceable_after_s=patience_s, tenant_weights=weights)
@@ -90,7 +90,7 @@ async def serve_control(
 
 
 async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Waits for one of them, raises what it raised, and cancels the others."""
+    """Waits for the first to end, cancels the others, and raises its error."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:

@@ -1,4 +1,4 @@
-"""The control plane in a thread of this process, its API on the loopback, and the local workers."""
+"""A local fabric: the control plane in a thread, its API on the loopback, and local workers."""
 
 import asyncio
 import contextlib
@@ -27,13 +27,13 @@ from flowmesh_control.observability.log_format import formatter
 from flowmesh_core.errors import FlowMeshError, StoreError
 
 HOST = "127.0.0.1"
-_STARTS_WITHIN_S = 60.0
-_STOPS_WITHIN_S = 15.0
+_START_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 15.0
 
 
 @dataclass(slots=True)
-class _Up:
-    """What the control thread says back."""
+class _ControlThread:
+    """The state that the control thread shares with the main thread."""
 
     ready: threading.Event
     stop: asyncio.Event | None = None
@@ -44,30 +44,36 @@ class _Up:
 
 
 class LocalFabric:
-    """Owns a state folder and serves it."""
+    """Serves a state folder that this process owns."""
 
     def __init__(self, state: StateDir, ownership: Ownership, options: LocalOptions) -> None:
-        """Takes the folder, the lock on it, and how to serve."""
+        """Chooses the port and writes the owner's record.
+
+        Raises:
+            CliError: the requested port is in use.
+        """
         self._state = state
         self._ownership = ownership
         self._options = options
-        self._up = _Up(threading.Event())
+        self._control = _ControlThread(threading.Event())
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
         self._workers: LocalWorkers | None = None
-        self._closed_to_others = ExitStack()
+        self._cleanup = ExitStack()
         self._port = self._choose_port()
-        self._owner = self._introduce()
+        self._owner = self._make_owner()
 
     def start(self) -> OwnerRecord:
-        """Recovers what is there, serves, and starts the workers.
+        """Starts the control plane, which recovers unfinished runs, and the workers.
 
         Raises:
             FlowMeshError: the store or the port cannot be used.
         """
         self._thread.start()
-        if not self._up.ready.wait(_STARTS_WITHIN_S) or self._up.error is not None:
-            self._give_up()
-        self._owner = _replaced(self._owner, url=self._up.url, port=_port_of(self._up.url))
+        if not self._control.ready.wait(_START_TIMEOUT_S) or self._control.error is not None:
+            self._raise_start_error()
+        self._owner = _replaced(
+            self._owner, url=self._control.url, port=_port_of(self._control.url)
+        )
         self._write_owner(self._owner)
         if self._options.workers:
             self._start_workers()
@@ -80,26 +86,26 @@ class LocalFabric:
     @property
     def failure(self) -> str:
         """Why the control plane ended by itself; empty while it runs."""
-        return str(self._up.error or "")
+        return str(self._control.error or "")
 
     def close_to_others(self, lock: AbstractContextManager[bool]) -> bool:
-        """Takes the lock that nobody who has joined holds; kept until :meth:`stop`."""
+        """Takes ``lock`` until :meth:`stop`, so that none can join; returns whether it could."""
         with ExitStack() as attempt:
             if attempt.enter_context(lock):
-                self._closed_to_others = attempt.pop_all()
+                self._cleanup = attempt.pop_all()
                 return True
         return False
 
     def stop(self) -> None:
-        """Ends the workers, then the control plane, then gives the folder up."""
+        """Ends the workers, then the control plane, then releases the folder."""
         if self._workers is not None:
             self._workers.stop()
         self._end_control()
         self._release()
-        self._closed_to_others.close()
+        self._cleanup.close()
 
     def kill(self) -> None:
-        """Ends the workers at once."""
+        """Kills the workers."""
         if self._workers is not None:
             self._workers.kill()
 
@@ -108,16 +114,16 @@ class LocalFabric:
         try:
             asyncio.run(self._serve())
         except BaseException as e:
-            self._up.error = e
+            self._control.error = e
         finally:
-            self._up.ready.set()
+            self._control.ready.set()
 
     async def _serve(self) -> None:
-        self._up.loop, self._up.stop = asyncio.get_running_loop(), asyncio.Event()
+        self._control.loop, self._control.stop = asyncio.get_running_loop(), asyncio.Event()
 
         def ready(url: str, only_reads: bool) -> None:
-            self._up.url, self._up.only_reads = url, only_reads
-            self._up.ready.set()
+            self._control.url, self._control.only_reads = url, only_reads
+            self._control.ready.set()
 
         door = ListenAddress(HOST, self._port, self._owner.token, self._owner.worker_token)
         await serve_control(
@@ -126,19 +132,19 @@ class LocalFabric:
             dispatches=not self._is_reader,
             weights=self._options.weights,
             ready=ready,
-            stop=self._up.stop,
+            stop=self._control.stop,
         )
 
     def _end_control(self) -> None:
-        loop, stop = self._up.loop, self._up.stop
+        loop, stop = self._control.loop, self._control.stop
         if loop is not None and stop is not None:
             with contextlib.suppress(RuntimeError):  # it has ended by itself
                 loop.call_soon_threadsafe(stop.set)
         if self._thread.is_alive():
-            self._thread.join(_STOPS_WITHIN_S)
+            self._thread.join(_STOP_TIMEOUT_S)
 
-    def _give_up(self) -> None:
-        error = self._up.error
+    def _raise_start_error(self) -> None:
+        error = self._control.error
         self._end_control()
         self._release()
         if isinstance(error, FlowMeshError):
@@ -147,11 +153,11 @@ class LocalFabric:
             f"the control plane did not start: {error or 'no answer'}",
             ExitCode.INTERNAL,
             where=str(self._state.path),
-            remedy="FMESH_DEBUG=1 shows more",
+            remedy="FMESH_DEBUG=1 shows the traceback",
         ) from error
 
     def _release(self) -> None:
-        # A question must not make workers forgotten that a killed owner left waiting.
+        # A query must not erase the record of workers that a killed owner left waiting.
         self._ownership.release(leave=self._ownership.previous if self._is_reader else None)
 
     def _start_workers(self) -> None:
@@ -161,9 +167,9 @@ class LocalFabric:
             price_usd_per_hour=self._options.price_usd_per_hour,
         )
         state = self._state
-        if self._up.only_reads:
+        if self._control.only_reads:
             folder = tempfile.TemporaryDirectory(prefix="flowmesh-workers-")
-            self._closed_to_others.callback(folder.cleanup)
+            self._cleanup.callback(folder.cleanup)
             state = replace(state, worker_root=Path(folder.name))
         self._workers = LocalWorkers(
             state,
@@ -180,7 +186,7 @@ class LocalFabric:
         self._workers.start(left_over)
 
     def _worker_names(self) -> list[str]:
-        # Those of a plan must not be taken for those that a killed owner left.
+        # A plan's workers must not be mistaken for workers that a killed owner left.
         kind = PLANNER if self._is_reader else POOL
         return [f"{kind}-{i + 1}" for i in range(self._options.workers)]
 
@@ -189,15 +195,15 @@ class LocalFabric:
         self._write_owner(self._owner)
 
     def _write_owner(self, owner: OwnerRecord) -> None:
-        """Lets others find it; who only reads a folder that cannot be written stays alone."""
+        """Publishes the owner; a reader of a read-only folder goes unpublished."""
         try:
             self._ownership.write(owner)
         except StoreError:
             if not self._is_reader:
                 raise
 
-    def _introduce(self) -> OwnerRecord:
-        """Who we are; the token stays the same for workers that a killed owner left."""
+    def _make_owner(self) -> OwnerRecord:
+        """Returns this owner's record; it reuses a killed owner's worker token."""
         previous = self._ownership.previous
         owner = OwnerRecord(
             pid=os.getpid(),
@@ -212,7 +218,7 @@ class LocalFabric:
         return owner
 
     def _choose_port(self) -> int:
-        """The asked port, else that of a killed owner, else any."""
+        """Returns the requested port, else a killed owner's, else 0 for any."""
         wanted, previous = self._options.port, self._ownership.previous
         if wanted and not _is_free(wanted):
             self._ownership.release(leave=previous)
@@ -232,10 +238,10 @@ def _replaced(owner: OwnerRecord, **changes: object) -> OwnerRecord:
 
 
 class _QuietFile(logging.FileHandler):
-    """A log that is left out where the disk is full or read-only: the terminal is not its place."""
+    """A log file that drops lines on a full or read-only disk, instead of printing errors."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes the line, where the file can be made at all."""
+        """Writes the line if the file can be opened."""
         with contextlib.suppress(OSError):
             super().emit(record)
 
@@ -244,7 +250,7 @@ class _QuietFile(logging.FileHandler):
 
 
 def _log_to(path: Path) -> None:
-    """The control plane's log goes to a file: the terminal belongs to progress and answers."""
+    """Sends the control plane's log to a file: the terminal shows progress and results."""
     handler = _QuietFile(path, delay=True)
     handler.setFormatter(formatter(os.environ))
     root = logging.getLogger("flowmesh")

@@ -1,8 +1,8 @@
-"""What this machine is worth: estimates of price and power, and a worker's share of it.
+"""Estimates this machine's price and power, and divides them among local workers.
 
-Nobody sends a bill for a laptop; the figures are typical prices of renting such a machine by the
-hour, on demand, so that runs can be compared with what they would cost elsewhere. They are marked
-as estimates wherever they are shown; ``--price-usd-per-hour`` replaces them.
+The prices are typical on-demand prices per hour of such a machine, so that costs of local runs can
+be compared with those elsewhere. They are marked as estimates wherever they are shown;
+``--price-usd-per-hour`` replaces them.
 """
 
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ _DEVICES: tuple[tuple[str, tuple[Decimal, float, float]], ...] = (
     ("l4", (Decimal("0.60"), 72.0, 15.0)),
     ("t4", (Decimal("0.35"), 70.0, 10.0)),
 )
-"""By a part of the device's name: dollars an hour, watts under load, watts without."""
+"""By a part of the device's name: dollars per hour, watts under load, watts idle."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineShare:
-    """What one local worker gets and is worth."""
+    """One local worker's part of the machine, with its price and power."""
 
     memory_mib: int
     cpus: int
@@ -42,14 +42,14 @@ class MachineShare:
 
 
 def shares(workers: int) -> list[MachineShare]:
-    """Splits this machine; the first worker has the devices, if there are any."""
+    """Returns each worker's share of this machine; the first one gets all devices."""
     if not workers:
         return []
     cpus = max(1, psutil.cpu_count() or 1)
     memory_mib = int(psutil.virtual_memory().available * _MEMORY_SHARE) >> 20
     each_mib = max(_LEAST_MIB, memory_mib // workers)
     price = _USD_PER_CPU_HOUR * cpus + _USD_PER_GIB_HOUR * (memory_mib // 1024)
-    plain = MachineShare(
+    without_devices = MachineShare(
         memory_mib=each_mib,
         cpus=max(1, cpus // workers),
         price_usd_per_hour=(price / workers).quantize(Decimal("0.0001")),
@@ -57,11 +57,11 @@ def shares(workers: int) -> list[MachineShare]:
         idle_w=_IDLE_W_PER_CPU * cpus / workers,
         uses_devices=False,
     )
-    return [_with_devices(plain), *[plain] * (workers - 1)]
+    return [_with_devices(without_devices), *[without_devices] * (workers - 1)]
 
 
 def _with_devices(share: MachineShare) -> MachineShare:
-    # Imported here: it asks the driver, which takes a moment.
+    # Imported here: it queries the driver, which takes a moment.
     from flowmesh_worker.shape import find_devices  # noqa: PLC0415
 
     devices = find_devices()

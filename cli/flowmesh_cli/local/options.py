@@ -1,4 +1,4 @@
-"""How a process serves a state folder: said by a command, read by the fabric that it starts."""
+"""The options with which a command starts a local fabric."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -8,20 +8,21 @@ from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 
 POOL = "local"
-"""The pool of local workers, and the beginning of their names."""
+"""The pool of local workers, and the prefix of their names."""
 PLANNER = "plan"
-"""The beginning of the name of a worker that only answers a question."""
+"""The prefix of the name of a worker that exists only for a plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalOptions:
-    """How an owner serves.
+    """How an owner serves a state folder.
 
     Attributes:
         serves: ``run``, ``up`` or ``read``.
-        workers: local workers.
-        port: of the API; 0 is any.
-        say: takes what the fabric says by itself.
+        workers: number of local workers.
+        price_usd_per_hour: price of one worker; an estimate by its device if None.
+        port: the API's port; 0 for any.
+        say: prints a message of the fabric.
         weights: tenant → weight of its fair share; 1 where absent.
     """
 
@@ -34,10 +35,10 @@ class LocalOptions:
 
 
 def price(text: str | None) -> Decimal | None:
-    """The price that the user gave.
+    """Parses a price in dollars; None for None.
 
     Raises:
-        CliError: it is no amount.
+        CliError: it is not an amount.
     """
     if text is None:
         return None
@@ -47,7 +48,7 @@ def price(text: str | None) -> Decimal | None:
         value = Decimal(-1)
     if not value.is_finite() or value < 0:
         raise CliError(
-            f"{text!r} is no price",
+            f"{text!r} is not a price",
             ExitCode.USAGE,
             where="--price-usd-per-hour",
             remedy="e.g. 0.25",
@@ -56,10 +57,10 @@ def price(text: str | None) -> Decimal | None:
 
 
 def tenant_weights(given: Iterable[str] | None) -> dict[str, float]:
-    """Weights of fair shares, from ``tenant=weight``.
+    """Parses weights of fair shares, as ``tenant=weight``.
 
     Raises:
-        CliError: one is no such pair.
+        CliError: one is not such a pair.
     """
     found = {}
     for text in given or ():
@@ -70,10 +71,10 @@ def tenant_weights(given: Iterable[str] | None) -> dict[str, float]:
             value = 0.0
         if not (tenant and sign and 0 < value < float("inf")):
             raise CliError(
-                f"{text!r} is no weight of a tenant",
+                f"{text!r} is not a tenant's weight",
                 ExitCode.USAGE,
                 where="--weight",
-                remedy="e.g. team-a=2: twice the share of the others",
+                remedy="e.g. team-a=2 for twice the share of others",
             )
         found[tenant] = value
     return found

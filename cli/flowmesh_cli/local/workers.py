@@ -1,7 +1,7 @@
-"""The local workers: processes that are started, watched, started anew when they die, and ended.
+"""Starts, supervises and ends the local worker processes.
 
-They live in sessions of their own, so that Ctrl-C on the terminal reaches only ``fmesh``. Where the
-control process was killed they wait for the next one, which takes them over by name with all that
+They run in sessions of their own, so that Ctrl-C on the terminal reaches only ``fmesh``. When the
+control process is killed they wait for the next one, which adopts them by name with everything that
 they have loaded.
 """
 
@@ -25,17 +25,17 @@ from flowmesh_cli.local.secrets import PREFIX
 
 ORPHAN_TIMEOUT_S = 60
 GRACE_S = 5.0
-_ENDS_WITHIN_S = GRACE_S + 5.0
-_LOOK_EVERY_S = 0.2
+_END_TIMEOUT_S = GRACE_S + 5.0
+_POLL_S = 0.2
 _RESTARTS_MAX = 5
-_RESTARTS_WITHIN_S = 60.0
-_REFUSED = 3
+_RESTART_WINDOW_S = 60.0
+_REFUSED_EXIT_CODE = 3
 _TOKEN_VARIABLE = "FLOWMESH_WORKER_TOKEN"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """What all local workers are started with."""
+    """Options that all local workers are started with."""
 
     gateway: str
     token: str
@@ -43,7 +43,7 @@ class WorkerOptions:
 
 
 class LocalWorkers:
-    """A fixed number of workers, kept running."""
+    """A fixed number of workers, restarted when they end."""
 
     def __init__(
         self,
@@ -54,7 +54,15 @@ class LocalWorkers:
         changed: Callable[[Mapping[str, int]], None],
         say: Callable[[str], None],
     ) -> None:
-        """Takes where they keep their caches, how they are started, and who is told what."""
+        """Starts nothing yet.
+
+        Args:
+            state: the state folder, with the workers' caches and logs.
+            options: what all of them are started with.
+            names: one worker each.
+            changed: called with the process ids by name when they change.
+            say: prints a message.
+        """
         self._state = state
         self._options = options
         self._shares = dict(zip(names, shares(len(names)), strict=True))
@@ -66,9 +74,9 @@ class LocalWorkers:
         self._watcher = threading.Thread(target=self._watch, name="workers", daemon=True)
 
     def start(self, left_over: Mapping[str, int]) -> None:
-        """Takes over workers that a killed control process left, and starts the others."""
+        """Adopts workers that a killed control process left, and starts the others."""
         for name, pid in left_over.items():
-            process = _left_over(name, pid)
+            process = _orphan(name, pid)
             if process is None:
                 continue
             if name in self._shares:
@@ -82,11 +90,11 @@ class LocalWorkers:
         self._watcher.start()
 
     def pids(self) -> dict[str, int]:
-        """Process ids by name."""
+        """Returns the process ids by name."""
         return {name: process.pid for name, process in self._processes.items()}
 
     def stop(self) -> None:
-        """Ends them: first asked, then made to."""
+        """Ends the workers: SIGTERM first, SIGKILL after the timeout."""
         self._stopping.set()
         if self._watcher.is_alive():
             self._watcher.join()
@@ -94,33 +102,33 @@ class LocalWorkers:
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGTERM)
-        _, alive = psutil.wait_procs(processes, timeout=_ENDS_WITHIN_S)
+        _, alive = psutil.wait_procs(processes, timeout=_END_TIMEOUT_S)
         for process in alive:
             _kill(process)
 
     def kill(self) -> None:
-        """Ends them at once."""
+        """Kills the workers."""
         self._stopping.set()
         for process in self._processes.values():
             _kill(process)
 
     def _watch(self) -> None:
-        while not self._stopping.wait(_LOOK_EVERY_S):
+        while not self._stopping.wait(_POLL_S):
             for name, process in list(self._processes.items()):
-                code = _ended(process)
+                code = _exit_code_of(process)
                 if code is not None:
                     del self._processes[name]
-                    self._again(name, code)
+                    self._restart(name, code)
                     self._changed(self.pids())
 
-    def _again(self, name: str, code: int) -> None:
+    def _restart(self, name: str, code: int) -> None:
         log = self._log(name)
         now = time.monotonic()
-        recent = [t for t in self._started.get(name, ()) if now - t < _RESTARTS_WITHIN_S]
-        if code == _REFUSED or len(recent) >= _RESTARTS_MAX:
-            self._say(f"worker {name} does not stay up (exit {code}); see {log}")
+        recent = [t for t in self._started.get(name, ()) if now - t < _RESTART_WINDOW_S]
+        if code == _REFUSED_EXIT_CODE or len(recent) >= _RESTARTS_MAX:
+            self._say(f"worker {name} keeps ending (exit {code}) and is not restarted; see {log}")
             return
-        self._say(f"worker {name} ended (exit {code}) and is started again; see {log}")
+        self._say(f"worker {name} ended (exit {code}) and is restarted; see {log}")
         self._start(name, self._shares[name])
 
     def _start(self, name: str, share: MachineShare) -> None:
@@ -166,20 +174,20 @@ class LocalWorkers:
 
 
 def _without_secrets(given: Mapping[str, str]) -> dict[str, str]:
-    """A worker gets a secret with the attempt that needs it, and otherwise none."""
+    """Returns the environment without secrets: a worker gets one only with an attempt's start."""
     return {name: value for name, value in given.items() if not name.startswith(PREFIX)}
 
 
 def end_left_over(workers: Mapping[str, int]) -> None:
-    """Ends workers of a killed control process that cannot find the next one."""
+    """Kills orphaned workers that cannot reach this control process (its port differs)."""
     for name, pid in workers.items():
-        process = _left_over(name, pid)
+        process = _orphan(name, pid)
         if process is not None:
             _kill(process)
 
 
-def _left_over(name: str, pid: int) -> psutil.Process | None:
-    """The process, if it is still the worker of this name and not another one by now."""
+def _orphan(name: str, pid: int) -> psutil.Process | None:
+    """Returns the process if it is still this worker, and not another that got its pid."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         command = process.cmdline()
@@ -189,8 +197,8 @@ def _left_over(name: str, pid: int) -> psutil.Process | None:
     return None
 
 
-def _ended(process: psutil.Process) -> int | None:
-    """The exit code of a process that has ended (-1 where it is not our child), else None."""
+def _exit_code_of(process: psutil.Process) -> int | None:
+    """Returns the exit code of an ended process (-1 if it is not a child), else None."""
     try:
         code = process.wait(timeout=0)
     except psutil.TimeoutExpired:

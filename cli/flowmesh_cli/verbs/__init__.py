@@ -1,1 +1,1 @@
-"""What each command does, after its options are parsed."""
+"""Implementations of the commands, called after their options are parsed."""

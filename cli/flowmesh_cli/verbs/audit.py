@@ -1,4 +1,4 @@
-"""``fmesh audit``: makes results of a run again and compares them; and the quarantine."""
+"""``fmesh audit``: re-executes results of a run and compares them; lists and ends quarantines."""
 
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -7,7 +7,7 @@ import typer
 
 from flowmesh_api.v1.audit import AuditAccepted, AuditReport, QuarantineEntry
 from flowmesh_api.v1.enums import Phase, Verdict
-from flowmesh_cli.attach import attach, look
+from flowmesh_cli.attach import attach, query_fabric
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import find_run
 from flowmesh_cli.connection.target import Target
@@ -16,13 +16,13 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.interrupts import Interrupts
 from flowmesh_cli.local.options import LocalOptions, price
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.run import follow, leave_at_once, wait_for_others
+from flowmesh_cli.verbs.run import abort, follow, wait_for_others
 from flowmesh_cli.views.audit import show_audit, show_audits, show_quarantine
 
 
 @dataclass(frozen=True, slots=True)
 class AuditSample:
-    """Which actions are audited: a share of them, drawn by a seed."""
+    """The sample of audited actions: a share of them, drawn with a seed."""
 
     share: float
     seed: int
@@ -40,7 +40,7 @@ def read_sample(text: str, seed: int) -> AuditSample:
         percent = Decimal(-1)
     if not percent.is_finite() or not 0 < percent <= 100:  # noqa: PLR2004 - per cent
         raise CliError(
-            f"{text!r} is no share",
+            f"{text!r} is not a share",
             ExitCode.USAGE,
             where="--sample",
             remedy="e.g. 5%, 0.05 or 100%",
@@ -57,22 +57,22 @@ def audit_run(
     place: Target,
     as_json: bool,
 ) -> None:
-    """Audits a run to the end; raises ``typer.Exit`` where something did not repeat."""
+    """Audits a run and shows the report; raises ``typer.Exit`` where results differ."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:  # what cannot be audited needs no workers
+    with query_fabric(place) as http:  # without workers: they start only if the run exists
         uid = find_run(http, run)
     options = LocalOptions("run", workers, price(price_usd_per_hour), say=terminal.note)
     with (
         attach(place, options) as session,
-        Interrupts(at_once=lambda: leave_at_once(session)) as interrupts,
+        Interrupts(at_once=lambda: abort(session)) as interrupts,
     ):
-        begun = _begin(session.http, uid, sample)
-        if begun.resumed:
-            terminal.note(f"the audit {begun.uid} goes on")
-        report = begun.report
+        accepted = _begin(session.http, uid, sample)
+        if accepted.resumed:
+            terminal.note(f"resuming audit {accepted.uid}")
+        report = accepted.report
         if report is None:
-            follow(session, [begun.uid], terminal, interrupts)
-            report = session.http.get(f"/v1/audits/{begun.uid}", AuditReport)
+            follow(session, [accepted.uid], terminal, interrupts)
+            report = session.http.get(f"/v1/audits/{accepted.uid}", AuditReport)
         wait_for_others(session, terminal, interrupts)
     if as_json:
         terminal.answer(report)
@@ -86,7 +86,7 @@ def audit_run(
 def list_audits(*, place: Target, as_json: bool) -> None:
     """Shows all audits, and the signature classes in quarantine."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         audits = http.get("/v1/audits", list[AuditReport])
         quarantine = http.get("/v1/quarantine", list[QuarantineEntry])
     if as_json:
@@ -99,19 +99,19 @@ def list_audits(*, place: Target, as_json: bool) -> None:
 def release_class(beginning: str, *, place: Target, as_json: bool) -> None:
     """Ends the quarantine of a signature class."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         released = http.ask("DELETE", f"/v1/quarantine/{beginning}", QuarantineEntry)
     if as_json:
         terminal.answer(released)
     else:
         terminal.text(
-            f"released {released.signature_class[:12]} ({released.engine}): what was published "
-            "before its quarantine is found again"
+            f"released {released.signature_class[:12]} ({released.engine}): results published "
+            "before its quarantine are reused again"
         )
 
 
 def code_of(report: AuditReport) -> ExitCode:
-    """The exit code of an audit."""
+    """Returns the exit code of an audit."""
     if report.counts.get(Verdict.DIFFERS, 0) or report.counts.get(Verdict.FAILED, 0):
         return ExitCode.FAILED
     return ExitCode.CANCELLED if report.phase == Phase.CANCELLED else ExitCode.OK

@@ -1,8 +1,8 @@
-"""``fmesh cache``: how much is kept, collection, and forgetting."""
+"""``fmesh cache``: statistics, garbage collection and purging of cached results."""
 
 from flowmesh_api.v1.audit import QuarantineEntry
 from flowmesh_api.v1.fabric import CacheStats, CollectionReport, FabricStatus, PurgeReport
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
@@ -13,9 +13,9 @@ from flowmesh_core.sharing.scopes import namespace_scope
 
 
 def show_stats(*, place: Target, as_json: bool) -> None:
-    """Shows what is kept, and what it has saved."""
+    """Shows how much is cached, and what it has saved."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         stats = http.get("/v1/cache/stats", CacheStats)
         fabric = http.get("/v1/fabric", FabricStatus)
         quarantine = http.get("/v1/quarantine", list[QuarantineEntry])
@@ -36,9 +36,9 @@ def show_stats(*, place: Target, as_json: bool) -> None:
 
 
 def collect_garbage(*, dry_run: bool, place: Target, as_json: bool) -> None:
-    """Collects, or says what would be collected."""
+    """Deletes expired results and unreferenced blobs, or shows which."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         found = http.ask("POST", "/v1/cache/gc", CollectionReport, query={"dry_run": dry_run})
     if as_json:
         terminal.answer(found)
@@ -52,14 +52,14 @@ def collect_garbage(*, dry_run: bool, place: Target, as_json: bool) -> None:
 
 
 def purge_results(*, namespace: str, engine: str, yes: bool, place: Target, as_json: bool) -> None:
-    """Forgets results of a tenant, or of all, of an engine, or of all."""
+    """Purges results of one tenant or all, and of one engine or all."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         known = [s.scope for s in http.get("/v1/cache/stats", CacheStats).scopes]
-        scopes = _chosen(known, namespace)
+        scopes = _scopes_to_purge(known, namespace)
         what = f"results of {engine or 'all engines'} in {', '.join(scopes) or 'no scope'}"
         if not yes:
-            terminal.confirm(f"forget the {what}?", declined="nothing was forgotten")
+            terminal.confirm(f"purge the {what}?", declined="nothing was purged")
         deleted = 0
         for scope in scopes:
             document = {"scope": scope, "engine": engine}
@@ -67,10 +67,10 @@ def purge_results(*, namespace: str, engine: str, yes: bool, place: Target, as_j
     if as_json:
         terminal.answer({"deleted": deleted})
     else:
-        terminal.text(f"forgot {count(deleted, 'result')}; `fmesh cache gc` frees the space")
+        terminal.text(f"purged {count(deleted, 'result')}; `fmesh cache gc` frees the space")
 
 
-def _chosen(known: list[str], namespace: str) -> list[str]:
+def _scopes_to_purge(known: list[str], namespace: str) -> list[str]:
     if not namespace:
         return known
     scope = namespace_scope(namespace)
@@ -78,7 +78,7 @@ def _chosen(known: list[str], namespace: str) -> list[str]:
         if name in known:
             return [name]
     raise CliError(
-        f"nothing is kept for {namespace!r}{nearest(scope, known)}",
+        f"nothing is cached for {namespace!r}{nearest(scope, known)}",
         ExitCode.NOT_FOUND,
-        remedy=f"there is {', '.join(known) or 'nothing'}",
+        remedy=f"cached scopes: {', '.join(known) or 'none'}",
     )

@@ -1,9 +1,9 @@
-"""``fmesh engines``: the catalog, or one contract in full."""
+"""``fmesh engines``: lists the catalog, or shows one engine's contract."""
 
 import json
 from typing import Any
 
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
@@ -14,11 +14,11 @@ from flowmesh_core.catalog.contract import Choice, EngineContract, Param, Port
 from flowmesh_core.catalog.plugins import load_catalog
 
 _TESTING = "test."
-"""The beginning of the names of engines that only tests use."""
+"""The prefix of the names of engines for tests."""
 
 
 def show_engines(name: str, *, every: bool, place: Target, as_json: bool) -> None:
-    """Lists the engines, those for tests where ``every`` is set, or shows the contract of one."""
+    """Lists the engines (``every``: those for tests too), or shows the contract of one."""
     terminal = Terminal(as_json=as_json)
     catalog = _catalog(place)
     if name:
@@ -38,13 +38,13 @@ def show_engines(name: str, *, every: bool, place: Target, as_json: bool) -> Non
     ]
     terminal.table(["engine", "determinism", "inputs", "outputs", ""], rows)
     terminal.text()
-    terminal.text("fmesh engines NAME shows one in full; '?' marks a port that may be missing")
+    terminal.text("fmesh engines NAME shows one engine; '?' marks an optional port")
 
 
 def _catalog(place: Target) -> Catalog:
     if not place.is_cluster:
         return load_catalog()
-    with look(place) as http:
+    with query_fabric(place) as http:
         return Catalog(http.get("/v1/engines", list[EngineContract]))
 
 
@@ -66,7 +66,7 @@ def _show_one(terminal: Terminal, c: EngineContract) -> None:
     for what, choices in (
         ("external", c.external_with),
         ("needs a pool that allows user code", c.user_code_with),
-        ("may be tried again", c.idempotent_with),
+        ("may be retried", c.idempotent_with),
     ):
         if choices:
             terminal.text(f"  {what} with {' or '.join(map(_choice, choices))}")

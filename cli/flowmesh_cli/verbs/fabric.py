@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flowmesh_api.v1.fabric import CachePolicy, WorkerStatus
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
@@ -19,7 +19,7 @@ from flowmesh_cli.workflows.sources import read_sources
 def show_workers(*, place: Target, as_json: bool) -> None:
     """Lists the connected workers."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         workers = http.get("/v1/workers", list[WorkerStatus])
     if as_json:
         terminal.answer(workers)
@@ -32,24 +32,24 @@ def show_workers(*, place: Target, as_json: bool) -> None:
 
 
 def no_worker(place: Target) -> str:
-    """That no worker is connected, and what starts one there."""
+    """Returns the message that no worker is connected, and what starts one."""
     if place.is_cluster:
-        starts = "pools start them when there is work (`kubectl get fmwp -A`)"
+        starts = "pools start workers when there is work (`kubectl get fmwp -A`)"
     else:
-        starts = "`fmesh up` or `fmesh run` starts some"
+        starts = "`fmesh up` or `fmesh run` starts one"
     return f"no worker is connected; {starts}"
 
 
 def show_policies(*, place: Target, as_json: bool) -> None:
     """Lists the cache policies."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         policies = http.get("/v1/policies", list[CachePolicy])
     if as_json:
         terminal.answer(policies)
         return
     if not policies:
-        terminal.note("no policy: every namespace shares with nobody but itself")
+        terminal.note("no cache policy: no namespace shares with another")
         return
     rows = [
         [
@@ -64,42 +64,42 @@ def show_policies(*, place: Target, as_json: bool) -> None:
 
 
 def put_policies(files: Sequence[Path], *, place: Target, as_json: bool) -> None:
-    """Sets the policies of some files; answers with all that there are then."""
+    """Sets the policies in files; as JSON it prints all policies."""
     terminal = Terminal(as_json=as_json)
     sources = read_sources(WorkflowSelection(files))
     if not sources.policies:
-        raise CliError("the files hold no FlowMeshCachePolicy", ExitCode.USAGE)
-    with look(place) as http:
+        raise CliError("the files contain no FlowMeshCachePolicy", ExitCode.USAGE)
+    with query_fabric(place) as http:
         put(http, sources.policies)
-        now = http.get("/v1/policies", list[CachePolicy])
+        current = http.get("/v1/policies", list[CachePolicy])
     if as_json:
-        terminal.answer(now)
+        terminal.answer(current)
         return
     for source in sources.policies:
         terminal.text(f"cache policy {source.document.value['metadata']['name']} is set")
 
 
 def delete_policy(name: str, *, place: Target, as_json: bool) -> None:
-    """Removes a policy; answers with those that are left."""
+    """Deletes a policy; as JSON it prints the remaining ones."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         policies = http.get("/v1/policies", list[CachePolicy])
-        rest = [p for p in policies if p.name != name]
-        if len(rest) == len(policies):
+        remaining = [p for p in policies if p.name != name]
+        if len(remaining) == len(policies):
             raise CliError(
                 f"no cache policy {name!r}{nearest(name, [p.name for p in policies])}",
                 ExitCode.NOT_FOUND,
             )
-        http.call("PUT", "/v1/policies", query={"only": True}, document=rest)
+        http.call("PUT", "/v1/policies", query={"only": True}, document=remaining)
     if as_json:
-        terminal.answer(rest)
+        terminal.answer(remaining)
     else:
-        terminal.text(f"cache policy {name} is removed")
+        terminal.text(f"cache policy {name} is deleted")
 
 
 def _row(worker: WorkerStatus) -> list[str]:
     shape = worker.shape
-    lanes = ", ".join(f"{lane.engine} ({lane.state})" for lane in worker.lanes)
+    instances = ", ".join(f"{lane.engine} ({lane.state})" for lane in worker.lanes)
     return [
         shape.name,
         worker.state,
@@ -108,5 +108,5 @@ def _row(worker: WorkerStatus) -> list[str]:
         formatting.usd(shape.price_nanousd_per_hour, estimated=shape.price_estimated),
         formatting.usd(worker.bill_nanousd, estimated=shape.price_estimated),
         formatting.seconds(worker.lifetime_s),
-        lanes or "-",
+        instances or "-",
     ]

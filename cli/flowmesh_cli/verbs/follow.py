@@ -1,4 +1,4 @@
-"""Follows runs until they have ended: shows progress, cancels on Ctrl-C, survives a dead owner."""
+"""Follows runs until they end: shows progress, cancels on Ctrl-C, reconnects after failures."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,35 +13,34 @@ from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views.plain_progress import LineProgress
 
 POLL_S = 0.2
-_PATIENCE_S = 30.0
+_RECONNECT_TIMEOUT_S = 30.0
 
 
 class ProgressView(Protocol):
-    """Shows how runs stand."""
+    """Shows the progress of runs."""
 
     def update(self, runs: Sequence[RunStatus], fabric: FabricStatus | None, now_s: float) -> None:
-        """Takes the state in."""
+        """Shows the current state."""
         ...
 
     def note(self, text: str) -> None:
-        """Says something beside."""
+        """Shows a message."""
         ...
 
     def close(self) -> None:
-        """Ends."""
+        """Ends the display."""
         ...
 
 
 class JsonProgress:
-    """A line of JSON whenever a run has changed."""
+    """Writes a line of JSON whenever a run has changed."""
 
     def __init__(self, terminal: Terminal) -> None:
-        """Takes where to write."""
         self._terminal = terminal
         self._last: dict[str, RunStatus] = {}
 
     def update(self, runs: Sequence[RunStatus], fabric: FabricStatus | None, now_s: float) -> None:
-        """Writes what has changed."""
+        """Writes the runs that have changed."""
         del fabric, now_s
         for run in runs:
             if self._last.get(run.uid) != run:
@@ -49,15 +48,15 @@ class JsonProgress:
                 self._terminal.line(run)
 
     def note(self, text: str) -> None:
-        """Beside the documents."""
+        """Writes a message to standard error."""
         self._terminal.note(text)
 
     def close(self) -> None:
-        """Nothing stands open."""
+        """Does nothing."""
 
 
 def progress_for(terminal: Terminal) -> ProgressView:
-    """Redrawn where somebody watches, else lines."""
+    """Returns live progress on a terminal, else plain lines."""
     if terminal.is_live:
         # Imported here: drawing is for terminals alone.
         from flowmesh_cli.views.live_progress import LiveProgress  # noqa: PLC0415
@@ -67,7 +66,7 @@ def progress_for(terminal: Terminal) -> ProgressView:
 
 
 class RunFollower:
-    """Watches some runs."""
+    """Polls runs and shows their progress until they end."""
 
     def __init__(
         self,
@@ -76,23 +75,30 @@ class RunFollower:
         progress: ProgressView,
         interrupts: Interrupts,
     ) -> None:
-        """Takes the fabric, how to find it anew, who shows, and Ctrl-C."""
+        """Polls nothing yet.
+
+        Args:
+            http: returns the fabric's current client.
+            again: reconnects to the fabric.
+            progress: shows the runs.
+            interrupts: records Ctrl-C.
+        """
         self._http = http
         self._again = again
         self._progress = progress
         self._interrupts = interrupts
 
     def follow(self, uids: Sequence[str], *, cancels: bool) -> list[RunStatus]:
-        """Returns the runs once all have ended, or at Ctrl-C where it does not cancel them.
+        """Returns the runs once all have ended, or at Ctrl-C unless it ``cancels`` them.
 
         Raises:
-            FabricGoneError: the fabric stayed away.
+            FabricGoneError: the fabric did not answer in time.
         """
         statuses: dict[str, RunStatus] = {}
         cancelled = False
         while True:
             try:
-                self._look(uids, statuses)
+                self._refresh(uids, statuses)
                 if all(s.phase in ENDED_PHASES for s in statuses.values()):
                     return [statuses[uid] for uid in uids]
                 if self._interrupts.asked and not cancels:
@@ -101,10 +107,10 @@ class RunFollower:
                     self._cancel(statuses)
                     cancelled = True
             except FabricGoneError:
-                self._find_again()
+                self._reconnect_until_timeout()
             self._interrupts.wait(POLL_S)
 
-    def _look(self, uids: Sequence[str], statuses: dict[str, RunStatus]) -> None:
+    def _refresh(self, uids: Sequence[str], statuses: dict[str, RunStatus]) -> None:
         http = self._http()
         for uid in uids:
             known = statuses.get(uid)
@@ -114,15 +120,15 @@ class RunFollower:
         self._progress.update([statuses[uid] for uid in uids], fabric, time.time())
 
     def _cancel(self, statuses: dict[str, RunStatus]) -> None:
-        self._progress.note("cancelling; Ctrl-C again leaves at once")
+        self._progress.note("cancelling; press Ctrl-C again to exit at once")
         for uid, status in statuses.items():
             if status.phase not in ENDED_PHASES:
                 document = {"reason": "cancelled by Ctrl-C"}
                 self._http().call("POST", f"/v1/runs/{uid}/cancel", document=document)
 
-    def _find_again(self) -> None:
-        self._progress.note("the fabric went away; looking for it")
-        end = time.monotonic() + _PATIENCE_S
+    def _reconnect_until_timeout(self) -> None:
+        self._progress.note("the fabric does not answer; reconnecting")
+        end = time.monotonic() + _RECONNECT_TIMEOUT_S
         while True:
             try:
                 self._again()

@@ -1,4 +1,4 @@
-"""What a workflow would take, asked of a fabric."""
+"""Requests a workflow's forecast from a fabric."""
 
 from flowmesh_api.v1.plan import Forecast
 from flowmesh_cli.connection.client import ApiClient
@@ -9,10 +9,10 @@ from flowmesh_core.errors import SpecError
 
 
 def forecast(http: ApiClient, source: Source) -> Forecast:
-    """Uploads what a workflow needs and asks for its forecast.
+    """Uploads a workflow's local inputs and returns its forecast.
 
     Raises:
-        FilesError: what admission found, at its place in the file.
+        FilesError: admission found problems; each has its place in the file.
     """
     upload_inputs(http, source)
     document = {"document": source.document.value, "uploads": source.uploads}

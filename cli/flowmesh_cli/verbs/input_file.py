@@ -1,4 +1,4 @@
-"""Checks a file that another package reads, so that a wrong path gets a remedy."""
+"""Checks that an input file is readable, so that a wrong path gets a remedy."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ def require_file(path: Path) -> None:
     """Opens a file for reading and closes it again.
 
     Raises:
-        CliError: it cannot be read.
+        CliError: the file cannot be read.
     """
     try:
         path.open("rb").close()

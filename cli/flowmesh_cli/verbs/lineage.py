@@ -1,4 +1,4 @@
-"""``fmesh lineage`` and ``fmesh export``: where artifacts come from, for people and programs."""
+"""``fmesh lineage`` and ``fmesh export openlineage``: how artifacts were made."""
 
 import sys
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 from flowmesh_api.v1.lineage import Direction, LineageWalk, ProducedArtifact, RowOrigins
 from flowmesh_api.v1.runs import RunStatus
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
 from flowmesh_cli.connection.target import Target
@@ -20,11 +20,11 @@ from flowmesh_cli.views.lineage import show_origins, show_walk
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """What the user named.
+    """The artifact that the user named.
 
     Attributes:
-        text: a digest, the beginning of one, or a reference.
-        run: uid of the run whose artifact it is, called ``name`` there; empty where none is named.
+        text: a digest, a prefix of one, or a reference.
+        run: uid of the run that has it as ``name``; empty where no run was named.
     """
 
     text: str
@@ -35,10 +35,10 @@ class _Named:
 def show_lineage(
     artifact: str, *, down: bool, depth: int, all_runs: bool, place: Target, as_json: bool
 ) -> None:
-    """Follows an artifact up or down; an output of a run upwards through that run alone."""
+    """Shows an artifact's lineage up or down; upwards from a run's output only that run's."""
     terminal = Terminal(as_json=as_json)
     direction = Direction.DOWN if down else Direction.UP
-    with look(place) as http:
+    with query_fabric(place) as http:
         named = _artifact(http, artifact)
         if named.run and not down and not all_runs:
             path = f"/v1/runs/{named.run}/lineage"
@@ -56,9 +56,9 @@ def show_lineage(
 
 
 def show_rows(artifact: str, *, place: Target, as_json: bool) -> None:
-    """Says which rows the chunks of a data set came from."""
+    """Shows which rows the chunks of a data set came from."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         named = _artifact(http, artifact)
         if named.run:
             found = http.get(f"/v1/runs/{named.run}/lineage/rows", RowOrigins, name=named.name)
@@ -72,8 +72,8 @@ def show_rows(artifact: str, *, place: Target, as_json: bool) -> None:
 
 
 def export_openlineage(run: str, *, out: Path | None, place: Target) -> None:
-    """Writes a run's events."""
-    with look(place) as http:
+    """Writes a run's OpenLineage events."""
+    with query_fabric(place) as http:
         events = http.call("GET", f"/v1/runs/{find_run(http, run)}/openlineage")
     if out is None:
         sys.stdout.buffer.write(events)
@@ -88,10 +88,10 @@ def export_openlineage(run: str, *, out: Path | None, place: Target) -> None:
 
 
 def _artifact(http: ApiClient, text: str) -> _Named:
-    """A digest or reference as it is; ``RUN/OUTPUT`` and ``RUN/STEP.PORT`` with their digest.
+    """Resolves ``RUN/OUTPUT`` and ``RUN/STEP.PORT`` to digests; others stay as they are.
 
     Raises:
-        CliError: the run has no such output.
+        CliError: the run has no such output, or ``text`` names a run only.
     """
     run, sign, name = text.rpartition("/")
     if text.startswith("cas:"):
@@ -126,14 +126,14 @@ def _artifact(http: ApiClient, text: str) -> _Named:
 
 
 def _refuse_run(http: ApiClient, text: str) -> None:
-    """A run's name alone is no artifact: says which of its outputs could be meant."""
+    """Raises an error that lists a run's outputs where the user named only the run."""
     uid = next((r.uid for r in reversed(all_runs(http)) if text in (r.uid, r.name)), "")
     if not uid:
         return
     outputs = http.get(f"/v1/runs/{uid}", RunStatus).outputs
     named = ", ".join(f"{text}/{name}" for name in outputs)
     raise CliError(
-        f"{text!r} is a run; which artifact of it?",
+        f"{text!r} is a run: expected one of its artifacts",
         ExitCode.NOT_FOUND,
         remedy=f"name {named}" if named else f"name a step's port, {text}/STEP.PORT",
     )

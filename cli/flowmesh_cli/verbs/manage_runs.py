@@ -7,7 +7,7 @@ from typing import Any
 from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.fabric import FabricStatus
 from flowmesh_api.v1.runs import RunStatus
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.cluster.gateway import ClusterGateway
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
 from flowmesh_cli.connection.target import Target
@@ -20,9 +20,9 @@ from flowmesh_cli.views.steps import title, titles_of
 
 
 def show_status(run: str, *, every: bool, place: Target, as_json: bool) -> None:
-    """Shows a run, or a line for each."""
+    """Shows a run, or with ``every`` a line per run."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         if every:
             runs = all_runs(http, http.namespace)
             fabric = http.where_allowed("/v1/fabric", FabricStatus)
@@ -44,12 +44,11 @@ def cancel_run(run: str, *, reason: str, yes: bool, place: Target, as_json: bool
     """Cancels a run and waits until it has ended.
 
     Raises:
-        CliError: it has already ended.
-        DeclinedError: no run was named, and the question whether the latest is meant was answered
-            with no.
+        CliError: the run has already ended.
+        DeclinedError: no run was named, and the user did not confirm the latest one.
     """
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         uid = find_run(http, run)
         status = http.get(f"/v1/runs/{uid}", RunStatus)
         if status.phase in ENDED_PHASES:
@@ -72,7 +71,7 @@ def cancel_run(run: str, *, reason: str, yes: bool, place: Target, as_json: bool
 
 
 def amend_run(run: str, *, changes: Mapping[str, Any], place: Target, as_json: bool) -> None:
-    """Changes what may be changed of a run."""
+    """Changes a run's priority, budget, deadline or suspension."""
     terminal = Terminal(as_json=as_json)
     given = {name: value for name, value in changes.items() if value is not None}
     if not given:
@@ -81,10 +80,10 @@ def amend_run(run: str, *, changes: Mapping[str, Any], place: Target, as_json: b
             ExitCode.USAGE,
             remedy="give --priority, --budget-usd, --deadline, --suspend or --resume",
         )
-    with look(place) as http:
+    with query_fabric(place) as http:
         uid = find_run(http, run)
         if isinstance(http, ClusterGateway):
-            # Loads the compiler, which a mere status should not wait for.
+            # Imported here: it loads the compiler, which `fmesh status` does not need.
             from flowmesh_cli.cluster.submission import amend_object  # noqa: PLC0415
 
             amend_object(http, uid, given)
@@ -98,15 +97,15 @@ def amend_run(run: str, *, changes: Mapping[str, Any], place: Target, as_json: b
 
 
 def repin_run(run: str, *, place: Target, as_json: bool) -> None:
-    """Lets a run go on with the newest versions of its engines."""
+    """Moves a run to the newest versions of its engines."""
     from flowmesh_api.v1.runs import RepinnedRun  # noqa: PLC0415 - as in amend_run
 
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         found = http.ask("POST", f"/v1/runs/{find_run(http, run)}/repin", RepinnedRun)
     if as_json:
         terminal.answer(found)
         return
-    terminal.text(f"{found.uid} goes on with the versions of now")
+    terminal.text(f"{found.uid} continues with the newest versions")
     for engine, versions in found.versions.items():
         terminal.text(f"  {engine} {versions}")

@@ -1,4 +1,4 @@
-"""``fmesh outputs``: what a run gave, shown or written to a folder."""
+"""``fmesh outputs``: shows a run's outputs or writes them to a folder."""
 
 import json as json_text
 import tarfile
@@ -7,7 +7,7 @@ from typing import Any
 
 from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.runs import RunStatus
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import find_run
 from flowmesh_cli.connection.target import Target
@@ -26,13 +26,13 @@ def show_outputs(
     """Shows a run's outputs, or writes them to a folder."""
     if format_ not in FORMATS:
         raise CliError(
-            f"{format_!r} is no format",
+            f"{format_!r} is not a format",
             ExitCode.USAGE,
             where="--format",
             remedy=f"use one of {', '.join(FORMATS)}",
         )
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         uid = find_run(http, run)
         status = http.get(f"/v1/runs/{uid}", RunStatus)
         if status.phase not in ENDED_PHASES:
@@ -59,7 +59,7 @@ def _download(http: ApiClient, status: RunStatus, folder: Path, format_: str) ->
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        raise CliError(f"cannot be made: {e.strerror}", ExitCode.USAGE, where=str(folder)) from e
+        raise CliError(f"cannot be created: {e.strerror}", ExitCode.USAGE, where=str(folder)) from e
     written = {}
     for name, output in status.outputs.items():
         if output is not None:
@@ -100,11 +100,11 @@ def _write(
 
 
 def _convert(rows: Path, target: Path, format_: str) -> None:
-    """Writes rows that came as JSON Lines in the wanted format."""
+    """Converts rows from JSON Lines to the requested format."""
     if format_ == "jsonl":
         rows.replace(target)
         return
-    # Imported here: pyarrow takes a third of a second, and JSON Lines need none.
+    # Imported here: pyarrow loads in a third of a second, and JSON Lines do not need it.
     from pyarrow import csv, json, parquet  # noqa: PLC0415
     from pyarrow import table as table_of  # noqa: PLC0415
 

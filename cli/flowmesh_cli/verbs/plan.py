@@ -1,4 +1,4 @@
-"""``fmesh plan``: what workflows would take, by what is published and what was learned."""
+"""``fmesh plan``: predicts hits, cost and time from published results and learned costs."""
 
 import time
 
@@ -19,19 +19,19 @@ from flowmesh_cli.views import formatting
 from flowmesh_cli.workflows.selection import WorkflowSelection
 
 UNKNOWN = "?"
-"""In place of a figure that nothing measured backs."""
+"""Shown in place of a value that is not based on a measurement."""
 _RUNS_NOTHING = ("hit", "skip")
-_WORKERS_WITHIN_S = 20.0
+_WORKERS_TIMEOUT_S = 20.0
 _POLL_S = 0.1
 
 
 def plan_files(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> None:
-    """Forecasts workflows; ends with ``REFUSED`` where a budget or deadline cannot be met."""
+    """Shows forecasts; exits with ``REFUSED`` where a budget or deadline cannot be met."""
     terminal = Terminal(as_json=as_json)
     sources = checked(chosen)
     refuse_what_no_worker_here_can_run(sources, place)
     with attach(place, LocalOptions("read", workers=1, say=terminal.note)) as session:
-        if not place.is_cluster:  # whose pools may grow from zero
+        if not place.is_cluster:  # a cluster's pools may grow from zero
             _wait_for_workers(session.http)
         forecasts = [forecast(session.http, source) for source in sources.workflows]
     if as_json:
@@ -47,14 +47,14 @@ def plan_files(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> No
 
 
 def _wait_for_workers(http: ApiClient) -> None:
-    """A forecast needs somebody to forecast for."""
-    end = time.monotonic() + _WORKERS_WITHIN_S
+    """Waits until a worker is connected: without one nothing can be predicted."""
+    end = time.monotonic() + _WORKERS_TIMEOUT_S
     while not http.get("/v1/workers", list[WorkerStatus]) and time.monotonic() < end:
         time.sleep(_POLL_S)
 
 
 def show(terminal: Terminal, forecast: Forecast) -> None:
-    """Shows a forecast: a line a step, and the sums of what is known."""
+    """Writes a forecast: a line per step, and the sums of the known values."""
     searched = ", ".join(map(formatting.scope, forecast.scopes))
     terminal.text(f"{forecast.namespace}/{forecast.name} (searches results of {searched})")
     headings = [
@@ -78,12 +78,12 @@ def show(terminal: Terminal, forecast: Forecast) -> None:
 
 
 def _sums(forecast: Forecast) -> str:
-    """What all steps take: at least, where some are not known; nothing, where none is."""
+    """Returns the totals of all steps; a lower bound where some steps are not known."""
     unmeasured = formatting.count(forecast.unmeasured, "step")
     if all(step.expect in _RUNS_NOTHING for step in forecast.steps):
         return "nothing to run"
     if forecast.unmeasured and not forecast.least_seconds:
-        return f"cost and time are not known yet ({unmeasured} without a measured figure)"
+        return f"cost and time are not known yet ({unmeasured} without a measurement)"
     least = "at least " if forecast.unmeasured else ""
     sure = (
         f"{unmeasured} not known yet"
@@ -118,7 +118,7 @@ def _row(step: PlannedStep) -> list[str]:
 
 
 def place(worker: str) -> str:
-    """The worker that it would go to; the one that only answers this question has no name."""
+    """Returns the worker that a step would go to; the planner's own worker stays unnamed."""
     if worker.startswith(f"{PLANNER}-"):
         return "on a local worker"
     return f"on {worker}" if worker else ""

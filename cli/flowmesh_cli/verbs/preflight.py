@@ -1,7 +1,7 @@
-"""What ``fmesh run`` refuses before it starts a fabric: work that no local worker could take.
+"""Refuses work that no local worker could run, before ``fmesh run`` starts a fabric.
 
-Only where this command would start the fabric: workers of a running one may be another
-installation's.
+It checks only where the command would start the fabric: the workers of a running one may belong to
+another installation.
 """
 
 from flowmesh_cli.attach import attach, running
@@ -19,11 +19,11 @@ _NEEDS_NO_WORKER = ("hit", "skip")
 def refuse_what_no_worker_here_can_run(sources: Sources, place: Target) -> None:
     """Refuses workflows that the workers of this installation cannot run.
 
-    What is published needs no worker: where the folder holds results they are asked first.
+    Steps whose results are published need no worker: a forecast on the folder finds them.
 
     Raises:
-        FilesError: steps whose identity fields no worker here serves.
-        CliError: steps whose engines are not installed, with ``REFUSED`` and the remedy.
+        FilesError: no worker here serves a step's identity fields.
+        CliError: a step's engine is not installed (``REFUSED``).
     """
     state = state_dir(place.state_dir)
     if place.is_cluster or (state.exists() and running(state) is not None):
@@ -45,7 +45,7 @@ def _plan_of(source: Source) -> Plan:
 def _not_published(source: Source, steps: list[StepPlan], place: Target) -> list[StepPlan]:
     with attach(place, LocalOptions("read")) as session:
         if not session.is_owner:
-            return []  # somebody serves the folder by now
+            return []  # another process serves the folder by now
         found = forecast(session.http, source)
     done = {s.path for s in found.steps if s.expect in _NEEDS_NO_WORKER}
     return [s for s in steps if s.path not in done]

@@ -1,4 +1,4 @@
-"""``fmesh receipt``: what runs paid, and the fabric's books."""
+"""``fmesh receipt``: shows what runs paid and saved, and the fabric account."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ import msgspec
 
 from flowmesh_api.v1.fabric import FabricStatus
 from flowmesh_api.v1.receipts import Receipt, ReceiptLine, ReceiptPage
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
 from flowmesh_cli.connection.target import Target
@@ -17,8 +17,8 @@ from flowmesh_cli.views.runs import show_fabric
 from flowmesh_cli.views.steps import titles_of
 
 _ENGINE_SECONDS = (
-    "engine s: time that attempts ran in engines, without loading; of attempts side by side each "
-    "counts in full"
+    "engine s: seconds that attempts ran in engines, without loading; concurrent attempts each "
+    "count in full"
 )
 
 
@@ -26,12 +26,12 @@ _NAMED = 10
 
 
 class SharedWork(msgspec.Struct, frozen=True):
-    """What one run had of another.
+    """The work that one run reused from another.
 
     Attributes:
         taker, giver: tenant and name of the runs.
         steps: the taker's steps.
-        saved_nanousd: of those steps; a step that several runs gave to counts for each.
+        saved_nanousd: saved by those steps; a step with several givers counts for each.
     """
 
     taker: str
@@ -43,7 +43,7 @@ class SharedWork(msgspec.Struct, frozen=True):
 def show_receipt(run: str, *, place: Target, as_json: bool) -> None:
     """Shows one receipt."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         receipt = read_receipt(http, find_run(http, run))
         names = titles_of(all_runs(http))
     if as_json:
@@ -85,9 +85,9 @@ def show_lines(terminal: Terminal, receipt: Receipt, names: Mapping[str, str]) -
 
 
 def show_receipts(*, place: Target, as_json: bool) -> None:
-    """Shows all receipts, who shared with whom, and that everything adds up."""
+    """Shows all receipts, which runs shared, and the fabric account."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         runs = all_runs(http, http.namespace)
         page = read_receipts(http, http.namespace)
         fabric = http.where_allowed("/v1/fabric", FabricStatus)
@@ -129,7 +129,7 @@ def note_unreadable(terminal: Terminal, uids: Sequence[str], names: Mapping[str,
 
 
 def sharing(receipts: Iterable[Receipt], names: dict[str, str]) -> list[SharedWork]:
-    """Who used whose work, in order of the receipts."""
+    """Returns which runs reused work of which others, in order of the receipts."""
     found: dict[tuple[str, str], list[ReceiptLine]] = defaultdict(list)
     for receipt in receipts:
         for line in receipt.lines:
@@ -148,7 +148,7 @@ def sharing(receipts: Iterable[Receipt], names: dict[str, str]) -> list[SharedWo
 
 
 def show_sharing(terminal: Terminal, shared: Sequence[SharedWork]) -> None:
-    """A line for each run and what it had of the same others."""
+    """Writes a line for each run and set of steps that it shared with the same others."""
     givers: dict[tuple[str, tuple[str, ...], int], list[str]] = defaultdict(list)
     for found in shared:
         givers[found.taker, found.steps, found.saved_nanousd].append(found.giver)
@@ -160,14 +160,14 @@ def show_sharing(terminal: Terminal, shared: Sequence[SharedWork]) -> None:
 
 
 def read_receipt(http: ApiClient, uid: str) -> Receipt:
-    """A run's receipt."""
+    """Returns a run's receipt."""
     return http.get(f"/v1/runs/{uid}/receipt", Receipt)
 
 
 def read_receipts(http: ApiClient, namespace: str = "") -> ReceiptPage:
-    """The receipts of every run that the user may list, of one namespace or of all, oldest first.
+    """Returns the receipts of every run that the user may list, oldest first, as one page.
 
-    One request, or one a page where they are very many; the pages are joined to one.
+    One request, or one per page where there are many.
     """
     found: list[Receipt] = []
     unreadable: list[str] = []

@@ -1,4 +1,4 @@
-"""``fmesh trace`` and ``fmesh replay``: what runs took, and what they would take elsewhere."""
+"""``fmesh trace`` and ``fmesh replay``: exports recorded runs and simulates them elsewhere."""
 
 import sys
 from dataclasses import asdict
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.trace import RecordedRun
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
@@ -23,16 +23,18 @@ def export_trace(runs: list[str], *, every: bool, out: Path | None, place: Targe
     """Writes the trace of runs.
 
     Raises:
-        CliError: a run is not known, or the file cannot be written.
+        CliError: a run does not exist, or the file cannot be written.
         FlowMeshError: a run has not ended.
     """
-    with look(place) as http:
+    with query_fabric(place) as http:
         if every:
             found = [r.uid for r in all_runs(http) if r.phase in ENDED_PHASES and not r.audit_of]
         else:
             found = [find_run(http, name) for name in runs or [""]]
-        told = [http.get(f"/v1/runs/{uid}/trace", RecordedRun) for uid in dict.fromkeys(found)]
-    data = write_recording(anonymous(told))
+        recorded_runs = [
+            http.get(f"/v1/runs/{uid}/trace", RecordedRun) for uid in dict.fromkeys(found)
+        ]
+    data = write_recording(anonymous(recorded_runs))
     if out is None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -41,7 +43,7 @@ def export_trace(runs: list[str], *, every: bool, out: Path | None, place: Targe
         out.write_bytes(data)
     except OSError as e:
         raise CliError(f"cannot be written: {e.strerror}", ExitCode.USAGE, where=str(out)) from e
-    Terminal(as_json=False).note(f"{formatting.count(len(told), 'run')} -> {out}")
+    Terminal(as_json=False).note(f"{formatting.count(len(recorded_runs), 'run')} -> {out}")
 
 
 def replay_file(trace: Path, *, policy: Path | None, plot: Path | None, as_json: bool) -> None:
@@ -49,8 +51,8 @@ def replay_file(trace: Path, *, policy: Path | None, plot: Path | None, as_json:
 
     Raises:
         CliError: a file cannot be read.
-        SpecError: a file is not what it should be.
-        FlowMeshError: nothing of it can be replayed.
+        SpecError: a file is not a trace or a policy.
+        FlowMeshError: no run in it can be replayed.
     """
     for file in (trace, policy):
         if file is not None:
@@ -62,7 +64,7 @@ def replay_file(trace: Path, *, policy: Path | None, plot: Path | None, as_json:
         from flowmesh_sim.run.plots import draw_both  # noqa: PLC0415 - matplotlib is of the sim extra
 
         draw_both(done, plot)
-        terminal.note(f"drawn into {plot}")
+        terminal.note(f"plot written to {plot}")
     if as_json:
         both = {"recorded": asdict(done.recorded), "replayed": asdict(done.replayed)}
         terminal.answer({"policy": done.policy, "unknown": done.unknown, **both})
@@ -71,26 +73,37 @@ def replay_file(trace: Path, *, policy: Path | None, plot: Path | None, as_json:
 
 
 def show(terminal: Terminal, done: Replayed) -> None:
-    """Writes both side by side, for people."""
-    was, now = done.recorded, done.replayed
-    terminal.text(f"{formatting.count(was.runs, 'run')} again, policy {done.policy} (simulated)")
+    """Writes the recorded and replayed totals side by side."""
+    recorded, replayed = done.recorded, done.replayed
+    terminal.text(
+        f"{formatting.count(recorded.runs, 'run')} replayed, policy {done.policy} (simulated)"
+    )
     rows = [
         [name, before, after]
         for name, before, after in (
-            ("from first to last", _s(was.makespan_s), _s(now.makespan_s)),
-            *((f"latency, {k}", _s(was.latency_s[k]), _s(now.latency_s[k])) for k in _SPREAD),
-            ("dollars, whole fleet", _usd(was.usd), _usd(now.usd)),
-            ("dollars, on receipts", _usd(was.receipts_usd), _usd(now.receipts_usd)),
-            ("joules", _joules(was), _joules(now)),
-            ("goodput, actions/min", f"{was.goodput_per_min:.1f}", f"{now.goodput_per_min:.1f}"),
-            ("executed", str(was.executed), str(now.executed)),
-            ("hits", str(was.hits), str(now.hits)),
+            ("from first to last", _s(recorded.makespan_s), _s(replayed.makespan_s)),
+            *(
+                (f"latency, {k}", _s(recorded.latency_s[k]), _s(replayed.latency_s[k]))
+                for k in _SPREAD
+            ),
+            ("dollars, whole fleet", _usd(recorded.usd), _usd(replayed.usd)),
+            ("dollars, on receipts", _usd(recorded.receipts_usd), _usd(replayed.receipts_usd)),
+            ("joules", _joules(recorded), _joules(replayed)),
+            (
+                "goodput, actions/min",
+                f"{recorded.goodput_per_min:.1f}",
+                f"{replayed.goodput_per_min:.1f}",
+            ),
+            ("executed", str(recorded.executed), str(replayed.executed)),
+            ("hits", str(recorded.hits), str(replayed.hits)),
         )
     ]
     terminal.table(["", "recorded", "replayed"], rows, right="recorded replayed")
     if done.unknown:
         parts = formatting.count(done.unknown, "action")
-        terminal.text(f"  {parts} found published that no traced run made: they take nothing")
+        terminal.text(
+            f"  {parts} reused results of runs that are not in the trace: they take no time"
+        )
 
 
 _SPREAD = ("mean", "p50", "p99")

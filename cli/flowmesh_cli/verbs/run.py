@@ -7,7 +7,7 @@ import typer
 from flowmesh_api.v1.enums import ENDED_PHASES, Phase
 from flowmesh_api.v1.fabric import FabricStatus
 from flowmesh_api.v1.runs import RunAccepted, RunStatus
-from flowmesh_cli.attach import ReachableFabric, attach, look, need
+from flowmesh_cli.attach import ReachableFabric, attach, query_fabric, require_fabric
 from flowmesh_cli.cluster.gateway import ClusterGateway
 from flowmesh_cli.cluster.submission import submit_object
 from flowmesh_cli.connection.client import ApiClient
@@ -42,20 +42,20 @@ def run_files(
     place: Target,
     as_json: bool,
 ) -> None:
-    """Runs workflows to their end; raises ``typer.Exit`` with the worst of their codes."""
+    """Runs workflows until they end; raises ``typer.Exit`` with the worst of their codes."""
     terminal = Terminal(as_json=as_json)
     sources = checked(chosen)
     if workers:
         refuse_what_no_worker_here_can_run(sources, place)
     by_tenant = tenant_weights(weights)
-    for note in weights_of_nobody(by_tenant, sources):
+    for note in unused_weights(by_tenant, sources):
         terminal.note(note)
     options = LocalOptions(
         "run", workers, price(price_usd_per_hour), say=terminal.note, weights=by_tenant
     )
     with (
         attach(place, options) as session,
-        Interrupts(at_once=lambda: leave_at_once(session)) as interrupts,
+        Interrupts(at_once=lambda: abort(session)) as interrupts,
     ):
         if policies:
             put_policies(session.http, sources.policies)
@@ -64,7 +64,7 @@ def run_files(
         accepted = [submit(session.http, s) for s in sources.workflows]
         for run in accepted:
             if run.resumed:
-                terminal.note(f"{run.namespace}/{run.name} goes on as {run.uid}")
+                terminal.note(f"{run.namespace}/{run.name} resumes as {run.uid}")
         runs = follow(session, [a.uid for a in accepted], terminal, interrupts)
         show_end(terminal, session.http, runs)
         wait_for_others(session, terminal, interrupts)
@@ -74,42 +74,42 @@ def run_files(
 
 
 def submit_files(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> None:
-    """Hands workflows to the running fabric."""
+    """Submits workflows to the running fabric."""
     terminal = Terminal(as_json=as_json)
     sources = checked(chosen)
-    with need(place) as http:
+    with require_fabric(place) as http:
         put_policies(http, sources.policies)
         accepted = [submit(http, s) for s in sources.workflows]
     if as_json:
         terminal.answer(accepted)
         return
     for run in accepted:
-        again = " (it was running already)" if run.resumed else ""
-        terminal.text(f"{run.uid}  {run.namespace}/{run.name}{again}")
+        resumed = " (already running)" if run.resumed else ""
+        terminal.text(f"{run.uid}  {run.namespace}/{run.name}{resumed}")
     if terminal.is_live:
         named = f" {accepted[0].uid}" if len(accepted) > 1 else ""
-        terminal.note(f"`fmesh watch{named}` follows it, `fmesh logs -f` shows what it prints")
+        terminal.note(f"`fmesh watch{named}` follows it, `fmesh logs -f` shows its output")
 
 
 def watch_run(run: str, *, place: Target, as_json: bool) -> None:
     """Follows a run; Ctrl-C leaves it running."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         uid = find_run(http, run)
         progress = JsonProgress(terminal) if as_json else progress_for(terminal)
 
-        def again() -> None:
+        def reconnect() -> None:
             if isinstance(http, ClusterGateway):
-                http.again()
+                http.reconnect()
             else:
                 http.get("/v1/fabric", FabricStatus)
 
-        def left() -> None:
-            leave(ExitCode.INTERRUPTED, f"{uid} goes on")
+        def exit_at_once() -> None:
+            leave(ExitCode.INTERRUPTED, f"{uid} keeps running")
 
-        with Interrupts(at_once=left) as interrupts:
+        with Interrupts(at_once=exit_at_once) as interrupts:
             try:
-                runs = RunFollower(lambda: http, again, progress, interrupts).follow(
+                runs = RunFollower(lambda: http, reconnect, progress, interrupts).follow(
                     [uid], cancels=False
                 )
             finally:
@@ -124,20 +124,20 @@ def watch_run(run: str, *, place: Target, as_json: bool) -> None:
         raise typer.Exit(code)
 
 
-def weights_of_nobody(weights: Iterable[str], sources: Sources) -> Iterator[str]:
-    """What to say of weights that weigh nothing here: most likely a misspelt name."""
+def unused_weights(weights: Iterable[str], sources: Sources) -> Iterator[str]:
+    """Yields warnings about weights of tenants without a workflow: probably misspelt names."""
     tenants = sorted({s.title.partition("/")[0] for s in sources.workflows})
     for tenant in weights:
         if tenant not in tenants:
-            near = did_you_mean(tenant, tenants)
-            yield f"--weight {tenant}: no workflow here is of that tenant{near}"
+            suggestion = did_you_mean(tenant, tenants)
+            yield f"--weight {tenant}: no workflow belongs to this tenant{suggestion}"
 
 
 def checked(chosen: WorkflowSelection) -> Sources:
-    """Reads files and finds everything wrong with them before anything is started.
+    """Reads and compiles files before anything is started.
 
     Raises:
-        FilesError: all of it.
+        FilesError: lists every problem in them.
     """
     sources = read_sources(chosen)
     plans = compile_sources(need_workflows(sources))
@@ -147,10 +147,10 @@ def checked(chosen: WorkflowSelection) -> Sources:
 
 
 def submit(http: ApiClient, source: Source) -> RunAccepted:
-    """Uploads what a workflow needs and submits it.
+    """Uploads a workflow's local inputs and submits it.
 
     Raises:
-        FilesError: what admission found, at its place in the file.
+        FilesError: admission found problems; each has its place in the file.
     """
     if isinstance(http, ClusterGateway):
         return submit_object(http, source)
@@ -163,14 +163,14 @@ def submit(http: ApiClient, source: Source) -> RunAccepted:
 
 
 def put_policies(http: ApiClient, policies: Sequence[Source]) -> None:
-    """Sets cache policies; runs that exist keep the rules that they were pinned to."""
+    """Sets cache policies; existing runs keep the rules that they were admitted with."""
     rules = [source.policy.rule() for source in policies if source.policy is not None]
     if rules:
         http.call("PUT", "/v1/policies", document=rules)
 
 
 def worst(runs: Sequence[RunStatus]) -> ExitCode:
-    """The exit code of some ended runs."""
+    """Returns the exit code of ended runs."""
     phases = {run.phase for run in runs}
     if Phase.FAILED in phases:
         return ExitCode.FAILED
@@ -180,28 +180,28 @@ def worst(runs: Sequence[RunStatus]) -> ExitCode:
 def follow(
     session: ReachableFabric, uids: Sequence[str], terminal: Terminal, interrupts: Interrupts
 ) -> list[RunStatus]:
-    """Shows runs until they have ended; Ctrl-C cancels them."""
+    """Follows runs until they end; Ctrl-C cancels them."""
     progress = progress_for(terminal)
     try:
-        follower = RunFollower(lambda: session.http, session.again, progress, interrupts)
+        follower = RunFollower(lambda: session.http, session.reconnect, progress, interrupts)
         return follower.follow(uids, cancels=True)
     finally:
         progress.close()
 
 
 def wait_for_others(session: ReachableFabric, terminal: Terminal, interrupts: Interrupts) -> None:
-    """An owner serves until every run that joined has ended."""
-    said = False
+    """Keeps an owner serving until every command that joined has ended."""
+    noted = False
     while not interrupts.asked:
         if session.is_last():
             return
-        if not said:
-            terminal.note("serving on until the runs that joined have ended; Ctrl-C leaves")
-            said = True
+        if not noted:
+            terminal.note("serving until the runs that joined have ended; Ctrl-C exits")
+            noted = True
         interrupts.wait(_WAIT_FOR_OTHERS_S)
 
 
-def leave_at_once(session: ReachableFabric) -> None:
-    """Ends this process and its workers; what is published stays."""
+def abort(session: ReachableFabric) -> None:
+    """Kills the workers and exits the process; published results stay."""
     session.abandon()
-    leave(ExitCode.INTERRUPTED, "left at once; the same command goes on where it was")
+    leave(ExitCode.INTERRUPTED, "exited at once; run the same command to resume")

@@ -1,4 +1,4 @@
-"""What ``fmesh run`` says when its runs have ended: results, money, and who shared with whom."""
+"""The summary of ``fmesh run``: outputs, costs, and which runs shared results."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from flowmesh_core.sharing.scopes import selects
 
 
 def show_end(terminal: Terminal, http: ApiClient, runs: Sequence[RunStatus]) -> None:
-    """Writes the answer of ``fmesh run``; failures go to standard error, last."""
+    """Writes the result of ``fmesh run``; failures go last, to standard error."""
     fabric = http.where_allowed("/v1/fabric", FabricStatus)
     if terminal.as_json:
         terminal.answer({"runs": list(runs), "fabric": fabric})

@@ -1,4 +1,4 @@
-"""``fmesh simulate``: a scenario in virtual time, and what came out."""
+"""``fmesh simulate``: runs a scenario in virtual time and shows the result."""
 
 from pathlib import Path
 
@@ -27,8 +27,8 @@ def simulate_file(
 
     Raises:
         CliError: the file cannot be read.
-        SpecError: the file is no scenario.
-        InvariantError: something happened that must not: a mistake of the fabric or the simulator.
+        SpecError: the file is not a scenario.
+        InvariantError: an invariant was violated: a bug in the fabric or the simulator.
     """
     require_file(path)
     scenario = read_scenario(path)
@@ -42,7 +42,7 @@ def simulate_file(
         from flowmesh_sim.run.plots import draw  # noqa: PLC0415 - matplotlib is of the sim extra
 
         draw(result, plot)
-        terminal.note(f"drawn into {plot}")
+        terminal.note(f"plot written to {plot}")
     if as_json:
         terminal.answer(result.to_json())
     else:
@@ -50,7 +50,7 @@ def simulate_file(
 
 
 def show(terminal: Terminal, r: SimulationResult) -> None:
-    """Writes a result for people."""
+    """Writes a result as text."""
     ended = f"{r.succeeded} succeeded, {r.failed} failed, {r.cancelled} cancelled"
     terminal.text(f"{r.scenario}, seed {r.seed}, policy {r.policy} (simulated)")
     terminal.text(

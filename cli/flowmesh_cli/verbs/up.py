@@ -1,4 +1,4 @@
-"""``fmesh up``: a fabric that stays."""
+"""``fmesh up``: serves a local fabric until it is stopped."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from flowmesh_cli.local.options import LocalOptions, price, tenant_weights
 from flowmesh_cli.terminal import Terminal
 from flowmesh_core.errors import FlowMeshError
 
-_LOOK_EVERY_S = 0.5
+_POLL_S = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -31,16 +31,16 @@ def serve(
     state_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """Serves until SIGINT or SIGTERM; runs that have not ended go on with the next fabric.
+    """Serves until SIGINT or SIGTERM; the next fabric resumes unfinished runs.
 
-    As JSON it answers once it serves: address, process and folder.
+    With ``as_json`` it prints address, pid and folder once it serves.
     """
     terminal = Terminal(as_json=as_json)
     state = state_of(state_dir)
     owner = running(state)
     if owner is not None:
         raise CliError(
-            f"process {owner.pid} serves this folder already, at {owner.url}",
+            f"process {owner.pid} already serves this folder, at {owner.url}",
             ExitCode.USAGE,
             where=str(state.path),
             remedy="use it with `fmesh submit`, or choose another folder with --state-dir",
@@ -59,23 +59,27 @@ def serve(
     with attach_here(state_dir, options) as session:
         sessions.append(session)
         if session.fabric is None:
-            raise CliError("another fmesh was faster", ExitCode.USAGE, where=str(state.path))
+            raise CliError(
+                "another fmesh started to serve this folder at the same time",
+                ExitCode.USAGE,
+                where=str(state.path),
+            )
         if as_json:
             served = {"url": session.http.url, "pid": os.getpid(), "state_dir": str(state.path)}
             terminal.answer(served)
         terminal.note(f"serving {state.path} at {session.http.url}; Ctrl-C stops")
-        terminal.note("give it work with `fmesh submit FILE`, look with `fmesh status`")
-        while not stop.wait(_LOOK_EVERY_S):
+        terminal.note("submit work with `fmesh submit FILE`, show it with `fmesh status`")
+        while not stop.wait(_POLL_S):
             if session.fabric.failure:
                 raise FabricGoneError(session.http.url, session.fabric.failure)
-        goes_on = "; unfinished runs go on with the next `fmesh up` or `fmesh run`"
-        terminal.note("stopping" + (goes_on if has_unfinished_runs(session.http) else ""))
+        resumption = "; the next `fmesh up` or `fmesh run` resumes unfinished runs"
+        terminal.note("stopping" + (resumption if has_unfinished_runs(session.http) else ""))
     for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)  # one that comes too late changes nothing any more
+        signal.signal(number, signal.SIG_IGN)  # one that comes later changes nothing
 
 
 def has_unfinished_runs(http: ApiClient) -> bool:
-    """Whether a run has not ended, or may not have, since the fabric does not answer."""
+    """Returns whether a run has not ended; True where the fabric does not answer."""
     try:
         return any(run.phase not in ENDED_PHASES for run in all_runs(http))
     except FlowMeshError:
@@ -83,10 +87,10 @@ def has_unfinished_runs(http: ApiClient) -> bool:
 
 
 def _stop(stop: threading.Event, sessions: list[FabricSession]) -> None:
-    """The first signal asks; the second leaves at once, with the workers."""
+    """Stops in order at the first signal; kills the workers and exits at the second."""
     if not stop.is_set():
         stop.set()
         return
     for session in sessions:
         session.abandon()
-    leave(ExitCode.OK, "left at once")
+    leave(ExitCode.OK, "exited at once")

@@ -1,4 +1,4 @@
-"""``fmesh validate`` and ``fmesh graph``: what can be said of files without a fabric."""
+"""``fmesh validate`` and ``fmesh graph``: check and draw files without a fabric."""
 
 from collections.abc import Sequence
 
@@ -20,24 +20,24 @@ from flowmesh_core.spec.size import oversized
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
 _READ_BYTES_MAX = 64 << 20
-"""A larger file of rows is left to the upload, which reads it anyway."""
+"""Larger files of rows are checked by the upload, which reads them too."""
 
 
 def validate_files(chosen: WorkflowSelection, *, as_json: bool, kubernetes: bool = False) -> None:
-    """Checks files as admission would, as far as that needs no upload.
+    """Checks files as admission does, as far as that needs no upload.
 
     Args:
         chosen: the files.
-        as_json: whether the answer is JSON.
-        kubernetes: whether they are meant for `kubectl apply`.
+        as_json: whether the result is JSON.
+        kubernetes: whether to check for `kubectl apply` too.
 
     Raises:
-        FilesError: everything that is wrong with them.
+        FilesError: lists every problem in them.
     """
     terminal = Terminal(as_json=as_json)
     sources = read_sources(chosen)
     plans = compile_sources(sources.workflows)
-    if kubernetes and (wrong := [line for s in sources.workflows for line in _unfit(s)]):
+    if kubernetes and (wrong := [line for s in sources.workflows for line in _cluster_problems(s)]):
         raise FilesError(wrong)
     if as_json:
         terminal.answer(
@@ -60,8 +60,8 @@ def validate_files(chosen: WorkflowSelection, *, as_json: bool, kubernetes: bool
             terminal.text(f"{source.file}: {what} {name}, valid")
 
 
-def _unfit(source: Source) -> list[str]:
-    """What a cluster would refuse in a workflow that `fmesh run` takes."""
+def _cluster_problems(source: Source) -> list[str]:
+    """Returns what a cluster would refuse in a workflow that `fmesh run` accepts."""
     document = source.document.value
     problems = [
         Problem(
@@ -88,10 +88,10 @@ def draw_files(chosen: WorkflowSelection, *, mermaid: bool, as_json: bool) -> No
 
 
 def compile_sources(workflows: Sequence[Source]) -> list[Plan]:
-    """Compiles workflows for looking at: uploads are not there yet.
+    """Compiles workflows to check or draw them, without their uploads.
 
     Raises:
-        FilesError: everything that is wrong with them.
+        FilesError: lists every problem in them.
     """
     catalog = load_catalog()
     plans: list[Plan] = []
@@ -110,10 +110,10 @@ def compile_sources(workflows: Sequence[Source]) -> list[Plan]:
 
 
 def _columns(source: Source) -> dict[str, list[str]]:
-    """The columns of the data sets that are files here, by the input's name.
+    """Returns the columns of local data sets, by the input's name.
 
     Raises:
-        SpecError: a file is not what its name says; all of them, each with its row.
+        SpecError: files are not in the format of their suffix; lists all of them.
     """
     from flowmesh_store.datasets import read_rows_file  # noqa: PLC0415 - slow to load
 

@@ -1,11 +1,11 @@
-"""``fmesh why`` and ``explain``: where things stand."""
+"""``fmesh why`` and ``explain``: show why a step waits and how it was placed."""
 
 from collections.abc import Iterable
 
 from flowmesh_api.v1.fabric import WorkerStatus
 from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_api.v1.why import Explanation, Why
-from flowmesh_cli.attach import look
+from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
 from flowmesh_cli.connection.target import Target
@@ -18,9 +18,9 @@ from flowmesh_cli.views.why import show_story
 
 
 def show_why(step: str, *, run: str, place: Target, as_json: bool) -> None:
-    """Tells the story of a step."""
+    """Shows why a step waits, and what it reused and ran."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         uid, found = find_step(http, *split_step(step, run))
         story = http.get(f"/v1/runs/{uid}/why", Why, step=found.path)
         names = {r.uid: f"{r.namespace}/{r.name}" for r in all_runs(http)}
@@ -31,9 +31,9 @@ def show_why(step: str, *, run: str, place: Target, as_json: bool) -> None:
 
 
 def show_placement(step: str, *, run: str, place: Target, as_json: bool) -> None:
-    """Shows where a step's actions could go, and where they went."""
+    """Shows the candidate workers of a step's actions, and where they ran."""
     terminal = Terminal(as_json=as_json)
-    with look(place) as http:
+    with query_fabric(place) as http:
         uid, found = find_step(http, *split_step(step, run))
         explanation = http.get(f"/v1/runs/{uid}/explain", Explanation, step=found.path)
         workers = [] if as_json else http.where_allowed("/v1/workers", list[WorkerStatus]) or []
@@ -44,7 +44,7 @@ def show_placement(step: str, *, run: str, place: Target, as_json: bool) -> None
 
 
 def loading(workers: Iterable[WorkerStatus], engine: str) -> set[str]:
-    """The workers on which every instance of an engine is still being loaded."""
+    """Returns the workers on which every instance of an engine is still loading."""
     found = set()
     for worker in workers:
         states = {lane.state for lane in worker.lanes if lane.engine == engine}
@@ -54,7 +54,7 @@ def loading(workers: Iterable[WorkerStatus], engine: str) -> set[str]:
 
 
 def split_step(step: str, run: str) -> tuple[str, str]:
-    """The run and the step of ``RUN/STEP``; a step alone is one of ``run``."""
+    """Splits ``RUN/STEP`` into run and step; a step without a run belongs to ``run``."""
     name, bracket, instance = step.partition("[")
     named, _, path = name.rpartition("/")
     if run or not named:
@@ -63,10 +63,10 @@ def split_step(step: str, run: str) -> tuple[str, str]:
 
 
 def find_step(http: ApiClient, run: str, step: str) -> tuple[str, StepStatus]:
-    """The run's uid and the step that is meant: its path, or the name of its only instance.
+    """Finds a step by its path, or by its name if it has one instance; returns the run's uid too.
 
     Raises:
-        CliError: there is no such run or step.
+        CliError: the run or step does not exist, or the step has several instances.
     """
     uid = find_run(http, run)
     steps = http.get(f"/v1/runs/{uid}", RunStatus).steps

@@ -1,1 +1,1 @@
-"""How the fabric's views look on a terminal: pure functions from views to text and tables."""
+"""Renders the API's documents as text and tables; no module here sends a request."""

@@ -1,4 +1,4 @@
-"""An audit's report, the list of audits, and the quarantine."""
+"""Renders audit reports, the list of audits, and the quarantine."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from flowmesh_cli.views import formatting
 
 _DIGITS = 12
 _SHOWN = 50
-_SAID = {
+_VERDICT_WORDS = {
     Verdict.SAME: "same",
     Verdict.DIFFERS: "differ",
     Verdict.FAILED: "failed",
@@ -18,7 +18,7 @@ _SAID = {
 
 
 def show_audit(terminal: Terminal, report: AuditReport) -> None:
-    """Writes what was drawn, what was found, and who paid."""
+    """Writes the sample, the findings and the cost of an audit."""
     order = report.order
     drawn = len(order.checks) + len(order.unchecked)
     terminal.text(
@@ -27,28 +27,28 @@ def show_audit(terminal: Terminal, report: AuditReport) -> None:
         f"(a sample of {order.share * 100:.4g}%, seed {order.seed})"
     )
     if order.passed_over:
-        said = ", ".join(f"{n} {name}" for name, n in order.passed_over.items())
-        terminal.text(f"  passed over, since they need not repeat: {said}")
+        skipped = ", ".join(f"{n} {name}" for name, n in order.passed_over.items())
+        terminal.text(f"  skipped, since they need not repeat: {skipped}")
     terminal.text(f"  {_counts(report)}")
     shown = [f for f in report.findings if f.verdict != Verdict.SAME]
     for finding in shown[:_SHOWN]:
         _show_finding(terminal, finding, report)
     for one in order.unchecked[: _SHOWN - len(shown)]:
         terminal.text(f"  {_place(one.step, one.chunk)} not checkable: {one.reason}")
-    left = len(shown) + len(order.unchecked) - _SHOWN
-    if left > 0:
-        terminal.text(f"  and {left} more; --json has them all")
+    remaining = len(shown) + len(order.unchecked) - _SHOWN
+    if remaining > 0:
+        terminal.text(f"  and {remaining} more; --json has them all")
     if report.cut_off:
         terminal.text(f"  it was cut off: {report.cut_off}")
     if report.uid:
         terminal.text(
-            f"  paid {formatting.usd(report.paid_nanousd)} by {order.namespace}, who asked for it "
+            f"  {order.namespace}, which requested it, paid {formatting.usd(report.paid_nanousd)} "
             f"(fmesh receipt {report.uid})"
         )
 
 
 def show_audits(terminal: Terminal, audits: Sequence[AuditReport]) -> None:
-    """Writes a line an audit."""
+    """Writes a line per audit."""
     if not audits:
         terminal.text("no audits")
         return
@@ -62,11 +62,11 @@ def show_audits(terminal: Terminal, audits: Sequence[AuditReport]) -> None:
         ]
         for a in audits
     ]
-    terminal.table(["audit", "of", "phase", "asked", "found"], rows)
+    terminal.table(["audit", "of", "phase", "requested", "found"], rows)
 
 
 def show_quarantine(terminal: Terminal, found: Sequence[QuarantineEntry]) -> None:
-    """Writes the signature classes whose older results are not found."""
+    """Writes the signature classes whose earlier results are not reused."""
     if not found:
         terminal.text("nothing is in quarantine")
         return
@@ -87,7 +87,7 @@ def _show_finding(terminal: Terminal, finding: AuditFinding, report: AuditReport
     check = finding.check
     place = f"{_place(check.step, check.chunk)} ({check.engine}, {check.action_id[:_DIGITS]})"
     if finding.verdict != Verdict.DIFFERS:
-        terminal.text(f"  {place} {_SAID[finding.verdict]}: {finding.detail}")
+        terminal.text(f"  {place} {_VERDICT_WORDS[finding.verdict]}: {finding.detail}")
         return
     terminal.text(f"  {place} differs in {', '.join(finding.ports)}")
     for port in finding.ports:
@@ -114,4 +114,4 @@ def _by(provenance: Provenance) -> str:
 
 
 def _counts(report: AuditReport) -> str:
-    return ", ".join(f"{report.counts.get(v, 0)} {said}" for v, said in _SAID.items())
+    return ", ".join(f"{report.counts.get(v, 0)} {word}" for v, word in _VERDICT_WORDS.items())

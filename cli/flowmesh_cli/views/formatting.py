@@ -1,4 +1,4 @@
-"""Numbers as people read them. ``~`` before a figure marks an estimate."""
+"""Formats numbers for people. ``~`` before a number marks an estimate."""
 
 import time
 from decimal import Decimal
@@ -10,18 +10,18 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def usd(nanousd: int, *, estimated: bool = False) -> str:
-    """Nano-dollars with as many places as they need: ``$1.25``, ``$0.000123``."""
+    """Formats nano-dollars with as many places as they need: ``$1.25``, ``$0.000123``."""
     text = usd_text(nanousd)
     return f"~{text}" if estimated and nanousd else text
 
 
 def exact_usd(nanousd: int) -> str:
-    """Nano-dollars to the last place."""
+    """Formats nano-dollars with all nine places."""
     return f"${Decimal(nanousd) / NANO_PER_USD:.9f}"
 
 
 def seconds(value: float) -> str:
-    """A duration: ``0.4s``, ``12s``, ``3m05s``, ``2h10m``, ``3d4h``."""
+    """Formats a duration: ``0.4s``, ``12s``, ``3m05s``, ``2h10m``, ``3d4h``."""
     if value < 10:  # noqa: PLR2004 - below ten seconds a tenth is worth showing
         return f"{value:.1f}s"
     whole = round(value)
@@ -35,17 +35,17 @@ def seconds(value: float) -> str:
 
 
 def clock(time_s: float) -> str:
-    """A moment in local time."""
+    """Formats a time of day in local time."""
     return time.strftime("%H:%M:%S", time.localtime(time_s))
 
 
 def date(time_s: float) -> str:
-    """A day and a moment in local time; a dash for none."""
+    """Formats a date and time in local time; a dash for 0."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s)) if time_s else "-"
 
 
 def size(count: float) -> str:
-    """Bytes: ``512 B``, ``3.4 KiB``, ``1.2 GiB``."""
+    """Formats bytes: ``512 B``, ``3.4 KiB``, ``1.2 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:  # noqa: PLR2004 - the binary prefix
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -54,13 +54,13 @@ def size(count: float) -> str:
 
 
 def joules(value: float, *, estimated: bool) -> str:
-    """Energy; marked where no meter was read."""
+    """Formats energy; marked where it is estimated."""
     text = f"{value:.0f} J" if value < 10_000 else f"{value / 3_600_000:.3f} kWh"  # noqa: PLR2004
     return f"~{text}" if estimated and value else text
 
 
 def scope(name: str) -> str:
-    """A scope as its users know it: ``team-a``, ``group friends``, ``all namespaces``."""
+    """Formats a scope for users: ``team-a``, ``group friends``, ``all namespaces``."""
     if name == ALL_SCOPE:
         return "all namespaces"
     for beginning, shown in ((namespace_scope(""), ""), (group_scope(""), "group ")):
@@ -70,7 +70,7 @@ def scope(name: str) -> str:
 
 
 def count(number: float, noun: str) -> str:
-    """``1 step``, ``3 steps``."""
+    """Formats a number with its noun: ``1 step``, ``3 steps``."""
     return f"{number:g} {noun}" + ("" if number == 1 else _plural(noun))
 
 

@@ -1,4 +1,4 @@
-"""What an artifact was made from, or what was made from it, as a tree; and rows behind rows."""
+"""Renders an artifact's lineage as a tree, and the origins of a data set's rows."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -21,20 +21,19 @@ _OTHERS = 4
 _PARAM_CHARS = 60
 _CHUNKS = 200
 _WAYS = 1
-_END = {True: "; uploaded, or made by no run that is known", False: "; used by no run that ended"}
+_END = {True: "; uploaded, or made by an unknown run", False: "; used by no run that has ended"}
 
 Line = tuple[int, str, str | None]
-"""Indentation, text, and the artifact whose story follows."""
+"""Indentation, text, and the artifact whose derivations follow."""
 
 
 def show_walk(terminal: Terminal, walk: LineageWalk, *, every_way: bool = False) -> None:
-    """Writes the tree; an artifact's story is told once, then referred to.
+    """Writes the tree; the derivations of an artifact are written once, then referred to.
 
     Args:
         terminal: where to write.
-        walk: what was found.
-        every_way: whether to tell each of the different ways in which runs made equal bytes, and
-            not the first alone.
+        walk: the derivations.
+        every_way: whether to write every different derivation of equal bytes, not only the first.
     """
     up = walk.direction == Direction.UP
     at: defaultdict[str, list[Derivation]] = defaultdict(list)
@@ -44,25 +43,25 @@ def show_walk(terminal: Terminal, walk: LineageWalk, *, every_way: bool = False)
         for near in set(derivation.outputs.values()) if up else _inputs(derivation):
             at[near].append(derivation)
     todo: list[Line] = [(0, _artifact(walk.digest, about), walk.digest)]
-    told: set[str] = set()
+    written: set[str] = set()
     while todo:
         level, text, digest = todo.pop()
         if digest is None:
             terminal.text("  " * level + text)
             continue
         story = at.get(digest, [])
-        again = digest in told and bool(story)
-        told.add(digest)
-        ending = "; see above" if again else ("" if story or walk.cut else _END[up])
+        repeated = digest in written and bool(story)
+        written.add(digest)
+        ending = "; see above" if repeated else ("" if story or walk.cut else _END[up])
         terminal.text("  " * level + text + ending)
-        if not again:
+        if not repeated:
             ways = _WAYS if up and not every_way else len(story)
             lines = _story(story, level + 1, about, up=up, ways=ways)
             if walk.others.get(digest):
                 lines.append((level + 1, _also(walk.others[digest], "other run"), None))
             todo += reversed(lines)
     if walk.cut:
-        terminal.text("and more, which was not followed; see --depth")
+        terminal.text("and more beyond --depth")
 
 
 def _story(
@@ -73,10 +72,10 @@ def _story(
     up: bool,
     ways: int,
 ) -> list[Line]:
-    """What made an artifact, or used it: equal work of several runs is told once.
+    """Returns the lines for what made an artifact, or used it; equal work is written once.
 
-    Of different work that gave equal bytes the first ``ways`` are told, the rest is counted.
-    Derivations come as they were walked: of one artifact who ran it before who found it.
+    Of different work that gave equal bytes, the first ``ways`` are written and the rest is counted.
+    Derivations are in the walk's order: the run that executed the work before those that reused it.
     """
     groups: dict[bytes, list[Derivation]] = {}
     for d in derivations:
@@ -95,17 +94,17 @@ def _story(
             (level + 1, f"{'from' if up else 'gave'} {port}: {_artifact(digest, about)}", digest)
             for port, digest in (_given(first) if up else sorted(first.outputs.items()))
         ]
-    told = {d.uid for group in stories[:ways] for d in group}
-    left = [d for group in stories[ways:] for d in group]
-    if left:
-        runs = {d.uid for d in left} - told
-        makers = (len(runs), "other run") if runs else (len(left), "other step")
+    written = {d.uid for group in stories[:ways] for d in group}
+    remaining = [d for group in stories[ways:] for d in group]
+    if remaining:
+        runs = {d.uid for d in remaining} - written
+        makers = (len(runs), "other run") if runs else (len(remaining), "other step")
         lines.append((level, _also(*makers), None))
     return lines
 
 
 def _also(number: int, noun: str) -> str:
-    return f"also made by {formatting.count(number, noun)}; --all-runs tells how"
+    return f"also made by {formatting.count(number, noun)}; --all-runs shows how"
 
 
 def _work(derivation: Derivation) -> bytes:
@@ -157,15 +156,15 @@ def _inputs(derivation: Derivation) -> set[str]:
 
 
 def show_origins(terminal: Terminal, found: RowOrigins) -> None:
-    """Writes a line a chunk: its rows, and the rows that they came from."""
+    """Writes a line per chunk: its rows, and the rows that they came from."""
     for path in found.chunks[:_CHUNKS]:
         terminal.text(" ".join([_rows(path[0], first=True), *map(_rows, path[1:])]))
     if len(found.chunks) > _CHUNKS:
-        terminal.text(f"and {len(found.chunks) - _CHUNKS} chunks more; --json has them all")
+        terminal.text(f"and {len(found.chunks) - _CHUNKS} more chunks; --json has them all")
     for step, port, digests in found.whole:
         terminal.text(f"all of it from {port} of {step}, every row of: {_digests(digests)}")
     if not found.complete:
-        terminal.text("a data set on the way is no longer in the store; it ends there")
+        terminal.text("a data set in between is no longer in the store: the origins end there")
 
 
 def _rows(origin: ChunkOrigin, *, first: bool = False) -> str:

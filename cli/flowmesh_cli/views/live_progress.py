@@ -1,4 +1,4 @@
-"""Progress that is redrawn: a bar a step, and how the fabric stands."""
+"""Progress that is redrawn on a terminal: a bar per step, and the fabric's state."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,17 +16,17 @@ from flowmesh_cli.views import steps as show
 from flowmesh_cli.views.runs import trouble_line
 
 MAX_STEPS = 24
-"""Of a run with more, only those that move are shown."""
+"""Of a run with more steps, only running, ready and failed ones are shown."""
 _REDRAWS_PER_S = 8
 _BAR_COLUMNS = 24
 _NAME_COLUMNS_MIN, _NAME_COLUMNS_MAX = 14, 36
 
 
 class LiveProgress:
-    """Redraws the state of some runs until it is closed; leaves the last picture standing."""
+    """Redraws the state of runs until it is closed; the last state stays on the screen."""
 
     def __init__(self, console: Console) -> None:
-        """Starts to draw on this console."""
+        """Starts to draw on a console."""
         self._live = Live(
             Text("starting"), console=console, refresh_per_second=_REDRAWS_PER_S, transient=False
         )
@@ -37,16 +37,16 @@ class LiveProgress:
         self._live.update(picture(runs, fabric, now_s))
 
     def note(self, text: str) -> None:
-        """Says something above the picture."""
+        """Writes a message above the progress."""
         self._live.console.print(text, markup=False)
 
     def close(self) -> None:
-        """Stops drawing; harmless when repeated."""
+        """Stops drawing; may be called more than once."""
         self._live.stop()
 
 
 def picture(runs: Sequence[RunStatus], fabric: FabricStatus | None, now_s: float) -> RenderableType:
-    """The runs, one below the other, and the fabric's line."""
+    """Returns the runs, one below the other, and the fabric's line."""
     parts: list[RenderableType] = []
     names = show.titles_of(runs)
     for run in runs:
@@ -77,7 +77,7 @@ def _headline(run: RunStatus, now_s: float) -> Text:
 
 def _steps(run: RunStatus, names: Mapping[str, str]) -> Table:
     shown, hidden = _chosen(run.steps)
-    # The last column alone gives way: who is meant and how far it is must fit first.
+    # Only the last column shrinks: the step's name and bar must fit first.
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(width=3, justify="right")
     longest = max((len(step.path) for step in shown), default=0)

@@ -1,4 +1,4 @@
-"""The candidates of actions with the terms of their utility, and where actions ran."""
+"""Renders the candidate workers of actions with their utility, and where actions ran."""
 
 from collections.abc import Container
 
@@ -16,13 +16,13 @@ _HEADINGS = ["worker", "U", "throughput", "cost", "locality", "starts in", "ends
 def show_explanation(
     terminal: Terminal, found: Explanation, step: StepStatus, loading: Container[str] = ()
 ) -> None:
-    """Writes the scores of what waits or runs; of what has ended, where it ran.
+    """Writes the scores of actions that wait or run, and where ended actions ran.
 
     Args:
         terminal: where to write.
         found: the explanation.
-        step: which it explains.
-        loading: workers on which the step's engine is still being loaded.
+        step: the explained step.
+        loading: workers on which the step's engine is still loading.
     """
     terminal.text(f"{step.path} ({step.engine}) is {step.state.lower()}")
     scored = found.actions or any(attempt.placed for attempt in found.attempts)
@@ -30,17 +30,17 @@ def show_explanation(
         alpha, beta, gamma = found.weights
         terminal.text(f"  U = {alpha:g} throughput - {beta:g} cost + {gamma:g} locality")
     for action in found.actions:
-        held = f" on {', '.join(action.workers)}" if action.workers else ""
-        terminal.text(f"  action {action.part} ({action.action_id[:12]}) {action.state}{held}")
+        placed_on = f" on {', '.join(action.workers)}" if action.workers else ""
+        terminal.text(f"  action {action.part} ({action.action_id[:12]}) {action.state}{placed_on}")
         if action.candidates:
             rows = [_row(candidate, loading) for candidate in action.candidates]
             terminal.table(_HEADINGS, rows, right=_HEADINGS[1:-1])
         else:
-            terminal.text("    no worker can take it now; `fmesh why` says what stands in the way")
+            terminal.text("    no worker can run it now; `fmesh why` shows why")
     if found.more:
         terminal.text(f"  and {formatting.count(found.more, 'action')} more")
     if not found.actions and found.attempts:
-        terminal.text("  nothing of it waits or runs; this is where it ran:")
+        terminal.text("  no action of it waits or runs; it ran here:")
     elif not found.actions:
         terminal.text(f"  {_never_ran(step)}")
     show_attempts(terminal, found.attempts)
@@ -50,7 +50,7 @@ def show_explanation(
 
 
 def _show_choice(terminal: Terminal, attempt: AttemptLine) -> None:
-    """What the decision saw that sent an attempt, and its batch, to its worker."""
+    """Writes the scores of the decision that placed an attempt and its batch."""
     chunk = f"action {attempt.chunk}: " if attempt.chunk > 0 else ""
     others = len(attempt.placed) - 1
     before = f" before {formatting.count(others, 'other')}" if others else ""
@@ -74,10 +74,10 @@ def _scored(one: ScoredWorker) -> list[str]:
 
 def _never_ran(step: StepStatus) -> str:
     if step.state == StepState.COMPLETED:
-        return "it was not run: its results were there already; `fmesh why` says whose they are"
+        return "it was not run: its results were reused; `fmesh why` shows from where"
     if step.state in ENDED:
-        return "it was never placed; `fmesh why` says why"
-    return "it is not ready to be placed; `fmesh why` says what it waits for"
+        return "it was never placed; `fmesh why` shows why"
+    return "it is not ready to be placed; `fmesh why` shows what it waits for"
 
 
 def _row(candidate: Candidate, loading: Container[str]) -> list[str]:

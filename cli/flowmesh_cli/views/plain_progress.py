@@ -1,4 +1,4 @@
-"""Progress as plain lines, for logs and pipes: one where a step changes, few in between."""
+"""Progress as plain lines, for logs and pipes: one per change of a step, few in between."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,23 +10,22 @@ from flowmesh_cli.views import steps as show
 from flowmesh_cli.views.runs import trouble_line
 
 EVERY_S = 10.0
-"""How often a step that runs or waits says how it goes."""
+"""Seconds between lines about a step that keeps running or waiting."""
 
 
 class LineProgress:
-    """Writes what has changed since the last state it was shown."""
+    """Writes what has changed since the last update."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
-        """Takes who writes a line."""
         self._write = write
         self._phases: dict[str, str] = {}
         self._states: dict[tuple[str, str], str] = {}
-        self._said_s: dict[tuple[str, str], float] = {}
+        self._written_s: dict[tuple[str, str], float] = {}
         self._trouble = ""
 
     def update(self, runs: Sequence[RunStatus], fabric: FabricStatus | None, now_s: float) -> None:
-        """Takes the state in."""
-        self._trouble_of(fabric)
+        """Writes the changes to this state."""
+        self._write_trouble(fabric)
         names = show.titles_of(runs)
         for run in runs:
             changed = self._phases.get(run.uid) != run.phase
@@ -39,18 +38,18 @@ class LineProgress:
             if changed and run.ended_s:
                 self._write(line)
 
-    def _trouble_of(self, fabric: FabricStatus | None) -> None:
+    def _write_trouble(self, fabric: FabricStatus | None) -> None:
         trouble = fabric.trouble if fabric is not None else ""
         if trouble and trouble != self._trouble:
             self._write(trouble_line(trouble))
         self._trouble = trouble
 
     def note(self, text: str) -> None:
-        """Says something."""
+        """Writes a message."""
         self._write(text)
 
     def close(self) -> None:
-        """Nothing stands open."""
+        """Does nothing."""
 
     def _step(
         self, run: RunStatus, step: StepStatus, now_s: float, names: Mapping[str, str]
@@ -60,15 +59,15 @@ class LineProgress:
         moving = step.state in (StepState.READY, StepState.RUNNING)
         if changed:
             self._states[key] = step.state
-            self._said_s[key] = now_s
+            self._written_s[key] = now_s
             if step.state == StepState.PENDING:
                 return
             if step.state == StepState.READY and not (step.message or step.reason):
                 return
             if show.waits_for_worker(step):
-                return  # workers take a second to start: told only where they stay away
-        elif moving and now_s - self._said_s.get(key, now_s) >= EVERY_S:
-            self._said_s[key] = now_s
+                return  # workers take a second to start: written only if the wait is longer
+        elif moving and now_s - self._written_s.get(key, now_s) >= EVERY_S:
+            self._written_s[key] = now_s
         else:
             return
         self._write(f"{formatting.clock(now_s)} {show.title(run)} {step.path} {_line(step, names)}")

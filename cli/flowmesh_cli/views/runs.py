@@ -1,4 +1,4 @@
-"""Runs when they have ended, or when somebody asks: tables, outputs, and why one failed."""
+"""Renders runs: tables, outputs, failures, and the fabric account."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ _NUMBERS = "ran hits paid saved steps"
 
 
 def show_runs(terminal: Terminal, runs: Sequence[RunStatus]) -> None:
-    """A line a run."""
+    """Writes a line per run."""
     rows = [
         [
             title(run),
@@ -36,7 +36,7 @@ def show_runs(terminal: Terminal, runs: Sequence[RunStatus]) -> None:
 
 
 def show_summaries(terminal: Terminal, runs: Sequence[RunSummary]) -> None:
-    """A line a run, as the API lists them."""
+    """Writes a line per run of the API's list."""
     rows = [
         [
             f"{run.namespace}/{run.name}",
@@ -57,7 +57,7 @@ def show_summaries(terminal: Terminal, runs: Sequence[RunSummary]) -> None:
 def show_run(
     terminal: Terminal, run: RunStatus, now_s: float, names: Mapping[str, str] | None = None
 ) -> None:
-    """A run with its steps, outputs and, where it failed, why; ``names`` are titles by uid."""
+    """Writes a run with its steps, outputs and failure; ``names`` are titles of runs by uid."""
     took = formatting.seconds(max(0.0, (run.ended_s or now_s) - run.created_s))
     terminal.text(f"{title(run)} {run.uid}: {run.phase} after {took}")
     facts = [
@@ -86,14 +86,14 @@ def show_run(
 
 
 def show_outputs(terminal: Terminal, run: RunStatus) -> None:
-    """A line an output; a run that did not succeed may lack any."""
+    """Writes a line per output; an unsuccessful run may lack some."""
     for name, output in run.outputs.items():
         if output is not None or run.phase == Phase.SUCCEEDED:
             terminal.text(f"  output {name}: {describe_output(output, run)}")
 
 
 def describe_output(output: dict[str, Any] | None, run: RunStatus) -> str:
-    """What an output is, in a few words."""
+    """Describes an output in a few words."""
     if output is None and run.phase == Phase.SUCCEEDED:
         return "null (its step was skipped)"
     if output is None:
@@ -110,7 +110,7 @@ def describe_output(output: dict[str, Any] | None, run: RunStatus) -> str:
 
 
 def show_failure(terminal: Terminal, run: RunStatus) -> None:
-    """Where a run failed, why, the last lines of its log, and what to try."""
+    """Writes where and why a run failed, the last lines of its log, and the remedy."""
     note = terminal.note
     where = f" in step {run.failed_step}" if run.failed_step else ""
     note("")
@@ -129,7 +129,7 @@ def show_failure(terminal: Terminal, run: RunStatus) -> None:
 
 
 def show_fabric(terminal: Terminal, fabric: FabricStatus | None) -> None:
-    """The accounts, to the nano-dollar, and what sharing did; nothing for who may not see them."""
+    """Writes the fabric account and what sharing saved; nothing if the user may not see it."""
     if fabric is None:
         return
     hits = fabric.hits_published + fabric.hits_in_flight + fabric.hits_step_level
@@ -150,12 +150,12 @@ def show_fabric(terminal: Terminal, fabric: FabricStatus | None) -> None:
 
 
 def trouble_line(trouble: str) -> str:
-    """What keeps the fabric from going on."""
+    """Returns the line for the reason why the fabric makes no progress."""
     return f"the fabric waits for its store: {trouble}"
 
 
 def _steps_done(counts: Mapping[str, int]) -> str:
-    """``3/4, 1 failed``: those that completed, of all, and how the others have ended."""
+    """Formats step counts as ``3/4, 1 failed``: completed of all, and how others ended."""
     total = sum(counts.values())
     if not total:
         return "-"

@@ -1,4 +1,4 @@
-"""A step as one line: how far it is, what it gave, and what it waits for."""
+"""Renders a step in one line: its progress, result, and what it waits for."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -44,12 +44,12 @@ ENDED = (StepState.COMPLETED, StepState.SKIPPED, StepState.FAILED, StepState.CAN
 
 
 def title(run: RunStatus) -> str:
-    """A run's tenant and name."""
+    """Returns a run's tenant and name."""
     return f"{run.namespace}/{run.name}"
 
 
 def titles_of(runs: Sequence[RunSummary | RunStatus]) -> dict[str, str]:
-    """Tenant and name by uid; with the uid where a name has several runs."""
+    """Returns tenant and name by uid, with the uid where several runs have one name."""
     titles = [f"{run.namespace}/{run.name}" for run in runs]
     counts = Counter(titles)
     return {
@@ -59,7 +59,7 @@ def titles_of(runs: Sequence[RunSummary | RunStatus]) -> dict[str, str]:
 
 
 def fraction(step: StepStatus) -> float:
-    """How much of a step is done, in [0, 1]; what runs counts by its own progress."""
+    """Returns how much of a step is done, in [0, 1], with the progress of running actions."""
     if step.state == StepState.COMPLETED:
         return 1.0
     if not step.actions:
@@ -69,7 +69,7 @@ def fraction(step: StepStatus) -> float:
 
 
 def amount(step: StepStatus) -> str:
-    """Chunks and what needed no run: ``12/20, 4 hits``."""
+    """Formats done chunks and reused results: ``12/20, 4 hits``."""
     parts = []
     if step.actions > 1:
         parts.append(f"{step.done}/{step.actions}")
@@ -82,14 +82,14 @@ def amount(step: StepStatus) -> str:
 
 
 def waits_for_worker(step: StepStatus) -> bool:
-    """Whether nothing is wrong yet but that workers, which may be starting, are not there."""
+    """Returns whether a step waits only because no worker is connected yet."""
     return step.state == StepState.READY and step.reason == RejectionCause.NO_WORKERS
 
 
 def doing(step: StepStatus) -> str:
-    """What a step does or waits for, in a few words."""
+    """Describes what a step does or waits for."""
     if step.state == StepState.RUNNING and step.reason == FailureKind.STORE:
-        return step.message  # it has run, and there is no space for its result
+        return step.message  # it has run, and the store has no space for its result
     if step.state == StepState.RUNNING:
         where = ", ".join(step.workers)
         speed = f"{step.tokens_per_s:.0f} tok/s" if step.tokens_per_s else ""
@@ -106,11 +106,11 @@ def doing(step: StepStatus) -> str:
 
 
 def result(step: StepStatus, names: Mapping[str, str] | None = None) -> str:
-    """What an ended step came to: what ran, what was paid, what sharing saved.
+    """Describes an ended step's result: what ran, what was paid, what sharing saved.
 
     Args:
         step: the step.
-        names: titles of runs by uid; a run that it does not name is shown by its uid.
+        names: titles of runs by uid; other runs are shown by uid.
     """
     parts = []
     if step.executed:

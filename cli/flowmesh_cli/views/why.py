@@ -1,4 +1,4 @@
-"""The story of a step: what it waits for, what it was spared, what was run for it."""
+"""Renders a step's explanation: what it waits for, what it reused, what ran for it."""
 
 from collections import Counter
 from typing import Any
@@ -10,14 +10,14 @@ from flowmesh_cli.views import formatting
 
 _SHOWN = 20
 _HOW = {
-    HitKind.PUBLISHED: "their results were published already",
-    HitKind.IN_FLIGHT: "another run was making them at the same time",
-    HitKind.STEP_LEVEL: "the result of the whole step was published already",
+    HitKind.PUBLISHED: "their results were already published",
+    HitKind.IN_FLIGHT: "another run was executing them at the same time",
+    HitKind.STEP_LEVEL: "the result of the whole step was already published",
 }
 
 
 def show_story(terminal: Terminal, story: Why, names: dict[str, str]) -> None:
-    """Writes the story; ``names`` are titles of runs by uid."""
+    """Writes the explanation; ``names`` are titles of runs by uid."""
     step = story.step
     reason = f": {step.message or step.reason}" if step.message or step.reason else ""
     terminal.text(f"{step.path} ({step.engine}) is {step.state.lower()}{reason}")
@@ -58,9 +58,12 @@ def _show_parts(terminal: Terminal, story: Why) -> None:
     for part in story.parts[:_SHOWN]:
         if part.state in ("done", ""):
             continue
-        held = ", ".join(_held(a, part.state) for a in part.attempts)
+        placed_on = ", ".join(_attempt_place(a, part.state) for a in part.attempts)
         others = len(part.subscribers) - 1
-        facts = [held, f"wanted by {formatting.count(others, 'other run')}" if others > 0 else ""]
+        facts = [
+            placed_on,
+            f"wanted by {formatting.count(others, 'other run')}" if others > 0 else "",
+        ]
         facts += [f"failed as {kind} {n} times" for kind, n in part.failures.items()]
         facts += [f"lost {part.losses} times" if part.losses else "", part.last_failure]
         detail = "; ".join(fact for fact in facts if fact)
@@ -72,8 +75,8 @@ def _show_parts(terminal: Terminal, story: Why) -> None:
         terminal.text(f"  and {formatting.count(more, 'action')} more")
 
 
-def _held(attempt: dict[str, Any], state: str) -> str:
-    """Where an attempt is, and what it does there where that is more than the action's state."""
+def _attempt_place(attempt: dict[str, Any], state: str) -> str:
+    """Describes where an attempt is, with its phase where that differs from the state."""
     phase, worker = attempt["phase"], attempt["worker"]
     silent_s = attempt.get("silentS", 0.0)
     silent = f" (its engine host has shown no heartbeat for {silent_s:.0f} s)" if silent_s else ""
@@ -81,7 +84,7 @@ def _held(attempt: dict[str, Any], state: str) -> str:
 
 
 def show_attempts(terminal: Terminal, attempts: tuple[AttemptLine, ...]) -> None:
-    """A line an attempt."""
+    """Writes a line per attempt."""
     if not attempts:
         return
     rows = [

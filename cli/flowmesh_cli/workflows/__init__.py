@@ -1,1 +1,1 @@
-"""The user's workflow files: reading, selection, upload of local inputs."""
+"""Reads the user's workflow files and uploads their local inputs."""

@@ -1,4 +1,4 @@
-"""Inputs of a workflow that are files or directories of this machine."""
+"""Finds and checks the inputs of a workflow that are local files or directories."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,12 +10,12 @@ from flowmesh_core.graph.external import is_local
 
 DATA_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 SHOWN = 200
-"""Characters of a path that are shown where it can be none."""
+"""Characters that are shown of a text that cannot be a path."""
 _KINDS = ("dataset", "model", "adapter")
 
 
 def local_inputs(inputs: Any) -> Iterator[tuple[str, str, str]]:
-    """Name, kind and text of every local input; what has not the right shape is passed over."""
+    """Yields name, kind and text of every local input; malformed inputs are skipped."""
     for name, given in inputs.items() if isinstance(inputs, Mapping) else ():
         for kind in _KINDS if isinstance(given, Mapping) else ():
             text = given.get(kind)
@@ -24,23 +24,23 @@ def local_inputs(inputs: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def local_path(text: str, folder: Path) -> Path:
-    """The file that an input names; relative ones start from the workflow's folder."""
+    """Returns the path that an input names; relative ones start from the workflow's folder."""
     if text.startswith("file:"):
         text = unquote(urlsplit(text).path or text.removeprefix("file:"))
     return folder / Path(text).expanduser()
 
 
 def missing_files(document: Mapping[str, Any], folder: Path) -> list[Problem]:
-    """Local inputs that are not there or not what they are taken for."""
+    """Returns a problem for every local input that is missing or of the wrong kind."""
     spec = document.get("spec")
     inputs = spec.get("inputs") if isinstance(spec, Mapping) else None
     problems = []
     for name, kind, text in local_inputs(inputs):
         try:
             wrong = _wrong_with(local_path(text, folder), kind)
-        except (OSError, RuntimeError, ValueError) as e:  # a name that can be none, or no right
+        except (OSError, RuntimeError, ValueError) as e:  # not a possible path, or no permission
             why = e.strerror if isinstance(e, OSError) else str(e).rstrip(".")
-            wrong = f"{text[:SHOWN]} cannot be looked at: {why}; check the path and your rights"
+            wrong = f"{text[:SHOWN]} cannot be read: {why}; check the path and your permissions"
         if wrong:
             problems.append(Problem(f"spec.inputs.{name}.{kind}", wrong))
     return problems
@@ -51,11 +51,11 @@ def _wrong_with(path: Path, kind: str) -> str:
         return f"{path} does not exist"
     if kind == "dataset":
         if path.is_dir():
-            return f"{path} is a directory; expected a file of rows"
+            return f"{path} is a directory: expected a file of rows"
         if path.suffix not in DATA_SUFFIXES:
             return f"{path.name}: expected one of {', '.join(DATA_SUFFIXES)}"
     elif not path.is_dir():
-        return f"{path} is no directory; expected a Hugging Face directory"
+        return f"{path} is not a directory: expected a Hugging Face directory"
     elif not (path / ("config.json" if kind == "model" else "adapter_config.json")).exists():
-        return f"{path} holds no {'config.json' if kind == 'model' else 'adapter_config.json'}"
+        return f"{path} has no {'config.json' if kind == 'model' else 'adapter_config.json'}"
     return ""

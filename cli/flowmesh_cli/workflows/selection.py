@@ -1,4 +1,4 @@
-"""The workflows that a command is about, as the user named them."""
+"""The workflow files that a command works on, with the options about them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class WorkflowSelection:
-    """What the options that all commands on workflow files take say together.
+    """The options that all commands on workflow files share.
 
     Attributes:
         files: YAML files; ``-`` is standard input.
-        namespaces: tenants: one for all workflows, or one each in order; None leaves the files'.
-        settings: ``param=value`` for the workflows that declare the parameter.
+        namespaces: one for all workflows, or one each in order; None keeps those in the files.
+        settings: ``param=value``, applied to the workflows that declare the parameter.
     """
 
     files: Sequence[Path]

@@ -1,6 +1,6 @@
-"""Workflow files as the user wrote them: where everything stands, whose they are, what is set.
+"""Reads workflow files with their line numbers, namespaces and overridden parameters.
 
-A file's own text is kept beside the object, so that every problem, also one that admission finds
+The document is stored with its positions, so that every problem, also one that admission finds
 later, is shown as ``file:line:column``.
 """
 
@@ -33,11 +33,11 @@ class Source:
     """One object of a file.
 
     Attributes:
-        file: as the user named it; ``folder`` what its relative paths start from.
-        document: its values and where they stand.
-        workflow, policy: the validated object, whichever it is.
-        uploads: references to what was uploaded for its local inputs, by the input's name.
-        plan: what the workflow compiles to, before anything is uploaded; None where not asked.
+        file: the file's name as the user gave it; relative paths start from ``folder``.
+        document: its values and their positions.
+        workflow, policy: the validated object; one of them is set, neither for a pool.
+        uploads: references of uploaded local inputs, by the input's name.
+        plan: the compiled workflow, without uploads; None where it was not compiled.
     """
 
     file: str
@@ -55,13 +55,13 @@ class Source:
         return f"{metadata.get('namespace', 'default')}/{metadata['name']}"
 
     def lines(self, problems: Iterable[Problem]) -> list[str]:
-        """Problems as ``file:line:column: field: message``, in order of line."""
+        """Formats problems as ``file:line:column: field: message``, in order of line."""
         located = sorted(map(self.document.locate, problems), key=lambda p: (p.line, p.column))
         return [problem_line(self.file, p) for p in located]
 
 
 def problem_line(file: str, problem: Problem) -> str:
-    """A problem as compilers write it, so that editors find the place."""
+    """Formats a problem as compilers do, so that editors find the place."""
     place = f"{file}:{problem.line}:{problem.column}" if problem.line else file
     path = f" {problem.path}:" if problem.path else ""
     return f"{place}:{path} {problem.message}"
@@ -80,11 +80,11 @@ def read_sources(chosen: WorkflowSelection) -> Sources:
     """Reads and validates files.
 
     Args:
-        chosen: which, for whom, and what is set in them.
+        chosen: the files, their namespaces and settings.
 
     Raises:
-        FilesError: everything that is wrong with the files.
-        CliError: a file cannot be read, or an option fits no workflow.
+        FilesError: lists every problem in the files.
+        CliError: a file cannot be read, or an option matches no workflow.
     """
     sources: list[Source] = []
     wrong: list[str] = []
@@ -103,16 +103,16 @@ def read_sources(chosen: WorkflowSelection) -> Sources:
 
 
 def need_workflows(sources: Sources) -> list[Source]:
-    """The workflows, of which there must be one.
+    """Returns the workflows.
 
     Raises:
-        CliError: there is none.
+        CliError: there are none.
     """
     if not sources.workflows:
         raise CliError(
-            "the files hold no FlowMeshWorkflow",
+            "the files contain no FlowMeshWorkflow",
             ExitCode.USAGE,
-            remedy="cache policies alone are set with `fmesh policies set`",
+            remedy="set cache policies with `fmesh policies set`",
         )
     return sources.workflows
 

@@ -1,4 +1,4 @@
-"""Local inputs (``./questions.jsonl``, ``./model``) of workflows, stored in the fabric first."""
+"""Uploads local inputs of workflows (``./questions.jsonl``, ``./model``) to the fabric."""
 
 import io
 import os
@@ -20,11 +20,11 @@ _NOT_OF_THE_FILE = (ExitCode.NO_FABRIC, ExitCode.REFUSED, ExitCode.INTERNAL)
 
 
 def upload_inputs(http: ApiClient, source: Source) -> None:
-    """Stores a workflow's local inputs and remembers their references.
+    """Uploads a workflow's local inputs and records their references in ``source``.
 
     Raises:
-        FilesError: files are missing or are not what they should be; all of them.
-        CliError: the fabric is away, or does not let this user store anything there.
+        FilesError: files are missing or of the wrong kind; lists all of them.
+        CliError: the fabric does not answer, or the user may not upload to the namespace.
     """
     metadata = source.document.value["metadata"]
     if http.default_namespace:
@@ -60,7 +60,7 @@ def _upload(http: ApiClient, path: Path, kind: str, namespace: str) -> str:
 
 
 def _packed(directory: Path) -> io.BufferedRandom:
-    """A directory's files as a tar, in a temporary file so that its size is known."""
+    """Returns a directory's files as a tar, in a temporary file so that its size is known."""
     packed = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for found in sorted(directory.rglob("*")):

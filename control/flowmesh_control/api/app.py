@@ -54,7 +54,7 @@ def build_app(
     authorizer = Authorizer(users, services.views)
     for handler in handlers:
         for route in handler.routes():
-            app.router.add_route(route.method, route.path, authorizer.door(route))
+            app.router.add_route(route.method, route.path, authorizer.protect(route))
     return app
 
 

@@ -6,9 +6,15 @@ import msgspec
 from aiohttp import web
 
 from flowmesh_api.v1.audit import AuditBody, AuditReport
-from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_fabric, of_known, of_run
+from flowmesh_control.api.authorization import (
+    AuthorizedRequest,
+    Route,
+    fabric_route,
+    for_any_user,
+    run_route,
+)
 from flowmesh_control.api.request_body import read_body
-from flowmesh_control.api.responses import answer
+from flowmesh_control.api.responses import json_response
 from flowmesh_control.audit.submission import AuditSubmission
 from flowmesh_control.auth.users import Resource, Verb
 from flowmesh_control.errors import NotFoundError
@@ -33,11 +39,11 @@ class AuditHandlers:
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
         return [
-            of_run("POST", "/v1/runs/{uid}/audit", self.begin, Verb.CREATE),
-            of_known("GET", "/v1/audits", self.list),
-            of_run("GET", "/v1/audits/{uid}", self.report),
-            of_known("GET", "/v1/quarantine", self.quarantine),
-            of_fabric(
+            run_route("POST", "/v1/runs/{uid}/audit", self.begin, Verb.CREATE),
+            for_any_user("GET", "/v1/audits", self.list),
+            run_route("GET", "/v1/audits/{uid}", self.report),
+            for_any_user("GET", "/v1/quarantine", self.quarantine),
+            fabric_route(
                 "DELETE", "/v1/quarantine/{name}", self.release, Verb.DELETE, Resource.POLICIES
             ),
         ]
@@ -52,7 +58,7 @@ class AuditHandlers:
                 remedy="0.1 audits a tenth of the actions, 1 all of them",
             )
         begun = await self._auditing.begin(call.uid, share=body.share, seed=body.seed)
-        return answer(begun, status=201 if begun.uid and not begun.resumed else 200)
+        return json_response(begun, status=201 if begun.uid and not begun.resumed else 200)
 
     async def list(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/audits`` → a list of :class:`AuditReport`, oldest first.
@@ -60,10 +66,10 @@ class AuditHandlers:
         An audit whose record is damaged is left out; ``GET /v1/audits/{uid}`` names the record.
         """
         audits = [s for s in self._views.summaries() if s.audit_of]
-        seen = await call.seen(s.namespace for s in audits)
+        seen = await call.listable(s.namespace for s in audits)
         uids = [s.uid for s in audits if s.namespace in seen]
         reports = [await self._readable(uid) for uid in uids]
-        return answer([report for report in reports if report is not None])
+        return json_response([report for report in reports if report is not None])
 
     async def _readable(self, uid: str) -> AuditReport | None:
         try:
@@ -76,18 +82,18 @@ class AuditHandlers:
 
     async def report(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/audits/{uid}`` → :class:`AuditReport`; ``Running`` until it has ended."""
-        return answer(await self._audits.report(call.uid))
+        return json_response(await self._audits.report(call.uid))
 
     async def quarantine(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/quarantine`` → a list of :class:`QuarantineEntry`, the latest first."""
         found = self._audits.quarantine.active()
         if not await call.sees_all():
             runs = {s.uid: s.namespace for s in self._views.summaries()}
-            seen = await call.seen(runs[q.run_uid] for q in found if q.run_uid in runs)
+            seen = await call.listable(runs[q.run_uid] for q in found if q.run_uid in runs)
             found = [q for q in found if runs.get(q.run_uid) in seen]
-        return answer(found)
+        return json_response(found)
 
     async def release(self, call: AuthorizedRequest) -> web.Response:
         """``DELETE /v1/quarantine/{class or prefix}`` → the released :class:`QuarantineEntry`."""
         name = call.request.match_info["name"]
-        return answer(await self._audits.quarantine.release(name))
+        return json_response(await self._audits.quarantine.release(name))

@@ -54,7 +54,7 @@ class AuthorizedRequest:
     namespace: str = ""
     uid: str = ""
 
-    async def seen(self, namespaces: Iterable[str]) -> frozenset[str]:
+    async def listable(self, namespaces: Iterable[str]) -> frozenset[str]:
         """Returns those of the namespaces whose runs the user may list."""
         wanted = sorted(set(namespaces))
         if await self.sees_all():
@@ -83,30 +83,32 @@ class Route:
     handling: Handling
     verb: Verb
     resource: Resource
-    about: NamespaceSource
+    namespace_source: NamespaceSource
 
 
-def of_run(method: str, path: str, handling: Handling, verb: Verb = Verb.GET) -> Route:
+def run_route(method: str, path: str, handling: Handling, verb: Verb = Verb.GET) -> Route:
     """Returns a route of a run: needs the verb on workflows in the run's namespace."""
     return Route(method, path, handling, verb, Resource.WORKFLOWS, NamespaceSource.RUN)
 
 
-def of_namespace(method: str, path: str, handling: Handling, verb: Verb) -> Route:
+def namespace_route(method: str, path: str, handling: Handling, verb: Verb) -> Route:
     """Returns a route that needs the verb on workflows in the namespace of ``?namespace=``."""
     return Route(method, path, handling, verb, Resource.WORKFLOWS, NamespaceSource.QUERY)
 
 
-def of_workflow(method: str, path: str, handling: Handling) -> Route:
+def workflow_route(method: str, path: str, handling: Handling) -> Route:
     """Returns a route that needs to create workflows in the namespace of the body's workflow."""
     return Route(method, path, handling, Verb.CREATE, Resource.WORKFLOWS, NamespaceSource.BODY)
 
 
-def of_fabric(method: str, path: str, handling: Handling, verb: Verb, resource: Resource) -> Route:
+def fabric_route(
+    method: str, path: str, handling: Handling, verb: Verb, resource: Resource
+) -> Route:
     """Returns a route that needs the verb on a resource without a namespace."""
     return Route(method, path, handling, verb, resource, NamespaceSource.FABRIC)
 
 
-def of_known(method: str, path: str, handling: Handling) -> Route:
+def for_any_user(method: str, path: str, handling: Handling) -> Route:
     """Returns a route for any known user, who sees the runs of :meth:`AuthorizedRequest.seen`."""
     return Route(method, path, handling, Verb.LIST, Resource.WORKFLOWS, NamespaceSource.OWN)
 
@@ -118,7 +120,7 @@ class Authorizer:
         self._users = users
         self._views = views
 
-    def door(self, route: Route) -> Handler:
+    def protect(self, route: Route) -> Handler:
         """Returns the route's handler, preceded by its authorization check."""
 
         async def authorize(request: web.Request) -> web.StreamResponse:
@@ -130,7 +132,7 @@ class Authorizer:
     async def _user(self, request: web.Request) -> User:
         given = request.headers.get("Authorization", "")
         token = given.removeprefix(_SCHEME).strip()
-        user = await self._users.who(token) if token and given.startswith(_SCHEME) else None
+        user = await self._users.user_of(token) if token and given.startswith(_SCHEME) else None
         if user is None:
             raise UnknownUserError(
                 "the bearer token is missing, wrong, or has expired",
@@ -141,7 +143,7 @@ class Authorizer:
         return user
 
     async def _authorized(self, route: Route, call: AuthorizedRequest) -> AuthorizedRequest:
-        match route.about:
+        match route.namespace_source:
             case NamespaceSource.OWN:
                 return call
             case NamespaceSource.RUN:
@@ -164,7 +166,7 @@ class Authorizer:
             NotFoundError: no run of that name is visible to the user.
         """
         name = call.request.match_info["uid"]
-        for uid, namespace in await self._views.called(name):
+        for uid, namespace in await self._views.runs_named(name):
             if await self._may(route, call, namespace):
                 return replace(call, uid=uid, namespace=namespace)
             if await self._sees(call, namespace):

@@ -9,10 +9,10 @@ from pathlib import Path
 from aiohttp import web
 
 from flowmesh_api.v1.runs import Uploaded
-from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_namespace, of_run
+from flowmesh_control.api.authorization import AuthorizedRequest, Route, namespace_route, run_route
 from flowmesh_control.api.connections import while_connected
 from flowmesh_control.api.ports import RunReader
-from flowmesh_control.api.responses import answer
+from flowmesh_control.api.responses import json_response
 from flowmesh_control.auth.users import NamespaceLabels, Verb
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.importer.upload_body import receive
@@ -62,11 +62,11 @@ class DataHandlers:
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
         return [
-            of_namespace("POST", "/v1/datasets", self.put_dataset, Verb.CREATE),
-            of_namespace("POST", "/v1/trees", self.put_tree, Verb.CREATE),
-            of_run("GET", "/v1/runs/{uid}/outputs", self.outputs),
-            of_run("GET", "/v1/runs/{uid}/outputs/{name}", self.output),
-            of_namespace("GET", "/v1/content", self.content, Verb.GET),
+            namespace_route("POST", "/v1/datasets", self.put_dataset, Verb.CREATE),
+            namespace_route("POST", "/v1/trees", self.put_tree, Verb.CREATE),
+            run_route("GET", "/v1/runs/{uid}/outputs", self.outputs),
+            run_route("GET", "/v1/runs/{uid}/outputs/{name}", self.output),
+            namespace_route("GET", "/v1/content", self.content, Verb.GET),
         ]
 
     async def put_dataset(self, call: AuthorizedRequest) -> web.Response:
@@ -85,7 +85,7 @@ class DataHandlers:
         )
         upload = self._uploads.put_upload(name, received, scope)
         stored = await while_connected(request, upload)
-        return answer(_uploaded(stored), status=201)
+        return json_response(_uploaded(stored), status=201)
 
     async def put_tree(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/trees?namespace=&kind=model`` → :class:`Uploaded`.
@@ -111,12 +111,12 @@ class DataHandlers:
             await asyncio.to_thread(_unpack, received.path, directory)
             upload = self._uploads.put_directory(kind, directory, scope)
             stored = await while_connected(request, upload)
-        return answer(_uploaded(stored), status=201)
+        return json_response(_uploaded(stored), status=201)
 
     async def outputs(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/outputs`` → by name: kind, reference, digest, rows, value."""
         await self._runs.outputs(call.uid)
-        return answer((await self._runs.status(call.uid)).outputs)
+        return json_response((await self._runs.status(call.uid)).outputs)
 
     async def output(self, call: AuthorizedRequest) -> web.StreamResponse:
         """``GET /v1/runs/{uid}/outputs/{name}`` → rows as JSON Lines, a tar, JSON, or bytes."""

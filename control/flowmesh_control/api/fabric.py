@@ -4,10 +4,10 @@ import msgspec
 from aiohttp import web
 
 from flowmesh_api.v1.fabric import CachePolicy, DrainAccepted, PurgeBody, PurgeReport
-from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_fabric, of_known
+from flowmesh_control.api.authorization import AuthorizedRequest, Route, fabric_route, for_any_user
 from flowmesh_control.api.ports import WorkerDrain
 from flowmesh_control.api.request_body import read_body
-from flowmesh_control.api.responses import answer, flag
+from flowmesh_control.api.responses import flag, json_response
 from flowmesh_control.auth.users import Resource, Verb
 from flowmesh_control.cache.admin import CacheAdmin
 from flowmesh_control.errors import ConflictError, NotFoundError
@@ -50,40 +50,40 @@ class FabricHandlers:
         """Returns the routes of this class."""
         pools, policies = Resource.POOLS, Resource.POLICIES
         return [
-            of_fabric("GET", "/v1/workers", self.workers, Verb.LIST, pools),
-            of_fabric("POST", "/v1/workers/{name}/drain", self.drain, Verb.UPDATE, pools),
-            of_known("GET", "/v1/engines", self.engines),
-            of_fabric("GET", "/v1/fabric", self.fabric, Verb.LIST, pools),
-            of_fabric("GET", "/v1/policies", self.policies, Verb.LIST, policies),
-            of_fabric("PUT", "/v1/policies", self.put_policies, Verb.UPDATE, policies),
-            of_fabric("GET", "/v1/cache/stats", self.cache_stats, Verb.LIST, policies),
-            of_fabric("POST", "/v1/cache/gc", self.collect, Verb.UPDATE, policies),
-            of_fabric("POST", "/v1/cache/purge", self.purge, Verb.DELETE, policies),
+            fabric_route("GET", "/v1/workers", self.workers, Verb.LIST, pools),
+            fabric_route("POST", "/v1/workers/{name}/drain", self.drain, Verb.UPDATE, pools),
+            for_any_user("GET", "/v1/engines", self.engines),
+            fabric_route("GET", "/v1/fabric", self.fabric, Verb.LIST, pools),
+            fabric_route("GET", "/v1/policies", self.policies, Verb.LIST, policies),
+            fabric_route("PUT", "/v1/policies", self.put_policies, Verb.UPDATE, policies),
+            fabric_route("GET", "/v1/cache/stats", self.cache_stats, Verb.LIST, policies),
+            fabric_route("POST", "/v1/cache/gc", self.collect, Verb.UPDATE, policies),
+            fabric_route("POST", "/v1/cache/purge", self.purge, Verb.DELETE, policies),
         ]
 
     async def workers(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/workers`` → a list of :class:`WorkerStatus`."""
-        return answer(self._queries.worker_statuses())
+        return json_response(self._queries.worker_statuses())
 
     async def drain(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/workers/{name}/drain`` → :class:`DrainAccepted`."""
         name = call.request.match_info["name"]
         if not self._drain.drain(name):
             raise NotFoundError(f"no worker {name!r} is connected", where="workers")
-        return answer(DrainAccepted())
+        return json_response(DrainAccepted())
 
     async def engines(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/engines`` → a list of :class:`OfferedEngine`."""
         found = self._queries.offered_engines()
-        return answer([offered_engine(contract, names) for contract, names in found])
+        return json_response([offered_engine(contract, names) for contract, names in found])
 
     async def fabric(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/fabric`` → :class:`FabricStatus`."""
-        return answer(self._queries.fabric_status())
+        return json_response(self._queries.fabric_status())
 
     async def policies(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/policies`` → a list of :class:`CachePolicy`."""
-        return answer(self._policies.all())
+        return json_response(self._policies.all())
 
     async def put_policies(self, call: AuthorizedRequest) -> web.Response:
         """``PUT /v1/policies?only=1`` a list of :class:`CachePolicy` → all policies.
@@ -106,18 +106,18 @@ class FabricHandlers:
         else:
             for policy in wanted:
                 await policies.put(policy)
-        return answer(policies.all())
+        return json_response(policies.all())
 
     async def cache_stats(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/cache/stats`` → :class:`CacheStats`."""
-        return answer(await self._cache.stats())
+        return json_response(await self._cache.stats())
 
     async def collect(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/cache/gc?dry_run=1`` → :class:`CollectionReport`."""
-        return answer(await self._cache.collect(dry_run=flag(call.request, "dry_run")))
+        return json_response(await self._cache.collect(dry_run=flag(call.request, "dry_run")))
 
     async def purge(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/cache/purge`` :class:`PurgeBody` → :class:`PurgeReport`."""
         body = await read_body(call.request, _purge_decoder)
         deleted = await self._cache.purge(body.scope, engine=body.engine)
-        return answer(PurgeReport(deleted))
+        return json_response(PurgeReport(deleted))

@@ -8,8 +8,8 @@ import msgspec
 from aiohttp import web
 
 from flowmesh_api.v1.lineage import Derivation, Direction, LineageWalk, ProducedArtifact
-from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_known, of_run
-from flowmesh_control.api.responses import answer
+from flowmesh_control.api.authorization import AuthorizedRequest, Route, for_any_user, run_route
+from flowmesh_control.api.responses import json_response
 from flowmesh_control.auth.users import NamespaceLabels
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
@@ -97,13 +97,13 @@ class LineageHandlers:
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
         return [
-            of_known("GET", "/v1/lineage/{name}", self.lineage),
-            of_known("GET", "/v1/lineage/{name}/rows", self.rows),
-            of_run("GET", "/v1/runs/{uid}/made", self.made),
-            of_run("GET", "/v1/runs/{uid}/lineage", self.lineage_of_run),
-            of_run("GET", "/v1/runs/{uid}/lineage/rows", self.rows_of_run),
-            of_run("GET", "/v1/runs/{uid}/openlineage", self.openlineage),
-            of_run("GET", "/v1/runs/{uid}/trace", self.trace),
+            for_any_user("GET", "/v1/lineage/{name}", self.lineage),
+            for_any_user("GET", "/v1/lineage/{name}/rows", self.rows),
+            run_route("GET", "/v1/runs/{uid}/made", self.made),
+            run_route("GET", "/v1/runs/{uid}/lineage", self.lineage_of_run),
+            run_route("GET", "/v1/runs/{uid}/lineage/rows", self.rows_of_run),
+            run_route("GET", "/v1/runs/{uid}/openlineage", self.openlineage),
+            run_route("GET", "/v1/runs/{uid}/trace", self.trace),
         ]
 
     async def lineage(self, call: AuthorizedRequest) -> web.Response:
@@ -114,22 +114,22 @@ class LineageHandlers:
         """
         query = await self._query(call)
         direction, depth = _direction(call), _depth(call)
-        walk = await self._lineage.walk(query.digest, direction, call.seen, depth=depth)
+        walk = await self._lineage.walk(query.digest, direction, call.listable, depth=depth)
         if not walk.derivations and not await self._is_known(call, query, direction):
             raise _unknown(query.name)
-        return answer(walk)
+        return json_response(walk)
 
     async def lineage_of_run(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/lineage?name=OUTPUT|STEP.PORT&depth=`` → :class:`LineageWalk`, up.
 
         Shows what this run made it from, without other runs that made equal bytes.
         """
-        return answer(await self._walk_of_run(call))
+        return json_response(await self._walk_of_run(call))
 
     async def rows(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/lineage/{name}/rows`` → :class:`RowOrigins` of a data set."""
         query = await self._query(call)
-        walk = await self._lineage.walk(query.digest, Direction.UP, call.seen)
+        walk = await self._lineage.walk(query.digest, Direction.UP, call.listable)
         if not walk.derivations:
             raise NotFoundError(f"no known run produced {query.name}", where="lineage")
         return await self._row_origins(walk)
@@ -147,7 +147,7 @@ class LineageHandlers:
                 where="lineage",
                 remedy="leave out --rows: it was made from every row of its inputs",
             )
-        return answer(
+        return json_response(
             row_origins(digest, walk.derivations, await self._manifests(walk.derivations))
         )
 
@@ -161,7 +161,7 @@ class LineageHandlers:
             for port, a in end.outputs.items()
             if a is not None
         ]
-        return answer(found)
+        return json_response(found)
 
     async def openlineage(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/openlineage`` → a ``RunEvent`` a line (specification 2-0-2)."""
@@ -182,7 +182,7 @@ class LineageHandlers:
         views, uid = self._views, call.uid
         pins = await self._pins(uid)
         status, lines = await views.status(uid), await views.lines(uid)
-        return answer(recorded(pins.plan, pins.scopes, lines, status, self._catalog))
+        return json_response(recorded(pins.plan, pins.scopes, lines, status, self._catalog))
 
     async def _pins(self, uid: str) -> PinsRecord:
         pins = await accepted_pins(self._store.records, uid)
@@ -229,7 +229,7 @@ class LineageHandlers:
         """
         other = Direction.DOWN if walked is Direction.UP else Direction.UP
         lineage = self._lineage
-        if (await lineage.walk(query.digest, other, call.seen, depth=1)).derivations:
+        if (await lineage.walk(query.digest, other, call.listable, depth=1)).derivations:
             return True
         if not query.has_reference and not await call.sees_all():
             return False
@@ -241,7 +241,7 @@ class LineageHandlers:
         pins = await read_pins(self._store.records, uid, lines)
         digest, step = made_as(name, uid, pins, lines)
         lineage, depth = self._lineage, _depth(call)
-        walk = await walk_run(lineage, digest, (uid, step), call.seen, depth=depth)
+        walk = await walk_run(lineage, digest, (uid, step), call.listable, depth=depth)
         if step and all((d.uid, d.step) != (uid, step) for d in walk.derivations):
             raise _unknown(f"{uid}/{name}")
         return walk
@@ -283,14 +283,14 @@ class LineageHandlers:
         if call.request.query.get("namespace"):
             namespaces.add(call.request.query["namespace"])
         found = []
-        for namespace in sorted(await call.seen(namespaces)):
+        for namespace in sorted(await call.listable(namespaces)):
             with contextlib.suppress(SpecError):  # two policies contradict each other there
                 labels = dict(self._labels(namespace))
                 found.append(self._policies.scopes(namespace, labels))
         return found
 
     async def _query_of_prefix(self, call: AuthorizedRequest, text: str) -> _Query:
-        found = await self._lineage.named(text, call.seen)
+        found = await self._lineage.named(text, call.listable)
         if len(found) == 1:
             return _Query(found[0][:12], found[0], found[0])
         several = "; ".join(d[:24] for d in found[:4])

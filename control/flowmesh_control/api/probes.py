@@ -3,9 +3,9 @@
 from aiohttp import web
 
 from flowmesh_api.v1.fabric import Health
-from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_fabric
+from flowmesh_control.api.authorization import AuthorizedRequest, Route, fabric_route
 from flowmesh_control.api.ports import Epoch
-from flowmesh_control.api.responses import answer
+from flowmesh_control.api.responses import json_response
 from flowmesh_control.auth.users import Resource, Verb
 from flowmesh_control.metrics.exposition import MetricsPage
 
@@ -22,7 +22,9 @@ class ProbeHandlers:
         """Returns the routes that need a token."""
         if self._metrics_open:
             return []
-        return [of_fabric("GET", "/metrics", self._protected_metrics, Verb.GET, Resource.METRICS)]
+        return [
+            fabric_route("GET", "/metrics", self._protected_metrics, Verb.GET, Resource.METRICS)
+        ]
 
     def open_routes(self) -> list[web.RouteDef]:
         """Returns the routes that need no token."""
@@ -33,7 +35,7 @@ class ProbeHandlers:
 
     async def health(self, _: web.Request) -> web.Response:
         """``GET /healthz`` → :class:`Health`; needs no token."""
-        return answer(Health(self._epoch.number))
+        return json_response(Health(self._epoch.number))
 
     async def metrics(self, _: web.Request) -> web.Response:
         """``GET /metrics`` in the Prometheus text format."""

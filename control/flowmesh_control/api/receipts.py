@@ -8,8 +8,8 @@ from aiohttp import web
 
 from flowmesh_api.v1.receipts import Receipt, ReceiptPage
 from flowmesh_api.v1.runs import RunSummary
-from flowmesh_control.api.authorization import AuthorizedRequest, Route, of_known
-from flowmesh_control.api.responses import answer
+from flowmesh_control.api.authorization import AuthorizedRequest, Route, for_any_user
+from flowmesh_control.api.responses import json_response
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_core.errors import DamagedRecordError, FlowMeshError
@@ -31,16 +31,16 @@ class AllReceipts:
 
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
-        return [of_known("GET", "/v1/receipts", self.receipts)]
+        return [for_any_user("GET", "/v1/receipts", self.receipts)]
 
     async def receipts(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/receipts?namespace=&after=`` → :class:`ReceiptPage`, oldest run first."""
         query = call.request.query
         after = _cursor(query.get("after", ""))
         known = self._views.summaries(query.get("namespace") or None)
-        seen = await call.seen(run.namespace for run in known)
+        seen = await call.listable(run.namespace for run in known)
         runs = sorted((r for r in known if r.namespace in seen), key=_position)
-        return answer(await self._page([r for r in runs if _position(r) > after]))
+        return json_response(await self._page([r for r in runs if _position(r) > after]))
 
     async def _page(self, runs: Sequence[RunSummary]) -> ReceiptPage:
         found: list[Receipt] = []

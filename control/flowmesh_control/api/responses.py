@@ -60,14 +60,14 @@ _CODES: tuple[tuple[type[FlowMeshError], str], ...] = (
 """Codes of errors whose status alone would look like a bug of the control plane."""
 
 
-def answer(value: Any, *, status: int = 200) -> web.Response:
+def json_response(value: Any, *, status: int = 200) -> web.Response:
     """Returns a response with a value as JSON."""
     return web.Response(
         body=msgspec.json.encode(value), status=status, content_type="application/json"
     )
 
 
-def refusal(error: FlowMeshError) -> web.Response:
+def error_response(error: FlowMeshError) -> web.Response:
     """Returns a response with an error as JSON: an :class:`ErrorDocument`."""
     status = next(s for kind, s in _STATUS if isinstance(error, kind))
     response = _error(
@@ -95,7 +95,7 @@ def _error(
     code: str = "",
 ) -> web.Response:
     details = ErrorDetails(message, where, remedy, tuple(problems), code)
-    response = answer(ErrorDocument(details), status=status)
+    response = json_response(ErrorDocument(details), status=status)
     if retry_after_s:
         response.headers["Retry-After"] = str(max(1, round(retry_after_s)))
     return response
@@ -107,7 +107,7 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     try:
         return await handler(request)
     except FlowMeshError as e:
-        return refusal(e)
+        return error_response(e)
     except RecursionError:
         return _error(400, "the body is nested too deeply", "body", "flatten it")
     except web.HTTPException as e:

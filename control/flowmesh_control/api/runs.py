@@ -14,13 +14,13 @@ from flowmesh_api.v1.runs import AmendBody, CancelBody, SubmitBody
 from flowmesh_control.api.authorization import (
     AuthorizedRequest,
     Route,
-    of_known,
-    of_run,
-    of_workflow,
+    for_any_user,
+    run_route,
+    workflow_route,
 )
 from flowmesh_control.api.ports import RunWriter
 from flowmesh_control.api.request_body import decode_body, read_body
-from flowmesh_control.api.responses import answer, flag
+from flowmesh_control.api.responses import flag, json_response
 from flowmesh_control.auth.users import NamespaceLabels, Verb
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.queries.change_feed import RunChangeFeed
@@ -86,18 +86,18 @@ class RunHandlers:
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
         return [
-            of_workflow("POST", "/v1/runs", self.submit),
-            of_workflow("POST", "/v1/plan", self.plan),
-            of_known("GET", "/v1/runs", self.list),
-            of_run("GET", "/v1/runs/{uid}", self.status),
-            of_run("GET", "/v1/runs/{uid}/watch", self.watch),
-            of_run("POST", "/v1/runs/{uid}/cancel", self.cancel, Verb.UPDATE),
-            of_run("POST", "/v1/runs/{uid}/amend", self.amend, Verb.UPDATE),
-            of_run("POST", "/v1/runs/{uid}/repin", self.repin, Verb.UPDATE),
-            of_run("GET", "/v1/runs/{uid}/logs", self.logs),
-            of_run("GET", "/v1/runs/{uid}/why", self.why),
-            of_run("GET", "/v1/runs/{uid}/explain", self.explain),
-            of_run("GET", "/v1/runs/{uid}/receipt", self.receipt),
+            workflow_route("POST", "/v1/runs", self.submit),
+            workflow_route("POST", "/v1/plan", self.plan),
+            for_any_user("GET", "/v1/runs", self.list),
+            run_route("GET", "/v1/runs/{uid}", self.status),
+            run_route("GET", "/v1/runs/{uid}/watch", self.watch),
+            run_route("POST", "/v1/runs/{uid}/cancel", self.cancel, Verb.UPDATE),
+            run_route("POST", "/v1/runs/{uid}/amend", self.amend, Verb.UPDATE),
+            run_route("POST", "/v1/runs/{uid}/repin", self.repin, Verb.UPDATE),
+            run_route("GET", "/v1/runs/{uid}/logs", self.logs),
+            run_route("GET", "/v1/runs/{uid}/why", self.why),
+            run_route("GET", "/v1/runs/{uid}/explain", self.explain),
+            run_route("GET", "/v1/runs/{uid}/receipt", self.receipt),
         ]
 
     async def submit(self, call: AuthorizedRequest) -> web.Response:
@@ -116,22 +116,22 @@ class RunHandlers:
             compiled = await self._admission.compile(submission)
             refuse_unmeetable(await self._planner.forecast(compiled))
         accepted = await self._commands.submit(submission)
-        return answer(accepted, status=200 if accepted.resumed else 201)
+        return json_response(accepted, status=200 if accepted.resumed else 201)
 
     async def plan(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/plan`` → :class:`Forecast`."""
         compiled = await self._admission.compile(await self._submission(call))
-        return answer(await self._planner.forecast(compiled))
+        return json_response(await self._planner.forecast(compiled))
 
     async def list(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs?namespace=`` → a list of :class:`RunSummary`, oldest first."""
         found = self._views.summaries(call.request.query.get("namespace"))
-        seen = await call.seen(s.namespace for s in found)
-        return answer([s for s in found if s.namespace in seen])
+        seen = await call.listable(s.namespace for s in found)
+        return json_response([s for s in found if s.namespace in seen])
 
     async def status(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}`` → :class:`RunStatus`; uid, its beginning, or a name."""
-        return answer(await self._views.status(call.uid))
+        return json_response(await self._views.status(call.uid))
 
     async def watch(self, call: AuthorizedRequest) -> web.StreamResponse:
         """``GET /v1/runs/{uid}/watch`` → a :class:`RunStatus` a line, until the run has ended."""
@@ -158,7 +158,7 @@ class RunHandlers:
         given_reason = decode_body(body, _cancel_decoder).reason if body else ""
         reason = given_reason or "cancelled by the user"
         await self._commands.cancel(uid, reason)
-        return answer(await self._views.status(uid))
+        return json_response(await self._views.status(uid))
 
     async def amend(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/runs/{uid}/amend`` :class:`AmendBody` → :class:`RunStatus`."""
@@ -171,28 +171,28 @@ class RunHandlers:
             )
         body = await read_body(call.request, _amend_decoder)
         await self._commands.amend(uid, _changes(body))
-        return answer(await self._views.status(uid))
+        return json_response(await self._views.status(uid))
 
     async def repin(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/runs/{uid}/repin`` → :class:`RepinnedRun`, on the newest engine versions."""
-        return answer(await self._repinning.repin(await self._active_uid(call)))
+        return json_response(await self._repinning.repin(await self._active_uid(call)))
 
     async def logs(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/logs?step=`` → a list of :class:`StepLogLine`."""
         step = call.request.query.get("step")
-        return answer(await self._views.logs(call.uid, step))
+        return json_response(await self._views.logs(call.uid, step))
 
     async def why(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/why?step=`` → :class:`Why`."""
-        return answer(await self._queries.why(call.uid, _step(call.request)))
+        return json_response(await self._queries.why(call.uid, _step(call.request)))
 
     async def explain(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/explain?step=`` → :class:`Explanation`."""
-        return answer(await self._queries.explain(call.uid, _step(call.request)))
+        return json_response(await self._queries.explain(call.uid, _step(call.request)))
 
     async def receipt(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/receipt`` → :class:`Receipt`."""
-        return answer(await self._views.receipt(call.uid))
+        return json_response(await self._views.receipt(call.uid))
 
     async def _submission(self, call: AuthorizedRequest) -> Submission:
         """Returns the body's submission, for the namespace that was authorized."""

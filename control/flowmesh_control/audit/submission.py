@@ -82,7 +82,7 @@ class AuditSubmission:
         """
         status = await self._auditable_status(uid)
         digest = digest_bytes(orjson.dumps(["audit", uid, share, seed]))
-        active = await self._admission.standing(digest)
+        active = await self._admission.active_run(digest)
         if active:
             order = await self._audits.order(active)
             return AuditAccepted(active, resumed=True, checks=len(order.checks))
@@ -116,7 +116,7 @@ class AuditSubmission:
         uid = f"{plan.name}-{secrets.token_hex(4)}"
         document = {"kind": "FlowMeshAudit", ORDER: msgspec.to_builtins(order)}
         compiled = Compiled(document, plan, audit_scopes(uid), artifacts, {})
-        accepted = await self._admission.take(compiled, digest, uid=uid)
+        accepted = await self._admission.accept_plan(compiled, digest, uid=uid)
         return AuditAccepted(accepted.uid, accepted.resumed, len(order.checks))
 
     async def _auditable_status(self, uid: str) -> RunStatus:

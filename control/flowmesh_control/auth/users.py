@@ -58,7 +58,7 @@ class User:
 class Users(Protocol):
     """Authenticates users and decides their rights."""
 
-    async def who(self, token: str) -> User | None:
+    async def user_of(self, token: str) -> User | None:
         """Returns the user of a token; None where it is not valid.
 
         Raises:
@@ -70,7 +70,7 @@ class Users(Protocol):
         """Whether a user has a right.
 
         Args:
-            user: from :meth:`who`.
+            user: from :meth:`user_of`.
             verb: of :class:`Verb`.
             resource: of :class:`Resource`.
             namespace: empty for all namespaces, and for resources without one.
@@ -87,8 +87,8 @@ class StaticUsers:
     def __init__(self, token: str) -> None:
         self._token = token.encode(errors="surrogateescape")
 
-    async def who(self, token: str) -> User | None:
-        """As :meth:`Users.who`; compared in constant time."""
+    async def user_of(self, token: str) -> User | None:
+        """As :meth:`Users.user_of`; compared in constant time."""
         given = token.encode(errors="surrogateescape")
         return User("owner") if hmac.compare_digest(given, self._token) else None
 

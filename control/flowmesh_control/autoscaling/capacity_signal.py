@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from flowmesh_control.loop.clock import Clock
 from flowmesh_core.autoscaling.backlog import Backlog, signal_of
 from flowmesh_core.autoscaling.pool_model import PoolView, pool_views
-from flowmesh_core.autoscaling.prewarm_plan import openings_of
+from flowmesh_core.autoscaling.prewarm_plan import prewarm_plan
 from flowmesh_core.autoscaling.right_sizing import RightSizing
 from flowmesh_core.machine.fleet_snapshot import snapshot
 from flowmesh_core.machine.prewarm import in_demand
@@ -74,6 +74,6 @@ class CapacitySignalSource:
             if sizing.moves > moves:
                 log.info("engines in demand move to pool %s", sizing.first)
             self._backlogs = signal.backlogs
-            self._prewarm_plan = openings_of(current.workers, demand, signal.homes)
+            self._prewarm_plan = prewarm_plan(current.workers, demand, signal.homes)
             self._computed_s = now_s
             self._fresh_s = max(FRESH_S, TIMES * (time.perf_counter() - began))

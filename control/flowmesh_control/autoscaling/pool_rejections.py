@@ -15,7 +15,9 @@ from flowmesh_core.placement.constraints import CHECKS, remedy, unmet
 _OF_THE_FLEET = frozenset({*CHECKS, RejectionCause.NO_WORKERS})
 
 
-def counting_on(pools: Sequence[PoolView], decision: Decision, snapshot: Snapshot) -> Decision:
+def explain_with_pools(
+    pools: Sequence[PoolView], decision: Decision, snapshot: Snapshot
+) -> Decision:
     """Returns the decision with rejections that say what the pools could do.
 
     Args:

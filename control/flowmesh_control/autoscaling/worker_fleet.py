@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from flowmesh_core.machine.events import CordonChanged, PrewarmPlanChanged
 from flowmesh_core.machine.model import Worker
-from flowmesh_core.machine.prewarm import told_to_hold
+from flowmesh_core.machine.prewarm import prewarm_is_current
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.messages import Component, WorkerShape
 from flowmesh_core.units import Digest
@@ -65,7 +65,7 @@ class ConnectedFleet:
         Args:
             plan: worker → signatures; a worker that it does not name prewarms none.
         """
-        if not told_to_hold(self.state, plan):
+        if not prewarm_is_current(self.state, plan):
             await self.ask(PrewarmPlanChanged(dict(plan)))
 
     def _observed(self, worker: Worker) -> ConnectedWorker:

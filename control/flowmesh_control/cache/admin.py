@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from flowmesh_api.v1.fabric import CacheStats, CollectionReport, ScopeStats
-from flowmesh_control.cache.roots import held_digests, live_artifacts
-from flowmesh_control.cache.stored_roots import kept_artifacts
+from flowmesh_control.cache.roots import live_artifacts, worker_digests
+from flowmesh_control.cache.stored_roots import artifacts_of_stored_run
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.queries.status_document import document_artifact
 from flowmesh_control.records.archive import Archive
@@ -99,7 +99,7 @@ class CacheAdmin:
         """Marks from the roots: results, live runs, outputs of ended runs, workers' blobs."""
         found = [*live_artifacts(self._state), *await self._of_ended_runs()]
         manifests = {a.blob for a in found if a.kind in _WITH_MANIFEST and a.manifest is None}
-        others = {d for a in found for d in a.blobs()} | held_digests(self._state)
+        others = {d for a in found for d in a.blobs()} | worker_digests(self._state)
         live = await mark(self._store.blobs, manifests=manifests, others=others)
         return live | await mark_results(self._store.blobs, self._store.records)
 
@@ -122,7 +122,7 @@ class CacheAdmin:
         ):
             final = None if record is None else _final_or_none(record.data)
             if final is None:
-                found += await kept_artifacts(records, uid)
+                found += await artifacts_of_stored_run(records, uid)
             elif final.status.ended_s >= since_s:
                 found += (a for artifacts in final.outputs.values() for a in artifacts)
                 if overflows(final.status):

@@ -29,7 +29,7 @@ def live_artifacts(state: State) -> list[Artifact]:
     return found
 
 
-def held_digests(state: State) -> set[Digest]:
+def worker_digests(state: State) -> set[Digest]:
     """Returns the digests that connected workers have on disk or in memory."""
     found: set[Digest] = set()
     for worker in state.workers.values():

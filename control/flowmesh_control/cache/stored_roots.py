@@ -13,7 +13,7 @@ from flowmesh_core.protocol.results import Artifact
 from flowmesh_store.ports import RecordStore
 
 
-async def kept_artifacts(records: RecordStore, uid: str) -> list[Artifact]:
+async def artifacts_of_stored_run(records: RecordStore, uid: str) -> list[Artifact]:
     """Returns the artifacts that a run's records name; none for a run that was not accepted.
 
     Raises:

@@ -119,9 +119,9 @@ class CommandExecutor:
             FinalizeRun: self._finish_later,
             Assign: self._assign,
             CancelAttempt: lambda c: fleet.cancel(c.worker, c.attempt_id),
-            Prewarm: lambda c: fleet.hold_open(c.worker, c.openings),
+            Prewarm: lambda c: fleet.prewarm(c.worker, c.openings),
             Acknowledge: lambda c: fleet.acknowledge(c.worker, c.attempt_id),
-            ConfirmAttempts: lambda c: fleet.keep(c.worker, c.keep),
+            ConfirmAttempts: lambda c: fleet.confirm_attempts(c.worker, c.keep),
             AppendLedgerLine: lambda c: append(c.uid, c.line),
             AttemptSettled: settled,
             RunChanged: lambda c: changed(c.uid),
@@ -143,7 +143,7 @@ class CommandExecutor:
         return self._hands.backlog
 
     def _later(self, job: Callable[[Any], Awaitable[None]]) -> Callable[[Any], None]:
-        give, namespaces = self._hands.give, self._owners.namespaces
+        give, namespaces = self._hands.submit, self._owners.namespaces
         return lambda command: give(job, command, namespaces(command))
 
     async def _look_up(self, c: LookUp) -> None:
@@ -187,7 +187,7 @@ class CommandExecutor:
 
     def _put_later(self, c: PutManifest | PutBlob) -> None:
         pending = self._puts.begin(c.uid, c.digest)
-        self._hands.give(self._put, (c, pending), self._owners.namespaces(c))
+        self._hands.submit(self._put, (c, pending), self._owners.namespaces(c))
 
     async def _put(self, given: tuple[PutManifest | PutBlob, PendingPut]) -> None:
         c, pending = given
@@ -223,7 +223,7 @@ class CommandExecutor:
     def _finish_later(self, c: FinalizeRun) -> None:
         """Queues a run's end after its pending puts: ``final`` must not name missing blobs."""
         namespaces = self._owners.namespaces(c)
-        self._puts.after(c.uid, lambda: self._hands.give(self._finish, c, namespaces))
+        self._puts.after(c.uid, lambda: self._hands.submit(self._finish, c, namespaces))
 
     async def _finish(self, c: FinalizeRun) -> None:
         await self._finisher.finish(c.uid)
@@ -232,7 +232,7 @@ class CommandExecutor:
 
     def _assign(self, c: Assign) -> None:
         if c.secrets:
-            self._hands.give(self._assign_with_secrets, c, (c.namespace,))
+            self._hands.submit(self._assign_with_secrets, c, (c.namespace,))
         else:
             self._fleet.assign(c.worker, c.assignment)
 

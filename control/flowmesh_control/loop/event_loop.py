@@ -21,7 +21,7 @@ ADR 15 (``docs/adr/0015-decide-at-once-while-idle.md``):
   ms, chains of actions came back as one wave, and control plane and workers waited for each other
   in turn: 1,357 actions a second in place of 1,679. Below 6 ms the batches are smaller, which costs
   3 to 8% more processor time an action.
-- ``HUNGRY_TURN_S``, 2 ms: the same after a cycle that placed everything, so workers have free
+- ``UNDERLOADED_SLICE_S``, 2 ms: the same after a cycle that placed everything, so workers have free
   slots. It splits the wave into two that overlap: chains 1.26 times as fast. Always 2 or 3 ms makes
   fans 0.87 times as fast, whose workers are busy anyway.
 
@@ -55,13 +55,13 @@ STALL_S = 2.0
 """Without a tick for this long the process was suspended: attempts were not observed meanwhile."""
 DECIDE_GAP_S = 0.004
 """Minimum time between two scheduling cycles while events or store tasks wait."""
-REST = 1.0
+DECIDE_DUTY_RATIO = 1.0
 """Minimum time for events after a cycle, as a multiple of that cycle's duration."""
 SHORT_S = 0.001
 """A cycle that took at most this long is not followed by such a pause."""
 TURN_S = 0.006
 """A pass ends after this time even if events wait, so that sockets are served."""
-HUNGRY_TURN_S = 0.002
+UNDERLOADED_SLICE_S = 0.002
 """The same after a cycle that placed all ready actions: workers have free slots."""
 TICK_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
 
@@ -111,7 +111,7 @@ class EventLoop:
         self._events.append(event)
         self._wake.set()
 
-    async def ask(self, event: Event) -> None:
+    async def post_and_wait(self, event: Event) -> None:
         """Queues an event and waits until it was applied.
 
         Raises:
@@ -137,14 +137,14 @@ class EventLoop:
                 await self._wake.wait()
                 timer.cancel()
             self._wake.clear()
-            self.turn()
+            self.run_once()
             await asyncio.sleep(0)
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """Runs one pass: applies events, advances time if due, and decides if the machine asks."""
         if 0.0 < self._ticked_s < self._clock() - STALL_S:
             self._apply(ControlStalled(), self._clock())
-        end = time.monotonic() + (HUNGRY_TURN_S if self._hungry else TURN_S)
+        end = time.monotonic() + (UNDERLOADED_SLICE_S if self._hungry else TURN_S)
         while self._events and time.monotonic() < end:
             self._take(self._events.popleft())
         now_s = self._clock()
@@ -198,7 +198,7 @@ class EventLoop:
         self._apply(PlacementDecided(decision), now_s)
         ended = time.monotonic()
         self.ticks.observe(ended - started)
-        took_s = REST * (ended - started)
+        took_s = DECIDE_DUTY_RATIO * (ended - started)
         self._hungry = not decision.rejections
         self._gathered_s = ended + max(DECIDE_GAP_S, took_s)
         self._rested_s = ended + (took_s if took_s > SHORT_S else 0.0)

@@ -16,6 +16,6 @@ A cycle that was still in use at a collection of the youngest waits for one of t
 """
 
 
-def collect_seldom() -> None:
+def tune_gc() -> None:
     """Raises the thresholds of this process permanently; may be called repeatedly."""
     gc.set_threshold(YOUNG, MIDDLE, OLD)

@@ -22,7 +22,7 @@ class StoreHealth:
         self._text = ""
         self._met_s = float("-inf")
 
-    def met(self, error: FlowMeshError) -> None:
+    def record_failure(self, error: FlowMeshError) -> None:
         """Records an error of an operation that will be retried; logs it if it is a new one."""
         text = f"{error.message}; {error.remedy}" if error.remedy else error.message
         if text != self.text:

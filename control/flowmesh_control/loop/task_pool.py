@@ -17,7 +17,7 @@ from typing import Any
 from flowmesh_control.loop.fair_queue import FairQueue
 from flowmesh_core.errors import FlowMeshError, StoreUnavailableError
 
-HANDS = 64
+POOL_TASKS = 64
 SLICE_S = 0.005
 """A task of the pool yields to the event loop after running jobs for this long."""
 FIRST_RETRY_S = 0.1
@@ -58,7 +58,7 @@ class TaskPool:
         failed: Callable[[BaseException], None],
         waits: Callable[[FlowMeshError], None],
         weight: Callable[[str], float] = lambda tenant: 1.0,
-        count: int = HANDS,
+        count: int = POOL_TASKS,
     ) -> None:
         """Starts without tasks.
 
@@ -100,7 +100,7 @@ class TaskPool:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failed(error)
 
-    def give(self, work: Work, argument: Any, tenants: Sequence[str] = ("",)) -> None:
+    def submit(self, work: Work, argument: Any, tenants: Sequence[str] = ("",)) -> None:
         """Queues ``work(argument)`` for the one of its tenants that would be served first.
 
         The empty tenant is the fabric itself.

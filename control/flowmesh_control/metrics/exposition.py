@@ -26,7 +26,7 @@ class MetricsPage(Collector):
     """The collector of the control plane, and those that were added to it.
 
     Attributes:
-        kept: the accounts that were last written, from which the metrics of money are read.
+        last_accounts: the accounts last written, from which the metrics of money are read.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class MetricsPage(Collector):
         backlogs: CapacitySignalSource,
         store: StoreMeter,
         trouble: StoreHealth,
-        kept: AccountsRecord,
+        last_accounts: AccountsRecord,
     ) -> None:
         """Registers the control plane's metrics.
 
@@ -55,9 +55,9 @@ class MetricsPage(Collector):
             backlogs: the capacity signal.
             store: measures store operations.
             trouble: the store's health.
-            kept: the accounts as of now.
+            last_accounts: the accounts as of now.
         """
-        self.kept = kept
+        self.last_accounts = last_accounts
         self._state = state
         self._loop = loop
         self._hands = hands
@@ -97,8 +97,8 @@ class MetricsPage(Collector):
         yield from work.done(figures)
         yield from work.used(figures)
         yield from work.distributions(figures)
-        yield from billing.accounts(self.kept)
-        yield from billing.shares(self.kept)
+        yield from billing.accounts(self.last_accounts)
+        yield from billing.shares(self.last_accounts)
         yield from billing.budgets(state)
         yield from fleet.fleet(state, self._backlogs)
         yield from fleet.over_time(state, self._workers)

@@ -66,7 +66,7 @@ class RunViews:
         self._master_key = master_key
         self._clock = clock
 
-    async def called(self, name: str) -> list[tuple[str, str]]:
+    async def runs_named(self, name: str) -> list[tuple[str, str]]:
         """Returns uid and namespace of the runs that a name may mean, the likeliest first.
 
         An exact uid means only its run. Otherwise runs of that name come first, then runs whose uid

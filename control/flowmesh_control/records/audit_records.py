@@ -15,7 +15,7 @@ from flowmesh_control.errors import NotFoundError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.keys import audit_key, spec_key
-from flowmesh_control.records.overwrite import put_last
+from flowmesh_control.records.overwrite import overwrite
 from flowmesh_control.records.quarantine import Quarantine
 from flowmesh_control.records.run_records import decode_record
 from flowmesh_core.audit.report import counts_of, findings_of
@@ -90,7 +90,7 @@ class AuditRecords:
         except DamagedRecordError as e:  # by a leader that died before the run's ``final``
             log.warning("%s; it is written again", e)
         report = await self._compared(run)
-        await put_last(self._records, audit_key(run.uid), msgspec.json.encode(report))
+        await overwrite(self._records, audit_key(run.uid), msgspec.json.encode(report))
         self.counts.update(report.counts)
 
     async def _compared(self, run: Run) -> AuditReport:

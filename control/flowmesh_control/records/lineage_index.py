@@ -22,7 +22,7 @@ from flowmesh_core.units import Digest
 from flowmesh_store.ports import Records
 
 DERIVATIONS_MAX = 10_000
-HANDS = 16
+WRITES_AT_ONCE = 16
 """Records that are written concurrently."""
 OF_ONE_RECORD_MAX = 200
 """The most derivations of a record."""
@@ -49,7 +49,7 @@ class LineageIndex:
         sharded = _sharded(uid, wide)
         left = itertools.chain(_of_run(uid, plain), sharded.items())
         count = 1 + len(plain) // OF_ONE_RECORD_MAX + len(sharded)
-        hands = (self._write_some(left) for _ in range(min(HANDS, count)))
+        hands = (self._write_some(left) for _ in range(min(WRITES_AT_ONCE, count)))
         for failure in await asyncio.gather(*hands, return_exceptions=True):
             if failure is not None:
                 raise failure

@@ -21,7 +21,7 @@ log = logging.getLogger("flowmesh.control")
 INDEXES = (BY_OUTPUT, BY_INPUT)
 READS = 32
 """Records that are read concurrently."""
-KEYS_HELD_MAX = 100_000
+KEYS_CACHED_MAX = 100_000
 """More keys than these are not cached, but listed again for every step of a walk."""
 _RECORDS_HELD_MAX = 1_000
 _KEYS_AT_ONCE = 1_000
@@ -82,11 +82,11 @@ class LineageReader:
             some.append(key)
             if len(some) == _KEYS_AT_ONCE:
                 yield some
-                held += some if len(held) <= KEYS_HELD_MAX else ()
+                held += some if len(held) <= KEYS_CACHED_MAX else ()
                 some = []
         yield some
         held += some
-        if len(held) <= KEYS_HELD_MAX:
+        if len(held) <= KEYS_CACHED_MAX:
             self._keys = held
 
     async def _shards_of(self, index: str) -> frozenset[str]:

@@ -4,7 +4,7 @@ from flowmesh_core.errors import ConditionFailedError, StoreUnavailableError
 from flowmesh_store.ports import RecordStore
 
 
-async def put_last(records: RecordStore, key: str, data: bytes) -> None:
+async def overwrite(records: RecordStore, key: str, data: bytes) -> None:
     """Writes a record, replacing an existing one, which is rare.
 
     Raises:

@@ -10,7 +10,7 @@ import msgspec
 from flowmesh_api.v1.enums import HitKind
 from flowmesh_api.v1.runs import StepLogLine
 from flowmesh_control.records.keys import logs_key
-from flowmesh_control.records.overwrite import put_last
+from flowmesh_control.records.overwrite import overwrite
 from flowmesh_control.records.run_records import decode_record
 from flowmesh_control.workers.log_buffer import LogBuffer
 from flowmesh_core.accounting.ledger_lines import HitLine
@@ -78,7 +78,7 @@ class RunLogArchive:
         most = max(_LEAST_BYTES, min(STEP_BYTES, RUN_BYTES // len(printed)))
         steps = {path: _by_attempt(_last(found, most)) for path, found in printed.items()}
         data = msgspec.json.encode(RunLogRecord(steps))
-        await put_last(self._records, logs_key(run.uid), data)
+        await overwrite(self._records, logs_key(run.uid), data)
 
     def _printed(self, path: str, step: StepRun, spared: set[tuple[str, int]]) -> list[LogLine]:
         keys = [p.key for n, p in step.parts.items() if p.key and (path, n) not in spared]

@@ -163,7 +163,7 @@ class Admission:
                 await self._accept(compiled, digest, uid)
         return RunAccepted(existing or uid, plan.name, plan.namespace, resumed=bool(existing))
 
-    async def take(self, compiled: Compiled, digest: Digest, *, uid: str) -> RunAccepted:
+    async def accept_plan(self, compiled: Compiled, digest: Digest, *, uid: str) -> RunAccepted:
         """Accepts a plan that the control plane compiled itself, or returns its unfinished run.
 
         Raises:
@@ -176,7 +176,7 @@ class Admission:
                 await self._accept(compiled, digest, uid)
         return RunAccepted(existing or uid, plan.name, plan.namespace, resumed=bool(existing))
 
-    async def standing(self, digest: Digest) -> str:
+    async def active_run(self, digest: Digest) -> str:
         """Returns the uid of the unfinished run of a digest; empty where there is none.
 
         Waits while a submission of this digest is being written.
@@ -248,7 +248,7 @@ class Admission:
             uploads=uploads,
             columns=columns,
         )
-        check_honoured(workflow, plan, self._catalog, self._fixed_fleet())
+        check_engine_variants(workflow, plan, self._catalog, self._fixed_fleet())
         wanted = _references(plan)
         found = {r: a for r, a in artifacts.values() if r in wanted}
         return Compiled(document, plan, scopes, found, uploads)
@@ -325,7 +325,7 @@ class Admission:
         await self._records.write(spec_key(uid), msgspec.json.encode(spec), if_match=None)
 
 
-def check_honoured(
+def check_engine_variants(
     workflow: FlowMeshWorkflow, plan: Plan, catalog: Catalog, shapes: Sequence[WorkerShape]
 ) -> None:
     """Refuses steps whose identity fields no worker serves.

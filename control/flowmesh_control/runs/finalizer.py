@@ -15,7 +15,7 @@ from flowmesh_control.records.epochs import check_leads
 from flowmesh_control.records.keys import final_key
 from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.lineage_index import LineageIndex
-from flowmesh_control.records.overwrite import put_last
+from flowmesh_control.records.overwrite import overwrite
 from flowmesh_control.records.run_logs import RunLogArchive
 from flowmesh_control.records.run_records import FinalRecord
 from flowmesh_core.errors import StoreFullError, StoreUnavailableError
@@ -101,7 +101,7 @@ class RunFinalizer:
 
     async def _write(self, uid: str, final: FinalRecord) -> None:
         """Writes ``final``, replacing one that an earlier leader wrote after losing leadership."""
-        await put_last(self._records, final_key(uid), msgspec.json.encode(final))
+        await overwrite(self._records, final_key(uid), msgspec.json.encode(final))
 
     def _final(self, run: Run) -> FinalRecord:
         status = run_status(self._state, run.uid, self._clock())

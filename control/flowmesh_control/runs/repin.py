@@ -34,7 +34,7 @@ class RepinService:
     Attributes:
         waiting: runs whose pinned versions the catalog does not have; a run is removed when it is
             re-pinned or cancelled.
-        tell: posts an event to the machine and waits until it was applied.
+        post_and_wait: posts an event to the machine and waits until it was applied.
     """
 
     records: RecordStore
@@ -43,7 +43,7 @@ class RepinService:
     admission: Admission
     finishing: RunFinalizer
     waiting: dict[str, RunStatus]
-    tell: Callable[[Repinned], Awaitable[None]]
+    post_and_wait: Callable[[Repinned], Awaitable[None]]
     clock: Clock
 
     async def repin(self, uid: str) -> RepinnedRun:
@@ -80,7 +80,7 @@ class RepinService:
         etag = None if found is None else found.etag  # of an earlier call that was interrupted
         await self.records.write(key, msgspec.json.encode(pins), if_match=etag)
         current = tuple(self.ledger.lines(uid) or ())
-        await self.tell(Repinned(_run(spec, pins, current), key, versions))
+        await self.post_and_wait(Repinned(_run(spec, pins, current), key, versions))
         await self.ledger.flush(uid)
         if self.waiting.pop(uid, None) is not None:
             self.admission.remember(spec)

@@ -41,7 +41,7 @@ from flowmesh_core.protocol.wire_ids import WireIds
 
 HELLO_WITHIN_S = 10.0
 MAX_MESSAGE_BYTES = 256 << 20
-STRANGERS_BYTES = 1 << 20
+UNAUTHENTICATED_BYTES = 1 << 20
 """The largest message of a connection whose handshake has no valid token (aiohttp fixes the limit
 when it accepts the WebSocket). Enough for a Hello, which is then refused with a reason."""
 REASON_CHARS = 500
@@ -135,7 +135,9 @@ class WorkerGateway:
 
     async def handle(self, request: web.Request) -> web.WebSocketResponse:
         """Serves one connection (the handler of ``/worker``)."""
-        limit_bytes = MAX_MESSAGE_BYTES if await self._has_valid_token(request) else STRANGERS_BYTES
+        limit_bytes = (
+            MAX_MESSAGE_BYTES if await self._has_valid_token(request) else UNAUTHENTICATED_BYTES
+        )
         socket = web.WebSocketResponse(max_msg_size=limit_bytes, compress=False)
         await socket.prepare(request)
         hello = await self._hello(socket)
@@ -165,11 +167,11 @@ class WorkerGateway:
         if session is not None:
             session.cancel(attempt_id)
 
-    def hold_open(self, worker: str, openings: tuple[PrewarmSpec, ...]) -> None:
+    def prewarm(self, worker: str, openings: tuple[PrewarmSpec, ...]) -> None:
         """As :meth:`WorkerChannel.hold_open`."""
         session = self._session(worker)
         if session is not None:
-            session.hold_open(openings)
+            session.prewarm(openings)
 
     def acknowledge(self, worker: str, attempt_id: str) -> None:
         """As :meth:`WorkerChannel.acknowledge`."""
@@ -177,11 +179,11 @@ class WorkerGateway:
         if session is not None:
             session.acknowledge(attempt_id)
 
-    def keep(self, worker: str, attempts: tuple[str, ...]) -> None:
+    def confirm_attempts(self, worker: str, attempts: tuple[str, ...]) -> None:
         """As :meth:`WorkerChannel.keep`."""
         session = self._session(worker)
         if session is not None:
-            session.keep(attempts)
+            session.confirm_attempts(attempts)
 
     def report(self, worker: str, end: AttemptEnd) -> None:
         """As :meth:`WorkerChannel.report`."""

@@ -31,7 +31,7 @@ from flowmesh_core.protocol.validation import (
     of_checkpoint,
     of_components,
     of_end,
-    of_lanes,
+    of_instances,
     of_line,
     of_metrics,
     of_progress,
@@ -142,7 +142,7 @@ class MessageIntake:
     def sync(self, sync: Sync) -> CheckedMessage[Sync]:
         """Returns a Sync without malformed items."""
         lanes, components, metrics = sync.lanes, sync.components, sync.metrics
-        if lanes and self._is_malformed(of_lanes(lanes)):
+        if lanes and self._is_malformed(of_instances(lanes)):
             lanes = None
         if components and self._is_malformed(of_components(components)):
             components = None

@@ -71,7 +71,7 @@ class WorkerSession:
         self._ready = asyncio.Event()
         self._flush_timer: asyncio.TimerHandle | None = None
 
-    def keep(self, attempts: tuple[str, ...]) -> None:
+    def confirm_attempts(self, attempts: tuple[str, ...]) -> None:
         """Answers the full state: the first message names the attempts that continue.
 
         Nothing is sent before.
@@ -91,7 +91,7 @@ class WorkerSession:
         if self._opened:
             self._cancel.append(self._ids.wire(attempt_id))
 
-    def hold_open(self, openings: tuple[PrewarmSpec, ...]) -> None:
+    def prewarm(self, openings: tuple[PrewarmSpec, ...]) -> None:
         """Sets all engines to prewarm; sent once the full state was answered."""
         self._hold_open = openings
 

@@ -22,7 +22,7 @@ from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import InstanceView, SignatureInfo, Snapshot
 from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.placement.action_groups import ActionGroup, groups_of
-from flowmesh_core.placement.capacity import lane_capacity
+from flowmesh_core.placement.capacity import instance_capacity
 from flowmesh_core.placement.constraints import unmet
 from flowmesh_core.placement.estimates import Estimates
 from flowmesh_core.units import Digest
@@ -43,7 +43,7 @@ class Backlog:
         busy: workers that have work; the pool never shrinks below them.
         pressed: workers that the deadlines of its actions need.
         warm: workers that have the instances in demand, or had them and are not replaced yet.
-        left: whether the engines in demand have just moved to a cheaper pool and are open there.
+        vacated: whether the engines in demand have just moved to a cheaper pool and are open there.
         awaited: whether its missing workers (``pool_supply``) could run what waits for the first
             worker of another pool: the first to come runs it.
     """
@@ -55,7 +55,7 @@ class Backlog:
     busy: int = 0
     pressed: int = 0
     warm: int = 0
-    left: bool = False
+    vacated: bool = False
     awaited: bool = False
 
     @property
@@ -142,7 +142,7 @@ class _CapacitySignal:
             if pool.name in rightsizing.leaving:
                 workers = max(workers, self._count_with_demand(pool))
             known, vacated = self._found[pool.name], rightsizing.left(pool.name, snapshot.now_s)
-            self._found[pool.name] = replace(known, warm=workers, left=vacated)
+            self._found[pool.name] = replace(known, warm=workers, vacated=vacated)
 
     def found(self) -> CapacitySignal:
         """Returns every pool's backlog."""
@@ -216,7 +216,7 @@ class _CapacitySignal:
         info = self._snapshot.signatures.get(instance.signature)
         if info is None or info.components:
             return None, 0.0
-        return self._preferred_pools.anyway(self._able_pools(info)), instance.remaining_s
+        return self._preferred_pools.used_pool(self._able_pools(info)), instance.remaining_s
 
     def _count_ready(self) -> None:
         groups = [group for group in groups_of(self._snapshot) if not group.replica_of]
@@ -263,7 +263,7 @@ class _CapacitySignal:
         near = sum(n for digest, n in info.components if digest in self._near[pool.name])
         needed = sum(n for _, n in info.components)
         load_s = model.load_s(key, kind, size) + model.fetch_s(needed - near)
-        full = float(lane_capacity(info, None, kind))
+        full = float(instance_capacity(info, None, kind))
         one = self._warm.get(info.signature)
         gap_s = one.gap_s if one else FIRST_GAP_S
         hot = info.signature in self._open[pool.name]
@@ -285,7 +285,7 @@ class _CapacitySignal:
         """The preferred pool, or one with workers in any case, if that can take more work."""
         preferred = self._preferred_pools.found.get(info.signature)
         if preferred is None and not info.components:
-            pool = self._preferred_pools.anyway([empty.pool for empty in able])
+            pool = self._preferred_pools.used_pool([empty.pool for empty in able])
             preferred = next((empty for empty in able if empty.pool is pool), None)
         return preferred if preferred is not None and self._takes_more(preferred.pool) else None
 
@@ -301,7 +301,7 @@ class _CapacitySignal:
             return None
         if len(able) == 1:
             return able[0]
-        utilities = Estimates([empty.prospect(work) for empty in able]).utilities(weights)
+        utilities = Estimates([empty.estimate(work) for empty in able]).utilities(weights)
         open_ = [i for i, e in enumerate(able) if self._takes_more(e.pool)]
         open_ = open_ or [i for i, e in enumerate(able) if e.pool.maximum]
         best = max(open_ or range(len(able)), key=lambda i: (utilities[i], -i))

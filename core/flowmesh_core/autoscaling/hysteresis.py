@@ -64,9 +64,9 @@ class Hysteresis:
         wanted = max(wanted, backlog.pressed, 1 if backlog.actions else 0)
         wanted = max(wanted, current if backlog.awaited else 0)
         wanted = max(pool.minimum, min(pool.maximum, wanted))
-        if backlog.left and not self._vacated:
+        if backlog.vacated and not self._vacated:
             self._recent.clear()
-        self._vacated = backlog.left
+        self._vacated = backlog.vacated
         self._recent = [(t, n) for t, n in self._recent if now_s - t < self.calm_s and n > wanted]
         self._recent.append((now_s, wanted))
         retained = min(current, max(n for _, n in self._recent))

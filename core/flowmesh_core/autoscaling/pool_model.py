@@ -80,7 +80,7 @@ class MemoryPacking:
         """Workers that the instances need."""
         return len(self._free)
 
-    def has_room(self, mib: int) -> bool:
+    def fits(self, mib: int) -> bool:
         """Whether one more instance fits."""
         return len(self._free) < self._most or any(free >= mib for free in self._free)
 
@@ -140,7 +140,7 @@ class TemplateWorker:
             sunk=self.pool.sunk,
         )
 
-    def prospect(self, work: WorkSize) -> Estimate:
+    def estimate(self, work: WorkSize) -> Estimate:
         """Returns what an action would get on this worker."""
         paid_s = max(self.share_s(work) + self.paid_load_s, self.open_s)
         near = NEARNESS[Tier.DISK] * self.near_bytes

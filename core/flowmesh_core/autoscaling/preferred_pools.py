@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from flowmesh_core.autoscaling.pool_model import MemoryPacking, PoolView, TemplateWorker
 from flowmesh_core.autoscaling.right_sizing import EngineReadiness, RightSizing, fleet_of
 from flowmesh_core.autoscaling.settings import DEMAND_GAP_MIN_S, UNABLE_UTILITY
-from flowmesh_core.fleet.demand import LATELY_S, SignatureDemand
+from flowmesh_core.fleet.demand import ARRIVAL_WINDOW_S, SignatureDemand
 from flowmesh_core.placement.estimates import Estimates
 from flowmesh_core.units import Digest
 
@@ -55,7 +55,11 @@ class PreferredPools:
         able_of: dict[Digest, Able] = {
             one.info.signature: {e.pool.name: e for e in able(one)} for one in by_size
         }
-        recent = [one for one in by_size if one.since_s <= LATELY_S and able_of[one.info.signature]]
+        recent = [
+            one
+            for one in by_size
+            if one.since_s <= ARRIVAL_WINDOW_S and able_of[one.info.signature]
+        ]
         fleets = {pool.name: fleet_of(pool, recent, able_of) for pool in pools} if recent else {}
         for one in by_size:
             templates = able_of[one.info.signature]
@@ -70,12 +74,12 @@ class PreferredPools:
             templates = able_of[one.info.signature]
             mib = one.info.requirement.memory_mib
             open_ = [name for name in order if name in templates]
-            fitting = [name for name in open_ if self.rooms[name].has_room(mib)]
+            fitting = [name for name in open_ if self.rooms[name].fits(mib)]
             name = (fitting or open_)[0]
             self.found[one.info.signature] = templates[name]
             self.rooms[name].take(mib)
 
-    def anyway(self, able: Sequence[PoolView]) -> PoolView | None:
+    def used_pool(self, able: Sequence[PoolView]) -> PoolView | None:
         """Returns one of some pools that has workers in any case, for work without a model."""
         used = [pool for pool in able if self.rooms[pool.name].workers]
         return max(used, key=lambda p: (self.rooms[p.name].workers, p.memory_mib), default=None)

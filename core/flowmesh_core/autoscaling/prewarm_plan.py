@@ -7,7 +7,7 @@ from flowmesh_core.fleet.snapshot import WorkerView
 from flowmesh_core.units import Digest
 
 
-def openings_of(
+def prewarm_plan(
     workers: Sequence[WorkerView], warm: Sequence[SignatureDemand], homes: Mapping[Digest, str]
 ) -> dict[str, tuple[Digest, ...]]:
     """Returns worker → signatures that it should prewarm, the most frequent ones first.

@@ -57,7 +57,7 @@ def fleet_of(
     for one in warm:
         empty = places[one.info.signature].get(pool.name)
         mib = one.info.requirement.memory_mib
-        if empty is None or not packing.has_room(mib):
+        if empty is None or not packing.fits(mib):
             able = False
         else:
             packing.take(mib)

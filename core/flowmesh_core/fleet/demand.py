@@ -20,7 +20,7 @@ FIRST_GAP_S = 60.0
 GAP_PACE = 0.3
 AT_ONCE_S = 1.0
 """Actions dispatched within this time count as one arrival."""
-LATELY_S = 600.0
+ARRIVAL_WINDOW_S = 600.0
 """Time constant of the mean of actions a second."""
 
 
@@ -45,8 +45,8 @@ class ArrivalStats:
     def per_s(self, now_s: float) -> float:
         """Returns the recent actions a second."""
         seen_s = max(AT_ONCE_S, now_s - self.first_s)
-        faded = self.count * exp((self.last_s - now_s) / LATELY_S)
-        return faded / (LATELY_S * (1.0 - exp(-seen_s / LATELY_S)))
+        faded = self.count * exp((self.last_s - now_s) / ARRIVAL_WINDOW_S)
+        return faded / (ARRIVAL_WINDOW_S * (1.0 - exp(-seen_s / ARRIVAL_WINDOW_S)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class DemandTracker:
         passed_s = now_s - known.last_s
         if passed_s > AT_ONCE_S:
             known.gap_s += GAP_PACE * (passed_s - known.gap_s)
-            known.count *= exp(-passed_s / LATELY_S)
+            known.count *= exp(-passed_s / ARRIVAL_WINDOW_S)
             known.last_s = now_s
         known.count += 1.0
         known.work, known.weights = work, weights

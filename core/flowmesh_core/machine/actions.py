@@ -20,7 +20,7 @@ from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.sharing.scopes import AUDIT_SCOPE
 
 
-def want(state: State, run: Run, step: StepRun, number: int, now_s: float) -> None:
+def subscribe(state: State, run: Run, step: StepRun, number: int, now_s: float) -> None:
     """Subscribes a part to its action, which is looked up first unless it is in flight."""
     part = step.parts[number]
     name = name_of(run, step, part.inputs)
@@ -35,7 +35,7 @@ def want(state: State, run: Run, step: StepRun, number: int, now_s: float) -> No
                 further = action.look_up.asked_by(run)
                 if further is not None:
                     state.emit(further)
-            ready_actions.outdated(state, action)
+            ready_actions.mark_changed(state, action)
             checkpoints.begin(state, run, action, now_s)
             if action.attempts:
                 started(state, action, now_s)
@@ -72,7 +72,7 @@ def remake(
     action.replace = True
     action.generation = max(action.generation, generation)
     action.subscribers[subscriber] = None
-    ready_actions.outdated(state, action)
+    ready_actions.mark_changed(state, action)
 
 
 def make_ready(state: State, action: Action, now_s: float) -> None:
@@ -277,7 +277,7 @@ def unsubscribe(state: State, run: Run, step: StepRun) -> None:
             continue
         subscriber = Subscriber(run.uid, step.plan.path, number)
         action.subscribers.pop(subscriber, None)
-        ready_actions.outdated(state, action)
+        ready_actions.mark_changed(state, action)
         if not action.subscribers:
             _withdraw(state, action, subscriber)
 

@@ -68,7 +68,7 @@ def _unknown(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> Non
     state.emit(Acknowledge(worker.name, end.attempt_id))
 
 
-def claim(state: State, now_s: float) -> None:
+def adopt_orphans(state: State, now_s: float) -> None:
     """Adopts attempts of earlier epochs, ended or still running, for the actions that want them.
 
     After a restart, workers report what they finished and run before the runs are restored, so both

@@ -13,7 +13,7 @@ from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import Usage
 from flowmesh_core.units import NanoUsd, split_exactly
 
-PLACEMENTS_TOLD = 8
+PLACEMENTS_EXPLAINED = 8
 """Batches of a step for which the ledger explains the placement."""
 _SECONDS_PER_HOUR = 3600
 ACTIVE = frozenset({"fetching", "loading", "queued", "running", "storing"})
@@ -268,7 +268,7 @@ def _details(state: State, attempt: Attempt, usage: Usage) -> AttemptDetails | N
 def _placement_reason(run: Run, payer: Subscriber, attempt: Attempt) -> tuple[ScoredWorker, ...]:
     """Why the attempt went to its worker, unless the ledger has explained the same batch."""
     step, placed = run.steps[payer.path], attempt.placed
-    if placed is step.placed or step.told >= PLACEMENTS_TOLD:
+    if placed is step.placed or step.told >= PLACEMENTS_EXPLAINED:
         return ()
     step.placed = placed
     step.told += 1

@@ -49,7 +49,7 @@ def begin(state: State, run: Run, action: Action, now_s: float) -> None:
         action.checkpoint is None or action.checkpoint.time_s < restored.time_s
     ):
         action.checkpoint = restored
-        ready_actions.outdated(state, action)
+        ready_actions.mark_changed(state, action)
     report, reported_s = state.unclaimed_checkpoints.pop(action.key, (None, 0.0))
     if report is not None:
         _update(state, action, _from_report(report, reported_s), now_s)
@@ -138,7 +138,7 @@ def _update(state: State, action: Action, checkpoint: LatestCheckpoint, now_s: f
     if known is not None and checkpoint.done <= known.done:
         return
     action.checkpoint = checkpoint
-    ready_actions.outdated(state, action)
+    ready_actions.mark_changed(state, action)
     # The action makes progress, so earlier losses were the workers' and not its own.
     action.losses = 0
     state.unnoted[action.key] = action
@@ -153,4 +153,4 @@ def _drop_corrupt(state: State, action: Action, report: Checkpoint) -> None:
         attempt.resumed = ""
     if action.checkpoint is not None and action.checkpoint.digest == report.digest:
         action.checkpoint = None
-        ready_actions.outdated(state, action)
+        ready_actions.mark_changed(state, action)

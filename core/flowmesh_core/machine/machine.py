@@ -136,7 +136,7 @@ class Machine:
         self._dispatch(event, now_s)
         while state.touched or state.unclaimed or state.unclaimed_held:
             if state.unclaimed or state.unclaimed_held:
-                attempts.claim(state, now_s)
+                attempts.adopt_orphans(state, now_s)
             touched, state.touched = state.touched, {}
             for uid in touched:
                 run = state.runs.get(uid)
@@ -173,7 +173,7 @@ class Machine:
             case CordonChanged():
                 workers.cordoned(state, event.workers)
             case PrewarmPlanChanged():
-                prewarm.hold_open(state, event.workers)
+                prewarm.send_prewarm_plans(state, event.workers)
             case BlobsChecked():
                 run_lifecycle.blobs_checked(state, event.uid, event.missing, now_s)
             case Amended():
@@ -200,7 +200,7 @@ class Machine:
         publications.time_passed(state, now_s)
         run_lifecycle.deadlines(state, now_s)
         run_lifecycle.overspent(state, now_s)
-        state.late = bool(stragglers.late(state, now_s))
+        state.late = bool(stragglers.find_stragglers(state, now_s))
         state.dirty = state.dirty or bool(state.ready) or state.late
         if state.recovering_until_s and now_s >= state.recovering_until_s:
             state.recovering_until_s = 0.0

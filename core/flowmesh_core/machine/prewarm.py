@@ -84,7 +84,7 @@ def _look_ahead(state: State, run: Run, step: StepRun) -> PredictedDemand | None
     return PredictedDemand(spec.info.signature, spec.work)
 
 
-def hold_open(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> None:
+def send_prewarm_plans(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> None:
     """Sends each worker its prewarm plan, where that has changed."""
     for name, worker in state.workers.items():
         signatures = wanted.get(name, ())
@@ -97,6 +97,6 @@ def hold_open(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> None:
         state.emit(Prewarm(name, tuple(replace(o, memory_mib=mib) for o, mib in sized)))
 
 
-def told_to_hold(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> bool:
+def prewarm_is_current(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> bool:
     """Whether every worker has its present prewarm plan already."""
     return all(w.hold_open == wanted.get(name, ()) for name, w in state.workers.items())

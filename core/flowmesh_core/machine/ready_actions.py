@@ -32,7 +32,7 @@ def leave(state: State, action: Action) -> None:
         state.unseen.pop(action.key, None)
 
 
-def outdated(state: State, action: Action) -> None:
+def mark_changed(state: State, action: Action) -> None:
     """Marks an action as changed in a field that the scheduler reads."""
     if state.ready.get(action.key) is action:
         _hide(state, action)
@@ -49,7 +49,7 @@ def index(state: State, now_s: float) -> ReadyIndex:
             action.view = view(state, action)
             state.index.add(action.view)
     state.unseen.clear()
-    late = stragglers.late(state, now_s)
+    late = stragglers.find_stragglers(state, now_s)
     state.replicas = [structs.replace(view(state, a.action), replica_of=a.worker) for a in late]
     for replica in state.replicas:
         state.index.add(replica)

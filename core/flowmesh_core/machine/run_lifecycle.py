@@ -132,7 +132,7 @@ def amended(state: State, uid: str, changes: Mapping[str, Any], now_s: float) ->
     _apply(run, changes)
     for action in state.ready.values():
         if uid in action.runs():
-            ready_actions.outdated(state, action)
+            ready_actions.mark_changed(state, action)
     state.changed(run)
     state.dirty = True
 

@@ -168,7 +168,7 @@ def _begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
     if row is None or row.manifest is None or len(row.manifest.chunks) <= 1:
         step.total = step.pending_parts = 1
         step.parts = {0: StepPart(step.inputs)}
-        actions.want(state, run, step, 0, now_s)
+        actions.subscribe(state, run, step, 0, now_s)
         return
     if step.skip_lookup:
         expand(state, run, step, now_s)
@@ -211,7 +211,7 @@ def expand(state: State, run: Run, step: StepRun, now_s: float) -> None:
         piece = dataset_artifact(Manifest(manifest_of(row).schema, (chunk,)))
         step.parts[number] = StepPart({**step.inputs, step.contract.row_wise: piece})
     for number in range(len(chunks)):
-        actions.want(state, run, step, number, now_s)
+        actions.subscribe(state, run, step, number, now_s)
 
 
 def _stream(state: State, run: Run, step: StepRun, parent: StepRun, now_s: float) -> None:
@@ -231,7 +231,7 @@ def _take_part(
     piece = part.result.outputs[parent.contract.row_output]
     step.parts[number] = StepPart({**step.inputs, step.contract.row_wise: piece})
     step.pending_parts += 1
-    actions.want(state, run, step, number, now_s)
+    actions.subscribe(state, run, step, number, now_s)
 
 
 def _advance(state: State, run: Run, step: StepRun, now_s: float) -> None:

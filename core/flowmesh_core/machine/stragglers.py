@@ -14,7 +14,7 @@ SEEN = 3
 """Attempts that the cost model must have observed; with fewer, long cannot be told from late."""
 
 
-def late(state: State, now_s: float) -> list[Attempt]:
+def find_stragglers(state: State, now_s: float) -> list[Attempt]:
     """Returns the attempts that a replica would help; none while no worker idles."""
     settings = state.settings
     idle = (w for w in state.workers.values() if not w.held)

@@ -25,7 +25,7 @@ class Alternatives:
         self, seeker: SlotPicker, place: Slot, terms: UtilityTerms
     ) -> tuple[ScoredWorker, ...]:
         """Returns the chosen worker with its terms, then the best others: one of each class."""
-        chosen = _scored(seeker, place.member, terms, lane=place.prospect.lane)
+        chosen = _scored(seeker, place.member, terms, lane=place.estimate.lane)
         ranked = self._ranked.get(seeker)
         if ranked is None:
             if len(self._ranked) == EXPLAINED_GROUPS_MAX:
@@ -43,7 +43,7 @@ class Alternatives:
 def _rank(picker: SlotPicker) -> _Ranked:
     utilities = picker.utilities
     best = nlargest(ALTERNATIVES_MAX + 1, range(len(utilities)), key=utilities.__getitem__)
-    chosen = [(picker.sites[number].members, picker.prospects[number]) for number in best]
+    chosen = [(picker.sites[number].members, picker.estimates[number]) for number in best]
     return [(members, p, _of(picker, p, members[0])) for members, p in chosen]
 
 

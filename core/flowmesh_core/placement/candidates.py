@@ -11,8 +11,8 @@ from flowmesh_core.fleet.snapshot import Tier
 from flowmesh_core.placement.action_groups import ActionGroup
 from flowmesh_core.placement.constraints import CHECKS, remedy
 from flowmesh_core.placement.cycle import SchedulingCycle
-from flowmesh_core.placement.equivalence import find_sites
-from flowmesh_core.placement.estimates import Estimates, prospects_of
+from flowmesh_core.placement.equivalence import find_classes
+from flowmesh_core.placement.estimates import Estimates, estimates_at
 from flowmesh_core.placement.free_slots import FreeSlots
 from flowmesh_core.placement.utility import NEARNESS, Estimate
 
@@ -29,7 +29,7 @@ class CandidateFinder:
         self._by_cohort: dict[tuple[object, ...], FreeSlots] = {}
         self._estimates: dict[tuple[object, ...], Estimates] = {}
 
-    def outlook(self, group: ActionGroup) -> FreeSlots:
+    def free_slots(self, group: ActionGroup) -> FreeSlots:
         """Returns the slots that a group could take."""
         known = self._by_cohort.get(group.cohort)
         if known is not None:
@@ -43,12 +43,12 @@ class CandidateFinder:
         found = self._free_slots.get(key)
         if found is None:
             cause, detail = self._reason(group)
-            sites = find_sites(self._tick, group) if cause is RejectionCause.BUSY else []
+            sites = find_classes(self._tick, group) if cause is RejectionCause.BUSY else []
             found = self._free_slots[key] = FreeSlots(self._tick, group, sites, cause, detail)
         self._by_cohort[group.cohort] = found
         return found
 
-    def prospects(self, group: ActionGroup, outlook: FreeSlots) -> Estimates | None:
+    def estimates(self, group: ActionGroup, outlook: FreeSlots) -> Estimates | None:
         """Returns a group's estimate for each equivalence class; None if it has no class.
 
         Groups that differ only in their weights share them.
@@ -61,7 +61,7 @@ class CandidateFinder:
                 needed += size
             fetch_s = self._tick.model.fetch_s(large)
             found = Estimates(
-                prospects_of(outlook.sites, group.work, needed, fetch_s), outlook.common_s
+                estimates_at(outlook.sites, group.work, needed, fetch_s), outlook.common_s
             )
             self._estimates[group.cohort] = found
         return found
@@ -94,7 +94,7 @@ def with_inputs(
     tick: SchedulingCycle, prospect: Estimate, action: ReadyAction, member: int
 ) -> Estimate:
     """Returns the estimate on a worker that may have inputs of this very action."""
-    local = tick.holders.held(action, member) if action.inputs else ()
+    local = tick.holders.local_inputs(action, member) if action.inputs else ()
     if not local:
         return prospect
     near = sum(NEARNESS[tier] * size for tier, size in local)

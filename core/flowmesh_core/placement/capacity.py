@@ -50,7 +50,7 @@ class WorkerCapacity:
     """A worker during a cycle.
 
     Attributes:
-        claimed: whether it is reserved for an action; then ``claimed_mib`` of its free memory are
+        reserved: whether it is reserved for an action; then ``claimed_mib`` of its free memory are
             too.
         suspected: whether an action here runs isolated. A second one may not join it: both would be
             there when the worker is lost, and the innocent one would count as poison too (ADR 18).
@@ -58,11 +58,11 @@ class WorkerCapacity:
 
     __slots__ = (
         "_watchers",
-        "claimed",
         "claimed_mib",
         "free_mib",
         "index",
         "lanes",
+        "reserved",
         "suspected",
         "view",
     )
@@ -73,18 +73,18 @@ class WorkerCapacity:
         self.free_mib = view.free_memory_mib
         self.lanes: dict[Digest, InstanceCapacity] = {}
         self._watchers: list[tuple[list[int], int]] = []
-        self.claimed = False
+        self.reserved = False
         self.claimed_mib = 0
         self.suspected = any(lane.isolated for lane in view.lanes.values())
 
-    def lane(self, info: SignatureInfo) -> InstanceCapacity | None:
+    def instance(self, info: SignatureInfo) -> InstanceCapacity | None:
         """Returns the instance of a signature, on the snapshot or opened by this cycle, or None."""
         instance = self.lanes.get(info.signature)
         if instance is None:
             view = self.view.lanes.get(info.signature)
             if view is None:
                 return None
-            capacity = lane_capacity(info, view, self.view.shape.device_class)
+            capacity = instance_capacity(info, view, self.view.shape.device_class)
             limit = instance_limit(info.requirement, capacity, self.view.shape.device_class)
             instance = InstanceCapacity(capacity, limit, view.memory_mib, view)
             self.lanes[info.signature] = instance
@@ -96,7 +96,7 @@ class WorkerCapacity:
             return None
         instance = self.lanes.get(info.signature)
         if instance is None and info.signature in self.view.lanes:
-            instance = self.lane(info)
+            instance = self.instance(info)
         if instance is None:
             return RUN if info.requirement.memory_mib <= self.unclaimed_mib() else None
         count = instance.held
@@ -114,9 +114,9 @@ class WorkerCapacity:
 
     def take(self, info: SignatureInfo, *, alone: bool) -> None:
         """Takes the next slot, opening an instance where there is none."""
-        instance = self.lanes.get(info.signature) or self.lane(info)
+        instance = self.lanes.get(info.signature) or self.instance(info)
         if instance is None:
-            instance = self.new_lane(info)
+            instance = self.new_instance(info)
             self.lanes[info.signature] = instance
         if instance.held == 0:
             instance.memory_mib = _host_mib(instance, info, alone=alone)
@@ -156,10 +156,10 @@ class WorkerCapacity:
             if instance.view is None:
                 del self.lanes[info.signature]
 
-    def new_lane(self, info: SignatureInfo) -> InstanceCapacity:
+    def new_instance(self, info: SignatureInfo) -> InstanceCapacity:
         """Returns an instance as this cycle would open it here."""
         device_class = self.view.shape.device_class
-        capacity = lane_capacity(info, None, device_class)
+        capacity = instance_capacity(info, None, device_class)
         limit = instance_limit(info.requirement, capacity, device_class)
         return InstanceCapacity(capacity, limit, info.requirement.memory_mib, None)
 
@@ -175,7 +175,7 @@ def _host_mib(instance: InstanceCapacity, info: SignatureInfo, *, alone: bool) -
     return info.requirement.memory_mib if alone else instance.memory_mib
 
 
-def lane_capacity(info: SignatureInfo, view: InstanceView | None, device_class: str) -> int:
+def instance_capacity(info: SignatureInfo, view: InstanceView | None, device_class: str) -> int:
     """Returns the actions that an instance may run at once.
 
     While it loads, at least the number of its contract is assumed.

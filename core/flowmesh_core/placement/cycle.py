@@ -112,14 +112,14 @@ class SchedulingCycle:
             self._loads[key] = found
         return found
 
-    def lane(self, group: ActionGroup, account: WorkerCapacity) -> InstanceCapacity | None:
+    def instance_for(self, group: ActionGroup, account: WorkerCapacity) -> InstanceCapacity | None:
         """Returns a worker's engine instance for a group, or None where it has none.
 
         The first time in a cycle, its limit is lowered so that the tightest deadline of the actions
         that it has can still be met.
         """
         known = group.info.signature in account.lanes
-        instance = account.lane(group.info)
+        instance = account.instance(group.info)
         if not known and instance is not None and instance.view is not None and instance.held:
             due_s = instance.view.tightest_deadline_s - self.snapshot.now_s
             remaining_s = instance.view.remaining_s

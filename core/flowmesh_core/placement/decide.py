@@ -15,7 +15,13 @@ from flowmesh_core.placement.alternatives import Alternatives
 from flowmesh_core.placement.cycle import SchedulingCycle
 from flowmesh_core.placement.equivalence import NANO_HOUR_S
 from flowmesh_core.placement.local_search import improve
-from flowmesh_core.placement.nominate import GroupCursor, Nomination, again, clients_of, serve
+from flowmesh_core.placement.nominate import (
+    GroupCursor,
+    Nomination,
+    cursors_of,
+    groups_to_retry,
+    nominate,
+)
 from flowmesh_core.units import Digest
 
 if TYPE_CHECKING:
@@ -40,18 +46,18 @@ def decide(snapshot: Snapshot, model: CostModel) -> Decision:
     tick = SchedulingCycle(snapshot, model)
     groups = groups_of(snapshot)
     # 2. Find the feasible workers of every group.
-    clients = clients_of(tick, [group for group in groups if not group.replica_of])
+    clients = cursors_of(tick, [group for group in groups if not group.replica_of])
     # 3. Nominate in fair order: each action gets the best slot that is left.
-    served = serve(tick, clients)
+    served = nominate(tick, clients)
     # 4. Local search: move nominated actions while the sum of utilities grows.
     freed = improve(tick, served)
     # 5. Moves may have vacated slots that rejected actions can use: nominate once more.
     if freed:
         placed = {one.action.action_id for one in served}
-        served += serve(tick, again(tick, clients, freed), placed)
+        served += nominate(tick, groups_to_retry(tick, clients, freed), placed)
     # 6. Replica attempts come last, since they may only take workers that are still idle.
-    replicas = clients_of(tick, [group for group in groups if group.replica_of])
-    served += serve(tick, replicas)
+    replicas = cursors_of(tick, [group for group in groups if group.replica_of])
+    served += nominate(tick, replicas)
     # 7. Report one placement for each worker and signature, one reason for each group.
     return Decision(_placements(tick, served), _rejections([*clients, *replicas], snapshot))
 
@@ -59,7 +65,7 @@ def decide(snapshot: Snapshot, model: CostModel) -> Decision:
 def _placements(tick: SchedulingCycle, served: list[Nomination]) -> tuple[Placement, ...]:
     batches: dict[tuple[int, str], list[Nomination]] = {}
     for one in served:
-        batches.setdefault((one.place.member, one.action.signature), []).append(one)
+        batches.setdefault((one.slot.member, one.action.signature), []).append(one)
     others = Alternatives()
     return tuple(_placement(tick, others, member, batch) for (member, _), batch in batches.items())
 
@@ -75,19 +81,19 @@ def _placement(
     predicted: list[float] = []
     reserve: list[int] = []
     price = shape.price_nanousd_per_hour / NANO_HOUR_S
-    group = batch[0].seeker.group
+    group = batch[0].picker.group
     rate = tick.rate(group, shape.device_class, at_once)
     for one in batch:
-        estimate = one.place.prospect
-        if one.seeker.group is not group:
-            group = one.seeker.group
+        estimate = one.slot.estimate
+        if one.picker.group is not group:
+            group = one.picker.group
             rate = tick.rate(group, shape.device_class, at_once)
         seconds = rate.seconds(one.action.work)
         once_s = 0.0 if estimate.lane else estimate.start_s / len(batch)
         predicted.append(seconds)
         reserve.append(round(price * (seconds * rate.p95_ratio * rate.share + once_s)))
     first = batch[0]
-    terms = first.seeker.scale.terms(first.place.prospect, first.place.tier)
+    terms = first.picker.scale.terms(first.slot.estimate, first.slot.tier)
     return Placement(
         worker=account.view.name,
         signature=signature,
@@ -95,7 +101,7 @@ def _placement(
         terms=terms,
         predicted_s=tuple(predicted),
         reserve_nanousd=tuple(reserve),
-        candidates=others.candidates(first.seeker, first.place, terms),
+        candidates=others.candidates(first.picker, first.slot, terms),
     )
 
 
@@ -107,7 +113,7 @@ def _rejections(clients: list[GroupCursor], snapshot: Snapshot) -> tuple[Rejecti
     for cursor in clients:
         remaining = cursor.group.count - cursor.served
         if remaining:
-            by_slots[cursor.outlook] = by_slots.get(cursor.outlook, 0) + remaining
+            by_slots[cursor.free_slots] = by_slots.get(cursor.free_slots, 0) + remaining
     for free_slots, remaining in by_slots.items():
         counts[free_slots.like.info.signature, free_slots.cause, free_slots.detail] += remaining
     return tuple(

@@ -43,7 +43,7 @@ class EquivalenceClass(msgspec.Struct, eq=False, gc=False):
     near_bytes: float
 
 
-def find_sites(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceClass]:
+def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceClass]:
     """Returns the classes of a group's signature, in order of shape and first member.
 
     Workers on which the action failed are left out unless only they meet the hard constraints.
@@ -104,7 +104,7 @@ def _open(
 ) -> EquivalenceClass | None:
     """Returns a worker with an instance as a class; None where the group cannot join it."""
     account = tick.accounts[member]
-    instance = tick.lane(group, account)
+    instance = tick.instance_for(group, account)
     tier = account.place_tier(group.info, alone=group.isolate)
     if tier is None or instance is None or instance.view is None:
         return None
@@ -131,8 +131,8 @@ def _cold(tick: SchedulingCycle, group: ActionGroup, member: int) -> Equivalence
     tier = account.place_tier(info, alone=group.isolate)
     if tier is None:
         return None
-    opened = account.lane(info)  # by this cycle
-    instance = opened if opened is not None else account.new_lane(info)
+    opened = account.instance(info)  # by this cycle
+    instance = opened if opened is not None else account.new_instance(info)
     batch = _batch(tick, group, instance)
     load_s = tick.load_s(group, member)
     return EquivalenceClass(

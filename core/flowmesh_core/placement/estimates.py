@@ -56,7 +56,7 @@ class Estimates:
         ]
 
 
-def prospects_of(
+def estimates_at(
     sites: Sequence[EquivalenceClass], work: WorkSize, needed_bytes: int, fetch_s: float
 ) -> list[Estimate]:
     """Returns the estimate of an action of a size at each class, with none of its inputs near.

@@ -26,8 +26,8 @@ def candidates_of(action: ReadyAction, snapshot: Snapshot, model: CostModel) -> 
     tick = SchedulingCycle(view, model)
     group = group_of(view, action.kind)
     candidates = CandidateFinder(tick)
-    free_slots = candidates.outlook(group)
-    estimates = candidates.prospects(group, free_slots)
+    free_slots = candidates.free_slots(group)
+    estimates = candidates.estimates(group, free_slots)
     if estimates is None:
         return []
     scale = estimates.scale(group.weights)

@@ -35,7 +35,7 @@ class InputLocality:
         digests = [digest for digest, size in action.inputs if size > NEGLIGIBLE_BYTES]
         return any(digest in near for digest in digests for near in self._near)
 
-    def held(self, action: ReadyAction, member: int) -> list[tuple[Tier, int]]:
+    def local_inputs(self, action: ReadyAction, member: int) -> list[tuple[Tier, int]]:
         """Returns tier and bytes of those inputs of an action that a worker has."""
         near = self._near[member]
         sizes = [(near.get(digest), n) for digest, n in action.inputs if n > NEGLIGIBLE_BYTES]

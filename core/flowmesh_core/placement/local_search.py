@@ -74,17 +74,17 @@ class _LocalSearch:
         # Without inputs, all actions of a group at a slot share one object, and so its utility.
         known: dict[Slot, float] = {}
         for one in served:
-            place, group = one.place, one.seeker.group
+            place, group = one.slot, one.picker.group
             key = (place.member, one.action.signature, place.tier)
             if group.isolate or group.replica_of or is_urgent(one.action):
                 self._pinned[key] = self._pinned.get(key, 0) + 1
                 continue
             utility = known.get(place)
             if utility is None:
-                estimate = place.prospect
+                estimate = place.estimate
                 if one.action.inputs:
-                    estimate = one.seeker.prospect(one.action, place.member)
-                utility = one.seeker.scale.utility(estimate, place.tier)
+                    estimate = one.picker.estimate(one.action, place.member)
+                utility = one.picker.scale.utility(estimate, place.tier)
                 if not one.action.inputs:
                     known[place] = utility
             position = (place.member, place.tier)
@@ -124,11 +124,11 @@ class _LocalSearch:
         """Writes the new slots into the nominations that have moved."""
         for item in self._items:
             one, (member, tier) = item.served, item.position
-            if one.place.member != member or one.place.tier != tier:
-                one.place = Slot(one.seeker.prospect(one.action, member), member, tier)
+            if one.slot.member != member or one.slot.tier != tier:
+                one.slot = Slot(one.picker.estimate(one.action, member), member, tier)
 
     def _slots_of(self, one: Nomination) -> RankedSlots:
-        picker = one.seeker
+        picker = one.picker
         known = self._slots.get(picker)
         if known is None:
             known = self._slots[picker] = RankedSlots(picker)
@@ -216,7 +216,7 @@ class _LocalSearch:
                 if one.slots is not item.slots
                 or (one is not item and (self._is_apart(item) or self._is_apart(one)))
             ]
-            distinct = {(id(one.served.seeker), one.utility): one for one in others}
+            distinct = {(id(one.served.picker), one.utility): one for one in others}
             return [[one] for one in distinct.values()]
         found: list[list[_Item]] = []
         for signature, other in account.lanes.items():
@@ -231,7 +231,7 @@ class _LocalSearch:
         return found
 
     def _is_free(self, item: _Item, member: int, tier: int) -> bool:
-        info = item.served.seeker.group.info
+        info = item.served.picker.group.info
         account = self._tick.accounts[member]
         if account.place_tier(info, alone=False) is None:
             return False
@@ -239,7 +239,7 @@ class _LocalSearch:
         key = (member, item.signature, tier)
         taken = len(self._items_at.get(key, ())) + self._pinned.get(key, 0)
         return taken < _free_slots(
-            instance if instance is not None else account.new_lane(info), tier
+            instance if instance is not None else account.new_instance(info), tier
         )
 
     def _move(self, item: _Item, utility: float, position: _Position) -> None:
@@ -250,12 +250,12 @@ class _LocalSearch:
     def _leave(self, item: _Item) -> None:
         member, tier = item.position
         self._items_at[member, item.signature, tier].remove(item)
-        self._tick.accounts[member].give_back(item.served.seeker.group.info)
+        self._tick.accounts[member].give_back(item.served.picker.group.info)
 
     def _enter(self, item: _Item, utility: float, position: _Position) -> None:
         member, tier = position
         self._items_at.setdefault((member, item.signature, tier), []).append(item)
-        self._tick.accounts[member].take(item.served.seeker.group.info, alone=False)
+        self._tick.accounts[member].take(item.served.picker.group.info, alone=False)
         item.utility = utility
         item.position = position
 

@@ -18,7 +18,7 @@ from flowmesh_core.placement.capacity import WAIT
 from flowmesh_core.placement.cycle import SchedulingCycle
 from flowmesh_core.placement.fair_order import FairOrder
 from flowmesh_core.placement.free_slots import FreeSlots
-from flowmesh_core.placement.reservations import claim
+from flowmesh_core.placement.reservations import reserve_worker
 from flowmesh_core.placement.slot_picker import Slot, SlotPicker
 from flowmesh_core.units import Digest
 
@@ -32,39 +32,39 @@ class GroupCursor(msgspec.Struct, eq=False, gc=False):
     """A group on its way through nomination.
 
     Attributes:
-        seeker: None until it is needed, and where no worker has a slot or an instance to wait for.
+        picker: None until it is needed, and where no worker has a slot or an instance to wait for.
         served: how many of its actions have a slot; the others are rejected at the end.
     """
 
     group: ActionGroup
     candidates: CandidateFinder
-    outlook: FreeSlots
-    seeker: SlotPicker | None = None
+    free_slots: FreeSlots
+    picker: SlotPicker | None = None
     served: int = 0
 
-    def seek(self, tick: SchedulingCycle) -> SlotPicker | None:
+    def get_picker(self, tick: SchedulingCycle) -> SlotPicker | None:
         """Returns the group's slot picker, made when it is first needed."""
-        if self.seeker is None:
-            found = self.candidates.prospects(self.group, self.outlook)
-            self.seeker = SlotPicker(tick, self.group, self.outlook, found) if found else None
-        return self.seeker
+        if self.picker is None:
+            found = self.candidates.estimates(self.group, self.free_slots)
+            self.picker = SlotPicker(tick, self.group, self.free_slots, found) if found else None
+        return self.picker
 
 
 class Nomination(msgspec.Struct, eq=False, gc=False):
     """An action with a tentative slot."""
 
     action: ReadyAction
-    seeker: SlotPicker
-    place: Slot
+    picker: SlotPicker
+    slot: Slot
 
 
-def clients_of(tick: SchedulingCycle, groups: Iterable[ActionGroup]) -> list[GroupCursor]:
+def cursors_of(tick: SchedulingCycle, groups: Iterable[ActionGroup]) -> list[GroupCursor]:
     """Returns a cursor for each group, with its candidates at the present capacity."""
     candidates = CandidateFinder(tick)
-    return [GroupCursor(group, candidates, candidates.outlook(group)) for group in groups]
+    return [GroupCursor(group, candidates, candidates.free_slots(group)) for group in groups]
 
 
-def serve(
+def nominate(
     tick: SchedulingCycle, clients: list[GroupCursor], placed: Collection[Digest] = frozenset()
 ) -> list[Nomination]:
     """Nominates what fits, in fair order; the other actions of a group stay in its queues.
@@ -75,7 +75,7 @@ def serve(
     able: dict[ReadyGroup, GroupCursor] = {}
     by_slots: dict[FreeSlots, list[ReadyGroup]] = {}
     for cursor in clients:
-        free_slots, ready = cursor.outlook, cursor.group.ready
+        free_slots, ready = cursor.free_slots, cursor.group.ready
         if free_slots.cause is RejectionCause.BUSY and not free_slots.full:
             able[ready] = cursor
             by_slots.setdefault(free_slots, []).append(ready)
@@ -94,12 +94,12 @@ def serve(
     while (head := order.pop()) is not None:
         action, ready = head
         cursor = able[ready]
-        group, free_slots = cursor.group, cursor.outlook
+        group, free_slots = cursor.group, cursor.free_slots
         free_slots.look()
         if free_slots.full:
             order.drop(*by_slots[free_slots])
             continue
-        picker = cursor.seek(tick) if free_slots.best_tier < WAIT else None
+        picker = cursor.get_picker(tick) if free_slots.best_tier < WAIT else None
         slot = _slot_for(picker, action, snapshot.now_s) if picker else None
         if picker is not None and slot is not None and slot.tier >= WAIT:
             patient = _count_preferring_to_wait(tick, picker, group.count - cursor.served)
@@ -108,7 +108,7 @@ def serve(
                 continue
             slot = picker.best_now(action)
         if picker is None or slot is None:
-            claim(tick, group, action)
+            reserve_worker(tick, group, action)
             order.drop(ready)
             continue
         order.skip()
@@ -116,16 +116,18 @@ def serve(
         cursor.served += 1
         served.append(Nomination(action, picker, slot))
         if not group.replica_of:
-            order.charge(slot.prospect.nanousd)
+            order.charge(slot.estimate.nanousd)
     return served
 
 
-def again(tick: SchedulingCycle, clients: list[GroupCursor], freed: set[int]) -> list[GroupCursor]:
+def groups_to_retry(
+    tick: SchedulingCycle, clients: list[GroupCursor], freed: set[int]
+) -> list[GroupCursor]:
     """Returns the cursors of groups with actions left that would use slots vacated on ``freed``."""
     usable: dict[FreeSlots, bool] = {}
     found: list[GroupCursor] = []
     for cursor in clients:
-        free_slots, group = cursor.outlook, cursor.group
+        free_slots, group = cursor.free_slots, cursor.group
         if free_slots.cause is RejectionCause.BUSY and cursor.served < group.count:
             if free_slots not in usable:
                 usable[free_slots] = _is_usable(tick, free_slots, freed)
@@ -149,19 +151,19 @@ def _is_usable(tick: SchedulingCycle, free_slots: FreeSlots, freed: set[int]) ->
 
 def _would_use(tick: SchedulingCycle, cursor: GroupCursor, fresh: CandidateFinder) -> bool:
     """Whether fewer of a group's remaining actions than there are would rather wait."""
-    if cursor.outlook.sites:
-        picker = cursor.seek(tick)
+    if cursor.free_slots.sites:
+        picker = cursor.get_picker(tick)
         if picker is not None:
             picker.reset()
     else:
         # It had no candidates when the cycle began; since the moves it may have.
-        cursor.candidates, cursor.outlook = fresh, fresh.outlook(cursor.group)
-        picker = cursor.seek(tick)
+        cursor.candidates, cursor.free_slots = fresh, fresh.free_slots(cursor.group)
+        picker = cursor.get_picker(tick)
     slot = picker.best() if picker is not None else None
     if picker is None or slot is None or slot.tier < WAIT:
         return slot is not None
     remaining = cursor.group.count - cursor.served
-    return picker.would_wait(remaining) < remaining
+    return picker.count_preferring_to_wait(remaining) < remaining
 
 
 def _count_preferring_to_wait(tick: SchedulingCycle, picker: SlotPicker, remaining: int) -> int:
@@ -170,7 +172,7 @@ def _count_preferring_to_wait(tick: SchedulingCycle, picker: SlotPicker, remaini
     A number of at least ``remaining`` is not exact.
     """
     waiting = tick.waiting[picker.group.info.signature]
-    return floor(min(picker.would_wait(waiting + remaining), MANY)) - waiting
+    return floor(min(picker.count_preferring_to_wait(waiting + remaining), MANY)) - waiting
 
 
 def _wait(order: FairOrder, cursor: GroupCursor, patient: int) -> int:
@@ -185,4 +187,4 @@ def _wait(order: FairOrder, cursor: GroupCursor, patient: int) -> int:
 def _slot_for(picker: SlotPicker, action: ReadyAction, now_s: float) -> Slot | None:
     if is_urgent(action):
         return picker.best_by(action, action.deadline_s - now_s)
-    return picker.best_for(action) if action.inputs else picker.best()
+    return picker.best_slot(action) if action.inputs else picker.best()

@@ -67,7 +67,7 @@ class LocalRankedSlots(RankedSlots):
 def _slots_of_group(picker: SlotPicker) -> list[Spot]:
     found = [
         (picker.scale.utility(estimate, tier), member, tier)
-        for site, estimate in zip(picker.sites, picker.prospects, strict=True)
+        for site, estimate in zip(picker.sites, picker.estimates, strict=True)
         for tier in (RUN, AHEAD)
         if tier >= estimate.first_tier
         for member in site.members

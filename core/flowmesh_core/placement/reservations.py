@@ -14,7 +14,7 @@ from flowmesh_core.placement.cycle import SchedulingCycle
 from flowmesh_core.placement.settings import RESERVATION_PATIENCE_LOADS, RESERVATION_PATIENCE_S
 
 
-def claim(tick: SchedulingCycle, group: ActionGroup, action: ReadyAction) -> None:
+def reserve_worker(tick: SchedulingCycle, group: ActionGroup, action: ReadyAction) -> None:
     """Reserves a worker for a group that fits nowhere, if its action has waited long enough."""
     if not group.isolate and group.info.signature in tick.running:
         return
@@ -27,7 +27,7 @@ def claim(tick: SchedulingCycle, group: ActionGroup, action: ReadyAction) -> Non
         for index in tick.kinds[kind] if cause is None else ():
             account = tick.accounts[index]
             suspects_meet = group.isolate and account.suspected
-            if account.claimed or suspects_meet or account.view.name in group.excluded:
+            if account.reserved or suspects_meet or account.view.name in group.excluded:
                 continue
             load_s = tick.load_s(group, index)
             instances = _instances_to_close(account, group)
@@ -45,7 +45,7 @@ def claim(tick: SchedulingCycle, group: ActionGroup, action: ReadyAction) -> Non
         # test_a_lane_that_always_is_fed_makes_room_for_one_that_has_waited_long.
         account = tick.accounts[best[1]]
         freed_mib = sum(instance.memory_mib for instance in victims)
-        account.claimed = True
+        account.reserved = True
         account.claimed_mib = max(0, group.info.requirement.memory_mib - freed_mib)
         for instance in victims:
             account.close(instance.signature)

@@ -20,7 +20,7 @@ NO_SLOT = -inf
 class Slot(msgspec.Struct, eq=False, gc=False):
     """A slot on a worker; with a ``tier`` of ``WAIT`` or more it cannot be had in this cycle."""
 
-    prospect: Estimate
+    estimate: Estimate
     member: int
     tier: int
 
@@ -43,8 +43,8 @@ class SlotPicker:
         "_seen_tiers",
         "_seen_utilities",
         "_would_wait",
+        "estimates",
         "group",
-        "prospects",
         "scale",
         "sites",
         "tick",
@@ -57,7 +57,7 @@ class SlotPicker:
         self.tick = tick
         self.group = group
         self.sites = outlook.sites
-        self.prospects = prospects.all
+        self.estimates = prospects.all
         self.scale = prospects.scale(group.weights)
         self.utilities = prospects.utilities(group.weights)
         self._free_slots = outlook
@@ -88,7 +88,7 @@ class SlotPicker:
             if self._seen_tiers[number] == tier:
                 slot, member = self._last_slot, free_slots.members[number]
                 if slot is None or slot.member != member or slot.tier != tier:
-                    slot = self._last_slot = Slot(self.prospects[number], member, tier)
+                    slot = self._last_slot = Slot(self.estimates[number], member, tier)
                 return slot
             self._would_wait = None
             self._update(number, tier)
@@ -104,7 +104,7 @@ class SlotPicker:
         self._seen_tiers[number] = tier
         missing = tier == NOWHERE
         self._seen_utilities[number] = (
-            NO_SLOT if missing else self.scale.utility(self.prospects[number], tier)
+            NO_SLOT if missing else self.scale.utility(self.estimates[number], tier)
         )
 
     def top(self) -> float:
@@ -112,7 +112,7 @@ class SlotPicker:
         utilities = self.utilities
         return max([utilities[number] for number in self._free_slots.here])
 
-    def best_for(self, action: ReadyAction) -> Slot | None:
+    def best_slot(self, action: ReadyAction) -> Slot | None:
         """Returns the best slot for an action that may have inputs on some worker."""
         best, free_slots = self.best(), self._free_slots
         numbers = free_slots.numbers
@@ -120,25 +120,25 @@ class SlotPicker:
             tier = free_slots.tier_of(member)
             if tier is None:
                 continue
-            estimate = with_inputs(self.tick, self.prospects[numbers[member]], action, member)
+            estimate = with_inputs(self.tick, self.estimates[numbers[member]], action, member)
             utility = self.scale.utility(estimate, tier)
-            if best is None or utility > self.scale.utility(best.prospect, best.tier):
+            if best is None or utility > self.scale.utility(best.estimate, best.tier):
                 best = Slot(estimate, member, tier)
         return best
 
     def best_by(self, action: ReadyAction, due_s: float) -> Slot | None:
         """Returns the best slot that finishes within ``due_s`` seconds, else the earliest."""
         slots: list[Slot] = []
-        for site, known in zip(self.sites, self.prospects, strict=True):
+        for site, known in zip(self.sites, self.estimates, strict=True):
             for member in site.members:
                 tier = self._free_slots.tier_of(member)
                 if tier is not None:
                     estimate = with_inputs(self.tick, known, action, member)
                     slots.append(Slot(estimate, member, tier))
-        in_time = [p for p in slots if p.prospect.finish_s(p.tier) <= due_s]
+        in_time = [p for p in slots if p.estimate.finish_s(p.tier) <= due_s]
         if in_time:
-            return max(in_time, key=lambda p: (self.scale.utility(p.prospect, p.tier), -p.member))
-        return min(slots, key=lambda p: (p.prospect.finish_s(p.tier), p.member), default=None)
+            return max(in_time, key=lambda p: (self.scale.utility(p.estimate, p.tier), -p.member))
+        return min(slots, key=lambda p: (p.estimate.finish_s(p.tier), p.member), default=None)
 
     def best_now(self, action: ReadyAction) -> Slot | None:
         """Returns the best slot that is available in this cycle, however good it is to wait."""
@@ -148,10 +148,10 @@ class SlotPicker:
             return None
         number = min(available)[1]
         member = free_slots.members[number]
-        estimate = with_inputs(self.tick, self.prospects[number], action, member)
+        estimate = with_inputs(self.tick, self.estimates[number], action, member)
         return Slot(estimate, member, tiers[number])
 
-    def would_wait(self, enough: float) -> float:
+    def count_preferring_to_wait(self, enough: float) -> float:
         """Returns how many actions prefer waiting for an instance to the best slot of this cycle.
 
         Called when the best slot of all is one to wait for.
@@ -182,7 +182,7 @@ class SlotPicker:
         count = 0.0
         for number, utility in enumerate(utilities):
             if utility >= bound and (tier := tiers[number]) >= WAIT:
-                latest = self.scale.latest_tier(self.prospects[number], bound)
+                latest = self.scale.latest_tier(self.estimates[number], bound)
                 if latest == inf:
                     return inf
                 more = floor(latest) - tier + 1
@@ -205,11 +205,11 @@ class SlotPicker:
         """Returns an action's estimates on those of its group's workers that have inputs of it."""
         numbers = self._free_slots.numbers
         return {
-            m: with_inputs(self.tick, self.prospects[numbers[m]], action, m)
+            m: with_inputs(self.tick, self.estimates[numbers[m]], action, m)
             for m in self.tick.holders.among(action, numbers)
         }
 
-    def prospect(self, action: ReadyAction, member: int) -> Estimate:
+    def estimate(self, action: ReadyAction, member: int) -> Estimate:
         """Returns an action's estimate on one of its group's workers."""
-        known = self.prospects[self._free_slots.numbers[member]]
+        known = self.estimates[self._free_slots.numbers[member]]
         return with_inputs(self.tick, known, action, member)

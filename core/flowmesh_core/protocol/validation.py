@@ -136,7 +136,7 @@ def of_hello(hello: Hello) -> MessageProblem | None:
         or checks.counts(
             hello, (("held", ITEMS_MAX), ("ended", ITEMS_MAX), ("checkpoints", ITEMS_MAX))
         )
-        or of_lanes(hello.lanes)
+        or of_instances(hello.lanes)
         or of_components(hello.components)
     )
 
@@ -148,7 +148,7 @@ def of_sync(sync: Sync) -> MessageProblem | None:
             sync, (("progress", ITEMS_MAX), ("ended", ITEMS_MAX), ("checkpoints", ITEMS_MAX))
         )
         or checks.counts(sync, (("logs", LINES_MAX),))
-        or of_lanes(sync.lanes or ())
+        or of_instances(sync.lanes or ())
         or of_components(sync.components or ())
         or of_metrics(sync.metrics)
     )
@@ -179,7 +179,7 @@ def of_shape(shape: WorkerShape) -> MessageProblem | None:
     return None if found is None else found.within("shape")
 
 
-def of_lanes(lanes: tuple[EngineInstanceState, ...]) -> MessageProblem | None:
+def of_instances(lanes: tuple[EngineInstanceState, ...]) -> MessageProblem | None:
     """Returns the first problem of a worker's engine instances."""
     if len(lanes) > INSTANCES_MAX:
         return checks.too_many("lanes", len(lanes), INSTANCES_MAX)

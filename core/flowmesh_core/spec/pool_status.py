@@ -10,7 +10,7 @@ from flowmesh_core.spec.fields import SpecModel
 from flowmesh_core.spec.status import Condition
 
 COMPONENTS_SHOWN = 16
-DECISIONS_KEPT = 10
+DECISIONS_MAX = 10
 
 
 class WarmComponent(SpecModel):

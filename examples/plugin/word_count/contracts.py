@@ -1,4 +1,4 @@
-"""What the engine promises. Loaded by `fmesh` and the control plane: it imports nothing heavy."""
+"""The engine's contract. `fmesh` and the control plane load it, so it imports nothing heavy."""
 
 from flowmesh_core.catalog.contract import (
     EngineContract,
@@ -12,7 +12,7 @@ from flowmesh_core.catalog.contract import (
 WORD_COUNT = EngineContract(
     name="text.word-count",
     version=1,  # raise it when ports or parameters change
-    implementation=1,  # raise it when results change: published ones are then not used any more
+    implementation=1,  # raise it when results change: published ones are then no longer reused
     inputs=(Port("rows", PortKind.DATASET, doc="The rows to work on, one by one."),),
     outputs=(
         Port("rows", PortKind.DATASET, doc="The input's columns and the count."),
@@ -27,7 +27,7 @@ WORD_COUNT = EngineContract(
         Param("column", ParamType.STRING, required=True, columns="one", doc="Where the text is."),
         Param("output", ParamType.STRING, default="words", doc="The count's column."),
     ),
-    row_wise="rows",  # each chunk of the rows is an action of its own, and reused on its own
+    row_wise="rows",  # each chunk of the rows is an action, executed and reused by itself
     row_output="rows",
     adds_columns=("$output",),
     work_unit="rows",

@@ -1,4 +1,4 @@
-"""The class that does the work. Loaded by workers alone, in a process of its own."""
+"""The engine's class. Only workers load it, in a separate process."""
 
 from collections.abc import Mapping
 

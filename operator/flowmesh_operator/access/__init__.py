@@ -1,1 +1,1 @@
-"""Who may do what, by the cluster's own rights."""
+"""Users, worker tokens and Secrets, authorized by the API server's reviews and RBAC."""

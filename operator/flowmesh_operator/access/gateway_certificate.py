@@ -1,6 +1,6 @@
-"""Certificates that an installation makes for itself, for ``flowmesh_operator.bootstrap``.
+"""Makes an installation's own TLS certificates; called by ``flowmesh_operator.bootstrap``.
 
-Extensions are those that a strict client asks for (Python 3.13 verifies with ``X509_STRICT``).
+They have the extensions that strict clients require (Python 3.13 verifies with ``X509_STRICT``).
 """
 
 import datetime
@@ -13,22 +13,22 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _LOOPBACK = "127.0.0.1"
-_EARLIER = datetime.timedelta(minutes=5)
-"""Clocks of a cluster's machines differ."""
+_BACKDATE = datetime.timedelta(minutes=5)
+"""Certificates are valid from a little earlier, because the clocks of machines differ."""
 
 
 def gateway_certificate(
     hosts: Sequence[str], days: int, now: datetime.datetime
 ) -> dict[str, bytes]:
-    """Makes a certificate authority and a certificate of it, for some names and the loopback.
+    """Makes a certificate authority and a server certificate that it signs.
 
     Args:
-        hosts: the names that it is good for.
-        days: how long both hold, in days.
+        hosts: DNS names that the certificate is valid for, besides 127.0.0.1.
+        days: validity of both, in days.
         now: the current time.
 
     Returns:
-        ``ca.crt``, ``tls.crt`` and ``tls.key`` in PEM; the authority's own key is kept nowhere.
+        ``ca.crt``, ``tls.crt`` and ``tls.key`` in PEM; the authority's private key is not stored.
     """
     authority_key, key = _new_key(), _new_key()
     issuer = _name("flowmesh gateway")
@@ -55,16 +55,18 @@ def gateway_certificate(
 
 
 def self_signed(name: str, days: int, now: datetime.datetime) -> dict[str, bytes]:
-    """Makes a pair that nobody trusts, for a client that must show some: ``tls.crt``, ``tls.key``.
+    """Makes a self-signed certificate and its key: ``tls.crt`` and ``tls.key`` in PEM.
+
+    For a client that must present a certificate although no server checks it.
 
     Args:
-        name: the subject.
-        days: how long it holds, in days.
+        name: the subject's common name.
+        days: validity, in days.
         now: the current time.
     """
     key, subject = _new_key(), _name(name)
-    made = _builder(subject, subject, key, key, days, now).sign(key, hashes.SHA256())
-    return {"tls.crt": _pem(made), "tls.key": _key_pem(key)}
+    certificate = _builder(subject, subject, key, key, days, now).sign(key, hashes.SHA256())
+    return {"tls.crt": _pem(certificate), "tls.key": _key_pem(key)}
 
 
 def _builder(
@@ -82,7 +84,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(public)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _EARLIER)
+        .not_valid_before(now - _BACKDATE)
         .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
         .add_extension(

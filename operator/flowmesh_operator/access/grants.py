@@ -1,15 +1,15 @@
-"""How the owner of an object lets the operator read it: the commands, for messages."""
+"""The kubectl commands that let the operator read an object; used as remedies in messages."""
 
 from flowmesh_operator.settings import OperatorSettings
 
 
 def grant(settings: OperatorSettings, namespace: str, resource: str, name: str) -> str:
-    """The kubectl commands that give the operator the right to get one object.
+    """Returns the kubectl commands that grant the operator ``get`` on one object.
 
     Args:
-        settings: name the operator's service account.
-        namespace: the object's.
-        resource: its kind in the plural, such as ``secrets``.
+        settings: have the operator's namespace and service account.
+        namespace: the object's namespace.
+        resource: its plural resource name, such as ``secrets``.
         name: its name.
     """
     own = f"{settings.namespace}:{settings.service_account}"

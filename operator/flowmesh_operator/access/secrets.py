@@ -1,6 +1,7 @@
-"""Secrets of a workflow's namespace, under a right that the namespace's owner gives.
+"""Reads the Secrets that a workflow names, from the workflow's namespace.
 
-The operator has no right of its own to read Secrets: whoever owns one grants it by a Role.
+The chart gives the operator no right to read Secrets: the owner of a namespace grants it with a
+Role, and the remedies of the errors here show the commands.
 """
 
 import base64
@@ -15,35 +16,34 @@ from flowmesh_operator.settings import OperatorSettings
 
 
 class NamespaceSecrets:
-    """The control plane's port for secrets."""
+    """Implements the control plane's ``SecretReader`` with the API server."""
 
     def __init__(self, api: KubeClient, settings: OperatorSettings) -> None:
-        """Takes the way to the API server, and whom a Role must name."""
         self._api = api
         self._settings = settings
 
     async def read(self, namespace: str, names: tuple[str, ...]) -> dict[str, str]:
-        """The values by bare name; see ``flowmesh_control.ports.SecretReader``.
+        """Returns the values by bare name; see ``flowmesh_control.ports.SecretReader``.
 
         Raises:
-            FlowMeshError: one is not there or may not be read; names it and the remedy.
+            FlowMeshError: a Secret is missing or the operator may not read it.
         """
-        places = [SecretLocation.parse(name) for name in names]
-        return {place.name: await self._one(namespace, place) for place in places}
+        locations = [SecretLocation.parse(name) for name in names]
+        return {location.name: await self._one(namespace, location) for location in locations}
 
-    async def _one(self, namespace: str, place: SecretLocation) -> str:
-        where = f"secret {namespace}/{place.object}"
+    async def _one(self, namespace: str, location: SecretLocation) -> str:
+        where = f"secret {namespace}/{location.object}"
         try:
-            found = await self._api.get(*SECRETS, namespace, place.object)
+            found = await self._api.get(*SECRETS, namespace, location.object)
         except ApiError as e:
-            raise self._refused(namespace, place, e) from e
+            raise self._refused(namespace, location, e) from e
         data = found.get("data") or {}
-        key = place.key or _key(data, place.name)
+        key = location.key or _key(data, location.name)
         if key not in data:
             raise FlowMeshError(
                 f"it has no key {key!r}; its keys: {', '.join(sorted(data)) or 'none'}",
                 where=where,
-                remedy=f"name one of them: spec.secrets.{place.name} = {{name, key}}",
+                remedy=f"name one of them: spec.secrets.{location.name} = {{name, key}}",
             )
         try:
             return base64.b64decode(data[key]).decode()
@@ -52,14 +52,14 @@ class NamespaceSecrets:
                 f"its key {key!r} is not text", where=where, remedy="store it as UTF-8"
             ) from e
 
-    def _refused(self, namespace: str, place: SecretLocation, error: ApiError) -> FlowMeshError:
-        where, name = f"secret {namespace}/{place.object}", place.object
+    def _refused(self, namespace: str, location: SecretLocation, error: ApiError) -> FlowMeshError:
+        where, name = f"secret {namespace}/{location.object}", location.object
         if error.status == NOT_FOUND:
             return FlowMeshError(
                 "there is no such secret",
                 where=where,
                 remedy=f"kubectl create secret generic {name} -n {namespace}"
-                f" --from-literal={place.key or place.name}=...",
+                f" --from-literal={location.key or location.name}=...",
             )
         if error.status == FORBIDDEN:
             message = "the operator has no right to get it"
@@ -69,5 +69,5 @@ class NamespaceSecrets:
 
 
 def _key(data: dict[str, str], name: str) -> str:
-    """The key to read where the workflow does not say: the secret's own name, or the only one."""
+    """Returns the key to read where the workflow names none: the secret's name, or the only key."""
     return next(iter(data)) if name not in data and len(data) == 1 else name

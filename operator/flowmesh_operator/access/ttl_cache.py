@@ -1,4 +1,4 @@
-"""Answers kept for seconds: bounded, and asked for once however many want them at a time."""
+"""A bounded cache whose entries expire; concurrent calls for one key share one request."""
 
 import asyncio
 import time
@@ -10,11 +10,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 AT_ONCE = 32
-"""Questions under way; more wait, so that a flood of them does not become the API server's."""
+"""Requests at a time; more wait, so that a flood of callers does not reach the API server."""
 
 
 class TtlCache(Generic[K, V]):
-    """Answers by key."""
+    """Values by key, each valid for a number of seconds that depends on the value."""
 
     def __init__(
         self,
@@ -23,51 +23,51 @@ class TtlCache(Generic[K, V]):
         most: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Takes how long an answer counts.
+        """Starts empty.
 
         Args:
-            keep_s: seconds for which an answer counts.
-            most: how many are kept; the least recently used goes first.
-            clock: seconds on any clock that does not step.
+            keep_s: returns the seconds for which a value is valid.
+            most: largest number of entries; the least recently used is evicted first.
+            clock: seconds on a monotonic clock.
         """
-        self._keep_s = keep_s
-        self._most = most
+        self._ttl_s = keep_s
+        self._max_entries = most
         self._clock = clock
         self._answers: OrderedDict[K, tuple[float, V]] = OrderedDict()
-        self._asking: dict[K, asyncio.Task[V]] = {}
+        self._requests: dict[K, asyncio.Task[V]] = {}
         self._gate = asyncio.Semaphore(AT_ONCE)
 
     def __len__(self) -> int:
-        """How many answers are kept."""
+        """Returns the number of entries, expired ones too."""
         return len(self._answers)
 
     async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """The answer for a key, asked for where none counts any more.
+        """Returns the value of a key; calls ``ask`` where no valid one is cached.
 
-        An error is everybody's who waits for it, and is not kept.
+        An error of ``ask`` is raised in every waiting caller, and is not cached.
         """
-        kept = self._answers.get(key)
-        if kept is not None and self._clock() < kept[0]:
+        cached = self._answers.get(key)
+        if cached is not None and self._clock() < cached[0]:
             self._answers.move_to_end(key)
-            return kept[1]
-        asking = self._asking.get(key)
-        if asking is None:
-            asking = asyncio.create_task(self._ask(key, ask))
-            self._asking[key] = asking
-            asking.add_done_callback(lambda task: self._asked(key, task))
-        # One who leaves does not take the answer away from the others.
-        return await asyncio.shield(asking)
+            return cached[1]
+        request = self._requests.get(key)
+        if request is None:
+            request = asyncio.create_task(self._fetch(key, ask))
+            self._requests[key] = request
+            request.add_done_callback(lambda task: self._on_done(key, task))
+        # A caller that is cancelled must not cancel the request of the others.
+        return await asyncio.shield(request)
 
-    async def _ask(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
+    async def _fetch(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
         async with self._gate:
             answer = await ask()
-        self._answers[key] = (self._clock() + self._keep_s(answer), answer)
+        self._answers[key] = (self._clock() + self._ttl_s(answer), answer)
         self._answers.move_to_end(key)
-        while len(self._answers) > self._most:
+        while len(self._answers) > self._max_entries:
             self._answers.popitem(last=False)
         return answer
 
-    def _asked(self, key: K, task: "asyncio.Task[V]") -> None:
-        del self._asking[key]
+    def _on_done(self, key: K, task: "asyncio.Task[V]") -> None:
+        del self._requests[key]
         if not task.cancelled():
-            task.exception()  # somebody was told, or nobody waits any more
+            task.exception()  # retrieved: asyncio logs the errors that no caller retrieves

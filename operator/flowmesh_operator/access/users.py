@@ -1,8 +1,8 @@
-"""Users of a cluster: whose token it is, and what they may, by the API server's word.
+"""Authenticates and authorizes users of the gateway with the API server's reviews.
 
-TokenReview and SubjectAccessReview: what the cluster grants with Roles counts for the gateway too,
-and there is no other list of users. The answers are kept for seconds, so that a right which is
-taken away is gone within ``YES_S``. Without an answer nobody is let in.
+TokenReview and SubjectAccessReview: the cluster's Roles apply to the gateway too, and there is no
+other list of users. Answers are cached for seconds, so that a right that is revoked ends within
+``YES_S``. Without an answer of the API server the request is refused.
 """
 
 import hashlib
@@ -17,9 +17,9 @@ from flowmesh_operator.access.ttl_cache import TtlCache
 AUDIENCE = "flowmesh"
 GROUP = "flowmesh.dev"
 YES_S = 10.0
-"""How long a user, or a right, counts as it was."""
+"""How long an authenticated user, or a granted right, is cached."""
 NO_S = 2.0
-"""How long a refusal does: who has just been given a right should not wait long."""
+"""How long a refusal is cached: a right that was just granted should take effect soon."""
 USERS_MAX = 2_048
 RIGHTS_MAX = 16_384
 
@@ -27,12 +27,12 @@ _Right = tuple[User, str, str, str]
 
 
 class TokenReviews(Protocol):
-    """Creates reviews: ``flowmesh_operator.kube.client.KubeClient``."""
+    """Creates review objects; ``flowmesh_operator.kube.client.KubeClient`` implements it."""
 
     async def create(
         self, group: str, version: str, plural: str, namespace: str, body: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Creates an object and returns it with its status.
+        """Creates an object; returns it with its status.
 
         Raises:
             FlowMeshError: the API server refused, or did not answer.
@@ -41,13 +41,13 @@ class TokenReviews(Protocol):
 
 
 class ReviewedUsers:
-    """The users that the API server knows (the port ``flowmesh_control.auth.users.Users``)."""
+    """Implements ``flowmesh_control.auth.users.Users`` with the API server's reviews."""
 
     def __init__(self, reviews: TokenReviews, *, namespace: str) -> None:
-        """Takes the way to the API server.
+        """Starts with empty caches.
 
         Args:
-            reviews: of few tries and a short timeout: a user waits for the answer.
+            reviews: with few tries and a short timeout, because a user waits for the answer.
             namespace: the operator's own, where the worker pools are.
         """
         self._reviews = reviews
@@ -59,16 +59,16 @@ class ReviewedUsers:
             lambda may: YES_S if may else NO_S, most=RIGHTS_MAX
         )
 
-    async def who(self, token: str) -> User | None:
-        """As ``Users.who``; a token for the API server, or for the audience ``flowmesh``."""
+    async def user_of(self, token: str) -> User | None:
+        """See ``Users.user_of``; takes tokens for the API server or the audience ``flowmesh``."""
         if not token.isascii():
             return None
-        # What is kept is no token: a core dump should not hold them longer than a request.
+        # The key is a hash: a core dump should not contain tokens of past requests.
         key = hashlib.sha256(token.encode()).digest()
         return await self._users.get(key, lambda: self._review_token(token))
 
     async def may(self, user: User, verb: str, resource: str, namespace: str = "") -> bool:
-        """As ``Users.may``; pools are those of the operator's own namespace."""
+        """See ``Users.may``; pools are those of the operator's own namespace."""
         where = self._namespace if resource == Resource.POOLS else namespace
         right = (user, verb, resource, where)
         return await self._rights.get(right, lambda: self._review_right(right))
@@ -77,7 +77,7 @@ class ReviewedUsers:
         for audiences in ([], [AUDIENCE]):
             spec = {"token": token, **({"audiences": audiences} if audiences else {})}
             status = await self._review("authentication.k8s.io", "TokenReview", spec)
-            # One that knows no audiences answers without any: then it has not checked ours.
+            # An API server without support for audiences returns none: it has not checked ours.
             checked = set(audiences) <= set(status.get("audiences") or [])
             if status.get("authenticated") and checked:
                 return _user(status.get("user") or {})
@@ -104,23 +104,23 @@ class ReviewedUsers:
         body = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
         plural = f"{kind.lower()}s"
         try:
-            made = await self._reviews.create(group, "v1", plural, "", body)
+            review = await self._reviews.create(group, "v1", plural, "", body)
         except FlowMeshError as e:
             raise AuthorizationUnavailableError(
-                f"the API server cannot be asked who you are and what you may: {e.message}",
+                f"the API server did not answer who you are or what you may do: {e.message}",
                 where=plural,
-                remedy="try again; if it stays so: `kubectl get --raw /readyz`, and the operator's "
-                "right to create tokenreviews and subjectaccessreviews",
+                remedy="try again; if it persists, check `kubectl get --raw /readyz` and the "
+                "operator's right to create tokenreviews and subjectaccessreviews",
             ) from e
-        status: dict[str, Any] = made.get("status") or {}
+        status: dict[str, Any] = review.get("status") or {}
         return status
 
 
-def _user(said: Mapping[str, Any]) -> User:
-    extra = said.get("extra") or {}
+def _user(fields: Mapping[str, Any]) -> User:
+    extra = fields.get("extra") or {}
     return User(
-        name=str(said.get("username", "")),
-        uid=str(said.get("uid", "")),
-        groups=tuple(said.get("groups") or ()),
+        name=str(fields.get("username", "")),
+        uid=str(fields.get("uid", "")),
+        groups=tuple(fields.get("groups") or ()),
         extra=tuple((name, tuple(extra[name])) for name in sorted(extra)),
     )

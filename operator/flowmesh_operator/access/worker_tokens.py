@@ -1,8 +1,8 @@
-"""Which pool a worker's token is for, by the API server's word.
+"""Verifies a worker's token with the API server and finds the pool that it belongs to.
 
-Every pool has a ServiceAccount, and its pods a token of it with the audience ``flowmesh``, so that
-the token is of no use to the API server itself. Answers are kept for seconds; a pod that is gone
-has a token that reviews refuse.
+Every pool has a ServiceAccount. Its pods have a token of it with the audience ``flowmesh``, which
+the API server itself does not accept. Answers are cached for seconds; the token of a deleted pod
+fails its review.
 """
 
 import hashlib
@@ -22,19 +22,19 @@ _ACCOUNT = "system:serviceaccount:"
 
 
 class ReviewUnavailableError(FlowMeshError):
-    """Whose token it is cannot be asked now; the worker is to try again."""
+    """The API server did not review a token; the worker must try again."""
 
 
 class ReviewedWorkerTokens:
     """Implements ``WorkerTokenVerifier``: a token's ServiceAccount names its pool."""
 
     def __init__(self, reviews: TokenReviews, *, namespace: str, fixed: str = "") -> None:
-        """Takes the way to the API server.
+        """Starts with an empty cache.
 
         Args:
-            reviews: of few tries and a short timeout: a worker waits for the answer.
+            reviews: with few tries and a short timeout, because a worker waits for the answer.
             namespace: the operator's own, where the pools' ServiceAccounts are.
-            fixed: a token that any worker may join with; none if empty.
+            fixed: a token that lets a worker join any pool; none if empty.
         """
         self._reviews = reviews
         self._namespace = namespace
@@ -44,17 +44,17 @@ class ReviewedWorkerTokens:
         )
 
     async def pool_of(self, token: str) -> str | None:
-        """As ``WorkerTokenVerifier.pool_of``.
+        """See ``WorkerTokenVerifier.pool_of``.
 
         Raises:
-            NotReviewedError: the API server does not answer.
+            ReviewUnavailableError: the API server does not answer.
         """
         given = token.encode(errors="surrogateescape")
         if self._fixed and hmac.compare_digest(self._fixed, given):
             return ANY_POOL
-        if not given or not token.isascii():  # no token of a ServiceAccount
+        if not given or not token.isascii():  # not a ServiceAccount's token
             return None
-        # What is kept is no token: a core dump should not hold them longer than a request.
+        # The key is a hash: a core dump should not contain tokens of past requests.
         key = hashlib.sha256(given).digest()
         return await self._pools.get(key, lambda: self._review(token))
 
@@ -65,20 +65,20 @@ class ReviewedWorkerTokens:
             "spec": {"token": token, "audiences": [TOKEN_AUDIENCE]},
         }
         try:
-            made = await self._reviews.create(
+            review = await self._reviews.create(
                 "authentication.k8s.io", "v1", "tokenreviews", "", body
             )
         except FlowMeshError as e:
             raise ReviewUnavailableError(
-                f"the API server cannot be asked whose token it is: {e.message}",
+                f"the API server did not review the worker's token: {e.message}",
                 where="tokenreviews",
-                remedy="none is needed if it is away for a moment; else grant the operator the "
+                remedy="the worker tries again by itself; if it persists, grant the operator the "
                 "right to create tokenreviews",
             ) from e
-        return self._pool(made.get("status") or {})
+        return self._pool(review.get("status") or {})
 
     def _pool(self, status: dict[str, Any]) -> str | None:
-        # An API server that knows no audiences answers without any: then it has not checked ours.
+        # An API server without support for audiences returns none: it has not checked ours.
         checked = TOKEN_AUDIENCE in (status.get("audiences") or [])
         account = str((status.get("user") or {}).get("username", ""))
         if not status.get("authenticated") or not checked or not account.startswith(_ACCOUNT):

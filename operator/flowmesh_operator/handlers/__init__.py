@@ -1,1 +1,1 @@
-"""What kopf calls: events of watched objects, handed to the mirror and nothing else."""
+"""Functions that kopf calls: they pass watch events to the informer cache and do nothing else."""

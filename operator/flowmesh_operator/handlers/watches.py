@@ -1,7 +1,7 @@
-"""The watches: every event of every mirrored kind goes to the mirror.
+"""Registers the watches with kopf: each event of a watched kind goes to the informer cache.
 
-Event handlers only: kopf then writes nothing on users' objects, no finalizer, no annotation, no
-diff base. What is to be done about a change is the controllers' work.
+Only event handlers are registered, because with them kopf writes nothing to users' objects: no
+finalizer, no annotation, no diff base. The controllers decide what a change requires.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,11 @@ import kopf
 from flowmesh_operator.kube.kinds import MIRRORED
 
 Seen = Callable[[str, str | None, dict[str, Any]], None]
-"""Told of a kind, the type of an event, and the object."""
+"""Called with a kind, the type of an event, and the object."""
 
 
 def registry_of(seen: Seen) -> kopf.OperatorRegistry:
-    """Handlers that tell ``seen`` of every event.
+    """Returns kopf handlers that pass every event to ``seen``.
 
     Args:
         seen: called in kopf's thread.

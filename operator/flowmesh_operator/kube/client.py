@@ -1,6 +1,6 @@
-"""The one way to the API server: counted, retried within bounds, and fenced.
+"""The client for the API server: counts requests, retries within bounds, fences writes.
 
-Every controller writes through here. What the watches read is kopf's (``handlers``).
+Every read and write of the controllers goes through it; only the watches are kopf's (``handlers``).
 """
 
 import asyncio
@@ -30,7 +30,7 @@ Object = dict[str, Any]
 
 
 class ApiError(FlowMeshError):
-    """The API server refused or did not answer.
+    """The API server refused a request or did not answer.
 
     Attributes:
         status: the HTTP status; 0 where there was no answer.
@@ -39,7 +39,6 @@ class ApiError(FlowMeshError):
     def __init__(
         self, message: str, *, status: int, where: str, retry_after_s: float = 0.0
     ) -> None:
-        """Takes the server's words."""
         super().__init__(message, where=where)
         self.status = status
         self.retryable = status == 0 or status in _TRANSIENT
@@ -58,14 +57,14 @@ class KubeClient:
         timeout_s: float = REQUEST_S,
         requests: "Counter[tuple[str, str]] | None" = None,
     ) -> None:
-        """Takes the connection and who may stop a write.
+        """Uses an open connection.
 
         Args:
-            client: of the official package; whoever made it closes it.
-            fence: called right before each write is sent; raises where this replica must not write.
-            tries: how often a request is sent before its failure is the caller's.
-            timeout_s: of one try.
-            requests: counts of (verb, resource) to go on with.
+            client: the official package's client; the caller closes it.
+            fence: called right before each write; raises where this replica must not write.
+            tries: how often a request is sent before its error is raised.
+            timeout_s: timeout of one try.
+            requests: counts by (verb, resource) to add to; new ones if None.
         """
         self._client = client
         self._fence = fence
@@ -74,7 +73,7 @@ class KubeClient:
         self.requests: Counter[tuple[str, str]] = Counter() if requests is None else requests
 
     def fenced(self, fence: Callable[[], None]) -> "KubeClient":
-        """The same, with writes that this fence may stop; counted together."""
+        """Returns a client whose writes this fence can stop; both count in ``requests``."""
         return KubeClient(
             self._client,
             fence=fence,
@@ -83,8 +82,8 @@ class KubeClient:
             requests=self.requests,
         )
 
-    def impatient(self, timeout_s: float) -> "KubeClient":
-        """The same with one try of another length, for who has a deadline of his own."""
+    def with_single_try(self, timeout_s: float) -> "KubeClient":
+        """Returns a client that tries once with this timeout, for callers with a deadline."""
         return KubeClient(
             self._client,
             fence=self._fence,
@@ -97,7 +96,7 @@ class KubeClient:
         """Reads one object; ``namespace`` is empty for cluster-scoped kinds.
 
         Raises:
-            ApiError: as for every method; ``status`` says what.
+            ApiError: raised by every method; ``status`` is the HTTP status.
         """
         path = _path(group, version, plural, namespace, name)
         return await self._send("get", plural, "GET", path)
@@ -112,15 +111,15 @@ class KubeClient:
         label_selector: str = "",
         metadata_only: bool = False,
     ) -> list[Object]:
-        """Reads every object, page by page, as they were at one moment after the call.
+        """Reads every object, page by page, in the state of one moment after the call.
 
         Args:
-            group: empty for the core's.
-            version: of the group.
-            plural: the kind.
-            namespace: empty for all of them.
-            label_selector: only those that it selects.
-            metadata_only: without spec and status, which may be large.
+            group: the API group; empty for core.
+            version: the group's version.
+            plural: the plural resource name.
+            namespace: empty for all namespaces.
+            label_selector: restricts the list; empty for all objects.
+            metadata_only: omits spec and status, which may be large.
         """
         path = _path(group, version, plural, namespace)
         headers = {"Accept": _METADATA_ONLY} if metadata_only else {}
@@ -134,7 +133,7 @@ class KubeClient:
             except ApiError as e:
                 if e.status != GONE or "continue" not in query:
                     raise
-                found.clear()  # the moment of the first page is forgotten: begin anew
+                found.clear()  # the continue token has expired: list again from the start
                 del query["continue"]
                 continue
             found += page.get("items") or []
@@ -144,14 +143,14 @@ class KubeClient:
             query["continue"] = more
 
     async def probe(self, group: str, version: str, plural: str) -> None:
-        """Lists at most one object of a kind: 404 where there is no such kind."""
+        """Lists at most one object; the error's status is 404 where the kind does not exist."""
         path = _path(group, version, plural, "")
         await self._send("list", plural, "GET", path, query={"limit": "1"})
 
     async def create(
         self, group: str, version: str, plural: str, namespace: str, body: Mapping[str, Any]
     ) -> Object:
-        """Creates an object; 409 where one of its name is there."""
+        """Creates an object; the error's status is 409 where the name is taken."""
         path = _path(group, version, plural, namespace)
         return await self._send("create", plural, "POST", path, body=body)
 
@@ -164,14 +163,14 @@ class KubeClient:
         name: str,
         body: Mapping[str, Any],
     ) -> Object:
-        """Replaces an object; 409 where it is no longer of the body's resourceVersion."""
+        """Replaces an object; the error's status is 409 where its resourceVersion has changed."""
         path = _path(group, version, plural, namespace, name)
         return await self._send("update", plural, "PUT", path, body=body)
 
     async def apply(
         self, group: str, version: str, plural: str, namespace: str, body: Mapping[str, Any]
     ) -> Object:
-        """Server-side apply of an object that is ours; its name is in its metadata."""
+        """Applies an object server-side as its owner; the name is in its metadata."""
         path = _path(group, version, plural, namespace, body["metadata"]["name"])
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         kind = "application/apply-patch+yaml"
@@ -188,7 +187,7 @@ class KubeClient:
         *,
         subresource: str = "",
     ) -> Object:
-        """A merge patch of an object or of a subresource such as ``scale``."""
+        """Sends a merge patch of an object, or of a subresource such as ``scale``."""
         path = _path(group, version, plural, namespace, name, subresource)
         resource = f"{plural}/{subresource}" if subresource else plural
         query = {"fieldManager": FIELD_MANAGER}
@@ -204,13 +203,13 @@ class KubeClient:
         name: str,
         body: Mapping[str, Any],
     ) -> Object:
-        """A merge patch of ``/status``; 409 where the body's resourceVersion is not the latest."""
+        """Sends a merge patch of ``/status``; 409 where the body's resourceVersion is outdated."""
         return await self.patch(group, version, plural, namespace, name, body, subresource="status")
 
     async def delete(
         self, group: str, version: str, plural: str, namespace: str, name: str, *, uid: str = ""
     ) -> None:
-        """Deletes an object, and where a uid is given only the one of this uid."""
+        """Deletes an object; with a uid, only if the object still has it."""
         path = _path(group, version, plural, namespace, name)
         body: Object = {"propagationPolicy": "Background"}
         if uid:
@@ -230,15 +229,15 @@ class KubeClient:
         kind: str = "application/json",
     ) -> Object:
         pause_s = FIRST_PAUSE_S
-        for left in range(self._tries - 1, -1, -1):
+        for tries_left in range(self._tries - 1, -1, -1):
             if method != "GET":
                 self._fence()
             self.requests[verb, resource] += 1
             try:
-                sent = {"Content-Type": kind, **(headers or {})}
-                return await self._once(method, path, dict(query or {}), sent, body)
+                all_headers = {"Content-Type": kind, **(headers or {})}
+                return await self._once(method, path, dict(query or {}), all_headers, body)
             except ApiError as e:
-                if not e.retryable or not left:
+                if not e.retryable or not tries_left:
                     raise
                 await asyncio.sleep(e.retry_after_s or pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -265,8 +264,8 @@ class KubeClient:
             )  # fmt: skip
             data = await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as e:
-            said = str(e) or type(e).__name__
-            raise ApiError(f"no answer: {said}", status=0, where=where) from e
+            message = str(e) or type(e).__name__
+            raise ApiError(f"no answer: {message}", status=0, where=where) from e
         if answer.status > _LAST_GOOD:
             raise _refusal(answer.status, data, answer.headers.get("Retry-After", ""), where)
         found: Object = json.loads(data)
@@ -275,11 +274,11 @@ class KubeClient:
 
 def _refusal(status: int, data: bytes, retry_after: str, where: str) -> ApiError:
     try:
-        said = json.loads(data).get("message", "")
+        message = json.loads(data).get("message", "")
     except (ValueError, AttributeError):
-        said = data[:200].decode(errors="replace")
+        message = data[:200].decode(errors="replace")
     wait_s = min(float(retry_after), LONGEST_PAUSE_S) if retry_after.isdigit() else 0.0
-    return ApiError(said or f"HTTP {status}", status=status, where=where, retry_after_s=wait_s)
+    return ApiError(message or f"HTTP {status}", status=status, where=where, retry_after_s=wait_s)
 
 
 def _path(

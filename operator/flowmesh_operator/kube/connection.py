@@ -1,4 +1,4 @@
-"""The connection to the API server, as a pod or, outside of one, as a kubeconfig file knows it."""
+"""Connects to the API server: in a pod by its service account, elsewhere by a kubeconfig file."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ CONNECTIONS = 32
 
 
 def load_configuration() -> None:
-    """Configures the client library's blocking calls, for programs that do one thing and end.
+    """Configures the client library's blocking calls, for short programs (bootstrap, crds).
 
     Raises:
         SettingsError: there is neither a pod's service account nor a kubeconfig file.
@@ -31,7 +31,7 @@ def load_configuration() -> None:
 
 @contextlib.asynccontextmanager
 async def connected() -> AsyncIterator[ApiClient]:
-    """A client for the running event loop.
+    """Opens a client for the running event loop; closes it at the end of the block.
 
     Raises:
         SettingsError: there is neither a pod's service account nor a kubeconfig file.
@@ -45,7 +45,7 @@ async def connected() -> AsyncIterator[ApiClient]:
         except (ConfigException, OSError) as e:
             raise _no_configuration(e) from e
     found.connection_pool_maxsize = CONNECTIONS
-    found.retries = None  # Api retries, within bounds that it knows
+    found.retries = None  # KubeClient retries, within its own bounds
     client = ApiClient(configuration=found)
     try:
         yield client
@@ -55,7 +55,7 @@ async def connected() -> AsyncIterator[ApiClient]:
 
 def _no_configuration(e: Exception) -> SettingsError:
     return SettingsError(
-        f"no pod's service account, and no kubeconfig: {e}",
+        f"found neither a pod's service account nor a kubeconfig file: {e}",
         where="KUBECONFIG",
         remedy="run it in a pod, or name a kubeconfig file",
     )

@@ -1,6 +1,6 @@
-"""Sees that the custom resources are there before anything watches them.
+"""Checks that the custom resource definitions exist before kopf starts its watches.
 
-kopf looks once, at its start, which kinds there are; a kind that comes later it would never watch.
+kopf discovers kinds once, at its start: it would never watch a kind that is installed later.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from flowmesh_operator.kube.kinds import MIRRORED, Kind
 
 
 async def check_definitions(api: KubeClient) -> None:
-    """Asks for every kind.
+    """Requests each watched kind once.
 
     Raises:
-        FlowMeshError: a definition is missing; with the remedy.
-        ApiError: the API server does not answer, or a right is missing.
+        FlowMeshError: a definition is missing.
+        ApiError: the API server does not answer, or the operator lacks a right.
     """
     await asyncio.gather(*(_check(api, kind) for kind in MIRRORED.values()))
 
@@ -28,7 +28,7 @@ async def _check(api: KubeClient, kind: Kind) -> None:
         if e.status != NOT_FOUND:
             raise
         raise FlowMeshError(
-            f"the API server does not know {plural}.{group}",
+            f"the API server does not serve {plural}.{group}",
             where=e.where,
             remedy="kubectl apply --server-side -f crds/; this replica then starts by itself",
         ) from e

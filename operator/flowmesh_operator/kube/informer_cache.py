@@ -1,8 +1,8 @@
-"""The objects as last seen: filled by the watches of every replica, read by the leader.
+"""The informer cache: watched objects in their last known state.
 
-Seen from other threads too (the watches have their own), but kept and read in the event loop that
-made it. Workflows are kept small: the document of one is needed once, when it is submitted, and is
-dropped as soon as its status says that it was; see :func:`condensed`.
+The watches of every replica fill it; the leader's controllers read it. Events may come from other
+threads (the watches have their own); they are applied in the event loop that created the cache.
+Workflows are stored without their documents once these were submitted; see :func:`condensed`.
 """
 
 import asyncio
@@ -25,59 +25,59 @@ class InformerCache:
         workflows, pools, policies: by ``metadata.uid``, as the API server gives them, without
             ``managedFields``; workflows :func:`condensed`.
         namespaces: name → labels.
-        complete: set once every object that there was at some moment after :meth:`begin` is known
-            (``listing``); what is not there then was deleted.
+        complete: set after the first full list of workflows; a workflow that is not in the cache
+            then was deleted.
     """
 
     def __init__(self) -> None:
-        """Starts empty, in the running event loop."""
+        """Starts empty, bound to the running event loop."""
         self._loop = asyncio.get_running_loop()
         self.workflows: dict[str, Object] = {}
         self.pools: dict[str, Object] = {}
         self.policies: dict[str, Object] = {}
         self.namespaces: dict[str, dict[str, str]] = {}
         self.complete = asyncio.Event()
-        self._kept: dict[str, dict[str, Object]] = {
+        self._objects: dict[str, dict[str, Object]] = {
             "workflows": self.workflows,
             "pools": self.pools,
             "policies": self.policies,
             "namespaces": {},
         }
         self._present: dict[str, set[str]] = {kind: set() for kind in MIRRORED}
-        self._gone: dict[str, set[str]] = {}
+        self._removed: dict[str, set[str]] = {}
         self._watchers: dict[str, set[_Watcher]] = {kind: set() for kind in MIRRORED}
-        self._listed_again = asyncio.Event()
+        self._relisted = asyncio.Event()
 
     def post(self, kind: str, event: str | None, obj: Object) -> None:
-        """As :meth:`seen`, from another thread."""
-        self._loop.call_soon_threadsafe(self.seen, kind, event, obj)
+        """Schedules :meth:`update` from another thread."""
+        self._loop.call_soon_threadsafe(self.update, kind, event, obj)
 
-    def seen(self, kind: str, event: str | None, obj: Object) -> None:
-        """What a watch says: ``ADDED``, ``MODIFIED``, ``DELETED``, or None from a list."""
+    def update(self, kind: str, event: str | None, obj: Object) -> None:
+        """Applies a watch event: ``ADDED``, ``MODIFIED``, ``DELETED``, or None from a list."""
         if event is None:
-            self._listed_again.set()
+            self._relisted.set()
         meta = {k: v for k, v in obj["metadata"].items() if k != "managedFields"}
         obj, uid = {**obj, "metadata": meta}, meta["uid"]
         if event == "DELETED":
             self._remove(kind, uid)
             return
         self._present[kind].add(uid)
-        kept = self._kept[kind]
-        known = kept.get(uid)
+        objects = self._objects[kind]
+        known = objects.get(uid)
         if known is not None and not _newer(obj, known):
             return
-        kept[uid] = condensed(obj) if kind == "workflows" else obj
+        objects[uid] = condensed(obj) if kind == "workflows" else obj
         if kind == "namespaces":
             self.namespaces[meta["name"]] = meta.get("labels") or {}
         self._changed(kind, uid)
 
     def exists(self, uid: str) -> bool:
-        """Whether a workflow of this uid is there, known in full or only by a list."""
+        """Returns whether a workflow of this uid exists, cached in full or known from a list."""
         return uid in self._present["workflows"]
 
     async def changes(self, kind: str) -> AsyncIterator[str]:
-        """Yields the uids of all objects, then of those that change or go; coalesced."""
-        watcher = _Watcher(self._kept[kind])
+        """Yields the uids of all objects, then of those that change or are deleted; coalesced."""
+        watcher = _Watcher(self._objects[kind])
         self._watchers[kind].add(watcher)
         try:
             while True:
@@ -88,29 +88,29 @@ class InformerCache:
         finally:
             self._watchers[kind].discard(watcher)
 
-    async def listed_again(self) -> None:
-        """Returns after a watch has listed, which it also does when it has missed something."""
-        await self._listed_again.wait()
-        self._listed_again.clear()
+    async def wait_for_relist(self) -> None:
+        """Waits for the next list of a watch; a watch that may have missed events lists."""
+        await self._relisted.wait()
+        self._relisted.clear()
 
     def begin(self, kind: str) -> frozenset[str]:
-        """Before a list is asked for: what is known by then, for :meth:`listed`."""
-        self._gone[kind] = set()
+        """Begins a full list: returns the uids that are known before it, for :meth:`listed`."""
+        self._removed[kind] = set()
         return frozenset(self._present[kind])
 
     def listed(self, kind: str, before: frozenset[str], objects: Iterable[Object]) -> None:
-        """A complete list that was asked for after :meth:`begin`: what it lacks was deleted."""
-        gone = self._gone.pop(kind, set())
+        """Ends a full list that began with :meth:`begin`: removes the objects that it lacks."""
+        deleted = self._removed.pop(kind, set())
         present = {o["metadata"]["uid"] for o in objects}
         for uid in before - present:
             self._remove(kind, uid)
-        self._present[kind] |= present - gone
+        self._present[kind] |= present - deleted
 
     def _remove(self, kind: str, uid: str) -> None:
         self._present[kind].discard(uid)
-        if kind in self._gone:
-            self._gone[kind].add(uid)
-        removed = self._kept[kind].pop(uid, None)
+        if kind in self._removed:
+            self._removed[kind].add(uid)
+        removed = self._objects[kind].pop(uid, None)
         if removed is None:
             return
         if kind == "namespaces":
@@ -124,7 +124,7 @@ class InformerCache:
 
 
 class _Watcher:
-    """Somebody who takes the changes of a kind: uids that wait to be looked at."""
+    """A consumer of the changes of one kind, with the uids that it has not read yet."""
 
     def __init__(self, known: dict[str, Object]) -> None:
         self.uids: dict[str, None] = dict.fromkeys(known)
@@ -134,10 +134,10 @@ class _Watcher:
 
 
 def condensed(obj: Object) -> Object:
-    """A workflow with no more than is needed of it, marked ``condensed``.
+    """Returns a workflow reduced to the fields that controllers read, marked ``condensed``.
 
-    Until its status says that its generation was looked at it is kept whole. Then the fields of the
-    spec that may change remain, and of an ended one the few fields by which it is known and aged.
+    It stays whole until its status has observed its generation. Then the mutable fields of the spec
+    remain and, of an ended workflow's status, the phase, the generation and the time of its end.
     """
     meta, status = obj["metadata"], obj.get("status") or {}
     if status.get("observedGeneration", 0) != meta.get("generation"):
@@ -155,7 +155,7 @@ def condensed(obj: Object) -> Object:
 
 
 def _newer(obj: Object, known: Object) -> bool:
-    """Whether a state of an object comes after another: versions compare as integers (KEP-5504)."""
+    """Returns whether ``obj`` is newer: resource versions compare as integers (KEP-5504)."""
     version, before = (str(o["metadata"].get("resourceVersion", "")) for o in (obj, known))
     if version.isdigit() and before.isdigit():
         return int(version) > int(before)

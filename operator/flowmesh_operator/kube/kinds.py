@@ -1,4 +1,4 @@
-"""The kinds of objects that the operator reads and writes, as ``KubeClient`` takes them."""
+"""The kinds of objects that the operator reads and writes, as ``KubeClient`` expects them."""
 
 Kind = tuple[str, str, str]
 """Group, version, plural."""
@@ -25,4 +25,4 @@ MIRRORED: dict[str, Kind] = {
     "policies": POLICIES,
     "namespaces": NAMESPACES,
 }
-"""What the mirror holds, by the name that it has there."""
+"""The kinds in the informer cache, by their names there."""

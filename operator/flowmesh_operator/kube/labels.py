@@ -1,4 +1,4 @@
-"""Names and labels of what pools are made of; people and selectors hold on to them."""
+"""Names and labels of a pool's objects; selectors and users' scripts depend on them."""
 
 from typing import Any
 
@@ -12,17 +12,17 @@ _PREFIX = "flowmesh-pool-"
 
 
 def object_name(pool: str) -> str:
-    """The name of a pool's Deployment, ServiceAccount, PodDisruptionBudget and NetworkPolicy."""
+    """Returns the name of a pool's Deployment, ServiceAccount, budget and NetworkPolicy."""
     return f"{_PREFIX}{pool}"
 
 
 def pool_of_object(name: str) -> str | None:
-    """The pool of an object by its name, or None where it is no pool's."""
+    """Returns the pool that an object belongs to by its name, or None."""
     return name.removeprefix(_PREFIX) if name.startswith(_PREFIX) and name != _PREFIX else None
 
 
 def selector_labels(pool: str) -> dict[str, str]:
-    """What selects the pods of a pool; it never changes."""
+    """Returns the labels that select a pool's pods; a Deployment's selector is immutable."""
     return {
         "app.kubernetes.io/name": "flowmesh",
         "app.kubernetes.io/component": "worker",
@@ -31,7 +31,7 @@ def selector_labels(pool: str) -> dict[str, str]:
 
 
 def object_metadata(pool: FlowMeshWorkerPool, name: str = "") -> dict[str, Any]:
-    """Metadata of an object that is a pool's: named for it, and gone when it is."""
+    """Returns metadata of an object that the pool owns, so that it is deleted with the pool."""
     return {
         "name": name or object_name(pool.metadata.name),
         "namespace": pool.metadata.namespace,

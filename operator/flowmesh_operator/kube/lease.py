@@ -1,10 +1,10 @@
-"""The Lease that one replica holds.
+"""Leader election with a Lease; the leader's writes are fenced by :meth:`Lease.check`.
 
-A loop of its own and not ``kubernetes.aio.leaderelection``, because that one (37.0.1) does not
-bound a renewal by its deadline (a request may hang for minutes while the lease runs out), measures
-time by the wall clock, writes local time as if it were UTC, ends on the first broken connection,
-never gives the lease back, and cannot be asked whether it still holds: a process that was frozen
-and thawed would write before it looked.
+It does not use ``kubernetes.aio.leaderelection`` (37.0.1), which does not bound a renewal by its
+deadline (a request may hang for minutes while the lease expires), measures time by the wall clock,
+writes local time as if it were UTC, ends on the first broken connection, never releases the lease,
+and has no way to ask whether it is still valid: a process that was frozen and thawed would write
+before the next renewal fails.
 """
 
 import asyncio
@@ -23,152 +23,155 @@ from flowmesh_operator.tasks import first
 
 log = logging.getLogger("flowmesh.operator")
 
-_SOON_S = 0.05
+_SHORTEST_WAIT_S = 0.05
 HANGS_S = 30.0
-"""A leader whose event loop has not turned for so long does no work: another one should."""
+"""A leader whose event loop is blocked for this long gives up the lease."""
 
 
 class LeadershipLostError(FlowMeshError):
-    """This replica does not lead (any more) and must not write."""
+    """This replica does not lead, or no longer leads, and must not write."""
 
 
 def boot_clock() -> float:
-    """Seconds that go on while the process is frozen or the machine sleeps."""
+    """Returns seconds on a clock that also counts while the process or the machine is frozen."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Lease:
-    """Gets, renews and gives back the Lease; says whether it is held."""
+    """Acquires, renews and releases the Lease, and checks that it is still valid."""
 
     def __init__(self, settings: OperatorSettings, clock: Callable[[], float] = boot_clock) -> None:
-        """Takes what holds for all replicas.
+        """Makes an identity for this process.
 
         Args:
-            settings: names and times.
-            clock: seconds, never stepping, going on while the process is frozen.
+            settings: the Lease's name and times; the same for all replicas.
+            clock: seconds, monotonic, advancing while the process is frozen.
         """
         self._api: KubeClient
         self._settings = settings
         self._clock = clock
-        # A process, not a pod: a restarted container must not take its predecessor's lease for its.
+        # Names the process, not the pod: a restarted container must not take over its predecessor's
+        # lease as its own.
         self.identity = f"{settings.identity}_{uuid4().hex[:8]}"
-        self._held_until_s = float("-inf")
-        self._beat_s = clock()
+        self._valid_until_s = float("-inf")
+        self._last_beat_s = clock()
         self._observed: tuple[str, float] = ("", float("-inf"))
-        self._free_s = float("inf")
+        self._expires_s = float("inf")
         self._lease: dict[str, Any] | None = None
 
     def check(self) -> None:
-        """Called before every write of a leader.
+        """Checks that the lease is valid; the fence of every write of the leader.
 
         Raises:
             LeadershipLostError: the lease was not renewed within its deadline.
         """
-        if self._clock() >= self._held_until_s:
+        if self._clock() >= self._valid_until_s:
             raise LeadershipLostError(
                 "the lease was not renewed in time: another replica may lead",
                 where=self._settings.lease_name,
-                remedy="this replica ends and is started again",
+                remedy="the kubelet restarts this replica",
             )
 
     async def hold(
         self, api: KubeClient, stop: asyncio.Event, acquired: Callable[[], None]
     ) -> None:
-        """Gets the lease, renews it until told to stop, and gives it back.
+        """Acquires the lease, renews it until ``stop`` is set, and releases it.
 
         Args:
-            api: of the running event loop, without a fence: this is what the fence asks.
-            stop: ends it.
-            acquired: called once the lease is held.
+            api: a client of the running event loop, without a fence.
+            stop: ends the leadership, or the wait for it.
+            acquired: called once, when the lease is acquired.
 
         Raises:
-            LeadershipLostError: it could not be renewed, or another replica holds it.
+            LeadershipLostError: the lease could not be renewed, or another replica has it.
         """
-        self._api = api.impatient(self._settings.renew_deadline_s / 2)
+        self._api = api.with_single_try(self._settings.renew_deadline_s / 2)
         if not await first(self._acquire(), stop.wait()):
             return
         self.beat()
         acquired()
         try:
-            await first(self._keep(), stop.wait())
+            await first(self._renew_until_lost(), stop.wait())
         finally:
             await self._release()
 
     def beat(self) -> None:
-        """The leader's event loop turns: said every second."""
-        self._beat_s = self._clock()
+        """Records that the leader's event loop is responsive; called every second."""
+        self._last_beat_s = self._clock()
 
     async def _acquire(self) -> None:
         while True:
-            if await self._try(self._take):
+            if await self._try(self._acquire_once):
                 break
-            # A dead leader's lease is taken when it has run out, and not at the next try after.
-            left_s = max(_SOON_S, self._free_s - self._clock())
-            await asyncio.sleep(min(self._settings.retry_s, left_s))
+            # Wakes when a dead leader's lease expires, rather than at the next regular try.
+            remaining_s = max(_SHORTEST_WAIT_S, self._expires_s - self._clock())
+            await asyncio.sleep(min(self._settings.retry_s, remaining_s))
         log.info("%s leads", self.identity)
 
-    async def _keep(self) -> None:
+    async def _renew_until_lost(self) -> None:
         while True:
             await asyncio.sleep(self._settings.retry_s)
             self.check()
-            if self._clock() > self._beat_s + HANGS_S:
+            if self._clock() > self._last_beat_s + HANGS_S:
                 raise LeadershipLostError(
-                    f"the event loop has not turned for {HANGS_S:.0f} s",
-                    remedy="please report it, with the log",
+                    f"the event loop has been blocked for {HANGS_S:.0f} s",
+                    remedy="please report it with the operator's log",
                 )
             await self._try(self._renew)
 
     async def _release(self) -> None:
-        """Gives the lease back if it is held: a standby takes it at its next try."""
-        if self._lease is None or self._clock() >= self._held_until_s:
+        """Releases the lease if it is valid: a standby acquires it at its next try."""
+        if self._lease is None or self._clock() >= self._valid_until_s:
             return
-        self._held_until_s = float("-inf")
+        self._valid_until_s = float("-inf")
         try:
             await self._write({**self._lease["spec"], "holderIdentity": ""})
         except ApiError as e:
-            log.warning("the lease is not given back, it runs out by itself: %s", e)
+            log.warning("the lease is not released, it will expire: %s", e)
 
     async def _try(self, work: Callable[[], Any]) -> bool:
         try:
             return bool(await work())
         except ApiError as e:
-            if e.status != CONFLICT:  # somebody else was faster: no news
-                log.warning("the lease cannot be had now: %s", e)
+            if e.status != CONFLICT:  # another replica was faster
+                log.warning("the lease cannot be read or written now: %s", e)
             return False
 
-    async def _take(self) -> bool:
-        self._free_s = float("inf")
+    async def _acquire_once(self) -> bool:
+        self._expires_s = float("inf")
         self._lease = await self._read()
         if self._lease is None:
-            await self._write({"leaseTransitions": 0, **self._terms(since=_now())})
+            await self._write({"leaseTransitions": 0, **self._holder_fields(since=_now())})
             return True
         spec = self._lease.get("spec") or {}
         version = self._lease["metadata"]["resourceVersion"]
         if version != self._observed[0]:
             self._observed = (version, self._clock())
-        lasts_s = max(self._settings.lease_s, float(spec.get("leaseDurationSeconds") or 0))
-        self._free_s = self._observed[1] + lasts_s
-        if spec.get("holderIdentity") and self._clock() < self._free_s:
+        duration_s = max(self._settings.lease_s, float(spec.get("leaseDurationSeconds") or 0))
+        self._expires_s = self._observed[1] + duration_s
+        if spec.get("holderIdentity") and self._clock() < self._expires_s:
             return False
         transitions = int(spec.get("leaseTransitions") or 0) + 1
-        await self._write({"leaseTransitions": transitions, **self._terms(since=_now())})
+        await self._write({"leaseTransitions": transitions, **self._holder_fields(since=_now())})
         return True
 
     async def _renew(self) -> bool:
         lease = self._lease
         if lease is None or lease["spec"].get("holderIdentity") != self.identity:
-            self._held_until_s = float("-inf")
+            self._valid_until_s = float("-inf")
             self.check()
             return False
         try:
-            await self._write({**lease["spec"], **self._terms(since=lease["spec"]["acquireTime"])})
+            await self._write(
+                {**lease["spec"], **self._holder_fields(since=lease["spec"]["acquireTime"])}
+            )
         except ApiError as e:
-            if e.status == CONFLICT:  # somebody wrote it: look who holds it, at the next try
+            if e.status == CONFLICT:  # another client wrote it: the next try checks its holder
                 self._lease = await self._read()
             raise
         return True
 
-    def _terms(self, *, since: str) -> dict[str, Any]:
+    def _holder_fields(self, *, since: str) -> dict[str, Any]:
         return {
             "holderIdentity": self.identity,
             "leaseDurationSeconds": int(self._settings.lease_s),
@@ -200,7 +203,7 @@ class Lease:
             body["metadata"] = self._lease["metadata"]
             self._lease = await self._api.replace(*LEASES, settings.namespace, name, body)
         if spec["holderIdentity"] == self.identity:
-            self._held_until_s = sent_s + settings.renew_deadline_s
+            self._valid_until_s = sent_s + settings.renew_deadline_s
 
 
 def _now() -> str:

@@ -1,7 +1,7 @@
-"""Work in a thread and an event loop of its own, that goes on however busy the main loop is.
+"""Runs a coroutine in a thread with its own event loop, independent of how busy the main loop is.
 
-The Lease is renewed in one: a control plane that takes up thousands of runs must not lose it. kopf
-runs in another: it cancels whatever it finds in its loop when it ends, and takes signal handlers.
+One renews the Lease: a control plane that recovers thousands of runs must not lose it. Another runs
+kopf, which cancels every task of its loop when it ends and installs signal handlers.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ STOP_S = 10.0
 
 
 class LoopThread:
-    """One piece of work, made in the main event loop."""
+    """One coroutine in its own thread; created in the main event loop."""
 
     def __init__(self, name: str, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-        """Takes the work; nothing runs yet.
+        """Starts nothing yet.
 
         Args:
-            name: of the thread.
-            work: runs in the thread; told to end by the event.
+            name: the thread's name.
+            work: runs in the thread; must return when its event is set.
         """
         self._work = work
         self._main = asyncio.get_running_loop()
@@ -29,16 +29,16 @@ class LoopThread:
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
     async def run(self) -> None:
-        """Starts the work and returns when it has ended; cancelled, it leaves it running.
+        """Starts the work and waits for its end; cancelling the wait does not end the work.
 
         Raises:
-            BaseException: what the work raised.
+            BaseException: the error that the work raised.
         """
         self._thread.start()
         await asyncio.shield(self._ended)
 
     async def stop(self) -> None:
-        """Tells the work to end and waits for it."""
+        """Sets the work's event and waits for its end, at most ``STOP_S``."""
         if not self._thread.is_alive():
             return
         if self._loop is not None and self._stop is not None:
@@ -49,7 +49,7 @@ class LoopThread:
         error: BaseException | None = None
         try:
             asyncio.run(self._begin())
-        except BaseException as e:  # told to the main loop, whatever it is
+        except BaseException as e:  # raised by run() in the main loop
             error = e
         if not self._main.is_closed():
             self._main.call_soon_threadsafe(self._end, error)
@@ -64,4 +64,4 @@ class LoopThread:
             self._ended.set_result(None)
             return
         self._ended.set_exception(error)
-        self._ended.exception()  # seen, even if nobody waits any more
+        self._ended.exception()  # retrieved: asyncio logs the errors that no caller retrieves

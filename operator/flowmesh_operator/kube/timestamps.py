@@ -1,4 +1,4 @@
-"""Times as the API server writes them."""
+"""Timestamps in the API server's format."""
 
 from datetime import UTC, datetime
 

@@ -1,1 +1,1 @@
-"""Which replica leads, and what it does while it does."""
+"""Leader election, and the work of the leader."""

@@ -1,4 +1,4 @@
-"""The control plane that the leader runs, made of the operator's settings and ports."""
+"""Builds the leader's control plane from the operator's settings and Kubernetes adapters."""
 
 from functools import partial
 
@@ -17,20 +17,20 @@ from flowmesh_operator.workflows.deletion_detector import withdrawn
 from flowmesh_store.store import Store
 
 REVIEW_S = 4.0
-"""For a review of a token: somebody waits for the answer."""
+"""Timeout of a token review: a user or worker waits for the answer."""
 
 
 def make_control_plane(
     settings: OperatorSettings, store: Store, api: KubeClient, mirror: InformerCache, owner: str
 ) -> ControlPlane:
-    """One leadership's control plane, not started.
+    """Returns the control plane of one leadership, not started.
 
     Args:
-        settings: the operator's.
-        store: the bucket.
-        api: of the leader.
-        mirror: knows the namespaces' labels; told of the workflows there are.
-        owner: who leads, for people who read ``epochs/``.
+        settings: the operator's settings.
+        store: the bucket or directory.
+        api: the leader's fenced client.
+        mirror: the informer cache; read for namespaces' labels, completed at recovery.
+        owner: the leader's identity, recorded in ``epochs/``.
     """
     return ControlPlane(
         store,
@@ -41,9 +41,9 @@ def make_control_plane(
         ),
         catalog=load_catalog(),
         master_key=settings.master_key,
-        users=ReviewedUsers(api.impatient(REVIEW_S), namespace=settings.namespace),
+        users=ReviewedUsers(api.with_single_try(REVIEW_S), namespace=settings.namespace),
         tokens=ReviewedWorkerTokens(
-            api.impatient(REVIEW_S), namespace=settings.namespace, fixed=settings.worker_token
+            api.with_single_try(REVIEW_S), namespace=settings.namespace, fixed=settings.worker_token
         ),
         secrets=NamespaceSecrets(api, settings),
         certificate=TlsCertificate.of(settings.tls_cert, settings.tls_key),

@@ -1,4 +1,4 @@
-"""What a new leader reads before it does anything: the objects that decide about others."""
+"""Lists policies, pools and namespaces before a new leader reconciles, as workflows need them."""
 
 import asyncio
 
@@ -9,11 +9,11 @@ from flowmesh_operator.kube.kinds import MIRRORED
 _WHOLE = ("namespaces", "policies", "pools")
 
 
-async def settle(api: KubeClient, mirror: InformerCache) -> None:
-    """Makes the mirror whole but for workflows, which are many and can wait (``DeletionDetector``).
+async def sync_cache(api: KubeClient, mirror: InformerCache) -> None:
+    """Completes the informer cache, except for workflows, which are many (``DeletionDetector``).
 
     Raises:
-        ApiError: they cannot be listed.
+        ApiError: the objects cannot be listed.
     """
     await asyncio.gather(*(_list(api, mirror, kind) for kind in _WHOLE))
 
@@ -24,4 +24,4 @@ async def _list(api: KubeClient, mirror: InformerCache, kind: str) -> None:
     found = await api.list(group, version, plural)
     mirror.listed(kind, before, found)
     for obj in found:
-        mirror.seen(kind, "ADDED", obj)
+        mirror.update(kind, "ADDED", obj)

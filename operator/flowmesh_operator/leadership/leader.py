@@ -1,4 +1,4 @@
-"""What a replica does while it leads: control plane, controllers, and an orderly end."""
+"""The life of a leader: acquires the lease, runs control plane and controllers, stops in order."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from flowmesh_operator.kube.informer_cache import InformerCache
 from flowmesh_operator.kube.lease import LeadershipLostError, Lease
 from flowmesh_operator.kube.loop_thread import LoopThread
 from flowmesh_operator.leadership.control_plane import make_control_plane
-from flowmesh_operator.leadership.initial_sync import settle
+from flowmesh_operator.leadership.initial_sync import sync_cache
 from flowmesh_operator.leadership.leader_label import take_label
 from flowmesh_operator.metrics import OperatorCollector
 from flowmesh_operator.policies.controller import PolicyController
@@ -35,88 +35,88 @@ log = logging.getLogger("flowmesh.operator")
 BEAT_S = 1.0
 END_S = 15.0
 STOP_S = 5.0
-"""The control plane may take so long to make its books durable when it stops."""
+"""Time for the control plane to write its ledger when it stops."""
 
 
 class Controller(Protocol):
-    """Looks at mirror and runs, and does what is missing, until cancelled."""
+    """Reconciles objects and runs until cancelled."""
 
     async def run(self) -> None:
-        """Returns never; an error ends the leadership."""
+        """Runs until cancelled; an error ends the leadership."""
         ...
 
 
 async def lead(
     api: KubeClient, mirror: InformerCache, settings: OperatorSettings, stop: asyncio.Event
 ) -> None:
-    """Waits for the lease, leads until told to stop, and gives it back.
+    """Waits for the lease, leads until ``stop`` is set, and releases the lease.
 
     Args:
-        api: without a fence.
-        mirror: filled by the watches.
-        settings: the operator's.
-        stop: ends it in good order.
+        api: a client without a fence.
+        mirror: the informer cache that the watches fill.
+        settings: the operator's settings.
+        stop: ends the leadership in order.
 
     Raises:
         LeadershipLostError: another replica may lead now; this process must end.
-        FlowMeshError: the control plane cannot start or go on; the message says why.
+        FlowMeshError: the control plane cannot start or continue.
     """
-    lease, held = Lease(settings), asyncio.Event()
+    lease, acquired_event = Lease(settings), asyncio.Event()
     loop = asyncio.get_running_loop()
-    # Clients are slow to make: a standby that takes over has them.
-    opened = asyncio.create_task(asyncio.to_thread(open_store, settings.store))
+    # Opened while it waits: creating the clients is slow, and a takeover should not wait for it.
+    store_task = asyncio.create_task(asyncio.to_thread(open_store, settings.store))
 
     def acquired() -> None:
-        loop.call_soon_threadsafe(held.set)
+        loop.call_soon_threadsafe(acquired_event.set)
 
     async def hold(stopped: asyncio.Event) -> None:
         async with connected() as client:
             try:
                 await lease.hold(KubeClient(client), stopped, acquired)
             except LeadershipLostError:
-                _end_soon()
+                _exit_if_stuck()
                 raise
 
-    holding = LoopThread("lease", hold)
-    held_to_the_end = asyncio.create_task(holding.run())
+    lease_thread = LoopThread("lease", hold)
+    lease_task = asyncio.create_task(lease_thread.run())
     try:
-        await first(held.wait(), _over(held_to_the_end), stop.wait())
-        if held.is_set() and not stop.is_set():
+        await first(acquired_event.wait(), _wait_for(lease_task), stop.wait())
+        if acquired_event.is_set() and not stop.is_set():
             fenced = api.fenced(lease.check)
-            reign = _reign(fenced, mirror, settings, await opened, lease.identity)
-            await first(reign, _beat(lease), _over(held_to_the_end), stop.wait())
+            leading = _run_as_leader(fenced, mirror, settings, await store_task, lease.identity)
+            await first(leading, _heartbeat(lease), _wait_for(lease_task), stop.wait())
     finally:
-        await holding.stop()
-        held_to_the_end.cancel()
-        await asyncio.gather(held_to_the_end, return_exceptions=True)
-        await _close(opened)
+        await lease_thread.stop()
+        lease_task.cancel()
+        await asyncio.gather(lease_task, return_exceptions=True)
+        await _close(store_task)
 
 
-async def _close(opened: "asyncio.Task[Store]") -> None:
-    (found,) = await asyncio.gather(opened, return_exceptions=True)
+async def _close(store_task: "asyncio.Task[Store]") -> None:
+    (found,) = await asyncio.gather(store_task, return_exceptions=True)
     if isinstance(found, Store):
         found.close()
 
 
-async def _over(task: "asyncio.Task[None]") -> None:
-    """Waits for a task without owning it: it goes on when the wait is cancelled."""
+async def _wait_for(task: "asyncio.Task[None]") -> None:
+    """Waits for a task; cancelling the wait does not cancel the task."""
     await asyncio.shield(task)
 
 
-def _end_soon() -> None:
-    """Ends the process if it does not end by itself: its event loop may hang."""
+def _exit_if_stuck() -> None:
+    """Exits the process after ``END_S`` if it has not ended by itself: its event loop may hang."""
     last = threading.Timer(END_S, os._exit, [OperatorExitCode.LEADERSHIP_LOST])
     last.daemon = True
     last.start()
 
 
-async def _beat(lease: Lease) -> None:
+async def _heartbeat(lease: Lease) -> None:
     while True:
         lease.beat()
         await asyncio.sleep(BEAT_S)
 
 
-async def _reign(
+async def _run_as_leader(
     api: KubeClient, mirror: InformerCache, settings: OperatorSettings, store: Store, owner: str
 ) -> None:
     plane = make_control_plane(settings, store, api, mirror, owner)
@@ -124,7 +124,7 @@ async def _reign(
         await _start(plane, settings)
         plane.services.metrics.add(OperatorCollector(api, mirror))
         await take_label(api, settings)
-        await settle(api, mirror)
+        await sync_cache(api, mirror)
         services = plane.services
         pools = PoolController(
             api,
@@ -137,7 +137,7 @@ async def _reign(
         )
         services.metrics.add(PoolCollector(lambda: pools.figures))
         policies = PolicyController(mirror, services.policies)
-        await policies.bring()  # before a workflow is admitted under them
+        await policies.apply()  # before any workflow is admitted
         controllers: list[Controller] = [
             policies,
             _workflow_controller(api, mirror, settings, services),

@@ -1,6 +1,6 @@
 """The label by which the gateway's Service finds the leader's pod.
 
-Readiness cannot say it: standbys are ready too, or ``helm --wait`` would wait for ever.
+Readiness cannot express it: standbys are ready too, or ``helm --wait`` would never return.
 """
 
 import logging
@@ -15,10 +15,10 @@ LEADER_LABEL = "flowmesh.dev/leader"
 
 
 async def take_label(api: KubeClient, settings: OperatorSettings) -> None:
-    """Sets the label on this replica's pod and takes it from every other one.
+    """Sets the label on this replica's pod and removes it from every other pod.
 
     Raises:
-        ApiError: the pods cannot be changed.
+        ApiError: a pod cannot be read or patched.
     """
     if not settings.pod_name:
         return
@@ -39,4 +39,4 @@ async def _set(api: KubeClient, settings: OperatorSettings, pod: str, value: str
     except ApiError as e:
         if e.status != NOT_FOUND or pod == settings.pod_name:
             raise
-        log.debug("pod %s is gone", pod)
+        log.debug("pod %s no longer exists", pod)

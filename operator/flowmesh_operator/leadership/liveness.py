@@ -1,7 +1,7 @@
-"""Says to the kubelet that the watches' event loop turns.
+"""The liveness endpoint, served in the watches' event loop: it answers while that loop runs.
 
-It stands in place of kopf's own endpoint, which has no deadlines: a pod of the cluster could hold
-its connections until the kubelet finds none.
+It replaces kopf's own endpoint, which has no deadlines: a pod of the cluster could occupy all its
+connections, and the kubelet's probe would fail.
 """
 
 from collections.abc import AsyncIterator
@@ -19,8 +19,8 @@ async def alive_at(port: int, host: str = "0.0.0.0") -> AsyncIterator[TimedRunne
     """Answers ``GET /healthz`` while the block runs.
 
     Args:
-        port: where to listen; 0 for nowhere.
-        host: the address; the kubelet asks from outside of the pod.
+        port: the port to listen on; 0 for no endpoint.
+        host: the address; the kubelet's probe comes from outside of the pod.
 
     Raises:
         OSError: the port is taken.

@@ -1,1 +1,1 @@
-"""Cache policies of the cluster, brought to the control plane."""
+"""The controller of FlowMeshCachePolicy objects."""

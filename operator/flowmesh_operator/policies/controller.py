@@ -1,4 +1,4 @@
-"""Brings the cluster's FlowMeshCachePolicies to the control plane."""
+"""Reconciles the control plane's cache policies with the cluster's FlowMeshCachePolicy objects."""
 
 import logging
 
@@ -19,40 +19,39 @@ _ALL = "all"
 
 
 class PolicyController:
-    """Makes the control plane's policies those of the mirror."""
+    """Replaces the control plane's policies whenever those in the informer cache change."""
 
     def __init__(self, mirror: InformerCache, policies: CachePolicies) -> None:
-        """Brings the mirror's policies to ``policies``."""
         self._mirror = mirror
         self._policies = policies
         self._queue = WorkQueue()
 
     async def run(self) -> None:
-        """Brings every change, until cancelled."""
+        """Applies every change until cancelled."""
         await first(
             self._queue.feed(self._mirror.changes("policies"), as_one=_ALL),
-            self._queue.serve(self._look),
+            self._queue.serve(self._reconcile),
         )
 
-    async def _look(self, _: str) -> None:
+    async def _reconcile(self, _: str) -> None:
         try:
-            await self.bring()
+            await self.apply()
         except StoreUnavailableError as e:
-            log.warning("the policies wait for the store: %s", e)
+            log.warning("cache policies are not stored yet, trying again: %s", e)
             self._queue.add_after(_ALL, RETRY_S)
 
-    async def bring(self) -> None:
-        """Brings the policies as the mirror has them now.
+    async def apply(self) -> None:
+        """Applies the policies that the informer cache has now.
 
         Raises:
-            StoreError: they cannot be stored.
+            StoreError: the policies cannot be stored.
         """
         rules = [r for p in self._mirror.policies.values() if (r := _rule(p)) is not None]
         await self._policies.replace_all(rules)
 
 
 def _rule(obj: Object) -> CachePolicy | None:
-    """A policy as the sharing rules read it; None where it says nothing that can hold."""
+    """Returns a policy as the sharing rules read it; None, with a warning, if it is invalid."""
     name = obj["metadata"]["name"]
     try:
         policy = parse_object({**obj, "metadata": {"name": name}})
@@ -61,6 +60,6 @@ def _rule(obj: Object) -> CachePolicy | None:
         rule = policy.rule()
         plan_scopes([rule], "any", rule.labels)
     except (SpecError, FlowMeshError) as e:
-        log.warning("cache policy %s is left out: %s", name, e)
+        log.warning("cache policy %s is ignored: %s", name, e)
         return None
     return rule

@@ -1,1 +1,1 @@
-"""Pools of workers: what each is made of on the cluster, and how many workers it has."""
+"""The controller of worker pools: their Kubernetes objects and their sizes."""

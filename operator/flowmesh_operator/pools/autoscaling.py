@@ -1,10 +1,10 @@
-"""How many workers a pool should have, and which of them go: pure, a plan a tick.
+"""Plans how many workers a pool has and which of them are removed. Pure: one plan a round.
 
-Level-triggered: a plan follows from what is seen now and little that may be lost. A worker goes in
-two ticks. First it is cordoned, so that it takes nothing new, and its pod is marked with the lowest
-deletion cost; then, if it is still idle, the pool's size shrinks by one. Who runs something is
-never marked, so the ReplicaSet has always somebody else to take; where more run something than are
-needed, some are cordoned, end what they run and go then.
+Level-triggered: a plan follows from the current observation and a little state that may be lost. A
+worker is removed in two rounds. First it is cordoned, so that it gets nothing new, and its pod is
+marked with the lowest deletion cost; then, if it is still idle, the pool's size shrinks by one. A
+busy worker is never marked, so the ReplicaSet always has another pod to delete. Where more workers
+are busy than are needed, some are cordoned and removed after they end what they run.
 """
 
 from collections import deque
@@ -17,27 +17,27 @@ from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.autoscaling.pool_supply import longest_s
 
 FIRST_START_S = 30.0
-"""Predicted seconds until a worker connects, before one was seen to."""
+"""Predicted seconds until a worker connects, before any has connected."""
 LEARNING_RATE = 0.3
 MARKED, UNMARKED = -1000, 0
-"""Deletion costs: of those that are to go, and of all others."""
+"""Deletion costs: of pods to be removed, and of all others."""
 ABSENT_S = 330.0
-"""A pod that is ready without a connected worker may have work for so long: until its agent gives
-up looking for a control plane (``--orphan-timeout``), and some time to end."""
-GONE_WITHIN_S = 60.0
-"""A ReplicaSet that was told to shrink has chosen by then, and another's autoscaler has heard of a
-figure: a scrape, its own rounds."""
+"""How long a ready pod without a connected worker may still run attempts: until its agent gives up
+looking for a control plane (``--orphan-timeout``), and some time to end."""
+AUTOSCALER_REACTION_S = 60.0
+"""By then a ReplicaSet has chosen the pods to delete, and an external autoscaler has read the
+published size: a scrape and its own rounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodObservation:
-    """A pod of the pool.
+    """A pod of the pool as observed.
 
     Attributes:
-        ready: its worker was welcomed since it started.
-        leaving: it is being deleted.
+        ready: whether its worker was welcomed since the pod started.
+        leaving: whether it is being deleted, or has ended.
         cost: its deletion cost.
-        created_s: when it was made.
+        created_s: when it was created, seconds since the epoch.
     """
 
     name: str
@@ -52,8 +52,8 @@ class WorkerObservation:
     """A connected worker of the pool.
 
     Attributes:
-        held: attempts that it holds.
-        warm_bytes: of components near its engines.
+        held: number of attempts assigned to it.
+        warm_bytes: size of the components in its host or device memory.
     """
 
     held: int = 0
@@ -62,13 +62,13 @@ class WorkerObservation:
 
 @dataclass(frozen=True, slots=True)
 class PoolObservation:
-    """What there is of a pool.
+    """The observed state of a pool.
 
     Attributes:
-        replicas: how many workers its Deployment asks for.
-        pods: None where nobody looked; they are needed only where the pool is too large.
-        workers: the connected ones by name, which is the pod's.
-        steady: whether the fabric knows what its workers run (not right after a takeover).
+        replicas: the size of its Deployment.
+        pods: None where they were not listed; they are needed only where the pool is too large.
+        workers: the connected workers by name, which is the pod's name.
+        steady: whether it is known what the workers run (it is not right after a takeover).
     """
 
     replicas: int
@@ -79,17 +79,18 @@ class PoolObservation:
 
 @dataclass(frozen=True, slots=True)
 class ScalingPlan:
-    """What is to be done, in this order.
+    """Changes to make to a pool, in the order of the attributes.
 
     Attributes:
-        wanted: how many workers there should be.
-        cordon: those that take nothing new, all of the pool's; who is not named does.
-        marks: deletion costs to set.
-        replicas: the size to write; None where it stays.
+        wanted: how many workers the pool should have.
+        cordon: all workers of the pool that must be cordoned; all others are uncordoned.
+        marks: deletion costs to set, by pod.
+        replicas: the size to write; None where it does not change.
         reason: why the size changes, as a sentence.
-        look: whether pods must be seen for more to be done.
-        told: what another's autoscaler may bring the pool to: ``wanted``, and above it those that
-            are not cordoned and marked yet, of whom a ReplicaSet could take a busy one.
+        needs_pods: whether pods must be listed to plan further.
+        external_target: the size that an external autoscaler (HPA, KEDA) may set: ``wanted``
+            and those above it that are not cordoned and marked yet, where a ReplicaSet could
+            delete a busy one.
     """
 
     wanted: int
@@ -97,12 +98,12 @@ class ScalingPlan:
     marks: Mapping[str, int] = field(default_factory=dict)
     replicas: int | None = None
     reason: str = ""
-    look: bool = False
-    told: int = 0
+    needs_pods: bool = False
+    external_target: int = 0
 
 
 class PoolScaler:
-    """Plans the size of one pool; may be lost without harm."""
+    """Plans the size of one pool; its state may be lost without harm."""
 
     def __init__(
         self,
@@ -114,26 +115,28 @@ class PoolScaler:
         start_s: float = FIRST_START_S,
         by_another: bool = False,
     ) -> None:
-        """Takes what the pool asks for, and what there is when it is first seen.
+        """Starts from the pool's current size.
 
         Args:
-            target_s: predicted work that one worker may have before it.
-            calm_s: how long fewer must have been enough; counts from now on at the earliest.
+            target_s: predicted seconds of work per worker.
+            calm_s: stabilization window: how long fewer workers must have been enough; it begins
+                now.
             replicas: the pool's size now.
             now_s: the time.
             start_s: predicted seconds until a worker connects.
-            by_another: an autoscaler writes the size, by what it was told a while ago.
+            by_another: whether an external autoscaler writes the size, from a value that it read
+                some time ago.
         """
         self.start_s = start_s
         self._by_another = by_another
-        self._taken_over = by_another
-        self._promised = (replicas, now_s)
+        self._must_adopt_marks = by_another
+        self._published = (replicas, now_s)
         self._size, self._grew_s = replicas, float("-inf")
         self._target_s = target_s
-        self._calm_s = calm_s
+        self._stabilization_s = calm_s
         self._hysteresis = Hysteresis(target_s=target_s, calm_s=calm_s)
         self._hysteresis.remember(replicas, now_s)
-        self._asked: deque[float] = deque()
+        self._requested: deque[float] = deque()
         self._known: set[str] | None = None
         self._absent_since: dict[str, float] = {}
         self._leaving: dict[str, float] = {}
@@ -142,102 +145,109 @@ class PoolScaler:
     def plan(
         self, view: PoolView, backlog: Backlog, seen: PoolObservation, now_s: float
     ) -> ScalingPlan:
-        """What is to be done now.
+        """Returns the changes to make now.
 
         Args:
             view: the pool's bounds.
-            backlog: what it has before it.
-            seen: what there is of it.
+            backlog: predicted work for the pool.
+            seen: its observed state.
             now_s: the time.
         """
         self._learn(seen, now_s)
-        self._follow(seen, now_s)
+        self._track_growth(seen, now_s)
         wanted, needed = self._hysteresis.sizes(view, backlog, seen.replicas, now_s)
         if not seen.steady:
             wanted = needed = max(wanted, seen.replicas)
-        if self._by_another and (promised := self._as_promised(seen, wanted, now_s)) > wanted:
-            wanted = needed = promised
-        if self._taken_over:
+        if self._by_another and (published := self._stable_target(seen, wanted, now_s)) > wanted:
+            wanted = needed = published
+        if self._must_adopt_marks:
             if seen.pods is None:
-                return ScalingPlan(wanted, look=True, told=max(wanted, seen.replicas))
-            self._take_over(seen.pods, now_s)
-        if needed < seen.replicas or self._surplus(seen, wanted):
+                return ScalingPlan(
+                    wanted, needs_pods=True, external_target=max(wanted, seen.replicas)
+                )
+            self._adopt_marks(seen.pods, now_s)
+        if needed < seen.replicas or self._has_surplus(seen, wanted):
             return self._shrink(view, backlog, seen, wanted, needed, now_s)
         return self._grow(backlog, seen, wanted, now_s)
 
-    def _as_promised(self, seen: PoolObservation, wanted: int, now_s: float) -> int:
-        """Holds on to a larger figure until the pool is as large: it will be, for a while.
+    def _stable_target(self, seen: PoolObservation, wanted: int, now_s: float) -> int:
+        """Returns the size to publish: a larger one stands until the pool has reached it.
 
-        Who hears late of five, and then that four are enough, would take one of five by himself.
+        An external autoscaler that reads five late, and then four, would remove one of the five
+        workers by its own choice, which may be a busy one.
         """
-        told, since_s = self._promised
-        if wanted < told and seen.replicas < told and now_s - since_s <= GONE_WITHIN_S:
-            return told
-        self._promised = (wanted, now_s)
+        published, since_s = self._published
+        if (
+            wanted < published
+            and seen.replicas < published
+            and now_s - since_s <= AUTOSCALER_REACTION_S
+        ):
+            return published
+        self._published = (wanted, now_s)
         return wanted
 
-    def _follow(self, seen: PoolObservation, now_s: float) -> None:
-        """Notes when another's autoscaler asked for more: their pods are there in a moment."""
+    def _track_growth(self, seen: PoolObservation, now_s: float) -> None:
+        """Records when an external autoscaler enlarged the pool: the new pods appear soon after."""
         if self._by_another and seen.replicas > self._size:
             self._grew_s = now_s
-        elif seen.replicas < self._size or now_s - self._grew_s > GONE_WITHIN_S:
+        elif seen.replicas < self._size or now_s - self._grew_s > AUTOSCALER_REACTION_S:
             self._grew_s = float("-inf")
         self._size = seen.replicas
 
-    def _there(self, alive: int, seen: PoolObservation) -> int:
-        """The pods that there are, and those that another's autoscaler has just asked for."""
+    def _pods_expected(self, alive: int, seen: PoolObservation) -> int:
+        """Returns the number of pods, with those that an external autoscaler just requested."""
         if alive >= seen.replicas:
             self._grew_s = float("-inf")
         return alive if self._grew_s == float("-inf") else seen.replicas
 
-    def _take_over(self, pods: Sequence[PodObservation], now_s: float) -> None:
-        """Another's autoscaler may have been told by an earlier leader who can go."""
+    def _adopt_marks(self, pods: Sequence[PodObservation], now_s: float) -> None:
+        """Adopts an earlier leader's marks: an external autoscaler may act on its last value."""
         marked = [p.name for p in _alive(pods) if p.cost == MARKED]
         self._leaving, self._marked = dict.fromkeys(marked, now_s), set(marked)
-        self._taken_over = False
+        self._must_adopt_marks = False
 
-    def _surplus(self, seen: PoolObservation, wanted: int) -> bool:
-        """Whether a ReplicaSet that was told to shrink still has a choice to make."""
+    def _has_surplus(self, seen: PoolObservation, wanted: int) -> bool:
+        """Returns whether a ReplicaSet that shrinks may still have to choose the pods to delete."""
         return bool(self._leaving) and seen.pods is not None and len(_alive(seen.pods)) > wanted
 
     def _learn(self, seen: PoolObservation, now_s: float) -> None:
-        """How long new workers took to connect since they were asked for."""
+        """Updates the start time by how long new workers took from request to connection."""
         names = set(seen.workers)
         for _ in names - (self._known if self._known is not None else names):
-            if self._asked:
-                # Of one that came after an outage the rest says nothing of the next.
-                took_s = min(now_s - self._asked.popleft(), longest_s(self.start_s))
+            if self._requested:
+                # Capped: the wait of a worker that came after an outage predicts nothing.
+                took_s = min(now_s - self._requested.popleft(), longest_s(self.start_s))
                 self.start_s += LEARNING_RATE * (took_s - self.start_s)
         self._known = names
 
     def _grow(
         self, backlog: Backlog, seen: PoolObservation, wanted: int, now_s: float
     ) -> ScalingPlan:
-        # Another's autoscaler may still shrink the pool by an earlier figure: then those that are
-        # marked must be the ones to go.
+        # An external autoscaler may still shrink the pool by an earlier value: then the marked pods
+        # must be the ones that are deleted.
         if wanted > seen.replicas and not self._by_another:
             self._leaving.clear()
         for name, since_s in list(self._leaving.items()):
-            if now_s - since_s > GONE_WITHIN_S:
+            if now_s - since_s > AUTOSCALER_REACTION_S:
                 del self._leaving[name]
         marks = {n: UNMARKED for n in self._marked - self._leaving.keys() if n in seen.workers}
         self._marked &= self._leaving.keys()
         cordon = frozenset(self._leaving)
         if wanted <= seen.replicas:
-            return ScalingPlan(wanted, cordon, marks, told=wanted)
-        self._asked.extend([now_s] * (wanted - seen.replicas))
-        # Asked again in every round until another's autoscaler has heard of it.
-        while len(self._asked) > max(0, wanted - len(seen.workers)):
-            self._asked.pop()
-        reason = self._why_more(backlog, seen, wanted)
-        return ScalingPlan(wanted, cordon, marks, wanted, reason, told=wanted)
+            return ScalingPlan(wanted, cordon, marks, external_target=wanted)
+        self._requested.extend([now_s] * (wanted - seen.replicas))
+        # Each round requests them again until an external autoscaler has read the value.
+        while len(self._requested) > max(0, wanted - len(seen.workers)):
+            self._requested.pop()
+        reason = self._growth_reason(backlog, seen, wanted)
+        return ScalingPlan(wanted, cordon, marks, wanted, reason, external_target=wanted)
 
-    def _why_more(self, backlog: Backlog, seen: PoolObservation, wanted: int) -> str:
+    def _growth_reason(self, backlog: Backlog, seen: PoolObservation, wanted: int) -> str:
         if not backlog.actions and backlog.seconds <= seen.replicas * self._target_s:
             if backlog.warm >= wanted:
-                return f"{wanted} workers hold open the engines of what is in demand"
-            return f"the pool has {wanted} workers at least"
-        pressed = ", deadlines press" if backlog.pressed >= wanted else ""
+                return f"{wanted} workers keep the engines in demand prewarmed"
+            return f"the pool has at least {wanted} workers"
+        pressed = ", deadlines are near" if backlog.pressed >= wanted else ""
         return (
             f"{backlog.seconds:.0f} s of work for {seen.replicas} workers, "
             f"{backlog.actions} actions wait{pressed}"
@@ -254,35 +264,41 @@ class PoolScaler:
     ) -> ScalingPlan:
         most = max(wanted, seen.replicas)
         if seen.pods is None:
-            return ScalingPlan(wanted, frozenset(self._leaving), look=True, told=most)
-        self._asked.clear()
+            return ScalingPlan(
+                wanted, frozenset(self._leaving), needs_pods=True, external_target=most
+            )
+        self._requested.clear()
         alive = _alive(seen.pods)
         idle = [p for p in alive if not self._may_be_busy(p, seen, now_s)]
-        ranked = sorted(idle, key=lambda p: self._order(p, seen))
-        over = max(0, len(alive) - wanted)
-        kept = {p.name: self._leaving[p.name] for p in ranked[over:] if self._kept(p.name, now_s)}
-        going = [*ranked[:over], *(p for p in ranked[over:] if p.name in kept)]
-        names = {p.name for p in going}
-        sure = [p for p in going if p.cost == MARKED and p.name in self._leaving]
-        self._leaving = {**dict.fromkeys(names, now_s), **kept}
-        marks = {p.name: MARKED for p in going if p.cost != MARKED}
+        ranked = sorted(idle, key=lambda p: self._removal_order(p, seen))
+        surplus = max(0, len(alive) - wanted)
+        delayed = {
+            p.name: self._leaving[p.name]
+            for p in ranked[surplus:]
+            if self._may_be_deleted(p.name, now_s)
+        }
+        to_remove = [*ranked[:surplus], *(p for p in ranked[surplus:] if p.name in delayed)]
+        names = {p.name for p in to_remove}
+        confirmed = [p for p in to_remove if p.cost == MARKED and p.name in self._leaving]
+        self._leaving = {**dict.fromkeys(names, now_s), **delayed}
+        marks = {p.name: MARKED for p in to_remove if p.cost != MARKED}
         marks |= {p.name: UNMARKED for p in alive if p.cost == MARKED and p.name not in names}
         self._marked = names
-        cordon = frozenset(names | _too_many(min(needed, view.maximum), alive, names, seen))
-        size = max(wanted, self._there(len(alive), seen) - len(sure))
+        cordon = frozenset(names | _busy_above(min(needed, view.maximum), alive, names, seen))
+        size = max(wanted, self._pods_expected(len(alive), seen) - len(confirmed))
         if size >= seen.replicas:
-            return ScalingPlan(wanted, cordon, marks, told=most)
-        reason = f"{wanted} workers have been enough for {self._calm_s:.0f} s"
-        if backlog.left:
+            return ScalingPlan(wanted, cordon, marks, external_target=most)
+        reason = f"{wanted} workers have been enough for {self._stabilization_s:.0f} s"
+        if backlog.vacated:
             reason = "the engines in demand have moved to a cheaper pool"
         if seen.replicas > view.maximum:
-            reason = f"the pool has {view.maximum} workers at most"
-        return ScalingPlan(wanted, cordon, marks, size, reason, told=size)
+            reason = f"the pool has at most {view.maximum} workers"
+        return ScalingPlan(wanted, cordon, marks, size, reason, external_target=size)
 
-    def _kept(self, name: str, now_s: float) -> bool:
-        """Whether another's autoscaler may still act on having been told that this one can go."""
+    def _may_be_deleted(self, name: str, now_s: float) -> bool:
+        """Returns whether an external autoscaler may still act on the value that marked a pod."""
         since_s = self._leaving.get(name, float("-inf"))
-        return self._by_another and now_s - since_s <= GONE_WITHIN_S
+        return self._by_another and now_s - since_s <= AUTOSCALER_REACTION_S
 
     def _may_be_busy(self, pod: PodObservation, seen: PoolObservation, now_s: float) -> bool:
         worker = seen.workers.get(pod.name)
@@ -294,22 +310,22 @@ class PoolScaler:
         since_s = self._absent_since.setdefault(pod.name, now_s)
         return now_s - since_s < ABSENT_S
 
-    def _order(
+    def _removal_order(
         self, pod: PodObservation, seen: PoolObservation
     ) -> tuple[bool, bool, int, float, str]:
-        """Who goes first: who was chosen before, who is not up, who has least to lose."""
+        """Returns the sort key: chosen before, not ready, few warm bytes, youngest first."""
         worker = seen.workers.get(pod.name)
         warm = worker.warm_bytes if worker is not None else 0
         return pod.name not in self._leaving, pod.ready, warm, -pod.created_s, pod.name
 
 
-def _too_many(
-    most: int, alive: Sequence[PodObservation], going: set[str], seen: PoolObservation
+def _busy_above(
+    most: int, alive: Sequence[PodObservation], to_remove: set[str], seen: PoolObservation
 ) -> set[str]:
-    """Busy workers above what is needed, or may be: they end what they run, and then go."""
-    over = len(alive) - most - len(going)
-    busy = [p.name for p in alive if p.name in seen.workers and p.name not in going]
-    return set(sorted(busy, key=lambda n: (seen.workers[n].held, n))[: max(0, over)])
+    """Returns the busy workers above ``most``: cordoned, and removed after what they run ends."""
+    surplus = len(alive) - most - len(to_remove)
+    busy = [p.name for p in alive if p.name in seen.workers and p.name not in to_remove]
+    return set(sorted(busy, key=lambda n: (seen.workers[n].held, n))[: max(0, surplus)])
 
 
 def _alive(pods: Sequence[PodObservation]) -> list[PodObservation]:

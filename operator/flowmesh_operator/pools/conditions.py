@@ -4,26 +4,26 @@ from enum import StrEnum
 
 
 class PoolCondition(StrEnum):
-    """What can be waited for with ``kubectl wait --for=condition=...``."""
+    """Condition types, for ``kubectl wait --for=condition=...``."""
 
-    ACCEPTED = "Accepted"  # the pool was checked, and its objects are as it says
-    READY = "Ready"  # as many workers are connected as there should be
-    SCALING = "Scaling"  # somebody brings the number of workers to what is wanted
+    ACCEPTED = "Accepted"  # the pool is valid and its objects are applied
+    READY = "Ready"  # as many workers are connected as wanted
+    SCALING = "Scaling"  # the operator or an autoscaler sets the number of workers
 
 
 class PoolReason(StrEnum):
-    """Why a condition of a pool is as it is."""
+    """Reasons of a pool's conditions."""
 
-    APPLIED = "Applied"  # Accepted: every object of the pool is there
-    INVALID = "Invalid"  # not Accepted: the message says which field and what to change
-    REFUSED = "Refused"  # not Accepted: the API server took an object not; the message is its own
+    APPLIED = "Applied"  # Accepted: every object of the pool exists
+    INVALID = "Invalid"  # not Accepted: the message names the field and the change to make
+    REFUSED = "Refused"  # not Accepted: the API server refused an object; the message is its own
     WORKERS_CONNECTED = "WorkersConnected"  # Ready
-    WORKERS_STARTING = "WorkersStarting"  # not Ready: pods are on their way
-    WORKERS_STUCK = "WorkersStuck"  # not Ready: pods do not come up; the message says what is known
+    WORKERS_STARTING = "WorkersStarting"  # not Ready: pods are starting
+    WORKERS_STUCK = "WorkersStuck"  # not Ready: pods do not start; the message says what is known
     BY_BACKLOG = "ByBacklog"  # Scaling: the operator scales by the predicted work
-    BY_HPA = "ByHpa"  # Scaling: a HorizontalPodAutoscaler does, on the operator's metric
-    BY_KEDA = "ByKeda"  # Scaling: a ScaledObject does, on the operator's metric
+    BY_HPA = "ByHpa"  # Scaling: a HorizontalPodAutoscaler scales by the operator's metric
+    BY_KEDA = "ByKeda"  # Scaling: a ScaledObject scales by the operator's metric
     FIXED = "Fixed"  # not Scaling: spec.autoscaling.mode is fixed
-    HPA_INACTIVE = "HpaInactive"  # not Scaling: the HorizontalPodAutoscaler says why
-    KEDA_INACTIVE = "KedaInactive"  # not Scaling: KEDA says why, or has not looked yet
-    NO_KEDA = "NoKeda"  # not Scaling: mode is keda and the cluster has none, or it is not set up
+    HPA_INACTIVE = "HpaInactive"  # not Scaling: the message is the HorizontalPodAutoscaler's
+    KEDA_INACTIVE = "KedaInactive"  # not Scaling: the message is KEDA's, or KEDA has not acted yet
+    NO_KEDA = "NoKeda"  # not Scaling: mode is keda, and KEDA is missing or not enabled

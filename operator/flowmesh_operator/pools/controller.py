@@ -1,7 +1,8 @@
-"""Brings pools to what they say, and their sizes to what their work asks for.
+"""Reconciles worker pools: their objects with the spec, their sizes with the backlog.
 
-Level-triggered and by rounds: what is seen (objects, workers, backlog) gives what is to be done.
-The leader runs it in the event loop of its control plane, so that nothing changes within a step.
+Level-triggered, in rounds: each observes objects, workers and backlogs and makes the changes that
+they require. The leader runs it in the event loop of its control plane, so nothing else changes
+state within a step.
 """
 
 import asyncio
@@ -51,19 +52,19 @@ log = logging.getLogger("flowmesh.operator")
 
 ROUND_S = 1.0
 LOOK_S, LOOK_IDLE_S = 2.0, 10.0
-"""Between two looks at the Deployments: while sizes change, and while nothing does."""
+"""Interval between reads of the Deployments: while sizes change, and while none does."""
 LOOK_AT_ALL_S = 60.0
-LOOK_AGAIN_S = 5.0
-"""The same at pods of a pool that is too large, while all that could go are busy."""
+PODS_INTERVAL_S = 5.0
+"""Interval between lists of a pool's pods while it is too large and all its workers are busy."""
 STEADY_AFTER_S = 10.0
-"""After a takeover workers may take so long to come back; nothing shrinks before."""
+"""Time for workers to reconnect after a takeover; no pool shrinks before."""
 
 
 class PoolController:
-    """Makes, scales and shows worker pools.
+    """Creates and scales worker pools and writes their statuses.
 
     Attributes:
-        figures: the pools in numbers, by name; read by metrics.
+        figures: the pools' numbers by name; read by metrics.
     """
 
     def __init__(
@@ -78,17 +79,17 @@ class PoolController:
         catalog: Catalog,
         steady_after_s: float = STEADY_AFTER_S,
     ) -> None:
-        """Brings pools to what the mirror's objects say, and their sizes to the signals.
+        """Starts without any observation.
 
         Args:
-            api: of the leader.
-            mirror: the objects as they stand.
-            settings: say where the pools' pods run.
+            api: the leader's client.
+            mirror: the informer cache.
+            settings: have the environment of the pools' pods.
             fleet: the connected workers.
-            signals: the work that each pool has before it.
-            epoch: the leader's.
-            catalog: what workers may offer.
-            steady_after_s: nothing shrinks for so long after the start.
+            signals: the backlog of each pool.
+            epoch: the leader's epoch.
+            catalog: the engines that workers may offer.
+            steady_after_s: no pool shrinks for this long after the start.
         """
         self._api = api
         self._mirror = mirror
@@ -96,49 +97,49 @@ class PoolController:
         self._signals = signals
         self._epoch = epoch
         self._catalog = catalog
-        self._around = settings.surroundings
-        self._reconciler = Reconciler(api, self._around)
+        self._environment = settings.pod_environment
+        self._reconciler = Reconciler(api, self._environment)
         self._writer = PoolStatusWriter(api, mirror)
         self._pools: dict[str, PoolEntry] = {}
         self._refused: dict[str, int] = {}
-        self._looked_s = self._looked_at_all_s = float("-inf")
+        self._observed_s = self._observed_all_s = float("-inf")
         self._steady_after_s = steady_after_s
         self._steady_from_s = float("inf")
         self._wake = asyncio.Event()
 
     @property
     def figures(self) -> dict[str, PoolNumbers]:
-        """The pools in numbers, by name; of one that was not looked at yet nothing is known."""
+        """The pools' numbers by name, without pools that have not been planned yet."""
         return {pool.name: pool.figures for pool in self._pools.values() if pool.planned}
 
     async def run(self) -> None:
-        """Goes round until cancelled.
+        """Runs rounds until cancelled.
 
         Raises:
-            LeadershipLostError: a write was stopped.
+            LeadershipLostError: the fence stopped a write.
         """
         self._signals.declare(self._views)
         self._steady_from_s = asyncio.get_running_loop().time() + self._steady_after_s
-        changes = asyncio.create_task(self._follow())
+        changes = asyncio.create_task(self._wake_on_change())
         try:
             while True:
                 try:
                     await self._round()
                 except ApiError as e:
-                    log.warning("pools are looked at again: %s", e)
-                await self._rest()
+                    log.warning("the round of pools ended early, the next one tries again: %s", e)
+                await self._wait_for_round()
         finally:
             changes.cancel()
 
-    async def _follow(self) -> None:
-        """Does not wait for the next round where a pool is new, changed or gone."""
+    async def _wake_on_change(self) -> None:
+        """Starts a round at once where a pool is new, changed or deleted."""
         async for uid in self._mirror.changes("pools"):
             obj, known = self._mirror.pools.get(uid), self._pools.get(uid)
             seen = self._refused.get(uid) if known is None else known.object.metadata.generation
             if obj is None or obj["metadata"]["generation"] != seen:
                 self._wake.set()
 
-    async def _rest(self) -> None:
+    async def _wait_for_round(self) -> None:
         try:
             await asyncio.wait_for(self._wake.wait(), ROUND_S)
         except TimeoutError:
@@ -153,20 +154,20 @@ class PoolController:
         if not self._pools:
             await self._cordon()
             return
-        await self._look()
-        await self._each(self._bring)
+        await self._observe()
+        await self._for_each_pool(self._apply)
         backlogs = self._signals.now()
         for pool in self._pools.values():
             self._plan(pool, backlogs.get(pool.name, Backlog()), None)
-        await self._each(self._plan_with_pods)
+        await self._for_each_pool(self._plan_with_pods)
         await self._cordon()
-        await self._hold_open()
-        await self._each(self._size)
-        self._tell()
-        await self._each(self._show)
+        await self._prewarm()
+        await self._for_each_pool(self._resize)
+        self._publish_external_targets()
+        await self._for_each_pool(self._write_status)
 
-    async def _each(self, work: Any) -> None:
-        """Does something for every pool; what the API server refuses of one is not the others'."""
+    async def _for_each_pool(self, work: Any) -> None:
+        """Calls ``work`` for every pool; an ApiError of one pool is logged and stops no other."""
         pools = list(self._pools.values())
         for pool, error in zip(
             pools, await asyncio.gather(*map(work, pools), return_exceptions=True), strict=True
@@ -177,17 +178,17 @@ class PoolController:
                 raise error
 
     async def _read(self) -> None:
-        """Takes in the pools' objects as the mirror has them."""
+        """Updates the entries from the pools' objects in the informer cache."""
         catalog, now_s = self._catalog, self._epoch.now_s()
-        there = {
+        present = {
             uid: obj
             for uid, obj in self._mirror.pools.items()
-            if obj["metadata"]["namespace"] == self._around.namespace
+            if obj["metadata"]["namespace"] == self._environment.namespace
             and "deletionTimestamp" not in obj["metadata"]
         }
-        self._pools = {uid: pool for uid, pool in self._pools.items() if uid in there}
-        self._refused = {uid: known for uid, known in self._refused.items() if uid in there}
-        for uid, obj in there.items():
+        self._pools = {uid: pool for uid, pool in self._pools.items() if uid in present}
+        self._refused = {uid: known for uid, known in self._refused.items() if uid in present}
+        for uid, obj in present.items():
             known, generation = self._pools.get(uid), obj["metadata"]["generation"]
             if known is not None and known.object.metadata.generation == generation:
                 continue
@@ -203,7 +204,7 @@ class PoolController:
                 pool.decisions.extend(shown(obj).get("decisions") or [])
 
     async def _parsed(self, obj: Object) -> FlowMeshWorkerPool | None:
-        """The pool; None where it says what cannot be, which its status then says."""
+        """Returns the pool; None where it is invalid, which is written to its status."""
         try:
             found = parse_object({k: v for k, v in obj.items() if k != "status"})
         except SpecError as e:
@@ -212,50 +213,50 @@ class PoolController:
         return found if isinstance(found, FlowMeshWorkerPool) else None
 
     async def _refuse(self, obj: Object, why: str) -> None:
-        said = PoolConditionUpdate(PoolCondition.ACCEPTED, False, PoolReason.INVALID, why)
-        status = status_of(PoolNumbers(), [said], [], [], self._about(obj))
+        update = PoolConditionUpdate(PoolCondition.ACCEPTED, False, PoolReason.INVALID, why)
+        status = status_of(PoolNumbers(), [update], [], [], self._status_context(obj))
         await self._writer.write(obj, status)
 
-    async def _look(self) -> None:
-        """Reads the pools' objects, more often while sizes change."""
+    async def _observe(self) -> None:
+        """Reads the pools' objects; more often while sizes change."""
         now = asyncio.get_running_loop().time()
-        changed = any(not pool.brought for pool in self._pools.values())
+        changed = any(not pool.applied_generation for pool in self._pools.values())
         modes = {pool.object.spec.autoscaling.mode for pool in self._pools.values()}
-        if changed or now - self._looked_at_all_s >= LOOK_AT_ALL_S:
-            await self._reconciler.look()
-            if "keda" in modes or self._looked_at_all_s < 0:
+        if changed or now - self._observed_all_s >= LOOK_AT_ALL_S:
+            await self._reconciler.observe()
+            if "keda" in modes or self._observed_all_s < 0:
                 await self._reconciler.look_for_keda()
-            self._looked_at_all_s = now
-        elif now - self._looked_s >= (LOOK_IDLE_S if self._calm() else LOOK_S):
-            await self._reconciler.look(
+            self._observed_all_s = now
+        elif now - self._observed_s >= (LOOK_IDLE_S if self._is_settled() else LOOK_S):
+            await self._reconciler.observe(
                 ["Deployment", "HorizontalPodAutoscaler"] if "hpa" in modes else ["Deployment"]
             )
             if "keda" in modes:
                 await self._reconciler.look_for_keda()
         else:
             return
-        self._looked_s = now
+        self._observed_s = now
         for pool in self._pools.values():
-            pool.brought = 0
+            pool.applied_generation = 0
 
-    def _calm(self) -> bool:
+    def _is_settled(self) -> bool:
         return all(p.figures.ready == p.figures.wanted == p.figures.replicas
                    for p in self._pools.values())  # fmt: skip
 
-    async def _bring(self, pool: PoolEntry) -> None:
-        if pool.brought:
+    async def _apply(self, pool: PoolEntry) -> None:
+        if pool.applied_generation:
             return
         try:
-            await self._reconciler.bring(pool.object)
+            await self._reconciler.apply(pool.object)
         except ApiError as e:
             pool.problem = PoolConditionUpdate(
                 PoolCondition.ACCEPTED, False, PoolReason.REFUSED, str(e)
             )
             raise
-        pool.problem, pool.brought = None, pool.object.metadata.generation
+        pool.problem, pool.applied_generation = None, pool.object.metadata.generation
 
     def _plan(self, pool: PoolEntry, backlog: Backlog, pods: list[PodObservation] | None) -> None:
-        """Plans one pool's size, and takes down its figures."""
+        """Plans one pool's size and updates its numbers."""
         workers = self._workers(pool)
         for worker in workers:
             pool.learn(worker)
@@ -266,7 +267,7 @@ class PoolController:
         now_s = self._epoch.now_s()
         pool.watch(workers, replicas if deployment is not None else None, now_s)
         if deployment is None or pool.object.spec.autoscaling.mode == "fixed":
-            pool.plan = ScalingPlan(pool.object.spec.least, told=pool.object.spec.least)
+            pool.plan = ScalingPlan(pool.object.spec.least, external_target=pool.object.spec.least)
         else:
             before = shown(self._mirror.pools.get(pool.object.metadata.uid) or {})
             scaler = pool.scaler or pool.start_scaling(replicas, before, now_s)
@@ -281,25 +282,25 @@ class PoolController:
             ready,
             busy,
             start_s,
-            pool.figures.told,
+            pool.figures.external_target,
             len(workers),
             pool.supply,
         )
 
     async def _plan_with_pods(self, pool: PoolEntry) -> None:
-        """Plans again with the pool's pods where that is what is missing."""
-        if not pool.plan.look:
+        """Lists the pool's pods and plans again, where the plan needs them."""
+        if not pool.plan.needs_pods:
             return
         now = asyncio.get_running_loop().time()
         if now < pool.look_from_s:
             pool.plan = replace(pool.plan, cordon=pool.cordoned)
             return
         selector = f"{POOL_LABEL}={pool.name}"
-        listed = await self._api.list(*PODS, self._around.namespace, label_selector=selector)
+        listed = await self._api.list(*PODS, self._environment.namespace, label_selector=selector)
         backlogs = self._signals.now()
         self._plan(pool, backlogs.get(pool.name, Backlog()), [pod_seen(p) for p in listed])
         waits = not pool.plan.marks and pool.plan.replicas is None
-        pool.look_from_s = now + LOOK_AGAIN_S if waits else 0.0
+        pool.look_from_s = now + PODS_INTERVAL_S if waits else 0.0
         pool.cordoned = pool.plan.cordon
 
     def _steady(self) -> bool:
@@ -309,26 +310,26 @@ class PoolController:
     def _workers(self, pool: PoolEntry) -> Sequence[ConnectedWorker]:
         return self._fleet.workers(pool.name)
 
-    def _tell(self) -> None:
-        """Lets others' autoscalers have the figure, now that who may go is cordoned and marked."""
+    def _publish_external_targets(self) -> None:
+        """Publishes the sizes for external autoscalers, after the cordons and marks are set."""
         for pool in self._pools.values():
-            pool.figures = replace(pool.figures, told=pool.plan.told)
+            pool.figures = replace(pool.figures, external_target=pool.plan.external_target)
             pool.planned = True
 
     async def _cordon(self) -> None:
-        """Brings the workers that take nothing new to those that the plans name."""
+        """Cordons the workers that the plans name, and no others."""
         names = frozenset().union(*(p.plan.cordon for p in self._pools.values()))
         await self._fleet.cordon(names)
 
-    async def _hold_open(self) -> None:
-        """Brings the engines that workers hold open ahead of work to what the signals say."""
+    async def _prewarm(self) -> None:
+        """Sets the engines that workers prewarm to the plan of the signals."""
         plan = self._signals.prewarm_plan()
         if self._steady():
             await self._fleet.prewarm(plan)
 
-    async def _size(self, pool: PoolEntry) -> None:
-        """Marks the pods that are to go, then writes the pool's size."""
-        plan, namespace = pool.plan, self._around.namespace
+    async def _resize(self, pool: PoolEntry) -> None:
+        """Marks the pods to be removed, then writes the pool's size."""
+        plan, namespace = pool.plan, self._environment.namespace
         for name, cost in plan.marks.items():
             note = None if cost == UNMARKED else str(cost)
             body = {"metadata": {"annotations": {DELETION_COST: note}}}
@@ -342,23 +343,25 @@ class PoolController:
                 await self._write_size(pool, plan.replicas, plan.reason)
             case "hpa" if pool.figures.replicas == 0 < plan.wanted:
                 if asleep(self._reconciler.horizontal_autoscaler(pool.name)):
-                    await self._write_size(pool, 1, "the autoscaler leaves alone what is at zero")
+                    await self._write_size(
+                        pool, 1, "a HorizontalPodAutoscaler does not scale up from zero"
+                    )
 
     async def _write_size(self, pool: PoolEntry, replicas: int, reason: str) -> None:
         before, size = pool.figures.replicas, {"spec": {"replicas": replicas}}
-        namespace, target = self._around.namespace, object_name(pool.name)
+        namespace, target = self._environment.namespace, object_name(pool.name)
         await self._api.patch(*DEPLOYMENTS, namespace, target, size, subresource="scale")
         self._reconciler.scaled(pool.name, replicas)
         now_s = self._epoch.now_s()
         pool.decisions.appendleft(decision(now_s, before, replicas, reason))
         log.info("pool %s: %d → %d workers: %s", pool.name, before, replicas, reason)
 
-    async def _show(self, pool: PoolEntry) -> None:
+    async def _write_status(self, pool: PoolEntry) -> None:
         obj = self._mirror.pools.get(pool.object.metadata.uid)
         if obj is None:
             return
         deployment = self._reconciler.deployment(pool.name)
-        said = [
+        updates = [
             pool.problem or PoolConditionUpdate(PoolCondition.ACCEPTED, True, PoolReason.APPLIED),
             readiness(pool.figures, deployment),
             scaling(
@@ -369,11 +372,11 @@ class PoolController:
             ),
         ]
         components = warm(self._workers(pool))
-        about = self._about(obj)
+        context = self._status_context(obj)
         await self._writer.write(
-            obj, status_of(pool.figures, said, components, list(pool.decisions), about)
+            obj, status_of(pool.figures, updates, components, list(pool.decisions), context)
         )
 
-    def _about(self, obj: Object) -> PoolStatusContext:
+    def _status_context(self, obj: Object) -> PoolStatusContext:
         generation = obj["metadata"]["generation"]
         return PoolStatusContext(generation, self._epoch.number, self._epoch.now_s(), shown(obj))

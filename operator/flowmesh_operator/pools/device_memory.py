@@ -1,12 +1,12 @@
-"""Memory of devices by product, for pools that have no worker yet to ask.
+"""Device memory by product, for pools from which no worker has connected yet.
 
-To add a device, add a row: what the management library reports as the total, in MiB.
+To add a device, add a row with the total that the management library reports, in MiB.
 """
 
 import re
 
 SMALLEST_MIB = 15_360
-"""Taken for a product that nobody knows: a workflow that needs more says so in the pool."""
+"""Assumed for an unknown product; the pool's ``devices.memory`` overrides it."""
 
 _MIB = {
     "b200": 183_359,
@@ -23,13 +23,13 @@ _MIB = {
 }
 _BY_LENGTH = sorted(_MIB, key=len, reverse=True)
 _IN_NAME = re.compile(r"(\d+)gb")
-_REPORTED = 0.995
-"""Of the gibibytes that a product's name says, the share that is reported."""
+_REPORTED_SHARE = 0.995
+"""The share of the GiB in a product's name that the library reports."""
 
 
 def device_memory_mib(product: str) -> int:
-    """MiB of one device of a product such as ``NVIDIA-H100-80GB-HBM3``; a low guess if unknown."""
+    """Returns the MiB of one device, such as ``NVIDIA-H100-80GB-HBM3``; a low guess if unknown."""
     name = product.lower()
-    if said := _IN_NAME.search(name):
-        return int(int(said[1]) * 1024 * _REPORTED)
+    if gibibytes := _IN_NAME.search(name):
+        return int(int(gibibytes[1]) * 1024 * _REPORTED_SHARE)
     return next((_MIB[known] for known in _BY_LENGTH if known in name), SMALLEST_MIB)

@@ -1,4 +1,4 @@
-"""Metrics of pools besides those of their workers: how many workers there should be."""
+"""Metrics of pools: their wanted and current sizes, and how long a worker takes to start."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -11,35 +11,34 @@ from flowmesh_operator.pools.status import PoolNumbers
 
 
 class PoolCollector(Collector):
-    """Shown by the leader; a pool without any worker is there too, so that KEDA can start one."""
+    """Yields the pools' metrics; pools without workers too, so that KEDA can start the first."""
 
     def __init__(self, figures: Callable[[], Mapping[str, PoolNumbers]]) -> None:
-        """Takes what says the pools' figures, by name."""
         self._figures = figures
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing at registration: the figures exist only when they are read."""
+        """Returns nothing: values are computed at each scrape."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Reads every figure."""
+        """Yields the current values."""
         found = sorted(self._figures().items())
         yield gauges(
             WANTED_METRIC,
-            "Workers that a pool should have by its backlog, and above them those that must not be "
-            "taken yet.",
+            "Workers that a pool should have by its backlog, and those above it that must not be "
+            "removed yet.",
             ["pool"],
-            [([name], figures.told) for name, figures in found],
+            [([name], figures.external_target) for name, figures in found],
         )
         yield gauges(
             "flowmesh_pool_workers_asked",
-            "Workers that a pool's Deployment asks for.",
+            "Replicas of a pool's Deployment.",
             ["pool"],
             [([name], figures.replicas) for name, figures in found],
         )
         yield gauges(
             "flowmesh_pool_start_seconds",
-            "Predicted seconds from asking for a worker until it connects.",
+            "Predicted seconds from requesting a worker until it connects.",
             ["pool"],
             [([name], figures.start_s) for name, figures in found],
         )

@@ -1,6 +1,6 @@
-"""The NetworkPolicy of a pool: nothing in, and out only where a worker has to go.
+"""The NetworkPolicy of a pool: no ingress, and egress only to what a worker needs.
 
-Nothing dials a worker. Links to clouds' metadata services are left out of every wide range.
+Workers accept no connections. Every wide range excludes the clouds' metadata services.
 """
 
 from typing import Any
@@ -11,13 +11,13 @@ from flowmesh_operator.pod_environment import PodEnvironment
 
 _DNS_PORT = 53
 _EVERYWHERE = {"0.0.0.0/0": ["169.254.0.0/16"], "::/0": ["fe80::/10", "fd00:ec2::254/128"]}
-"""Ranges that hold link-local addresses, where metadata services hand out credentials."""
+"""Ranges with the link-local addresses of metadata services, which serve credentials."""
 
 Json = dict[str, Any]
 
 
 def network_policy(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
-    """Default deny, and the ways out: DNS, gateway, bucket, what the pool names."""
+    """Returns the policy: default deny, and egress to DNS, gateway, bucket and the pool's own."""
     rules = [_dns(), _gateway(around), *_store(around), *map(_own, pool.spec.egress)]
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -36,20 +36,20 @@ def _dns() -> Json:
     return {"ports": ports}
 
 
-def _gateway(around: PodEnvironment) -> Json:
+def _gateway(environment: PodEnvironment) -> Json:
     return {
-        "to": [{"podSelector": {"matchLabels": around.operator_labels}}],
-        "ports": [_tcp(around.gateway_port)],
+        "to": [{"podSelector": {"matchLabels": environment.operator_labels}}],
+        "ports": [_tcp(environment.gateway_port)],
     }
 
 
-def _store(around: PodEnvironment) -> list[Json]:
-    if around.store_path:
+def _store(environment: PodEnvironment) -> list[Json]:
+    if environment.store_path:
         return []  # a mounted volume
-    # The address behind a Service is a pod's, in this namespace: no range names it.
-    near: list[Json] = [{"podSelector": {}}] if around.store_is_near else []
-    far = [] if around.store_is_near else [_block(cidr) for cidr in around.store_cidrs]
-    return [{"to": [*near, *far], "ports": [_tcp(around.store_port)]}]
+    # A policy applies to the pod behind a Service, in this namespace: a CIDR would not match it.
+    in_namespace: list[Json] = [{"podSelector": {}}] if environment.store_is_near else []
+    by_range = [] if environment.store_is_near else [_block(c) for c in environment.store_cidrs]
+    return [{"to": [*in_namespace, *by_range], "ports": [_tcp(environment.store_port)]}]
 
 
 def _own(egress: EgressSpec) -> Json:
@@ -60,8 +60,8 @@ def _own(egress: EgressSpec) -> Json:
 
 
 def _block(cidr: str) -> Json:
-    without = _EVERYWHERE.get(cidr)
-    return {"ipBlock": {"cidr": cidr, **({"except": without} if without else {})}}
+    excluded = _EVERYWHERE.get(cidr)
+    return {"ipBlock": {"cidr": cidr, **({"except": excluded} if excluded else {})}}
 
 
 def _tcp(port: int) -> Json:

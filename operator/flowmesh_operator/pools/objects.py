@@ -1,7 +1,7 @@
-"""What a pool is made of on the cluster. Pure: the same pool gives the same objects.
+"""Builds a pool's Kubernetes objects. Pure: the same pool gives the same objects.
 
-Applied by :mod:`flowmesh_operator.pools.reconcile`; held by snapshots and against a real API server
-by tests.
+:mod:`flowmesh_operator.pools.reconcile` applies them; tests compare them with snapshots and apply
+them to a real API server.
 """
 
 from typing import Any
@@ -14,10 +14,10 @@ from flowmesh_operator.pools.network import network_policy
 from flowmesh_operator.pools.pod import ACKNOWLEDGE_S, pod_template
 
 WANTED_METRIC = "flowmesh_pool_workers_wanted"
-"""What an HPA and KEDA read: how many workers a pool should have, and above them those that must
-not be taken yet."""
-_START_WITHIN_S = 1800
-_KEPT_REVISIONS = 2
+"""The metric that an HPA and KEDA read: how many workers a pool should have, and those above it
+that must not be removed yet."""
+_PROGRESS_DEADLINE_S = 1800
+_REVISION_LIMIT = 2
 _KEDA_POLL_S = 5
 
 Json = dict[str, Any]
@@ -26,13 +26,13 @@ Json = dict[str, Any]
 def wanted_objects(
     pool: FlowMeshWorkerPool, around: PodEnvironment, *, keda: bool = False, size: int = 0
 ) -> list[Json]:
-    """Every object of the pool, in the order in which they are applied.
+    """Returns every object of the pool, in the order in which they are applied.
 
     Args:
-        pool: as the API server gives it.
-        around: where it runs.
-        keda: whether the cluster knows ScaledObjects.
-        size: how many workers its Deployment asks for now.
+        pool: the validated pool.
+        around: the environment of all pools' pods.
+        keda: whether the cluster serves ScaledObjects.
+        size: the current size of its Deployment.
     """
     found = [
         _service_account(pool),
@@ -50,13 +50,13 @@ def wanted_objects(
 
 
 def deployment(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
-    """The Deployment; ``replicas`` is in it only where nothing scales the pool."""
+    """Returns the Deployment; it has ``replicas`` only where nothing scales the pool."""
     spec: Json = {
         "selector": {"matchLabels": selector_labels(pool.metadata.name)},
         "strategy": _strategy(pool),
-        "revisionHistoryLimit": _KEPT_REVISIONS,
-        # Nodes may have to be started first, and large images pulled.
-        "progressDeadlineSeconds": _START_WITHIN_S,
+        "revisionHistoryLimit": _REVISION_LIMIT,
+        # Nodes may have to start first, and large images have to be pulled.
+        "progressDeadlineSeconds": _PROGRESS_DEADLINE_S,
         "template": pod_template(pool, around),
     }
     if pool.spec.autoscaling.mode == "fixed":
@@ -70,9 +70,9 @@ def deployment(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
 
 
 def _strategy(pool: FlowMeshWorkerPool) -> Json:
-    """One after the other: a worker more may need a device that there is not."""
+    """Replaces one worker at a time: a surge pod may need a device that the cluster lacks."""
     if pool.spec.cache.claim_name is not None:
-        return {"type": "Recreate"}  # two must not write to one claim
+        return {"type": "Recreate"}  # two pods must not write to one claim
     return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
 
 
@@ -86,7 +86,7 @@ def _service_account(pool: FlowMeshWorkerPool) -> Json:
 
 
 def _disruption_budget(pool: FlowMeshWorkerPool) -> Json:
-    """Who drains nodes takes one worker of a pool at a time; one that is not up any time."""
+    """Lets node drains evict one worker of a pool at a time, and unhealthy ones at any time."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -100,13 +100,13 @@ def _disruption_budget(pool: FlowMeshWorkerPool) -> Json:
 
 
 def horizontal_autoscaler(pool: FlowMeshWorkerPool, size: int = 0) -> Json:
-    """A HorizontalPodAutoscaler that gives the pool as many workers as the operator's metric says.
+    """Returns a HorizontalPodAutoscaler that sets the pool's size to the operator's metric.
 
-    An adapter answers it from Prometheus by the rules that the chart ships.
+    An adapter serves the metric from Prometheus by the rules that the chart ships.
 
     Args:
-        pool: as the API server gives it.
-        size: how many workers its Deployment asks for now.
+        pool: the validated pool.
+        size: the current size of its Deployment.
     """
     spec, name = pool.spec, pool.metadata.name
     return {
@@ -116,7 +116,7 @@ def horizontal_autoscaler(pool: FlowMeshWorkerPool, size: int = 0) -> Json:
         "spec": {
             "scaleTargetRef": _target(name),
             "minReplicas": spec.min_replicas,
-            "maxReplicas": _most(pool, size),
+            "maxReplicas": _max_replicas(pool, size),
             "metrics": [
                 {
                     "type": "External",
@@ -129,7 +129,7 @@ def horizontal_autoscaler(pool: FlowMeshWorkerPool, size: int = 0) -> Json:
                     },
                 }
             ],
-            "behavior": _behaviour(pool),
+            "behavior": _behavior(pool),
         },
     }
 
@@ -138,26 +138,26 @@ def _target(pool: str) -> Json:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "name": object_name(pool)}
 
 
-def _most(pool: FlowMeshWorkerPool, size: int) -> int:
-    """An autoscaler takes whom it likes above its maximum: it comes down with the pool's size."""
+def _max_replicas(pool: FlowMeshWorkerPool, size: int) -> int:
+    """Returns the autoscaler's maximum: never below the size, or it would remove busy workers."""
     return max(1, pool.spec.max_replicas, size)
 
 
-def _behaviour(pool: FlowMeshWorkerPool) -> Json:
-    """At once to more; to fewer the metric has waited: only a missed scrape is left to span."""
+def _behavior(pool: FlowMeshWorkerPool) -> Json:
+    """Scales up at once. The metric itself waits before it falls, so a short window is enough."""
     growth = {"type": "Pods", "value": max(1, pool.spec.max_replicas), "periodSeconds": 15}
-    calm_s = round(seconds(pool.spec.autoscaling.scale_down_after))
+    window_s = round(seconds(pool.spec.autoscaling.scale_down_after))
     return {
         "scaleUp": {"policies": [growth]},
-        "scaleDown": {"stabilizationWindowSeconds": min(calm_s, 30)},
+        "scaleDown": {"stabilizationWindowSeconds": min(window_s, 30)},
     }
 
 
 def trigger_authentication(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
-    """What KEDA shows the gateway, and trusts of it.
+    """Returns KEDA's credentials for the gateway, and the authority that it trusts.
 
-    The token may read metrics and nothing else. The pair is shown to nobody: KEDA checks a server's
-    certificate against an authority of one's own only where it has one.
+    The token may read metrics and nothing else. No server checks the client certificate: KEDA
+    verifies a server by a private authority only where it has one.
     """
     pair = around.metrics_pair_secret or around.metrics_secret
     secrets = {
@@ -180,12 +180,12 @@ def trigger_authentication(pool: FlowMeshWorkerPool, around: PodEnvironment) -> 
 
 
 def scaled_object(pool: FlowMeshWorkerPool, around: PodEnvironment, size: int = 0) -> Json:
-    """A ScaledObject that gives the pool as many workers as the operator's metric says.
+    """Returns a ScaledObject that sets the pool's size to the operator's metric.
 
     Args:
-        pool: as the API server gives it.
-        around: where KEDA reads the metric.
-        size: how many workers its Deployment asks for now.
+        pool: the validated pool.
+        around: has the URL of the metric and its credentials.
+        size: the current size of its Deployment.
     """
     spec, name = pool.spec, pool.metadata.name
     trigger: Json = {
@@ -202,7 +202,7 @@ def scaled_object(pool: FlowMeshWorkerPool, around: PodEnvironment, size: int = 
     if around.metrics_secret:
         trigger["metadata"]["authModes"] = "tls,bearer"
         trigger["authenticationRef"] = {"name": object_name(name)}
-    else:  # where metrics are open, and nothing says whose certificate the gateway has
+    else:  # metrics are open, and no authority for the gateway's certificate is configured
         trigger["metadata"]["unsafeSsl"] = "true"
     return {
         "apiVersion": "keda.sh/v1alpha1",
@@ -211,11 +211,11 @@ def scaled_object(pool: FlowMeshWorkerPool, around: PodEnvironment, size: int = 
         "spec": {
             "scaleTargetRef": _target(name),
             "minReplicaCount": spec.min_replicas,
-            "maxReplicaCount": _most(pool, size),
+            "maxReplicaCount": _max_replicas(pool, size),
             "pollingInterval": _KEDA_POLL_S,
-            # The metric has waited already.
+            # Short, because the metric itself waits before it falls.
             "cooldownPeriod": max(_KEDA_POLL_S, ACKNOWLEDGE_S),
-            "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behaviour(pool)}},
+            "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(pool)}},
             "triggers": [trigger],
         },
     }

@@ -1,4 +1,4 @@
-"""What is seen of a pool's pods and workers, as the scaler reads it."""
+"""Converts pods and connected workers to the observations that the scaler reads."""
 
 from datetime import datetime
 from typing import Any
@@ -11,13 +11,13 @@ ENDED = frozenset({"Failed", "Succeeded"})
 
 
 def worker_seen(worker: ConnectedWorker) -> WorkerObservation:
-    """A connected worker."""
+    """Returns the observation of a connected worker."""
     warm_bytes = sum(c.size_bytes for c in worker.components if c.tier != "disk")
     return WorkerObservation(worker.attempts, warm_bytes)
 
 
 def pod_seen(obj: dict[str, Any]) -> PodObservation:
-    """A pod as the API server gives it; a deletion cost that is no number is somebody else's."""
+    """Returns the observation of a pod; a deletion cost that is not a number is ignored."""
     meta = obj["metadata"]
     status = obj.get("status") or {}
     conditions = status.get("conditions") or []
@@ -25,7 +25,7 @@ def pod_seen(obj: dict[str, Any]) -> PodObservation:
     return PodObservation(
         name=meta["name"],
         ready=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
-        # An evicted pod stays as an object, and the ReplicaSet has made another.
+        # An evicted pod remains as an object after the ReplicaSet has replaced it.
         leaving="deletionTimestamp" in meta or status.get("phase") in ENDED,
         cost=int(cost) if cost.lstrip("-").isdigit() else UNMARKED,
         created_s=datetime.fromisoformat(meta["creationTimestamp"]).timestamp(),

@@ -1,8 +1,8 @@
-"""Lays a pool's ``podTemplate`` over the template that the operator builds, as kubectl would.
+"""Merges a pool's ``podTemplate`` into the operator's pod template, as a strategic merge would.
 
-Mappings are merged; lists whose items have a key of their own (names, mount paths) by that key; the
-terms of a required node affinity are met besides the operator's. What a pool may say at all is
-bounded by its model (``flowmesh_core.spec.pool_template``).
+Mappings are merged; lists are merged by the key of their items (name, mount path); a required node
+affinity must match both the pool's terms and the operator's. The model of the pool limits which
+fields it may set (``flowmesh_core.spec.pool_template``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 def overlaid(template: Json, over: PodTemplate) -> Json:
-    """The pod template with the pool's own on top; neither argument is changed."""
+    """Returns the pod template merged with the pool's; neither argument is changed."""
     metadata, spec = template["metadata"], template["spec"]
     given: Json = over.spec.model_dump(by_alias=True, exclude_unset=True, mode="json")
     containers = given.pop("containers", [])
@@ -36,7 +36,7 @@ def overlaid(template: Json, over: PodTemplate) -> Json:
     return {
         "metadata": {
             **metadata,
-            # The operator's own labels last: selectors hold on to them.
+            # The operator's labels last: selectors depend on them.
             "labels": {**labels, **metadata["labels"]},
             "annotations": {**annotations, **metadata.get("annotations", {})},
         },
@@ -57,28 +57,28 @@ def _container(worker: Json, over: Json) -> Json:
 
 
 def by_key(items: Sequence[Json], over: Sequence[Json], key: str) -> list[Json]:
-    """Two lists merged by a field of their items; what the second says of an item holds."""
+    """Returns two lists merged by a field of their items; items of the second replace others."""
     given = {item.get(key): item for item in over}
-    kept = [given.pop(item[key], item) for item in items]
-    return [*kept, *(item for item in over if item.get(key) in given)]
+    merged = [given.pop(item[key], item) for item in items]
+    return [*merged, *(item for item in over if item.get(key) in given)]
 
 
 def affinity_with(affinity: Mapping[str, Any], needed: Mapping[str, Any]) -> Json:
-    """An affinity that asks for what is needed of nodes in each of its own terms too.
+    """Returns the pool's affinity with the operator's node expressions added to each term.
 
     Args:
-        affinity: the pool's.
-        needed: the operator's: at most a required node affinity of one term.
+        affinity: the pool's affinity.
+        needed: the operator's affinity: at most a required node affinity of one term.
     """
     node = dict(affinity.get("nodeAffinity") or {})
     terms = (needed.get("nodeAffinity") or {}).get(_REQUIRED, {}).get(_TERMS, [])
     if not terms:
         return dict(affinity)
-    asked = terms[0]["matchExpressions"]
+    required = terms[0]["matchExpressions"]
     own = (node.get(_REQUIRED) or {}).get(_TERMS) or [{}]
     node[_REQUIRED] = {
         _TERMS: [
-            {**term, "matchExpressions": [*asked, *term.get("matchExpressions", [])]}
+            {**term, "matchExpressions": [*required, *term.get("matchExpressions", [])]}
             for term in own
         ]
     }

@@ -1,8 +1,8 @@
 """The pod template of a pool: one worker, under the *restricted* Pod Security Standard.
 
-Probes look at files that the agent writes (``--health-dir``), since nothing dials a worker. The
-pod is ready once its worker was welcomed, and stays so: a worker that runs something is never the
-one that is not ready, which a shrinking ReplicaSet would take first.
+Probes check files that the agent writes (``--health-dir``), since a worker listens on no port. The
+pod becomes ready when its worker is welcomed, and stays ready: a shrinking ReplicaSet deletes pods
+that are not ready first, and they must not be busy ones.
 """
 
 from typing import Any
@@ -27,12 +27,12 @@ from flowmesh_operator.pools.worker_shape import engine_memory_mib, threads
 USER = 10001
 HEALTH_FOLDER = "/tmp/flowmesh-health"
 ACKNOWLEDGE_S = 20
-"""Beyond the grace: publishing what has ended, and the end of the processes."""
+"""Time after the drain grace to publish results and end the processes."""
 CODE_CONTAINER = "code"
 CODE_USER = 10002
 CODE_SOCKET = f"{CODE_FOLDER}/socket"
 _CODE_SHARE = 4
-"""Users' code gets a quarter of the worker's memory, besides it."""
+"""Users' code gets a quarter of the worker's memory in addition to it."""
 _CACHE_SHARE = 0.8
 _ZONE = "metadata.labels['topology.kubernetes.io/zone']"
 _MILLI = 1000
@@ -47,7 +47,7 @@ _CONFINED: Json = {
 
 
 def pod_template(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
-    """What the pool's pods are, its own ``podTemplate`` laid over."""
+    """Returns the template of the pool's pods, merged with its own ``podTemplate``."""
     spec = pool.spec
     labels = selector_labels(pool.metadata.name)
     if spec.price is not None:
@@ -69,7 +69,7 @@ def pod_template(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
         "volumes": volumes(spec, around),
     }
     if spec.user_code:
-        pod["initContainers"] = [_users_code(spec)]
+        pod["initContainers"] = [_user_code_sidecar(spec)]
     if spec.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": name} for name in spec.image_pull_secrets]
     if spec.node_selector:
@@ -96,7 +96,7 @@ def _worker(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
             # Kubernetes copies a node's topology labels to its pods (from 1.35; empty before).
             _from_pod("ZONE", _ZONE),
             {"name": "HOME", "value": HOME},
-            # Libraries ask for the user's name, and the image knows none of this number.
+            # Libraries look up the user's name, and the image has none for this uid.
             {"name": "USER", "value": "flowmesh"},
         ],
         "resources": _resources(spec),
@@ -116,10 +116,10 @@ def _worker(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
     return container
 
 
-def _users_code(spec: WorkerPoolSpec) -> Json:
-    """The container beside the worker that users' code runs in: another uid, nothing mounted.
+def _user_code_sidecar(spec: WorkerPoolSpec) -> Json:
+    """Returns the sidecar in which users' code runs: another uid, no mounts of the worker.
 
-    A container that starts before the worker, ends after it and is restarted by itself.
+    A sidecar container starts before the worker, ends after it, and is restarted on its own.
     """
     memory = f"{mebibytes(spec.resources.memory) // _CODE_SHARE}Mi"
     container: Json = {
@@ -177,16 +177,16 @@ def _arguments(pool: FlowMeshWorkerPool, around: PodEnvironment) -> list[str]:
 
 
 def _resources(spec: WorkerPoolSpec) -> Json:
-    """Requests and limits at once: a worker that is given less than it counts on is of no use."""
-    asked = {"cpu": _cpu(spec.resources.cpu), "memory": spec.resources.memory}
+    """Returns equal requests and limits: a worker plans with all of its memory and threads."""
+    quantities = {"cpu": _cpu(spec.resources.cpu), "memory": spec.resources.memory}
     if spec.resources.ephemeral_storage is not None:
         size_mib = mebibytes(spec.resources.ephemeral_storage)
         if spec.cache.claim_name is None:
             size_mib = type(size_mib)(size_mib + mebibytes(spec.cache.size_limit or DEFAULT_CACHE))
-        asked["ephemeral-storage"] = f"{size_mib}Mi"
+        quantities["ephemeral-storage"] = f"{size_mib}Mi"
     if spec.devices is not None:
-        asked[spec.devices.resource_name] = str(spec.devices.count)
-    return {"requests": asked, "limits": dict(asked)}
+        quantities[spec.devices.resource_name] = str(spec.devices.count)
+    return {"requests": quantities, "limits": dict(quantities)}
 
 
 def _cpu(cpus: float) -> str:
@@ -195,11 +195,11 @@ def _cpu(cpus: float) -> str:
 
 
 def _probes() -> Json:
-    """By files: no port is open, and the programs are those of any image."""
+    """Returns probes that check files: no port is open, and every image has sh and find."""
     alive = ["sh", "-c", f"find {HEALTH_FOLDER}/alive -mmin -2 | grep -q ."]
     ready = ["sh", "-c", f"test -e {HEALTH_FOLDER}/ready"]
     return {
-        # A first start may read a large image's libraries from a slow disk.
+        # The first start may read a large image's libraries from a slow disk.
         "startupProbe": {
             "exec": {"command": ready},
             "periodSeconds": 2,

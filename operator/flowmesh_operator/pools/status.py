@@ -1,4 +1,4 @@
-"""What a pool's status says, from what is seen of it; of constant size."""
+"""Builds a pool's status from its observed numbers; of bounded size."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,16 +19,16 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PoolNumbers:
-    """A pool in numbers, for its status and for metrics.
+    """A pool's numbers, for its status and for metrics.
 
     Attributes:
-        backlog_s: predicted worker-seconds of what runs and waits for it.
-        wanted: workers that there should be; ``replicas`` how many its Deployment asks for;
-            ``told`` what autoscalers of others read (``Plan.told``).
-        ready: connected workers that take work; ``busy`` those that run something; ``connected``
-            all, also who ends what it runs and takes nothing new.
+        backlog_s: predicted worker-seconds of the work that runs and waits.
+        wanted: workers that the pool should have; ``replicas`` is its Deployment's size; ``told``
+            is what external autoscalers read (``ScalingPlan.told``).
+        ready: connected workers that take work; ``busy`` counts those with attempts, ``connected``
+            all of them, with those that drain.
         start_s: predicted seconds until a new worker connects.
-        supply: workers that it can have, where more were asked for and do not come; else None.
+        supply: workers that it can get, where more were requested and do not come; else None.
     """
 
     backlog_s: float = 0.0
@@ -37,14 +37,14 @@ class PoolNumbers:
     ready: int = 0
     busy: int = 0
     start_s: float = 0.0
-    told: int = 0
+    external_target: int = 0
     connected: int = 0
     supply: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PoolConditionUpdate:
-    """What is said of one condition."""
+    """The new value of one condition."""
 
     type: PoolCondition
     holds: bool
@@ -54,10 +54,10 @@ class PoolConditionUpdate:
 
 @dataclass(frozen=True, slots=True)
 class PoolStatusContext:
-    """What a status is about.
+    """The generation, epoch and time that a status is written for.
 
     Attributes:
-        before: the status that stands there, for the times of conditions.
+        before: the object's current status, for the transition times of conditions.
     """
 
     generation: int
@@ -73,7 +73,7 @@ def status_of(
     decisions: Sequence[Json],
     about: PoolStatusContext,
 ) -> Json:
-    """The whole status."""
+    """Returns the whole status."""
     return {
         "desired": figures.wanted,
         "ready": figures.ready,
@@ -89,13 +89,13 @@ def status_of(
 
 
 def rounded(value: float) -> int:
-    """Two digits are enough for people, and do not change with every second."""
+    """Rounds to two digits, so that the status does not change every second."""
     whole = round(value)
     return round(whole, _SHOWN_DIGITS - len(str(abs(whole)))) if whole else 0
 
 
 def warm(workers: Iterable[ConnectedWorker]) -> list[Json]:
-    """The components that workers hold in host or device memory, the widest spread first."""
+    """Returns the components in workers' host or device memory, the most common first."""
     count: Counter[str] = Counter()
     sizes: dict[str, int] = {}
     for worker in workers:
@@ -108,15 +108,15 @@ def warm(workers: Iterable[ConnectedWorker]) -> list[Json]:
 
 
 def readiness(figures: PoolNumbers, deployment: Json | None) -> PoolConditionUpdate:
-    """Whether the workers are there, and what holds them up where Kubernetes says so."""
+    """Returns the Ready condition, with Kubernetes' reason where workers do not start."""
     if figures.connected >= figures.wanted:
         return PoolConditionUpdate(PoolCondition.READY, True, PoolReason.WORKERS_CONNECTED)
     message = f"{figures.connected} of {figures.wanted} workers are connected"
-    stuck = _wrong(deployment, {"Progressing": "False", "ReplicaFailure": "True"})
+    stuck = _failing_condition(deployment, {"Progressing": "False", "ReplicaFailure": "True"})
     if not stuck and figures.supply is not None:
         stuck = (
-            "the others have not come for long, and what another pool can run goes there; see the "
-            "events of its pods"
+            "the others have not connected for long, so actions go to other pools where they can; "
+            "see the events of its pods"
         )
     if stuck:
         return PoolConditionUpdate(
@@ -128,49 +128,49 @@ def readiness(figures: PoolNumbers, deployment: Json | None) -> PoolConditionUpd
 def scaling(
     pool: FlowMeshWorkerPool, *, keda: bool, hpa: Json | None = None, scaled: Json | None = None
 ) -> PoolConditionUpdate:
-    """Who brings the number of workers to what is wanted.
+    """Returns the Scaling condition: what sets the number of workers.
 
     Args:
-        pool: as the API server gives it.
-        keda: whether the cluster knows ScaledObjects.
-        hpa: the pool's HorizontalPodAutoscaler as last seen.
-        scaled: its ScaledObject.
+        pool: the validated pool.
+        keda: whether the cluster serves ScaledObjects.
+        hpa: the pool's HorizontalPodAutoscaler as last observed.
+        scaled: its ScaledObject as last observed.
     """
     match pool.spec.autoscaling.mode:
         case "hpa" if asleep(hpa):
             return PoolConditionUpdate(PoolCondition.SCALING, True, PoolReason.BY_HPA)
         case "hpa":
-            why = _wrong(hpa, {"AbleToScale": "False", "ScalingActive": "False"})
+            why = _failing_condition(hpa, {"AbleToScale": "False", "ScalingActive": "False"})
             reason = PoolReason.HPA_INACTIVE if why else PoolReason.BY_HPA
             return PoolConditionUpdate(PoolCondition.SCALING, not why, reason, why)
         case "backlog":
             return PoolConditionUpdate(PoolCondition.SCALING, True, PoolReason.BY_BACKLOG)
         case "keda" if keda:
-            why = _why_keda_rests(scaled)
+            why = _keda_problem(scaled)
             reason = PoolReason.KEDA_INACTIVE if why else PoolReason.BY_KEDA
             return PoolConditionUpdate(PoolCondition.SCALING, not why, reason, why)
         case "keda":
             message = (
-                "the operator was not told of KEDA, or the cluster has no ScaledObjects, or they "
-                "may not be written; install KEDA and set keda.enabled in the chart's values, or "
-                "set autoscaling.mode: backlog"
+                "KEDA is not enabled, not installed, or the operator may not write ScaledObjects; "
+                "install KEDA and set keda.enabled in the chart's values, or set "
+                "autoscaling.mode: backlog"
             )
             return PoolConditionUpdate(PoolCondition.SCALING, False, PoolReason.NO_KEDA, message)
     return PoolConditionUpdate(PoolCondition.SCALING, False, PoolReason.FIXED)
 
 
-def _why_keda_rests(scaled: Json | None) -> str:
-    """What KEDA says of a ScaledObject that it cannot scale by; empty where it does."""
+def _keda_problem(scaled: Json | None) -> str:
+    """Returns why KEDA does not scale by a ScaledObject; empty where it does."""
     if not ((scaled or {}).get("status") or {}).get("conditions"):
         return (
-            "no KEDA has looked at the ScaledObject yet; see that KEDA's operator runs, or set "
+            "KEDA has not acted on the ScaledObject yet; check that KEDA's operator runs, or set "
             "autoscaling.mode: backlog"
         )
-    return _wrong(scaled, {"Ready": "False", "Paused": "True", "HPAActive": "False"})
+    return _failing_condition(scaled, {"Ready": "False", "Paused": "True", "HPAActive": "False"})
 
 
 def asleep(hpa: Json | None) -> bool:
-    """Whether a HorizontalPodAutoscaler takes zero for a pause: it did not come there itself."""
+    """Returns whether a HorizontalPodAutoscaler is disabled because the size is zero."""
     conditions = ((hpa or {}).get("status") or {}).get("conditions") or []
     return any(
         (c.get("type"), c.get("reason")) == ("ScalingActive", "ScalingDisabled") for c in conditions
@@ -178,27 +178,27 @@ def asleep(hpa: Json | None) -> bool:
 
 
 def decision(now_s: float, before: int, after: int, reason: str) -> Json:
-    """One entry of ``decisions``."""
+    """Returns one entry of ``decisions``."""
     return {"time": timestamp(now_s), "before": before, "after": after, "reason": reason}
 
 
-def _wrong(live: Json | None, bad: Mapping[str, str]) -> str:
-    """What an object's own conditions say is wrong."""
+def _failing_condition(live: Json | None, failing: Mapping[str, str]) -> str:
+    """Returns the message of the first of an object's conditions that is failing; else empty."""
     for one in ((live or {}).get("status") or {}).get("conditions") or []:
-        if bad.get(one.get("type")) == one.get("status"):
+        if failing.get(one.get("type")) == one.get("status"):
             return str(one.get("message", ""))
     return ""
 
 
-def _condition(said: PoolConditionUpdate, about: PoolStatusContext) -> Json:
-    status = "True" if said.holds else "False"
-    known = {c.get("type"): c for c in about.before.get("conditions") or []}.get(said.type, {})
+def _condition(update: PoolConditionUpdate, context: PoolStatusContext) -> Json:
+    status = "True" if update.holds else "False"
+    known = {c.get("type"): c for c in context.before.get("conditions") or []}.get(update.type, {})
     since = known.get("lastTransitionTime") if known.get("status") == status else None
     return {
-        "type": said.type.value,
+        "type": update.type.value,
         "status": status,
-        "reason": said.reason.value,
-        "message": said.message[:MESSAGE_CHARS],
-        "lastTransitionTime": since or timestamp(about.now_s),
-        "observedGeneration": about.generation,
+        "reason": update.reason.value,
+        "message": update.message[:MESSAGE_CHARS],
+        "lastTransitionTime": since or timestamp(context.now_s),
+        "observedGeneration": context.generation,
     }

@@ -1,4 +1,4 @@
-"""Writes the statuses of pools: none where nothing changed, never over a later version."""
+"""Writes the statuses of pools where they changed, never over a later version."""
 
 from typing import Any
 
@@ -10,24 +10,23 @@ Json = dict[str, Any]
 
 
 def shown(obj: Object) -> Json:
-    """The status that stands in an object."""
+    """Returns an object's current status; empty where it has none."""
     found: Json = obj.get("status") or {}
     return found
 
 
 class PoolStatusWriter:
-    """Writes over what the mirror shows, and shows there what was written."""
+    """Patches statuses and updates the informer cache with the result."""
 
     def __init__(self, api: KubeClient, mirror: InformerCache) -> None:
-        """Takes where to write, and where a written object is shown at once."""
         self._api = api
         self._mirror = mirror
 
     async def write(self, obj: Object, status: Json) -> bool:
-        """Writes a status where it says something new; whether it did.
+        """Writes the changed fields of a status; returns whether there were any.
 
         Raises:
-            ApiError: the API server refused; a conflict is looked at again in the next round.
+            ApiError: the API server refused; after a conflict the next round tries again.
         """
         changed = {k: v for k, v in status.items() if shown(obj).get(k) != v}
         if not changed:
@@ -43,5 +42,5 @@ class PoolStatusWriter:
             if e.status in (CONFLICT, NOT_FOUND):
                 return False
             raise
-        self._mirror.seen("pools", "MODIFIED", answer)
+        self._mirror.update("pools", "MODIFIED", answer)
         return True

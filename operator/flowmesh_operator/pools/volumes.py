@@ -1,4 +1,4 @@
-"""The volumes of a pool's pods, and where the worker sees them: its root is read-only."""
+"""The volumes of a pool's pods and the worker's mounts; its root file system is read-only."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 def mounts(spec: WorkerPoolSpec, around: PodEnvironment) -> list[Json]:
-    """What the worker sees of the pod's volumes."""
+    """Returns the worker container's volume mounts."""
     found: list[Json] = [
         {"name": "cache", "mountPath": HOME},
         {"name": "tmp", "mountPath": "/tmp"},
@@ -35,13 +35,13 @@ def mounts(spec: WorkerPoolSpec, around: PodEnvironment) -> list[Json]:
 
 
 def volumes(spec: WorkerPoolSpec, around: PodEnvironment) -> list[Json]:
-    """The pod's volumes; nothing of the node but what is fresh, and claims."""
+    """Returns the pod's volumes: empty directories, projected Secrets and claims; no host paths."""
     cache: Json = {"name": "cache"}
     if spec.cache.claim_name is not None:
         cache["persistentVolumeClaim"] = {"claimName": spec.cache.claim_name}
     else:
         cache["emptyDir"] = {"sizeLimit": spec.cache.size_limit or DEFAULT_CACHE}
-    # The processes of one engine share tensors there; what is used counts as the pod's memory.
+    # The processes of one engine share tensors in it; it counts as the pod's memory.
     shared_mib = mebibytes(spec.resources.memory) // 2
     found: list[Json] = [
         cache,

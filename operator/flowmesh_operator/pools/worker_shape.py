@@ -1,7 +1,7 @@
-"""What one worker of a pool is, before the pool has one: for the signal that starts the first.
+"""Predicts the shape of a pool's workers, for the capacity signal that starts the first one.
 
-Derived from the pool's spec and the catalog. Once a worker has connected, what it says of itself
-holds (:func:`known_shape`).
+Derived from the pool's spec and the catalog. Once a worker has connected, the shape that it reports
+is used (``PoolEntry.learn``).
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from flowmesh_operator.pools.device_memory import SMALLEST_MIB, device_memory_mi
 
 LIBRARY_ENGINES = frozenset({"model.import", "model.merge", "retrieve.topk"})
 LIBRARY_FAMILIES = ("llm.", "train.")
-"""Engines of ours that need libraries which the thin image does not have."""
+"""Built-in engines that need libraries which the thin image does not have."""
 
 _AGENT_SHARE = 10
 _AGENT_LEAST_MIB = 512
@@ -28,24 +28,24 @@ _SCORING = "llm.score"
 
 
 def engine_memory_mib(spec: WorkerPoolSpec) -> int:
-    """Host memory that engines of a worker may reserve: all but what the agent needs."""
+    """Returns the MiB of host memory that engines may reserve: all but the agent's."""
     total = mebibytes(spec.resources.memory)
     return max(total // 2, total - max(_AGENT_LEAST_MIB, total // _AGENT_SHARE))
 
 
 def threads(spec: WorkerPoolSpec) -> int:
-    """CPU threads of a worker."""
+    """Returns the CPU threads of a worker."""
     return max(1, int(spec.resources.cpu))
 
 
 def device_class(product: str) -> str:
-    """The class that workers say of a product: ``NVIDIA-H200`` is ``nvidia-h200``."""
+    """Returns the device class that workers report: ``nvidia-h200`` for ``NVIDIA-H200``."""
     words = product.lower().removeprefix("nvidia").replace("-", " ").split()
     return "-".join(["nvidia", *words])
 
 
 def pool_shape(pool: FlowMeshWorkerPool, catalog: Catalog) -> WorkerShape:
-    """A worker of the pool as its spec lets one expect it."""
+    """Returns the expected shape of a pool's worker."""
     spec, name = pool.spec, pool.metadata.name
     host_mib, devices = engine_memory_mib(spec), spec.devices
     offered = list(_offered(spec, catalog))
@@ -69,8 +69,8 @@ def pool_shape(pool: FlowMeshWorkerPool, catalog: Catalog) -> WorkerShape:
         labels=spec.labels,
         allows_user_code=spec.user_code,
         engines={c.name: (c.version, c.implementation) for c in offered},
-        honours=tuple(h for c in offered for h in _honours(c, kind)),
-        # The images of the other flavors hold none.
+        honours=tuple(h for c in offered for h in _variants(c, kind)),
+        # The images of the other flavors contain none.
         builtin_models=tuple(sorted(BUILTIN_MODELS)) if spec.flavor == "cpu" else (),
     )
 
@@ -80,13 +80,13 @@ def _offered(spec: WorkerPoolSpec, catalog: Catalog) -> Iterator[EngineContract]
     for contract in catalog:
         name = contract.name
         needs = name in LIBRARY_ENGINES or name.startswith(LIBRARY_FAMILIES)
-        held = name in own and not (needs and spec.flavor == "thin")
-        if held or name in spec.engines.plugins:
+        in_image = name in own and not (needs and spec.flavor == "thin")
+        if in_image or name in spec.engines.plugins:
             yield contract
 
 
-def _honours(contract: EngineContract, kind: str) -> Iterator[EngineVariant]:
-    """What a worker with every library says; held against the worker's own word by a test."""
+def _variants(contract: EngineContract, kind: str) -> Iterator[EngineVariant]:
+    """Yields the variants of a worker with all libraries; a test compares them with a worker's."""
     name = contract.name
     if not contract.identity_fields:
         return

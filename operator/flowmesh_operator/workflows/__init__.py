@@ -1,1 +1,1 @@
-"""Workflow objects and their runs: what is missing on either side is done here."""
+"""The controller of FlowMeshWorkflow objects and their runs."""

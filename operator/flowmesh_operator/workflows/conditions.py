@@ -11,7 +11,7 @@ from flowmesh_core.status.conditions import WorkflowCondition, WorkflowReason
 from flowmesh_operator.kube.timestamps import timestamp
 
 MOST_CHARS = 16_384
-"""Of a message; the API server takes 32,768 bytes' worth of characters."""
+"""Limit of a message; the API server accepts 32,768 bytes."""
 _CAUSES = {
     FailureKind.BUDGET: WorkflowReason.BUDGET,
     FailureKind.DEADLINE: WorkflowReason.DEADLINE,
@@ -20,7 +20,7 @@ _CAUSES = {
 
 @dataclass(frozen=True, slots=True)
 class WorkflowConditionUpdate:
-    """What is said of one condition."""
+    """The new value of one condition."""
 
     type: WorkflowCondition
     holds: bool
@@ -29,12 +29,12 @@ class WorkflowConditionUpdate:
 
 
 def of_run(run: RunStatus) -> list[WorkflowConditionUpdate]:
-    """The four conditions of an accepted run."""
-    said = [WorkflowConditionUpdate(WorkflowCondition.ACCEPTED, True, WorkflowReason.ADMITTED)]
+    """Returns the four conditions of an accepted run."""
+    accepted = [WorkflowConditionUpdate(WorkflowCondition.ACCEPTED, True, WorkflowReason.ADMITTED)]
     match run.phase:
         case Phase.SUCCEEDED:
             return [
-                *said,
+                *accepted,
                 WorkflowConditionUpdate(WorkflowCondition.RUNNING, False, WorkflowReason.ENDED),
                 WorkflowConditionUpdate(WorkflowCondition.COMPLETE, True, WorkflowReason.SUCCEEDED),
                 WorkflowConditionUpdate(WorkflowCondition.FAILED, False, WorkflowReason.SUCCEEDED),
@@ -42,15 +42,15 @@ def of_run(run: RunStatus) -> list[WorkflowConditionUpdate]:
         case Phase.FAILED | Phase.CANCELLED:
             reason, message = _cause(run), ending(run)
             return [
-                *said,
+                *accepted,
                 WorkflowConditionUpdate(WorkflowCondition.RUNNING, False, WorkflowReason.ENDED),
                 WorkflowConditionUpdate(WorkflowCondition.COMPLETE, False, reason, message),
                 WorkflowConditionUpdate(WorkflowCondition.FAILED, True, reason, message),
             ]
         case _:
             return [
-                *said,
-                _under_way(run),
+                *accepted,
+                _running(run),
                 WorkflowConditionUpdate(
                     WorkflowCondition.COMPLETE, False, WorkflowReason.UNFINISHED
                 ),
@@ -59,15 +59,15 @@ def of_run(run: RunStatus) -> list[WorkflowConditionUpdate]:
 
 
 def refused(reason: WorkflowReason, message: str) -> list[WorkflowConditionUpdate]:
-    """The conditions of a workflow that is not accepted, and will not be as it stands."""
+    """Returns the conditions of a workflow that is refused until its spec changes."""
     return [
         WorkflowConditionUpdate(WorkflowCondition.ACCEPTED, False, reason, message),
         WorkflowConditionUpdate(WorkflowCondition.FAILED, True, reason, message),
     ]
 
 
-def held_up(reason: WorkflowReason, message: str) -> list[WorkflowConditionUpdate]:
-    """The conditions of a workflow that is not accepted yet; it is tried again."""
+def not_accepted_yet(reason: WorkflowReason, message: str) -> list[WorkflowConditionUpdate]:
+    """Returns the conditions of a workflow that is not accepted yet and will be retried."""
     return [WorkflowConditionUpdate(WorkflowCondition.ACCEPTED, False, reason, message)]
 
 
@@ -77,13 +77,13 @@ def stamped(
     generation: int,
     now_s: float,
 ) -> list[dict[str, Any]]:
-    """Conditions as the API server keeps them; the time is the former one where nothing changed.
+    """Returns Kubernetes conditions; the transition time changes only with the status.
 
     Args:
-        said: the conditions.
-        before: those of the object's status.
-        generation: of the spec they are about.
-        now_s: seconds since the epoch.
+        said: the new conditions.
+        before: the conditions of the object's current status.
+        generation: the observed generation of the spec.
+        now_s: seconds since 1970.
     """
     known = {c.get("type"): c for c in before}
     found = []
@@ -105,7 +105,7 @@ def stamped(
 
 
 def ending(run: RunStatus) -> str:
-    """Why a run ended as it did: the step, the reason and the remedy."""
+    """Returns why a run ended: the step, the reason and the remedy."""
     step = f"step {run.failed_step}: " if run.failed_step else ""
     remedy = f"; {run.remedy}" if run.remedy else ""
     return f"{step}{run.message}{remedy}"
@@ -119,9 +119,9 @@ def _cause(run: RunStatus) -> WorkflowReason:
     return WorkflowReason.CANCELLED if cancelled else WorkflowReason.STEP_FAILED
 
 
-def _under_way(run: RunStatus) -> WorkflowConditionUpdate:
+def _running(run: RunStatus) -> WorkflowConditionUpdate:
     if run.phase == Phase.SUSPENDED:
-        message = "nothing new is started until spec.suspend is false"
+        message = "no new attempts start until spec.suspend is false"
         return WorkflowConditionUpdate(
             WorkflowCondition.RUNNING, False, WorkflowReason.SUSPENDED, message
         )
@@ -130,11 +130,11 @@ def _under_way(run: RunStatus) -> WorkflowConditionUpdate:
             WorkflowCondition.RUNNING, True, WorkflowReason.STEPS_RUNNING
         )
     waiting = next((s for s in run.steps if s.state == StepState.READY and s.reason), None)
-    message = run.message if waiting is None else _waits(waiting)
+    message = run.message if waiting is None else _waiting_message(waiting)
     return WorkflowConditionUpdate(
         WorkflowCondition.RUNNING, False, WorkflowReason.WAITING, message
     )
 
 
-def _waits(step: StepStatus) -> str:
+def _waiting_message(step: StepStatus) -> str:
     return f"step {step.path}: {step.reason}" + (f": {step.message}" if step.message else "")

@@ -1,4 +1,4 @@
-"""Inputs that a ConfigMap of the workflow's namespace holds: read once, and stored."""
+"""Reads inputs from ConfigMaps of the workflow's namespace and uploads them to the store."""
 
 import base64
 from collections.abc import Mapping
@@ -14,31 +14,30 @@ from flowmesh_operator.settings import OperatorSettings
 
 
 class UnreadableError(FlowMeshError):
-    """A ConfigMap is not there, or may not be read, yet."""
+    """A ConfigMap does not exist, or the operator may not read it, yet."""
 
 
 class ConfigMapInputs:
-    """Turns ConfigMap inputs into references."""
+    """Uploads ConfigMap inputs and returns their references."""
 
     def __init__(self, api: KubeClient, settings: OperatorSettings, uploads: UploadStore) -> None:
-        """Reads through ``api`` and stores in ``uploads``; ``settings`` say whom a Role names."""
         self._api = api
         self._settings = settings
         self._uploads = uploads
 
     async def store(self, obj: Object, scope: str) -> dict[str, str]:
-        """Stores every ConfigMap input of a workflow.
+        """Uploads every ConfigMap input of a workflow.
 
         Args:
             obj: the workflow.
-            scope: the namespace's own.
+            scope: the namespace's private scope.
 
         Returns:
             References by the input's name.
 
         Raises:
-            UnreadableError: one cannot be read now; says why, and the remedy.
-            SpecError: what one holds are no rows.
+            UnreadableError: a ConfigMap cannot be read now.
+            SpecError: the content of one cannot be read as rows.
         """
         inputs = obj["spec"].get("inputs") or {}
         wanted = {n: i["configMap"] for n, i in inputs.items() if i.get("configMap")}
@@ -57,7 +56,7 @@ class ConfigMapInputs:
                 f"ConfigMap {given['name']} has no key {given['key']!r};"
                 f" its keys: {', '.join(keys) or 'none'}",
                 where=path,
-                remedy="add it, or submit a workflow that names another",
+                remedy="add the key, or submit a workflow that names another",
             )
         try:
             return (await self._uploads.put_file(given["key"], data, scope)).reference
@@ -69,7 +68,7 @@ class ConfigMapInputs:
             return await self._api.get(*CONFIG_MAPS, namespace, name)
         except ApiError as e:
             if e.status == NOT_FOUND:
-                message = f"there is no ConfigMap {namespace}/{name}"
+                message = f"ConfigMap {namespace}/{name} does not exist"
                 remedy = f"kubectl create configmap {name} -n {namespace} --from-file=FILE"
             elif e.status == FORBIDDEN:
                 message = f"the operator has no right to get ConfigMap {namespace}/{name}"

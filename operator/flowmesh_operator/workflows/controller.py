@@ -1,7 +1,7 @@
-"""Looks at workflow objects and their runs, and does what is missing on either side.
+"""Reconciles FlowMeshWorkflow objects with their runs: submits, amends, cancels, expires.
 
-Level-triggered: whatever the reason to look, what is to be done follows from the object as last
-seen and the run as it is now (``needs``). Nothing is remembered that could be missed.
+Level-triggered: whatever triggered it, the action follows from the object in the informer cache and
+the run's current state (``reconcile_decision``). No event is needed to be correct.
 """
 
 import logging
@@ -29,31 +29,31 @@ from flowmesh_operator.kube.lease import LeadershipLostError
 from flowmesh_operator.kube.work_queue import WorkQueue
 from flowmesh_operator.ports import CachePolicies, Epoch, RunChanges, RunReader, RunWriter
 from flowmesh_operator.tasks import first
-from flowmesh_operator.workflows.conditions import held_up, refused
+from flowmesh_operator.workflows.conditions import not_accepted_yet, refused
 from flowmesh_operator.workflows.config_maps import ConfigMapInputs, UnreadableError
 from flowmesh_operator.workflows.deletion_detector import DELETED, DeletionDetector
-from flowmesh_operator.workflows.reconcile_decision import ReconcileDecision, amendments, need
+from flowmesh_operator.workflows.reconcile_decision import ReconcileDecision, amendments, decide
 from flowmesh_operator.workflows.status_writer import StatusWriter
 from flowmesh_operator.workflows.submission import submission, words
 
 log = logging.getLogger("flowmesh.operator")
 
-LOOKERS = 8
+RECONCILE_WORKERS = 8
 WRITERS = 8
 RETRY_S = 1.0
 LONGEST_RETRY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Wait:
-    """A submission that could not be made: how long it waits this time, and until when."""
+class _Backoff:
+    """The backoff of a submission that failed: its length, and when it ends."""
 
     wait_s: float
     until_s: float
 
 
 class WorkflowController:
-    """Submits, amends, cancels, shows and expires workflows."""
+    """Submits, amends, cancels and expires workflows, and requests their status updates."""
 
     def __init__(
         self,
@@ -68,18 +68,18 @@ class WorkflowController:
         writer: StatusWriter,
         config_maps: ConfigMapInputs,
     ) -> None:
-        """Brings runs to what the mirror's objects say, and their statuses to what the runs are.
+        """Starts with an empty queue.
 
         Args:
-            api: of the leader.
-            mirror: the objects as they stand.
-            runs: those that there are.
-            commands: submits, amends and cancels.
-            changes: say whose status to look at.
-            policies: say where ConfigMaps' content belongs.
-            epoch: the leader's.
-            writer: of the statuses; served by this controller.
-            config_maps: reads and stores inputs.
+            api: the leader's client.
+            mirror: the informer cache.
+            runs: reads runs.
+            commands: submits, amends and cancels runs.
+            changes: names the runs that changed.
+            policies: give the scope of ConfigMaps' content.
+            epoch: the leader's epoch.
+            writer: writes the statuses; this controller runs it.
+            config_maps: reads and uploads inputs.
         """
         self._api = api
         self._mirror = mirror
@@ -91,62 +91,62 @@ class WorkflowController:
         self._writer = writer
         self._config_maps = config_maps
         self._queue = WorkQueue()
-        self._waits: dict[str, _Wait] = {}
+        self._backoffs: dict[str, _Backoff] = {}
 
     async def run(self) -> None:
-        """Looks until cancelled.
+        """Reconciles until cancelled.
 
         Raises:
-            LeadershipLostError: a write was stopped.
-            ApiError: the API server does not answer, or a right is missing.
+            LeadershipLostError: the fence stopped a write.
+            ApiError: the API server does not answer, or the operator lacks a right.
         """
-        absences = DeletionDetector(
+        deletions = DeletionDetector(
             self._api, self._mirror, live=self._runs.live_uids, absent=self._queue.add
         )
         await first(
-            absences.run(),
+            deletions.run(),
             self._queue.feed(self._mirror.changes("workflows")),
-            self._follow(),
-            *(self._queue.serve(self._look) for _ in range(LOOKERS)),
+            self._follow_runs(),
+            *(self._queue.serve(self._reconcile) for _ in range(RECONCILE_WORKERS)),
             *(self._writer.serve() for _ in range(WRITERS)),
             self._writer.serve_large(),
         )
 
-    async def _follow(self) -> None:
+    async def _follow_runs(self) -> None:
         async for uid in self._changes.all():
             self._writer.follow(uid)
 
-    async def _look(self, uid: str) -> None:
+    async def _reconcile(self, uid: str) -> None:
         obj = self._mirror.workflows.get(uid)
         if obj is None and (self._mirror.exists(uid) or not self._mirror.complete.is_set()):
-            return  # known by name only: the watch, or the first list, brings the rest
+            return  # known by name only: the watch, or the first list, delivers the object
         live = uid in self._runs.live_uids()
         try:
-            await self._do(need(obj, live=live, epoch=self._epoch.number), uid, obj)
+            await self._do(decide(obj, live=live, epoch=self._epoch.number), uid, obj)
         except (StoreUnavailableError, StoreFullError) as e:
-            self._held_up(uid, obj, WorkflowReason.UNAVAILABLE, e)
-        except DamagedRecordError as e:  # its key and remedy are in the message
-            self._held_up(uid, obj, WorkflowReason.UNAVAILABLE, e)
+            self._retry_later(uid, obj, WorkflowReason.UNAVAILABLE, e)
+        except DamagedRecordError as e:  # its message has the record's key and the remedy
+            self._retry_later(uid, obj, WorkflowReason.UNAVAILABLE, e)
         except UnreadableError as e:
-            self._held_up(uid, obj, WorkflowReason.UNREADABLE, e)
+            self._retry_later(uid, obj, WorkflowReason.UNREADABLE, e)
         except ApiError as e:
             if e.status not in (NOT_FOUND, CONFLICT):
-                log.warning("workflow %s is looked at again: %s", uid, e, extra={"run": uid})
+                log.warning("workflow %s is reconciled again: %s", uid, e, extra={"run": uid})
                 self._queue.add_after(uid, RETRY_S)
         except (LeadershipLostError, SupersededError, InvariantError):
             raise
-        except Exception as e:  # a mistake of ours about one workflow must not stop the others
+        except Exception as e:  # a bug that one workflow triggers must not stop the others
             log.exception("workflow %s", uid)
-            mistake = FlowMeshError(
-                f"a mistake of FlowMesh's: {type(e).__name__}: {e}",
-                remedy="please report it, with the operator's log; it is tried again",
+            internal = FlowMeshError(
+                f"internal error ({type(e).__name__}: {e})",
+                remedy="please report it with the operator's log; it will be retried",
             )
-            self._held_up(uid, obj, WorkflowReason.UNAVAILABLE, mistake)
+            self._retry_later(uid, obj, WorkflowReason.UNAVAILABLE, internal)
 
     async def _do(self, what: ReconcileDecision, uid: str, obj: Object | None) -> None:
         if obj is None:
             self._writer.forget(uid)
-            self._waits.pop(uid, None)
+            self._backoffs.pop(uid, None)
         match what:
             case ReconcileDecision.CANCEL:
                 await self._commands.cancel(uid, DELETED)
@@ -155,7 +155,7 @@ class WorkflowController:
             case ReconcileDecision.AMEND if obj is not None:
                 await self._amend(uid, obj)
             case ReconcileDecision.SHOW if obj is not None:
-                self._writer.show(uid, obj["metadata"]["generation"])
+                self._writer.set_generation(uid, obj["metadata"]["generation"])
             case _ if obj is not None:
                 await self._expire(uid, obj)
 
@@ -164,21 +164,23 @@ class WorkflowController:
         if terms is not None and (changes := amendments(obj["spec"], terms)):
             await self._commands.amend(uid, changes)
         observed = (obj.get("status") or {}).get("observedGeneration", 0)
-        # One that waits for an engine cannot be told yet; the next leader looks at it again.
-        self._writer.show(uid, obj["metadata"]["generation"] if terms is not None else observed)
+        # A run that waits for an engine cannot be amended yet; the next leader tries again.
+        self._writer.set_generation(
+            uid, obj["metadata"]["generation"] if terms is not None else observed
+        )
 
     async def _submit(self, uid: str, obj: Object) -> None:
         generation = obj["metadata"]["generation"]
-        waits = self._waits.get(uid)
-        if waits is not None and time.monotonic() < waits.until_s:
-            self._queue.add_after(uid, waits.until_s - time.monotonic())
+        backoff = self._backoffs.get(uid)
+        if backoff is not None and time.monotonic() < backoff.until_s:
+            self._queue.add_after(uid, backoff.until_s - time.monotonic())
             return
         try:
             await self._runs.status(uid)
         except NotFoundError:
             pass
         else:
-            self._writer.show(uid, generation)
+            self._writer.set_generation(uid, generation)
             return
         meta = obj["metadata"]
         if obj.get("condensed"):
@@ -188,13 +190,13 @@ class WorkflowController:
         try:
             await self._commands.submit(await self._submission(obj))
         except SpecError as e:
-            self._writer.show(uid, generation, refused(WorkflowReason.INVALID, words(e)))
+            self._writer.set_generation(uid, generation, refused(WorkflowReason.INVALID, words(e)))
         except InvalidReferenceError as e:
-            self._writer.show(uid, generation, refused(WorkflowReason.INVALID, str(e)))
+            self._writer.set_generation(uid, generation, refused(WorkflowReason.INVALID, str(e)))
         else:
-            self._waits.pop(uid, None)
-            self._writer.show(uid, generation)
-            self._queue.add(uid)  # it may have been deleted meanwhile
+            self._backoffs.pop(uid, None)
+            self._writer.set_generation(uid, generation)
+            self._queue.add(uid)  # the object may have been deleted during the submission
 
     async def _submission(self, obj: Object) -> Submission:
         namespace = obj["metadata"]["namespace"]
@@ -203,25 +205,29 @@ class WorkflowController:
         uploads = await self._config_maps.store(obj, scope)
         return submission(obj, labels, uploads)
 
-    def _held_up(
+    def _retry_later(
         self, uid: str, obj: Object | None, reason: WorkflowReason, error: FlowMeshError
     ) -> None:
         log.warning("workflow %s waits: %s", uid, error, extra={"run": uid})
         if obj is not None and not (obj.get("status") or {}).get("startedAt"):
-            self._writer.show(uid, obj["metadata"]["generation"], held_up(reason, str(error)))
-        known = self._waits.get(uid)
+            self._writer.set_generation(
+                uid, obj["metadata"]["generation"], not_accepted_yet(reason, str(error))
+            )
+        known = self._backoffs.get(uid)
         wait_s = min(2 * known.wait_s, LONGEST_RETRY_S) if known else RETRY_S
-        self._waits[uid] = _Wait(wait_s, time.monotonic() + wait_s)
+        self._backoffs[uid] = _Backoff(wait_s, time.monotonic() + wait_s)
         self._queue.add_after(uid, wait_s)
 
     async def _expire(self, uid: str, obj: Object) -> None:
-        """Deletes an ended workflow when its time has come."""
+        """Deletes an ended workflow after ``ttlSecondsAfterFinished``."""
         status, meta = obj.get("status") or {}, obj["metadata"]
         ttl_s, ended = (obj.get("spec") or {}).get("ttlSecondsAfterFinished"), status.get("endedAt")
         if ttl_s is None or not ended or status.get("phase") not in ENDED:
             return
-        left_s = datetime.fromisoformat(ended).timestamp() + ttl_s - datetime.now(UTC).timestamp()
-        if left_s > 0:
-            self._queue.add_after(uid, left_s)
+        remaining_s = (
+            datetime.fromisoformat(ended).timestamp() + ttl_s - datetime.now(UTC).timestamp()
+        )
+        if remaining_s > 0:
+            self._queue.add_after(uid, remaining_s)
             return
         await self._api.delete(*WORKFLOWS, meta["namespace"], meta["name"], uid=uid)

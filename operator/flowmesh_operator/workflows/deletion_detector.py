@@ -1,8 +1,8 @@
-"""Finds the objects that are gone although no watch said so.
+"""Detects deleted workflow objects for which no watch event came.
 
-A watch that has to begin anew lists, and a list does not tell what is missing: objects deleted
-while no operator ran, or while the API server was away. A control plane that starts asks before it
-takes a run up.
+A watch that restarts lists the objects, and a list does not name those that were deleted while no
+operator ran or while the API server was away. A control plane that starts checks before it recovers
+a run.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from flowmesh_operator.kube.kinds import WORKFLOWS
 
 DELETED = "its object was deleted"
 GAP_S = 2.0
-"""A watch's list is a burst; one list of ours follows it."""
-ANYWAY_S = 600.0
+"""Delay after a watch's list, which comes in bursts, so that one list here follows them all."""
+RELIST_S = 600.0
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""Runs submitted without an object have names of another form."""
+"""The uid of an object; runs that were submitted without an object have other ids."""
 
 
 class DeletionDetector:
-    """Lists the workflows' names at the start and whenever a watch has listed."""
+    """Lists the workflows' names at the start and after each list of a watch."""
 
     def __init__(
         self,
@@ -32,13 +32,13 @@ class DeletionDetector:
         live: Callable[[], Iterable[str]],
         absent: Callable[[str], None],
     ) -> None:
-        """Takes who knows and who is told.
+        """Starts without a list.
 
         Args:
-            api: reads only.
-            mirror: told of the list; complete after the first.
-            live: the uids of all runs that go on.
-            absent: told of a run that goes on without an object.
+            api: used for reads only.
+            mirror: the informer cache; gets the list, and is complete after the first.
+            live: returns the uids of all runs that have not ended.
+            absent: called with the uid of each such run that has no object.
         """
         self._api = api
         self._mirror = mirror
@@ -46,30 +46,30 @@ class DeletionDetector:
         self._absent = absent
 
     async def run(self) -> None:
-        """Looks until cancelled.
+        """Scans until cancelled.
 
         Raises:
             ApiError: the workflows cannot be listed.
         """
-        if self._mirror.complete.is_set():  # the control plane has asked at its start
-            self._report(self._of_objects())
+        if self._mirror.complete.is_set():  # the control plane listed at its start
+            self._report(self._runs_with_object())
         else:
-            await self.look()
+            await self.scan()
         while True:
             try:
-                await asyncio.wait_for(self._mirror.listed_again(), ANYWAY_S)
+                await asyncio.wait_for(self._mirror.wait_for_relist(), RELIST_S)
                 await asyncio.sleep(GAP_S)
             except TimeoutError:
                 pass
-            await self.look()
+            await self.scan()
 
-    async def look(self) -> None:
-        """Looks once."""
-        live = self._of_objects()
+    async def scan(self) -> None:
+        """Lists the workflows once and reports the runs without an object."""
+        live = self._runs_with_object()
         await list_workflows(self._api, self._mirror)
         self._report(live)
 
-    def _of_objects(self) -> list[str]:
+    def _runs_with_object(self) -> list[str]:
         return [uid for uid in self._live() if _UID.fullmatch(uid)]
 
     def _report(self, live: Iterable[str]) -> None:
@@ -79,7 +79,7 @@ class DeletionDetector:
 
 
 async def list_workflows(api: KubeClient, mirror: InformerCache) -> list[Object]:
-    """All workflows' names; the mirror is told of them, and complete.
+    """Lists all workflows' metadata into the informer cache, which is complete then.
 
     Raises:
         ApiError: they cannot be listed.
@@ -94,12 +94,12 @@ async def list_workflows(api: KubeClient, mirror: InformerCache) -> list[Object]
 async def withdrawn(
     api: KubeClient, mirror: InformerCache, uids: Sequence[str]
 ) -> Mapping[str, str]:
-    """Those of the runs whose object is gone or going, and why they end.
+    """Returns the runs whose object is deleted or being deleted, with the reason.
 
     Args:
-        api: reads only.
-        mirror: told of the list.
-        uids: of unfinished runs; those that were submitted without an object go on.
+        api: used for reads only.
+        mirror: the informer cache; gets the list.
+        uids: the unfinished runs; those that were submitted without an object are ignored.
 
     Raises:
         ApiError: the workflows cannot be listed.
@@ -108,5 +108,5 @@ async def withdrawn(
     if not of_objects:
         return {}
     found = [obj["metadata"] for obj in await list_workflows(api, mirror)]
-    there = {meta["uid"] for meta in found if not meta.get("deletionTimestamp")}
-    return {uid: DELETED for uid in of_objects if uid not in there}
+    present = {meta["uid"] for meta in found if not meta.get("deletionTimestamp")}
+    return {uid: DELETED for uid in of_objects if uid not in present}

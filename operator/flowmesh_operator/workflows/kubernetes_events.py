@@ -1,4 +1,4 @@
-"""Kubernetes Events about workflows: the few that a user would ask about."""
+"""Creates the Kubernetes Event about a workflow's end."""
 
 import logging
 from datetime import UTC, datetime
@@ -14,11 +14,11 @@ log = logging.getLogger("flowmesh.operator")
 
 COMPONENT = "flowmesh-operator"
 MOST_CHARS = 1000
-"""The API server takes at most 1,024 bytes' worth of a note."""
+"""Limit of an Event's message; the API server accepts 1,024 bytes."""
 
 
 async def announce_end(api: KubeClient, obj: Object, status: Status) -> None:
-    """Says once how a workflow ended: refused, failed, or complete with what it cost."""
+    """Creates an Event that a workflow was refused, failed, or completed, with its cost."""
     conditions = {c["type"]: c for c in status["conditions"]}
     failed = conditions[WorkflowCondition.FAILED]
     if failed["status"] == "True":
@@ -33,7 +33,7 @@ async def announce_end(api: KubeClient, obj: Object, status: Status) -> None:
 
 
 async def _create(api: KubeClient, obj: Object, kind: str, reason: str, note: str) -> None:
-    """Creates an event under a name of its own: said again by another leader it is the same."""
+    """Creates an Event with a name derived from its content, so that a retry does not repeat it."""
     meta, now = obj["metadata"], datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     generation = meta.get("generation", 0)
     body: dict[str, Any] = {
@@ -63,4 +63,6 @@ async def _create(api: KubeClient, obj: Object, kind: str, reason: str, note: st
         await api.create(*EVENTS, meta["namespace"], body)
     except ApiError as e:
         if e.status != CONFLICT:
-            log.warning("no event about %s/%s: %s", meta["namespace"], meta["name"], e)
+            log.warning(
+                "the Event about %s/%s is not created: %s", meta["namespace"], meta["name"], e
+            )

@@ -1,4 +1,4 @@
-"""What a workflow object needs, decided from what it says and whether its run is known."""
+"""Decides what a workflow object needs, from its spec and status and whether its run is live."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -11,50 +11,50 @@ from flowmesh_operator.kube.informer_cache import ENDED, Object
 
 
 class ReconcileDecision(Enum):
-    """What is to be done about one object."""
+    """The action that one object needs."""
 
     NOTHING = "nothing"
     SUBMIT = "submit"
-    """its run is not known here: it is new, or it ended and that was not shown"""
+    """its run is not live: it is new, or it ended and its status does not show that"""
     AMEND = "amend"
-    """it goes on, and its status does not say that the spec as it is was looked at"""
+    """its run is live, and its status has not observed the current spec"""
     SHOW = "show"
-    """its status does not say what holds now"""
+    """its status is outdated"""
     CANCEL = "cancel"
-    """its run goes on, and the object is gone or going"""
+    """its run is live, and the object is deleted or being deleted"""
 
 
-def need(obj: Object | None, *, live: bool, epoch: int) -> ReconcileDecision:
-    """Decides.
+def decide(obj: Object | None, *, live: bool, epoch: int) -> ReconcileDecision:
+    """Returns the action that an object needs.
 
     Args:
-        obj: the object; None where it is gone.
-        live: whether the control plane knows a run of its uid that goes on.
-        epoch: the leader's.
+        obj: the object; None where it is deleted.
+        live: whether the control plane has a run of its uid that has not ended.
+        epoch: the leader's epoch.
     """
     if obj is None or obj["metadata"].get("deletionTimestamp"):
         return ReconcileDecision.CANCEL if live else ReconcileDecision.NOTHING
     status = obj.get("status") or {}
-    looked_at = observed(obj)
+    is_observed = observed(obj)
     if live:
-        if not looked_at:  # it may have changed before the first look was shown
+        if not is_observed:  # it may have changed before its first status was written
             return ReconcileDecision.AMEND
         return ReconcileDecision.NOTHING if status.get("epoch") == epoch else ReconcileDecision.SHOW
     if status.get("phase") not in ENDED:
         return ReconcileDecision.SUBMIT
-    if looked_at:
+    if is_observed:
         return ReconcileDecision.NOTHING
     return ReconcileDecision.SUBMIT if is_refused(status) else ReconcileDecision.SHOW
 
 
 def observed(obj: Object) -> bool:
-    """Whether the object's status is about the spec that it has now."""
+    """Returns whether the object's status has observed its current spec."""
     status = obj.get("status") or {}
     return bool(status.get("observedGeneration", 0) == obj["metadata"].get("generation"))
 
 
 def is_refused(status: Mapping[str, Any]) -> bool:
-    """Whether a status says that the workflow was not accepted."""
+    """Returns whether a status says that the workflow was not accepted."""
     return any(
         c.get("type") == WorkflowCondition.ACCEPTED and c.get("status") == "False"
         for c in status.get("conditions") or ()
@@ -62,11 +62,11 @@ def is_refused(status: Mapping[str, Any]) -> bool:
 
 
 def amendments(spec: Mapping[str, Any], terms: RunTerms) -> dict[str, Any]:
-    """What a run has to be told so that it is as the spec wants it; empty where it is.
+    """Returns the changes that bring a run's terms to the spec; empty if there are none.
 
     Args:
-        spec: the object's; the API server has checked its fields' form.
-        terms: of the live run.
+        spec: the object's spec, validated by the API server.
+        terms: the live run's terms.
     """
     wanted: dict[str, Any] = {
         "suspend": bool(spec.get("suspend", False)),
@@ -74,10 +74,10 @@ def amendments(spec: Mapping[str, Any], terms: RunTerms) -> dict[str, Any]:
         "budgetNanousd": int(budget(spec["budgetUsd"])) if spec.get("budgetUsd") else 0,
         "deadlineS": seconds(spec["deadline"]) if spec.get("deadline") else 0.0,
     }
-    has: dict[str, Any] = {
+    current: dict[str, Any] = {
         "suspend": terms.suspended,
         "priority": terms.priority,
         "budgetNanousd": terms.budget_nanousd,
         "deadlineS": terms.deadline_s,
     }
-    return {key: value for key, value in wanted.items() if has[key] != value}
+    return {key: value for key, value in wanted.items() if current[key] != value}

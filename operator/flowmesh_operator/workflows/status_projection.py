@@ -1,4 +1,4 @@
-"""From a run as the control plane shows it to the status of its object, of bounded size."""
+"""Converts a run's status to the status of its object, of bounded size."""
 
 import json
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from flowmesh_operator.workflows import conditions
 from flowmesh_operator.workflows.conditions import WorkflowConditionUpdate, stamped
 
 MOST_VALUE_BYTES = 1024
-"""Of an output's value."""
+"""Limit of an output's value."""
 MINOR = ("eta", "costUsd", "savedUsd", "steps")
-"""Fields whose changes alone are shown less often."""
+"""Fields that change all the time; a change of these alone is written less often."""
 _FIRST = {StepState.FAILED: 0, StepState.RUNNING: 1, StepState.READY: 2, StepState.PENDING: 3}
 
 Status = dict[str, Any]
@@ -25,13 +25,13 @@ Status = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class WorkflowStatusContext:
-    """What a status is written for.
+    """The object, epoch and time that a status is written for.
 
     Attributes:
-        before: the object's status so far.
-        generation: the generation of the spec that is acted upon.
-        epoch: the leader's.
-        now_s: seconds since the epoch.
+        before: the object's current status.
+        generation: the generation of the spec that was reconciled.
+        epoch: the leader's epoch.
+        now_s: seconds since 1970.
     """
 
     before: Mapping[str, Any]
@@ -39,8 +39,8 @@ class WorkflowStatusContext:
     epoch: int
     now_s: float
 
-    def said(self, phase: str, said: list[WorkflowConditionUpdate]) -> Status:
-        """The fields that every status has."""
+    def base_status(self, phase: str, said: list[WorkflowConditionUpdate]) -> Status:
+        """Returns the fields that every status has."""
         former = self.before.get("conditions") or []
         return {
             "phase": phase,
@@ -51,14 +51,14 @@ class WorkflowStatusContext:
 
 
 def of_run(run: RunStatus, about: WorkflowStatusContext, steps_ref: str = "") -> Status:
-    """The status of an accepted workflow.
+    """Returns the status of an accepted workflow.
 
     Args:
-        run: as the control plane shows it.
-        about: which object, and when.
-        steps_ref: the reference of the document with all steps; empty where none is needed (yet).
+        run: the run's status.
+        about: the object, epoch and time.
+        steps_ref: the reference of the document with all steps; empty where none is needed yet.
     """
-    status = about.said(run.phase, conditions.of_run(run))
+    status = about.base_status(run.phase, conditions.of_run(run))
     total = sum(run.counts.values())
     done = run.counts.get(StepState.COMPLETED, 0) + run.counts.get(StepState.SKIPPED, 0)
     status |= {
@@ -82,27 +82,27 @@ def of_run(run: RunStatus, about: WorkflowStatusContext, steps_ref: str = "") ->
 
 
 def of_refusal(said: list[WorkflowConditionUpdate], about: WorkflowStatusContext) -> Status:
-    """The status of a workflow that was not accepted: for good (it has failed), or not yet."""
-    over = any(s.type is WorkflowCondition.FAILED for s in said)
-    status = about.said("Failed" if over else "Pending", said)
-    ended = {"endedAt": about.before.get("endedAt") or timestamp(about.now_s)} if over else {}
+    """Returns the status of a workflow that was not accepted: refused (failed), or not yet."""
+    refused = any(s.type is WorkflowCondition.FAILED for s in said)
+    status = about.base_status("Failed" if refused else "Pending", said)
+    ended = {"endedAt": about.before.get("endedAt") or timestamp(about.now_s)} if refused else {}
     return {**status, **ended, "message": said[0].message[: conditions.MOST_CHARS]}
 
 
 def only_minor(status: Status, shown: Mapping[str, Any]) -> bool:
-    """Whether a status differs from what is shown in figures only that change all the time."""
+    """Returns whether a status differs from the shown one in ``MINOR`` fields only."""
     return all(shown.get(key) == value for key, value in status.items() if key not in MINOR)
 
 
 def patch(status: Status, shown: Mapping[str, Any]) -> Status:
-    """What a merge patch must say so that an object shows this status; empty where it does."""
+    """Returns the merge patch from the shown status to this one; empty if they are equal."""
     changed: Status = {}
     for key, value in status.items():
         former = shown.get(key)
         if (former or None) == (value or None):
             continue
         if isinstance(value, dict) and isinstance(former, dict):
-            value = {**dict.fromkeys(former), **value}  # noqa: PLW2901 - what is gone is null
+            value = {**dict.fromkeys(former), **value}  # noqa: PLW2901 - removed keys are null
         changed[key] = value
     return changed
 
@@ -132,7 +132,7 @@ def _row(step: StepStatus) -> Status:
 
 
 def _usd(nanousd: int) -> str:
-    """Dollars as a number: the field's name has the unit."""
+    """Returns dollars without the sign: the field's name has the unit."""
     return usd_text(nanousd).removeprefix("$")
 
 

@@ -1,9 +1,9 @@
-"""Writes statuses: at most one a second a workflow, none where nothing changed.
+"""Writes workflow statuses where they changed, at most one per second and workflow.
 
-With each write the API server checks the whole object again, its spec too: seconds of its processor
-for one of ten thousand steps. Such objects are written one at a time, for a quarter of the time at
-most, and each of them the more seldom the longer it takes; the others do not wait for them, nor
-does the Lease.
+With each write the API server validates the whole object again, with its spec: for ten thousand
+steps that takes seconds of its CPU. Large objects are therefore written one at a time, during at
+most a quarter of the time, and less often the longer a write takes. Other objects and the Lease do
+not wait for them.
 """
 
 import asyncio
@@ -30,20 +30,20 @@ from flowmesh_operator.workflows.status_projection import Status, WorkflowStatus
 log = logging.getLogger("flowmesh.operator")
 
 GAP_S = 1.0
-"""Between two writes of one workflow's status."""
+"""Interval between writes of one workflow's status."""
 MINOR_GAP_S = 10.0
-"""The same, where only figures changed that change all the time."""
+"""The same where only ``MINOR`` fields changed."""
 PROJECTION_FACTOR = 10
-"""A run that is slow to project, or slow to write, is shown less often."""
+"""The interval is at least this multiple of the time for projecting and writing."""
 LARGE_STEPS = 1000
 """An object with more steps is large; so is one whose last write took ``SLOW_S``."""
 SLOW_S = 1.0
 REST = 3.0
-"""After the write of a large object no large one is written for so many times as long."""
+"""The pause after the write of a large object, as a multiple of the write's duration."""
 LARGE_TIMEOUT_S = 60.0
-"""For the one try of such a write: a second one would only add to the API server's work."""
-AGAIN_S = 0.2
-"""After a conflict: the watch brings what changed."""
+"""Timeout of the only try of such a write: a second try would only add load."""
+CONFLICT_RETRY_S = 0.2
+"""Pause after a conflict, in which the watch delivers the new version."""
 LATER_S = 2.0
 MISTAKE_S = 30.0
 _LARGE = ("steps", "outputs")
@@ -52,15 +52,15 @@ _TOO_LARGE = frozenset({413, 422})
 
 @dataclass(slots=True)
 class _Entry:
-    """What is known of a workflow whose status is written.
+    """A workflow whose status is written.
 
     Attributes:
-        generation: the one that was acted upon.
-        said: why it is not accepted; None once it is.
-        next_s: no write before.
-        minor_s: no write before where only minor figures changed.
+        generation: the generation that was reconciled.
+        said: the conditions of a workflow that is not accepted; None once it is.
+        next_s: time before which nothing is written.
+        minor_s: time before which a change of ``MINOR`` fields alone is not written.
         wrote_s: how long the last write took.
-        large: its run was seen to have many steps.
+        large: whether its run has many steps.
     """
 
     generation: int
@@ -72,7 +72,7 @@ class _Entry:
 
 
 class StatusWriter:
-    """Brings statuses to what the runs are."""
+    """Updates the statuses of objects from the states of their runs."""
 
     def __init__(
         self,
@@ -83,17 +83,17 @@ class StatusWriter:
         epoch: Epoch,
         documents: StatusStore,
     ) -> None:
-        """Writes through ``api`` what ``mirror`` does not show of ``runs``.
+        """Starts with empty queues.
 
         Args:
-            api: of the leader.
-            mirror: the objects as they stand; shows at once what was written.
-            runs: say what should stand there.
-            epoch: the leader's, which statuses name.
+            api: the leader's client.
+            mirror: the informer cache, updated at once with what was written.
+            runs: reads the runs' statuses.
+            epoch: the leader's epoch, which statuses name.
             documents: stores statuses that are too large for an object.
         """
         self._api = api
-        self._patient_api = api.impatient(LARGE_TIMEOUT_S)
+        self._large_api = api.with_single_try(LARGE_TIMEOUT_S)
         self._mirror = mirror
         self._runs = runs
         self._epoch = epoch
@@ -105,14 +105,14 @@ class StatusWriter:
         self._sleep = asyncio.sleep
         self.written = 0
 
-    def show(
+    def set_generation(
         self, uid: str, generation: int, said: list[WorkflowConditionUpdate] | None = None
     ) -> None:
-        """From now on a workflow's status is about this generation.
+        """Sets the generation that the next status update reports as observed.
 
         Args:
-            uid: of the object, which is the run's.
-            generation: of the spec that was acted upon.
+            uid: the uid of the object and of its run.
+            generation: the generation of the spec that was reconciled.
             said: the conditions where there is no run; None where there is one.
         """
         entry = self._entries.setdefault(uid, _Entry(generation))
@@ -120,32 +120,32 @@ class StatusWriter:
         self._queue.add(uid)
 
     def forget(self, uid: str) -> None:
-        """The object is gone."""
+        """Drops a deleted object."""
         self._entries.pop(uid, None)
 
     def follow(self, uid: str) -> None:
-        """A run has changed; nothing where its object was not looked at yet."""
+        """Requests an update for a changed run; ignored before its object was reconciled."""
         if uid in self._entries:
             self._queue.add(uid)
 
     async def serve(self) -> None:
         """Writes until cancelled; may run several times at once."""
-        await self._queue.serve(self._look)
+        await self._queue.serve(self._dispatch)
 
     async def serve_large(self) -> None:
         """Writes the large objects until cancelled; runs once."""
-        await self._large.serve(self._look_at_large)
+        await self._large.serve(self._update_large)
 
-    async def _look(self, uid: str) -> None:
+    async def _dispatch(self, uid: str) -> None:
         entry = self._entries.get(uid)
         if entry is not None and self._is_large(uid, entry):
             self._large.add(uid)
         else:
-            await self._look_at(uid)
+            await self._update(uid)
 
-    async def _look_at_large(self, uid: str) -> None:
+    async def _update_large(self, uid: str) -> None:
         started = self._clock()
-        await self._look_at(uid)
+        await self._update(uid)
         await self._sleep(REST * (self._clock() - started))
 
     def _is_large(self, uid: str, entry: _Entry) -> bool:
@@ -154,7 +154,7 @@ class StatusWriter:
             entry.large = terms.steps > LARGE_STEPS
         return entry.large or entry.wrote_s > SLOW_S
 
-    async def _look_at(self, uid: str) -> None:
+    async def _update(self, uid: str) -> None:
         entry, obj = self._entries.get(uid), self._mirror.workflows.get(uid)
         if entry is None or obj is None:
             self.forget(uid)
@@ -164,19 +164,19 @@ class StatusWriter:
             self._queue.add_after(uid, entry.next_s - now)
             return
         try:
-            await self._bring(uid, entry, obj)
+            await self._write_if_changed(uid, entry, obj)
         except ApiError as e:
             self._refused(uid, e)
         except (StoreUnavailableError, StoreFullError) as e:
-            log.warning("the status of %s waits for the store: %s", uid, e)
+            log.warning("the status of %s is not written, the store is unavailable: %s", uid, e)
             self._queue.add_after(uid, LATER_S)
         except (LeadershipLostError, InvariantError):
             raise
-        except Exception:  # a mistake of ours about one status must not stop the others
+        except Exception:  # a bug that one status triggers must not stop the others
             log.exception("the status of %s", uid)
             self._queue.add_after(uid, MISTAKE_S)
 
-    async def _bring(self, uid: str, entry: _Entry, obj: Object) -> None:
+    async def _write_if_changed(self, uid: str, entry: _Entry, obj: Object) -> None:
         started = self._clock()
         status = await self._project(uid, entry, obj)
         if status is None:
@@ -202,32 +202,32 @@ class StatusWriter:
                 await announce_end(self._api, obj, status)
 
     async def _project(self, uid: str, entry: _Entry, obj: Object) -> Status | None:
-        about = WorkflowStatusContext(
+        context = WorkflowStatusContext(
             before=obj.get("status") or {},
             generation=entry.generation,
             epoch=self._epoch.number,
             now_s=self._epoch.now_s(),
         )
         if entry.said is not None:
-            return status_projection.of_refusal(entry.said, about)
+            return status_projection.of_refusal(entry.said, context)
         try:
             run = await self._runs.status(uid)
         except NotFoundError:
-            log.warning("run %s is not there any more", uid)
+            log.warning("run %s no longer exists", uid)
             return None
-        return status_projection.of_run(run, about, await self._steps_ref(run, about))
+        return status_projection.of_run(run, context, await self._steps_ref(run, context))
 
-    async def _steps_ref(self, run: RunStatus, about: WorkflowStatusContext) -> str:
+    async def _steps_ref(self, run: RunStatus, context: WorkflowStatusContext) -> str:
         if run.phase not in ENDED or not overflows(run):
             return ""
-        known = str(about.before.get("stepsRef", ""))
+        known = str(context.before.get("stepsRef", ""))
         if known:
             return known
         labels = self._mirror.namespaces.get(run.namespace, {})
         return await self._documents.store(run, labels)
 
     async def _write(self, obj: Object, changed: Status, *, large: bool) -> None:
-        api = self._patient_api if large else self._api
+        api = self._large_api if large else self._api
         meta = obj["metadata"]
         body: dict[str, Any] = {
             "metadata": {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"]},
@@ -239,11 +239,16 @@ class StatusWriter:
         except ApiError as e:
             if e.status not in _TOO_LARGE or not any(key in changed for key in _LARGE):
                 raise
-            log.warning("%s/%s: shown without its rows: %s", meta["namespace"], meta["name"], e)
+            log.warning(
+                "%s/%s: the status is written without steps and outputs: %s",
+                meta["namespace"],
+                meta["name"],
+                e,
+            )
             body["status"] = {k: v for k, v in changed.items() if k not in _LARGE}
             answer = await api.patch_status(*where, body)
         self.written += 1
-        self._mirror.seen("workflows", "MODIFIED", answer)
+        self._mirror.update("workflows", "MODIFIED", answer)
 
     def _refused(self, uid: str, error: ApiError) -> None:
         if error.status == NOT_FOUND:
@@ -252,7 +257,7 @@ class StatusWriter:
             entry = self._entries.get(uid)
             if entry is not None and entry.wrote_s <= SLOW_S:
                 entry.next_s = 0.0
-            self._queue.add_after(uid, AGAIN_S)
+            self._queue.add_after(uid, CONFLICT_RETRY_S)
         else:
-            log.warning("the status of %s is not written, tried again: %s", uid, error)
+            log.warning("the status of %s is not written, trying again: %s", uid, error)
             self._queue.add_after(uid, LATER_S)

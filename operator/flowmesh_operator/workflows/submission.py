@@ -1,4 +1,4 @@
-"""From an object to what is submitted: the document, and what it refers to in the cluster."""
+"""Converts a workflow object to a submission for the control plane's admission."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,15 +13,15 @@ from flowmesh_operator.kube.informer_cache import Object
 def submission(
     obj: Object, labels: Mapping[str, str], uploads: Mapping[str, str] | None = None
 ) -> Submission:
-    """A workflow object as admission takes it: without what the API server adds.
+    """Returns the submission of a workflow object, without the fields that the API server adds.
 
     Args:
-        obj: in full.
-        labels: of its namespace.
-        uploads: references to what was read for its inputs, by the input's name.
+        obj: the whole object, not condensed.
+        labels: its namespace's labels.
+        uploads: references of uploaded inputs, by the input's name.
 
     Raises:
-        SpecError: it is so large that its status might not fit beside it.
+        SpecError: it is so large that its status might not fit into the object.
     """
     meta = obj["metadata"]
     document: dict[str, Any] = {
@@ -42,7 +42,7 @@ def submission(
 
 
 def words(error: SpecError) -> str:
-    """What is wrong, a line each, as ``fmesh validate`` says it behind the file's name."""
+    """Returns the problems, one a line, as ``fmesh validate`` prints them after the file's name."""
     return "\n".join(_line(p) for p in error.problems)
 
 

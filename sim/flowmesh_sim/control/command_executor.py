@@ -114,9 +114,9 @@ class SimCommandExecutor:
             FinalizeRun: self._finish_later,
             Assign: self._assign,
             CancelAttempt: lambda c: gateway.cancel(c.worker, c.attempt_id),
-            Prewarm: lambda c: gateway.hold_open(c.worker, c.openings),
+            Prewarm: lambda c: gateway.prewarm(c.worker, c.openings),
             Acknowledge: lambda c: gateway.acknowledge(c.worker, c.attempt_id),
-            ConfirmAttempts: lambda c: gateway.keep(c.worker, c.keep),
+            ConfirmAttempts: lambda c: gateway.confirm_attempts(c.worker, c.keep),
             AppendLedgerLine: lambda c: append(c.uid, c.line),
             RunChanged: lambda c: None,  # status projections are not simulated
             AttemptSettled: lambda c: None,

@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from flowmesh_control.loop.event_loop import DECIDE_GAP_S, REST
+from flowmesh_control.loop.event_loop import DECIDE_DUTY_RATIO, DECIDE_GAP_S
 from flowmesh_control.records.accounts import capture
 from flowmesh_control.runs.finalizer import outputs_of
 from flowmesh_core.accounting.ledger_lines import Line
@@ -211,7 +211,9 @@ class SimulatedControlPlane:
         self.decisions += 1
         self.decide_s += took_s
         self._apply(PlacementDecided(decision))
-        self._decide_from_s = self._engine.now_s + took_s + max(DECIDE_GAP_S, REST * took_s)
+        self._decide_from_s = (
+            self._engine.now_s + took_s + max(DECIDE_GAP_S, DECIDE_DUTY_RATIO * took_s)
+        )
         return float(took_s)
 
     def _next_tick(self) -> None:

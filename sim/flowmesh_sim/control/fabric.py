@@ -39,7 +39,7 @@ class SimulatedFabric:
         grace_s: younger blobs are not collected.
         skew_s: the error of the control plane's wall clock.
         control: the leader; None while there is none.
-        wanted: when each run was submitted, in virtual time; ``open`` has the unfinished ones.
+        submitted_s: when each run was submitted, in virtual time; ``open`` has the unfinished ones.
         on_end: called with the uid of every run that has ended.
     """
 
@@ -74,7 +74,7 @@ class SimulatedFabric:
         self.bucket = SimBucket()
         self.skew_s = 0.0
         self.control: SimulatedControlPlane | None = None
-        self.wanted: dict[str, float] = {}
+        self.submitted_s: dict[str, float] = {}
         self.open: dict[str, None] = {}
         self.on_end: list[Callable[[str], None]] = []
         self._jitter = self.dice.stream("dialling")
@@ -113,8 +113,8 @@ class SimulatedFabric:
 
     def submit(self, submitted: Submitted) -> None:
         """Submits a run, and retries until it is accepted."""
-        if submitted.uid not in self.wanted:
-            self.wanted[submitted.uid] = self.engine.now_s
+        if submitted.uid not in self.submitted_s:
+            self.submitted_s[submitted.uid] = self.engine.now_s
             self.open[submitted.uid] = None
         if self.control is None or self.store.down:
             self.engine.after(RESUBMIT_S, self.submit, submitted)

@@ -162,7 +162,7 @@ class SimGateway:
         if session is not None and session.opened:
             session.cancel.append(attempt_id)
 
-    def hold_open(self, worker: str, openings: tuple[PrewarmSpec, ...]) -> None:
+    def prewarm(self, worker: str, openings: tuple[PrewarmSpec, ...]) -> None:
         """Queues the complete list of engines that the worker should prewarm."""
         session = self._session(worker)
         if session is not None:
@@ -174,7 +174,7 @@ class SimGateway:
         if session is not None and session.opened:
             session.acknowledged.append(attempt_id)
 
-    def keep(self, worker: str, attempts: tuple[str, ...]) -> None:
+    def confirm_attempts(self, worker: str, attempts: tuple[str, ...]) -> None:
         """Answers a full state; from then on assignments are accepted."""
         session = self._session(worker)
         if session is not None:

@@ -7,11 +7,11 @@ from flowmesh_core.autoscaling.backlog import signal_of
 from flowmesh_core.autoscaling.hysteresis import Hysteresis
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.autoscaling.pool_supply import PoolSupply
-from flowmesh_core.autoscaling.prewarm_plan import openings_of
+from flowmesh_core.autoscaling.prewarm_plan import prewarm_plan
 from flowmesh_core.autoscaling.right_sizing import RightSizing
 from flowmesh_core.machine.events import CordonChanged, PrewarmPlanChanged
 from flowmesh_core.machine.fleet_snapshot import snapshot
-from flowmesh_core.machine.prewarm import in_demand, told_to_hold
+from flowmesh_core.machine.prewarm import in_demand, prewarm_is_current
 from flowmesh_core.protocol.messages import EngineVariant, WorkerShape
 from flowmesh_core.units import Digest, nano_usd
 from flowmesh_sim.control.fabric import SimulatedFabric
@@ -228,10 +228,10 @@ class Provisioner:
         if cordoned != state.cordoned:
             control.post(CordonChanged(frozenset(cordoned)))
         prewarmed = {pool.spec.name for pool in self._declared if pool.spec.hold_open}
-        openings = openings_of(
+        openings = prewarm_plan(
             [w for w in seen.workers if w.shape.pool in prewarmed], warm, signal.homes
         )
-        if not told_to_hold(state, openings):
+        if not prewarm_is_current(state, openings):
             control.post(PrewarmPlanChanged(openings))
 
     @staticmethod

@@ -22,7 +22,7 @@ from flowmesh_sim.invariants.guarantees import ActionInvariants
 from flowmesh_sim.invariants.money import MoneyInvariants
 from flowmesh_sim.invariants.work import look_at_actions, look_at_memory, look_at_runs
 from flowmesh_sim.invariants.workers import WorkerInvariants
-from flowmesh_sim.kernel.violation import wrong
+from flowmesh_sim.kernel.violation import violated
 from flowmesh_sim.models.store import Key
 from flowmesh_sim.policies.shipped import Shipped
 
@@ -134,7 +134,7 @@ class Checker:
         """Called at the end of the simulation."""
         lost = sorted(fabric.open)
         if lost:
-            wrong(
+            violated(
                 f"runs {', '.join(lost[:5])}",
                 f"have not ended after {limit_s:g} s: {_story(fabric)}",
             )

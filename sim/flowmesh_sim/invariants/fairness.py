@@ -13,7 +13,7 @@ from flowmesh_core.fleet.ready_index import ReadyGroup
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.placement.settings import FAIR_SHARE_HALF_LIFE_S
 from flowmesh_core.units import Digest
-from flowmesh_sim.kernel.violation import wrong
+from flowmesh_sim.kernel.violation import violated
 
 if TYPE_CHECKING:
     from flowmesh_sim.control.control import SimulatedControlPlane
@@ -55,7 +55,9 @@ class FairnessInvariants:
             counted = control.machine.state.fair.virtual_time(tenant, now_s)
             paid = _decayed(account, now_s)
             if not isclose(counted, paid, rel_tol=TOLERANCE, abs_tol=NANOUSD):
-                wrong(f"tenant {tenant}", f"paid {paid:.0f} of late, its share says {counted:.0f}")
+                violated(
+                    f"tenant {tenant}", f"paid {paid:.0f} of late, its share says {counted:.0f}"
+                )
 
     def decided(self, snapshot: Snapshot, decision: Decision) -> None:
         """Checks a decision on its snapshot."""
@@ -102,7 +104,7 @@ def _in_order(group: ReadyGroup, snapshot: Snapshot, served: Served) -> None:
     for poor in (t for t in group.queues if t not in served):
         for rich in (t for t in group.queues if group in served.get(t, ())):
             if shares.get(rich, 0.0) > shares.get(poor, 0.0):
-                wrong(
+                violated(
                     f"tenant {poor}",
                     f"paid {shares.get(poor, 0.0):.0f} and waits, while {rich} is served, which "
                     f"paid {shares.get(rich, 0.0):.0f}",

@@ -10,7 +10,7 @@ from flowmesh_core.machine.model import Run
 from flowmesh_core.protocol.messages import InputRef
 from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.units import Digest
-from flowmesh_sim.kernel.violation import wrong
+from flowmesh_sim.kernel.violation import violated
 from flowmesh_sim.models.store import Key, SimStore
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ActionInvariants:
         state, store = control.machine.state, control.store
         attempt = state.attempts.get(c.assignment.attempt_id)
         if attempt is None:
-            wrong(c.assignment.attempt_id, "it was dispatched and is not known")
+            violated(c.assignment.attempt_id, "it was dispatched and is not known")
         if attempt.cancelled:
             return
         action = attempt.action
@@ -48,21 +48,21 @@ class ActionInvariants:
             ignored = run.steps[s.path].plan.cache.ignored_inputs
             left_out = any(p in c.assignment.inputs for p in ignored)
             if left_out and action.key.scope != run.scopes.private:
-                wrong(c.assignment.attempt_id, "its name leaves an input out, and it is shared")
+                violated(c.assignment.attempt_id, "its name leaves an input out, and it is shared")
         # One run that can pay is enough: other subscribers' reservations may exceed their budgets.
         reserved = attempt.reserved
         if not any(
             not r.budget_nanousd or r.paid_nanousd + reserved.get(r.uid, 0) <= r.budget_nanousd
             for r in runs
         ):
-            wrong(c.assignment.attempt_id, "it was dispatched past every budget")
+            violated(c.assignment.attempt_id, "it was dispatched past every budget")
 
     def wrote(self, control: "SimulatedControlPlane", key: ActionKey, result: ActionResult) -> None:
         """Checks a successful publication: it is the only one of its action and generation."""
         name = (key.scope, key.action_id, result.generation)
         self._generations[name] += 1
         if self._generations[name] > 1:
-            wrong(f"action {key}", f"generation {result.generation} was published twice")
+            violated(f"action {key}", f"generation {result.generation} was published twice")
         for artifact in result.outputs.values():
             control.store.contents.allow(artifact, key.scope)
 
@@ -79,7 +79,7 @@ class ActionInvariants:
                 continue
             missing = {b for a in spec.artifacts.values() for b in a.blobs()} & deleted
             if missing:
-                wrong(f"run {uid}", f"a collection took {min(missing)[:12]}, which it was given")
+                violated(f"run {uid}", f"a collection took {min(missing)[:12]}, which it was given")
 
 
 def _readable(attempt_id: str, port: str, ref: InputRef, runs: list[Run], store: SimStore) -> None:
@@ -87,11 +87,11 @@ def _readable(attempt_id: str, port: str, ref: InputRef, runs: list[Run], store:
     for blob in (b for b in a.blobs() if b != a.blob or a.manifest is None):
         if blob in ref.inline or a.value is not None:
             continue
-        if blob not in store.ever:
-            wrong(attempt_id, f"input {port} was never there")
+        if blob not in store.ever_stored:
+            violated(attempt_id, f"input {port} was never there")
         allowed = store.contents.scopes.get(blob, set())
         if not any(_reads(run, allowed) for run in runs):
-            wrong(attempt_id, f"input {port} is of scopes {sorted(allowed)}")
+            violated(attempt_id, f"input {port} is of scopes {sorted(allowed)}")
 
 
 def _reads(run: Run, scopes: set[str]) -> bool:

@@ -11,7 +11,7 @@ from flowmesh_core.machine.events import Event, WorkerConnected
 from flowmesh_core.machine.model import Run
 from flowmesh_core.machine.state import State
 from flowmesh_core.status.projection import run_status
-from flowmesh_sim.kernel.violation import wrong
+from flowmesh_sim.kernel.violation import violated
 
 if TYPE_CHECKING:
     from flowmesh_sim.control.control import SimulatedControlPlane
@@ -40,7 +40,7 @@ class MoneyInvariants:
         book = state.book
         open_bills = sum(a.charged_nanousd for a in state.attempts.values())
         if book.unsettled_nanousd != open_bills:
-            wrong(
+            violated(
                 "money",
                 f"bill {book.bill_nanousd} = receipts {book.receipts_nanousd} + fabric "
                 f"{book.fabric_nanousd} + {book.unsettled_nanousd}, attempts have {open_bills}",
@@ -53,16 +53,16 @@ class MoneyInvariants:
     def finished(self, control: "SimulatedControlPlane", uid: str, status: RunStatus) -> None:
         """Checks a verdict: it is the run's only one, and its receipt equals its ledger."""
         if uid in self._ended:
-            wrong(f"run {uid}", f"ended as {self._ended[uid]}, and again as {status.phase}")
+            violated(f"run {uid}", f"ended as {self._ended[uid]}, and again as {status.phase}")
         self._ended[uid] = status.phase
         run = control.machine.state.runs[uid]
         still = [path for path, step in run.steps.items() if not step.ended]
         if still:
-            wrong(f"run {uid}", f"is {status.phase} while {still} have not ended")
+            violated(f"run {uid}", f"is {status.phase} while {still} have not ended")
         _agrees(run, status)
         charged = sum(x.share_nanousd for x in run.lines if isinstance(x, AttemptLine))
         if charged != status.paid_nanousd:
-            wrong(f"run {uid}", f"paid {status.paid_nanousd}, its ledger says {charged}")
+            violated(f"run {uid}", f"paid {status.paid_nanousd}, its ledger says {charged}")
 
     # -- the bill, computed independently of the machine -----------------------------------------
 
@@ -90,16 +90,18 @@ class MoneyInvariants:
         """Checks the end: everything is settled, and the bill equals the cost of workers."""
         state, book = control.machine.state, control.machine.state.book
         if state.actions or state.attempts or state.ready:
-            wrong("the end", f"{len(state.actions)} actions, {len(state.attempts)} attempts stay")
+            violated(
+                "the end", f"{len(state.actions)} actions, {len(state.attempts)} attempts stay"
+            )
         if book.bill_nanousd != book.receipts_nanousd + book.fabric_nanousd:
-            wrong("the end", f"{book.unsettled_nanousd} nano-dollars are unsettled")
+            violated("the end", f"{book.unsettled_nanousd} nano-dollars are unsettled")
         paid = sum(f.paid_nanousd for f in fabric.bucket.finals.values())
         if paid != book.receipts_nanousd:
-            wrong("the end", f"runs paid {paid}, the book has {book.receipts_nanousd}")
+            violated("the end", f"runs paid {paid}, the book has {book.receipts_nanousd}")
         if self._by_wall and control.epoch == 1:
             living = sum(w.meter.billed_nanousd for w in state.workers.values())
             if living + self._closed_nanousd != book.bill_nanousd:
-                wrong(
+                violated(
                     "the end",
                     f"workers cost {living + self._closed_nanousd}, the bill {book.bill_nanousd}",
                 )
@@ -109,13 +111,15 @@ def _agrees(run: Run, status: RunStatus) -> None:
     """Checks that a status agrees with the steps of its run."""
     counted = Counter(str(s.state) for s in run.steps.values())
     if {str(k): v for k, v in status.counts.items()} != counted:
-        wrong(f"run {run.uid}", f"its status says {status.counts}, its steps {counted}")
+        violated(f"run {run.uid}", f"its status says {status.counts}, its steps {counted}")
     paid = sum(s.paid_nanousd for s in run.steps.values())
     if status.paid_nanousd != paid:
-        wrong(f"run {run.uid}", f"its status says {status.paid_nanousd} paid, its steps {paid}")
+        violated(f"run {run.uid}", f"its status says {status.paid_nanousd} paid, its steps {paid}")
     for step in status.steps:
         if step.state == StepState.COMPLETED and step.done < step.actions:
-            wrong(f"run {run.uid}", f"{step.path} is complete with {step.done} of {step.actions}")
+            violated(
+                f"run {run.uid}", f"{step.path} is complete with {step.done} of {step.actions}"
+            )
     good = {StepState.COMPLETED, StepState.SKIPPED}
     if status.phase == Phase.SUCCEEDED and any(s.state not in good for s in run.steps.values()):
-        wrong(f"run {run.uid}", f"is {status.phase} with steps {dict(counted)}")
+        violated(f"run {run.uid}", f"is {status.phase} with steps {dict(counted)}")

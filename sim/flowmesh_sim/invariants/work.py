@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.machine.model import Action, Attempt, Worker
 from flowmesh_core.machine.state import State
-from flowmesh_sim.kernel.violation import wrong
+from flowmesh_sim.kernel.violation import violated
 
 if TYPE_CHECKING:
     from flowmesh_core.units import Digest
@@ -21,50 +21,50 @@ def look_at_runs(state: State) -> None:
     for uid, run in state.runs.items():
         still = sum(not s.ended for s in run.steps.values())
         if run.open_steps != still:
-            wrong(f"run {uid}", f"{run.open_steps} open steps are counted, {still} are open")
+            violated(f"run {uid}", f"{run.open_steps} open steps are counted, {still} are open")
         if run.reserved_nanousd != reserved.get(uid, 0):
             amount = f"{run.reserved_nanousd} nano-dollars are reserved"
-            wrong(f"run {uid}", f"{amount}, for attempts {reserved.get(uid, 0)}")
+            violated(f"run {uid}", f"{amount}, for attempts {reserved.get(uid, 0)}")
         for attempt_id in run.unsettled:
             if attempt_id not in state.attempts:
-                wrong(f"run {uid}", f"waits for {attempt_id}, which is over")
+                violated(f"run {uid}", f"waits for {attempt_id}, which is over")
 
 
 def look_at_actions(state: State) -> None:
     """Checks actions: their states match their attempts, and subscribers may read them."""
     for key in state.ready:
         if state.actions[key].state is not ActionState.READY:
-            wrong(f"action {key}", f"is in the ready set and {state.actions[key].state}")
+            violated(f"action {key}", f"is in the ready set and {state.actions[key].state}")
     for action in state.actions.values():
         _check_action(state, action)
     for attempt in state.attempts.values():
         worker = state.workers.get(attempt.worker)
         if attempt.end is None and (worker is None or attempt.attempt_id not in worker.held):
-            wrong(
+            violated(
                 f"attempt {attempt.attempt_id}", f"goes on, and {attempt.worker} does not hold it"
             )
     for worker in state.workers.values():
         for attempt_id in worker.held:
             if attempt_id not in state.attempts:
-                wrong(f"worker {worker.name}", f"holds {attempt_id}, which is over")
+                violated(f"worker {worker.name}", f"holds {attempt_id}, which is over")
 
 
 def _check_action(state: State, action: Action) -> None:
     where = f"action {action.key}"
     if not action.subscribers:
-        wrong(where, "nobody subscribes to it")
+        violated(where, "nobody subscribes to it")
     for subscriber in action.subscribers:
         run = state.runs[subscriber.uid]
         scopes = run.scopes
         if action.key.scope not in {scopes.publish, scopes.private, *scopes.lookup}:
-            wrong(where, f"run {subscriber.uid} may not read its scope")
+            violated(where, f"run {subscriber.uid} may not read its scope")
     match action.state:
         case ActionState.READY if action.attempts or action.key not in state.ready:
-            wrong(where, f"waits, and has {len(action.attempts)} attempts")
+            violated(where, f"waits, and has {len(action.attempts)} attempts")
         case ActionState.RUNNING if not action.attempts:
-            wrong(where, "runs without an attempt")
+            violated(where, "runs without an attempt")
         case ActionState.PUBLISHING if action.publishing is None:
-            wrong(where, "is being published without an attempt")
+            violated(where, "is being published without an attempt")
 
 
 def look_at_memory(state: State) -> None:
@@ -75,7 +75,7 @@ def look_at_memory(state: State) -> None:
         used = sum(reserved.values())
         if used > total:
             parts = {s[:8]: mib for s, mib in reserved.items()}
-            wrong(f"worker {worker.name}", f"over-committed by {used - total} MiB: {parts}")
+            violated(f"worker {worker.name}", f"over-committed by {used - total} MiB: {parts}")
 
 
 def _reserved(worker: Worker) -> dict[str, int]:

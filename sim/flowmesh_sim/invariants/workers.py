@@ -7,7 +7,7 @@ from flowmesh_core.worker_agent.invariants import check_agent
 from flowmesh_core.worker_agent.machine import WorkerAgent
 from flowmesh_core.worker_agent.reports import REPEAT_ENDS_EVERY_S
 from flowmesh_sim.kernel.network import LATE_S
-from flowmesh_sim.kernel.violation import wrong
+from flowmesh_sim.kernel.violation import violated
 from flowmesh_sim.workers.connection import BACKOFF_MAX_S
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class WorkerInvariants:
             living = sum(not w.draining for w in pool.workers.values()) + pool.coming
             most = max(pool.spec.maximum, pool.spec.workers)
             if living > most:
-                wrong(f"pool {pool.spec.name}", f"has {living} workers of at most {most}")
+                violated(f"pool {pool.spec.name}", f"has {living} workers of at most {most}")
         self._check_ended(control, provisioner, now_s)
         for worker in provisioner.living():
             self._check_worker(control, worker, now_s)
@@ -67,7 +67,7 @@ class WorkerInvariants:
         for name in control.machine.state.workers:
             ended = name not in running
             if self._lasts(("ghost", name), ended, now_s) > control.patience_s + SOON_S:
-                wrong(f"worker {name}", "has ended, and the control plane still counts on it")
+                violated(f"worker {name}", "has ended, and the control plane still counts on it")
 
     def _check_worker(
         self, control: "SimulatedControlPlane", worker: "SimWorker", now_s: float
@@ -78,21 +78,21 @@ class WorkerInvariants:
         whole = whole and max(link.held_until_s.values()) + LATE_S < now_s
         known = worker.name in state.workers
         if self._lasts(("unknown", worker.name), whole and not known, now_s) > SOON_S:
-            wrong(f"worker {worker.name}", "lives, and the control plane does not know it")
+            violated(f"worker {worker.name}", "lives, and the control plane does not know it")
         for attempt_id in reports.progress if whole else ():
             attempt = state.attempts.get(attempt_id)
             idle = attempt.cancelled if attempt else not _waits(state, attempt_id)
             if self._lasts(("idle", attempt_id), idle, now_s) > SOON_S:
-                wrong(f"worker {worker.name}", f"works on {attempt_id} for nobody")
+                violated(f"worker {worker.name}", f"works on {attempt_id} for nobody")
         for attempt_id in reports.ended if whole else ():
             stale = attempt_id not in state.attempts and not _waits(state, attempt_id)
             if self._lasts(("stale", attempt_id), stale, now_s) > SOON_S:
-                wrong(f"worker {worker.name}", f"keeps {attempt_id} for nobody")
+                violated(f"worker {worker.name}", f"keeps {attempt_id} for nobody")
         known_worker = state.workers.get(worker.name) if whole else None
         for attempt_id in known_worker.held if known_worker else ():
             unknown = not reports.knows(attempt_id)
             if self._lasts(("untold", attempt_id), unknown, now_s) > SOON_S:
-                wrong(f"worker {worker.name}", f"was never told of {attempt_id}")
+                violated(f"worker {worker.name}", f"was never told of {attempt_id}")
 
     def _lasts(self, what: tuple[str, str], holds: bool, now_s: float) -> float:
         """Returns for how long a condition has been true, in seconds."""

@@ -99,7 +99,7 @@ class Constants:
 
 
 @cache
-def read_facts() -> Constants:
+def read_constants() -> Constants:
     """Returns the constants of the file.
 
     Raises:

@@ -5,7 +5,7 @@ from typing import NoReturn
 from flowmesh_core.errors import InvariantError
 
 
-def wrong(where: str, what: str) -> NoReturn:
+def violated(where: str, what: str) -> NoReturn:
     """Ends the simulation with an error.
 
     Raises:

@@ -126,6 +126,6 @@ class SimContents:
             self.scopes.setdefault(blob, set()).add(scope)
 
 
-def grown(rows: SimRows, by_tokens: float, factor: int = 1) -> SimRows:
+def extended(rows: SimRows, by_tokens: float, factor: int = 1) -> SimRows:
     """Returns rows with ``by_tokens`` added to each, and their number multiplied by ``factor``."""
     return replace(rows, count=rows.count * factor, prompt=rows.prompt + by_tokens)

@@ -40,7 +40,7 @@ class SimStore:
         self.results: dict[Key, ActionResult] = {}
         self.torn: set[Key] = set()
         self.blobs: dict[Digest, int] = {}
-        self.ever: set[Digest] = set()
+        self.ever_stored: set[Digest] = set()
         self.damaged: set[Digest] = set()
         self.put_s: dict[Digest, float] = {}
         self.down = False
@@ -91,7 +91,7 @@ class SimStore:
     def put_blob(self, blob: Digest, size_bytes: int) -> None:
         """Stores one blob; an existing one, damaged or not, only gets a new age."""
         self.blobs[blob] = size_bytes
-        self.ever.add(blob)
+        self.ever_stored.add(blob)
         self.put_s[blob] = self._clock()
 
     def lose(self, blob: Digest) -> None:

@@ -20,7 +20,7 @@ from flowmesh_core.protocol.messages import Assignment
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.ports import Preload
-from flowmesh_sim.models.content import SCHEMA, SimContents, SimRows, SimWeights, grown
+from flowmesh_sim.models.content import SCHEMA, SimContents, SimRows, SimWeights, extended
 from flowmesh_sim.models.devices import MIB, Device, HardwareCatalog, LanguageModel
 from flowmesh_sim.models.library import library_of
 
@@ -320,7 +320,7 @@ class WorkModel:
                 grows = duty.grown_tokens if port in (row_output, "rows") else 0.0
                 samples = int(a.params.get("samples") or 1)
                 chunks = [
-                    self.contents.chunk(f"{name}/{n}", grown(r, grows, samples))
+                    self.contents.chunk(f"{name}/{n}", extended(r, grows, samples))
                     for n, r in enumerate(self._rows(a))
                 ]
                 return dataset_artifact(Manifest(SCHEMA, tuple(chunks)))

@@ -76,7 +76,12 @@ def _bound(simulation: Simulation, observer: EvaluationObserver) -> Figures:
     fabric = simulation.fabric
     duties = WorkModel(simulation.hardware, fabric.store.contents, fabric.catalog)
     found = bound_of(
-        observer.first, observer.traces, fabric.wanted, simulation.hardware, duties, dict(counts)
+        observer.first,
+        observer.traces,
+        fabric.submitted_s,
+        simulation.hardware,
+        duties,
+        dict(counts),
     )
     return {
         "bound_latency_s": found.latency_s,

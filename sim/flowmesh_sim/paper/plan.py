@@ -10,7 +10,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from flowmesh_sim.kernel.constants import read_facts
+from flowmesh_sim.kernel.constants import read_constants
 from flowmesh_sim.scenario import Scenario, scenario_of
 
 Json = dict[str, Any]
@@ -111,7 +111,7 @@ def _pools(devices: list[str], workers: int, system: Json) -> Iterator[Json]:
 def _sensitivity(plan: Json) -> Iterator[Cell]:
     sweep = plan["sensitivity"]
     entry = plan["experiments"]["fig5"][0]
-    table = read_facts().table
+    table = read_constants().table
     for paths in sweep["facts"]:
         for factor in (HALVED, DOUBLED):
             facts = {path: changed(path, table[path].value, factor) for path in paths}

@@ -24,8 +24,8 @@ class Fifo:
             if full[action.signature]:
                 continue
             for account in filling.accounts:
-                if filling.able(account, action) and filling.has_room(account, action):
-                    filling.give(account, action)
+                if filling.able(account, action) and filling.has_capacity(account, action):
+                    filling.place(account, action)
                     break
             else:
                 full[action.signature] += not action.isolate

@@ -51,7 +51,7 @@ class CapacityTracker:
             found = self._able[key] = unmet(requirement, shape) is None
         return found
 
-    def has_room(self, account: WorkerCapacity, action: ReadyAction) -> bool:
+    def has_capacity(self, account: WorkerCapacity, action: ReadyAction) -> bool:
         """Whether a worker can run the action now, or queue it."""
         tier = account.place_tier(self.snapshot.signatures[action.signature], alone=action.isolate)
         return tier is not None and tier < WAIT
@@ -67,7 +67,7 @@ class CapacityTracker:
         instances = account.view.lanes.items()
         return any(instance.held and self._needs_device(s) for s, instance in instances)
 
-    def give(self, account: WorkerCapacity, action: ReadyAction) -> None:
+    def place(self, account: WorkerCapacity, action: ReadyAction) -> None:
         """Places an action on a worker."""
         account.take(self.snapshot.signatures[action.signature], alone=action.isolate)
         if account in self.free and self.on_device(action):

@@ -22,40 +22,40 @@ class Monolithic:
     block the others.
 
     Attributes:
-        holder: worker → the run that occupies it.
+        run_by_worker: worker → the run that occupies it.
     """
 
     def __init__(self) -> None:
-        self.holder: dict[str, str] = {}
+        self.run_by_worker: dict[str, str] = {}
 
     def decide(self, snapshot: Snapshot, model: CostModel, state: State) -> Decision:
         """Frees the workers of ended runs, then places steps in order of readiness."""
         filling = CapacityTracker(snapshot, model, state)
         present = {account.view.name for account in filling.accounts}
-        self.holder = {
-            w: uid for w, uid in self.holder.items() if w in present and _goes_on(state, uid)
+        self.run_by_worker = {
+            w: uid for w, uid in self.run_by_worker.items() if w in present and _goes_on(state, uid)
         }
         for action in filling.due():
             uid = _uid(state, action)
-            if len(self.holder) == len(present) and uid not in self.holder.values():
+            if len(self.run_by_worker) == len(present) and uid not in self.run_by_worker.values():
                 continue
             account = self._worker_of(filling, state.runs[uid])
             if account is None or not filling.able(account, action):
                 continue
-            if filling.has_room(account, action):
-                filling.give(account, action)
+            if filling.has_capacity(account, action):
+                filling.place(account, action)
         return filling.decision()
 
     def _worker_of(self, filling: CapacityTracker, run: Run) -> WorkerCapacity | None:
         """Returns the run's worker, or the first free one that can run all of its steps."""
         for account in filling.accounts:
-            if self.holder.get(account.view.name) == run.uid:
+            if self.run_by_worker.get(account.view.name) == run.uid:
                 return account
         needs_mib = max(_memory_mib(run, step) for step in run.steps.values())
         for account in filling.accounts:
             name, shape = account.view.name, account.view.shape
-            if name not in self.holder and shape.device_memory_mib >= needs_mib:
-                self.holder[name] = run.uid
+            if name not in self.run_by_worker and shape.device_memory_mib >= needs_mib:
+                self.run_by_worker[name] = run.uid
                 return account
         return None
 

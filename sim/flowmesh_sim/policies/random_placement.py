@@ -25,8 +25,8 @@ class RandomPlacement:
             found = [
                 a
                 for a in filling.accounts
-                if filling.able(a, action) and filling.has_room(a, action)
+                if filling.able(a, action) and filling.has_capacity(a, action)
             ]
             if found:
-                filling.give(self._rng.choice(found), action)
+                filling.place(self._rng.choice(found), action)
         return filling.decision()

@@ -26,7 +26,7 @@ class RoundRobin:
         for action in filling.due():
             account = self._next(filling, action)
             if account is not None:
-                filling.give(account, action)
+                filling.place(account, action)
                 self._last = account.view.name
         return filling.decision()
 
@@ -35,6 +35,6 @@ class RoundRobin:
         after = [a for a in among if a.view.name > self._last]
         before = [a for a in among if a.view.name <= self._last]
         for account in (*after, *before):
-            if filling.able(account, action) and filling.has_room(account, action):
+            if filling.able(account, action) and filling.has_capacity(account, action):
                 return account
         return None

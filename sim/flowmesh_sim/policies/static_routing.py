@@ -48,8 +48,8 @@ class StaticRouting:
             for account in filling.accounts if light else _route(filling, routes, action):
                 if not (light or account in filling.free):
                     continue
-                if filling.able(account, action) and filling.has_room(account, action):
-                    filling.give(account, action)
+                if filling.able(account, action) and filling.has_capacity(account, action):
+                    filling.place(account, action)
                     break
         return filling.decision()
 

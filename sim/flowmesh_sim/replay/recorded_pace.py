@@ -45,7 +45,7 @@ class RecordedDurations:
         self._prior = CostModel()
         self._loads: dict[tuple[str, str], float] = {}
 
-    def teach(self, attempts: Iterable[tuple[str, AttemptRecord]]) -> None:
+    def train(self, attempts: Iterable[tuple[str, AttemptRecord]]) -> None:
         """Trains with attempts, each with its engine, in the order of their ends."""
         ended = sorted(
             {a.attempt: (e, a) for e, a in attempts if a.outcome in MADE}.values(),

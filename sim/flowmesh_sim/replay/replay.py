@@ -23,7 +23,7 @@ from flowmesh_core.machine.events import Submitted
 from flowmesh_core.sharing.scopes import ScopePlan, namespace_scope
 from flowmesh_core.units import NANO_PER_USD
 from flowmesh_sim.control.fabric import SimulatedFabric
-from flowmesh_sim.kernel.constants import read_facts
+from flowmesh_sim.kernel.constants import read_constants
 from flowmesh_sim.replay.recorded_pace import RecordedDurations
 from flowmesh_sim.replay.recorded_work import RecordedWork, RecordedWorkModel, require_known
 from flowmesh_sim.replay.recording import Recording
@@ -185,7 +185,7 @@ def replay(
     durations = paces
     if durations is None:
         durations = RecordedDurations(work.engines.values())
-        durations.teach(work.attempts())
+        durations.train(work.attempts())
     scenario = _scenario(work, spec)
     _fits(work, scenario)
     simulation = Simulation(
@@ -236,7 +236,7 @@ def recorded_pools(work: RecordedWork) -> list[PoolSpec]:
         what = (a.pool, a.device_class, a.devices, a.device_memory_mib, a.price_nanousd_per_hour)
         first_s = alike.setdefault(what, {})
         first_s[a.worker] = min(a.assigned_s, first_s.get(a.worker, a.assigned_s))
-    devices = read_facts().names("devices")
+    devices = read_constants().names("devices")
     found = []
     for n, ((pool, device_class, count, mib, price), first_s) in enumerate(sorted(alike.items())):
         device = device_class.removeprefix("nvidia-")
@@ -265,7 +265,7 @@ def recorded_pools(work: RecordedWork) -> list[PoolSpec]:
 
 def _fits(work: RecordedWork, scenario: Scenario) -> None:
     """Refuses pools on which an action does not fit."""
-    facts = read_facts()
+    facts = read_constants()
     most = max(
         p.host_memory_mib
         if p.device == "cpu"

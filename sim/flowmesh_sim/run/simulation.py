@@ -16,7 +16,7 @@ from flowmesh_sim.control.fabric import EPOCH_S, SimulatedFabric
 from flowmesh_sim.control.provisioner import Provisioner, SimPool
 from flowmesh_sim.faults.faults import Faults
 from flowmesh_sim.invariants.checker import Checker
-from flowmesh_sim.kernel.constants import read_facts
+from flowmesh_sim.kernel.constants import read_constants
 from flowmesh_sim.kernel.event_trace import EventTrace
 from flowmesh_sim.models.content import SimContents
 from flowmesh_sim.models.devices import HardwareCatalog
@@ -74,7 +74,7 @@ class Simulation:
         """
         self.scenario = scenario
         self.seed = scenario.seed if seed is None else seed
-        facts = read_facts().changed(scenario.facts)
+        facts = read_constants().changed(scenario.facts)
         self.hardware = HardwareCatalog(facts)
         self.checker = checker or Checker(every=1000)
         self.measures = Measures()
@@ -187,8 +187,8 @@ class Simulation:
 
     def _result(self, ended_s: float, joules: float) -> SimulationResult:
         fabric, measures = self.fabric, self.measures
-        figures = measures.figures(fabric.wanted)
-        began_s = min(fabric.wanted.values(), default=0.0)
+        figures = measures.figures(fabric.submitted_s)
+        began_s = min(fabric.submitted_s.values(), default=0.0)
         makespan_s = max(0.0, ended_s - began_s)
         minutes = makespan_s / 60.0 or 1.0
         book, by_phase = fabric.book, phases(figures)
@@ -200,7 +200,7 @@ class Simulation:
             scenario=self.scenario.name,
             seed=self.seed,
             policy=self.scenario.policy,
-            runs=len(fabric.wanted),
+            runs=len(fabric.submitted_s),
             succeeded=by_phase[Phase.SUCCEEDED],
             failed=by_phase[Phase.FAILED],
             cancelled=by_phase[Phase.CANCELLED],

@@ -50,7 +50,7 @@ def run_checked(scenario: Scenario, *, every: int | None = None) -> WorldOutcome
         seed=scenario.seed,
         broken=broken,
         trace=simulation.trace.digest,
-        runs=len(simulation.fabric.wanted),
+        runs=len(simulation.fabric.submitted_s),
         events=simulation.fabric.engine.events,
         faults=simulation.faults.struck,
     )

@@ -59,9 +59,9 @@ class CachingBlobs:
             for evicted in self._index.add(blob.digest, blob.size_bytes):
                 self._root.remove(self._local.path(evicted))
 
-    def held(self) -> dict[Digest, int]:
+    def cached_sizes(self) -> dict[Digest, int]:
         """Returns the cached digests with sizes in bytes, for the worker's report of locality."""
-        return self._index.held()
+        return self._index.cached_sizes()
 
     async def get(self, digest: Digest) -> bytes:
         """As :meth:`BlobStore.get`; concurrent readers of one blob load it once."""

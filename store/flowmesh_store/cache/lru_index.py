@@ -21,7 +21,7 @@ class CacheIndex:
         """Whether the blob is cached."""
         return digest in self._sizes
 
-    def held(self) -> dict[Digest, int]:
+    def cached_sizes(self) -> dict[Digest, int]:
         """Returns the cached digests with sizes in bytes, the least recently used first."""
         return dict(self._sizes)
 

@@ -1,10 +1,10 @@
-"""What ``fmesh`` says when the API server refuses an object."""
+"""Messages of ``fmesh`` when the API server refuses an object."""
 
 import json
 
 import pytest
 
-from flowmesh_cli.cluster.objects import said_by_api_server
+from flowmesh_cli.cluster.objects import call_api_server
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 
@@ -19,7 +19,7 @@ def refused(status: int, body: dict[str, object]) -> CliError:
         raise error
 
     with pytest.raises(CliError) as caught:
-        said_by_api_server(call, where="flowmeshworkflows in team-a")
+        call_api_server(call, where="flowmeshworkflows in team-a")
     return caught.value
 
 

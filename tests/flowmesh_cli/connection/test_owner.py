@@ -1,4 +1,4 @@
-"""Who owns a state folder: locks decide, not what a file says."""
+"""The owner of a state folder: decided by locks, not by the content of a file."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flowmesh_cli.connection.owner import OwnerRecord, claim, current, join, nobody_joined
+from flowmesh_cli.connection.owner import OwnerRecord, claim, current, join, no_other_users
 from flowmesh_cli.connection.state_dir import StateDir
 
 HOLD = """
@@ -86,9 +86,9 @@ def test_the_owner_stays_while_anybody_has_joined(state: StateDir):
     assert first is not None
     assert second is not None
     first.release()
-    with nobody_joined(state) as alone:
+    with no_other_users(state) as alone:
         assert not alone
     second.release()
-    with nobody_joined(state) as alone:
+    with no_other_users(state) as alone:
         assert alone
         assert join(state) is None

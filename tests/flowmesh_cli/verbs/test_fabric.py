@@ -1,4 +1,4 @@
-"""What is said where no worker is connected, and when a fabric stops."""
+"""Messages without a connected worker, and when a fabric stops."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def test_workers_of_a_cluster_are_started_by_pools() -> None:
     assert "`fmesh up`" in no_worker(Target())
     said = no_worker(Target(cluster=True))
     assert "fmesh up" not in said
-    assert said.endswith("pools start them when there is work (`kubectl get fmwp -A`)")
+    assert said.endswith("pools start workers when there is work (`kubectl get fmwp -A`)")
 
 
 class Runs(ApiClient):

@@ -1,4 +1,4 @@
-"""``fmesh logs``: each line of an engine once, however many attempts were in it."""
+"""``fmesh logs``: each line of an engine once, however many attempts it belongs to."""
 
 import json
 
@@ -10,7 +10,7 @@ from flowmesh_cli.verbs.logs import LogPrinter
 
 
 def shown(capsys: pytest.CaptureFixture[str], *lines: StepLogLine) -> list[str]:
-    """The text of the lines that are written, without their time."""
+    """Returns the text of the lines, without times."""
     LogPrinter(Terminal(as_json=False), names_steps=False).show(list(lines))
     return [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
 

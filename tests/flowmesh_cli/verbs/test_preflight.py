@@ -1,4 +1,4 @@
-"""What no worker of this installation can run is refused before anything is started."""
+"""Workflows that no worker of this installation can run are refused before a start."""
 
 import importlib.util
 import shutil
@@ -46,7 +46,7 @@ def data() -> dict[str, Any]:
 
 @pytest.fixture
 def base_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installation without the libraries of the worker extras."""
+    """Fakes an installation without the libraries of the worker extras."""
     real = importlib.util.find_spec
 
     def find_spec(name: str, package: str | None = None) -> Any:

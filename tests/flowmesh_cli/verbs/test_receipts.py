@@ -1,4 +1,4 @@
-"""What a receipt's columns say."""
+"""The columns of a receipt."""
 
 import pytest
 
@@ -46,4 +46,4 @@ def test_a_receipt_says_what_its_seconds_are(capsys: pytest.CaptureFixture[str])
     lines = shown(capsys, receipt("u", "n", "team-a", LINES))
     assert "engine s" in lines[1]
     assert " 2.8 " in lines[2]
-    assert lines[-1].startswith("engine s: time that attempts ran in engines, without loading")
+    assert lines[-1].startswith("engine s: seconds that attempts ran in engines, without loading")

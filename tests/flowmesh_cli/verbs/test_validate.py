@@ -72,7 +72,7 @@ def test_what_is_too_large_for_one_object_is_told(
 
 
 def test_the_example_for_a_cluster_runs_what_the_laptops_runs() -> None:
-    """But for where the questions are, and how long the object stays."""
+    """Except for the place of the questions and the object's lifetime."""
     laptop, cluster = ((EXAMPLES / d / "best-of-four.yaml").read_text() for d in ("", "kubernetes"))
 
     def steps(text: str) -> str:

@@ -1,4 +1,4 @@
-"""How ``fmesh why`` and ``explain`` are told which step is meant, and what they say of it."""
+"""``fmesh why`` and ``explain``: selection of the step, and their texts."""
 
 import re
 import sys

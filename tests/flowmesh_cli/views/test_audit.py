@@ -1,4 +1,4 @@
-"""Audits on real processes: what repeats, what does not, what is gone, and a killed owner."""
+"""Audits on real processes: reproducible, drifted and missing results, and a killed owner."""
 
 import json
 import urllib.request
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 def drifting() -> dict[str, Any]:
-    """Two families of an engine that does not repeat, and a step behind one of them."""
+    """Returns a workflow: two families of an irreproducible engine, a step after one of them."""
     return {
         "steps": [
             {"name": "one", "uses": "test.drift", "with": {"family": "a"}},
@@ -44,7 +44,7 @@ def of_step(report: dict[str, Any], step: str) -> list[dict[str, Any]]:
 
 
 def metric(folder: Path, line: str) -> float:
-    """A figure of ``/metrics``, by everything that stands before it."""
+    """Returns a value of ``/metrics`` by name and labels."""
     known = owner(folder)
     request = urllib.request.Request(
         known["url"] + "/metrics", headers={"Authorization": f"Bearer {known['token']}"}
@@ -138,7 +138,7 @@ def test_what_is_gone_is_told_and_is_no_failure(fabric: SharedFabric) -> None:
 
 @pytest.fixture(scope="module")
 def some(fabric: SharedFabric) -> None:
-    """An ended run."""
+    """Runs a workflow to its end."""
     fabric.answer(flows.sleeping(0), "some")
 
 
@@ -172,7 +172,7 @@ def test_an_audit_whose_owner_is_killed_goes_on_and_its_quarantine_stays(tmp_pat
         done = fmesh("audit", "drift", "--sample", "100%", "--json", cwd=tmp_path)
     finally:
         end_workers(tmp_path)
-    assert "goes on" in done.stderr, done.stderr
+    assert "resuming audit" in done.stderr, done.stderr
     report = json.loads(done.stdout)
     assert report["uid"] in killed.said
     assert (report["counts"]["same"], report["counts"]["differs"]) == (1, 2)

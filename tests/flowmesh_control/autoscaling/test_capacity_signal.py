@@ -6,7 +6,7 @@ from tests.flowmesh_core.machine.world import ASK, World, shape
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.machine.events import PrewarmPlanChanged
-from flowmesh_core.machine.prewarm import told_to_hold
+from flowmesh_core.machine.prewarm import prewarm_is_current
 from flowmesh_core.protocol.messages import EngineVariant
 
 ASKS = (EngineVariant(ASK.name, dtypes=("float32",)),)
@@ -23,6 +23,6 @@ def test_workers_of_a_declared_pool_hold_open_what_steps_to_come_need() -> None:
     ((worker, (signature,)),) = backlogs.prewarm_plan().items()
     assert worker == "w"
     world.apply(PrewarmPlanChanged(backlogs.prewarm_plan()))
-    assert told_to_hold(world.machine.state, backlogs.prewarm_plan())
+    assert prewarm_is_current(world.machine.state, backlogs.prewarm_plan())
     ((_, (opening,)),) = world.told
     assert (opening.signature, opening.components) == (signature, {"model": BASE.digest})

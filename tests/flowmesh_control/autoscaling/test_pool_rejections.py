@@ -6,7 +6,7 @@ import pytest
 from tests.flowmesh_core.placement.builders import action, signature, snapshot, worker
 
 from flowmesh_api.v1.enums import RejectionCause
-from flowmesh_control.autoscaling.pool_rejections import counting_on
+from flowmesh_control.autoscaling.pool_rejections import explain_with_pools
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Decision, Snapshot, WorkerView
@@ -25,7 +25,7 @@ def decided(*workers: WorkerView) -> tuple[Decision, Snapshot]:
 
 
 def reason(*pools: PoolView, workers: tuple[WorkerView, ...] = ()) -> tuple[RejectionCause, str]:
-    (found,) = counting_on(pools, *decided(*workers)).rejections
+    (found,) = explain_with_pools(pools, *decided(*workers)).rejections
     return found.cause, found.detail
 
 
@@ -54,10 +54,10 @@ def test_where_no_pool_could_run_it_the_reason_says_what_is_missing() -> None:
 
 def test_without_pools_the_scheduler_says_what_it_sees() -> None:
     decision, seen = decided()
-    assert counting_on((), decision, seen) is decision
+    assert explain_with_pools((), decision, seen) is decision
 
 
 def test_work_that_waits_for_its_turn_keeps_its_reason() -> None:
     seen = snapshot([worker("w")], [action("a", LLM, not_before_s=1e12)], [LLM])
     decision = decide(seen, CostModel())
-    assert counting_on([pool("large", 8000)], decision, seen) == decision
+    assert explain_with_pools([pool("large", 8000)], decision, seen) == decision

@@ -12,7 +12,7 @@ from tests.flowmesh_control.waiting import until
 
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_control.loop.command_executor import CommandExecutor
-from flowmesh_control.loop.event_loop import DECIDE_GAP_S, HUNGRY_TURN_S, TURN_S, EventLoop
+from flowmesh_control.loop.event_loop import DECIDE_GAP_S, TURN_S, UNDERLOADED_SLICE_S, EventLoop
 from flowmesh_control.loop.task_pool import TaskPool
 from flowmesh_core.dataset import Manifest, Schema, encode_manifest
 from flowmesh_core.errors import StoreFullError, StoreUnavailableError
@@ -86,10 +86,10 @@ class Workers:
         self.assigned.append((worker, assignment))
 
     def cancel(self, worker: str, attempt_id: str) -> None: ...
-    def hold_open(self, worker: str, openings: tuple[PrewarmSpec, ...]) -> None: ...
+    def prewarm(self, worker: str, openings: tuple[PrewarmSpec, ...]) -> None: ...
 
     def acknowledge(self, worker: str, attempt_id: str) -> None: ...
-    def keep(self, worker: str, attempts: tuple[str, ...]) -> None: ...
+    def confirm_attempts(self, worker: str, attempts: tuple[str, ...]) -> None: ...
     def flush(self) -> None: ...
 
     def report(self, worker: str, end: AttemptEnd) -> None:
@@ -132,7 +132,7 @@ class Bench:
 
     async def do(self, *commands: Command) -> None:
         self.machine.commands["now"] = list(commands)
-        await self.loop.ask(CancelRequested("now"))
+        await self.loop.post_and_wait(CancelRequested("now"))
 
 
 class NoSecrets:
@@ -456,7 +456,7 @@ async def test_the_scheduler_is_asked_when_the_machine_wants_it(bench: Bench) ->
 
 async def test_an_error_of_the_machine_ends_the_loop_and_reaches_who_asked(bench: Bench) -> None:
     with pytest.raises(RuntimeError, match="boom"):
-        await bench.loop.ask(CancelRequested("boom"))
+        await bench.loop.post_and_wait(CancelRequested("boom"))
     with pytest.raises(RuntimeError, match="boom"):
         await bench.running
 
@@ -495,7 +495,7 @@ def test_it_decides_at_once_unless_other_work_waits_which_lets_ready_work_gather
         now_s[0] += after_s
         before = len(machine.of(PlacementDecided))
         machine.wants_decision = True
-        loop.turn()
+        loop.run_once()
         return len(machine.of(PlacementDecided)) > before
 
     assert decided(after_s=0.0)
@@ -520,7 +520,7 @@ def test_after_a_long_decision_events_get_as_long(monkeypatch: pytest.MonkeyPatc
     for wait_s in (0.0, 0.02, 0.02):
         now_s[0] += wait_s
         machine.wants_decision = True
-        loop.turn()
+        loop.run_once()
         counts.append(len(machine.of(PlacementDecided)))
     assert counts == [1, 1, 2]
 
@@ -535,7 +535,7 @@ def test_turns_are_short_while_the_workers_have_places_left(
     class Slow(Answers):
         def apply(self, event: Event, now: float) -> list[Command]:
             if isinstance(event, CancelRequested):
-                now_s[0] += HUNGRY_TURN_S / 4
+                now_s[0] += UNDERLOADED_SLICE_S / 4
             return super().apply(event, now)
 
     rejections = (Rejection(D, RejectionCause.BUSY, left, ""),) if left else ()
@@ -546,12 +546,14 @@ def test_turns_are_short_while_the_workers_have_places_left(
         executor=Backlog(),
         clock=lambda: 5.0,
     )
-    loop.turn()
+    loop.run_once()
     for _ in range(100):
         loop.post(CancelRequested(""))
-    loop.turn()
-    turn_s = TURN_S if left else HUNGRY_TURN_S
-    assert len(machine.of(CancelRequested)) == pytest.approx(turn_s / (HUNGRY_TURN_S / 4), abs=1)
+    loop.run_once()
+    turn_s = TURN_S if left else UNDERLOADED_SLICE_S
+    assert len(machine.of(CancelRequested)) == pytest.approx(
+        turn_s / (UNDERLOADED_SLICE_S / 4), abs=1
+    )
 
 
 def test_a_loop_that_stood_still_says_so_before_anything_else() -> None:
@@ -561,12 +563,12 @@ def test_a_loop_that_stood_still_says_so_before_anything_else() -> None:
     loop = EventLoop(
         machine=machine, decide=lambda s: Decision((), ()), executor=executor, clock=lambda: now[0]
     )
-    loop.turn()
+    loop.run_once()
     now[0] += 1.5
     loop.post(CancelRequested("a"))
-    loop.turn()
+    loop.run_once()
     assert not machine.of(ControlStalled)
     now[0] += 30.0
     loop.post(CancelRequested("b"))
-    loop.turn()
+    loop.run_once()
     assert machine.received[-2:] == [ControlStalled(), CancelRequested("b")]

@@ -18,7 +18,7 @@ def test_an_error_is_shown_until_it_fades(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(store_health.time, "monotonic", lambda: now_s)
     found = StoreHealth()
     assert found.text == ""
-    found.met(FULL)
+    found.record_failure(FULL)
     assert found.text == "no space is left; free space"
     now_s += store_health.FADES_S
     assert found.text == ""
@@ -30,7 +30,7 @@ def test_the_log_says_it_when_it_is_news_alone(caplog: pytest.LogCaptureFixture)
     logger.propagate = True
     with caplog.at_level(logging.WARNING, logger="flowmesh.control"):
         for _ in range(5):
-            found.met(FULL)
+            found.record_failure(FULL)
     assert [r.message for r in caplog.records] == [
         "waiting for the store: runs/x: no space is left; free space"
     ]
@@ -47,7 +47,7 @@ async def test_a_job_that_waits_for_the_store_says_why() -> None:
 
     hands = TaskPool(failed=lambda e: None, waits=errors.append, count=1)
     hands.start()
-    hands.give(job, None)
+    hands.submit(job, None)
     await asyncio.wait_for(done.wait(), 10)
     await hands.stop()
     assert [e.message for e in errors] == ["no space is left"]

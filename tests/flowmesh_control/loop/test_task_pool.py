@@ -45,8 +45,8 @@ async def test_jobs_that_wait_to_be_tried_again_take_no_turn_of_their_tenant(
 
     async with pool() as hands:
         for number in range(3 * COUNT):
-            hands.give(refuse, number, ("a",))
-        hands.give(serve, None, ("a",))
+            hands.submit(refuse, number, ("a",))
+        hands.submit(serve, None, ("a",))
         await asyncio.wait_for(done.wait(), 10)
     assert refused == list(range(3 * COUNT))
 
@@ -68,7 +68,7 @@ async def test_a_job_that_is_tried_again_comes_behind_those_of_its_tenant_that_w
 
     async with pool() as hands:
         for name in ("refused", "one", "two", "three"):
-            hands.give(work, name, ("a",))
+            hands.submit(work, name, ("a",))
         await until(lambda: hands.backlog == 2 and "two" in order, within_s=10)
         gates["one"].set()
         await until(lambda: order.count("refused") == 2, within_s=10)
@@ -91,8 +91,8 @@ async def test_an_error_outside_a_job_ends_no_task_in_silence() -> None:
         weights["a"] = 0.0
 
     async with pool(failures.append, weights.__getitem__) as hands:
-        hands.give(work, None, ("a",))
-        hands.give(work, None, ("a",))
-        hands.give(work, None, ("a",))
+        hands.submit(work, None, ("a",))
+        hands.submit(work, None, ("a",))
+        hands.submit(work, None, ("a",))
         await until(lambda: failures, within_s=10)
     assert "weight" in str(failures[0])

@@ -56,8 +56,8 @@ async def books_written(fabric: Fabric) -> None:
     book = machine_of(control).state.book
     await until(
         lambda: (
-            control.services.metrics.kept.book.receipts_nanousd == book.receipts_nanousd
-            and control.services.metrics.kept.book.saved_nanousd == book.saved_nanousd
+            control.services.metrics.last_accounts.book.receipts_nanousd == book.receipts_nanousd
+            and control.services.metrics.last_accounts.book.saved_nanousd == book.saved_nanousd
         )
     )
 

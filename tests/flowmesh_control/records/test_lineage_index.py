@@ -321,7 +321,7 @@ class Counted(MemoryRecords):
 async def test_a_query_reads_the_records_that_it_needs_and_no_others(
     held_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lineage_reader, "KEYS_HELD_MAX", held_max)
+    monkeypatch.setattr(lineage_reader, "KEYS_CACHED_MAX", held_max)
     counted = Counted()
     for n in range(1_500):
         derivation = made(f"u{n}", "step", {"x": f"in {n}"}, {"x": f"out {n}"})

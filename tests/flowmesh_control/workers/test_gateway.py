@@ -11,7 +11,7 @@ from tests.flowmesh_control.waiting import until
 
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.workers import gateway
-from flowmesh_control.workers.gateway import STRANGERS_BYTES, WorkerGateway
+from flowmesh_control.workers.gateway import UNAUTHENTICATED_BYTES, WorkerGateway
 from flowmesh_control.workers.message_intake import DropReason
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.machine.events import Event, WorkerConnected, WorkerLost, WorkerSynced
@@ -68,7 +68,7 @@ class Endpoint:
         socket = await self.connect(hello)
         assert isinstance(await receive_message(socket), Welcome)
         await until(lambda: any(isinstance(e, WorkerConnected) for e in self.events))
-        self.gateway.keep(hello.shape.name, ())
+        self.gateway.confirm_attempts(hello.shape.name, ())
         self.gateway.flush()
         return socket
 
@@ -251,8 +251,8 @@ async def test_what_to_hold_open_is_said_once_in_order_with_the_rest(endpoint: E
     assert (await desired(socket)).hold_open is None
     one = PrewarmSpec(D, "llm.generate", 1, 1, {"model": D})
     for openings in ((one,), ()):
-        endpoint.gateway.hold_open("w1", (one, one))
-        endpoint.gateway.hold_open("w1", openings)
+        endpoint.gateway.prewarm("w1", (one, one))
+        endpoint.gateway.prewarm("w1", openings)
         endpoint.gateway.flush()
         assert (await desired(socket)).hold_open == openings
     endpoint.gateway.acknowledge("w1", "old")
@@ -304,7 +304,7 @@ async def test_nothing_is_sent_before_the_full_state_is_answered(endpoint: Endpo
     await until(lambda: endpoint.events)
     endpoint.gateway.assign("w1", assignment(1))
     endpoint.gateway.flush()
-    endpoint.gateway.keep("w1", ("held",))
+    endpoint.gateway.confirm_attempts("w1", ("held",))
     endpoint.gateway.assign("w1", assignment(2))
     endpoint.gateway.flush()
     message = await desired(socket)
@@ -461,7 +461,7 @@ async def test_a_worker_that_holds_attempts_of_another_key_is_rid_of_them_and_st
     assert not second.closed
 
 
-LARGE = STRANGERS_BYTES + 1
+LARGE = UNAUTHENTICATED_BYTES + 1
 
 
 @pytest.mark.parametrize("given", ["", "Bearer", "Bearer wrong", "secret", "Basic secret"])

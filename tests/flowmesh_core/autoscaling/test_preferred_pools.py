@@ -5,7 +5,7 @@ from tests.flowmesh_core.placement.builders import action, digest, lane, signatu
 
 from flowmesh_core.autoscaling.backlog import signal_of
 from flowmesh_core.autoscaling.pool_model import PoolView
-from flowmesh_core.autoscaling.prewarm_plan import openings_of
+from flowmesh_core.autoscaling.prewarm_plan import prewarm_plan
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.demand import SignatureDemand
 from flowmesh_core.fleet.ready import WorkSize
@@ -95,14 +95,14 @@ def test_every_engine_is_held_by_one_worker_of_its_home_that_has_room():
     warm = [asked(one, gap_s=9.0), asked(other, gap_s=5.0)]
     home = {digest("x"): "rtx", digest("y"): "rtx"}
     a, b = (worker(n, pool="rtx", memory_mib=24_000) for n in "ab")
-    assert openings_of([a], warm, home) == {"a": (digest("y"),)}, "the more frequent one"
-    assert openings_of([a, b], warm, home) == {"b": (digest("y"),), "a": (digest("x"),)}
+    assert prewarm_plan([a], warm, home) == {"a": (digest("y"),)}, "the more frequent one"
+    assert prewarm_plan([a, b], warm, home) == {"b": (digest("y"),), "a": (digest("x"),)}
     has = worker("a", lane(other), pool="rtx", memory_mib=24_000)
-    assert openings_of([has, b], warm, home) == {"a": (digest("y"),), "b": (digest("x"),)}
+    assert prewarm_plan([has, b], warm, home) == {"a": (digest("y"),), "b": (digest("x"),)}
 
 
 def test_who_takes_no_work_or_is_of_another_pool_holds_nothing_open():
     warm, home = [asked(model("x"))], {digest("x"): "rtx"}
     leaving = worker("a", pool="rtx", memory_mib=24_000, draining=True)
     elsewhere = worker("b", pool="h100", memory_mib=80_000)
-    assert openings_of([leaving, elsewhere], warm, home) == {}
+    assert prewarm_plan([leaving, elsewhere], warm, home) == {}

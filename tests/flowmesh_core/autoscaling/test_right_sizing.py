@@ -13,7 +13,7 @@ from flowmesh_core.autoscaling.hysteresis import Hysteresis
 from flowmesh_core.autoscaling.right_sizing import EngineReadiness, PoolRequirement, RightSizing
 from flowmesh_core.autoscaling.settings import BUSY_SHARE, QUIET_SHARE, SETTLED_SHARE, STEADY_S
 from flowmesh_core.costmodel import CostModel
-from flowmesh_core.fleet.demand import LATELY_S, SignatureDemand
+from flowmesh_core.fleet.demand import ARRIVAL_WINDOW_S, SignatureDemand
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.graph.plan import UtilityWeights
 
@@ -364,7 +364,7 @@ def test_a_pool_that_they_have_left_is_said_to_be_left():
         view = replace(snapshot([there], [], []), now_s=now_s)
         warm = [asked(BIG, RARE), asked(SMALL, RARE)]
         signal = signal_of(view, CostModel(), (H100, RTX), warm, sizing)
-    assert {name: backlog.left for name, backlog in signal.backlogs.items()} == {
+    assert {name: backlog.vacated for name, backlog in signal.backlogs.items()} == {
         "h100": True,
         "rtx": False,
     }
@@ -446,7 +446,7 @@ def test_engines_that_are_held_open_no_longer_count_for_nothing():
 
 def test_a_model_that_nobody_asked_for_of_late_has_no_say():
     sizing = RightSizing()
-    huge = asked(model("huge", 40), RARE, since_s=LATELY_S + 1.0)
+    huge = asked(model("huge", 40), RARE, since_s=ARRIVAL_WINDOW_S + 1.0)
     for now_s in (NOW_S, NOW_S + CALM_S):
         hot = worker("w", lane(SMALL), pool="h100", memory_mib=80_000)
         view = replace(snapshot([hot], [], []), now_s=now_s)
@@ -461,6 +461,6 @@ def test_a_pool_that_was_left_goes_at_once_but_has_its_calm_again_when_it_is_nee
     busy, idle = replace(backlog, warm=0, actions=1), replace(backlog, warm=0)
     assert quiet.sizes(view, busy, 1, 0.0).workers == 1
     assert quiet.sizes(view, idle, 1, 10.0).workers == 1
-    assert quiet.sizes(view, replace(idle, left=True), 1, 20.0).workers == 0
-    assert quiet.sizes(view, replace(busy, left=True), 0, 30.0).workers == 1
-    assert quiet.sizes(view, replace(idle, left=True), 1, 40.0).workers == 1
+    assert quiet.sizes(view, replace(idle, vacated=True), 1, 20.0).workers == 0
+    assert quiet.sizes(view, replace(busy, vacated=True), 0, 30.0).workers == 1
+    assert quiet.sizes(view, replace(idle, vacated=True), 1, 40.0).workers == 1

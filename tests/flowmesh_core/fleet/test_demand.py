@@ -1,6 +1,6 @@
 import pytest
 
-from flowmesh_core.fleet.demand import FIRST_GAP_S, FORGOTTEN_S, LATELY_S, DemandTracker
+from flowmesh_core.fleet.demand import ARRIVAL_WINDOW_S, FIRST_GAP_S, FORGOTTEN_S, DemandTracker
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.units import Digest
@@ -49,5 +49,5 @@ def test_actions_a_second_become_fewer_while_none_come():
     demand = DemandTracker()
     count(demand, A, *(n * 10.0 for n in range(400)))
     before = dict(demand.now(3990.0))[A].per_s(3990.0)
-    after = dict(demand.now(3990.0 + LATELY_S))[A].per_s(3990.0 + LATELY_S)
+    after = dict(demand.now(3990.0 + ARRIVAL_WINDOW_S))[A].per_s(3990.0 + ARRIVAL_WINDOW_S)
     assert after == pytest.approx(before / 2.718, rel=0.01)

@@ -4,8 +4,8 @@ import pytest
 from tests.flowmesh_core.machine.world import MAP, World, dataset, plan, rows_of, step
 
 from flowmesh_core.accounting.ledger_lines import AttemptLine, decode_lines, encode_lines
-from flowmesh_core.machine.billing import PLACEMENTS_TOLD
-from flowmesh_core.placement.capacity import lane_capacity
+from flowmesh_core.machine.billing import PLACEMENTS_EXPLAINED
+from flowmesh_core.placement.capacity import instance_capacity
 from flowmesh_core.protocol.messages import EngineInstanceState
 from flowmesh_core.units import Digest
 
@@ -36,7 +36,7 @@ def test_a_batch_is_told_once_and_a_step_with_many_batches_a_few_times() -> None
     lines = attempts_of(world, uid)
     assert len(lines) == 80
     told = [line for line in lines if line.placed]
-    assert 1 < len(told) <= PLACEMENTS_TOLD
+    assert 1 < len(told) <= PLACEMENTS_EXPLAINED
 
 
 def test_a_lane_that_loads_is_seen_to_load_and_holds_as_much_as_its_contract_says() -> None:
@@ -55,7 +55,7 @@ def test_a_lane_that_loads_is_seen_to_load_and_holds_as_much_as_its_contract_say
         assert (seen.load_remaining_s > 0.0) == loads, state
         assert seen.remaining_s >= seen.load_remaining_s
         info = world.machine.state.signatures[Digest(attempt.signature)]
-        known = lane_capacity(info, seen, "cpu")
+        known = instance_capacity(info, seen, "cpu")
         assert known == (info.capacity if loads else 1), "while it loads it can only say 1"
 
 

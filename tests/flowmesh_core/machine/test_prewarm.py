@@ -7,7 +7,7 @@ from tests.flowmesh_core.machine.world import ASK, World, after, plan, step
 from flowmesh_core.graph.plan import ArtifactSource, Edge, StepPlan
 from flowmesh_core.identity.digest import digest_bytes
 from flowmesh_core.machine.events import PrewarmPlanChanged
-from flowmesh_core.machine.prewarm import in_demand, told_to_hold
+from flowmesh_core.machine.prewarm import in_demand, prewarm_is_current
 from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_core.protocol.results import Artifact
 
@@ -94,16 +94,16 @@ def test_a_worker_is_told_once_what_to_hold_open_and_again_when_it_comes_back(
     (one,) = in_demand(world.machine.state, world.now)
     wanted = {"w": (one.info.signature,)}
     state = world.machine.state
-    assert not told_to_hold(state, wanted)
+    assert not prewarm_is_current(state, wanted)
     for _ in range(2):
         world.apply(PrewarmPlanChanged(wanted))
-    assert told_to_hold(state, wanted)
+    assert prewarm_is_current(state, wanted)
     ((worker, (opening,)),) = world.told
     assert worker == "w"
     assert (opening.engine, opening.memory_mib) == (ASK.name, 256 + 500)
     assert opening.components == {"model": BASE.digest}
     world.hello("w")
-    assert not told_to_hold(state, wanted)
+    assert not prewarm_is_current(state, wanted)
     world.apply(PrewarmPlanChanged(wanted))
     world.apply(PrewarmPlanChanged({}))
     assert [openings for _, openings in world.told] == [(opening,), (opening,), ()]

@@ -52,8 +52,8 @@ def instance(snapshot: Snapshot, model: CostModel, decision: Decision) -> Instan
     found = Instance(served, {}, {}, {}, [w.free_memory_mib for w in snapshot.workers])
     for number, action in enumerate(served):
         group = by_key[action.kind]
-        outlook = candidates.outlook(group)
-        prospects = candidates.prospects(group, outlook)
+        outlook = candidates.free_slots(group)
+        prospects = candidates.estimates(group, outlook)
         assert prospects is not None
         scale = prospects.scale(group.weights)
         for site, known in zip(outlook.sites, prospects.all, strict=True):
@@ -70,7 +70,7 @@ def instance(snapshot: Snapshot, model: CostModel, decision: Decision) -> Instan
 def _places(found: Instance, tick: SchedulingCycle, group: ActionGroup, member: int) -> None:
     account = tick.accounts[member]
     signature = group.info.signature
-    lane = account.lane(group.info) or account.new_lane(group.info)
+    lane = account.instance(group.info) or account.new_instance(group.info)
     held = lane.held
     found.slots[member, signature, RUN] = max(0, min(lane.capacity, lane.limit) - held)
     found.slots[member, signature, AHEAD] = max(0, lane.limit - max(held, lane.capacity))

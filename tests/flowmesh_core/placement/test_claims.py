@@ -13,7 +13,7 @@ from tests.flowmesh_core.placement.builders import (
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.placement.action_groups import groups_of
 from flowmesh_core.placement.cycle import SchedulingCycle
-from flowmesh_core.placement.reservations import claim
+from flowmesh_core.placement.reservations import reserve_worker
 
 GB = 10**9
 BUSY = signature("busy", memory_mib=5_000, capacity=4)
@@ -35,8 +35,8 @@ def claims(info, waited_s: float) -> bool:
     view = snapshot([HELD], [one], [info])
     tick = SchedulingCycle(view, CostModel())
     (group,) = groups_of(view)
-    claim(tick, group, one)
-    return tick.accounts[0].claimed
+    reserve_worker(tick, group, one)
+    return tick.accounts[0].reserved
 
 
 @pytest.mark.parametrize(("loads", "claimed"), [(1.9, False), (2.1, True)])

@@ -15,7 +15,7 @@ from flowmesh_core.placement.candidates import CandidateFinder
 from flowmesh_core.placement.capacity import RUN, WAIT
 from flowmesh_core.placement.cycle import SchedulingCycle
 from flowmesh_core.placement.free_slots import NOWHERE
-from flowmesh_core.placement.reservations import claim
+from flowmesh_core.placement.reservations import reserve_worker
 from flowmesh_core.placement.slot_picker import SlotPicker
 
 SEEDS = st.integers(0, 10**6)
@@ -32,11 +32,11 @@ class World:
             self.view = replace(self.view, workers=idle)
         self.tick = SchedulingCycle(self.view, CostModel())
         self.candidates = CandidateFinder(self.tick)
-        groups = [(group, self.candidates.outlook(group)) for group in groups_of(self.view)]
+        groups = [(group, self.candidates.free_slots(group)) for group in groups_of(self.view)]
         self.groups = [(group, outlook) for group, outlook in groups if outlook.sites]
 
     def prospects(self, group, outlook):
-        found = self.candidates.prospects(group, outlook)
+        found = self.candidates.estimates(group, outlook)
         assert found is not None
         return found
 
@@ -79,9 +79,9 @@ def test_an_outlook_is_told_of_a_claim():
     view = snapshot([worker("w", *lanes)], [action("f1", fed), waits], [fed, other])
     tick = SchedulingCycle(view, CostModel())
     groups = {group.info.signature: group for group in groups_of(view)}
-    outlook = CandidateFinder(tick).outlook(groups[fed.signature])
+    outlook = CandidateFinder(tick).free_slots(groups[fed.signature])
     assert outlook.best_tier == RUN
-    claim(tick, groups[other.signature], waits)
+    reserve_worker(tick, groups[other.signature], waits)
     outlook.look()
     assert outlook.tiers == [NOWHERE]
 
@@ -92,7 +92,7 @@ def test_utilities_found_together_are_to_the_bit_those_of_single_places(seed):
     world = World(seed)
     for group, outlook in world.groups:
         seeker = world.seeker(group, outlook)
-        single = [seeker.scale.utility(p, p.first_tier) for p in seeker.prospects]
+        single = [seeker.scale.utility(p, p.first_tier) for p in seeker.estimates]
         assert seeker.utilities == single
 
 
@@ -113,7 +113,7 @@ def test_a_seeker_that_looks_again_finds_the_best_of_what_is_left(seed, places):
         left = [
             (seeker.scale.utility(prospect, tier), -number)
             for number, (prospect, tier) in enumerate(
-                zip(seeker.prospects, outlook.tiers, strict=True)
+                zip(seeker.estimates, outlook.tiers, strict=True)
             )
             if tier != NOWHERE
         ]
@@ -135,8 +135,8 @@ def test_those_who_would_wait_are_counted_as_far_as_it_matters(seed, places, eno
         for seeker in seekers:
             outlook.look()
             seeker.best()
-        all_of_them = seekers[0].would_wait(float("inf"))
-        some = seekers[1].would_wait(enough)
+        all_of_them = seekers[0].count_preferring_to_wait(float("inf"))
+        some = seekers[1].count_preferring_to_wait(enough)
         assert some == all_of_them or enough <= some < all_of_them
 
 
@@ -151,4 +151,4 @@ def test_many_workers_hold_what_they_hold_when_asked_one_by_one(seed):
         asked = list(few.among(one, every))
         looked_up = list(many.among(one, {**every, **dict.fromkeys(range(1000, 1100), 0)}))
         assert asked == looked_up
-        assert asked == [m for m in every if few.held(one, m)]
+        assert asked == [m for m in every if few.local_inputs(one, m)]

@@ -1,4 +1,4 @@
-"""Answers that are kept for a while: how long, how many, and for whom."""
+"""The cache of answers: lifetime, size and keys."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from flowmesh_operator.access.ttl_cache import TtlCache
 
 
 class Asked:
-    """Answers with how often it was asked, when it is let."""
+    """A source that counts its calls and answers when the test allows it."""
 
     def __init__(self) -> None:
         self.times = 0

@@ -1,4 +1,4 @@
-"""The one way to the API server, against a server that answers as it is told."""
+"""The API client against a server with scripted answers."""
 
 from collections.abc import AsyncIterator
 from typing import Any

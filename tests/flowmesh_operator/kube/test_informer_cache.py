@@ -1,4 +1,4 @@
-"""The objects as last seen."""
+"""The cache of watched objects."""
 
 import asyncio
 from typing import Any
@@ -13,9 +13,9 @@ def obj(uid: str, version: int = 1, **more: Any) -> dict[str, Any]:
 
 async def test_an_older_state_does_not_replace_a_newer_one() -> None:
     mirror = InformerCache()
-    mirror.seen("policies", "ADDED", obj("a", 9, x="new"))
-    mirror.seen("policies", None, obj("a", 10_000, x="newest"))
-    mirror.seen("policies", "MODIFIED", obj("a", 99, x="old"))
+    mirror.update("policies", "ADDED", obj("a", 9, x="new"))
+    mirror.update("policies", None, obj("a", 10_000, x="newest"))
+    mirror.update("policies", "MODIFIED", obj("a", 99, x="old"))
     assert mirror.policies["a"]["x"] == "newest"
     assert "managedFields" not in mirror.policies["a"]["metadata"]
 
@@ -23,10 +23,10 @@ async def test_an_older_state_does_not_replace_a_newer_one() -> None:
 async def test_a_list_finds_what_was_deleted_and_takes_nothing_that_came_meanwhile() -> None:
     mirror = InformerCache()
     for uid in ("kept", "missed", "seen-deleted"):
-        mirror.seen("workflows", None, obj(uid))
+        mirror.update("workflows", None, obj(uid))
     before = mirror.begin("workflows")
-    mirror.seen("workflows", "ADDED", obj("new"))
-    mirror.seen("workflows", "DELETED", obj("seen-deleted"))
+    mirror.update("workflows", "ADDED", obj("new"))
+    mirror.update("workflows", "DELETED", obj("seen-deleted"))
     mirror.listed("workflows", before, [obj("kept"), obj("seen-deleted"), obj("not-seen-yet")])
     assert set(mirror.workflows) == {"kept", "new"}
     assert [u for u in ("kept", "new", "not-seen-yet", "missed", "seen-deleted")
@@ -35,12 +35,12 @@ async def test_a_list_finds_what_was_deleted_and_takes_nothing_that_came_meanwhi
 
 async def test_changes_tell_what_is_there_then_what_changes_or_goes_each_once() -> None:
     mirror = InformerCache()
-    mirror.seen("workflows", None, obj("a"))
+    mirror.update("workflows", None, obj("a"))
     changes = mirror.changes("workflows")
     assert await anext(changes) == "a"
-    mirror.seen("workflows", "MODIFIED", obj("a", 2))
-    mirror.seen("workflows", "MODIFIED", obj("a", 3))
-    mirror.seen("workflows", "DELETED", obj("a", 4))
+    mirror.update("workflows", "MODIFIED", obj("a", 2))
+    mirror.update("workflows", "MODIFIED", obj("a", 3))
+    mirror.update("workflows", "DELETED", obj("a", 4))
     assert await anext(changes) == "a"
     follow = asyncio.ensure_future(anext(changes))
     await asyncio.sleep(0)
@@ -53,9 +53,9 @@ async def test_namespaces_are_known_by_name_with_their_labels() -> None:
     mirror = InformerCache()
     labelled = obj("u")
     labelled["metadata"] |= {"name": "team-a", "labels": {"tier": "gold"}}
-    mirror.seen("namespaces", None, labelled)
+    mirror.update("namespaces", None, labelled)
     assert mirror.namespaces == {"team-a": {"tier": "gold"}}
-    mirror.seen("namespaces", "DELETED", labelled)
+    mirror.update("namespaces", "DELETED", labelled)
     assert mirror.namespaces == {}
 
 

@@ -1,4 +1,4 @@
-"""The Lease that one replica holds, on a real API server, with a clock that tests can move."""
+"""The leader's Lease on a real API server, with a clock that tests can move."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 @dataclass
 class Replica:
-    """One that wants the lease, and its own idea of time."""
+    """A candidate for the lease, with its own clock."""
 
     lease: Lease
     ahead_s: list[float]
@@ -49,7 +49,7 @@ def replica(namespace: str) -> Callable[[str], Replica]:
 
 
 async def renewal(api: KubeClient, namespace: str) -> str:
-    """When the lease was last renewed."""
+    """Returns the time of the lease's last renewal."""
     lease = await api.get(*LEASES, namespace, "flowmesh-operator")
     return str(lease["spec"]["renewTime"])
 

@@ -1,4 +1,4 @@
-"""A queue of names of things to look at."""
+"""The queue of objects to reconcile."""
 
 import asyncio
 

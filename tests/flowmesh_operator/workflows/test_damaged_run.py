@@ -1,4 +1,4 @@
-"""A workflow whose run has a damaged record says which one, and what to do about it."""
+"""A workflow whose run has a damaged record names the record and the remedy."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Mirror:
-    """One object, as the watch brought it."""
+    """A cache with one object."""
 
     workflows: dict[str, Any]
     namespaces: dict[str, Any] = field(default_factory=dict)
@@ -31,11 +31,11 @@ class Mirror:
 
 @dataclass
 class Shown:
-    """What the writer was given."""
+    """Records what the writer gets."""
 
     conditions: list[Any] = field(default_factory=list)
 
-    def show(self, uid: str, generation: int, said: Any = None) -> None:
+    def set_generation(self, uid: str, generation: int, said: Any = None) -> None:
         del uid, generation
         self.conditions += said or []
 
@@ -61,7 +61,7 @@ async def test_a_damaged_record_is_shown_with_its_key_and_remedy() -> None:
             writer=cast("StatusWriter", shown),
             config_maps=cast("ConfigMapInputs", None),
         )
-        await controller._look("the-uid")
+        await controller._reconcile("the-uid")
         [accepted, *_] = shown.conditions
         assert accepted.reason == WorkflowReason.UNAVAILABLE
         assert spec_key("the-uid") in accepted.message

@@ -1,4 +1,4 @@
-"""Which runs have no object any more, asked at the start and whenever a watch has listed."""
+"""Detection of runs without an object, at the start and after each list of a watch."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ A, B, C = (f"{c * 8}-{c * 4}-{c * 4}-{c * 4}-{c * 12}" for c in "abc")
 
 
 class Listing:
-    """An API server with these workflows; counts how often they are listed."""
+    """A fake API server with workflows, which counts the lists."""
 
     def __init__(self, *objects: dict[str, Any]) -> None:
         self.objects = [*objects]
@@ -56,7 +56,7 @@ async def _absent(api: Listing, mirror: InformerCache) -> list[str]:
 async def test_the_list_of_the_start_is_not_made_twice() -> None:
     api, mirror = Listing(_named(A), _named(B)), InformerCache()
     assert await withdrawn(api, mirror, [A, B]) == {}  # type: ignore[arg-type]
-    mirror.seen("workflows", "DELETED", _named(B))
+    mirror.update("workflows", "DELETED", _named(B))
     assert await _absent(api, mirror) == [B]
     assert api.lists == 1
 

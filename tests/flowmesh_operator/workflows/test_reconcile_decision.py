@@ -1,11 +1,11 @@
-"""What a workflow object needs, from what it says and whether its run is known."""
+"""The decision for a workflow object, from its status and whether its run is known."""
 
 from typing import Any
 
 import pytest
 
 from flowmesh_operator.workflows.reconcile_decision import ReconcileDecision as Decision
-from flowmesh_operator.workflows.reconcile_decision import need
+from flowmesh_operator.workflows.reconcile_decision import decide
 
 REFUSED = {"conditions": [{"type": "Accepted", "status": "False"}], "phase": "Failed"}
 
@@ -59,4 +59,4 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_need(case: str) -> None:
     obj, live, wanted = CASES[case]
-    assert need(obj, live=live, epoch=3) is wanted
+    assert decide(obj, live=live, epoch=3) is wanted

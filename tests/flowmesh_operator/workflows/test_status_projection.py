@@ -1,4 +1,4 @@
-"""From a run to the status of its object."""
+"""The status of an object from its run."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_core.spec.status import MOST_ROWS, WorkflowStatus
 from flowmesh_core.status.conditions import WorkflowReason
 from flowmesh_core.status.overflow import overflows
-from flowmesh_operator.workflows.conditions import held_up, refused
+from flowmesh_operator.workflows.conditions import not_accepted_yet, refused
 from flowmesh_operator.workflows.status_projection import (
     WorkflowStatusContext,
     of_refusal,
@@ -109,6 +109,6 @@ def test_a_refusal_is_an_end_and_a_hold_up_is_not() -> None:
     over = of_refusal(refused(WorkflowReason.INVALID, "spec: wrong"), about())
     assert (over["phase"], over["message"]) == ("Failed", "spec: wrong")
     assert conditions(over) == {"Accepted": ("False", "Invalid"), "Failed": ("True", "Invalid")}
-    waits = of_refusal(held_up(WorkflowReason.UNAVAILABLE, "no answer"), about())
+    waits = of_refusal(not_accepted_yet(WorkflowReason.UNAVAILABLE, "no answer"), about())
     assert waits["phase"] == "Pending"
     assert "endedAt" not in waits

@@ -3,29 +3,29 @@
 import pytest
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_sim.kernel.constants import Constants, read_facts
+from flowmesh_sim.kernel.constants import Constants, read_constants
 from flowmesh_sim.run.simulation import simulate
 from flowmesh_sim.scenario import scenario_of
 
 
 def test_every_constant_has_a_source_and_a_confidence() -> None:
-    table = read_facts().table
+    table = read_constants().table
     assert len(table) > 150
     assert all(f.source and f.confidence in "HMLA" for f in table.values())
     assert any(f.assumed for f in table.values())
 
 
 def test_a_value_outside_its_own_range_is_a_slip() -> None:
-    for fact in read_facts().table.values():
+    for fact in read_constants().table.values():
         if fact.range:
             assert fact.range[0] <= fact.value <= fact.range[1], fact.path
 
 
 def test_a_wrong_path_is_named_with_the_nearest() -> None:
     with pytest.raises(FlowMeshError, match=r"devices\.h100\.tdp_w"):
-        read_facts().changed({"devices.h100.tdpw": 1.0})
+        read_constants().changed({"devices.h100.tdpw": 1.0})
     with pytest.raises(FlowMeshError, match="h100"):
-        read_facts().one("devices", "h10")
+        read_constants().one("devices", "h10")
 
 
 def test_a_dearer_device_makes_the_same_work_dearer() -> None:
@@ -40,6 +40,6 @@ def test_a_dearer_device_makes_the_same_work_dearer() -> None:
 
 
 def test_names_with_dots_are_read_whole() -> None:
-    facts = read_facts()
+    facts = read_constants()
     assert isinstance(facts, Constants)
     assert facts.one("models", "llama-3.1-8b").layers == 32

@@ -190,7 +190,7 @@ def test_what_was_learned_predicts_what_was_not_recorded() -> None:
         attempt("a", n, f"x{n}", units=10 * n, run_s=n / 2, ended_s=1.0 + 9 * n)
         for n in range(1, 30)
     ]
-    paces.teach(("e", a) for a in seen)
+    paces.train(("e", a) for a in seen)
     new = attempt("a", 0, "new", units=125, run_s=99.0)
     assert paces.predicted("e", new, "cpu").alone_s == pytest.approx(6.25, rel=0.2)
 

@@ -10,7 +10,7 @@ import pytest
 
 from flowmesh_core.errors import InvariantError
 from flowmesh_sim.invariants.checker import Checker
-from flowmesh_sim.kernel.violation import wrong
+from flowmesh_sim.kernel.violation import violated
 from flowmesh_sim.run.simulation import Simulation
 from flowmesh_sim.scenario import read_scenario
 from flowmesh_sim.soak import passed_seeds as passed_module
@@ -112,7 +112,7 @@ def test_kinds_of_breakage_are_the_same_whichever_run_it_is() -> None:
 
 def test_the_place_of_a_violation_is_where_it_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def found(*_: Any) -> None:
-        wrong("run r", "it is wrong")
+        violated("run r", "it is wrong")
 
     monkeypatch.setattr(Checker, "applied", found)
     assert re.search(r"it is wrong \(test_soak\.py:\d+\)$", run_checked_world(73).broken)

@@ -65,7 +65,7 @@ async def test_the_second_read_of_any_kind_comes_from_the_cache(
     async with cache.pinned(digest) as path:
         assert path.read_bytes() == data
     assert behind.reads == 1
-    assert cache.held() == {digest: KB}
+    assert cache.cached_sizes() == {digest: KB}
 
 
 async def test_64_readers_at_once_load_a_blob_once(behind: Behind, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ async def test_the_longest_unused_leaves_first_and_the_budget_holds(
     await cache.get(b)
     await cache.get(a)
     await cache.get(c)
-    assert cache.held() == {a: 40 * KB, c: 40 * KB}
+    assert cache.cached_sizes() == {a: 40 * KB, c: 40 * KB}
     assert not cached_file(tmp_path, b).exists()
     assert cached_file(tmp_path, a).exists()
 
@@ -100,11 +100,11 @@ async def test_a_pinned_blob_stays_and_leaves_when_it_is_let_go(
         async with cache.pinned(pinned):
             await cache.get(other)
         assert path.exists()
-        assert set(cache.held()) == {pinned}
+        assert set(cache.cached_sizes()) == {pinned}
     huge = await behind.hold(90 * KB)
     async with cache.pinned(huge) as path:
         assert path.stat().st_size == 90 * KB
-    assert huge not in cache.held()
+    assert huge not in cache.cached_sizes()
     assert not path.exists()
 
 
@@ -140,9 +140,9 @@ async def test_a_new_process_takes_up_what_is_there_in_the_order_of_use(
     os.utime(cached_file(tmp_path, b), (1, 1))
     (tmp_path / "cache" / ".tmp" / "left-by-a-crash").write_bytes(b"x")
     again = cache_over(behind, tmp_path)
-    assert list(again.held()) == [b, a]
+    assert list(again.cached_sizes()) == [b, a]
     assert list((tmp_path / "cache" / ".tmp").iterdir()) == []
-    assert set(cache_over(behind, tmp_path, budget=50 * KB).held()) == {a}
+    assert set(cache_over(behind, tmp_path, budget=50 * KB).cached_sizes()) == {a}
     assert not cached_file(tmp_path, b).exists()
 
 
@@ -175,7 +175,7 @@ async def test_an_absent_blob_is_a_miss_and_leaves_no_trace(behind: Behind, tmp_
     for read in (cache.get(digest_of(b"?")), cache.fetch(digest_of(b"?"), tmp_path / "target")):
         with pytest.raises(BlobNotFoundError):
             await read
-    assert cache.held() == {}
+    assert cache.cached_sizes() == {}
     assert list((tmp_path / "cache" / ".tmp").iterdir()) == []
 
 
@@ -208,7 +208,7 @@ def test_the_budget_is_exceeded_only_by_what_is_pinned(steps: list[tuple[str, in
             index.use(digest)
         else:
             index.drop(digest)
-        held = index.held()
+        held = index.cached_sizes()
         assert index.used_bytes == sum(held.values())
         unpinned = sum(s for d, s in held.items() if not pins[int(d)])
         assert index.used_bytes <= 100 or unpinned == 0

@@ -11,7 +11,7 @@ from flowmesh_core.dataset.columns import ColumnType
 from flowmesh_core.dataset.manifest import ChunkRef
 from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_core.units import Digest
-from flowmesh_worker.data.column_check import lacking
+from flowmesh_worker.data.column_check import missing_column_failure
 from flowmesh_worker.ipc.frames import HostInput
 
 CONTRACTS: dict[str, EngineContract] = {c.name: c for c in contracts()}
@@ -23,7 +23,9 @@ def judged(
 ) -> FailureReport | None:
     chunks = (ChunkRef(D, D, count, 1),) if count else ()
     manifest = Manifest(Schema.of(dict.fromkeys(columns, ColumnType.STRING)), chunks)
-    return lacking(CONTRACTS[engine], params, {"rows": HostInput("dataset", D, (), manifest)})
+    return missing_column_failure(
+        CONTRACTS[engine], params, {"rows": HostInput("dataset", D, (), manifest)}
+    )
 
 
 CHAT = [{"role": "user", "content": "{{ question }} {{ hint }}"}]

@@ -12,7 +12,7 @@ from flowmesh_core.units import Digest
 from flowmesh_store.memory import MemoryBlobs
 from flowmesh_store.tree import read_tree, store_tree
 from flowmesh_worker.data.components import ComponentCache
-from flowmesh_worker.data.weights_check import misfit
+from flowmesh_worker.data.weights_check import weights_failure
 
 MIB = 1024 * 1024
 A = Digest("a" * 64)
@@ -53,7 +53,7 @@ class Fabric:
             components=("model",),
             **given,
         )
-        failure = await misfit(assignment, self.blobs, self.cache)
+        failure = await weights_failure(assignment, self.blobs, self.cache)
         return "" if failure is None else f"{failure.kind}: {failure.message}"
 
 

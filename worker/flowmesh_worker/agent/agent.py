@@ -169,7 +169,7 @@ class Agent:
         watches = [
             loop.create_task(watch_memory(lambda: self.hosts, self._shell.post)),
             loop.create_task(watch_heartbeats(lambda: self.hosts, self._shell.post)),
-            loop.create_task(self._health.beat()),
+            loop.create_task(self._health.touch_periodically()),
         ]
         try:
             await asyncio.wait([connection, left], return_when=asyncio.FIRST_COMPLETED)
@@ -227,7 +227,7 @@ class Agent:
     def _connection_changed(self, connected: bool) -> None:
         self._metrics_due_s = 0.0
         if connected:
-            self._health.welcomed()
+            self._health.mark_ready()
         self._shell.post(e.Connected() if connected else e.Disconnected())
 
     def _components_changed(self) -> None:

@@ -16,13 +16,13 @@ from flowmesh_core.protocol.messages import Assignment
 from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent.instructions import DropAttempt
 from flowmesh_worker.agent.checkpoints import Checkpoints
-from flowmesh_worker.data.column_check import lacking
+from flowmesh_worker.data.column_check import missing_column_failure
 from flowmesh_worker.data.inputs import Inputs
-from flowmesh_worker.data.outputs import Outputs, lacking_ports
+from flowmesh_worker.data.outputs import Outputs, missing_output_failure
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.failures import store_failure
 from flowmesh_worker.ipc.frames import AttemptEnded, HostInput, HostOutput, RunAttempt
-from flowmesh_worker.log_format import about
+from flowmesh_worker.log_format import attempt_fields
 
 _UNREMARKABLE = frozenset({FailureKind.CANCELLED.value, FailureKind.DRAINED.value})
 _log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class AttemptData:
         """Brings the inputs here; those that came with the assignment are ready at once."""
         files = self._attempts[assignment.attempt_id] = _AttemptFiles(assignment)
         try:
-            inline = Inputs.at_hand(assignment)
+            inline = Inputs.inline_inputs(assignment)
         except Exception as error:
             failure = store_failure(error, "an input could not be read")
             self._post(e.InputsFailed(assignment.attempt_id, failure))
@@ -117,7 +117,9 @@ class AttemptData:
         failure, stored = message.failure, None
         if failure is None and files is not None:
             a = files.assignment
-            failure = lacking_ports(self._engines.contract(a.engine), a.params, message.outputs)
+            failure = missing_output_failure(
+                self._engines.contract(a.engine), a.params, message.outputs
+            )
             files.outputs = message.outputs
             try:
                 stored = Outputs.inline(message.outputs)
@@ -154,7 +156,7 @@ class AttemptData:
         a, failure = instruction.assignment, instruction.failure
         if failure is not None and failure.kind not in _UNREMARKABLE:
             text = "%s failed: %s: %s"
-            _log.warning(text, a.engine, failure.kind, failure.message, extra=about(a))
+            _log.warning(text, a.engine, failure.kind, failure.message, extra=attempt_fields(a))
         self._checkpoints.forget(a.attempt_id)
         files = self._attempts.pop(a.attempt_id, None)
         if files is not None and (files.task is not None or files.pins is not None):
@@ -192,7 +194,7 @@ class AttemptData:
         a = files.assignment
         files.inputs = inputs
         try:
-            refusal = lacking(self._engines.contract(a.engine), a.params, inputs)
+            refusal = missing_column_failure(self._engines.contract(a.engine), a.params, inputs)
         except Exception as error:
             refusal = store_failure(error, "the columns of the input could not be checked")
         if refusal is not None:

@@ -21,9 +21,9 @@ from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.events import CheckpointStored, Event
 from flowmesh_store.cache.caching_blobs import CachingBlobs
 from flowmesh_store.tree import fetch_tree, store_tree
-from flowmesh_worker.data.store_retry import patiently
+from flowmesh_worker.data.store_retry import retry_while_unavailable
 from flowmesh_worker.ipc.frames import HostInput
-from flowmesh_worker.log_format import about
+from flowmesh_worker.log_format import attempt_fields
 
 _log = logging.getLogger(__name__)
 
@@ -101,11 +101,11 @@ class Checkpoints:
         target = self._directory / f"resume-{next(self._numbers)}"
         pins.push_async_callback(asyncio.to_thread, shutil.rmtree, target, ignore_errors=True)
         try:
-            await patiently(lambda: fetch_tree(self._blobs, digest, target))
+            await retry_while_unavailable(lambda: fetch_tree(self._blobs, digest, target))
         except (FlowMeshError, OSError) as error:
             text = "%s begins at the start: %s"
             name = without_mac(assignment.attempt_id)
-            _log.warning(text, name, error, extra=about(assignment))
+            _log.warning(text, name, error, extra=attempt_fields(assignment))
             lost = error.digest if isinstance(error, LostBlobError) else ""
             spoiled = (Digest(lost or digest),)
             return None, Checkpoint(assignment.attempt_id, digest, spoiled=spoiled)
@@ -125,7 +125,7 @@ class Checkpoints:
         storing.task = None
 
     async def _store_one(self, attempt_id: str, path: Path, done: float) -> None:
-        tree = await patiently(lambda: store_tree(self._blobs, path))
+        tree = await retry_while_unavailable(lambda: store_tree(self._blobs, path))
         self._post(CheckpointStored(Checkpoint(attempt_id, tree.digest, done, tree.size_bytes)))
 
     def _remove(self, path: Path) -> None:

@@ -16,7 +16,7 @@ from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_worker.ipc.frames import HostInput
 
 
-def lacking(
+def missing_column_failure(
     contract: EngineContract | None, params: Mapping[str, Any], inputs: Mapping[str, HostInput]
 ) -> FailureReport | None:
     """Returns the failure of an attempt whose parameters name missing columns, or None.

@@ -72,7 +72,7 @@ class ComponentCache:
 
     def digests(self) -> frozenset[Digest]:
         """All that lie here whole."""
-        return frozenset(digest for digest, held in self._held.items() if held.ready)
+        return frozenset(digest for digest, held in self._trees.items() if held.ready)
 
     @asynccontextmanager
     async def pinned(self, digest: Digest) -> AsyncIterator[Path]:

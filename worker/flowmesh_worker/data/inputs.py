@@ -13,8 +13,8 @@ from flowmesh_core.protocol.messages import Assignment, FailureReport, InputRef
 from flowmesh_core.units import Digest
 from flowmesh_store.cache.caching_blobs import CachingBlobs
 from flowmesh_worker.data.components import ComponentCache
-from flowmesh_worker.data.store_retry import patiently
-from flowmesh_worker.data.weights_check import misfit
+from flowmesh_worker.data.store_retry import retry_while_unavailable
+from flowmesh_worker.data.weights_check import weights_failure
 from flowmesh_worker.ipc.frames import HostInput
 
 _AT_ONCE = 16
@@ -30,7 +30,7 @@ class Inputs:
         self._limit = asyncio.Semaphore(_AT_ONCE)
 
     @staticmethod
-    def at_hand(assignment: Assignment) -> dict[str, HostInput] | None:
+    def inline_inputs(assignment: Assignment) -> dict[str, HostInput] | None:
         """Returns the inputs if all of them came with the assignment, else None."""
         found: dict[str, HostInput] = {}
         for port, ref in assignment.inputs.items():
@@ -42,7 +42,7 @@ class Inputs:
 
     async def misfit(self, assignment: Assignment) -> FailureReport | None:
         """Returns the failure of an attempt whose model cannot fit its memory, before a fetch."""
-        return await misfit(assignment, self._blobs, self._components)
+        return await weights_failure(assignment, self._blobs, self._components)
 
     async def fetch(self, assignment: Assignment, pins: AsyncExitStack) -> dict[str, HostInput]:
         """Fetches all inputs concurrently; they are pinned until the stack is closed.
@@ -80,12 +80,16 @@ class Inputs:
         blob = ref.artifact.blob
         data = ref.inline.get(blob)
         if data is None:
-            data = await patiently(lambda: self._blobs.get(blob))
+            data = await retry_while_unavailable(lambda: self._blobs.get(blob))
         return decode_manifest(data)
 
     async def _file(self, blob: Digest, pins: AsyncExitStack) -> str:
         async with self._limit:
-            return str(await patiently(lambda: pins.enter_async_context(self._blobs.pinned(blob))))
+            return str(
+                await retry_while_unavailable(
+                    lambda: pins.enter_async_context(self._blobs.pinned(blob))
+                )
+            )
 
 
 def _inline(ref: InputRef) -> HostInput | None:

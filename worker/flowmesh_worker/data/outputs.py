@@ -16,7 +16,7 @@ from flowmesh_core.units import Digest
 from flowmesh_store.blobs import Blobs
 from flowmesh_store.spool import SpooledFile
 from flowmesh_store.tree import store_tree
-from flowmesh_worker.data.store_retry import patiently
+from flowmesh_worker.data.store_retry import retry_while_unavailable
 from flowmesh_worker.ipc.frames import HostOutput
 
 _AT_ONCE = 8
@@ -82,10 +82,10 @@ class Outputs:
 
     async def _put(self, digest: Digest, content: bytes | Path) -> None:
         async with self._limit:
-            await patiently(lambda: self._blobs.put(digest, content))
+            await retry_while_unavailable(lambda: self._blobs.put(digest, content))
 
     async def _tree(self, output: HostOutput, kind: str) -> Artifact:
-        tree = await patiently(lambda: store_tree(self._blobs, Path(output.path)))
+        tree = await retry_while_unavailable(lambda: store_tree(self._blobs, Path(output.path)))
         self.stored_bytes += tree.size_bytes
         return Artifact(kind, tree.digest, tree.digest, tree.size_bytes)
 
@@ -105,7 +105,7 @@ class Outputs:
             return writer.finish()
 
 
-def lacking_ports(
+def missing_output_failure(
     contract: EngineContract | None, params: Mapping[str, Any], given: Collection[str]
 ) -> FailureReport | None:
     """Returns a failure that names the required outputs that an engine did not return, or None."""

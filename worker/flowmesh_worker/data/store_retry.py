@@ -11,7 +11,7 @@ _FIRST_PAUSE_S = 0.2
 Value = TypeVar("Value")
 
 
-async def patiently(call: Callable[[], Awaitable[Value]]) -> Value:
+async def retry_while_unavailable(call: Callable[[], Awaitable[Value]]) -> Value:
     """Calls up to five times, over about three seconds, while the store is unavailable.
 
     Raises:

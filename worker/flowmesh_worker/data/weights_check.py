@@ -22,7 +22,7 @@ _CONFIG, _WEIGHTS = "config.json", ".safetensors"
 _MIB = 1024 * 1024
 
 
-async def misfit(
+async def weights_failure(
     assignment: Assignment, blobs: TreeBlobs, components: ComponentCache
 ) -> FailureReport | None:
     """Returns an out-of-memory failure if the weights alone exceed the instance's memory, or None.

@@ -46,7 +46,7 @@ TRL = HostPreload(
 )
 
 
-def of_implementation(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload | None:
+def preload_of_implementation(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload | None:
     """Returns the preload of an engine that serves with the signature's implementation.
 
     Args:

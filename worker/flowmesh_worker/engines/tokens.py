@@ -44,10 +44,10 @@ class Tokenizing:
             end = self._tokenizer.eos_token_id
             if ended and not rendered.messages and end is not None and ids[-1:] != [end]:
                 ids.append(end)
-        self.require_room(ids, number)
+        self.require_fits_context(ids, number)
         return ids
 
-    def require_room(self, ids: Sequence[int], number: int) -> None:
+    def require_fits_context(self, ids: Sequence[int], number: int) -> None:
         """Refuses a prompt that is empty, or that leaves no token of the context for a completion.
 
         Args:
@@ -81,7 +81,7 @@ class Tokenizing:
         with self._lock:
             return list(self._apply(messages, tools, ended=False, tokenize=True))
 
-    def takes_tools(self, tools: Messages) -> bool:
+    def supports_tools(self, tools: Messages) -> bool:
         """Whether the model's chat template renders descriptions, calls and results of tools."""
         name = str(tools[0]["function"]["name"])
         function = {"name": name, "arguments": {"x": _ARGUMENT}}

@@ -17,21 +17,21 @@ class AttemptDir:
         self.made = False
 
     @property
-    def place(self) -> Path:
+    def path(self) -> Path:
         """The path, whether it exists or not."""
         return Path(self._path)
 
     def use(self) -> Path:
         """Creates the directory if it does not exist; returns its path."""
         if not self.made:
-            self.place.mkdir(parents=True)
+            self.path.mkdir(parents=True)
             self.made = True
-        return self.place
+        return self.path
 
     def remove(self) -> None:
         """Removes the directory and its content."""
         if self.made:
-            shutil.rmtree(self.place, ignore_errors=True)
+            shutil.rmtree(self.path, ignore_errors=True)
 
 
 class HostWork(Work):

@@ -1,4 +1,4 @@
-{{/* Which Secrets the Job creates where they are missing, as its arguments; nothing where all are given. */}}
+{{/* Arguments of the Job for the Secrets that it creates if missing; empty if all are given. */}}
 {{- define "flowmesh.secretsWanted" -}}
 {{- $wanted := list -}}
 {{- if not .Values.gateway.tls.existingSecret -}}
@@ -18,7 +18,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The specification of that Job; its name has a digest of it. */}}
+{{/* The spec of that Job, whose name has a digest of it. */}}
 {{- define "flowmesh.secretsJob" -}}
 backoffLimit: 3
 activeDeadlineSeconds: 600

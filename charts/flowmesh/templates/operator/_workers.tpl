@@ -1,4 +1,4 @@
-{{/* What the operator tells the pods of pools. */}}
+{{/* The operator's settings for the pods of pools. */}}
 {{- define "flowmesh.workerEnvironment" -}}
 - {name: FLOWMESH_WORKER_GATEWAY, value: "wss://flowmesh-gateway.{{ .Release.Namespace }}.svc:{{ .Values.gateway.port }}"}
 - {name: FLOWMESH_WORKER_CA_SECRET, value: {{ include "flowmesh.tlsSecret" . }}}

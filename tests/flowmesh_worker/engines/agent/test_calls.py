@@ -9,8 +9,8 @@ from flowmesh_worker.engines.agent.calls import (
     MAX_CALLS,
     ParsedCompletion,
     ToolCall,
-    read_free,
-    read_held,
+    parse_constrained,
+    parse_free,
 )
 
 ADD = ToolCall("calculator", {"expression": "1+1"})
@@ -41,7 +41,7 @@ JSON = '{"name": "calculator", "arguments": {"expression": "1+1"}}'
 def test_calls_are_found_in_the_forms_that_models_write(
     said: str, expected: ParsedCompletion
 ) -> None:
-    assert read_free(said) == expected
+    assert parse_free(said) == expected
 
 
 @pytest.mark.parametrize(
@@ -56,15 +56,15 @@ def test_calls_are_found_in_the_forms_that_models_write(
     ],
 )
 def test_what_cannot_be_read_is_told(block: str, words: str) -> None:
-    reading = read_free(f"<tool_call>{block}</tool_call>")
+    reading = parse_free(f"<tool_call>{block}</tool_call>")
     assert words in reading.problem
     assert (reading.answer, reading.calls) == (None, ())
 
 
 def test_calls_of_one_turn_are_bounded() -> None:
     blocks = [f"<tool_call>{JSON}</tool_call>" * n for n in (MAX_CALLS, MAX_CALLS + 1)]
-    assert len(read_free(blocks[0]).calls) == MAX_CALLS
-    assert "9 calls at once" in read_free(blocks[1]).problem
+    assert len(parse_free(blocks[0]).calls) == MAX_CALLS
+    assert "9 calls at once" in parse_free(blocks[1]).problem
 
 
 @pytest.mark.parametrize(
@@ -73,20 +73,20 @@ def test_calls_of_one_turn_are_bounded() -> None:
      '{"\\udfff": 1}', '"two\nlines\x00"'],
 )  # fmt: skip
 def test_arguments_have_a_canonical_form(text: str) -> None:
-    [call] = read_free(f'{{"name": "f", "arguments": {{"x": {text}}}}}').calls
+    [call] = parse_free(f'{{"name": "f", "arguments": {{"x": {text}}}}}').calls
     canonical_bytes(dict(call.arguments))
 
 
 @pytest.mark.parametrize("text", ["9" * 5000, "[" * 100_000])
 def test_json_that_python_cannot_read_is_told(text: str) -> None:
     said = f'<tool_call>{{"name": "f", "arguments": {{"x": {text}}}}}</tool_call>'
-    assert "no JSON object" in read_free(said).problem
+    assert "no JSON object" in parse_free(said).problem
 
 
 def test_line_breaks_inside_strings_are_taken_as_they_are() -> None:
     call = '{"name": "sql", "arguments": {"query": "select 1\n  as one"}}'
-    assert read_held(call).calls[0].arguments == {"query": "select 1\n  as one"}
-    assert read_held('{"answer": "two\nlines"}').answer == "two\nlines"
+    assert parse_constrained(call).calls[0].arguments == {"query": "select 1\n  as one"}
+    assert parse_constrained('{"answer": "two\nlines"}').answer == "two\nlines"
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_line_breaks_inside_strings_are_taken_as_they_are() -> None:
 def test_held_completions_are_calls_or_answers_even_cut_off(
     said: str, expected: ParsedCompletion
 ) -> None:
-    assert read_held(said) == expected
+    assert parse_constrained(said) == expected
 
 
 def test_a_held_call_that_is_cut_off_is_told() -> None:
-    assert "no JSON object" in read_held(JSON[:-5]).problem
+    assert "no JSON object" in parse_constrained(JSON[:-5]).problem
     assert json.loads(JSON)["name"] == "calculator"

@@ -119,7 +119,7 @@ async def test_sql_answers_over_the_data_sets_alone(workshop: ToolFactory) -> No
     for query, words in (
         ("select random()", "random() is refused"),
         ("select * from '/etc/passwd'", "no table"),
-        ("drop table books", "no SELECT"),
+        ("drop table books", "not a SELECT"),
         ("select titel from books", 'Referenced column "titel" not found'),
         ("select * from rows", "no table 'rows'"),
         ("\ufffd\x14", "error: "),

@@ -24,11 +24,11 @@ CALL = '{"name": "calculator", "arguments": {"expression": "1+1"}}'
 
 tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
 tools = Toolbox([CalculatorTool()], 100).descriptions()
-plain = Tokenizing(tokenizer, 4096).takes_tools(tools)
+plain = Tokenizing(tokenizer, 4096).supports_tools(tools)
 tokenizer.chat_template = HERMES
 tokenizing = Tokenizing(tokenizer, 4096)
 conversation = Conversation([("user", "1+1?")], TemplateCalls(tools), 3)
 conversation.take(f"<tool_call>{CALL}</tool_call>", cut=False)
 conversation.give(["it is two"])
 text = tokenizer.decode(tokenizing.chat(conversation.messages, conversation.described))
-json.dump({"plain": plain, "hermes": tokenizing.takes_tools(tools), "text": text}, sys.stdout)
+json.dump({"plain": plain, "hermes": tokenizing.supports_tools(tools), "text": text}, sys.stdout)

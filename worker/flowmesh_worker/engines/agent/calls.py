@@ -49,7 +49,7 @@ class ParsedCompletion:
     problem: str = ""
 
 
-def read_free(text: str) -> ParsedCompletion:
+def parse_free(text: str) -> ParsedCompletion:
     """Parses an unconstrained completion: without a call it is an answer."""
     blocks = _BLOCK.findall(text)
     if blocks:
@@ -63,7 +63,7 @@ def read_free(text: str) -> ParsedCompletion:
     return ParsedCompletion(answer=text.strip())
 
 
-def read_held(text: str) -> ParsedCompletion:
+def parse_constrained(text: str) -> ParsedCompletion:
     """Parses a completion that was constrained to the form of a call or of an answer.
 
     It may still be cut off; the beginning of an answer counts as an answer.

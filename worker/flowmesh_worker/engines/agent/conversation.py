@@ -8,7 +8,7 @@ from typing import Any
 
 from flowmesh_core.identity import canonical_bytes
 from flowmesh_worker.engines.agent.calls import ToolCall
-from flowmesh_worker.engines.agent.protocols import CallProtocol, Message, told
+from flowmesh_worker.engines.agent.protocols import CallProtocol, Message, tool_response
 
 ANSWERED, LENGTH, MAX_TURNS, CONTEXT, BAD_CALL = (
     "answered",
@@ -76,7 +76,7 @@ class Conversation:
         """
         self.turns += 1
         reading = self._protocol.read(text)
-        self.messages.append(self._protocol.said(text, reading, self._numbered))
+        self.messages.append(self._protocol.assistant_message(text, reading, self._numbered))
         if reading.answer is not None:
             self._note("assistant", reading.answer)
             self.answer, self.finish_reason = reading.answer, LENGTH if cut else ANSWERED
@@ -108,7 +108,7 @@ class Conversation:
     def _report_problem(self, problem: str) -> None:
         self._bad += 1
         self._note("tool", f"error: {problem}")
-        self.messages.append(told(f"error: {problem}"))
+        self.messages.append(tool_response(f"error: {problem}"))
         if self._bad >= BAD_CALLS_MAX:
             self.finish_reason = BAD_CALL
         elif self.turns >= self._max_turns:

@@ -35,10 +35,10 @@ from flowmesh_worker.engines.agent.tools.tool import CallSite
 from flowmesh_worker.engines.agent.tools.toolbox import Toolbox
 from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.llm.adapters import ADAPTER
-from flowmesh_worker.engines.llm.backends import honoured, start_backend
+from flowmesh_worker.engines.llm.backends import start_backend, supported_variants
 from flowmesh_worker.engines.llm.requests import Backend, Request, Sampling, sample_seed
 from flowmesh_worker.engines.models.model_facts import read_facts
-from flowmesh_worker.engines.preload import HostPreload, of_implementation
+from flowmesh_worker.engines.preload import HostPreload, preload_of_implementation
 from flowmesh_worker.engines.prompts import Prompt
 from flowmesh_worker.engines.row_gather import all_or_none
 from flowmesh_worker.engines.tokens import Tokenizing
@@ -59,12 +59,12 @@ class LlmAgent:
     @staticmethod
     def honours(device_class: str) -> list[EngineVariant]:
         """Returns the variants that this installation serves on devices of a class."""
-        return honoured("llm.agent", device_class)
+        return supported_variants("llm.agent", device_class)
 
     @staticmethod
     def prepares(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload | None:
         """Returns what a standby host of this engine imports."""
-        return of_implementation(params, on_devices=on_devices)
+        return preload_of_implementation(params, on_devices=on_devices)
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
         """Loads the model with the signature's implementation."""
@@ -176,7 +176,7 @@ def _prepare(
         if key not in found:
             found[key] = Conversation(rendered.messages, protocol, int(params["maxTurns"]))
             ids = tokenizing.chat(found[key].messages, protocol.described)
-            tokenizing.require_room(ids, number)
+            tokenizing.require_fits_context(ids, number)
     return keys, found
 
 
@@ -185,7 +185,9 @@ def _protocol(choice: str, tokenizing: Tokenizing, toolbox: Toolbox) -> CallProt
     if choice == "required":
         return ConstrainedCalls(described)
     return (
-        TemplateCalls(described) if tokenizing.takes_tools(described) else PromptedCalls(described)
+        TemplateCalls(described)
+        if tokenizing.supports_tools(described)
+        else PromptedCalls(described)
     )
 
 

@@ -8,7 +8,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from flowmesh_worker.engines.agent.calls import ParsedCompletion, ToolCall, read_free, read_held
+from flowmesh_worker.engines.agent.calls import (
+    ParsedCompletion,
+    ToolCall,
+    parse_constrained,
+    parse_free,
+)
 
 Message = dict[str, Any]
 Description = Mapping[str, Any]
@@ -51,7 +56,7 @@ class CallProtocol(Protocol):
         """Parses a completion."""
         ...
 
-    def said(self, text: str, reading: ParsedCompletion, number: int) -> Message:
+    def assistant_message(self, text: str, reading: ParsedCompletion, number: int) -> Message:
         """Returns a completion as a message of the chat."""
         ...
 
@@ -62,7 +67,7 @@ class CallProtocol(Protocol):
         ...
 
 
-def told(text: str) -> Message:
+def tool_response(text: str) -> Message:
     """Returns the message that reports a result or a problem to the model as plain text."""
     return {"role": "user", "content": f"<tool_response>\n{text}\n</tool_response>"}
 
@@ -82,9 +87,9 @@ class TemplateCalls:
 
     def read(self, text: str) -> ParsedCompletion:
         """See :class:`CallProtocol`."""
-        return read_free(text)
+        return parse_free(text)
 
-    def said(self, text: str, reading: ParsedCompletion, number: int) -> Message:
+    def assistant_message(self, text: str, reading: ParsedCompletion, number: int) -> Message:
         """See :class:`CallProtocol`."""
         if not reading.calls:
             return {"role": "assistant", "content": text}
@@ -137,9 +142,9 @@ class PromptedCalls:
 
     def read(self, text: str) -> ParsedCompletion:
         """See :class:`CallProtocol`."""
-        return read_free(text)
+        return parse_free(text)
 
-    def said(self, text: str, reading: ParsedCompletion, number: int) -> Message:
+    def assistant_message(self, text: str, reading: ParsedCompletion, number: int) -> Message:
         """See :class:`CallProtocol`."""
         return {"role": "assistant", "content": text}
 
@@ -147,7 +152,7 @@ class PromptedCalls:
         self, calls: Sequence[ToolCall], texts: Sequence[str], number: int
     ) -> list[Message]:
         """See :class:`CallProtocol`. One message, for templates in which roles must alternate."""
-        return [{"role": "user", "content": "\n".join(told(t)["content"] for t in texts)}]
+        return [{"role": "user", "content": "\n".join(tool_response(t)["content"] for t in texts)}]
 
 
 class ConstrainedCalls(PromptedCalls):
@@ -167,7 +172,7 @@ class ConstrainedCalls(PromptedCalls):
 
     def read(self, text: str) -> ParsedCompletion:
         """See :class:`CallProtocol`."""
-        return read_held(text)
+        return parse_constrained(text)
 
 
 def _call_schema(function: Mapping[str, Any]) -> dict[str, Any]:

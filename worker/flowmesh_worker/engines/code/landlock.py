@@ -21,7 +21,7 @@ _LEAST_VERSION = 6
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def shut_in(readable: Iterable[Path], writable: Iterable[Path]) -> None:
+def restrict_process(readable: Iterable[Path], writable: Iterable[Path]) -> None:
     """Permanently denies this process all other files, TCP, and signals to other processes.
 
     Needs ``no_new_privs``. Open files stay open.

@@ -74,7 +74,7 @@ def _shut_in(task: SandboxRequest) -> None:
     os.environ["HOME"] = os.environ["TMPDIR"] = task.jail
     os.chdir(task.jail)
     devices = [Path(device) for device in _DEVICES]
-    landlock.shut_in(_needed(), [Path(task.jail), *devices])
+    landlock.restrict_process(_needed(), [Path(task.jail), *devices])
 
 
 def _own_files(jail: Path, size_mib: int) -> None:

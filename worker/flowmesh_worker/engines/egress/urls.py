@@ -33,7 +33,7 @@ class UrlTarget:
     literal: str
 
 
-def place_of(url: str) -> UrlTarget:
+def parse_target(url: str) -> UrlTarget:
     """Parses a URL.
 
     Raises:
@@ -89,7 +89,7 @@ def origin(url: str) -> str:
         return ""
 
 
-def shown(url: str) -> str:
+def redacted(url: str) -> str:
     """Returns a URL without the parts that may be secret: user, password and query."""
     try:
         parsed = URL(url)

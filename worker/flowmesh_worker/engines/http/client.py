@@ -15,7 +15,7 @@ import aiohttp
 
 from flowmesh_core.errors import AttemptError, FailureKind
 from flowmesh_worker.engines.egress.addresses import AddressPolicy, FilteringResolver
-from flowmesh_worker.engines.egress.urls import HostError, origin, place_of, shown
+from flowmesh_worker.engines.egress.urls import HostError, origin, parse_target, redacted
 from flowmesh_worker.engines.http.call import Call, CallError, HttpResponse
 from flowmesh_worker.engines.http.retrying import may_retry, retry_after_s, wait_s
 
@@ -104,13 +104,13 @@ class HttpClient:
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 raise _no_answer(call, url, error, sent=sent or seen.sent) from None
             url, sent = urljoin(url, onward), True
-        raise CallError(FailureKind.BAD_INPUT, f"{shown(call.url)} redirects too often")
+        raise CallError(FailureKind.BAD_INPUT, f"{redacted(call.url)} redirects too often")
 
     def _check(self, call: Call, url: str) -> None:
         """Checks what the resolver does not see: the scheme, and hosts that are addresses."""
         why = ""
         try:
-            place = place_of(url)
+            place = parse_target(url)
         except HostError as error:
             place, why = None, f": {error}"
         except ValueError:
@@ -118,14 +118,14 @@ class HttpClient:
         if place is None or place.scheme not in _SCHEMES:
             raise CallError(
                 FailureKind.BAD_INPUT,
-                f"{shown(url) or 'an empty text'} is not a URL that can be called{why}",
+                f"{redacted(url) or 'an empty text'} is not a URL that can be called{why}",
                 "use https://HOST/...",
                 sent=False,
             )
         if call.hosts is not None and place.host not in call.hosts:
             raise CallError(
                 FailureKind.BAD_INPUT,
-                f"{shown(url)} is not on an allowed host",
+                f"{redacted(url)} is not on an allowed host",
                 f"the allowed hosts are {', '.join(sorted(call.hosts))}",
                 sent=False,
             )
@@ -141,7 +141,7 @@ class HttpClient:
     def _session(self, call: Call, url: str) -> aiohttp.ClientSession:
         # A reused connection may turn out closed after the call was written, which looks the same
         # as a server that died during the call: calls that must not be repeated use new ones.
-        key = (place_of(url).scheme, call.repeatable)
+        key = (parse_target(url).scheme, call.repeatable)
         session = self._sessions.get(key)
         if session is None:
             connector = aiohttp.TCPConnector(
@@ -183,7 +183,7 @@ async def _take(
         if size > call.max_bytes:
             raise CallError(
                 FailureKind.BAD_INPUT,
-                f"the answer of {shown(url)} is larger than {call.max_bytes:,} bytes",
+                f"the answer of {redacted(url)} is larger than {call.max_bytes:,} bytes",
                 "raise with.maxBytes, or request less",
                 status=response.status,
             )
@@ -206,7 +206,7 @@ def _no_answer(call: Call, url: str, error: Exception, *, sent: bool) -> CallErr
     elif isinstance(error, ValueError):
         return CallError(
             FailureKind.BAD_INPUT,
-            call.hide(f"{shown(url)} cannot be called: {error}"),
+            call.hide(f"{redacted(url)} cannot be called: {error}"),
             "correct with.url or with.headers",
             sent=sent,
         )
@@ -218,7 +218,7 @@ def _no_answer(call: Call, url: str, error: Exception, *, sent: bool) -> CallErr
             "it may have acted on the call; check there before you run this again, or set"
             " with.idempotent if a repeated call is harmless"
         )
-    return CallError(FailureKind.ENGINE, call.hide(f"{shown(url)} {why}"), after, sent=sent)
+    return CallError(FailureKind.ENGINE, call.hide(f"{redacted(url)} {why}"), after, sent=sent)
 
 
 def _tells_when_sent() -> aiohttp.TraceConfig:

@@ -12,7 +12,7 @@ from blake3 import blake3
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engine_api import Progress, Work
-from flowmesh_worker.engines.egress.urls import origin, shown
+from flowmesh_worker.engines.egress.urls import origin, redacted
 from flowmesh_worker.engines.http.call import Call, CallError, HttpResponse
 from flowmesh_worker.engines.http.client import HttpClient
 from flowmesh_worker.engines.http.retrying import BUSY
@@ -92,7 +92,7 @@ def _read(call: Call, answer: HttpResponse, read: Read) -> Mapping[str, Any]:
     if answer.status not in _OK:
         raise CallError(
             FailureKind.ENGINE if answer.status in BUSY else FailureKind.BAD_INPUT,
-            f"{call.method} {shown(call.url)} answers with HTTP status {answer.status}",
+            f"{call.method} {redacted(call.url)} answers with HTTP status {answer.status}",
             "see the server's answer above",
             status=answer.status,
             retry_after_s=answer.retry_after_s,

@@ -8,7 +8,7 @@ import aiohttp
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.egress.addresses import AddressPolicy, FilteringResolver
-from flowmesh_worker.engines.egress.urls import HostError, origin, place_of, shown
+from flowmesh_worker.engines.egress.urls import HostError, origin, parse_target, redacted
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _REDIRECTS_MAX = 5
@@ -92,14 +92,14 @@ class Downloader:
                         url = urljoin(url, response.headers.get("Location", ""))
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
                     raise _failed(
-                        FailureKind.ENGINE, f"{shown(url)} did not answer: {error}"
+                        FailureKind.ENGINE, f"{redacted(url)} did not answer: {error}"
                     ) from error
-        raise _failed(FailureKind.BAD_INPUT, f"{shown(url)} redirects too often")
+        raise _failed(FailureKind.BAD_INPUT, f"{redacted(url)} redirects too often")
 
     def _check(self, url: str) -> None:
         why = ""
         try:
-            place = place_of(url)
+            place = parse_target(url)
         except HostError as error:
             place, why = None, f": {error}"
         except ValueError:
@@ -107,13 +107,13 @@ class Downloader:
         if place is None or place.scheme not in ("https", "http"):
             raise _failed(
                 FailureKind.BAD_INPUT,
-                f"{shown(url)} is not a URL that can be imported{why}",
+                f"{redacted(url)} is not a URL that can be imported{why}",
                 "use https:, s3:, hf: or a file that fmesh uploads",
             )
         if place.literal:
             self._rule.require(place.host, [place.literal])
         if place.scheme == "http" and not (place.literal and self._rule.opened(place.literal)):
-            raise _failed(FailureKind.BAD_INPUT, f"{shown(url)} is not encrypted", "use https:")
+            raise _failed(FailureKind.BAD_INPUT, f"{redacted(url)} is not encrypted", "use https:")
 
     async def _take(
         self,
@@ -128,7 +128,7 @@ class Downloader:
             if size > self._max_bytes:
                 raise _failed(
                     FailureKind.BAD_INPUT,
-                    f"{shown(url)} is larger than {self._max_bytes >> 20} MiB",
+                    f"{redacted(url)} is larger than {self._max_bytes >> 20} MiB",
                     "split it, or raise resources.memory of the import",
                 )
             pieces.append(piece)
@@ -149,11 +149,13 @@ def _require_found(status: int, url: str, remedies: Mapping[int, str]) -> None:
     if status == _CHANGED:
         raise _failed(
             FailureKind.BAD_INPUT,
-            f"{shown(url)} has changed since this run resolved it",
+            f"{redacted(url)} has changed since this run resolved it",
             "submit the workflow again",
         )
     kind = FailureKind.ENGINE if status in _BUSY else FailureKind.BAD_INPUT
-    raise _failed(kind, f"{shown(url)} answers with HTTP status {status}", remedies.get(status, ""))
+    raise _failed(
+        kind, f"{redacted(url)} answers with HTTP status {status}", remedies.get(status, "")
+    )
 
 
 def _failed(kind: FailureKind, message: str, remedy: str = "") -> AttemptError:

@@ -12,7 +12,7 @@ _LIBRARIES = ("vllm", "transformers")
 _ALL_DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
-def honoured(engine: str, device_class: str) -> list[EngineVariant]:
+def supported_variants(engine: str, device_class: str) -> list[EngineVariant]:
     """Returns the variants that this installation serves, without importing a library.
 
     On a CPU vLLM's results are independent of the batch only in float32; transformers runs one
@@ -34,7 +34,7 @@ def honoured(engine: str, device_class: str) -> list[EngineVariant]:
     return found
 
 
-def embedding_honoured(engine: str) -> list[EngineVariant]:
+def embedding_variants(engine: str) -> list[EngineVariant]:
     """Returns the variants for embeddings: any dtype, if transformers is installed."""
     return (
         [EngineVariant(engine, "", _ALL_DTYPES, (True, False))]
@@ -43,7 +43,7 @@ def embedding_honoured(engine: str) -> list[EngineVariant]:
     )
 
 
-def scoring_honoured(engine: str) -> list[EngineVariant]:
+def scoring_variants(engine: str) -> list[EngineVariant]:
     """Returns the variants for scores: rewards and log-probabilities need transformers.
 
     A judge on vLLM may not support one of these combinations; it then fails when it is loaded.

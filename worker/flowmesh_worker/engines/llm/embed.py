@@ -22,7 +22,7 @@ from flowmesh_worker.engine_api import (
 )
 from flowmesh_worker.engines.environment import apply_environment, library_environment
 from flowmesh_worker.engines.errors import bad_input
-from flowmesh_worker.engines.llm.backends import embedding_honoured
+from flowmesh_worker.engines.llm.backends import embedding_variants
 from flowmesh_worker.engines.models.model_facts import ModelFacts, read_facts
 from flowmesh_worker.engines.preload import TRANSFORMERS, HostPreload
 from flowmesh_worker.engines.prompts import Rendered, RowTemplate
@@ -45,7 +45,7 @@ class LlmEmbed:
     def honours(device_class: str) -> list[EngineVariant]:
         """Returns the variants that this installation serves on devices of a class."""
         del device_class
-        return embedding_honoured("llm.embed")
+        return embedding_variants("llm.embed")
 
     @staticmethod
     def prepares(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload:

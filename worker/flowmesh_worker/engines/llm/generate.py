@@ -23,11 +23,11 @@ from flowmesh_worker.engine_api import (
     Work,
 )
 from flowmesh_worker.engines.json_schemas import JsonSchema
-from flowmesh_worker.engines.llm.backends import honoured, start_backend
+from flowmesh_worker.engines.llm.backends import start_backend, supported_variants
 from flowmesh_worker.engines.llm.requests import Backend, Completion
 from flowmesh_worker.engines.llm.sampling_run import CompletionSample, SampledBatch, draw
 from flowmesh_worker.engines.models.model_facts import read_facts
-from flowmesh_worker.engines.preload import HostPreload, of_implementation
+from flowmesh_worker.engines.preload import HostPreload, preload_of_implementation
 from flowmesh_worker.engines.tokens import Tokenizing
 
 _CAPACITY = 64
@@ -50,12 +50,12 @@ class LlmGenerate:
     @staticmethod
     def honours(device_class: str) -> list[EngineVariant]:
         """Returns the variants that this installation serves on devices of a class."""
-        return honoured("llm.generate", device_class)
+        return supported_variants("llm.generate", device_class)
 
     @staticmethod
     def prepares(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload | None:
         """Returns what a standby host of this engine imports."""
-        return of_implementation(params, on_devices=on_devices)
+        return preload_of_implementation(params, on_devices=on_devices)
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
         """Loads the model with the signature's implementation."""

@@ -27,13 +27,13 @@ from flowmesh_worker.engine_api import (
 from flowmesh_worker.engines.environment import apply_environment, library_environment
 from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.llm.adapters import ADAPTER, ADAPTER_WEIGHTS
-from flowmesh_worker.engines.llm.backends import scoring_honoured, start_backend
+from flowmesh_worker.engines.llm.backends import scoring_variants, start_backend
 from flowmesh_worker.engines.llm.sampling_run import draw
 from flowmesh_worker.engines.llm.sequences import Continuations, RewardText
 from flowmesh_worker.engines.llm.verdicts import Verdicts
 from flowmesh_worker.engines.models.model_facts import ModelFacts, read_facts
 from flowmesh_worker.engines.models.safetensors_header import head_labels
-from flowmesh_worker.engines.preload import TRANSFORMERS, HostPreload, of_implementation
+from flowmesh_worker.engines.preload import TRANSFORMERS, HostPreload, preload_of_implementation
 from flowmesh_worker.engines.tokens import Tokenizing
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ class LlmScore:
     def honours(device_class: str) -> list[EngineVariant]:
         """Returns the variants that this installation serves on devices of a class."""
         del device_class
-        return scoring_honoured("llm.score")
+        return scoring_variants("llm.score")
 
     @staticmethod
     def prepares(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload | None:
         """Returns what a standby host imports: only a judge runs on vLLM."""
         judges = params.get("method") == "judge"
-        return of_implementation(params, on_devices=on_devices) if judges else TRANSFORMERS
+        return preload_of_implementation(params, on_devices=on_devices) if judges else TRANSFORMERS
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
         """Loads the model with the head that the method needs."""

@@ -39,7 +39,7 @@ BUILTIN_MODELS = {
 }
 
 
-def held() -> tuple[str, ...]:
+def installed_models() -> tuple[str, ...]:
     """Returns the names of the models whose packages are installed, in order."""
     return tuple(sorted(name for name, model in BUILTIN_MODELS.items() if _folder(model)))
 

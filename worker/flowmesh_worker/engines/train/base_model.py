@@ -69,7 +69,7 @@ class BaseModel:
             int(params.get("max_length", self.facts.context_length)), self.facts.context_length
         )
 
-    def hold(self) -> None:
+    def load_shared(self) -> None:
         """Loads the weights that :meth:`frozen` shares, once."""
         if self._shared is None:
             self._shared = self.fresh(seed=0).requires_grad_(False)
@@ -84,7 +84,7 @@ class BaseModel:
         Args:
             seed: of a new scoring head.
         """
-        self.hold()
+        self.load_shared()
         tensors = [*self._shared.parameters(), *self._shared.buffers()]
         model = copy.deepcopy(self._shared, {id(t): t for t in tensors})
         return self._with_new_head(model, seed)

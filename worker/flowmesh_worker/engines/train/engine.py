@@ -140,7 +140,7 @@ class TrainEngine(ABC):
             in_8bit=bool(shared.get("load_in_8bit")),
         )
         if shared.get("use_peft"):
-            base.hold()
+            base.load_shared()
         return base
 
     def _train(self, work: Work, report: Callable[[float, float], None], stop: Event) -> Result:

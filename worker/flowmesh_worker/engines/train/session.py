@@ -41,7 +41,7 @@ class TrainingSession:
         tokenizer: the action's own.
         reward: whether the model has a score head.
         arguments: keyword arguments that every trainer's configuration has.
-        keeping: writes checkpoints; the last of the callbacks.
+        checkpoints: writes checkpoints; the last of the callbacks.
         callbacks: of the trainer.
     """
 
@@ -51,7 +51,7 @@ class TrainingSession:
     tokenizer: Any
     reward: bool
     arguments: Mapping[str, Any]
-    keeping: CheckpointCallback
+    checkpoints: CheckpointCallback
     callbacks: list[Any]
 
     @property
@@ -142,7 +142,7 @@ def train(session: TrainingSession, build: Build) -> Result:
         # Trainers write their own settings into the model's configuration.
         config = copy.deepcopy(trainer.model.config)
         config.use_cache = session.base.use_cache
-        trainer.train(resume_from_checkpoint=session.keeping.begin(trainer))
+        trainer.train(resume_from_checkpoint=session.checkpoints.begin(trainer))
         if session.examples.test and not _evaluated_last(trainer.state):
             trainer.evaluate()
         return _result(session, trainer, config)
