@@ -203,6 +203,23 @@ def _prepare_while_draining(agent: WorkerAgent) -> None:
     agent._handlers[e.DesiredReceived] = follow_and_prepare
 
 
+def _forget_crashes(agent: WorkerAgent) -> None:
+    exited = agent.standby.exited
+
+    def exited_once(host_id: int) -> None:
+        agent.standby._crashes.clear()
+        exited(host_id)
+
+    _replace(agent.standby, "exited", exited_once)
+
+
+def _never_retry(agent: WorkerAgent) -> None:
+    def retry(signature: str) -> None:
+        pass
+
+    _replace(agent.prewarmer, "retry", retry)
+
+
 UNDONE: dict[str, Undone] = {
     "standby hosts come last": Undone(
         "A standby host is started after attempts and prewarms have been placed. The old agent "
@@ -270,5 +287,16 @@ UNDONE: dict[str, Undone] = {
         "started a standby host, which was killed when the worker left.",
         "A prewarm list comes while the worker drains",
         _prepare_while_draining,
+    ),
+    "a standby host that keeps crashing is given up": Undone(
+        "After three crashes no other is started for its preload. The old agent started one at "
+        "once after each, for ever.",
+        "A standby host that crashes again and again is started three times",
+        _forget_crashes,
+    ),
+    "a prewarm is tried again after a store error": Undone(
+        "The store may work again a minute later. The old agent never fetched the entry again.",
+        "The store fails the component of a prewarm, and of another that leaves the list",
+        _never_retry,
     ),
 }
