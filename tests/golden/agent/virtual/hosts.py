@@ -204,7 +204,7 @@ class EngineHosts:
         """See ``EngineOwner``."""
         done = done_units(fraction)
         progressed = e.AttemptProgressed(
-            self._number(host), attempt_id, int(done), done, UNITS, "steps"
+            self._number(host), attempt_id, int(done), done, float(UNITS), "steps"
         )
         self._post(progressed)
 

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 _GOODBYE_WITHIN_S = 2.0
 _HOSTS_END_WITHIN_S = 3.0
 
-Listener = Callable[[float, e.Event, list[i.Instruction]], None]
-"""Called with the agent's clock, each event, and the instructions that the agent answers with."""
-
 
 class VirtualWorker:
     """The worker of a scenario.
@@ -52,7 +49,7 @@ class VirtualWorker:
         agent: the machine that decides.
     """
 
-    def __init__(self, scenario: Scenario, listener: Listener | None = None) -> None:
+    def __init__(self, scenario: Scenario) -> None:
         self.world = World(scenario)
         settings = AgentSettings(
             memory_mib=scenario.memory_mib,
@@ -61,7 +58,6 @@ class VirtualWorker:
             grace_s=scenario.grace_s,
         )
         self.agent = WorkerAgent(settings, Facts(self.world), NoEnergy())
-        self._listener = listener
         self._events: list[e.Event] = []
         self._handling = self._closed = False
         self._timers: dict[e.TimerKey, Call] = {}
@@ -100,11 +96,11 @@ class VirtualWorker:
             i.SendReport: lambda x: self._connection.report_at(x.at_s),
             i.Leave: lambda x: self._connection.close(_GOODBYE_WITHIN_S, self._close),
         }
-        self.post(e.ComponentsChanged(self._components.digests()))  # what an earlier process left
 
     def play(self) -> None:
         """Plays the scenario."""
         scenario, time = self.world.scenario, self.world.time
+        self.post(e.ComponentsChanged(self._components.digests()))  # what an earlier process left
         for t, group in itertools.groupby(scenario.inputs, key=lambda one: one.t):
             time.at(BEGIN_S + t, partial(self._give, list(group)))
         time.run(scenario.until_s, self._end_instant)
@@ -119,8 +115,6 @@ class VirtualWorker:
             event, now_s = self._events.pop(0), self.world.time.now_s
             found = self.agent.apply(event, now_s, WALL_S + now_s)
             check_agent(self.agent, found)
-            if self._listener is not None:
-                self._listener(now_s, event, found)
             for instruction in found:
                 self._perform[type(instruction)](instruction)
         self._handling = False
@@ -158,7 +152,7 @@ class VirtualWorker:
 
     def _component_report(self) -> tuple[Component, ...]:
         tiers = dict(self._hosts.components())
-        digests = self._components.digests()
+        digests = sorted(self._components.digests())
         return tuple(Component(d, tiers.get(d, "disk"), 1) for d in digests)
 
     # -- instructions ----------------------------------------------------------------------------
