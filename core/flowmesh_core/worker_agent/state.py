@@ -95,7 +95,7 @@ class Instance:
         retained: attempts whose files the host still keeps.
         queue: ``(-priority, serial, attempt)``, a heap; those that have ended are skipped.
         ending: why the machine has it killed; None where it has not.
-        failure: why its host is gone, where nobody closed it.
+        failure: why its host is gone, where it was not closed.
         has_run: whether an attempt ever ran in it.
         reported: what was reported of it last; None before.
     """

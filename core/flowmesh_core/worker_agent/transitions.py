@@ -49,7 +49,7 @@ class PrewarmState(StrEnum):
     FETCHED = "fetched"
     """Its components are on the disk and stay there; it waits for memory."""
     OPEN = "open"
-    """There is an engine instance for it, whoever asked for that."""
+    """There is an engine instance for it, whatever that was started for."""
     FAILED = "failed"
     """It is not tried again before the control plane changes the entry, an attempt loads it, or,
     where the store was at fault, a minute has passed."""
