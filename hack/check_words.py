@@ -26,8 +26,9 @@ DENIED = frozenset({
 })
 # fmt: on
 PHRASES = (" is no ", "nobody", "whoever", "somebody", "so many", " told ", "who is ", "house")
-TWICE = frozenset({"Tree", "Usage"})
-"""Names of the plugin API that the store and the protocol use too."""
+TWICE = frozenset({"Attempt", "CancelAttempt", "RunAttempt", "Tree", "Usage"})
+"""Names that two packages give to one thing: an attempt as the control plane and as its worker see
+it, what a worker is to do and the frame that its host gets, and names of the plugin API."""
 ADR_HEADINGS = ("## Context", "## Decision", "## Consequences", "## Alternatives")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flowmesh_core.errors import FailureKind
-from flowmesh_worker.instances.oom import OomKills
+from flowmesh_worker.instances.oom import OomKills, OomVictims
 
 if TYPE_CHECKING:
     from tests.flowmesh_worker.conftest import World
@@ -66,8 +66,8 @@ async def test_a_host_that_the_kernel_kills_for_memory_is_out_of_memory(world: "
     with small_group("host", 400) as group:
         (group / "cgroup.procs").write_text(str(lane.process.pid))
         files = (group / "memory.oom_control", group / "memory.events")
-        agent.hosts._oom_kills = OomKills(files)
-        lane.oom_kills = agent.hosts._oom_kills.count()
+        agent.hosts._oom_victims = OomVictims(OomKills(files))
+        agent.hosts._oom_victims.add(lane.instance_id)
         end = await world.gateway.do(
             world.assignment("data.sql", params={"query": query}, memory_mib=4096)
         )

@@ -7,10 +7,14 @@ from math import inf
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
-from tests.golden.kinds import COMMANDS, FIELDS
+from tests.golden.agent import kinds as agent
+from tests.golden.kinds import COMMANDS
+from tests.golden.kinds import FIELDS as OF_THE_MACHINE
 
 from flowmesh_core.machine.commands import Command
+from flowmesh_core.worker_agent.instructions import Instruction
 
+FIELDS = {**OF_THE_MACHINE, **agent.FIELDS}
 INFINITE = "inf"
 """JSON has no name for it."""
 
@@ -54,6 +58,11 @@ def decode(data: bytes | msgspec.Raw, kind: Any) -> Any:
 def encode_commands(commands: Sequence[Command]) -> bytes:
     """Returns commands as canonical JSON: equal commands in equal order give equal bytes."""
     return _canonical.encode([[COMMANDS[type(one)], plain(one)] for one in commands])
+
+
+def encode_instructions(instructions: Sequence[Instruction]) -> bytes:
+    """Instructions of a worker agent as canonical JSON."""
+    return _canonical.encode([[agent.INSTRUCTIONS[type(one)], plain(one)] for one in instructions])
 
 
 @cache

@@ -93,20 +93,16 @@ def recorded(catalog: str) -> Iterator[Tape]:
         yield tape
 
 
-def write_golden(name: str, lines: list[Line]) -> None:
+def write_golden(name: str, lines: list[Line], folder: Path = GOLDENS) -> None:
     """Writes a golden."""
     data = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
     packed = pa.Codec(_CODEC, compression_level=_LEVEL).compress(data, asbytes=True)
-    _path(name).write_bytes(packed)
+    (folder / f"{name}{SUFFIX}").write_bytes(packed)
 
 
-def read_golden(name: str) -> list[Line]:
+def read_golden(name: str, folder: Path = GOLDENS) -> list[Line]:
     """Reads a golden."""
-    with pa.input_stream(str(_path(name)), compression=_CODEC) as stream:
+    with pa.input_stream(str(folder / f"{name}{SUFFIX}"), compression=_CODEC) as stream:
         data = stream.read()
     decoder = msgspec.json.Decoder(Line)
     return [decoder.decode(line) for line in data.splitlines()]
-
-
-def _path(name: str) -> Path:
-    return GOLDENS / f"{name}{SUFFIX}"

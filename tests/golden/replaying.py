@@ -93,14 +93,14 @@ class Replay:
         return event, commands
 
     def _story(self, line: Line, what: str, recorded: bytes, now: bytes) -> str:
-        event = _indented(bytes(line.event)) if what == "commands" else ""
+        event = indented(bytes(line.event)) if what == "commands" else ""
         return (
             f"line {self._number}, {line.kind} at {line.t}: other {what} than recorded\n{event}\n"
-            f"{what} as recorded:\n{_indented(recorded)}\n{what} now:\n{_indented(now)}"
+            f"{what} as recorded:\n{indented(recorded)}\n{what} now:\n{indented(now)}"
         )
 
 
-def _indented(data: bytes) -> str:
+def indented(data: bytes) -> str:
     """Formats JSON for people: one command per line, or one field of a struct per line."""
     value = msgspec.json.decode(data)
     parts = value if isinstance(value, list) else [{k: v} for k, v in value.items()]

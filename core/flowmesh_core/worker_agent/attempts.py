@@ -98,8 +98,7 @@ class Attempts:
         """Takes an attempt up; one that is known already is left alone."""
         if self._reports.knows(assignment.attempt_id):
             return
-        number = next(self._state.numbers)
-        attempt = Attempt(assignment, number, self._out.now_s, self._out.wall_s)
+        attempt = Attempt(assignment, self._out.now_s, self._out.wall_s)
         self._state.attempts[attempt.id] = attempt
         self._reports.take(attempt.id)
         if self._reports.draining:
@@ -123,8 +122,6 @@ class Attempts:
         attempt = self._state.attempts.get(attempt_id)
         if attempt is None:
             return
-        if not attempt.inline:
-            attempt.fetch_s = self._out.now_s - attempt.started_s
         if attempt.assignment.resume is not None:
             self._out.add(FetchCheckpoint(attempt_id))
         else:
@@ -148,6 +145,8 @@ class Attempts:
 
     def _enqueue(self, attempt: Attempt) -> None:
         attempt.queued_s = self._out.now_s
+        attempt.fetch_s = self._fetch_s(attempt)
+        attempt.serial = attempt.serial or next(self._state.numbers)
         instance = self._instances.find(attempt)
         if instance is not None:
             self._join(instance, attempt)
@@ -194,6 +193,7 @@ class Attempts:
             else:
                 attempt.log = instance.last_lines(attempt.first_line)
                 attempt.libraries = instance.libraries
+                self._stopped(attempt)
                 self._fail(attempt, failure)
         for attempt in waited:
             attempt.instance = None
@@ -231,6 +231,7 @@ class Attempts:
             self._out.add(ClearTimer((CANCEL_TIMER, event.attempt_id)))
             return
         attempt.finished = event
+        self._stopped(attempt)
         if event.failure is not None:
             self._fail(attempt, event.failure)
         elif event.outputs is not None:
@@ -265,7 +266,7 @@ class Attempts:
         attempt = self._state.attempts.get(attempt_id)
         if attempt is None:
             return
-        if attempt.instance is not None and attempt.instance.gone:
+        if attempt.instance is not None and attempt.instance.has_ended:
             # The host's files went with it: neither the attempt nor the store is at fault.
             failure = FailureReport(
                 FailureKind.PREEMPTED.value, "its host ended before its output was stored"
@@ -298,7 +299,7 @@ class Attempts:
             self._out.add(CancelAttempt(instance.id, attempt_id))
             timer = (CANCEL_TIMER, attempt_id)
             self._out.add(SetTimer(timer, self._out.now_s + CANCEL_WITHIN_S))
-        elif not instance.gone and not instance.has_queue():
+        elif not instance.has_ended and not instance.has_queue():
             self._instances.changed(instance)
 
     def timed_out(self, attempt_id: str) -> None:
@@ -325,7 +326,7 @@ class Attempts:
                     ),
                 )
 
-    def hand_back(self, *, running: bool) -> None:
+    def end_drained(self, *, running: bool) -> None:
         """Ends attempts as drained: those that do not run yet, or all."""
         busy = (AttemptPhase.RUNNING, AttemptPhase.STORING)
         for attempt_id, attempt in list(self._state.attempts.items()):
@@ -344,10 +345,23 @@ class Attempts:
         if failure.kind in _RETRYABLE and attempt.phase is AttemptPhase.RUNNING:
             attempt.finished = attempt.finished or AttemptFinished(0, attempt.id, failure)
             attempt.move(AttemptPhase.STORING)
-            self._out.add(ClearTimer((TIMEOUT_TIMER, attempt.id)))
             self._out.add(FlushCheckpoints(attempt.id))
         else:
             self._end(attempt, failure)
+
+    def _stopped(self, attempt: Attempt) -> None:
+        """It does not run any more: what comes now, such as storing, counts against no timeout."""
+        if attempt.sent_s is not None and attempt.stopped_s is None:
+            attempt.stopped_s = self._out.now_s
+            if attempt.assignment.timeout_s > 0:
+                self._out.add(ClearTimer((TIMEOUT_TIMER, attempt.id)))
+
+    def _fetch_s(self, attempt: Attempt) -> float:
+        """Seconds that fetching has taken so far; 0 where everything came with the assignment."""
+        if attempt.phase is not AttemptPhase.FETCHING:
+            return attempt.fetch_s
+        inline = attempt.inline and attempt.assignment.resume is None
+        return 0.0 if inline else self._out.now_s - attempt.started_s
 
     def _end(
         self,
@@ -358,8 +372,8 @@ class Attempts:
     ) -> None:
         assignment = attempt.assignment
         del self._state.attempts[attempt.id]
-        if assignment.timeout_s > 0:
-            self._out.add(ClearTimer((TIMEOUT_TIMER, attempt.id)))
+        attempt.fetch_s = self._fetch_s(attempt)
+        self._stopped(attempt)
         instance = attempt.instance
         log = attempt.log
         if not log and instance is not None and attempt.finished is None:
@@ -389,9 +403,9 @@ class Attempts:
         used = finished.usage if finished is not None else AttemptUsage()
         joules, estimated = self._energy.end(attempt.id)
         run_s = used.run_s
-        if not run_s and attempt.sent_s:
-            run_s = self._out.now_s - attempt.sent_s
-        stored = attempt.storing_s > 0
+        if not run_s and attempt.sent_s is not None and attempt.stopped_s is not None:
+            run_s = attempt.stopped_s - attempt.sent_s
+        put_s = self._out.now_s - attempt.storing_s if attempt.storing_s is not None else 0.0
         return Usage(
             units=used.units,
             tokens_in=used.tokens_in,
@@ -399,7 +413,7 @@ class Attempts:
             load_s=attempt.load_s,
             run_s=run_s,
             fetch_s=attempt.fetch_s,
-            put_s=self._out.now_s - attempt.storing_s if stored else 0.0,
+            put_s=put_s,
             joules=used.joules or joules,
             joules_estimated=not used.joules and estimated,
             peak_memory_mib=max(used.peak_memory_mib, attempt.peak_memory_mib),

@@ -48,14 +48,14 @@ class Drain:
         self._reports.drain()
         self._prewarmer.replace(())  # nothing is fetched beside what is to be stored
         self._standby.close()
-        self._attempts.hand_back(running=False)
+        self._attempts.end_drained(running=False)
         half_s = self._grace_s / 2
         self._attempts.request_checkpoints(half_s)
         self._out.add(SetTimer(_HALF, self._out.now_s + half_s))
 
     def hurry(self) -> None:
         """Hands everything back at once."""
-        self._attempts.hand_back(running=True)
+        self._attempts.end_drained(running=True)
 
     def timer_fired(self, name: str) -> None:
         """A part of the grace period has passed."""

@@ -6,15 +6,20 @@ closed for whom:
 | for | is closed | only if |
 | --- | --- | --- |
 | an attempt | standby hosts that reserve memory | that makes enough room |
-| an attempt | the idle instance used longest ago that is not on the prewarm list | none closes |
-| an attempt | the idle instance used longest ago that is on it | no other is idle, none closes |
+| an attempt | the idle instance used longest ago that is not on the prewarm list | none closes, \
+closing all idle ones would suffice, and the others alone would not |
+| an attempt | the idle instance used longest ago that is on it | as above, and no other |
+| an attempt that has waited for a minute | the idle instance used longest ago on devices, or on \
+the CPU, where it needs memory | none closes |
 | an entry of the prewarm list | standby hosts that reserve memory | that makes enough room |
 | an entry of the prewarm list | the idle instance used longest ago, neither on the list nor of a \
-signature whose attempt fetches its inputs | no attempt waits, and closing all such would suffice |
+signature whose attempt fetches its inputs | no attempt waits, closing all such would suffice, and \
+the others alone would not |
 | an isolated attempt | its own instance | the attempt has ended |
 
-An attempt closes one instance at a time and looks again when its memory is free: sizes are
-estimates of the control plane, and one may be enough.
+One instance closes at a time; what is needed is looked at again after that, and whenever an
+instance becomes idle. Instances that are idle in turn might never suffice together, while attempts
+of theirs go on coming: after a minute an attempt has each closed that becomes idle.
 """
 
 import heapq
@@ -25,7 +30,7 @@ from flowmesh_core.protocol.messages import Assignment, FailureReport, PrewarmSp
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.events import AttemptFinished, HostExited, HostLoaded
 from flowmesh_core.worker_agent.instructions import CloseHost, KillHost, ReleaseFiles, StartHost
-from flowmesh_core.worker_agent.memory import MemoryBudget, Reservation
+from flowmesh_core.worker_agent.memory import MemoryBudget
 from flowmesh_core.worker_agent.outbox import Outbox
 from flowmesh_core.worker_agent.ports import EngineFacts
 from flowmesh_core.worker_agent.reports import Reports
@@ -34,6 +39,8 @@ from flowmesh_core.worker_agent.state import AgentState, Attempt, Instance
 from flowmesh_core.worker_agent.transitions import InstanceState
 
 CLOSE_WITHIN_S = 10.0
+STARVED_S = 60.0
+"""An attempt that has waited this long gets the memory of any instance that becomes idle."""
 OVERUSE = 1.25
 """A host may exceed its reservation by a quarter before it is killed."""
 SILENT_MAX_S = 120.0
@@ -103,13 +110,13 @@ class Instances:
             return None if instance.state is InstanceState.CLOSING else instance
         instance = self._start(key, attempt.assignment)
         if instance is None:
-            self._make_room()
+            self._free_memory(attempt)
             return None
         instance.isolated_for = attempt.id if attempt.assignment.isolate else ""
         return instance
 
     def prewarm(self, spec: PrewarmSpec, needed: Collection[Digest]) -> bool:
-        """Starts an instance that no attempt has asked for; false where there is no room yet.
+        """Starts an instance that no attempt has asked for; false: memory is short as yet.
 
         Args:
             spec: what the host loads.
@@ -119,17 +126,23 @@ class Instances:
             return False
         if self._start(spec.signature, spec) is not None:
             return True
-        self._make_room_ahead(spec, needed)
+        self._free_memory_ahead(spec, needed)
         return False
 
     def _devices(self, wanted: Assignment | PrewarmSpec) -> int:
         return self._facts.devices(wanted.engine, wanted.tensor_parallel)
 
     def _start(self, key: str, wanted: Assignment | PrewarmSpec) -> Instance | None:
-        reservation = self._reserve(wanted)
-        if reservation is None:
+        devices = self._devices(wanted)
+        if not self._memory.suffices(wanted.memory_mib, devices, self._standby.reservations):
             return None
+        # What its standby host reserves is part of what the instance does: the others stay, if so.
         standby = self._standby.take(wanted)
+        reservation = self._memory.reserve(wanted.memory_mib, devices)
+        if reservation is None:
+            self._standby.give_way()
+            reservation = self._memory.reserve(wanted.memory_mib, devices)
+            assert reservation is not None, "all reservations of standby hosts are enough"
         instance = Instance(
             next(self._state.numbers),
             key,
@@ -143,30 +156,46 @@ class Instances:
         self._out.add(StartHost(instance.id, wanted, reservation, standby_id))
         return instance
 
-    def _reserve(self, wanted: Assignment | PrewarmSpec) -> Reservation | None:
-        """Sets memory aside; standby hosts give way if that is enough."""
-        devices = self._devices(wanted)
-        reservation = self._memory.reserve(wanted.memory_mib, devices)
-        if reservation is not None:
-            return reservation
-        if not self._memory.suffices(wanted.memory_mib, devices, self._standby.reservations):
-            return None
-        self._standby.give_way()
-        return self._memory.reserve(wanted.memory_mib, devices)
+    # -- freeing memory --------------------------------------------------------------------------
 
-    # -- making room -----------------------------------------------------------------------------
+    def _free_memory(self, attempt: Attempt) -> None:
+        idle = sorted(
+            self._closable(), key=lambda i: (i.signature in self.prewarmed, i.last_used_s)
+        )
+        closed = self._needed(idle, attempt.assignment)
+        if not closed and self._out.now_s - attempt.queued_s >= STARVED_S:
+            on_devices = self._devices(attempt.assignment) > 0
+            closed = [i for i in idle if bool(i.reservation.devices) is on_devices]
+        if closed:
+            self._close(closed[0])
 
-    def _make_room(self) -> None:
-        idle = self._closable()
-        if idle:
-            self._close(min(idle, key=lambda i: (i.signature in self.prewarmed, i.last_used_s)))
-
-    def _make_room_ahead(self, spec: PrewarmSpec, needed: Collection[Digest]) -> None:
+    def _free_memory_ahead(self, spec: PrewarmSpec, needed: Collection[Digest]) -> None:
         spared = {*self.prewarmed, *needed}
         idle = [i for i in self._closable() if i.signature not in spared]
-        freed = [*self._standby.reservations, *(i.reservation for i in idle)]
-        if idle and self._memory.suffices(spec.memory_mib, self._devices(spec), freed):
-            self._close(min(idle, key=lambda i: i.last_used_s))
+        closed = self._needed(sorted(idle, key=lambda i: i.last_used_s), spec)
+        if closed:
+            self._close(closed[0])
+
+    def _needed(self, idle: list[Instance], wanted: Assignment | PrewarmSpec) -> list[Instance]:
+        """Those of some instances that must close; none where closing all would not suffice.
+
+        Args:
+            idle: in the order in which they should close.
+            wanted: what needs the memory.
+        """
+        devices = self._devices(wanted)
+
+        def suffice(closed: list[Instance]) -> bool:
+            freed = [*self._standby.reservations, *(i.reservation for i in closed)]
+            return self._memory.suffices(wanted.memory_mib, devices, freed)
+
+        if not idle or not suffice(idle):
+            return []
+        for instance in reversed(idle):  # an instance on another device would close for nothing
+            rest = [i for i in idle if i is not instance]
+            if suffice(rest):
+                idle = rest
+        return idle
 
     def _closable(self) -> list[Instance]:
         """Idle instances; none while one closes, whose memory may be enough."""
@@ -248,7 +277,7 @@ class Instances:
     def silent(self, instance: Instance, silent_s: float) -> None:
         """Records how long a host has sent no heartbeat; kills one that stands still."""
         instance.silent_s = silent_s
-        self._reports.instances_changed()
+        self._report(instance)
         if silent_s > SILENT_MAX_S:
             self.kill(
                 instance,
@@ -310,7 +339,14 @@ class Instances:
 
     def changed(self, instance: Instance) -> None:
         """Reports a change; closes the instance of an isolated attempt that has ended."""
-        self._reports.instances_changed()
-        self._reports.components_changed()
+        self._report(instance)
         if instance.isolated_for and instance.idle:
             self._close(instance)
+
+    def _report(self, instance: Instance) -> None:
+        """Reports an instance that is new, gone or changed, and components with the former two."""
+        before, instance.reported = instance.reported, instance.report()
+        if instance.has_ended or before is None:
+            self._reports.components_changed()
+        if instance.has_ended or before != instance.reported:
+            self._reports.instances_changed()

@@ -22,7 +22,7 @@ from flowmesh_core.protocol.messages import (
     FailureReport,
     Sync,
 )
-from flowmesh_core.worker_agent import attempts, drain, standby
+from flowmesh_core.worker_agent import attempts, drain, prewarm, standby
 from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent.attempts import Attempts
 from flowmesh_core.worker_agent.drain import Drain
@@ -100,7 +100,7 @@ class WorkerAgent:
             grace_s=settings.grace_s,
         )
         self._handlers: dict[type, Callable[..., None]] = {
-            e.Connected: self._connected_again,
+            e.Connected: self._connection_opened,
             e.Disconnected: self._disconnected,
             e.DesiredReceived: self._follow,
             e.StopRequested: self._stop,
@@ -182,7 +182,7 @@ class WorkerAgent:
 
     # -- handlers --------------------------------------------------------------------------------
 
-    def _connected_again(self, _: e.Connected) -> None:
+    def _connection_opened(self, _: e.Connected) -> None:
         self._connected = True
 
     def _disconnected(self, _: e.Disconnected) -> None:
@@ -223,6 +223,7 @@ class WorkerAgent:
             attempts.CANCEL_TIMER: self.attempts.not_stopped,
             standby.TIMER: self.standby.expired,
             drain.TIMER: self.drain.timer_fired,
+            prewarm.TIMER: self.prewarmer.retry,
         }[kind]
         handler(about)
 
@@ -240,7 +241,7 @@ class WorkerAgent:
 
     def _host_exited(self, instance: Instance, event: e.HostExited) -> None:
         self.attempts.host_exited(instance, event)
-        self.prewarmer.instance_gone(instance)
+        self.prewarmer.instance_ended(instance)
 
     def _of_instance(self, handler: Callable[..., None]) -> Callable[..., None]:
         """Drops events of an instance that is gone."""

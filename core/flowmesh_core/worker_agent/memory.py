@@ -39,7 +39,7 @@ class MemoryBudget:
         return devices <= len(self._device_free_mib) and memory_mib <= self._device_mib
 
     def total_mib(self, devices: int) -> int:
-        """What an empty worker has for an instance on so many devices."""
+        """What an empty worker has for an instance on this number of devices."""
         return self._device_mib if devices else self._host_mib
 
     def reserve(self, memory_mib: int, devices: int) -> Reservation | None:

@@ -1,4 +1,4 @@
-"""What the worker agent must be told that is neither an event nor a setting.
+"""What the worker agent asks its shell: what is neither an event nor a setting.
 
 The worker implements the ports with its installed engines and its power meter, the simulator with
 its models. All answers are immediate.

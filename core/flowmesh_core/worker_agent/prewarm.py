@@ -1,6 +1,9 @@
 """Engines to load before work comes: what the control plane lists is fetched and started in order.
 
 The list is a level: a new one replaces it, and every change is judged against the whole of it.
+An entry whose components the store could not give is tried again after a minute; any other that
+fails is not, before the list changes it or an attempt loads it.
+
 Attempts go first: no fetch begins beside an attempt that fetches, and no engine is started while an
 attempt waits for memory. An entry that waits for memory holds up nothing else. An instance that was
 started so is like any other; off the list it stays loaded until its memory is needed.
@@ -9,13 +12,16 @@ started so is like any other; off the list it stays loaded until its memory is n
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import FailureReport, PrewarmSpec
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.instances import Instances
 from flowmesh_core.worker_agent.instructions import (
+    ClearTimer,
     FetchComponent,
     PrewarmFailed,
     ReleaseComponents,
+    SetTimer,
 )
 from flowmesh_core.worker_agent.outbox import Outbox
 from flowmesh_core.worker_agent.ports import EngineFacts
@@ -28,6 +34,10 @@ from flowmesh_core.worker_agent.transitions import (
     check_transition,
 )
 
+RETRY_STORE_S = 60.0
+"""When an entry is tried again whose components the store could not give."""
+TIMER = "prewarm"
+
 
 @dataclass(slots=True, eq=False)
 class PrewarmEntry:
@@ -37,6 +47,7 @@ class PrewarmEntry:
         missing: ports of components that have not been fetched, in order.
         pending: the port whose ``FetchComponent`` is unanswered; empty where there is none.
         remote: whether that one comes from the store.
+        retried: whether a timer runs after which it is tried again.
     """
 
     spec: PrewarmSpec
@@ -44,6 +55,7 @@ class PrewarmEntry:
     missing: list[str] = field(default_factory=list)
     pending: str = ""
     remote: bool = False
+    retried: bool = False
 
     @property
     def fetches(self) -> bool:
@@ -115,7 +127,14 @@ class Prewarmer:
         if entry is not None and entry.pending:
             self._fail(entry, failure)
 
-    def instance_gone(self, instance: Instance) -> None:
+    def retry(self, signature: str) -> None:
+        """An entry that the store failed may be fetched again."""
+        entry = self.entries.get(Digest(signature))
+        if entry is not None and entry.retried:
+            entry.retried = False
+            entry.move(PrewarmState.LISTED)
+
+    def instance_ended(self, instance: Instance) -> None:
         """An engine that failed before it served anything is not tried again."""
         entry = self.entries.get(instance.signature)
         if entry is None or instance.isolated_for:
@@ -151,7 +170,7 @@ class Prewarmer:
         if entry.state is PrewarmState.FAILED:
             instance = self._state.instances.get(signature)
             if instance is not None and instance.state is InstanceState.READY:
-                entry.move(PrewarmState.OPEN)
+                self._release(entry, PrewarmState.OPEN)
         elif entry.state is PrewarmState.OPEN:
             if not self._state.has_instance(signature):
                 entry.move(PrewarmState.LISTED)
@@ -190,9 +209,16 @@ class Prewarmer:
         if entry.state is not PrewarmState.FAILED:
             self._release(entry, PrewarmState.FAILED)
             self._out.add(PrewarmFailed(entry.spec, failure))
+            if failure.kind == FailureKind.STORE.value:
+                entry.retried = True
+                at_s = self._out.now_s + RETRY_STORE_S
+                self._out.add(SetTimer((TIMER, entry.spec.signature), at_s))
 
     def _release(self, entry: PrewarmEntry, state: PrewarmState) -> None:
         if entry.fetches and entry.spec.components:
             self._out.add(ReleaseComponents(entry.spec.signature))
+        if entry.retried:
+            entry.retried = False
+            self._out.add(ClearTimer((TIMER, entry.spec.signature)))
         entry.pending, entry.missing = "", []
         entry.move(state)

@@ -20,7 +20,7 @@ class ProgressRate:
         self._total = total
 
     def remaining_s(self, now_s: float) -> float:
-        """Seconds until it is done at this pace; infinite where that cannot be told."""
+        """Seconds until it is done at this pace; infinite where that is unknown."""
         if self._first is None or self._total <= 0:
             return float("inf")
         (began_s, begun), (said_s, done) = self._first, self._last

@@ -1,4 +1,4 @@
-"""Hosts that have imported an engine's libraries and wait to be told what to load.
+"""Hosts that have imported an engine's libraries before it is known what they will load.
 
 One is kept for every preload that work asked for within the last minutes, once the control plane
 lists engines to prewarm: such a worker serves many workflows, and the next engine of a kind is
@@ -8,6 +8,7 @@ started once that engine has loaded. On a CPU a standby host reserves memory, an
 as an engine instance needs that.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from flowmesh_core.worker_agent.transitions import StandbyState, check_transitio
 IDLE_S = 600.0
 """A preload that no work has asked for in this time gets no standby host any more."""
 TIMER = "standby"
+CRASHES_MAX = 3
+"""A preload whose ready hosts have exited by themselves this often gets none any more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +77,7 @@ class StandbyHosts:
         self._allowed = False
         self._requested: dict[str, Preload] = {}
         self._failed: set[str] = set()
+        self._crashes: Counter[str] = Counter()
         self.hosts: dict[str, StandbyHost] = {}
 
     @property
@@ -130,13 +134,17 @@ class StandbyHosts:
             self.hosts[name].move(StandbyState.READY)
 
     def exited(self, host_id: int) -> None:
-        """A host is gone. Where it could not import, no other is started for its preload."""
+        """A host is gone. No other is started where it could not import, or after three crashes."""
         name = self._name(host_id)
         if name is None:
             return
         if self.hosts[name].state is StandbyState.IMPORTING:
             # Where the library is broken, its engine says so with the attempt that needs it.
             self._failed.add(name)
+        else:
+            self._crashes[name] += 1
+            if self._crashes[name] >= CRASHES_MAX:
+                self._failed.add(name)
         self._stop(name)
 
     def expired(self, preload: str) -> None:

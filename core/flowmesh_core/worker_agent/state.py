@@ -23,13 +23,14 @@ class Attempt:
     """One attempt, from its assignment to its end. Times are of the machine's clock.
 
     Attributes:
-        serial: in the order of assignment.
+        serial: in the order in which attempts first asked for an engine instance; 0 before.
         inline: whether all its inputs came with the assignment.
-        fetch_s: seconds that fetching its inputs took.
+        fetch_s: seconds that fetching its inputs and its checkpoint took.
         queued_s: when it asked for an engine instance.
         load_s: seconds that it waited for its engine to load.
-        sent_s: when a host got it; 0 before.
-        storing_s: when its outputs began to be stored; 0 before.
+        sent_s: when a host got it; None before.
+        stopped_s: when its host had ended it; None before.
+        storing_s: when its outputs began to be stored; None before.
         resumed: whether it begins at a checkpoint.
         first_line: lines of its host before this one are not about it.
         finished: how its host ended it; None before.
@@ -37,17 +38,18 @@ class Attempt:
     """
 
     assignment: Assignment
-    serial: int
     started_s: float
     started_wall_s: float
+    serial: int = 0
     phase: AttemptPhase = AttemptPhase.NEW
     instance: "Instance | None" = None
     inline: bool = False
     fetch_s: float = 0.0
     queued_s: float = 0.0
     load_s: float = 0.0
-    sent_s: float = 0.0
-    storing_s: float = 0.0
+    sent_s: float | None = None
+    stopped_s: float | None = None
+    storing_s: float | None = None
     resumed: bool = False
     peak_memory_mib: int = 0
     first_line: int = 0
@@ -93,8 +95,9 @@ class Instance:
         retained: attempts whose files the host still keeps.
         queue: ``(-priority, serial, attempt)``, a heap; those that have ended are skipped.
         ending: why the machine has it killed; None where it has not.
-        failure: why its host is gone, where nobody closed it.
+        failure: why its host is gone, where it was not closed.
         has_run: whether an attempt ever ran in it.
+        reported: what was reported of it last; None before.
     """
 
     id: int
@@ -110,6 +113,7 @@ class Instance:
     silent_s: float = 0.0
     has_loaded: bool = False
     has_run: bool = False
+    reported: EngineInstanceState | None = None
     running: dict[str, Attempt] = field(default_factory=dict)
     retained: set[str] = field(default_factory=set)
     queue: list[tuple[int, int, Attempt]] = field(default_factory=list)
@@ -127,7 +131,7 @@ class Instance:
         return self.state is InstanceState.READY and not busy
 
     @property
-    def gone(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether its host has ended."""
         return self.state is InstanceState.GONE
 
@@ -145,7 +149,7 @@ class Instance:
         self.state = state
 
     def report(self) -> EngineInstanceState:
-        """What the control plane is told of it."""
+        """Returns what the control plane gets to know of it."""
         return EngineInstanceState(
             signature=self.signature,
             engine=self.engine,

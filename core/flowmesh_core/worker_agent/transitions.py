@@ -49,9 +49,10 @@ class PrewarmState(StrEnum):
     FETCHED = "fetched"
     """Its components are on the disk and stay there; it waits for memory."""
     OPEN = "open"
-    """There is an engine instance for it, whoever asked for that."""
+    """There is an engine instance for it, whatever that was started for."""
     FAILED = "failed"
-    """It is not tried again before the control plane changes the entry or an attempt loads it."""
+    """It is not tried again before the control plane changes the entry, an attempt loads it, or,
+    where the store was at fault, a minute has passed."""
     DELISTED = "delisted"
 
 
@@ -117,6 +118,7 @@ PREWARM_TRANSITIONS: frozenset[tuple[State, State]] = frozenset(
         (_P.OPEN, _P.LISTED),
         (_P.OPEN, _P.FAILED),
         (_P.OPEN, _P.DELISTED),
+        (_P.FAILED, _P.LISTED),  # the store may work again
         (_P.FAILED, _P.OPEN),
         (_P.FAILED, _P.DELISTED),
     }

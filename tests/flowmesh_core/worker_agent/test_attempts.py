@@ -244,3 +244,51 @@ def test_a_change_that_no_table_allows_is_an_error() -> None:
     worker.run(assignment("1"))
     with pytest.raises(InvariantError, match="cannot change from 'running' to 'loading'"):
         worker.agent.state.attempts["1"].move(AttemptPhase.LOADING)
+
+
+def test_storing_counts_against_no_timeout_and_not_as_running() -> None:
+    worker = Worker()
+    worker.run(assignment("1", timeout_s=5.0))
+    worker.now_s = 3.0
+    worker.finish("1", outputs=None)
+    worker.advance(10.0)
+    assert worker.phase("1") == "storing"
+    worker.desire(cancel=("1",))
+    used = worker.end("1").usage
+    assert (used.run_s, used.put_s) == (3.0, 10.0)
+
+
+def test_storing_a_checkpoint_does_not_count_as_running() -> None:
+    worker = Worker()
+    worker.run(assignment("1"))
+    worker.now_s = 3.0
+    worker.exit(worker.instance("a").id)
+    worker.now_s = 9.0
+    worker.post(e.CheckpointsFlushed("1"))
+    assert worker.end("1").usage.run_s == 3.0
+
+
+def test_fetching_counts_where_it_fails_and_for_a_checkpoint_too() -> None:
+    worker = Worker()
+    resume = InputRef(Artifact("model", digest("c"), digest("c")))
+    fails = assignment("1", inputs={"rows": blob("r")})
+    resumes = assignment("2", resume=resume)
+    worker.desire(assign=(fails, resumes))
+    worker.post(e.InputsReady("2"))
+    worker.now_s = 2.0
+    worker.post(e.InputsFailed("1", FailureReport("store", "none")))
+    worker.now_s = 5.0
+    worker.post(e.CheckpointFetched("2"))
+    worker.load_all()
+    worker.finish("2")
+    assert (worker.end("1").usage.fetch_s, worker.end("2").usage.fetch_s) == (2.0, 5.0)
+
+
+def test_attempts_of_an_instance_run_in_the_order_in_which_their_inputs_came() -> None:
+    worker = Worker()
+    slow, quick = assignment("slow", inputs={"rows": blob("r")}), assignment("quick")
+    worker.desire(assign=(slow, quick))
+    worker.post(e.InputsReady("quick"))
+    worker.post(e.InputsReady("slow"))
+    found = worker.load(worker.instance("a").id, capacity=1)
+    assert [x.attempt_id for x in of_type(i.RunAttempt, found)] == ["quick"]

@@ -43,6 +43,17 @@ def test_an_attempt_that_ends_within_half_of_the_grace_period_is_left_alone() ->
     assert worker.advance(0.1) == [i.RequestCheckpoint(host, "1"), i.RequestCheckpoint(host, "2")]
 
 
+def test_an_attempt_past_its_estimate_is_asked_for_a_checkpoint_at_half_the_grace_period() -> None:
+    worker = Worker(grace_s=30.0)
+    worker.run(assignment("1"))
+    host = worker.instances[0].id
+    for now_s, done in ((1.0, 50.0), (2.0, 99.0)):
+        worker.now_s = now_s
+        worker.post(e.AttemptProgressed(host, "1", int(done), done, 100.0, "steps"))
+    assert worker.post(e.StopRequested()) == []
+    assert worker.advance(15.0) == [i.RequestCheckpoint(host, "1")]
+
+
 def test_a_checkpoint_is_stored_before_the_attempt_is_handed_back() -> None:
     worker = Worker(grace_s=30.0)
     worker.run(assignment("1"))

@@ -13,6 +13,7 @@ from tests.flowmesh_core.worker_agent.worker import (
 from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent import instructions as i
+from flowmesh_core.worker_agent.instances import STARVED_S
 
 
 def test_attempts_of_one_signature_share_an_instance_up_to_its_capacity() -> None:
@@ -220,3 +221,60 @@ def test_a_dead_hosts_end_is_explained_by_its_last_lines() -> None:
     assert worker.end("1").failure == FailureReport(
         "host-crashed", "the host ended", detail="Segmentation fault"
     )
+
+
+def test_nothing_is_closed_while_busy_instances_hold_what_an_attempt_needs() -> None:
+    worker = Worker()
+    worker.open_idle("x", memory_mib=300)
+    worker.run(assignment("busy", "y", memory_mib=400))
+    worker.run(assignment("waits", "z", memory_mib=900))
+    assert worker.instance("x").state == "ready"
+    worker.finish("busy")
+    assert worker.instance("x").state == "closing"
+
+
+def test_an_instance_that_would_not_help_is_not_closed() -> None:
+    worker = Worker(devices=2, device_mib=1000)
+    worker.open_idle("on-cpu", "a-on-device", tensor_parallel=1, memory_mib=900)
+    worker.open_idle("b-on-device", tensor_parallel=1, memory_mib=500)
+    worker.run(assignment("busy", "c-on-device", tensor_parallel=1, memory_mib=500))
+    worker.run(assignment("waits", "d-on-device", tensor_parallel=1, memory_mib=800))
+    closing = [x.engine for x in worker.instances if x.state == "closing"]
+    assert closing == ["a-on-device"]
+
+
+def test_an_attempt_that_has_waited_for_a_minute_gets_what_becomes_idle_in_turn() -> None:
+    worker = Worker()
+    worker.run(assignment("1", "x", memory_mib=400), assignment("2", "y", memory_mib=400))
+    worker.run(assignment("waits", "z", memory_mib=900))
+    worker.finish("1")
+    assert worker.instance("x").state == "ready"
+    worker.run(assignment("3", "x"))
+    worker.now_s += STARVED_S
+    worker.finish("3")
+    assert worker.instance("x").state == "closing"
+
+
+def test_an_instance_that_becomes_idle_is_not_reported_again() -> None:
+    worker = Worker()
+    worker.run(assignment("1"))
+    worker.agent.next_sync(1, worker.now_s, lambda: ())
+    worker.finish("1")
+    sent = worker.agent.next_sync(2, worker.now_s, lambda: ())
+    assert (len(sent.ended), sent.lanes, sent.components) == (1, None, None)
+
+
+def test_an_instance_that_has_loaded_is_reported_and_its_components_are_not_again() -> None:
+    worker = Worker()
+    worker.desire(assign=(assignment("1"),))
+    worker.post(e.InputsReady("1"))
+    instance_id = worker.instance("a").id
+    worker.post(e.HostStarted(instance_id))
+    started = worker.agent.next_sync(1, worker.now_s, lambda: ())
+    worker.post(e.HostLoaded(instance_id, 1, 2.0))
+    loaded = worker.agent.next_sync(2, worker.now_s, lambda: ())
+    worker.exit(instance_id)
+    gone = worker.agent.next_sync(3, worker.now_s, lambda: ())
+    assert [s.state for s in loaded.lanes or ()] == ["ready"]
+    assert gone.lanes == ()
+    assert [s.components for s in (started, loaded, gone)] == [(), None, ()]

@@ -183,3 +183,22 @@ def test_nothing_new_is_loaded_without_a_connection() -> None:
     worker.post(e.Disconnected())
     assert fetched(worker, "a", "m") == []
     assert of_type(i.StartHost, worker.post(e.Connected()))
+
+
+def test_an_entry_that_the_store_failed_is_fetched_again_a_minute_later() -> None:
+    worker = Worker()
+    worker.desire(hold_open=(prewarm("a", "m"), prewarm("b", "o")))
+    worker.post(e.ComponentFailed(digest("a"), FailureReport("store", "no answer")))
+    assert state(worker, "a") is PrewarmState.FAILED
+    fetched(worker, "b", "o")
+    assert worker.advance(59.0) == []
+    assert worker.advance(1.0) == [i.FetchComponent(digest("a"), "port-m", digest("m"))]
+
+
+def test_an_entry_that_the_store_failed_is_forgotten_with_its_list() -> None:
+    worker = Worker()
+    worker.desire(hold_open=(prewarm("a", "m"),))
+    worker.post(e.ComponentFailed(digest("a"), FailureReport("store", "no answer")))
+    worker.desire(hold_open=())
+    assert worker.advance(100.0) == []
+    assert worker.timers == {}

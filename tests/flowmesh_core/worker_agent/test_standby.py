@@ -122,3 +122,23 @@ def test_an_entry_of_the_prewarm_list_asks_for_one_too() -> None:
     worker.desire(hold_open=(prewarm("vllm.a"),))
     worker.load_all()
     assert len(standby_ids(worker)) == 1
+
+
+def test_an_engine_takes_its_host_with_the_memory_that_it_reserves() -> None:
+    worker = worker_of()
+    worker.open_idle("vllm.a", memory_mib=100)
+    (host,) = standby_ids(worker)
+    worker.run(assignment("1", "vllm.b", memory_mib=850))
+    start = of_type(i.StartHost, worker.done)[-1]
+    assert (start.reservation.memory_mib, start.standby_id) == (850, host)
+    assert of_type(i.StopStandby, worker.done) == []
+
+
+def test_a_kind_whose_hosts_keep_dying_gets_none_any_more() -> None:
+    worker = worker_of()
+    worker.open_idle("vllm.a")
+    for _ in range(3):
+        (host,) = standby_ids(worker)
+        worker.post(e.StandbyReady(host))
+        worker.post(e.StandbyExited(host))
+    assert standby_ids(worker) == []

@@ -23,7 +23,7 @@ from flowmesh_core.worker_agent.instructions import StartHost
 from flowmesh_core.worker_agent.reports import figure
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.instances.host_process import HostProcess, host_environment
-from flowmesh_worker.instances.oom import OomKills
+from flowmesh_worker.instances.oom import KillCounter, OomKills, OomVictims
 from flowmesh_worker.instances.scratch import Scratch
 from flowmesh_worker.instances.standby_hosts import StandbyProcess
 from flowmesh_worker.ipc.frames import (
@@ -49,7 +49,6 @@ class EngineHost:
     Attributes:
         start: what it was told to load.
         folder: where it writes.
-        oom_kills: what the kernel had killed when it started.
     """
 
     instance_id: int
@@ -57,7 +56,6 @@ class EngineHost:
     start: Start
     folder: Path
     process: HostProcess
-    oom_kills: int
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -78,7 +76,7 @@ class EngineHosts:
         *,
         ended: Callable[[int, AttemptEnded], None],
         checkpoint: Callable[[str, str, float], None],
-        oom_kills: OomKills | None = None,
+        oom_kills: KillCounter | None = None,
     ) -> None:
         """Starts none.
 
@@ -97,7 +95,7 @@ class EngineHosts:
         self._post = post
         self._ended = ended
         self._checkpoint = checkpoint
-        self._oom_kills = oom_kills or OomKills()
+        self._oom_victims = OomVictims(oom_kills or OomKills())
         self._hosts: dict[int, EngineHost] = {}
         self._none = asyncio.Event()
         self._none.set()
@@ -146,9 +144,9 @@ class EngineHosts:
             scratch=str(folder),
             mixed=mixed,
         )
-        oom_kills = self._oom_kills.count()
-        host = EngineHost(number, wanted.signature, start, folder, process, oom_kills)
+        host = EngineHost(number, wanted.signature, start, folder, process)
         self._hosts[number] = host
+        self._oom_victims.add(number)
         self._none.clear()
         self._do(host, self._open(host))
 
@@ -186,7 +184,7 @@ class EngineHosts:
         try:
             await host.process.start(environment | {"TMPDIR": str(host.folder)})
         except OSError as error:
-            self._gone(host, _not_started(host.engine, error))
+            self._remove(host, _not_started(host.engine, error))
             return
         host.process.send(host.start)
         self._post(e.HostStarted(host.instance_id))
@@ -212,17 +210,18 @@ class EngineHosts:
 
     def _exited(self, instance_id: int, code: int) -> None:
         host = self._hosts[instance_id]
-        if code == -signal.SIGKILL and self._oom_kills.count() > host.oom_kills:
+        if code == -signal.SIGKILL and self._oom_victims.blame(instance_id):
             failure = _out_of_memory(host.engine, "")
         else:
             how = f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
             failure = FailureReport(
                 FailureKind.HOST_CRASHED.value, f"the host of {host.engine} {how}"
             )
-        self._gone(host, failure)
+        self._remove(host, failure)
 
-    def _gone(self, host: EngineHost, failure: FailureReport) -> None:
+    def _remove(self, host: EngineHost, failure: FailureReport) -> None:
         del self._hosts[host.instance_id]
+        self._oom_victims.remove(host.instance_id)
         self._post(e.HostExited(host.instance_id, failure))
         remove_host_folder(host.folder)
         if not self._hosts:
@@ -230,11 +229,10 @@ class EngineHosts:
 
     def _or_out_of_memory(self, host: EngineHost, failure: FailureReport) -> FailureReport:
         """An engine's failure, or out-of-memory where the kernel killed one of its processes."""
-        count = self._oom_kills.count()
-        if failure.kind != FailureKind.ENGINE.value or count <= host.oom_kills:
-            return failure
-        host.oom_kills = count
-        return _out_of_memory(host.engine, failure.detail)
+        is_plain = failure.kind == FailureKind.ENGINE.value
+        if is_plain and self._oom_victims.blame(host.instance_id):
+            return _out_of_memory(host.engine, failure.detail)
+        return failure
 
     @staticmethod
     def _do(host: EngineHost, work: Coroutine[Any, Any, None]) -> None:

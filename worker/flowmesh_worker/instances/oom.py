@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 _PROC = Path("/proc")
 
@@ -25,6 +26,44 @@ class OomKills:
     def count(self) -> int:
         """How many so far; compare two readings."""
         return (_count(self._file) or 0) if self._file is not None else 0
+
+
+class KillCounter(Protocol):
+    """What counts kills: :class:`OomKills`."""
+
+    def count(self) -> int:
+        """How many so far."""
+        ...
+
+
+class OomVictims:
+    """Decides which host a process belonged to that the kernel killed.
+
+    The kernel only counts. A host that ends by SIGKILL, or whose engine fails, after the count has
+    grown is taken for the victim; the same kill then explains no end in another host.
+    """
+
+    def __init__(self, kills: KillCounter) -> None:
+        self._kills = kills
+        self._explained: dict[int, int] = {}
+
+    def add(self, host_id: int) -> None:
+        """Watches a host that starts; kills before that are not its."""
+        self._explained[host_id] = self._kills.count()
+
+    def remove(self, host_id: int) -> None:
+        """Forgets a host that is gone."""
+        del self._explained[host_id]
+
+    def blame(self, host_id: int) -> bool:
+        """Returns whether a failure in a host is explained by a kill, which no other's is then."""
+        count = self._kills.count()
+        if count <= self._explained[host_id]:
+            return False
+        for other, explained in self._explained.items():
+            self._explained[other] = min(count, explained + 1)
+        self._explained[host_id] = count
+        return True
 
 
 def _candidates() -> Iterator[Path]:

@@ -106,7 +106,7 @@ class StandbyProcesses:
         try:
             await host.process.start({**environment, "TMPDIR": str(host.folder)})
         except OSError as error:
-            self._gone(host.host_id, str(error))
+            self._remove(host.host_id, str(error))
             return
         host.process.send(Prepare(host.preload.modules, self._cpus, self._on_devices))
 
@@ -120,15 +120,15 @@ class StandbyProcesses:
         if host is None or not isinstance(message, Prepared):
             return
         if message.error:
-            self._gone(host_id, message.error)
+            self._remove(host_id, message.error)
         else:
             host.ready = True
             self._post(e.StandbyReady(host_id))
 
     def _exited(self, host_id: int, code: int) -> None:
-        self._gone(host_id, f"exit code {code}")
+        self._remove(host_id, f"exit code {code}")
 
-    def _gone(self, host_id: int, why: str) -> None:
+    def _remove(self, host_id: int, why: str) -> None:
         host = self._hosts.pop(host_id, None)
         if host is None:
             return

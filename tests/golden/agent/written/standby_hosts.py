@@ -102,6 +102,15 @@ def scenarios() -> list[Scenario]:
             until_s=40.0,
         ),
         scenario(
+            "A standby host that crashes again and again is started three times",
+            Signature("s1", **torch),
+            Attempt("a1", "s1"),
+            PREWARM_FIRST,
+            Send(0.1, assign=("a1",)),
+            *(Fault(t, "torch", "standby-crash") for t in (14.0, 22.0, 30.0, 38.0)),
+            until_s=50.0,
+        ),
+        scenario(
             "On a worker with devices a standby host reserves nothing",
             Signature("s1", **{**torch, "memory_mib": 900}),
             Signature("s2", **{**torch, "memory_mib": 900}),
