@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROOMS_A_WORKER_SEES = {"catalog", "dataset", "decoding", "errors", "identity", "protocol", "units"}
+FOLDERS_OF_THE_WORKER = {
+    "worker_agent",
+    "catalog",
+    "dataset",
+    "decoding",
+    "errors",
+    "identity",
+    "protocol",
+    "units",
+}
 
 
 def test_operator_has_no_init_because_it_would_shadow_the_standard_library() -> None:
@@ -18,14 +27,14 @@ def test_operator_has_no_init_because_it_would_shadow_the_standard_library() -> 
     assert not (ROOT / "operator" / "__init__.py").exists()
 
 
-def test_every_room_of_the_core_is_named_in_the_workers_import_rule() -> None:
+def test_every_folder_of_the_core_is_in_the_workers_import_rule() -> None:
     rules = configparser.ConfigParser()
     rules.read(ROOT / ".importlinter")
     forbidden = rules["importlinter:contract:worker"]["forbidden_modules"].split()
     core = ROOT / "core" / "flowmesh_core"
-    rooms = {path.stem for path in core.iterdir() if path.suffix in {"", ".py"}}
-    hidden = rooms - ROOMS_A_WORKER_SEES - {"__init__", "__pycache__", "py"}
-    assert {f"flowmesh_core.{room}" for room in hidden} <= set(forbidden)
+    folders = {path.stem for path in core.iterdir() if path.suffix in {"", ".py"}}
+    hidden = folders - FOLDERS_OF_THE_WORKER - {"__init__", "__pycache__", "py"}
+    assert {f"flowmesh_core.{folder}" for folder in hidden} <= set(forbidden)
 
 
 def test_every_package_is_typed_and_installed() -> None:
