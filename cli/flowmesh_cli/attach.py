@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from flowmesh_cli.cluster.gateway import ClusterSession
-from flowmesh_cli.connection.client import ApiClient, FabricGoneError
+from flowmesh_cli.connection.client import ApiClient, FabricUnavailableError
 from flowmesh_cli.connection.owner import (
     JoinLock,
     OwnerRecord,
@@ -56,10 +56,10 @@ class FabricSession:
         """Reconnects after the owner died; this process may become the owner.
 
         Raises:
-            FabricGoneError: this process owns the fabric, and it ended by itself.
+            FabricUnavailableError: this process owns the fabric, and it ended by itself.
         """
         if self.fabric is not None:
-            raise FabricGoneError(self.http.url, self.fabric.failure or "it has stopped")
+            raise FabricUnavailableError(self.http.url, self.fabric.failure or "it has stopped")
         self._leave()
         self._connect()
 
@@ -132,7 +132,7 @@ class FabricSession:
         self._talk(owner)
         try:
             self.http.call("GET", "/v1/fabric")
-        except FabricGoneError:
+        except FabricUnavailableError:
             joined.release()
             return False
         self._joined = joined
@@ -153,7 +153,7 @@ class ReachableFabric(Protocol):
         """Reconnects after the fabric stopped answering.
 
         Raises:
-            FabricGoneError: it did not answer in time.
+            FabricUnavailableError: it did not answer in time.
         """
         ...
 

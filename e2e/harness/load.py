@@ -14,7 +14,7 @@ from flowmesh_api.v1.fabric import FabricStatus, WorkerStatus
 from flowmesh_api.v1.receipts import Receipt
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.attach import query_fabric
-from flowmesh_cli.connection.client import ApiClient, FabricGoneError
+from flowmesh_cli.connection.client import ApiClient, FabricUnavailableError
 from flowmesh_cli.connection.target import Target
 
 CHAINS = 3
@@ -142,7 +142,7 @@ class Load:
         answers: list[_Answer] = []
 
         def answered() -> bool:
-            with suppress(FabricGoneError), self.gateway() as http:
+            with suppress(FabricUnavailableError), self.gateway() as http:
                 answers.append(ask(http))
             return bool(answers)
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from flowmesh_cli.cluster.kubeconfig import Kubeconfig
 from flowmesh_cli.cluster.objects import WorkflowObjects
 from flowmesh_cli.cluster.transports import DirectTransport, PortForwardTransport
-from flowmesh_cli.connection.client import ApiClient, FabricGoneError, Transport
+from flowmesh_cli.connection.client import ApiClient, FabricUnavailableError, Transport
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_core.errors import SpecError
@@ -46,14 +46,14 @@ class ClusterGateway(ApiClient):
         """Waits until the gateway answers: another replica may have to take over first.
 
         Raises:
-            FabricGoneError: it did not answer in time.
+            FabricUnavailableError: it did not answer in time.
         """
         end = time.monotonic() + _TIMEOUT_S
         while True:
             self.close()
             try:
                 self.call("GET", "/healthz")
-            except FabricGoneError:
+            except FabricUnavailableError:
                 if time.monotonic() > end:
                     raise
                 time.sleep(_POLL_S)
@@ -66,15 +66,15 @@ class ClusterGateway(ApiClient):
             return self._unavailable(error.message)
         return error
 
-    def _unreachable(self, error: Exception) -> FabricGoneError:
+    def _unreachable(self, error: Exception) -> FabricUnavailableError:
         return self._unavailable(str(error) or type(error).__name__)
 
-    def _unavailable(self, why: str) -> FabricGoneError:
+    def _unavailable(self, why: str) -> FabricUnavailableError:
         remedy = (
             f"`kubectl get pods -n {self._system_namespace} -L flowmesh.dev/leader` shows the "
             "operator; --system-namespace sets its namespace, --ca the gateway's authority"
         )
-        return FabricGoneError(self.url, why, remedy=remedy)
+        return FabricUnavailableError(self.url, why, remedy=remedy)
 
 
 class ClusterSession:

@@ -37,7 +37,7 @@ _CODES = {
 }
 
 
-class FabricGoneError(CliError):
+class FabricUnavailableError(CliError):
     """The fabric does not answer; a command that joined it may find another owner."""
 
     def __init__(self, url: str, why: str, *, remedy: str = "") -> None:
@@ -125,7 +125,7 @@ class ApiClient:
         """Reads a document.
 
         Raises:
-            CliError: the server refused, or (FabricGoneError) does not answer.
+            CliError: the server refused, or (FabricUnavailableError) does not answer.
             SpecError: the server found problems in what was sent.
         """
         return self.ask("GET", path, kind, query=query)
@@ -198,7 +198,7 @@ class ApiClient:
                 if line.strip():
                     yield line
         except (OSError, http.client.HTTPException) as e:
-            raise FabricGoneError(self.url, str(e)) from e
+            raise FabricUnavailableError(self.url, str(e)) from e
         finally:
             separate.close()
 
@@ -280,8 +280,8 @@ class ApiClient:
     def _error(self, status: int, data: bytes) -> CliError | SpecError:
         return error_of(status, data)
 
-    def _unreachable(self, error: Exception) -> FabricGoneError:
-        return FabricGoneError(self.url, str(error) or type(error).__name__)
+    def _unreachable(self, error: Exception) -> FabricUnavailableError:
+        return FabricUnavailableError(self.url, str(error) or type(error).__name__)
 
     def _try(
         self, method: str, target: str, body: Any, headers: dict[str, str], timeout_s: float | None

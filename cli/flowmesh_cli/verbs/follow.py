@@ -7,7 +7,7 @@ from typing import Protocol
 from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.fabric import FabricStatus
 from flowmesh_api.v1.runs import RunStatus
-from flowmesh_cli.connection.client import ApiClient, FabricGoneError
+from flowmesh_cli.connection.client import ApiClient, FabricUnavailableError
 from flowmesh_cli.interrupts import Interrupts
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views.plain_progress import LineProgress
@@ -92,7 +92,7 @@ class RunFollower:
         """Returns the runs once all have ended, or at Ctrl-C unless it ``cancels`` them.
 
         Raises:
-            FabricGoneError: the fabric did not answer in time.
+            FabricUnavailableError: the fabric did not answer in time.
         """
         statuses: dict[str, RunStatus] = {}
         cancelled = False
@@ -106,7 +106,7 @@ class RunFollower:
                 if self._interrupts.asked and not cancelled:
                     self._cancel(statuses)
                     cancelled = True
-            except FabricGoneError:
+            except FabricUnavailableError:
                 self._reconnect_until_timeout()
             self._interrupts.wait(POLL_S)
 
@@ -132,7 +132,7 @@ class RunFollower:
         while True:
             try:
                 self._again()
-            except FabricGoneError:
+            except FabricUnavailableError:
                 raise
             except OSError:
                 if time.monotonic() > end:

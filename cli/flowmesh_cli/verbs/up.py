@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_cli.attach import FabricSession, attach_here, running
-from flowmesh_cli.connection.client import ApiClient, FabricGoneError
+from flowmesh_cli.connection.client import ApiClient, FabricUnavailableError
 from flowmesh_cli.connection.run_lookup import all_runs
 from flowmesh_cli.connection.state_dir import state_dir as state_of
 from flowmesh_cli.errors import CliError
@@ -71,7 +71,7 @@ def serve(
         terminal.note("submit work with `fmesh submit FILE`, show it with `fmesh status`")
         while not stop.wait(_POLL_S):
             if session.fabric.failure:
-                raise FabricGoneError(session.http.url, session.fabric.failure)
+                raise FabricUnavailableError(session.http.url, session.fabric.failure)
         resumption = "; the next `fmesh up` or `fmesh run` resumes unfinished runs"
         terminal.note("stopping" + (resumption if has_unfinished_runs(session.http) else ""))
     for number in _SIGNALS:

@@ -138,15 +138,15 @@ class TaskPool:
         except StoreUnavailableError as e:
             self.retries += 1
             self._waits(e)
-            self._again_later(tenant, job)
+            self._requeue_later(tenant, job)
         except Exception as e:  # ends the control plane; the next one recovers and reuses results
             self._failed(e)
         self._jobs.done()
 
-    def _again_later(self, tenant: str, job: _Job) -> None:
+    def _requeue_later(self, tenant: str, job: _Job) -> None:
         """Queues a failed job again after its pause."""
 
-        def again() -> None:
+        def requeue() -> None:
             self._timers.discard(timer)
             self._refused[tenant] -= 1
             if not self._refused[tenant]:
@@ -156,6 +156,6 @@ class TaskPool:
 
         self._refused[tenant] += 1
         delay_s = retry_delay_s(job.wait_s, self._refused[tenant])
-        timer = asyncio.get_running_loop().call_later(delay_s, again)
+        timer = asyncio.get_running_loop().call_later(delay_s, requeue)
         self._timers.add(timer)
         job.wait_s = min(2 * job.wait_s, LAST_RETRY_S)

@@ -23,7 +23,7 @@ READS = 32
 """Records that are read concurrently."""
 KEYS_CACHED_MAX = 100_000
 """More keys than these are not cached, but listed again for every step of a walk."""
-_RECORDS_HELD_MAX = 1_000
+_RECORDS_CACHED_MAX = 1_000
 _KEYS_AT_ONCE = 1_000
 _decoder = msgspec.json.Decoder(list[Derivation])
 
@@ -35,7 +35,7 @@ class LineageReader:
         self._records = records
         self._keys: list[str] | None = None
         self._shards: dict[str, frozenset[str]] = {}
-        self._held: dict[str, list[Derivation]] = {}
+        self._cached: dict[str, list[Derivation]] = {}
 
     async def touching(self, digests: Sequence[str], indexes: Iterable[str]) -> list[Derivation]:
         """Returns the derivations of all records that may contain one of these digests.
@@ -101,15 +101,15 @@ class LineageReader:
         return found
 
     async def _read(self, key: str) -> list[Derivation]:
-        if key in self._held:
-            return self._held[key]
+        if key in self._cached:
+            return self._cached[key]
         record = await self._records.read(key)
         made: list[Derivation] = []
         try:
             made = [] if record is None else decode(_decoder, record.data)
         except msgspec.DecodeError as e:
             log.warning("the lineage record %s cannot be read (%s); skipped", key, e)
-        if len(self._held) >= _RECORDS_HELD_MAX:
-            self._held.clear()
-        self._held[key] = made
+        if len(self._cached) >= _RECORDS_CACHED_MAX:
+            self._cached.clear()
+        self._cached[key] = made
         return made

@@ -24,14 +24,14 @@ RUN_BYTES = 8 << 20
 """The most bytes of a run; with many steps that print, each has less than ``STEP_BYTES``."""
 _LEAST_BYTES = 1 << 10
 
-Kept = dict[str, list[tuple[float, str]]]
+StepLines = dict[str, list[tuple[float, str]]]
 """Lines with their times, by attempt, of one step."""
 
 
 class RunLogRecord(msgspec.Struct, frozen=True):
     """``runs/<uid>/logs``: the last lines of the steps that printed, by path."""
 
-    steps: dict[str, Kept]
+    steps: dict[str, StepLines]
 
 
 _decoder = msgspec.json.Decoder(RunLogRecord)
@@ -126,8 +126,8 @@ def _last(lines: list[LogLine], most_bytes: int) -> list[LogLine]:
     return kept[::-1]
 
 
-def _by_attempt(lines: list[LogLine]) -> Kept:
-    found: Kept = {}
+def _by_attempt(lines: list[LogLine]) -> StepLines:
+    found: StepLines = {}
     for line in lines:
         found.setdefault(line.attempt_id, []).append((line.time_s, line.text))
     return found

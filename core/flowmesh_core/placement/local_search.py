@@ -13,7 +13,7 @@ from flowmesh_core.placement.action_groups import is_urgent
 from flowmesh_core.placement.capacity import AHEAD, RUN, InstanceCapacity
 from flowmesh_core.placement.cycle import SchedulingCycle
 from flowmesh_core.placement.nominate import Nomination
-from flowmesh_core.placement.ranked_slots import LocalRankedSlots, RankedSlots, Spot
+from flowmesh_core.placement.ranked_slots import LocalRankedSlots, RankedSlots, RatedSlot
 from flowmesh_core.placement.settings import LOCAL_SEARCH_LOOKS_MAX
 from flowmesh_core.placement.slot_picker import Slot, SlotPicker
 from flowmesh_core.units import Digest
@@ -165,7 +165,7 @@ class _LocalSearch:
                 return True
         return False
 
-    def _displace(self, item: _Item, slot: Spot, victims: list[_Item]) -> bool:
+    def _displace(self, item: _Item, slot: RatedSlot, victims: list[_Item]) -> bool:
         """Takes a slot from others if they lose less than the item gains; otherwise undoes it."""
         utility, member, tier = slot
         self._budget -= len(victims)
@@ -193,7 +193,7 @@ class _LocalSearch:
             self._enter(one, old, at)
         return False
 
-    def _next_best(self, victim: _Item, spare: float) -> Spot | None:
+    def _next_best(self, victim: _Item, spare: float) -> RatedSlot | None:
         """Returns a displaced item's best free slot, or None where it costs more than ``spare``."""
         for utility, member, tier in victim.slots.all:
             if victim.utility - utility >= spare - EPSILON or self._budget <= 0:

@@ -6,7 +6,7 @@ from flowmesh_core.placement.capacity import AHEAD, RUN, WAIT
 from flowmesh_core.placement.slot_picker import SlotPicker
 from flowmesh_core.placement.utility import Estimate
 
-Spot = tuple[float, int, int]
+RatedSlot = tuple[float, int, int]
 """Utility, worker and tier."""
 
 
@@ -21,17 +21,17 @@ class RankedSlots:
 
     def __init__(self, seeker: SlotPicker) -> None:
         self.seeker = seeker
-        self._all: list[Spot] | None = None
+        self._all: list[RatedSlot] | None = None
         self.top = seeker.top()
 
     @property
-    def all(self) -> list[Spot]:
+    def all(self) -> list[RatedSlot]:
         """Best first; listed when first needed, since most actions never move."""
         if self._all is None:
             self._all = self._list()
         return self._all
 
-    def _list(self) -> list[Spot]:
+    def _list(self) -> list[RatedSlot]:
         return _slots_of_group(self.seeker)
 
 
@@ -55,7 +55,7 @@ class LocalRankedSlots(RankedSlots):
         best = [scale.utility(p, p.first_tier) for p in available]
         self.top = max([*best, next(others, -inf)])
 
-    def _list(self) -> list[Spot]:
+    def _list(self) -> list[RatedSlot]:
         utility, own = self.seeker.scale.utility, self._estimates
         slots = [
             (utility(own[member], tier), member, tier) if member in own else (known, member, tier)
@@ -64,7 +64,7 @@ class LocalRankedSlots(RankedSlots):
         return sorted(slots, key=_rank)
 
 
-def _slots_of_group(picker: SlotPicker) -> list[Spot]:
+def _slots_of_group(picker: SlotPicker) -> list[RatedSlot]:
     found = [
         (picker.scale.utility(estimate, tier), member, tier)
         for site, estimate in zip(picker.sites, picker.estimates, strict=True)
@@ -75,5 +75,5 @@ def _slots_of_group(picker: SlotPicker) -> list[Spot]:
     return sorted(found, key=_rank)
 
 
-def _rank(slot: Spot) -> Spot:
+def _rank(slot: RatedSlot) -> RatedSlot:
     return -slot[0], slot[1], slot[2]

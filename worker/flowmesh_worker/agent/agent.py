@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 def since_boot_s() -> float:
-    """Seconds on a clock that nobody sets and that goes on while the machine sleeps."""
+    """Seconds on a clock that cannot be set and that counts suspended time."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 

@@ -109,7 +109,7 @@ class GatewayConnection:
                         raise
                     _log.info("no control plane at %s: %s", self._url, error)
                 if not self._closing:
-                    await self._wait_before_trying_again()
+                    await self._back_off()
         self._said_goodbye.set()
 
     async def close(self, within_s: float) -> None:
@@ -119,7 +119,7 @@ class GatewayConnection:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._said_goodbye.wait(), within_s)
 
-    async def _wait_before_trying_again(self) -> None:
+    async def _back_off(self) -> None:
         alone_s = time.monotonic() - self._alone_since_s
         if alone_s >= self._orphan_timeout_s:
             raise OrphanedError(

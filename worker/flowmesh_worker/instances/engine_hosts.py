@@ -131,7 +131,7 @@ class EngineHosts:
             self._post(e.HostExited(number, _not_started(wanted.engine, error)))
             return
         if standby is not None:
-            standby.process.hand_over(*listeners)
+            standby.process.set_listeners(*listeners)
         process = standby.process if standby else HostProcess(*listeners)
         start = Start(
             engine=wanted.engine,

@@ -14,7 +14,7 @@ from flowmesh_worker.ipc.channel import Channel
 from flowmesh_worker.ipc.frames import AttemptEnded, Close, FromHost, ToHost
 from flowmesh_worker.ipc.heartbeat import BEAT_S
 
-LOG_LINES_KEPT = 50
+LOG_LINES_MAX = 50
 _LINE_CHARS_MAX = 2000
 _READ_BYTES = 1 << 16
 _READS_MAX = 4
@@ -44,15 +44,15 @@ class HostProcess:
         self._rest = b""
         self._starting: asyncio.Task[None] | None = None
         self._killed = False
-        self.log: deque[str] = deque(maxlen=LOG_LINES_KEPT)
+        self.log: deque[str] = deque(maxlen=LOG_LINES_MAX)
 
-    def hand_over(
+    def set_listeners(
         self,
         on_message: Callable[[FromHost], None],
         on_line: Callable[[str], None],
         on_exit: Callable[[int], None],
     ) -> None:
-        """Has others listen from now on, who hear nothing of what was before."""
+        """Replaces the callbacks; what came before is not repeated."""
         self._on_message = on_message
         self._on_line = on_line
         self._on_exit = on_exit
@@ -100,7 +100,7 @@ class HostProcess:
         loop.add_reader(self._output, self._read_lines)
         self._beats, self._beat_s = beats, time.monotonic()
         loop.add_reader(beats, self._read_beats)
-        self._channel = await Channel[FromHost].over(ours, FromHost, self._told, lambda: None)
+        self._channel = await Channel[FromHost].over(ours, FromHost, self._received, lambda: None)
         self._watch = loop.create_task(self._wait())
         if self._killed:
             self.kill()
@@ -168,7 +168,7 @@ class HostProcess:
             self._channel.close()
         self._on_exit(code)
 
-    def _told(self, message: FromHost) -> None:
+    def _received(self, message: FromHost) -> None:
         """A message of the host: what it printed before comes first."""
         if isinstance(message, AttemptEnded):
             self._read_lines()
