@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 from flowmesh_control.loop.clock import Clock
 from flowmesh_core.autoscaling.backlog import Backlog, signal_of
+from flowmesh_core.autoscaling.engine_relocation import EngineRelocation
 from flowmesh_core.autoscaling.pool_model import PoolView, pool_views
 from flowmesh_core.autoscaling.prewarm_plan import prewarm_plan
-from flowmesh_core.autoscaling.right_sizing import RightSizing
 from flowmesh_core.machine.fleet_snapshot import snapshot
 from flowmesh_core.machine.prewarm import in_demand
 from flowmesh_core.machine.state import State
@@ -35,7 +35,7 @@ class CapacitySignalSource:
         self._state = state
         self._clock = clock
         self._pools: Callable[[], Sequence[PoolView]] | None = None
-        self._rightsizing = RightSizing()
+        self._relocation = EngineRelocation()
         self._backlogs: dict[str, Backlog] = {}
         self._prewarm_plan: dict[str, tuple[Digest, ...]] = {}
         self._computed_s = float("-inf")
@@ -68,7 +68,7 @@ class CapacitySignalSource:
             current = snapshot(self._state, now_s)
             pools = self._pools() if self._pools is not None else pool_views(current.workers, {})
             demand = in_demand(self._state, now_s)
-            sizing = self._rightsizing if self._pools is not None else RightSizing()
+            sizing = self._relocation if self._pools is not None else EngineRelocation()
             moves = sizing.moves
             signal = signal_of(current, self._state.model, pools, demand, sizing)
             if sizing.moves > moves:

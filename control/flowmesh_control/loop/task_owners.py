@@ -19,7 +19,7 @@ from flowmesh_core.machine.commands import (
     PutManifest,
 )
 from flowmesh_core.machine.events import ActionKey
-from flowmesh_core.machine.publications import awaited
+from flowmesh_core.machine.pending_publications import awaited
 from flowmesh_core.machine.state import State
 
 

@@ -4,7 +4,7 @@ The operator's pools read it every second. Every ready action counts in exactly 
 that could run it at the best utility, judged by an idle worker of the pool's shape, so that a pool
 without any worker counts too. A signature in demand has a preferred pool (``preferred_pools``), and
 its ready and running actions count there; an action without a model counts where workers are needed
-in any case; all other running work counts where it is. ``Hysteresis`` turns the signal into a
+in any case; all other running work counts where it is. ``PoolSizer`` turns the signal into a
 number of workers and has the only state.
 """
 
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
+from flowmesh_core.autoscaling.engine_relocation import EngineReadiness, EngineRelocation
 from flowmesh_core.autoscaling.pool_model import PoolView, TemplateWorker
 from flowmesh_core.autoscaling.preferred_pools import PreferredPools
-from flowmesh_core.autoscaling.right_sizing import EngineReadiness, RightSizing
 from flowmesh_core.costmodel import CostKey, CostModel
 from flowmesh_core.fleet.demand import FIRST_GAP_S, SignatureDemand
 from flowmesh_core.fleet.ready import WorkSize
@@ -82,7 +82,7 @@ def signal_of(
     model: CostModel,
     pools: Sequence[PoolView],
     warm: Sequence[SignatureDemand] = (),
-    rightsizing: RightSizing | None = None,
+    relocation: EngineRelocation | None = None,
 ) -> CapacitySignal:
     """Returns the backlog of every pool, and the preferred pool of each signature in demand.
 
@@ -92,9 +92,9 @@ def signal_of(
         pools: those that can grow; ready actions that none can run count nowhere (their rejection
             says why), actions in backoff count when they are due.
         warm: signatures in demand, each with instances in the pool that suits it best.
-        rightsizing: the caller's; it remembers what was moved to save money.
+        relocation: the caller's; it remembers what was moved to save money.
     """
-    return _CapacitySignal(snapshot, model, pools, warm, rightsizing or RightSizing()).found()
+    return _CapacitySignal(snapshot, model, pools, warm, relocation or EngineRelocation()).found()
 
 
 def backlog_of(
@@ -116,7 +116,7 @@ class _CapacitySignal:
         model: CostModel,
         pools: Sequence[PoolView],
         warm: Sequence[SignatureDemand],
-        rightsizing: RightSizing,
+        relocation: EngineRelocation,
     ) -> None:
         self._snapshot, self._model = snapshot, model
         self._pools = pools
@@ -135,13 +135,13 @@ class _CapacitySignal:
             # A pool's next worker is assumed to have on its disk what its present workers have.
             self._near.setdefault(name, set()).update(components & worker.near.keys())
         self._preferred_pools = PreferredPools(
-            warm, pools, self._template_workers, self._open_of, rightsizing, snapshot.now_s
+            warm, pools, self._template_workers, self._open_of, relocation, snapshot.now_s
         )
         for pool in pools:
             workers = self._preferred_pools.rooms[pool.name].workers
-            if pool.name in rightsizing.leaving:
+            if pool.name in relocation.leaving:
                 workers = max(workers, self._count_with_demand(pool))
-            known, vacated = self._found[pool.name], rightsizing.left(pool.name, snapshot.now_s)
+            known, vacated = self._found[pool.name], relocation.left(pool.name, snapshot.now_s)
             self._found[pool.name] = replace(known, warm=workers, vacated=vacated)
 
     def found(self) -> CapacitySignal:

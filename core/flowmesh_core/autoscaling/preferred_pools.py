@@ -4,13 +4,13 @@ Engines in demand stay together: pools are ranked once for all of them, and each
 first pool of that order that can run it and still has memory. The order is by utility, each
 signature counting as often as it comes; but the pool that has at least half of them open stays
 first, since moving costs a load of every model. Where they are hardly used a cheaper pool comes
-first (``right_sizing``; ADR 16, 22).
+first (``engine_relocation``; ADR 16, 22).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
+from flowmesh_core.autoscaling.engine_relocation import EngineReadiness, EngineRelocation, fleet_of
 from flowmesh_core.autoscaling.pool_model import MemoryPacking, PoolView, TemplateWorker
-from flowmesh_core.autoscaling.right_sizing import EngineReadiness, RightSizing, fleet_of
 from flowmesh_core.autoscaling.settings import DEMAND_GAP_MIN_S, UNABLE_UTILITY
 from flowmesh_core.fleet.demand import ARRIVAL_WINDOW_S, SignatureDemand
 from flowmesh_core.placement.estimates import Estimates
@@ -33,7 +33,7 @@ class PreferredPools:
         pools: Sequence[PoolView],
         able: Callable[[SignatureDemand], Sequence[TemplateWorker]],
         opened: Callable[[Sequence[SignatureDemand]], Mapping[str, EngineReadiness]],
-        rightsizing: RightSizing,
+        relocation: EngineRelocation,
         now_s: float,
     ) -> None:
         """Chooses all pools.
@@ -44,7 +44,7 @@ class PreferredPools:
             able: returns the idle workers that could run a signature. They count for as long after
                 its last use as their pool retains a worker.
             opened: returns what pools have open of some signatures.
-            rightsizing: what was moved before to save money.
+            relocation: what was moved before to save money.
             now_s: the time.
         """
         self.found: dict[Digest, TemplateWorker] = {}
@@ -69,7 +69,7 @@ class PreferredPools:
         by_size = [one for one in by_size if able_of[one.info.signature]]
         best = _by_utility(by_size, pools, able_of)
         weights = [one.weights for one in recent]
-        order = rightsizing.order(best, opened(by_size), fleets, weights, now_s)
+        order = relocation.order(best, opened(by_size), fleets, weights, now_s)
         for one in by_size:
             templates = able_of[one.info.signature]
             mib = one.info.requirement.memory_mib

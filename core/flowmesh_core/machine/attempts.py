@@ -8,7 +8,14 @@ from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES
-from flowmesh_core.machine import actions, billing, checkpoints, failure_policy, ready_actions
+from flowmesh_core.machine import (
+    actions,
+    billing,
+    cache_hits,
+    checkpoints,
+    failure_policy,
+    ready_actions,
+)
 from flowmesh_core.machine.commands import Acknowledge, CancelAttempt, Publish
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.model import Action, Attempt, Subscriber, Worker
@@ -253,7 +260,7 @@ def published(
             paid = shares.get(s.uid, 0) if s.uid != first else 0
             joules = result.bill.joules / len(sharers) if s.uid != first else 0.0
             others = tuple(u for u in sharers if u != s.uid)
-            actions.merged(
+            cache_hits.merged(
                 state,
                 run,
                 step,

@@ -9,8 +9,9 @@ from flowmesh_core.machine import (
     actions,
     attempts,
     billing,
+    budgets,
     checkpoints,
-    publications,
+    pending_publications,
     ready_actions,
 )
 from flowmesh_core.machine.commands import Assign
@@ -19,7 +20,7 @@ from flowmesh_core.machine.fleet_snapshot import informed
 from flowmesh_core.machine.model import Action, Attempt, Run, Worker
 from flowmesh_core.machine.state import State, attempt_id_of
 from flowmesh_core.protocol.messages import Assignment, InputRef
-from flowmesh_core.units import Digest, usd_text
+from flowmesh_core.units import Digest
 
 REASONS_EVERY_S = 0.25
 """Seconds between updates of the reasons why steps wait."""
@@ -86,7 +87,7 @@ def _assign(
 ) -> None:
     reserve = placement.reserve_nanousd[index]
     runs = [state.runs[uid] for uid in action.runs()]
-    if not _affordable(state, action, runs, reserve):
+    if not budgets.affordable(state, action, runs, reserve):
         return
     action.tries += 1
     state.attempts_made += 1
@@ -121,31 +122,6 @@ def _assign(
     )
 
 
-def _affordable(state: State, action: Action, runs: list[Run], reserve: int) -> bool:
-    """Whether some subscribed run can pay its part; fails the action where none can."""
-    part = -(-reserve // len(runs))
-    short = [r for r in runs if _over(r, part)]
-    if len(short) < len(runs):
-        return True
-    run = short[0]
-    failure = Failure(
-        FailureKind.BUDGET,
-        f"the next action is predicted to cost up to {usd_text(part)}; of the budget of "
-        f"{usd_text(run.budget_nanousd)} {usd_text(run.paid_nanousd)} are spent and "
-        f"{usd_text(run.reserved_nanousd)} reserved",
-        "raise spec.budgetUsd, or request fewer rows, samples or tokens",
-    )
-    if not any(run.reserved_nanousd for run in short):
-        actions.fail(state, action, failure)
-    return False
-
-
-def _over(run: Run, part: int) -> bool:
-    if not run.budget_nanousd:
-        return False
-    return run.paid_nanousd + run.reserved_nanousd + part > run.budget_nanousd
-
-
 def _assignment(action: Action, attempt: Attempt, runs: list[Run]) -> Assignment:
     spec = action.spec
     return Assignment(
@@ -177,7 +153,7 @@ def _assignment(action: Action, attempt: Attempt, runs: list[Run]) -> Assignment
 
 def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
     """Sets why steps wait; fails what no worker of a fixed fleet can ever run."""
-    full = publications.holds_back(state)
+    full = pending_publications.holds_back(state)
     if not (decision.rejections or full) or 0.0 <= now_s - state.reasons_told_s < REASONS_EVERY_S:
         return
     state.reasons_told_s = now_s

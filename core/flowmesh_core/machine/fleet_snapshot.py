@@ -6,7 +6,7 @@ from dataclasses import replace
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import InstanceView, SignatureInfo, Snapshot, Tier, WorkerView
-from flowmesh_core.machine import publications, ready_actions, workers
+from flowmesh_core.machine import pending_publications, ready_actions, workers
 from flowmesh_core.machine.model import Action, Attempt, Worker
 from flowmesh_core.machine.state import State
 from flowmesh_core.units import Digest
@@ -21,7 +21,7 @@ def snapshot(state: State, now_s: float) -> Snapshot:
 
     It has no actions during a recovery, or while too many results wait for space in the store.
     """
-    blocked = now_s < state.recovering_until_s or publications.holds_back(state) is not None
+    blocked = now_s < state.recovering_until_s or pending_publications.holds_back(state) is not None
     index = ReadyIndex() if blocked else ready_actions.index(state, now_s)
     return Snapshot(
         workers=[_worker(state, w, now_s) for _, w in sorted(state.workers.items())],

@@ -16,14 +16,15 @@ from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.fleet.memory_limits import MemoryLimits
 from flowmesh_core.fleet.snapshot import Snapshot
 from flowmesh_core.machine import (
-    actions,
     attempts,
     billing,
+    budgets,
+    cache_hits,
     checkpoints,
     dispatch,
     fleet_snapshot,
+    pending_publications,
     prewarm,
-    publications,
     repin,
     run_lifecycle,
     steps,
@@ -153,9 +154,9 @@ class Machine:
             case WorkerSynced():
                 workers.synced(state, event.name, event.incarnation, event.sync, now_s)
             case Published() | PublishFailed() | PublishDelayed():
-                publications.answered(state, event, now_s)
+                pending_publications.answered(state, event, now_s)
             case LookedUp():
-                actions.looked_up(state, event.key, event.result, now_s)
+                cache_hits.looked_up(state, event.key, event.result, now_s)
                 steps.step_looked_up(state, event.key, event.result, now_s)
             case PlacementDecided():
                 dispatch.decided(state, event.decision, now_s)
@@ -197,9 +198,9 @@ class Machine:
             else:
                 billing.accrue(state, worker, now_s)
         checkpoints.note_all(state, now_s)
-        publications.time_passed(state, now_s)
+        pending_publications.time_passed(state, now_s)
         run_lifecycle.deadlines(state, now_s)
-        run_lifecycle.overspent(state, now_s)
+        budgets.overspent(state, now_s)
         state.late = bool(stragglers.find_stragglers(state, now_s))
         state.dirty = state.dirty or bool(state.ready) or state.late
         if state.recovering_until_s and now_s >= state.recovering_until_s:

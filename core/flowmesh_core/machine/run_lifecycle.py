@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from flowmesh_api.v1.enums import ENDED_PHASES, ActionState, Phase, StepState
+from flowmesh_api.v1.enums import ENDED_PHASES, Phase, StepState
 from flowmesh_core.accounting.ledger_lines import (
     PINS,
     AmendmentLine,
@@ -18,13 +18,13 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.graph.critical_path import remaining_s
 from flowmesh_core.graph.evaluation_budget import EvaluationBudget
-from flowmesh_core.machine import actions, checkpoints, ready_actions, repair, steps
+from flowmesh_core.machine import checkpoints, ready_actions, repair, steps
 from flowmesh_core.machine.commands import CheckBlobs, FinalizeRun, PutBlob, PutManifest
 from flowmesh_core.machine.events import Submitted
 from flowmesh_core.machine.model import Run, StepRun
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.units import Digest, usd_text
+from flowmesh_core.units import Digest
 
 STEP_S = 1.0
 """What a step counts on the critical path: only the order of lengths matters."""
@@ -264,30 +264,3 @@ def deadlines(state: State, now_s: float) -> None:
             "raise spec.deadline and submit again: what is published is not run again",
         )
         cancel(state, run.uid, failure, now_s)
-
-
-def overspent(state: State, now_s: float) -> None:
-    """Stops attempts past their reservation where all subscribed runs are out of budget.
-
-    While a result is being published the work is done, and a replica attempt of it stops anyway.
-    """
-    for attempt in list(state.attempts.values()):
-        if attempt.end is not None or attempt.charged_nanousd <= attempt.reserve_nanousd:
-            continue
-        if attempt.action.state is ActionState.PUBLISHING:
-            continue
-        runs = [state.runs[uid] for uid in attempt.action.runs()]
-        share = -(-attempt.charged_nanousd // max(1, len(runs)))
-        over = [r for r in runs if r.budget_nanousd and r.paid_nanousd + share > r.budget_nanousd]
-        if runs and len(over) == len(runs):
-            failure = Failure(
-                FailureKind.BUDGET,
-                f"the budget of {usd_text(over[0].budget_nanousd)} is spent",
-                "raise spec.budgetUsd and submit again: what is published is not run again",
-            )
-            for s in attempt.action.subscribers:
-                attempt.payer_steps[s.uid] = (s.path, s.part)
-            attempt.payers = tuple(dict.fromkeys(attempt.payer_steps))
-            for run in runs:
-                run.unsettled[attempt.attempt_id] = None
-            actions.fail(state, attempt.action, failure)

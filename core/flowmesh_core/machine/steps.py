@@ -17,7 +17,7 @@ from flowmesh_core.errors import Failure, FailureKind, FlowMeshError
 from flowmesh_core.graph.conditions import evaluate
 from flowmesh_core.graph.plan import ArtifactSource, Edge, StepSource
 from flowmesh_core.lifecycle_states import ENDED
-from flowmesh_core.machine import actions
+from flowmesh_core.machine import actions, cache_hits
 from flowmesh_core.machine.action_spec import name_of
 from flowmesh_core.machine.cache_scopes import scopes_of
 from flowmesh_core.machine.commands import LookUp
@@ -197,7 +197,7 @@ def step_looked_up(state: State, key: ActionKey, result: ActionResult | None, no
         if run is None or step is None or step.ended or step.parts:
             continue
         if result is not None:
-            actions.step_hit(state, run, step, key, result, now_s)
+            cache_hits.step_hit(state, run, step, key, result, now_s)
         else:
             expand(state, run, step, now_s)
 

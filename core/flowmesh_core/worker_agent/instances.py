@@ -30,7 +30,7 @@ from flowmesh_core.protocol.messages import Assignment, FailureReport, PrewarmSp
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.events import AttemptFinished, HostExited, HostLoaded
 from flowmesh_core.worker_agent.instructions import CloseHost, KillHost, ReleaseFiles, StartHost
-from flowmesh_core.worker_agent.memory import MemoryBudget
+from flowmesh_core.worker_agent.memory_reservations import MemoryBudget
 from flowmesh_core.worker_agent.outbox import Outbox
 from flowmesh_core.worker_agent.ports import EngineFacts
 from flowmesh_core.worker_agent.reports import Reports

@@ -5,7 +5,7 @@ import msgspec
 from flowmesh_core.protocol.messages import Assignment, FailureReport, PrewarmSpec
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.events import TimerKey
-from flowmesh_core.worker_agent.memory import Reservation
+from flowmesh_core.worker_agent.memory_reservations import Reservation
 
 
 class FetchInputs(msgspec.Struct, frozen=True, gc=False):

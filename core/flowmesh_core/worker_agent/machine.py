@@ -28,7 +28,7 @@ from flowmesh_core.worker_agent.attempts import Attempts
 from flowmesh_core.worker_agent.drain import Drain
 from flowmesh_core.worker_agent.instances import Instances
 from flowmesh_core.worker_agent.instructions import Instruction
-from flowmesh_core.worker_agent.memory import MemoryBudget
+from flowmesh_core.worker_agent.memory_reservations import MemoryBudget
 from flowmesh_core.worker_agent.outbox import Outbox
 from flowmesh_core.worker_agent.ports import EnergyCounter, EngineFacts
 from flowmesh_core.worker_agent.prewarm import Prewarmer

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from flowmesh_core.protocol.messages import Assignment, PrewarmSpec
 from flowmesh_core.worker_agent.instructions import ClearTimer, SetTimer, StartStandby, StopStandby
-from flowmesh_core.worker_agent.memory import MemoryBudget, Reservation
+from flowmesh_core.worker_agent.memory_reservations import MemoryBudget, Reservation
 from flowmesh_core.worker_agent.outbox import Outbox
 from flowmesh_core.worker_agent.ports import EngineFacts, Preload
 from flowmesh_core.worker_agent.transitions import StandbyState, check_transition

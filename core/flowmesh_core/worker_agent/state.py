@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from flowmesh_core.protocol.messages import Assignment, EngineInstanceState, FailureReport
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.events import AttemptFinished
-from flowmesh_core.worker_agent.memory import Reservation
+from flowmesh_core.worker_agent.memory_reservations import Reservation
 from flowmesh_core.worker_agent.progress_rate import ProgressRate
 from flowmesh_core.worker_agent.transitions import AttemptPhase, InstanceState, check_transition
 

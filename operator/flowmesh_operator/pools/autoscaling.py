@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowmesh_core.autoscaling.backlog import Backlog
-from flowmesh_core.autoscaling.hysteresis import Hysteresis
 from flowmesh_core.autoscaling.pool_model import PoolView
+from flowmesh_core.autoscaling.pool_size import PoolSizer
 from flowmesh_core.autoscaling.pool_supply import longest_s
 
 FIRST_START_S = 30.0
@@ -134,7 +134,7 @@ class PoolScaler:
         self._size, self._grew_s = replicas, float("-inf")
         self._target_s = target_s
         self._stabilization_s = calm_s
-        self._hysteresis = Hysteresis(target_s=target_s, calm_s=calm_s)
+        self._hysteresis = PoolSizer(target_s=target_s, calm_s=calm_s)
         self._hysteresis.remember(replicas, now_s)
         self._requested: deque[float] = deque()
         self._known: set[str] | None = None

@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flowmesh_core.autoscaling.backlog import signal_of
-from flowmesh_core.autoscaling.hysteresis import Hysteresis
+from flowmesh_core.autoscaling.engine_relocation import EngineRelocation
 from flowmesh_core.autoscaling.pool_model import PoolView
+from flowmesh_core.autoscaling.pool_size import PoolSizer
 from flowmesh_core.autoscaling.pool_supply import PoolSupply
 from flowmesh_core.autoscaling.prewarm_plan import prewarm_plan
-from flowmesh_core.autoscaling.right_sizing import RightSizing
 from flowmesh_core.machine.events import CordonChanged, PrewarmPlanChanged
 from flowmesh_core.machine.fleet_snapshot import snapshot
 from flowmesh_core.machine.prewarm import in_demand, prewarm_is_current
@@ -57,7 +57,7 @@ class SimPool:
         self.waited_s: list[float] = []
         self._disks: list[dict[Digest, int]] = []
         self.supply = PoolSupply()
-        self.hysteresis = Hysteresis(target_s=spec.target_s, calm_s=spec.calm_s)
+        self.hysteresis = PoolSizer(target_s=spec.target_s, calm_s=spec.calm_s)
         self.shape = self._shape(fabric.catalog)
 
     def _shape(self, catalog: "Catalog") -> WorkerShape:
@@ -192,7 +192,7 @@ class Provisioner:
         """Starts the initial workers of every pool."""
         self._fabric = fabric
         self.pools = pools
-        self._rightsizing = RightSizing()
+        self._relocation = EngineRelocation()
         for pool in pools:
             for _ in range(pool.spec.workers):
                 if pool.spec.after_s:
@@ -216,7 +216,7 @@ class Provisioner:
         views = [self._view(pool, now_s) for pool in self._declared]
         state = control.machine.state
         seen, warm = snapshot(state, now_s), in_demand(state, now_s)
-        signal = signal_of(seen, state.model, views, warm, self._rightsizing)
+        signal = signal_of(seen, state.model, views, warm, self._relocation)
         cordoned: set[str] = set()
         for pool, view in zip(self._declared, views, strict=True):
             if not pool.spec.autoscale:

@@ -20,7 +20,7 @@ from flowmesh_core.worker_agent.events import (
     HostLoadFailed,
     HostStarted,
 )
-from flowmesh_core.worker_agent.memory import Reservation
+from flowmesh_core.worker_agent.memory_reservations import Reservation
 from flowmesh_core.worker_agent.transitions import InstanceState
 from flowmesh_sim.kernel.environment import Environment, Timer, cancel
 from flowmesh_sim.models.devices import Device, LanguageModel

@@ -8,8 +8,8 @@ from tests.flowmesh_core.placement.builders import NOW_S, action, lane, signatur
 from tests.flowmesh_core.placement.instances import random_snapshot
 
 from flowmesh_core.autoscaling.backlog import Backlog, backlog_of
-from flowmesh_core.autoscaling.hysteresis import Hysteresis
 from flowmesh_core.autoscaling.pool_model import PoolView
+from flowmesh_core.autoscaling.pool_size import PoolSizer
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.demand import SignatureDemand
 from flowmesh_core.fleet.ready import WorkSize
@@ -120,7 +120,7 @@ def test_deadlines_raise_the_number_of_workers():
     pressed = backlog_of(snapshot([], hurried, [SQL]), CostModel(), pools)["p"]
     assert calm.pressed == 0
     assert pressed.pressed > 1
-    wanted = Hysteresis(target_s=1e6).sizes(pools[0], pressed, 0, NOW_S).workers
+    wanted = PoolSizer(target_s=1e6).sizes(pools[0], pressed, 0, NOW_S).workers
     assert wanted == pressed.pressed
 
 
@@ -135,11 +135,11 @@ def test_deadlines_raise_the_number_of_workers():
     ],
 )
 def test_the_number_of_workers_follows_the_seconds_of_work(backlog, current, wanted):
-    assert Hysteresis(target_s=60.0).sizes(pool("p"), backlog, current, NOW_S).workers == wanted
+    assert PoolSizer(target_s=60.0).sizes(pool("p"), backlog, current, NOW_S).workers == wanted
 
 
 def test_a_pool_grows_at_once_and_shrinks_only_after_a_calm():
-    hysteresis = Hysteresis(target_s=60.0, calm_s=120.0)
+    hysteresis = PoolSizer(target_s=60.0, calm_s=120.0)
     big, none = Backlog(ready_s=300.0, actions=5), Backlog()
     assert hysteresis.sizes(pool("p"), big, 0, 0.0).workers == 5
     assert hysteresis.sizes(pool("p"), none, 5, 10.0).workers == 5
@@ -148,7 +148,7 @@ def test_a_pool_grows_at_once_and_shrinks_only_after_a_calm():
 
 
 def test_a_load_that_comes_and_goes_does_not_make_the_pool_flap():
-    hysteresis = Hysteresis(target_s=60.0, calm_s=120.0)
+    hysteresis = PoolSizer(target_s=60.0, calm_s=120.0)
     current, seen = 0, []
     for second in range(0, 1000, 20):
         load = Backlog(ready_s=240.0, actions=4) if (second // 20) % 2 == 0 else Backlog()
@@ -171,7 +171,7 @@ def test_a_load_that_comes_and_goes_does_not_make_the_pool_flap():
 )
 def test_the_number_stays_within_bounds_and_never_below_the_busy_workers(backlog, current, least):
     limits = pool("p", minimum=least, maximum=10)
-    workers, needed = Hysteresis().sizes(limits, backlog, current, 0.0)
+    workers, needed = PoolSizer().sizes(limits, backlog, current, 0.0)
     assert max(least, backlog.busy) <= workers <= 10
     assert least <= needed <= workers
 
@@ -203,7 +203,7 @@ def test_what_is_in_demand_needs_workers_that_hold_its_lanes_open():
     for count, workers in ((0, 0), (1, 1), (2, 1), (3, 2)):
         found = backlog_of(snapshot([], [], []), CostModel(), pools, three[:count])["p"]
         assert found.warm == workers, count
-        assert Hysteresis().sizes(pools[0], found, 0, NOW_S).workers == workers
+        assert PoolSizer().sizes(pools[0], found, 0, NOW_S).workers == workers
 
 
 def test_a_lane_is_held_open_for_as_long_as_its_pool_keeps_a_worker():
@@ -250,7 +250,7 @@ def test_what_runs_away_from_home_counts_at_home_unless_it_runs_long():
         found = backlog_of(snapshot([there, most], [], []), CostModel(), pools, demand)
         assert found["dear"].busy == 1
         assert (found["home"].ready_s > 0.0) is (wanted == 0)
-        sizes = Hysteresis(target_s=60.0).sizes(pools[0], found["dear"], 1, NOW_S)
+        sizes = PoolSizer(target_s=60.0).sizes(pools[0], found["dear"], 1, NOW_S)
         assert sizes == (max(1, wanted), wanted)
 
 
@@ -267,4 +267,4 @@ def test_a_long_action_asks_for_no_worker_beside_the_one_that_it_runs_on():
     growing = pool("gpu", maximum=10)
     alone = backlog_of(snapshot([training], [], []), CostModel(), [growing])["gpu"]
     assert (alone.running_s, alone.busy) == (growing.target_s, 1)
-    assert Hysteresis(target_s=60.0).sizes(growing, alone, 1, NOW_S) == (1, 1)
+    assert PoolSizer(target_s=60.0).sizes(growing, alone, 1, NOW_S) == (1, 1)

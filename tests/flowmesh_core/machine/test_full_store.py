@@ -12,7 +12,7 @@ from flowmesh_core.machine.events import (
     Published,
     PublishFailed,
 )
-from flowmesh_core.machine.publications import FULL_FOR_S
+from flowmesh_core.machine.pending_publications import FULL_FOR_S
 from flowmesh_core.machine.settings import Settings
 from flowmesh_core.protocol.messages import Assignment
 from flowmesh_core.status.projection import run_status

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowmesh_core.worker_agent.memory import MemoryBudget, Reservation
+from flowmesh_core.worker_agent.memory_reservations import MemoryBudget, Reservation
 
 
 @given(

@@ -167,9 +167,9 @@ def test_an_attempt_that_is_worked_on_for_nobody_is_caught(
 def test_a_pool_with_more_workers_than_it_may_have_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from flowmesh_core.autoscaling.hysteresis import Hysteresis, PoolSize
+    from flowmesh_core.autoscaling.pool_size import PoolSize, PoolSizer
 
-    monkeypatch.setattr(Hysteresis, "sizes", lambda *_: PoolSize(9, 9))
+    monkeypatch.setattr(PoolSizer, "sizes", lambda *_: PoolSize(9, 9))
     pool = {"workers": 1, "maximum": 2, "autoscale": True}
     with pytest.raises(InvariantError, match="workers of at most 2"):
         world(["steps"], 1, pool=pool, load={"rows": 100}).run()

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent import instructions as i
 from flowmesh_core.worker_agent.machine import FullReport
-from flowmesh_core.worker_agent.memory import Reservation
+from flowmesh_core.worker_agent.memory_reservations import Reservation
 
 START = "scenario"
 """The kind of the first line, whose event is the scenario."""

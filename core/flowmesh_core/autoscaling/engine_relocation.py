@@ -1,4 +1,4 @@
-"""Right-sizing: which pool comes first for the engines in demand, as demand changes.
+"""Engine relocation: which pool comes first for the engines in demand, as demand changes.
 
 Utility compares what an action gets from a device for its share of it. An action that comes once in
 minutes gets as much of a fast device as one of hundreds; that the whole device is paid for in
@@ -81,7 +81,7 @@ class EngineReadiness:
 NOTHING = EngineReadiness()
 
 
-class RightSizing:
+class EngineRelocation:
     """Remembers which pool comes first, and since when another should. It may be lost without harm.
 
     The engines in demand move together, through these states::

@@ -9,8 +9,12 @@ from tests.flowmesh_core.autoscaling.test_preferred_pools import GB, H100, RTX, 
 from tests.flowmesh_core.placement.builders import NOW_S, lane, snapshot, worker
 
 from flowmesh_core.autoscaling.backlog import signal_of
-from flowmesh_core.autoscaling.hysteresis import Hysteresis
-from flowmesh_core.autoscaling.right_sizing import EngineReadiness, PoolRequirement, RightSizing
+from flowmesh_core.autoscaling.engine_relocation import (
+    EngineReadiness,
+    EngineRelocation,
+    PoolRequirement,
+)
+from flowmesh_core.autoscaling.pool_size import PoolSizer
 from flowmesh_core.autoscaling.settings import BUSY_SHARE, QUIET_SHARE, SETTLED_SHARE, STEADY_S
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.demand import ARRIVAL_WINDOW_S, SignatureDemand
@@ -44,7 +48,7 @@ class Demand:
     opening: dict[str, float] = field(default_factory=dict)
     names: tuple[str, ...] = ("fast", "middle", "cheap")
     weights: tuple[UtilityWeights, ...] = (ALIKE,)
-    sizing: RightSizing = field(default_factory=RightSizing)
+    sizing: EngineRelocation = field(default_factory=EngineRelocation)
     now_s: float = 0.0
 
     def after(self, seconds: float, **use: float) -> str:
@@ -330,7 +334,7 @@ def asked(
 
 def signals(per_s: float, weights: UtilityWeights = ALIKE, rooms=(H100, RTX), infos=(BIG, SMALL)):
     """The signal at first and when it should have moved, all being open on an H100."""
-    sizing, found = RightSizing(), []
+    sizing, found = EngineRelocation(), []
     hot = worker("w", *map(lane, infos), pool="h100", memory_mib=80_000)
     for now_s in range(int(NOW_S), int(NOW_S + CALM_S) + 60, 60):
         view = replace(snapshot([hot], [], []), now_s=float(now_s))
@@ -357,7 +361,7 @@ def test_a_pool_that_they_are_to_leave_keeps_its_worker_until_another_has_come()
 
 
 def test_a_pool_that_they_have_left_is_said_to_be_left():
-    sizing = RightSizing()
+    sizing = EngineRelocation()
     hot = [lane(BIG), lane(SMALL)]
     for now_s, where in ((NOW_S, H100), (NOW_S + CALM_S, H100), (NOW_S + 400.0, RTX)):
         there = worker("w", *hot, pool=where.name, memory_mib=80_000)
@@ -388,7 +392,7 @@ def test_workers_that_a_pool_keeps_anyway_cost_nothing():
 
 
 def test_only_workers_that_hold_what_is_in_demand_are_kept_in_the_pool_that_is_left():
-    sizing = RightSizing()
+    sizing = EngineRelocation()
     hot = worker("a", lane(BIG), lane(SMALL), pool="h100", memory_mib=80_000)
     goes = replace(hot, shape=structs.replace(hot.shape, name="b"), draining=True)
     idle = worker("c", pool="h100", memory_mib=80_000)
@@ -401,7 +405,7 @@ def test_only_workers_that_hold_what_is_in_demand_are_kept_in_the_pool_that_is_l
 
 
 def test_workers_are_not_kept_for_engines_that_need_not_be_held_open():
-    sizing = RightSizing()
+    sizing = EngineRelocation()
     sizing.first, sizing.leaving = "rtx", {"h100"}
     hot = worker("w", lane(BIG), pool="h100", memory_mib=80_000)
     warm = [asked(BIG, RARE, since_s=400.0), asked(SMALL, RARE)]
@@ -415,7 +419,7 @@ def test_engines_that_load_or_whose_worker_goes_are_not_open():
         worker("w", lane(BIG), pool="rtx", memory_mib=24_000, draining=True),
         worker("w", lane(SMALL), pool="rtx", memory_mib=24_000),
     ):
-        sizing = RightSizing()
+        sizing = EngineRelocation()
         sizing.first, sizing.leaving = "rtx", {"h100"}
         view = replace(snapshot([hot], [], []), now_s=1.0)
         warm = [asked(BIG, RARE), asked(SMALL, RARE, since_s=400.0)]
@@ -437,7 +441,7 @@ def test_a_pool_too_small_for_all_of_them_is_none_of_the_choice():
 
 
 def test_engines_that_are_held_open_no_longer_count_for_nothing():
-    sizing, gone = RightSizing(), asked(BIG, RARE, since_s=RTX.calm_s + 1.0)
+    sizing, gone = EngineRelocation(), asked(BIG, RARE, since_s=RTX.calm_s + 1.0)
     hot = worker("w", lane(BIG), pool="h100", memory_mib=80_000)
     view = replace(snapshot([hot], [], []), now_s=NOW_S)
     signal_of(view, CostModel(), (H100, RTX), [gone, asked(SMALL, RARE)], sizing)
@@ -445,7 +449,7 @@ def test_engines_that_are_held_open_no_longer_count_for_nothing():
 
 
 def test_a_model_that_nobody_asked_for_of_late_has_no_say():
-    sizing = RightSizing()
+    sizing = EngineRelocation()
     huge = asked(model("huge", 40), RARE, since_s=ARRIVAL_WINDOW_S + 1.0)
     for now_s in (NOW_S, NOW_S + CALM_S):
         hot = worker("w", lane(SMALL), pool="h100", memory_mib=80_000)
@@ -455,7 +459,7 @@ def test_a_model_that_nobody_asked_for_of_late_has_no_say():
 
 
 def test_a_pool_that_was_left_goes_at_once_but_has_its_calm_again_when_it_is_needed_again():
-    quiet = Hysteresis(calm_s=CALM_S)
+    quiet = PoolSizer(calm_s=CALM_S)
     view = replace(H100, calm_s=CALM_S)
     backlog = signals(RARE)[0].backlogs["h100"]
     busy, idle = replace(backlog, warm=0, actions=1), replace(backlog, warm=0)

@@ -19,7 +19,7 @@ class PoolSize(NamedTuple):
     needed: int
 
 
-class Hysteresis:
+class PoolSizer:
     """Turns a pool's backlog into a number of workers that does not flap.
 
     It grows at once. It shrinks when fewer have been enough for ``calm_s``, the stabilization

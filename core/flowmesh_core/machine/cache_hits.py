@@ -1,0 +1,159 @@
+"""Results that are reused: published earlier, by another run, or by work in flight.
+
+A run that reuses a result books a hit in its ledger, with what that saved. ``actions`` subscribes
+parts of steps and asks for look-ups; the answers come here.
+"""
+
+from flowmesh_api.v1.enums import ActionState, HitKind
+from flowmesh_core.accounting.ledger_lines import HitLine
+from flowmesh_core.catalog.resolved_contract import output_ports
+from flowmesh_core.machine import actions
+from flowmesh_core.machine.base_model import base_model
+from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.machine.model import Run, StepPart, StepRun, Subscriber
+from flowmesh_core.machine.state import State
+from flowmesh_core.protocol.results import ActionResult
+
+
+def looked_up(state: State, key: ActionKey, result: ActionResult | None, now_s: float) -> None:
+    """Applies the answer to a look-up of an action."""
+    action = state.actions.get(key)
+    if action is None or action.state is not ActionState.LOOKING_UP:
+        return
+    if result is None:
+        actions.make_ready(state, action, now_s)
+        return
+    ports = output_ports(action.spec.contract, action.spec.params)
+    if any(p.name not in result.outputs for p in ports if p.required):
+        action.replace = True
+        action.generation = result.generation + 1
+        actions.make_ready(state, action, now_s)
+        return
+    for subscriber in list(action.subscribers):
+        run = state.runs[subscriber.uid]
+        step = run.steps[subscriber.path]
+        if _hit_before(run, step, subscriber, result):
+            continue
+        if action.key.action_id in run.own_actions or result.run_uid == run.uid:
+            step.executed += 1
+        else:
+            _hit(state, run, step, subscriber, result, HitKind.PUBLISHED, now_s)
+    actions.deliver(state, action, result)
+
+
+def step_hit(
+    state: State, run: Run, step: StepRun, key: ActionKey, result: ActionResult, now_s: float
+) -> None:
+    """Completes a whole step from a step-level result."""
+    subscriber = Subscriber(run.uid, step.plan.path, -1)
+    if not _hit_before(run, step, subscriber, result) and result.run_uid != run.uid:
+        _hit(state, run, step, subscriber, result, HitKind.STEP_LEVEL, now_s)
+    step.parts = {0: StepPart(step.inputs, key, result)}
+    step.total, step.pending_parts, step.step_level = 1, 0, True
+    run.inline.update(result.inline)
+    state.touch(run, step.plan.path)
+
+
+def _hit_before(run: Run, step: StepRun, subscriber: Subscriber, result: ActionResult) -> bool:
+    """Counts a hit that an earlier epoch has already booked; returns False where there is none."""
+    line = run.own_hits.pop((subscriber.path, subscriber.part, result.action_id), None)
+    if line is None:
+        return False
+    step.hits += 1
+    step.in_flight += line.hit == HitKind.IN_FLIGHT
+    step.saved_nanousd += line.saved_nanousd
+    step.shared_with.update(dict.fromkeys(line.sharers or (line.producer,)))
+    return True
+
+
+def _hit(
+    state: State,
+    run: Run,
+    step: StepRun,
+    subscriber: Subscriber,
+    result: ActionResult,
+    kind: HitKind,
+    now_s: float,
+) -> None:
+    saved = result.bill.nanousd
+    step.hits += 1
+    _save(state, run, step, result, saved, result.bill.joules, now_s)
+    if result.run_uid:
+        step.shared_with[result.run_uid] = None
+    if kind is HitKind.STEP_LEVEL:
+        state.book.hits_step_level += 1
+    else:
+        state.book.hits_published += 1
+    state.append(
+        run,
+        HitLine(
+            time_s=now_s,
+            step=subscriber.path,
+            chunk=subscriber.part,
+            action_id=result.action_id,
+            hit=kind,
+            saved_nanousd=saved,
+            producer=result.run_uid,
+            joules_saved=result.bill.joules,
+            units=result.usage.units,
+        ),
+    )
+
+
+def merged(
+    state: State,
+    run: Run,
+    step: StepRun,
+    subscriber: Subscriber,
+    result: ActionResult,
+    *,
+    share_nanousd: int,
+    share_joules: float,
+    sharers: tuple[str, ...],
+    now_s: float,
+) -> None:
+    """Books a part that shared another subscriber's attempt, with what that saved."""
+    saved = max(0, result.bill.nanousd - share_nanousd)
+    joules = max(0.0, result.bill.joules - share_joules)
+    step.hits += 1
+    step.in_flight += 1
+    step.shared_with.update(dict.fromkeys(sharers))
+    _save(state, run, step, result, saved, joules, now_s)
+    state.book.hits_in_flight += 1
+    state.append(
+        run,
+        HitLine(
+            time_s=now_s,
+            step=subscriber.path,
+            chunk=subscriber.part,
+            action_id=result.action_id,
+            hit=HitKind.IN_FLIGHT,
+            saved_nanousd=saved,
+            producer=result.run_uid,
+            sharers=sharers,
+            joules_saved=joules,
+            units=result.usage.units,
+        ),
+    )
+
+
+def _save(
+    state: State,
+    run: Run,
+    step: StepRun,
+    result: ActionResult,
+    saved: int,
+    joules: float,
+    now_s: float,
+) -> None:
+    step.saved_nanousd += saved
+    run.saved_nanousd += saved
+    state.book.saved_nanousd += saved
+    state.figures.saved(
+        run.plan.namespace,
+        result.provenance.pool,
+        base_model(run, step),
+        nanousd=saved,
+        joules=joules,
+        now_s=now_s,
+    )
