@@ -76,7 +76,7 @@ def test_only_the_operator_and_the_jobs_hold_an_account_s_token() -> None:
     [
         (["image.registry="], "image.registry is not set, and no images are published"),
         (["store.type=s3"], "store.s3.url is not set, and store.type is s3"),
-        (["store.type=volume"], "store.volume.existingClaim: store.type is volume"),
+        (["store.type=volume"], "store.volume.existingClaim is not set, and store.type is volume"),
         (["store.type=tape"], "/store/type"),
         (["operator.replica=3"], "'replica' not allowed"),
         (["operator.replicas=0"], "/operator/replicas"),

@@ -244,5 +244,5 @@ async def test_objects_of_a_real_bucket_are_resolved_and_read_with_the_users_key
         assert first["size"] == 36
         (server.directory / versitygw.BUCKET / "model" / "config.json").write_bytes(b"{}")
         assert (await resolve(model, keys, kind="model"))["revision"] != first["revision"]
-        with pytest.raises(AttemptError, match="nothing below"):
+        with pytest.raises(AttemptError, match="there are no files below"):
             await resolve(server.url("nowhere"), keys, kind="model")

@@ -43,8 +43,8 @@ import flowmesh_worker.__main__
 for name in engines.names():
     module, _, attribute = engines.loads(name).partition(":")
     getattr(importlib.import_module(module), attribute)()
-from flowmesh_worker.engines.models.builtin import held
-assert held() == (), held()
+from flowmesh_worker.engines.models.builtin import installed_models
+assert installed_models() == (), held()
 print(json.dumps([engines.names(), sorted({h.engine for h in engines.honours("cpu")})]))
 """
 

@@ -100,7 +100,7 @@ class ReinforcementEngine(TrainEngine):
 
             assert self._settings is not None
             self._judge_base = BaseModel(self._judge, self._settings, reward=True, in_8bit=False)
-            self._judge_base.hold()
+            self._judge_base.load_shared()
         return base
 
 
