@@ -121,7 +121,7 @@ CASES = {
         {"kind": "crash"},
         "poison",
         "ended its engine host or worker 3 times",
-        "look at",
+        "find the row",
     ),
     "an engine that hangs": Case(
         "test.fail",
