@@ -45,7 +45,7 @@ for name in engines.names():
     getattr(importlib.import_module(module), attribute)()
 from flowmesh_worker.engines.models.builtin import held
 assert held() == (), held()
-print(json.dumps([engines.names(), sorted({h.engine for h in engines.honours("cpu")})]))
+print(json.dumps([engines.names(), sorted({h.engine for h in engines.variants("cpu")})]))
 """
 
 

@@ -252,7 +252,7 @@ PINS = PinsRecord(
     plan=PLAN,
     scopes=SCOPES,
     artifacts={"cas:dataset:ab.cd": DATASET},
-    bumps={digest(75): 2},
+    quarantine_salts={digest(75): 2},
 )
 ACCEPTED = AcceptedRecord(
     uid="weekly-1",

@@ -73,7 +73,7 @@ class ConnectedFleet:
             shape=worker.shape,
             started_s=worker.started_s,
             components=worker.components,
-            attempts=len(worker.held),
+            attempts=len(worker.attempts),
             draining=worker.draining,
             takes_work=self.state.takes_work(worker),
         )

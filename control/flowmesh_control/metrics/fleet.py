@@ -30,9 +30,9 @@ def fleet(state: State, backlogs: CapacitySignalSource) -> Iterator[Metric]:
     for worker in state.workers.values():
         pool = worker.shape.pool
         idle = "ready" if state.takes_work(worker) else "cordoned"
-        doing = "busy" if worker.held else idle
+        doing = "busy" if worker.attempts else idle
         count[pool, "draining" if worker.draining else doing] += 1
-        lanes.update((pool, lane.state) for lane in worker.lanes)
+        lanes.update((pool, lane.state) for lane in worker.instances)
         estimated = str(worker.shape.price_estimated).lower()
         prices[pool, estimated] = worker.shape.price_nanousd_per_hour / NANO_PER_USD
     yield gauges(

@@ -64,7 +64,7 @@ class PreferredPools:
         for one in by_size:
             templates = able_of[one.info.signature]
             able_of[one.info.signature] = {
-                name: e for name, e in templates.items() if one.since_s <= e.pool.calm_s
+                name: e for name, e in templates.items() if one.since_s <= e.pool.stabilization_s
             }
         by_size = [one for one in by_size if able_of[one.info.signature]]
         best = _by_utility(by_size, pools, able_of)

@@ -54,7 +54,7 @@ def subscribe(state: State, run: Run, step: StepRun, number: int, now_s: float) 
     state.emit(command)
 
 
-def remake(
+def reproduce(
     state: State, run: Run, step: StepRun, number: int, generation: int, now_s: float
 ) -> None:
     """Reproduces a part, since a blob of its published result is lost."""
@@ -67,7 +67,7 @@ def remake(
     if action is None:
         action = Action(key, spec_of(state, run, step, part.inputs, key.scope), (key.scope,))
         state.actions[key] = action
-        make_ready(state, action, now_s)
+        enqueue(state, action, now_s)
     part.key = key
     action.replace = True
     action.generation = max(action.generation, generation)
@@ -75,12 +75,12 @@ def remake(
     ready_actions.mark_changed(state, action)
 
 
-def make_ready(state: State, action: Action, now_s: float) -> None:
+def enqueue(state: State, action: Action, now_s: float) -> None:
     """Puts an action into the ready set."""
     action.move(ActionState.READY)
     action.ready_s = action.ready_s or now_s
     for run in action.runs():
-        state.runs[run].works = True
+        state.runs[run].has_executed = True
     ready_actions.enter(state, action)
 
 
@@ -90,20 +90,20 @@ def looked_up(state: State, key: ActionKey, result: ActionResult | None, now_s: 
     if action is None or action.state is not ActionState.LOOKING_UP:
         return
     if result is None:
-        make_ready(state, action, now_s)
+        enqueue(state, action, now_s)
         return
     ports = output_ports(action.spec.contract, action.spec.params)
     if any(p.name not in result.outputs for p in ports if p.required):
         action.replace = True
         action.generation = result.generation + 1
-        make_ready(state, action, now_s)
+        enqueue(state, action, now_s)
         return
     for subscriber in list(action.subscribers):
         run = state.runs[subscriber.uid]
         step = run.steps[subscriber.path]
         if _hit_before(run, step, subscriber, result):
             continue
-        if action.key.action_id in run.own_actions or result.run_uid == run.uid:
+        if action.key.action_id in run.restored_actions or result.run_uid == run.uid:
             step.executed += 1
         else:
             _hit(state, run, step, subscriber, result, HitKind.PUBLISHED, now_s)
@@ -125,7 +125,7 @@ def step_hit(
 
 def _hit_before(run: Run, step: StepRun, subscriber: Subscriber, result: ActionResult) -> bool:
     """Counts a hit that an earlier epoch has already booked; returns False where there is none."""
-    line = run.own_hits.pop((subscriber.path, subscriber.part, result.action_id), None)
+    line = run.restored_hits.pop((subscriber.path, subscriber.part, result.action_id), None)
     if line is None:
         return False
     step.hits += 1

@@ -76,8 +76,8 @@ def _placement(
     account = tick.accounts[member]
     signature = batch[0].action.signature
     shape = account.view.shape
-    instance = account.lanes[signature]
-    at_once = float(min(instance.capacity, instance.held))
+    instance = account.instances[signature]
+    at_once = float(min(instance.capacity, instance.assigned))
     predicted: list[float] = []
     reserve: list[int] = []
     price = shape.price_nanousd_per_hour / NANO_HOUR_S

@@ -145,7 +145,7 @@ def test_where_all_are_short_each_is_asked_on_until_one_comes():
     short = replace(RTX, supply=0)
     found = backlogs(SHORT, short)
     assert [found[p].awaited for p in ("h100", "rtx")] == [True, True]
-    calm = Hysteresis(calm_s=1.0)
+    calm = Hysteresis(stabilization_s=1.0)
     asked = [calm.sizes(short, found["rtx"], 1, now_s).workers for now_s in (0.0, 10.0)]
     assert asked == [1, 1]
     hot = worker("w", pool="h100", memory_mib=80_000)

@@ -60,7 +60,7 @@ def special(case: Case) -> Snapshot:
         if kind == 0:
             changes = {"isolate": True}
         elif kind == 1 and names:
-            changes = {"avoid": frozenset(rng.sample(names, rng.randint(1, len(names))))}
+            changes = {"avoid_workers": frozenset(rng.sample(names, rng.randint(1, len(names))))}
         elif kind == 2 and names:
             changes = {"replica_of": rng.choice(names)}
         elif kind == 3:
@@ -100,8 +100,8 @@ def test_no_memory_capacity_or_constraint_is_ever_broken(case):
         at = workers[placement.worker]
         info = view.signatures[placement.signature]
         batch = [ready[name] for name in placement.actions]
-        open_lane = at.lanes.get(placement.signature)
-        held = open_lane.held if open_lane else 0
+        open_lane = at.instances.get(placement.signature)
+        held = open_lane.assigned if open_lane else 0
         capacity = open_lane.capacity if open_lane else info.capacity
         assert (placement.worker, placement.signature) not in seen
         seen.add((placement.worker, placement.signature))
@@ -201,11 +201,11 @@ def after_tick(view, decision):
         at = workers[placement.worker]
         info = view.signatures[placement.signature]
         known = at.lanes.get(placement.signature) or lane(info)
-        taken = 0 if known.held else known.memory_mib
-        filled = replace(known, held=known.held + len(placement.actions), remaining_s=10.0)
+        taken = 0 if known.assigned else known.memory_mib
+        filled = replace(known, assigned=known.assigned + len(placement.actions), remaining_s=10.0)
         workers[placement.worker] = replace(
             at,
-            lanes={**at.lanes, placement.signature: filled},
+            instances={**at.instances, placement.signature: filled},
             free_memory_mib=at.free_memory_mib - taken,
         )
     return list(workers.values())
