@@ -399,7 +399,7 @@ def _commands(
         waiting=context.waiting,
         forget=admission.forget,
         cancel_waiting=repinning.cancel,
-        ask=loop.post_and_wait,
+        post_and_wait=loop.post_and_wait,
     )
     return RunCommands(
         admission, canceller, context.machine.state.runs, context.waiting, loop.post_and_wait

@@ -106,7 +106,7 @@ LEDGER: dict[str, Line] = {
                 start_s=9.5,
                 finish_s=9.6,
                 nanousd=97,
-                lane=True,
+                has_instance=True,
             ),
         ),
         ran=AttemptDetails(

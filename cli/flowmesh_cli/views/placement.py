@@ -68,7 +68,7 @@ def _scored(one: ScoredWorker) -> list[str]:
         formatting.seconds(max(0.0, one.start_s)),
         formatting.seconds(max(0.0, one.finish_s)),
         formatting.usd(one.nanousd, estimated=True),
-        "its engine was there" if one.lane else "an engine would start",
+        "its engine was there" if one.has_instance else "an engine would start",
     ]
 
 
@@ -92,5 +92,5 @@ def _row(candidate: Candidate, loading: Container[str]) -> list[str]:
         formatting.seconds(max(0.0, terms.start_s)),
         formatting.seconds(max(0.0, terms.finish_s)),
         formatting.usd(terms.nanousd, estimated=True),
-        engine if candidate.lane else "an engine would start",
+        engine if candidate.has_instance else "an engine would start",
     ]

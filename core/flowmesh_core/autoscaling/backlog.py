@@ -138,7 +138,7 @@ class _CapacitySignal:
             warm, pools, self._template_workers, self._open_of, rightsizing, snapshot.now_s
         )
         for pool in pools:
-            workers = self._preferred_pools.rooms[pool.name].workers
+            workers = self._preferred_pools.packings[pool.name].workers
             if pool.name in rightsizing.leaving:
                 workers = max(workers, self._count_with_demand(pool))
             known, vacated = (

@@ -136,7 +136,7 @@ class TemplateWorker:
             nanousd=round(self.pool.shape.price_nanousd_per_hour * paid_s / NANO_HOUR_S),
             near_bytes=0.0,
             needed_bytes=0,
-            lane=True,
+            has_instance=True,
             locality=1.0,
             sunk=self.pool.sunk,
         )
@@ -153,7 +153,7 @@ class TemplateWorker:
             nanousd=round(self.pool.shape.price_nanousd_per_hour * paid_s / NANO_HOUR_S),
             near_bytes=near,
             needed_bytes=self.needed_bytes,
-            lane=False,
+            has_instance=False,
             locality=share_near(near, self.needed_bytes),
             sunk=self.pool.sunk,
         )

@@ -170,7 +170,7 @@ class Candidate:
 
     worker: str
     terms: UtilityTerms
-    lane: bool
+    has_instance: bool
 
 
 class ScoredWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -179,7 +179,7 @@ class ScoredWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
     Attributes:
         throughput, cost, locality: the terms, each in [0, 1]; ``utility`` is their weighted sum.
         start_s: predicted seconds to the start; ``finish_s`` to the end.
-        lane: whether an instance of the signature was open there.
+        has_instance: whether an instance of the signature was open there.
     """
 
     worker: str
@@ -190,7 +190,7 @@ class ScoredWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
     start_s: float
     finish_s: float
     nanousd: int
-    lane: bool
+    has_instance: bool
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):

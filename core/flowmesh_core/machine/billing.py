@@ -61,7 +61,7 @@ def _active(worker: Worker) -> list[Attempt]:
 def _shares(worker: Worker, delta: int) -> SegmentShares[str]:
     active = {
         a.attempt_id: Activity(
-            lane=a.action.spec.info.signature,
+            instance=a.action.spec.info.signature,
             running=a.phase in ("running", "storing"),
             units=max(0, a.units - a.metered_units),
         )

@@ -75,7 +75,7 @@ class WorkerCapacity:
         self._watchers: list[tuple[list[int], int]] = []
         self.reserved = False
         self.claimed_mib = 0
-        self.suspected = any(lane.isolated for lane in view.instances.values())
+        self.suspected = any(i.isolated for i in view.instances.values())
 
     def instance(self, info: SignatureInfo) -> InstanceCapacity | None:
         """Returns the instance of a signature, on the snapshot or opened by this cycle, or None."""

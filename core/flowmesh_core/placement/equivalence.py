@@ -31,7 +31,7 @@ class EquivalenceClass(msgspec.Struct, eq=False, gc=False):
     """
 
     members: list[int]
-    lane: bool
+    has_instance: bool
     first_tier: int
     load_s: float
     paid_s: float
