@@ -173,12 +173,12 @@ class Candidate(msgspec.Struct, frozen=True):
     """A worker that could run an action now.
 
     Attributes:
-        has_instance: whether an engine instance of the signature is open there.
+        lane: whether an engine instance of the signature is open there.
     """
 
     worker: str
     terms: UtilityTerms
-    has_instance: bool = msgspec.field(name="lane")
+    lane: bool
 
 
 class PlacedAction(msgspec.Struct, frozen=True):

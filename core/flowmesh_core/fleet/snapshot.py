@@ -170,7 +170,7 @@ class Candidate:
 
     worker: str
     terms: UtilityTerms
-    has_instance: bool
+    lane: bool
 
 
 class ScoredWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -50,9 +50,7 @@ def hit_line(line: HitLine) -> why.HitLine:
 
 def candidate(scored: Candidate) -> why.Candidate:
     """Returns a worker that could run an action."""
-    return why.Candidate(
-        scored.worker, _copied(why.UtilityTerms, scored.terms), scored.has_instance
-    )
+    return why.Candidate(scored.worker, _copied(why.UtilityTerms, scored.terms), scored.lane)
 
 
 def provenance_of(result: Provenance) -> audit.Provenance:

@@ -190,8 +190,8 @@ def test_nothing_stays_unplaced_where_it_fits_unless_waiting_for_a_lane_is_bette
 
 def takes_more(view, name, at):
     found = next(w for w in view.workers if w.name == at)
-    open_lane = found.lanes.get(name)
-    return open_lane is None or open_lane.held < 2 * open_lane.capacity
+    open_lane = found.instances.get(name)
+    return open_lane is None or open_lane.assigned < 2 * open_lane.capacity
 
 
 def after_tick(view, decision):
@@ -200,7 +200,7 @@ def after_tick(view, decision):
     for placement in decision.placements:
         at = workers[placement.worker]
         info = view.signatures[placement.signature]
-        known = at.lanes.get(placement.signature) or lane(info)
+        known = at.instances.get(placement.signature) or lane(info)
         taken = 0 if known.assigned else known.memory_mib
         filled = replace(known, assigned=known.assigned + len(placement.actions), remaining_s=10.0)
         workers[placement.worker] = replace(
