@@ -164,7 +164,7 @@ class Bench:
     def hosts(self, engine: str) -> set[tuple[str, str]]:
         """Returns worker and signature of every current instance of an engine."""
         workers = self.machine.state.workers
-        lanes = ((name, lane) for name, w in workers.items() for lane in w.lanes)
+        lanes = ((name, lane) for name, w in workers.items() for lane in w.instances)
         return {(name, lane.signature) for name, lane in lanes if lane.engine == engine}
 
     def _worker(self, name: str) -> "subprocess.Popen[bytes]":

@@ -22,11 +22,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from contestant_systems import MEMORY_MIB, TENANTS, Fabric, Other, Way, Work
 from fabric import Bench
 from graphs import quantile
 from peer import Peer, python_of
 from results import Result, Table, spread
-from ways import MEMORY_MIB, TENANTS, Fabric, Other, Way, Work
 
 HITS = 200
 SITES = "FLOWMESH_BENCH_SITE"

@@ -131,7 +131,7 @@ def fleet(
                 if i.signature == lane.signature
                 for d, _ in i.components
             )
-        idle = sum(lane.memory_mib for lane in instances if not lane.held)
+        idle = sum(lane.memory_mib for lane in instances if not lane.assigned)
         free = memory_mib if cold else idle + SPARE_MIB
         found.append(WorkerView(shape, {x.signature: x for x in instances}, input_tiers, free))
     return found
@@ -143,7 +143,7 @@ def _instance(rng: random.Random, info: SignatureInfo) -> InstanceView:
     return InstanceView(
         signature=info.signature,
         capacity=info.capacity,
-        held=held,
+        assigned=held,
         remaining_s=rng.uniform(1, 30) if held else 0.0,
         load_remaining_s=0.0,
         memory_mib=info.requirement.memory_mib,

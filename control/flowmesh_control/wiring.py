@@ -351,7 +351,7 @@ def _admission(context: EpochContext, content: UploadStore, loop: EventLoop) -> 
         catalog=context.catalog,
         limits=context.settings.limits,
         clock=context.clock,
-        bumps=context.audits.quarantine.bumps,
+        quarantine_salts=context.audits.quarantine.salts,
         unfinished=lambda uid: _has_no_verdict(state.runs.get(uid)) or uid in waiting,
         submitted=loop.post_and_wait,
         fixed_fleet=lambda: (
@@ -399,7 +399,7 @@ def _commands(
         waiting=context.waiting,
         forget=admission.forget,
         cancel_waiting=repinning.cancel,
-        ask=loop.post_and_wait,
+        post_and_wait=loop.post_and_wait,
     )
     return RunCommands(
         admission, canceller, context.machine.state.runs, context.waiting, loop.post_and_wait
@@ -411,7 +411,7 @@ def _planner(context: EpochContext, cache: ActionCache) -> Planner:
         state=context.machine.state,
         cache=cache,
         clock=context.clock,
-        bumps=context.audits.quarantine.bumps,
+        quarantine_salts=context.audits.quarantine.salts,
     )
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from e2e.cluster.images import ImageError
 from e2e.cluster.keda import keda_image
 from e2e.cluster.loading import load, load_full, load_keda
-from e2e.cluster.places import BINS
+from e2e.cluster.paths import BINS
 from e2e.cluster.prerequisites import check_machine
 from e2e.cluster.project_images import IN_CI, build_full, build_project_image
 from e2e.cluster.running import ClusterError, down, up

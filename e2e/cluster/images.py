@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from e2e.cluster.node import PAUSE_IMAGE
-from e2e.cluster.places import IMAGES
+from e2e.cluster.paths import IMAGES
 
 _PAUSE = Path(__file__).parents[1] / "tools" / "pause"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 from e2e.cluster.images import ImageError, build
-from e2e.cluster.places import BINS, IMAGES
+from e2e.cluster.paths import BINS, IMAGES
 from e2e.cluster.tools import KEDA_PROGRAMS, MODULES, build_keda, keda_sources
 
 NAMESPACE = "keda"

@@ -7,13 +7,13 @@ import sys
 import time
 from pathlib import Path
 
+from e2e.cluster.image_store import import_image
 from e2e.cluster.images import id_of
 from e2e.cluster.keda import keda_image
 from e2e.cluster.node import socket
-from e2e.cluster.places import LOADED, STATE
+from e2e.cluster.paths import LOADED, STATE
 from e2e.cluster.project_images import FULL, IN_CI, build_full, build_project_image
 from e2e.cluster.running import kubectl, namespaces
-from e2e.cluster.stock import import_image
 from e2e.cluster.streaming import stream_image
 
 _USER = 10001

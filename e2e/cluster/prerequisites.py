@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from e2e.cluster.places import BINS, CACHE, STOCK
+from e2e.cluster.paths import BINS, CACHE, STOCK
 from e2e.cluster.tools import ToolsError
 
 CONTROLLERS = ("cpu", "cpuset", "memory", "pids")

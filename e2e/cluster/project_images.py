@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from e2e.cluster.images import build, build_only, id_of, run
-from e2e.cluster.places import IMAGES
+from e2e.cluster.paths import IMAGES
 
 ROOT = Path(__file__).parents[2]
 BASE_IMAGE = "localhost/flowmesh-base:1"

@@ -8,13 +8,13 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from e2e.cluster import control_plane, dns, node, stock, tools
+from e2e.cluster import control_plane, dns, image_store, node, tools
 from e2e.cluster.access import write_access
 from e2e.cluster.certificates import make_certificates
 from e2e.cluster.images import pause_image
-from e2e.cluster.left import left
+from e2e.cluster.leak_check import find_leaks
 from e2e.cluster.namespaces import NODE_ADDRESS, Namespaces
-from e2e.cluster.places import AUDIT, BINS, KUBECONFIG, LOADED, STATE
+from e2e.cluster.paths import AUDIT, BINS, KUBECONFIG, LOADED, STATE
 from e2e.cluster.prerequisites import check_machine
 from e2e.cluster.project_images import IN_CI
 
@@ -39,8 +39,8 @@ def up() -> Path:
     shutil.rmtree(STATE, ignore_errors=True)
     logs = STATE / "logs"
     logs.mkdir(parents=True)
-    stock.keep([pause_image(), *(i.archive for i in IN_CI if i.archive.is_file())])
-    LOADED.write_text(json.dumps(stock.images()))
+    image_store.keep([pause_image(), *(i.archive for i in IN_CI if i.archive.is_file())])
+    LOADED.write_text(json.dumps(image_store.images()))
     inside = Namespaces.make()
     (STATE / "holder.json").write_text(json.dumps(vars(inside)))
     certificates = make_certificates(STATE / "certificates", NODE_ADDRESS)
@@ -58,7 +58,7 @@ def up() -> Path:
     start(control_plane.etcd(STATE))
     audit = control_plane.write_audit_policy(AUDIT)
     start(control_plane.api_server(certificates, tokens, audit=audit))
-    start(["containerd", "--config", str(node.write_containerd(STATE, BINS, stock.ROOT))])
+    start(["containerd", "--config", str(node.write_containerd(STATE, BINS, image_store.ROOT))])
     until(lambda: kubectl("get", "--raw", "/readyz", ok=False) == "ok", "kube-apiserver")
     start(control_plane.controllers(certificates, access / "controllers.kubeconfig"))
     start(control_plane.scheduler(access / "scheduler.kubeconfig"))
@@ -87,8 +87,8 @@ def down() -> None:
         held.end()
     _remove_control_groups()
     shutil.rmtree(STATE, ignore_errors=True)
-    stock.restore()
-    stays = left(began_s)
+    image_store.restore()
+    stays = find_leaks(began_s)
     if stays:
         raise ClusterError("the cluster has ended and left behind: " + "; ".join(stays))
 

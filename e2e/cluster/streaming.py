@@ -6,7 +6,7 @@ import tempfile
 from e2e.cluster.images import ImageError
 from e2e.cluster.namespaces import Namespaces
 from e2e.cluster.node import socket
-from e2e.cluster.places import BINS, STATE
+from e2e.cluster.paths import BINS, STATE
 
 
 def stream_image(inside: Namespaces, name: str) -> None:

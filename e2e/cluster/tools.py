@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from e2e.cluster.places import BINS
+from e2e.cluster.paths import BINS
 
 MODULES = Path(__file__).parents[1] / "tools"
 BUILT = ("etcd", "containerd", "cni", "helm", "coredns", "kubernetes")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from e2e.cluster import tools
 from e2e.cluster.namespaces import HOST_ADDRESS
-from e2e.cluster.places import BINS
+from e2e.cluster.paths import BINS
 from e2e.harness.fabric import CHART
 from e2e.harness.kube import Json, Kube, until
 from hack.dashboards.prometheus import Prometheus

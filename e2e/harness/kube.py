@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from e2e.cluster.places import BINS
+from e2e.cluster.paths import BINS
 
 Json = dict[str, Any]
 _POLL_S = 0.2

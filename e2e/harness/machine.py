@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from e2e.cluster.places import BINS, STATE
+from e2e.cluster.paths import BINS, STATE
 from e2e.cluster.running import namespaces
 from e2e.harness.kube import Json, until
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from e2e.cluster.places import KUBECONFIG
+from e2e.cluster.paths import KUBECONFIG
 from e2e.cluster.project_images import FULL
 from e2e.harness.kube import Kube
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import yaml
-from e2e.cluster.places import AUDIT
+from e2e.cluster.paths import AUDIT
 from e2e.harness.kube import Json
 
 _CREATED = 201

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from e2e.cluster.places import KUBECONFIG
+from e2e.cluster.paths import KUBECONFIG
 from e2e.harness import own_cluster
 from e2e.harness.fabric import Fabric
 from e2e.harness.kube import Kube

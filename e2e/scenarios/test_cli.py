@@ -8,7 +8,7 @@ import pytest
 import yaml
 from e2e.harness.fabric import NAMESPACE, Fabric
 from e2e.harness.kube import until
-from e2e.harness.person import Person
+from e2e.harness.user import User
 
 FLOW = {
     "inputs": {"rows": {"dataset": "./rows.jsonl"}},
@@ -25,8 +25,8 @@ FLOW = {
 
 
 @pytest.fixture
-def person(fabric: Fabric, tenant: Callable[[], str], tmp_path: Path) -> Person:
-    made = Person(fabric, tenant(), tmp_path)
+def user(fabric: Fabric, tenant: Callable[[], str], tmp_path: Path) -> User:
+    made = User(fabric, tenant(), tmp_path)
     made.begin()
     (tmp_path / "rows.jsonl").write_text('{"amount": 1}\n{"amount": 41}\n')
     document = {
@@ -40,31 +40,31 @@ def person(fabric: Fabric, tenant: Callable[[], str], tmp_path: Path) -> Person:
 
 
 def test_a_user_runs_a_workflow_from_files_and_reads_its_outputs(
-    person: Person, told: Callable[[str], None]
+    user: User, told: Callable[[str], None]
 ) -> None:
-    (run,) = person.answer("run", "sums.yaml")["runs"]
-    assert (run["phase"], run["namespace"]) == ("Succeeded", person.namespace)
-    found = person.fabric.look(person.namespace, "sums")
+    (run,) = user.answer("run", "sums.yaml")["runs"]
+    assert (run["phase"], run["namespace"]) == ("Succeeded", user.namespace)
+    found = user.fabric.look(user.namespace, "sums")
     assert found["metadata"]["uid"] == run["uid"]
     assert found["spec"]["inputs"]["rows"]["dataset"].startswith("cas:")
-    person.answer("outputs", "sums", "--download", "out")
-    assert json.loads((person.folder / "out" / "total.jsonl").read_text()) == {"total": 42}
-    took = until(lambda: person.fmesh("status", "sums").returncode == 0, "status answers")
+    user.answer("outputs", "sums", "--download", "out")
+    assert json.loads((user.folder / "out" / "total.jsonl").read_text()) == {"total": 42}
+    took = until(lambda: user.fmesh("status", "sums").returncode == 0, "status answers")
     told(f"kubectl fmesh status through the API server: {took:.1f} s")
     for words in (("receipt",), ("why", "sum"), ("logs",), ("lineage", "sums/total")):
-        done = person.fmesh(*words)
+        done = user.fmesh(*words)
         assert done.returncode == 0, (words, done.stderr)
 
 
-def test_another_namespace_is_not_theirs(person: Person, tenant: Callable[[], str]) -> None:
+def test_another_namespace_is_not_theirs(user: User, tenant: Callable[[], str]) -> None:
     other = tenant()
-    done = person.fmesh("submit", "sums.yaml", "-n", other)
+    done = user.fmesh("submit", "sums.yaml", "-n", other)
     assert done.returncode == 4
     assert f"may not create flowmeshworkflows.flowmesh.dev in namespace {other}" in done.stderr
 
 
-def test_the_next_leader_is_found_when_the_first_one_goes(person: Person) -> None:
-    leader = person.fabric.leader()
-    person.fabric.kube.run("delete", "pod", leader, "-n", NAMESPACE, "--wait=false")
-    until(lambda: person.fabric.leaders() not in ([], [leader]), "another replica leads", 60.0)
-    until(lambda: person.fmesh("status", "--all").returncode == 0, "status answers", 60.0)
+def test_the_next_leader_is_found_when_the_first_one_goes(user: User) -> None:
+    leader = user.fabric.leader()
+    user.fabric.kube.run("delete", "pod", leader, "-n", NAMESPACE, "--wait=false")
+    until(lambda: user.fabric.leaders() not in ([], [leader]), "another replica leads", 60.0)
+    until(lambda: user.fmesh("status", "--all").returncode == 0, "status answers", 60.0)

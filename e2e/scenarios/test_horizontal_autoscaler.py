@@ -9,7 +9,7 @@ from e2e.harness.external_metrics import external_metrics
 from e2e.harness.fabric import NAMESPACE, Fabric
 from e2e.harness.kube import condition, until
 from e2e.harness.machine import Machine
-from e2e.harness.scraped import scraped
+from e2e.harness.prometheus import run_prometheus
 
 pytestmark = pytest.mark.full
 POOL = "thin"
@@ -22,7 +22,7 @@ def by_hpa(fabric: Fabric, machine: Machine, tmp_path: Path) -> Iterator[Fabric]
     """Yields the pool in the mode ``hpa``, with everything that its autoscaler needs."""
     del machine  # its cluster can reach this machine's addresses
     with (
-        scraped(fabric, tmp_path) as server,
+        run_prometheus(fabric, tmp_path) as server,
         external_metrics(fabric.kube, server, tmp_path),
     ):
         fabric.install(*HPA)

@@ -16,9 +16,9 @@ from e2e.harness.downloads import digests
 from e2e.harness.fabric import NAMESPACE, Fabric
 from e2e.harness.kube import Json, condition, until
 from e2e.harness.laptop import Laptop
-from e2e.harness.person import Person
 from e2e.harness.pools import pool
 from e2e.harness.timeline import Joined, Timeline, pod_parts
+from e2e.harness.user import User
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 
@@ -65,11 +65,11 @@ def full_pool(fabric: Fabric, image: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def person(fabric: Fabric, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+def user(fabric: Fabric, tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     """Returns a user of one namespace: the second workflow finds the imported model there."""
     namespace = f"engines-{os.getpid()}"
     fabric.kube.namespace(namespace)
-    made = Person(fabric, namespace, tmp_path_factory.mktemp("person"))
+    made = User(fabric, namespace, tmp_path_factory.mktemp("user"))
     made.begin()
     yield made
     fabric.kube.run("delete", "namespace", namespace, "--wait=false")
@@ -77,9 +77,9 @@ def person(fabric: Fabric, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.mark.parametrize("name", list(ENGINES))
 def test_outputs_are_those_of_a_laptop(
-    laptop: Laptop, person: Person, full_pool: str, told: Callable[[str], None], name: str
+    laptop: Laptop, user: User, full_pool: str, told: Callable[[str], None], name: str
 ) -> None:
-    fabric, team = person.fabric, person.namespace
+    fabric, team = user.fabric, user.namespace
     line = Timeline(fabric.kube.kubeconfig)
     line.follow_workflows(team, steps_of(name))
     line.follow_pods(NAMESPACE, pod_parts(full_pool))
@@ -92,13 +92,13 @@ def test_outputs_are_those_of_a_laptop(
     (worker,) = fabric.workers(full_pool)
     told(f"{name}: " + ", ".join(f"{k} {v:.1f} s" for k, v in line.marks().items()))
     step, engine = ENGINES[name]
-    (attempt,) = person.answer("why", step, "--run", name)["attempts"]
+    (attempt,) = user.answer("why", step, "--run", name)["attempts"]
     told(f"{engine} in the pod: loaded in {attempt['load_s']:.1f} s, ran {attempt['run_s']:.1f} s")
     assert attempt["worker"] == worker["metadata"]["name"]
     assert_confined(fabric, worker)
 
-    to = person.folder / "outputs" / name
-    person.answer("outputs", name, "--download", str(to))
+    to = user.folder / "outputs" / name
+    user.answer("outputs", name, "--download", str(to))
     here, there = laptop.outputs(name), digests(to)
     told("\n".join(f"{name}/{file} sha256 {digest}" for file, digest in there.items()))
     assert there
@@ -106,17 +106,17 @@ def test_outputs_are_those_of_a_laptop(
 
 
 def test_the_pool_shrinks_to_no_worker(
-    person: Person, full_pool: str, told: Callable[[str], None]
+    user: User, full_pool: str, told: Callable[[str], None]
 ) -> None:
-    fabric = person.fabric
+    fabric = user.fabric
     took = until(lambda: not fabric.workers(full_pool), "the pool shrinks to no worker", 180)
     told(f"back to zero {took:.1f} s after the last check")
 
 
 def test_a_training_of_minutes_keeps_its_worker_while_idle_ones_go(
-    person: Person, image: str, told: Callable[[str], None]
+    user: User, image: str, told: Callable[[str], None]
 ) -> None:
-    fabric, team = person.fabric, person.namespace
+    fabric, team = user.fabric, user.namespace
     line = Timeline(fabric.kube.kubeconfig)
     line.follow_pods(NAMESPACE, Joined(TRAINING))
     spec = pool_spec(
@@ -147,11 +147,11 @@ def test_a_training_of_minutes_keeps_its_worker_while_idle_ones_go(
         line.mark("none left")
     line.end()
     told("training: " + ", ".join(f"{k} {v:.1f} s" for k, v in line.marks().items()))
-    (attempt,) = person.answer("why", "sft", "--run", "train")["attempts"]
+    (attempt,) = user.answer("why", "sft", "--run", "train")["attempts"]
     told(f"the training ran {attempt['run_s']:.1f} s in one attempt")
     assert attempt["worker"] == busy
-    to = person.folder / "outputs" / "train"
-    person.answer("outputs", "train", "--download", str(to))
+    to = user.folder / "outputs" / "train"
+    user.answer("outputs", "train", "--download", str(to))
     assert json.loads((to / "metrics.json").read_text())["steps"] == STEPS
 
 

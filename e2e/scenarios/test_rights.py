@@ -10,9 +10,9 @@ from pathlib import Path
 from e2e.harness.fabric import NAMESPACE, RELEASE, Fabric, workflow
 from e2e.harness.kube import condition, until
 from e2e.harness.machine import Machine
-from e2e.harness.person import Person
 from e2e.harness.pools import pool
 from e2e.harness.rights import Asked, Right, granted
+from e2e.harness.user import User
 
 HERE = f"--namespace={NAMESPACE}"
 BY_THEIR_OWNERS = {Right("flowmesh-operator", "get", "", "configmaps")}
@@ -80,6 +80,6 @@ def all_of_them(fabric: Fabric, team: str, folder: Path) -> None:
         other = '{"spec": {"autoscaling": {"mode": "backlog"}}}'
         run("patch", "fmwp", "rights", HERE, "--type=merge", f"--patch={other}")
         until(lambda: not fabric.kube.get("hpa", own, HERE), "it has none any more")
-    person = Person(fabric, team, folder)
-    person.begin()
-    person.answer("status", "--all")
+    user = User(fabric, team, folder)
+    user.begin()
+    user.answer("status", "--all")

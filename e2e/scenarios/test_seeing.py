@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from e2e.harness.fabric import Fabric
 from e2e.harness.kube import until
-from e2e.harness.scraped import scraped
+from e2e.harness.prometheus import run_prometheus
 from hack.dashboards.ask import RULES, asked, refused, silent
 
 pytestmark = pytest.mark.full
@@ -18,7 +18,7 @@ WINDOW = "10s"
 def test_every_query_of_the_dashboards_has_data(
     fabric: Fabric, tenant: Callable[[], str], tmp_path: Path, told: Callable[[str], None]
 ) -> None:
-    with scraped(fabric, tmp_path, RULES) as server:
+    with run_prometheus(fabric, tmp_path, RULES) as server:
         work(fabric, [tenant() for _ in range(3)])
         quiet: list[str] = []
 

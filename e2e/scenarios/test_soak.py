@@ -16,7 +16,7 @@ from e2e.harness.fabric import NAMESPACE, OPERATORS, Fabric, workflow
 from e2e.harness.kube import Json, until
 from e2e.harness.leader import processes, resident, series
 from e2e.harness.machine import Machine
-from e2e.harness.steady import lows, sampled, slope_per_s
+from e2e.harness.stability import lows, sampled, slope_per_s
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(7200)]
 

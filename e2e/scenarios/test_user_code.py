@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from e2e.cluster.project_images import THIN
 from e2e.harness.fabric import NAMESPACE, Fabric
-from e2e.harness.person import Person
 from e2e.harness.pools import pool
+from e2e.harness.user import User
 
 POOL = "code"
 USER, WORKER_USER = 10002, 10001
@@ -63,14 +63,14 @@ def code_pool(fabric: Fabric) -> Iterator[str]:
 def test_it_has_no_network_no_token_and_no_other_process(
     fabric: Fabric, code_pool: str, tenant: Callable[[], str], tmp_path: Path
 ) -> None:
-    person = Person(fabric, tenant(), tmp_path)
-    person.begin()
+    user = User(fabric, tenant(), tmp_path)
+    user.begin()
     service = fabric.kube.get("service", "flowmesh-gateway", f"--namespace={NAMESPACE}")["spec"]
     gateway = f"{service['clusterIP']}:{service['ports'][0]['port']}"
-    fabric.submit(person.namespace, "code", workflow({"token": TOKEN, "gateway": gateway}))
-    fabric.completed(person.namespace, "code", 180)
+    fabric.submit(user.namespace, "code", workflow({"token": TOKEN, "gateway": gateway}))
+    fabric.completed(user.namespace, "code", 180)
     (pod,) = fabric.workers(code_pool)
-    person.answer("outputs", "code", "--download", "out")
+    user.answer("outputs", "code", "--download", "out")
     (found,) = rows(tmp_path / "out" / "found.jsonl")
     assert found == {
         "uid": USER,
@@ -88,7 +88,7 @@ def test_it_has_no_network_no_token_and_no_other_process(
     nothing = {"PermissionError", "FileNotFoundError"}
     assert {found["token"], found["cache"]} <= nothing
     assert found["root"] in {"PermissionError", "OSError"}
-    log = person.fmesh("logs", "code", "--step", "found").stdout
+    log = user.fmesh("logs", "code", "--step", "found").stdout
     assert "without" not in log, log
     assert_apart(fabric, pod)
 

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -30,6 +31,8 @@ from flowmesh_sim.workloads.workflow_shapes import SHAPES
 
 GROUPS = {"group-a": GROUP_A, "group-b": GROUP_B}
 """Names of groups of shapes."""
+RENAMED = {"holdOpen": "prewarm", "calmS": "stabilizationS"}
+"""Keys of earlier releases, and what they are called now."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Dollars = Annotated[float, Field(ge=0, le=1e6)]
@@ -82,11 +85,11 @@ class PoolSpec(ScenarioModel):
         machines: the available machines; further workers wait until one is free.
         devices: of each worker.
         autoscale: whether the shipped capacity signal changes the number of workers.
-        hold_open: whether workers prewarm engines ahead of work, as on a cluster; a laptop's
+        prewarm: whether workers prewarm engines ahead of work, as on a cluster; a laptop's
             workers load engines on demand.
         start: how a worker starts: ``pod`` (image present), ``pull`` (image pulled) or ``lease``.
         disk: the disk of a new worker: empty (``fresh``), or that of a worker of this pool that
-            was drained (``kept``), as with a paused machine or a volume claim.
+            was drained (``reused``), as with a paused machine or a volume claim.
     """
 
     name: str
@@ -103,11 +106,11 @@ class PoolSpec(ScenarioModel):
     labels: dict[str, str] = {}
     zone: str = "a"
     autoscale: bool = False
-    hold_open: bool = True
+    prewarm: bool = True
     target_s: Positive = 60.0
-    calm_s: Positive = 120.0
+    stabilization_s: Positive = 120.0
     start: Literal["pod", "pull", "lease"] = "pod"
-    disk: Literal["fresh", "kept"] = "fresh"
+    disk: Literal["fresh", "reused"] = "fresh"
     latency_s: NotNegative | None = None
     after_s: NotNegative = 0.0
 
@@ -302,7 +305,7 @@ def scenario_of(document: Any, where: str = "scenario") -> Scenario:
 
 def problems_of(error: ValidationError, where: str) -> list[Problem]:
     """Returns every problem with its place."""
-    return [Problem(_place(where, x["loc"]), _reason(x["msg"])) for x in error.errors()]
+    return [Problem(_place(where, x["loc"]), _reason(x)) for x in error.errors()]
 
 
 def _place(where: str, loc: tuple[int | str, ...]) -> str:
@@ -310,6 +313,13 @@ def _place(where: str, loc: tuple[int | str, ...]) -> str:
     return f"{where}: {path}" if path else where
 
 
-def _reason(message: str) -> str:
-    message = message.removeprefix("Value error, ")
-    return "is not a field here; see docs/simulator.md" if message.startswith("Extra") else message
+def _reason(error: ErrorDetails) -> str:
+    key = error["loc"][-1] if error["loc"] else ""
+    if error["type"] == "extra_forbidden":
+        new = RENAMED.get(str(key))
+        if new is not None:
+            return f"is not a field here: it is called {new!r} now"
+        return "is not a field here; see docs/simulator.md"
+    if (key, error["input"]) == ("disk", "kept"):
+        return "must be 'fresh' or 'reused', as 'kept' is called now"
+    return error["msg"].removeprefix("Value error, ")

@@ -72,7 +72,7 @@ async def test_nobody_seizes_an_action_that_is_ready(there: Place) -> None:
         "thief",
         "low",
         shape={"engines": {}},
-        held=holding(*guessed),
+        attempts=holding(*guessed),
         ended=tuple(end_of(i, key.action_id, "forged") for i in guessed),
         checkpoints=tuple(Checkpoint(i, Digest("a" * 64), 0.5) for i in guessed),
     )
@@ -100,7 +100,7 @@ async def test_the_next_leader_believes_the_worker_that_was_given_the_attempt_an
         "thief",
         "low",
         shape={"engines": {}},
-        held=holding(*ids),
+        attempts=holding(*ids),
         ended=tuple(end_of(i, held.action_id, "forged") for i in ids),
     )
     assert isinstance(thief.answer, Welcome)
@@ -109,7 +109,7 @@ async def test_the_next_leader_believes_the_worker_that_was_given_the_attempt_an
 
     back = await there.join(
         "honest",
-        held=holding(held.attempt_id),
+        attempts=holding(held.attempt_id),
         ended=(end_of(ended.attempt_id, ended.action_id, "ended before"),),
     )
     await until(lambda: back.kept == [held.attempt_id])

@@ -74,7 +74,7 @@ async def test_what_a_hello_holds_under_malformed_ids_ends_no_leader_and_not_the
     there: Place,
 ) -> None:
     changes = {
-        "held": holding(*MALFORMED),
+        "attempts": holding(*MALFORMED),
         "ended": tuple(end_of(i, DIGEST) for i in MALFORMED),
         "checkpoints": tuple(Checkpoint(i, DIGEST, 0.5) for i in MALFORMED),
     }

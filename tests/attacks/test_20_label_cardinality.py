@@ -32,7 +32,7 @@ async def test_what_workers_name_is_in_no_label(there: Place) -> None:
         return EngineInstanceState(SIGNATURE, "test.noop", state, 1, 64)
 
     state = machine_of(there.control).state
-    first = await there.join("first", lanes=(lane("ready"),))
+    first = await there.join("first", instances=(lane("ready"),))
     await there.heard(lambda: len(state.workers) == 1)
     before = await series(there)
     assert 'flowmesh_lanes{pool="good",state="ready"}' in before
@@ -46,7 +46,7 @@ async def test_what_workers_name_is_in_no_label(there: Place) -> None:
             "price_nanousd_per_hour": 1_000_000 + n,
         }
         other = await there.join(f"w{n}", shape=shape)
-        await other.sync(lanes=(lane(f"state-{n}"),))
+        await other.sync(instances=(lane(f"state-{n}"),))
     await there.heard(lambda: there.dropped == {"malformed": 30})
     assert len(state.workers) == 31
     assert await series(there) == before

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from e2e.cluster import tools
-from e2e.cluster.places import BINS
+from e2e.cluster.paths import BINS
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "flowmesh"

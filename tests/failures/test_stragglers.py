@@ -56,12 +56,12 @@ async def test_a_straggler_that_wakes_after_its_replica_has_published_overwrites
         after = published(fabric.root / "store")
         assert len(after) == len(before) + 1
         assert "w1" in state.workers
-        assert state.workers["w1"].held
+        assert state.workers["w1"].attempts
     finally:
         slow.send_signal(signal.SIGCONT)
 
     async def awake() -> bool:
-        return not state.workers["w1"].held
+        return not state.workers["w1"].attempts
 
     await until(awake)
     assert published(fabric.root / "store") == after  # their etags too: nothing was written

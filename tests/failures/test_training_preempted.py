@@ -83,7 +83,7 @@ async def test_ppo_goes_on_after_a_killed_host_and_a_preempted_worker_to_the_sam
     host.kill()
 
     async def goes_on(worker: str, done: float) -> bool:
-        held = state.workers[worker].held.values() if worker in state.workers else ()
+        held = state.workers[worker].attempts.values() if worker in state.workers else ()
         return any(a.resumed and a.phase == "running" and a.done > done for a in held)
 
     await until(lambda: goes_on("w1", 2), WITHIN_S)

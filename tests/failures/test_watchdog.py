@@ -37,7 +37,7 @@ async def test_a_worker_that_dies_under_load_is_found_within_the_watchdog_and_al
     uid = await fabric.submit(many(1200))
 
     async def busy() -> bool:
-        return state.book.executed > 100 and bool(state.workers["w1"].held)
+        return state.book.executed > 100 and bool(state.workers["w1"].attempts)
 
     await until(busy)
     first.kill()

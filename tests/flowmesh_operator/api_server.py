@@ -24,7 +24,7 @@ import yaml
 from e2e.cluster import control_plane, tools
 from e2e.cluster.access import write_access
 from e2e.cluster.certificates import Certificates, make_certificates
-from e2e.cluster.places import BINS
+from e2e.cluster.paths import BINS
 
 ROOT = Path(__file__).parents[2]
 ADDRESS = "127.0.0.1"

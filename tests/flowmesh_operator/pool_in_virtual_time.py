@@ -49,7 +49,7 @@ class Sim:
     maximum: int = 5
     minimum: int = 0
     target_s: float = 60.0
-    calm_s: float = 300.0
+    stabilization_s: float = 300.0
     start_s: float = 20.0
     delay_s: float = 0.0
     every_s: int = 0
@@ -77,7 +77,7 @@ class Sim:
 
     def new_scaler(self) -> PoolScaler:
         return PoolScaler(
-            target_s=self.target_s, calm_s=self.calm_s, replicas=self.replicas,
+            target_s=self.target_s, stabilization_s=self.stabilization_s, replicas=self.replicas,
             now_s=self.world.now, by_another=self.every_s > 0,
         )  # fmt: skip
 
@@ -152,7 +152,7 @@ class Sim:
 
     def seen(self, *, look: bool) -> PoolObservation:
         workers = {
-            name: WorkerObservation(len(w.held))
+            name: WorkerObservation(len(w.attempts))
             for name, w in self.world.machine.state.workers.items()
         }
         pods = [

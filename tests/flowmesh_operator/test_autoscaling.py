@@ -24,7 +24,7 @@ HOURS_2 = 7200.0
 
 
 def test_a_pool_grows_from_zero_to_its_greatest_size_and_back_to_zero() -> None:
-    sim = Sim(maximum=5, calm_s=300.0)
+    sim = Sim(maximum=5, stabilization_s=300.0)
     sim.submit(*[30.0] * 60)
     sim.run(1)
     assert sim.replicas >= 1
@@ -41,7 +41,7 @@ def test_a_pool_grows_from_zero_to_its_greatest_size_and_back_to_zero() -> None:
 
 @pytest.mark.slow
 def test_a_training_of_two_hours_is_never_taken_away() -> None:
-    sim = Sim(maximum=4, calm_s=60.0)
+    sim = Sim(maximum=4, stabilization_s=60.0)
     sim.submit(*[10.0] * 40)
     long = sim.submit(HOURS_2)
     sim.run(900)
@@ -56,7 +56,7 @@ def test_a_training_of_two_hours_is_never_taken_away() -> None:
 
 @pytest.mark.slow
 def test_bursts_that_come_again_and_again_do_not_make_a_pool_flap() -> None:
-    sim = Sim(maximum=4, calm_s=300.0)
+    sim = Sim(maximum=4, stabilization_s=300.0)
     for _ in range(10):
         sim.submit(*[10.0] * 30)
         sim.run(150)
@@ -68,7 +68,7 @@ def test_bursts_that_come_again_and_again_do_not_make_a_pool_flap() -> None:
 
 
 def test_a_worker_that_came_after_an_outage_teaches_no_more_than_it_was_waited_for() -> None:
-    sim = Sim(maximum=1, start_s=7200.0, calm_s=30.0)
+    sim = Sim(maximum=1, start_s=7200.0, stabilization_s=30.0)
     sim.submit(30.0)
     sim.run(9000, until=sim.idle)
     assert sim.scaler.start_s == pytest.approx(
@@ -78,7 +78,7 @@ def test_a_worker_that_came_after_an_outage_teaches_no_more_than_it_was_waited_f
 
 @pytest.mark.slow
 def test_the_time_that_workers_take_to_start_is_learned() -> None:
-    sim = Sim(maximum=3, start_s=90.0, calm_s=30.0)
+    sim = Sim(maximum=3, start_s=90.0, stabilization_s=30.0)
     for _ in range(6):
         sim.submit(*[30.0] * 12)
         sim.run(3000, until=sim.idle)
@@ -93,7 +93,7 @@ def test_whatever_comes_no_busy_worker_is_taken_and_everything_ends(seed: int) -
     sim = Sim(
         maximum=rng.randrange(1, 6),
         minimum=0,
-        calm_s=rng.choice((5.0, 30.0, 120.0)),
+        stabilization_s=rng.choice((5.0, 30.0, 120.0)),
         start_s=rng.choice((1.0, 20.0, 60.0)),
         delay_s=rng.choice((0.0, 0.0, 3.0)),
         rng=rng,
@@ -118,7 +118,7 @@ def test_another_s_autoscaler_takes_no_busy_worker_however_late_it_hears(seed: i
     rng = random.Random(seed)
     sim = Sim(
         maximum=rng.randrange(2, 6),
-        calm_s=rng.choice((2.0, 5.0, 30.0)),
+        stabilization_s=rng.choice((2.0, 5.0, 30.0)),
         start_s=rng.choice((1.0, 10.0)),
         delay_s=rng.choice((0.0, 2.0)),
         every_s=rng.choice((1, 5, 15)),
@@ -144,7 +144,7 @@ VIEW = PoolView("p", Sim().view().shape, 0, 5)
 
 def calm_scaler(replicas: int) -> PoolScaler:
     """Returns a scaler that has observed this surplus for the whole delay."""
-    scaler = PoolScaler(target_s=60.0, calm_s=10.0, replicas=replicas, now_s=0.0)
+    scaler = PoolScaler(target_s=60.0, stabilization_s=10.0, replicas=replicas, now_s=0.0)
     scaler.plan(VIEW, Backlog(), PoolObservation(replicas, {}), 5.0)
     return scaler
 
@@ -155,7 +155,7 @@ def pods(*names: str, **changes: object) -> list[PodObservation]:
 
 def test_a_worker_is_cordoned_and_marked_first_and_goes_when_it_is_still_idle() -> None:
     scaler = calm_scaler(2)
-    workers = {"a": WorkerObservation(held=1), "b": WorkerObservation()}
+    workers = {"a": WorkerObservation(assigned=1), "b": WorkerObservation()}
     busy = Backlog(running_s=10.0, busy=1)
     first = scaler.plan(VIEW, busy, PoolObservation(2, workers, pods("a", "b")), 20.0)
     assert (first.cordon, first.marks, first.replicas) == ({"b"}, {"b": MARKED}, None)
@@ -169,7 +169,7 @@ def test_a_worker_that_got_work_before_it_was_cordoned_ends_it_first() -> None:
     scaler.plan(VIEW, Backlog(), PoolObservation(1, {"a": WorkerObservation()}, pods("a")), 20.0)
     marked = pods("a", cost=MARKED)
     after = scaler.plan(
-        VIEW, Backlog(), PoolObservation(1, {"a": WorkerObservation(held=1)}, marked), 21.0
+        VIEW, Backlog(), PoolObservation(1, {"a": WorkerObservation(assigned=1)}, marked), 21.0
     )
     assert (after.cordon, after.marks, after.replicas) == ({"a"}, {"a": UNMARKED}, None)
 
@@ -178,7 +178,7 @@ def test_a_worker_whose_work_is_at_home_elsewhere_ends_it_and_goes() -> None:
     scaler = calm_scaler(1)
     elsewhere = Backlog(busy=1)
     first = scaler.plan(
-        VIEW, elsewhere, PoolObservation(1, {"a": WorkerObservation(held=1)}, pods("a")), 20.0
+        VIEW, elsewhere, PoolObservation(1, {"a": WorkerObservation(assigned=1)}, pods("a")), 20.0
     )
     assert (first.cordon, first.marks, first.replicas) == ({"a"}, {}, None)
     scaler.plan(VIEW, Backlog(), PoolObservation(1, {"a": WorkerObservation()}, pods("a")), 21.0)
@@ -190,7 +190,7 @@ def test_a_worker_whose_work_is_at_home_elsewhere_ends_it_and_goes() -> None:
 
 
 def test_a_pool_that_all_engines_have_left_shrinks_without_waiting_and_says_why() -> None:
-    scaler = PoolScaler(target_s=60.0, calm_s=300.0, replicas=1, now_s=0.0)
+    scaler = PoolScaler(target_s=60.0, stabilization_s=300.0, replicas=1, now_s=0.0)
     workers = {"a": WorkerObservation()}
     assert not scaler.plan(VIEW, Backlog(), PoolObservation(1, workers, pods("a")), 20.0).cordon
     left = Backlog(vacated=True)
@@ -243,8 +243,12 @@ def test_right_after_a_takeover_nothing_is_taken_away() -> None:
 
 
 def test_another_s_autoscaler_hears_of_fewer_once_those_that_go_are_marked() -> None:
-    scaler = PoolScaler(target_s=60.0, calm_s=10.0, replicas=3, now_s=0.0, by_another=True)
-    workers = {"a": WorkerObservation(held=1), "b": WorkerObservation(), "c": WorkerObservation()}
+    scaler = PoolScaler(target_s=60.0, stabilization_s=10.0, replicas=3, now_s=0.0, by_another=True)
+    workers = {
+        "a": WorkerObservation(assigned=1),
+        "b": WorkerObservation(),
+        "c": WorkerObservation(),
+    }
     busy = Backlog(running_s=10.0, busy=1)
     first = scaler.plan(VIEW, busy, PoolObservation(3, workers), 5.0)
     assert (first.external_target, first.needs_pods) == (3, True), (
@@ -264,7 +268,7 @@ def test_another_s_autoscaler_hears_of_fewer_once_those_that_go_are_marked() -> 
 
 
 def test_another_s_autoscaler_hears_of_no_dip_before_the_pool_has_grown() -> None:
-    scaler = PoolScaler(target_s=60.0, calm_s=1.0, replicas=0, now_s=0.0, by_another=True)
+    scaler = PoolScaler(target_s=60.0, stabilization_s=1.0, replicas=0, now_s=0.0, by_another=True)
     nothing = PoolObservation(0, {}, [])
     assert scaler.plan(VIEW, Backlog(ready_s=200.0, actions=9), nothing, 1.0).external_target == 4
     assert scaler.plan(VIEW, Backlog(ready_s=100.0, actions=9), nothing, 9.0).external_target == 4
@@ -273,7 +277,7 @@ def test_another_s_autoscaler_hears_of_no_dip_before_the_pool_has_grown() -> Non
 
 
 def test_workers_that_are_asked_for_again_and_again_are_learned_from_once() -> None:
-    scaler = PoolScaler(target_s=60.0, calm_s=1.0, replicas=0, now_s=0.0, by_another=True)
+    scaler = PoolScaler(target_s=60.0, stabilization_s=1.0, replicas=0, now_s=0.0, by_another=True)
     work = Backlog(ready_s=30.0, actions=1)
     for now_s in (1.0, 2.0, 3.0):
         scaler.plan(VIEW, work, PoolObservation(0, {}, []), now_s)
@@ -285,7 +289,7 @@ def test_workers_that_are_asked_for_again_and_again_are_learned_from_once() -> N
 
 
 def test_who_begins_to_look_does_not_shrink_at_once() -> None:
-    scaler = PoolScaler(target_s=60.0, calm_s=100.0, replicas=3, now_s=0.0)
+    scaler = PoolScaler(target_s=60.0, stabilization_s=100.0, replicas=3, now_s=0.0)
     workers = {n: WorkerObservation() for n in "abc"}
     for now_s in (0.0, 50.0, 99.0):
         assert (
@@ -309,7 +313,7 @@ def test_busy_workers_above_a_lowered_maximum_end_what_they_run_and_take_nothing
 
 
 def test_the_least_size_is_kept_without_any_work() -> None:
-    scaler = PoolScaler(target_s=60.0, calm_s=10.0, replicas=0, now_s=0.0)
+    scaler = PoolScaler(target_s=60.0, stabilization_s=10.0, replicas=0, now_s=0.0)
     planned = scaler.plan(PoolView("p", VIEW.shape, 2, 5), Backlog(), PoolObservation(0, {}), 1.0)
     assert planned.replicas == 2
     assert "at least" in planned.reason

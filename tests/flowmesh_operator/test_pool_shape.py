@@ -34,7 +34,7 @@ def test_engines_and_what_they_honour_are_those_that_a_worker_announces(
     assert expected.engines == engines.versions()
     # What the tests run in is the image of flavor cpu.
     assert expected.builtin_models == (installed_models() if kind == "cpu" else ())
-    assert set(expected.honours) == set(engines.honours(kind))
+    assert set(expected.variants) == set(engines.variants(kind))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_thin_pool_offers_the_engines_that_need_no_model_library() -> None:
     assert "data.sql" in thin.engines
     assert "eval.exact-match" in thin.engines
     assert not {e for e in thin.engines if e.startswith(("llm.", "train.", "model."))}
-    assert thin.honours == ()
+    assert thin.variants == ()
     assert thin.builtin_models == ()
 
 
@@ -139,7 +139,7 @@ def test_a_pools_view_has_its_target_and_what_its_workers_left_on_a_claim() -> N
         kept = (Component(left, "disk", 10),)
         worker = ConnectedWorker(pool.shape, started_s=1.0, components=kept)
         pool.learn(worker)
-        assert pool.view().near == near, "a fresh disk keeps nothing"
+        assert pool.view().local == near, "a fresh disk keeps nothing"
         assert pool.view().target_s == 20.0
         pool.change(make_pool({**known, "cache": {"claimName": "other"}}), catalog, now_s=2.0)
-        assert pool.view().near == set()
+        assert pool.view().local == set()

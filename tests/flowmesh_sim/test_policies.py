@@ -37,7 +37,7 @@ class Watching(EvaluationObserver):
     def assigned(self, control: Any, c: Any) -> None:
         super().assigned(control, c)
         self.placed[c.assignment.attempt_id] = c.worker
-        held = control.machine.state.workers[c.worker].held.values()
+        held = control.machine.state.workers[c.worker].attempts.values()
         engines = [a.action.spec.contract.name for a in held]
         self.together.append((c.worker, [e for e in engines if e.startswith(ON_DEVICE)]))
 
@@ -109,17 +109,17 @@ def test_an_unbatched_lane_runs_one_action_and_a_random_one_is_the_same_at_every
 
 def test_a_paused_worker_finds_its_disk_as_it_left_it_and_a_fresh_one_finds_nothing() -> None:
     held = {}
-    for disk in ("kept", "fresh"):
+    for disk in ("reused", "fresh"):
         pool = {"name": "p", "device": "4090", "workers": 0, "maximum": 1, "autoscale": True}
         arrivals = {"kind": "every", "perMinute": 0.05}
         load = {"shapes": ["a-vote"], "runs": 2, "rows": 2, "arrivals": arrivals}
-        scenario = small(pools=[{**pool, "disk": disk, "calmS": 30.0}], load=[load])
+        scenario = small(pools=[{**pool, "disk": disk, "stabilizationS": 30.0}], load=[load])
         simulation = Simulation(scenario, seed=3)
         simulation.run()
         workers = simulation.measures.workers
         assert len(workers) == 2, "it went between the two workflows"
         held[disk] = simulation.provisioner.pools[0].waited_s, simulation.measures.waits_s
-    assert max(held["kept"][1][2:]) < max(held["fresh"][1][2:]), "weights came once, or twice"
+    assert max(held["reused"][1][2:]) < max(held["fresh"][1][2:]), "weights came once, or twice"
 
 
 def test_an_unknown_policy_or_option_is_named() -> None:

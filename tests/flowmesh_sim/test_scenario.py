@@ -18,6 +18,10 @@ GOOD: dict[str, Any] = {
 }
 
 
+def pool(**changes: Any) -> dict[str, Any]:
+    return {"pools": [{**GOOD["pools"][0], **changes}]}
+
+
 @pytest.mark.parametrize(
     ("changes", "place", "message"),
     [
@@ -40,6 +44,9 @@ GOOD: dict[str, Any] = {
             "pools[0]",
             "between minimum and maximum",
         ),
+        (pool(holdOpen=True), "pools[0].holdOpen", "it is called 'prewarm' now"),
+        (pool(calmS=30), "pools[0].calmS", "it is called 'stabilizationS' now"),
+        (pool(disk="kept"), "pools[0].disk", "'reused', as 'kept' is called now"),
     ],
 )
 def test_a_wrong_scenario_is_refused_with_place_and_remedy(

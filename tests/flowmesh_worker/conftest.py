@@ -63,7 +63,7 @@ class Gateway:
         self.acknowledging = True
         self.refuse: Refused | None = None
         self.keep: Callable[[Hello], tuple[str, ...]] = lambda hello: tuple(
-            p.attempt_id for p in hello.held
+            p.attempt_id for p in hello.attempts
         )
         self.socket: web.WebSocketResponse | None = None
         self.sync_interval_s = 0.2
@@ -86,9 +86,9 @@ class Gateway:
         self._seq = 0
         self.socket = socket
         await self._hear(
-            hello, Sync(0, hello.held, hello.ended, hello.lanes, hello.components), socket
+            hello, Sync(0, hello.attempts, hello.ended, hello.instances, hello.components), socket
         )
-        await self.desire(everything=True, keep=self.keep(hello))
+        await self.desire(full_state=True, keep=self.keep(hello))
         expected = 1
         async for raw in socket:
             assert raw.type is WSMsgType.BINARY
@@ -110,7 +110,7 @@ class Gateway:
             for end in sync.ended:
                 self.ends[end.attempt_id] = end
                 self.ends_heard.append(end.attempt_id)
-            self.lanes = self.lanes if sync.lanes is None else sync.lanes
+            self.lanes = self.lanes if sync.instances is None else sync.instances
             self.components = self.components if sync.components is None else sync.components
             self.logs.extend(line.text for line in sync.logs)
             self._changed.notify_all()

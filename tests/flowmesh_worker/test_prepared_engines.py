@@ -53,7 +53,7 @@ async def test_an_engine_draws_the_same_in_a_prepared_host(
         return await world.rows(await world.gateway.do(work, WITHIN_S))
 
     first = await drawn(FIRST)
-    await world.gateway.desire(hold_open=())
+    await world.gateway.desire(prewarm=())
     await world.gateway.until(lambda: agent.machine.standby._allowed)
     agent.machine.standby.request(world.assignment("llm.generate", signature_params=shared))
     agent._shell.post(Connected())

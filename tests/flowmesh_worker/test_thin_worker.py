@@ -44,8 +44,8 @@ for name in engines.names():
     module, _, attribute = engines.loads(name).partition(":")
     getattr(importlib.import_module(module), attribute)()
 from flowmesh_worker.engines.models.builtin import installed_models
-assert installed_models() == (), held()
-print(json.dumps([engines.names(), sorted({h.engine for h in engines.honours("cpu")})]))
+assert installed_models() == (), installed_models()
+print(json.dumps([engines.names(), sorted({h.engine for h in engines.variants("cpu")})]))
 """
 
 

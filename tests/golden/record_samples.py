@@ -106,7 +106,7 @@ LEDGER: dict[str, Line] = {
                 start_s=9.5,
                 finish_s=9.6,
                 nanousd=97,
-                lane=True,
+                has_instance=True,
             ),
         ),
         ran=AttemptDetails(
@@ -252,7 +252,7 @@ PINS = PinsRecord(
     plan=PLAN,
     scopes=SCOPES,
     artifacts={"cas:dataset:ab.cd": DATASET},
-    bumps={digest(75): 2},
+    quarantine_salts={digest(75): 2},
 )
 ACCEPTED = AcceptedRecord(
     uid="weekly-1",

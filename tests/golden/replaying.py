@@ -15,7 +15,7 @@ from flowmesh_core.costmodel.state import decode_model
 from flowmesh_core.machine.commands import Command
 from flowmesh_core.machine.events import Event, PlacementDecided, PrewarmPlanChanged
 from flowmesh_core.machine.machine import Machine
-from flowmesh_core.machine.prewarm import in_demand
+from flowmesh_core.machine.prewarm import forecast_demand
 from flowmesh_core.placement.decide import decide
 
 CATALOGS: Mapping[str, Callable[[], Catalog]] = {
@@ -80,7 +80,8 @@ class Replay:
         assert machine is not None, "a golden begins with a machine"
         event = event_of(line)
         if isinstance(event, PrewarmPlanChanged):
-            in_demand(machine.state, line.t)  # whoever chooses engines to hold open asks for them
+            # The choice of engines to prewarm needs them.
+            forecast_demand(machine.state, line.t)
         if isinstance(event, PlacementDecided):
             decision = decide(machine.snapshot(line.t), machine.state.model)
             now = encode(PlacementDecided(decision))

@@ -56,7 +56,7 @@ def rlhf() -> None:
     """Fine-tuning, reward model, PPO and evaluation, twice, beside RLAIF with DPO."""
     common = {"variants": 1, "rows": 8, "arrivals": {"kind": "every", "perMinute": 2}}
     simulate_one(
-        pools=[{"name": "h100", "device": "h100-nvl", "workers": 2, "holdOpen": True}],
+        pools=[{"name": "h100", "device": "h100-nvl", "workers": 2, "prewarm": True}],
         load=[
             {"shapes": ["b-ppo"], "runs": 2, "tenants": 2, **common},
             {"shapes": ["b-dpo"], "runs": 1, "tenants": 1, **common},
@@ -265,8 +265,8 @@ def chaos() -> None:
 _BASE = digest_bytes(b"base")
 BASE = Artifact("model", _BASE, _BASE, 500 << 20)
 MACHINES: Mapping[str, dict[str, Any]] = {
-    "w1": {"honours": (EngineVariant(ASK.name, dtypes=("float32",)),)},
-    "w2": {"honours": (EngineVariant(ASK.name, dtypes=("float32",)),), "device_memory_mib": 8192},
+    "w1": {"variants": (EngineVariant(ASK.name, dtypes=("float32",)),)},
+    "w2": {"variants": (EngineVariant(ASK.name, dtypes=("float32",)),), "device_memory_mib": 8192},
 }
 
 

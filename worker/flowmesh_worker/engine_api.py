@@ -139,7 +139,7 @@ class Blob:
 Output = Rows | Tree | Metrics | Blob
 
 
-class TakesCheckpoint(Protocol):
+class CheckpointSink(Protocol):
     """Stores a checkpoint in the background; may be called from any thread."""
 
     def __call__(self, path: Path, done: float) -> None:
@@ -163,7 +163,7 @@ def _discard(path: Path, done: float) -> None:
     shutil.rmtree(path)
 
 
-class HandedBackError(AttemptError):
+class StoppedAtCheckpointError(AttemptError):
     """Raised by an engine that stops because ``Work.stopping`` is set.
 
     The action is queued again and another worker resumes it from the newest checkpoint. The
@@ -199,8 +199,8 @@ class Work:
         checkpoint: stores a directory as the newest checkpoint.
         stopping: set when the attempt should end soon: its worker leaves, or it was cancelled.
             An engine with checkpoints then writes one, unless ``cancelled`` is set, passes it to
-            ``checkpoint`` and raises ``HandedBackError``; half of the worker's grace period
-            remains for storing it. An engine that ignores it runs until the period ends.
+            ``checkpoint`` and raises ``StoppedAtCheckpointError``; half of the worker's grace
+            period remains for storing it. An engine that ignores it runs until the period ends.
         cancelled: set, before ``stopping``, when the attempt was cancelled.
     """
 
@@ -214,7 +214,7 @@ class Work:
     priority: int = 0
     secrets: Mapping[str, str] = field(default_factory=dict)
     resume: TreeInput | None = None
-    checkpoint: TakesCheckpoint = _discard
+    checkpoint: CheckpointSink = _discard
     stopping: threading.Event = field(default_factory=threading.Event)
     cancelled: threading.Event = field(default_factory=threading.Event)
 

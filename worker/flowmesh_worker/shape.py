@@ -74,7 +74,7 @@ def describe(settings: WorkerSettings, devices: Devices | None, engines: Engines
         labels=settings.labels,
         allows_user_code=settings.allow_user_code,
         engines=engines.versions(),
-        honours=engines.honours(device_class),
+        variants=engines.variants(device_class),
         libraries=_libraries(),
         builtin_models=installed_models(),
     )

@@ -80,7 +80,7 @@ class RejectionCause(StrEnum):
     NO_WORKERS = "no-workers"
     ENGINE_NOT_OFFERED = "engine-not-offered"
     VERSION_NOT_OFFERED = "version-not-offered"
-    NOT_HONOURED = "not-honoured"
+    VARIANT_UNSUPPORTED = "not-honoured"
     MEMORY = "memory"
     DEVICES = "devices"
     LABELS = "labels"

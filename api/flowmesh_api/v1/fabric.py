@@ -35,7 +35,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
         price_estimated: whether the price comes from a table.
         power_w: draw under load, of the whole worker; ``idle_w`` without work.
         engines: ``name`` → (contract version, implementation version) of every engine in the image.
-        honours: combinations of identity fields that it serves.
+        variants: combinations of identity fields that it serves.
         builtin_models: names of the built-in models in the image; None is all.
     """
 
@@ -48,7 +48,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
     price_nanousd_per_hour: int
     engines: dict[str, tuple[int, int]]
     devices: int = 1
-    honours: tuple[EngineVariant, ...] = ()
+    variants: tuple[EngineVariant, ...] = msgspec.field(default=(), name="honours")
     price_estimated: bool = True
     power_w: float = 0.0
     idle_w: float = 0.0
@@ -97,15 +97,15 @@ class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         state: ``ready``, ``busy``, ``cordoned``, ``draining`` or ``lost``.
-        lanes: its engine instances.
-        held: ids of its attempts.
+        instances: its engine instances.
+        attempts: ids of its attempts.
     """
 
     shape: WorkerShape
     state: str
-    lanes: tuple[EngineInstanceState, ...] = ()
+    instances: tuple[EngineInstanceState, ...] = msgspec.field(default=(), name="lanes")
     components: tuple[Component, ...] = ()
-    held: tuple[str, ...] = ()
+    attempts: tuple[str, ...] = msgspec.field(default=(), name="held")
     last_seen_s: float = 0.0
     lifetime_s: float = 0.0
     bill_nanousd: int = 0

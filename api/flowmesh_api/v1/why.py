@@ -13,7 +13,7 @@ class ScoredWorker(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         throughput, cost, locality: the terms, each in [0, 1]; ``utility`` is their weighted sum.
         start_s: predicted seconds to the start; ``finish_s`` to the end.
-        lane: whether an engine instance of the signature was open there.
+        has_instance: whether an engine instance of the signature was open there.
     """
 
     worker: str
@@ -24,7 +24,7 @@ class ScoredWorker(msgspec.Struct, frozen=True, array_like=True):
     start_s: float
     finish_s: float
     nanousd: int
-    lane: bool
+    has_instance: bool
 
 
 class AttemptDetails(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -112,5 +112,5 @@ def _shape(engines: Engines, device_class: str) -> WorkerShape:
         cpus=1,
         price_nanousd_per_hour=0,
         engines=engines.versions(),
-        honours=engines.honours(device_class),
+        variants=engines.variants(device_class),
     )

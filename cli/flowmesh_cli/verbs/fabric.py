@@ -99,7 +99,7 @@ def delete_policy(name: str, *, place: Target, as_json: bool) -> None:
 
 def _row(worker: WorkerStatus) -> list[str]:
     shape = worker.shape
-    instances = ", ".join(f"{lane.engine} ({lane.state})" for lane in worker.lanes)
+    instances = ", ".join(f"{one.engine} ({one.state})" for one in worker.instances)
     return [
         shape.name,
         worker.state,

@@ -47,7 +47,7 @@ def loading(workers: Iterable[WorkerStatus], engine: str) -> set[str]:
     """Returns the workers on which every instance of an engine is still loading."""
     found = set()
     for worker in workers:
-        states = {lane.state for lane in worker.lanes if lane.engine == engine}
+        states = {one.state for one in worker.instances if one.engine == engine}
         if states and states <= {"starting", "loading"}:
             found.add(worker.shape.name)
     return found

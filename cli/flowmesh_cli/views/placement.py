@@ -68,7 +68,7 @@ def _scored(one: ScoredWorker) -> list[str]:
         formatting.seconds(max(0.0, one.start_s)),
         formatting.seconds(max(0.0, one.finish_s)),
         formatting.usd(one.nanousd, estimated=True),
-        "its engine was there" if one.lane else "an engine would start",
+        "its engine was there" if one.has_instance else "an engine would start",
     ]
 
 

@@ -154,7 +154,7 @@ class AuditSubmission:
             status.created_s,
             pins.scopes,
             pins.artifacts,
-            bumps=pins.bumps,
+            quarantine_salts=pins.quarantine_salts,
         )
         lines = await self._views.lines(status.uid)
         return await asyncio.to_thread(lambda: list(made_by(run_of(self._catalog, event), lines)))
@@ -180,7 +180,9 @@ class AuditSubmission:
                 skip = AuditSkip(one.step.path, one.chunk, one.action_id, one.step.engine, found)
                 unchecked.append(skip)
             else:
-                checks.append((one, _check(one, found, pins.bumps.get(one.signature_class, 0))))
+                checks.append(
+                    (one, _check(one, found, pins.quarantine_salts.get(one.signature_class, 0)))
+                )
         return checks, tuple(unchecked)
 
 

@@ -14,7 +14,7 @@ from flowmesh_core.autoscaling.engine_relocation import EngineRelocation
 from flowmesh_core.autoscaling.pool_model import PoolView, pool_views
 from flowmesh_core.autoscaling.prewarm_plan import prewarm_plan
 from flowmesh_core.machine.fleet_snapshot import snapshot
-from flowmesh_core.machine.prewarm import in_demand
+from flowmesh_core.machine.prewarm import forecast_demand
 from flowmesh_core.machine.state import State
 from flowmesh_core.units import Digest
 
@@ -67,7 +67,7 @@ class CapacitySignalSource:
             began = time.perf_counter()
             current = snapshot(self._state, now_s)
             pools = self._pools() if self._pools is not None else pool_views(current.workers, {})
-            demand = in_demand(self._state, now_s)
+            demand = forecast_demand(self._state, now_s)
             sizing = self._relocation if self._pools is not None else EngineRelocation()
             moves = sizing.moves
             signal = signal_of(current, self._state.model, pools, demand, sizing)

@@ -43,11 +43,11 @@ class ConnectedFleet:
     """Returns the workers of a pool, and sets which are cordoned and what they prewarm.
 
     Attributes:
-        ask: posts an event to the machine and waits until it was applied.
+        post_and_wait: posts an event to the machine and waits until it was applied.
     """
 
     state: State
-    ask: Callable[[CordonChanged | PrewarmPlanChanged], Awaitable[None]]
+    post_and_wait: Callable[[CordonChanged | PrewarmPlanChanged], Awaitable[None]]
 
     def workers(self, pool: str) -> tuple[ConnectedWorker, ...]:
         """Returns the connected workers of a pool, in order of their connection."""
@@ -57,7 +57,7 @@ class ConnectedFleet:
     async def cordon(self, names: frozenset[str]) -> None:
         """Makes these the only cordoned workers; does nothing if they are already."""
         if names != self.state.cordoned:
-            await self.ask(CordonChanged(names))
+            await self.post_and_wait(CordonChanged(names))
 
     async def prewarm(self, plan: Mapping[str, tuple[Digest, ...]]) -> None:
         """Sets which engines workers prewarm; does nothing if the plan is unchanged.
@@ -66,14 +66,14 @@ class ConnectedFleet:
             plan: worker → signatures; a worker that it does not name prewarms none.
         """
         if not prewarm_is_current(self.state, plan):
-            await self.ask(PrewarmPlanChanged(dict(plan)))
+            await self.post_and_wait(PrewarmPlanChanged(dict(plan)))
 
     def _observed(self, worker: Worker) -> ConnectedWorker:
         return ConnectedWorker(
             shape=worker.shape,
             started_s=worker.started_s,
             components=worker.components,
-            attempts=len(worker.held),
+            attempts=len(worker.attempts),
             draining=worker.draining,
             takes_work=self.state.takes_work(worker),
         )

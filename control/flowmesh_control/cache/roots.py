@@ -15,7 +15,9 @@ def live_artifacts(state: State) -> list[Artifact]:
     They include the outputs of ended attempts that are not published yet.
     """
     found = checkpoints.roots(state)
-    ends = [a.end for a in state.attempts.values()] + [end for _, end in state.unclaimed.values()]
+    ends = [a.end for a in state.attempts.values()] + [
+        end for _, end in state.orphaned_ends.values()
+    ]
     for end in ends:
         found += end.outputs.values() if end is not None else ()
     for run in state.runs.values():
@@ -34,5 +36,5 @@ def worker_digests(state: State) -> set[Digest]:
     found: set[Digest] = set()
     for worker in state.workers.values():
         found.update(c.digest for c in worker.components)
-        found.update(worker.near)
+        found.update(worker.local_digests)
     return found

@@ -100,9 +100,9 @@ class EventLoop:
         self._events: deque[Event | _Asked] = deque()
         self._wake = asyncio.Event()
         self._ticked_s = float("-inf")
-        self._gathered_s = float("-inf")
-        self._rested_s = float("-inf")
-        self._hungry = True
+        self._next_decide_busy_s = float("-inf")
+        self._next_decide_idle_s = float("-inf")
+        self._last_cycle_placed_all = True
         self.applied = 0
         self.ticks = Histogram(TICK_BOUNDS_S)
 
@@ -144,7 +144,7 @@ class EventLoop:
         """Runs one pass: applies events, advances time if due, and decides if the machine asks."""
         if 0.0 < self._ticked_s < self._clock() - STALL_S:
             self._apply(ControlStalled(), self._clock())
-        end = time.monotonic() + (UNDERLOADED_SLICE_S if self._hungry else TURN_S)
+        end = time.monotonic() + (UNDERLOADED_SLICE_S if self._last_cycle_placed_all else TURN_S)
         while self._events and time.monotonic() < end:
             self._take(self._events.popleft())
         now_s = self._clock()
@@ -165,7 +165,11 @@ class EventLoop:
 
     def _decide_from(self) -> float:
         """Returns when to decide next: at once if no event and no store task waits."""
-        return self._gathered_s if self._events or self._executor.backlog else self._rested_s
+        return (
+            self._next_decide_busy_s
+            if self._events or self._executor.backlog
+            else self._next_decide_idle_s
+        )
 
     def _take(self, item: Event | _Asked) -> None:
         if not isinstance(item, _Asked):
@@ -199,9 +203,9 @@ class EventLoop:
         ended = time.monotonic()
         self.ticks.observe(ended - started)
         took_s = DECIDE_DUTY_RATIO * (ended - started)
-        self._hungry = not decision.rejections
-        self._gathered_s = ended + max(DECIDE_GAP_S, took_s)
-        self._rested_s = ended + (took_s if took_s > SHORT_S else 0.0)
+        self._last_cycle_placed_all = not decision.rejections
+        self._next_decide_busy_s = ended + max(DECIDE_GAP_S, took_s)
+        self._next_decide_idle_s = ended + (took_s if took_s > SHORT_S else 0.0)
 
 
 def _after_keep(command: Command) -> bool:

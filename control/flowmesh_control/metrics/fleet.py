@@ -25,14 +25,14 @@ def fleet(state: State, backlogs: CapacitySignalSource) -> Iterator[Metric]:
     count: Counter[tuple[str, str]] = Counter()
     for pool in backlogs.now():
         count.update({(pool, name): 0 for name in STATES})
-    lanes: Counter[tuple[str, str]] = Counter()
+    instances: Counter[tuple[str, str]] = Counter()
     prices: dict[tuple[str, str], float] = {}
     for worker in state.workers.values():
         pool = worker.shape.pool
         idle = "ready" if state.takes_work(worker) else "cordoned"
-        doing = "busy" if worker.held else idle
+        doing = "busy" if worker.attempts else idle
         count[pool, "draining" if worker.draining else doing] += 1
-        lanes.update((pool, lane.state) for lane in worker.lanes)
+        instances.update((pool, one.state) for one in worker.instances)
         estimated = str(worker.shape.price_estimated).lower()
         prices[pool, estimated] = worker.shape.price_nanousd_per_hour / NANO_PER_USD
     yield gauges(
@@ -45,7 +45,7 @@ def fleet(state: State, backlogs: CapacitySignalSource) -> Iterator[Metric]:
         "flowmesh_lanes",
         "Engine hosts, by pool and state.",
         ["pool", "state"],
-        sorted(lanes.items()),
+        sorted(instances.items()),
     )
     yield gauges(
         "flowmesh_worker_price_usd_per_hour",

@@ -57,5 +57,5 @@ def audited(audits: AuditRecords) -> Iterator[Metric]:
     yield gauge(
         "flowmesh_audit_quarantined",
         "Signature classes in quarantine.",
-        len(audits.quarantine.bumps()),
+        len(audits.quarantine.salts()),
     )

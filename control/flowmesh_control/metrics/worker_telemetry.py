@@ -50,6 +50,6 @@ class WorkerTelemetry:
             self.totals[name][pool] += value - known if value >= known else value
             last[name] = value
 
-    def left(self, worker: str) -> None:
+    def forget(self, worker: str) -> None:
         """Forgets a worker that left; its counts stay in its pool's totals."""
         self._last.pop(worker, None)

@@ -52,7 +52,7 @@ class Planner:
         state: State,
         cache: ActionCache,
         clock: Clock,
-        bumps: Callable[[], Mapping[Digest, int]],
+        quarantine_salts: Callable[[], Mapping[Digest, int]],
     ) -> None:
         """Keeps what forecasts are computed from.
 
@@ -60,12 +60,13 @@ class Planner:
             state: the machine's; only its workers and cost model are read.
             cache: published results.
             clock: Unix time in seconds.
-            bumps: the signature classes in quarantine, as for a run that is accepted now.
+            quarantine_salts: the signature classes in quarantine, as for a run that is accepted
+                now.
         """
         self._state = state
         self._cache = cache
         self._clock = clock
-        self._bumps = bumps
+        self._quarantine_salts = quarantine_salts
 
     async def forecast(self, compiled: Compiled) -> Forecast:
         """Returns the expected hits, cost, time and energy of a compiled workflow."""
@@ -116,7 +117,7 @@ class Planner:
                 now_s,
                 compiled.scopes,
                 compiled.artifacts,
-                bumps=self._bumps(),
+                quarantine_salts=self._quarantine_salts(),
             ),
             now_s,
         )
@@ -199,7 +200,7 @@ class Planner:
 
     def _is_loaded(self, shape: WorkerShape, info: SignatureInfo) -> bool:
         worker = self._state.workers.get(shape.name)
-        return worker is not None and any(la.signature == info.signature for la in worker.lanes)
+        return worker is not None and any(la.signature == info.signature for la in worker.instances)
 
 
 def _count(

@@ -77,7 +77,7 @@ def _part(state: State, step: StepRun, number: int, part: StepPart) -> WhyPart |
         losses=action.losses,
         failures=dict(action.failures),
         isolated=action.isolate,
-        avoids=tuple(sorted(action.avoid)),
+        avoids=tuple(sorted(action.avoid_workers)),
         last_failure=action.last_failure.message if action.last_failure else "",
     )
 
@@ -90,7 +90,7 @@ def _attempt(state: State, attempt: Attempt) -> dict[str, Any]:
     }
     worker = state.workers.get(attempt.worker)
     signature = attempt.action.spec.info.signature
-    instances = worker.lanes if worker is not None else ()
+    instances = worker.instances if worker is not None else ()
     silent_s = max((i.silent_s for i in instances if i.signature == signature), default=0.0)
     return {**shown, "silentS": silent_s} if silent_s else shown
 

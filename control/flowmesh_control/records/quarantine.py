@@ -31,14 +31,14 @@ class Quarantine:
         self._lock = asyncio.Lock()
 
     async def load(self) -> None:
-        """Reads every class, also released ones, whose bumps must not be reused."""
+        """Reads every class, also released ones, whose salts must not be reused."""
         for key in await digest_keys(self._records, QUARANTINE):
             record = await self._records.read(key)
             if record is not None:
                 entry = decode_record(_decoder, key, record.data)
                 self._entries[Digest(entry.signature_class)] = entry
 
-    def bumps(self) -> Mapping[Digest, int]:
+    def salts(self) -> Mapping[Digest, int]:
         """Returns the salts of the action ids of runs accepted now, by class."""
         return {c: e.bump for c, e in self._entries.items() if e.active}
 

@@ -50,14 +50,14 @@ class PinsRecord(msgspec.Struct, frozen=True):
     Attributes:
         scheme: version of the identity scheme.
         artifacts: the artifacts of the references in the plan.
-        bumps: signature classes in quarantine at its creation; they salt its action ids.
+        quarantine_salts: signature classes in quarantine at its creation; they salt its action ids.
     """
 
     scheme: int
     plan: Plan
     scopes: ScopePlan
     artifacts: dict[str, Artifact] = {}
-    bumps: dict[Digest, int] = {}
+    quarantine_salts: dict[Digest, int] = msgspec.field(default_factory=dict, name="bumps")
 
 
 class AcceptedRecord(SpecRecord, frozen=True):

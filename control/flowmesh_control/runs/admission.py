@@ -92,7 +92,7 @@ class Admission:
         catalog: Catalog,
         limits: Limits,
         clock: Clock,
-        bumps: Callable[[], Mapping[Digest, int]],
+        quarantine_salts: Callable[[], Mapping[Digest, int]],
         unfinished: Callable[[str], bool],
         submitted: Callable[[Submitted], Awaitable[None]],
         fixed_fleet: Callable[[], Sequence[WorkerShape]],
@@ -106,7 +106,7 @@ class Admission:
             catalog: the engine contracts.
             limits: bounds on one workflow.
             clock: gives the time of creation.
-            bumps: the signature classes in quarantine, which a new run is pinned to.
+            quarantine_salts: the signature classes in quarantine, which a new run is pinned to.
             unfinished: whether the run of a uid has not ended.
             submitted: posts an accepted run to the machine.
             fixed_fleet: the shapes of all workers, where no others can join: a step that none of
@@ -118,7 +118,7 @@ class Admission:
         self._catalog = catalog
         self._limits = limits
         self._clock = clock
-        self._bumps = bumps
+        self._quarantine_salts = quarantine_salts
         self._unfinished = unfinished
         self._submitted = submitted
         self._fixed_fleet = fixed_fleet
@@ -208,11 +208,16 @@ class Admission:
             await reservation.wait()
 
     async def _accept(self, compiled: Compiled, digest: Digest, uid: str) -> None:
-        created_s, bumps = self._clock(), dict(self._bumps())
-        await self._write(uid, created_s, digest, compiled, bumps)
+        created_s, quarantine_salts = self._clock(), dict(self._quarantine_salts())
+        await self._write(uid, created_s, digest, compiled, quarantine_salts)
         await self._submitted(
             Submitted(
-                uid, compiled.plan, created_s, compiled.scopes, compiled.artifacts, bumps=bumps
+                uid,
+                compiled.plan,
+                created_s,
+                compiled.scopes,
+                compiled.artifacts,
+                quarantine_salts=quarantine_salts,
             )
         )
         self._by_digest[digest] = uid
@@ -308,10 +313,10 @@ class Admission:
         created_s: float,
         digest: Digest,
         compiled: Compiled,
-        bumps: dict[Digest, int],
+        quarantine_salts: dict[Digest, int],
     ) -> None:
         plan = compiled.plan
-        pins = PinsRecord(SCHEME, plan, compiled.scopes, compiled.artifacts, bumps)
+        pins = PinsRecord(SCHEME, plan, compiled.scopes, compiled.artifacts, quarantine_salts)
         spec = AcceptedRecord(
             uid=uid,
             name=plan.name,

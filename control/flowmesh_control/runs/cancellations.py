@@ -48,7 +48,7 @@ class RunCanceller:
         waiting: runs that cannot continue with the versions that they are pinned to.
         forget: prevents later submissions from joining a run.
         cancel_waiting: ends a run of ``waiting``.
-        ask: posts an event to the machine and waits until it was applied.
+        post_and_wait: posts an event to the machine and waits until it was applied.
     """
 
     records: RecordStore
@@ -56,7 +56,7 @@ class RunCanceller:
     waiting: Container[str]
     forget: Callable[[str], None]
     cancel_waiting: Callable[[str, str], Awaitable[object]]
-    ask: Callable[[CancelRequested], Awaitable[None]]
+    post_and_wait: Callable[[CancelRequested], Awaitable[None]]
 
     async def cancel(self, uid: str, reason: str) -> None:
         """Cancels a run; the request is durable before the machine is told.
@@ -78,7 +78,7 @@ class RunCanceller:
             if uid in self.waiting:
                 await self.cancel_waiting(uid, reason)
             else:
-                await self.ask(CancelRequested(uid, reason))
+                await self.post_and_wait(CancelRequested(uid, reason))
 
 
 async def find_cancelled(

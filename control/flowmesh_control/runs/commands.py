@@ -19,14 +19,14 @@ class RunCommands:
         live: runs under way.
         waiting: runs that cannot continue with the versions that they are pinned to; one that was
             re-pinned just now may be in both.
-        ask: posts an event to the machine and waits until it was applied.
+        post_and_wait: posts an event to the machine and waits until it was applied.
     """
 
     admission: Admission
     canceller: RunCanceller
     live: Container[str]
     waiting: Mapping[str, RunStatus]
-    ask: Callable[[Amended], Awaitable[None]]
+    post_and_wait: Callable[[Amended], Awaitable[None]]
 
     async def submit(self, submission: Submission) -> RunAccepted:
         """As :meth:`Admission.submit`."""
@@ -45,7 +45,7 @@ class RunCommands:
         waits = self.waiting.get(uid)
         if waits is not None and uid not in self.live:
             raise ConflictError(waits.message, where=f"runs/{uid}", remedy=waits.remedy)
-        await self.ask(Amended(uid, changes))
+        await self.post_and_wait(Amended(uid, changes))
 
     async def cancel(self, uid: str, reason: str) -> None:
         """As :meth:`RunCanceller.cancel`."""

@@ -239,7 +239,7 @@ async def _resume(
             scopes=pins.scopes,
             artifacts=pins.artifacts,
             restored=restored,
-            bumps=pins.bumps,
+            quarantine_salts=pins.quarantine_salts,
         )
     )
 

@@ -74,7 +74,9 @@ class RepinService:
                 where=f"runs/{uid}",
                 remedy="`fmesh why STEP` says what it waits for",
             )
-        pins = PinsRecord(SCHEME, compiled.plan, old.scopes, compiled.artifacts, old.bumps)
+        pins = PinsRecord(
+            SCHEME, compiled.plan, old.scopes, compiled.artifacts, old.quarantine_salts
+        )
         key = repins_key(uid, self.epoch, len(lines))
         found = await self.records.read(key)
         etag = None if found is None else found.etag  # of an earlier call that was interrupted
@@ -118,7 +120,7 @@ def _run(spec: SpecRecord, pins: PinsRecord, lines: tuple[Line, ...]) -> Submitt
         scopes=pins.scopes,
         artifacts=pins.artifacts,
         restored=lines,
-        bumps=pins.bumps,
+        quarantine_salts=pins.quarantine_salts,
     )
 
 

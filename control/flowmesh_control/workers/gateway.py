@@ -56,7 +56,7 @@ class Telemetry(Protocol):
         """Receives a worker's message."""
         ...
 
-    def left(self, worker: str) -> None:
+    def forget(self, worker: str) -> None:
         """Forgets a worker that left or was lost."""
         ...
 
@@ -168,7 +168,7 @@ class WorkerGateway:
             session.cancel(attempt_id)
 
     def prewarm(self, worker: str, openings: tuple[PrewarmSpec, ...]) -> None:
-        """As :meth:`WorkerChannel.hold_open`."""
+        """As :meth:`WorkerChannel.prewarm`."""
         session = self._session(worker)
         if session is not None:
             session.prewarm(openings)
@@ -209,7 +209,7 @@ class WorkerGateway:
     def lost(self, worker: str, reason: str) -> None:
         """Declares a worker lost whose process is known to be dead, before the watchdog does."""
         if self._known.pop(worker, None) is not None:
-            self._telemetry.left(worker)
+            self._telemetry.forget(worker)
             self._post(WorkerLost(worker, reason))
 
     def watch(self) -> None:
@@ -389,7 +389,7 @@ class WorkerGateway:
             session.dismiss(checked.unknown_ends)
             if sync.goodbye:
                 del self._known[session.name]
-                self._telemetry.left(session.name)
+                self._telemetry.forget(session.name)
                 await session.close("goodbye")
                 return
 

@@ -133,7 +133,7 @@ class MessageIntake:
         checked = msgspec.structs.replace(
             hello,
             token="",
-            held=self._progress("held", hello.held, keep=True),
+            attempts=self._progress("held", hello.attempts, keep=True),
             ended=self._ends(hello.ended),
             checkpoints=self._checkpoints(hello.checkpoints),
         )
@@ -141,9 +141,9 @@ class MessageIntake:
 
     def sync(self, sync: Sync) -> CheckedMessage[Sync]:
         """Returns a Sync without malformed items."""
-        lanes, components, metrics = sync.lanes, sync.components, sync.metrics
-        if lanes and self._is_malformed(of_instances(lanes)):
-            lanes = None
+        instances, components, metrics = sync.instances, sync.components, sync.metrics
+        if instances and self._is_malformed(of_instances(instances)):
+            instances = None
         if components and self._is_malformed(of_components(components)):
             components = None
         if metrics and self._is_malformed(of_metrics(metrics)):
@@ -152,7 +152,7 @@ class MessageIntake:
             seq=sync.seq,
             progress=self._progress("progress", sync.progress) if sync.progress else (),
             ended=self._ends(sync.ended) if sync.ended else (),
-            lanes=lanes,
+            instances=instances,
             components=components,
             logs=self._lines(sync.logs) if sync.logs else (),
             metrics=metrics,

@@ -63,7 +63,7 @@ class WorkerSession:
         self._dismissed: list[str] = []
         self._drops: deque[float] = deque()
         self._keep: tuple[str, ...] | None = None
-        self._hold_open: tuple[PrewarmSpec, ...] | None = None
+        self._prewarm: tuple[PrewarmSpec, ...] | None = None
         self._drain = False
         self._opened = False
         self._sent = 0
@@ -91,9 +91,9 @@ class WorkerSession:
         if self._opened:
             self._cancel.append(self._ids.wire(attempt_id))
 
-    def prewarm(self, openings: tuple[PrewarmSpec, ...]) -> None:
+    def prewarm(self, specs: tuple[PrewarmSpec, ...]) -> None:
         """Sets all engines to prewarm; sent once the full state was answered."""
-        self._hold_open = openings
+        self._prewarm = specs
 
     def acknowledge(self, attempt_id: str) -> None:
         """Buffers the acknowledgement of an attempt's end."""
@@ -141,7 +141,7 @@ class WorkerSession:
             or self._cancel
             or self._drain
             or self._keep is not None
-            or self._hold_open is not None
+            or self._prewarm is not None
         )
 
     @property
@@ -184,14 +184,14 @@ class WorkerSession:
             assign=tuple(assign),
             cancel=tuple(cancel),
             acknowledged=(*self._acknowledged, *self._dismissed),
-            everything=self._keep is not None,
+            full_state=self._keep is not None,
             keep=self._keep or (),
             drain=self._drain,
-            hold_open=self._hold_open,
+            prewarm=self._prewarm,
         )
         self._acknowledged, self._dismissed = [], []
         self._keep, self._drain = None, False
-        self._hold_open = None
+        self._prewarm = None
         return self._encoded(message)
 
     def _encoded(self, message: Desired) -> list[bytes]:

@@ -42,12 +42,12 @@ class Activity(msgspec.Struct, frozen=True, gc=False):
     """What an attempt did in a segment of time.
 
     Attributes:
-        lane: the engine instance that it is in.
+        instance: the engine instance that it is in.
         running: it executed; otherwise it waited for the instance to load.
         units: work done in the segment (tokens, samples ...).
     """
 
-    lane: str
+    instance: str
     running: bool
     units: int
 
@@ -79,7 +79,7 @@ def split_segment(amount: int, active: Mapping[K, Activity]) -> SegmentShares[K]
         return SegmentShares({}, {}, amount)
     instances: dict[str, list[K]] = {}
     for key, activity in active.items():
-        instances.setdefault(activity.lane, []).append(key)
+        instances.setdefault(activity.instance, []).append(key)
     execution: dict[K, int] = {}
     loading: dict[K, int] = {}
     for share, members in zip(

@@ -41,11 +41,11 @@ class Backlog:
             workers do not load them sooner.
         actions: ready actions assigned to it.
         busy: workers that have work; the pool never shrinks below them.
-        pressed: workers that the deadlines of its actions need.
+        deadline_workers: workers that the deadlines of its actions need.
         warm: workers that have the instances in demand, or had them and are not replaced yet.
         vacated: whether the engines in demand have just moved to a cheaper pool and are open there.
-        awaited: whether its missing workers (``pool_supply``) could run what waits for the first
-            worker of another pool: the first to come runs it.
+        substitutable: whether its missing workers (``pool_supply``) could run what waits for the
+            first worker of another pool: the first to come runs it.
     """
 
     running_s: float = 0.0
@@ -53,10 +53,10 @@ class Backlog:
     load_s: float = 0.0
     actions: int = 0
     busy: int = 0
-    pressed: int = 0
+    deadline_workers: int = 0
     warm: int = 0
     vacated: bool = False
-    awaited: bool = False
+    substitutable: bool = False
 
     @property
     def seconds(self) -> float:
@@ -125,23 +125,26 @@ class _CapacitySignal:
         self._staffed = {w.shape.pool for w in snapshot.workers if not w.draining}
         self._most_s = {pool.name: max(pool.target_s, pool.start_s) for pool in pools}
         self._open: dict[str, set[Digest]] = {pool.name: set() for pool in pools}
-        self._near = {pool.name: set(pool.near) for pool in pools}
+        self._local = {pool.name: set(pool.local) for pool in pools}
         components = {d for one in warm for d, _ in one.info.components}
         components.update(d for info in snapshot.signatures.values() for d, _ in info.components)
         for worker in snapshot.workers:
             name = worker.shape.pool
             self._found.setdefault(name, Backlog())
-            self._open.setdefault(name, set()).update(worker.lanes)
+            self._open.setdefault(name, set()).update(worker.instances)
             # A pool's next worker is assumed to have on its disk what its present workers have.
-            self._near.setdefault(name, set()).update(components & worker.near.keys())
+            self._local.setdefault(name, set()).update(components & worker.local.keys())
         self._preferred_pools = PreferredPools(
             warm, pools, self._template_workers, self._open_of, relocation, snapshot.now_s
         )
         for pool in pools:
-            workers = self._preferred_pools.rooms[pool.name].workers
+            workers = self._preferred_pools.packings[pool.name].workers
             if pool.name in relocation.leaving:
                 workers = max(workers, self._count_with_demand(pool))
-            known, vacated = self._found[pool.name], relocation.left(pool.name, snapshot.now_s)
+            known, vacated = (
+                self._found[pool.name],
+                relocation.was_vacated(pool.name, snapshot.now_s),
+            )
             self._found[pool.name] = replace(known, warm=workers, vacated=vacated)
 
     def found(self) -> CapacitySignal:
@@ -163,7 +166,7 @@ class _CapacitySignal:
         workers = [
             w for w in self._snapshot.workers if w.shape.pool == pool.name and not w.draining
         ]
-        return sum(not self._preferred_pools.found.keys().isdisjoint(w.lanes) for w in workers)
+        return sum(not self._preferred_pools.found.keys().isdisjoint(w.instances) for w in workers)
 
     def _open_of(self, warm: Sequence[SignatureDemand]) -> dict[str, EngineReadiness]:
         """Pool → the share of some signatures' memory that its workers have open."""
@@ -171,9 +174,9 @@ class _CapacitySignal:
         every, ready = defaultdict[str, set[Digest]](set), defaultdict[str, set[Digest]](set)
         for worker in self._snapshot.workers:
             if not worker.draining:
-                open_here = worker.lanes.keys() & mib.keys()
+                open_here = worker.instances.keys() & mib.keys()
                 every[worker.shape.pool] |= open_here
-                loaded = {s for s in open_here if worker.lanes[s].load_remaining_s <= 0.0}
+                loaded = {s for s in open_here if worker.instances[s].load_remaining_s <= 0.0}
                 ready[worker.shape.pool] |= loaded
         whole = max(1, sum(mib.values()))
         return {
@@ -189,12 +192,12 @@ class _CapacitySignal:
         for worker in self._snapshot.workers:
             name = worker.shape.pool
             stays_s, busy = 0.0, False
-            for instance in worker.lanes.values():
-                if not instance.held:
+            for instance in worker.instances.values():
+                if not instance.assigned:
                     continue
                 busy = True
                 pool, more_s = self._counts_at(instance)
-                if pool is None or pool.name == name or instance.remaining_s > pool.calm_s:
+                if pool is None or pool.name == name or instance.remaining_s > pool.stabilization_s:
                     # More workers do not end a load sooner, so its remaining time is left out.
                     stays_s = max(stays_s, instance.remaining_s - instance.load_remaining_s)
                 else:
@@ -212,7 +215,7 @@ class _CapacitySignal:
         if preferred is not None:
             return preferred.pool, preferred.share_s(
                 self._warm[instance.signature].work
-            ) * instance.held
+            ) * instance.assigned
         info = self._snapshot.signatures.get(instance.signature)
         if info is None or info.components:
             return None, 0.0
@@ -223,7 +226,7 @@ class _CapacitySignal:
         ready = Counter[Digest]()
         for group in groups:
             ready[group.info.signature] += group.count
-        opened = {signature for worker in self._snapshot.workers for signature in worker.lanes}
+        opened = {signature for worker in self._snapshot.workers for signature in worker.instances}
         able: dict[Digest, list[TemplateWorker]] = {}
         for group in groups:
             signature = group.info.signature
@@ -246,7 +249,7 @@ class _CapacitySignal:
         """Keeps the requests of pools that are short of workers and could run this."""
         for pool in (empty.pool for empty in able):
             if pool.supply is not None:
-                self._found[pool.name] = replace(self._found[pool.name], awaited=True)
+                self._found[pool.name] = replace(self._found[pool.name], substitutable=True)
 
     def _able(self, info: SignatureInfo, work: WorkSize, ready: int) -> list[TemplateWorker]:
         """Idle workers of pools that can run a signature with ``ready`` ready actions."""
@@ -260,7 +263,7 @@ class _CapacitySignal:
     ) -> TemplateWorker:
         model, kind = self._model, pool.shape.device_class
         key, size = CostKey.of(info), work.component_bytes
-        near = sum(n for digest, n in info.components if digest in self._near[pool.name])
+        near = sum(n for digest, n in info.components if digest in self._local[pool.name])
         needed = sum(n for _, n in info.components)
         load_s = model.load_s(key, kind, size) + model.fetch_s(needed - near)
         full = float(instance_capacity(info, None, kind))
@@ -272,11 +275,13 @@ class _CapacitySignal:
             alone=model.rate(key, kind, size),
             full=model.rate(key, kind, size, min(full, float(ready))),
             load_s=load_s,
-            expected_load_s=load_s * min(1.0, gap_s / max(1.0, pool.calm_s)) if hot else load_s,
+            expected_load_s=load_s * min(1.0, gap_s / max(1.0, pool.stabilization_s))
+            if hot
+            else load_s,
             paid_load_s=load_s / full,
             open_s=gap_s * min(1.0, info.requirement.memory_mib / pool.memory_mib),
             needed_bytes=needed,
-            near_bytes=near,
+            local_bytes=near,
         )
 
     def _preferred(
@@ -320,7 +325,7 @@ def _with_group(
         ready_s=known.ready_s + chosen.share_s(group.work) * group.count,
         load_s=known.load_s + load_s,
         actions=known.actions + group.count,
-        pressed=max(known.pressed, _deadline_workers(snapshot, group, chosen)),
+        deadline_workers=max(known.deadline_workers, _deadline_workers(snapshot, group, chosen)),
     )
 
 

@@ -87,11 +87,11 @@ class EngineRelocation:
     The engines in demand move together, through these states::
 
         unsettled ── a pool has half of them open ──► settled in P
-        settled in P ── quiet for calm_s x patience ──► moving to a cheaper pool Q
+        settled in P ── quiet for stabilization_s x patience ──► moving to a cheaper pool Q
         settled in P ── busy for target_s ──► moving to a dearer pool Q
         moved from a quiet P ── demand prefers seconds ──► moving back to P, at once
-        moving to Q ── all ready in Q, or half of them after calm_s ──► settled in Q, P is vacated
-        moving to Q ── less than half open after 2 x (start_s + calm_s) ──► settled where most are
+        moving to Q ── all ready in Q, or half after stabilization_s ──► settled in Q, P is vacated
+        moving to Q ── under half after 2 x (start_s + stabilization_s) ──► settled where most are
         any ── P is removed, or can no longer hold them ──► settled elsewhere, or unsettled
 
     P retains its workers (``leaving``) until Q has the engines: to give P up at once would leave
@@ -118,7 +118,7 @@ class EngineRelocation:
         self._vacated, self._vacated_s = "", 0.0
         self._patience = 1
 
-    def left(self, name: str, now_s: float) -> bool:
+    def was_vacated(self, name: str, now_s: float) -> bool:
         """Whether engines have just been moved from a pool because it was hardly used."""
         return name == self._vacated != self.first and now_s - self._vacated_s < VACATED_NOTICE_S
 
@@ -193,7 +193,7 @@ class EngineRelocation:
         if current.use <= QUIET_SHARE and settled and not hasty and current.nanousd_per_hour < inf:
             least = min(fit, key=lambda f: f.nanousd_per_hour, default=current)
             if least.nanousd_per_hour < CHEAPER_COST_SHARE * current.nanousd_per_hour:
-                return "quiet", least.pool.name, current.pool.calm_s * self._patience
+                return "quiet", least.pool.name, current.pool.stabilization_s * self._patience
         return "", "", inf
 
     def _move(self, why: str, source: str, target: str, now_s: float) -> None:
@@ -218,10 +218,14 @@ class EngineRelocation:
         if not self.leaving or current is None:
             return
         readiness, waited_s = open_.get(current.pool.name, NOTHING), now_s - self._moved_s
-        calm_s = current.pool.calm_s
-        if readiness.ready >= 1.0 or (readiness.ready >= SETTLED_SHARE and waited_s >= calm_s):
+        stabilization_s = current.pool.stabilization_s
+        if readiness.ready >= 1.0 or (
+            readiness.ready >= SETTLED_SHARE and waited_s >= stabilization_s
+        ):
             self._vacated, self._vacated_s, self.leaving = self._quiet_pool or "", now_s, set()
-        elif readiness.any < SETTLED_SHARE and waited_s >= 2.0 * (current.pool.start_s + calm_s):
+        elif readiness.any < SETTLED_SHARE and waited_s >= 2.0 * (
+            current.pool.start_s + stabilization_s
+        ):
             self.first = max(self.leaving, key=lambda n: (open_.get(n, NOTHING).any, n))
             self.leaving, self._quiet_pool = set(), None
             self._patience = min(MOVE_PATIENCE_IDLE_TIMES, 2 * self._patience)

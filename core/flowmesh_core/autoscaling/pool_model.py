@@ -21,9 +21,10 @@ class PoolView:
         shape: of each of its workers (the name does not matter).
         start_s: predicted seconds from requesting a worker until it connects.
         target_s: seconds of work that one worker may have before it.
-        calm_s: how long a worker that is no longer needed stays; an instance stays open for as long
-            after its last use.
-        near: components that a new worker would find on its disk: of a volume, or a paused machine.
+        stabilization_s: how long a worker that is no longer needed stays; an instance stays open
+            for as long after its last use.
+        local: components that a new worker would find on its disk: of a volume, or a paused
+            machine.
         supply: how many workers it can have, where more were requested and do not come
             (``pool_supply``); None where no limit is known.
     """
@@ -34,8 +35,8 @@ class PoolView:
     maximum: int = 1
     start_s: float = 0.0
     target_s: float = 60.0
-    calm_s: float = 300.0
-    near: frozenset[Digest] = frozenset()
+    stabilization_s: float = 300.0
+    local: frozenset[Digest] = frozenset()
     supply: int | None = None
 
     @property
@@ -107,7 +108,7 @@ class TemplateWorker:
         paid_load_s: an action's share of loading it.
         open_s: worker-seconds for which the instance occupies its share of the memory until the
             next action comes: what it costs that action to have it open.
-        near_bytes: of ``needed_bytes``, those of components that are on its disk.
+        local_bytes: of ``needed_bytes``, those of components that are on its disk.
     """
 
     pool: PoolView
@@ -118,7 +119,7 @@ class TemplateWorker:
     paid_load_s: float
     open_s: float
     needed_bytes: int
-    near_bytes: int
+    local_bytes: int
 
     def share_s(self, work: WorkSize) -> float:
         """Returns the worker-seconds that an action takes: its share of a full instance."""
@@ -135,7 +136,7 @@ class TemplateWorker:
             nanousd=round(self.pool.shape.price_nanousd_per_hour * paid_s / NANO_HOUR_S),
             near_bytes=0.0,
             needed_bytes=0,
-            lane=True,
+            has_instance=True,
             locality=1.0,
             sunk=self.pool.sunk,
         )
@@ -143,7 +144,7 @@ class TemplateWorker:
     def estimate(self, work: WorkSize) -> Estimate:
         """Returns what an action would get on this worker."""
         paid_s = max(self.share_s(work) + self.paid_load_s, self.open_s)
-        near = NEARNESS[Tier.DISK] * self.near_bytes
+        near = NEARNESS[Tier.DISK] * self.local_bytes
         return Estimate(
             start_s=self.expected_load_s,
             wait_s=self.expected_load_s,
@@ -152,7 +153,7 @@ class TemplateWorker:
             nanousd=round(self.pool.shape.price_nanousd_per_hour * paid_s / NANO_HOUR_S),
             near_bytes=near,
             needed_bytes=self.needed_bytes,
-            lane=False,
+            has_instance=False,
             locality=share_near(near, self.needed_bytes),
             sunk=self.pool.sunk,
         )

@@ -22,16 +22,16 @@ class PoolSize(NamedTuple):
 class PoolSizer:
     """Turns a pool's backlog into a number of workers that does not flap.
 
-    It grows at once. It shrinks when fewer have been enough for ``calm_s``, the stabilization
-    window, or when all its engines have been moved. State of one pool; it may be lost without harm.
+    It grows at once. It shrinks when fewer have been enough for ``stabilization_s``, or when all
+    its engines have been moved. State of one pool; it may be lost without harm.
     """
 
-    def __init__(self, *, target_s: float = 60.0, calm_s: float = 120.0) -> None:
+    def __init__(self, *, target_s: float = 60.0, stabilization_s: float = 120.0) -> None:
         """Starts without recent sizes.
 
         Args:
             target_s: seconds of work that a worker may have before it.
-            calm_s: seconds for which fewer workers must be enough before the pool shrinks.
+            stabilization_s: seconds for which fewer workers must be enough before the pool shrinks.
 
         Raises:
             ValueError: ``target_s`` is not positive.
@@ -39,7 +39,7 @@ class PoolSizer:
         if target_s <= 0.0:
             raise ValueError(f"target_s is {target_s}: expected a positive number of seconds")
         self.target_s = target_s
-        self.calm_s = calm_s
+        self.stabilization_s = stabilization_s
         self._recent: list[tuple[float, int]] = []
         self._vacated = False
 
@@ -61,13 +61,15 @@ class PoolSizer:
             those exceed a maximum that was lowered: then they drain).
         """
         wanted = ceil(backlog.seconds / max(self.target_s, pool.start_s))
-        wanted = max(wanted, backlog.pressed, 1 if backlog.actions else 0)
-        wanted = max(wanted, current if backlog.awaited else 0)
+        wanted = max(wanted, backlog.deadline_workers, 1 if backlog.actions else 0)
+        wanted = max(wanted, current if backlog.substitutable else 0)
         wanted = max(pool.minimum, min(pool.maximum, wanted))
         if backlog.vacated and not self._vacated:
             self._recent.clear()
         self._vacated = backlog.vacated
-        self._recent = [(t, n) for t, n in self._recent if now_s - t < self.calm_s and n > wanted]
+        self._recent = [
+            (t, n) for t, n in self._recent if now_s - t < self.stabilization_s and n > wanted
+        ]
         self._recent.append((now_s, wanted))
         retained = min(current, max(n for _, n in self._recent))
         needed = max(wanted, retained, min(pool.maximum, backlog.warm))

@@ -24,7 +24,7 @@ class PreferredPools:
 
     Attributes:
         found: signature → an idle worker of its preferred pool.
-        rooms: pool → the memory that the instances which prefer it take.
+        packings: pool → the memory that the instances which prefer it take.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class PreferredPools:
             now_s: the time.
         """
         self.found: dict[Digest, TemplateWorker] = {}
-        self.rooms = {pool.name: MemoryPacking(pool) for pool in pools}
+        self.packings = {pool.name: MemoryPacking(pool) for pool in pools}
         by_size = sorted(
             warm, key=lambda one: (-one.info.requirement.memory_mib, one.info.signature)
         )
@@ -64,7 +64,7 @@ class PreferredPools:
         for one in by_size:
             templates = able_of[one.info.signature]
             able_of[one.info.signature] = {
-                name: e for name, e in templates.items() if one.since_s <= e.pool.calm_s
+                name: e for name, e in templates.items() if one.since_s <= e.pool.stabilization_s
             }
         by_size = [one for one in by_size if able_of[one.info.signature]]
         best = _by_utility(by_size, pools, able_of)
@@ -74,15 +74,15 @@ class PreferredPools:
             templates = able_of[one.info.signature]
             mib = one.info.requirement.memory_mib
             open_ = [name for name in order if name in templates]
-            fitting = [name for name in open_ if self.rooms[name].fits(mib)]
+            fitting = [name for name in open_ if self.packings[name].fits(mib)]
             name = (fitting or open_)[0]
             self.found[one.info.signature] = templates[name]
-            self.rooms[name].take(mib)
+            self.packings[name].take(mib)
 
     def used_pool(self, able: Sequence[PoolView]) -> PoolView | None:
         """Returns one of some pools that has workers in any case, for work without a model."""
-        used = [pool for pool in able if self.rooms[pool.name].workers]
-        return max(used, key=lambda p: (self.rooms[p.name].workers, p.memory_mib), default=None)
+        used = [pool for pool in able if self.packings[pool.name].workers]
+        return max(used, key=lambda p: (self.packings[p.name].workers, p.memory_mib), default=None)
 
 
 def _by_utility(

@@ -26,7 +26,7 @@ def prewarm_plan(
     for one in sorted(warm, key=lambda one: (one.gap_s, one.info.signature)):
         signature, mib = one.info.signature, one.info.requirement.memory_mib
         able = [
-            (signature in w.lanes, free_mib[w.name], w.name)
+            (signature in w.instances, free_mib[w.name], w.name)
             for w in workers
             if w.name in found and w.shape.pool == homes.get(signature) and free_mib[w.name] >= mib
         ]

@@ -60,7 +60,7 @@ class ReadyAction(msgspec.Struct, frozen=True):
         inputs: digests of inputs that are not components, with sizes in bytes.
         weights: coefficients of the utility.
         isolate: it must run alone, in an instance of its own.
-        avoid: workers where it failed: used only where there is no other.
+        avoid_workers: workers where it failed: used only where there is no other.
         replica_of: worker that runs the original, for a replica attempt; empty otherwise.
         not_before_s: end of its backoff; not placed before.
         rank: its position in the order: priority, deadline slack, critical path, age; then the
@@ -80,7 +80,7 @@ class ReadyAction(msgspec.Struct, frozen=True):
     inputs: tuple[tuple[Digest, int], ...] = ()
     weights: UtilityWeights = UtilityWeights()
     isolate: bool = False
-    avoid: frozenset[str] = frozenset()
+    avoid_workers: frozenset[str] = frozenset()
     replica_of: str = ""
     not_before_s: float = 0.0
     rank: Rank = (0, 0.0, 0.0, 0.0, Digest(""))
@@ -93,7 +93,7 @@ class ReadyAction(msgspec.Struct, frozen=True):
         size = frexp(work.units + work.tokens_in + work.tokens_out)[1] // 2
         large = work.input_bytes.bit_length() // 2 if work.input_bytes > NEGLIGIBLE_BYTES else 0
         kind: Kind = (self.weights, self.signature, size, large)
-        if self.isolate or self.avoid or self.replica_of:
-            kind = (*kind, (self.isolate, self.avoid, self.replica_of))
+        if self.isolate or self.avoid_workers or self.replica_of:
+            kind = (*kind, (self.isolate, self.avoid_workers, self.replica_of))
         force_setattr(self, "rank", rank)
         force_setattr(self, "kind", kind)

@@ -33,7 +33,7 @@ class InstanceView:
     Attributes:
         signature: what its actions share.
         capacity: actions that it runs at once (1 while unknown).
-        held: actions assigned to it and not ended.
+        assigned: actions assigned to it and not ended.
         remaining_s: predicted seconds until these are done.
         load_remaining_s: predicted seconds until it is loaded; 0 when ready.
         memory_mib: what it reserves.
@@ -43,7 +43,7 @@ class InstanceView:
 
     signature: Digest
     capacity: int
-    held: int
+    assigned: int
     remaining_s: float
     load_remaining_s: float
     memory_mib: int
@@ -57,16 +57,16 @@ class WorkerView:
 
     Attributes:
         shape: as it reported it.
-        lanes: its engine instances by signature.
-        near: digests of components and inputs that it has, with the tier.
+        instances: its engine instances by signature.
+        local: digests of components and inputs that it has, with the tier.
         free_memory_mib: device memory not reserved by instances with actions. The worker evicts
             idle instances on demand, so their memory counts as free.
         draining: takes nothing new.
     """
 
     shape: WorkerShape
-    lanes: Mapping[Digest, InstanceView]
-    near: Mapping[Digest, Tier]
+    instances: Mapping[Digest, InstanceView]
+    local: Mapping[Digest, Tier]
     free_memory_mib: int
     draining: bool = False
 
@@ -86,7 +86,7 @@ class Requirement:
             out of memory), by device class; 1.0 where absent.
         min_memory_by_class: device class → a worker must have more memory than this (learned).
         implementation, dtype, batch_invariant: the engine variant; empty and None are any.
-        checks_honours: whether the engine has these fields at all.
+        checks_variants: whether the engine has these fields at all.
         tensor_parallel: devices needed.
         user_code: needs a pool that allows user code.
         builtin_model: needs an image with this built-in model; empty is none.
@@ -98,7 +98,7 @@ class Requirement:
     contract: int
     implementation_version: int
     memory_mib: int
-    checks_honours: bool = False
+    checks_variants: bool = False
     implementation: str = ""
     dtype: str = ""
     batch_invariant: bool | None = None
@@ -179,7 +179,7 @@ class ScoredWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
     Attributes:
         throughput, cost, locality: the terms, each in [0, 1]; ``utility`` is their weighted sum.
         start_s: predicted seconds to the start; ``finish_s`` to the end.
-        lane: whether an instance of the signature was open there.
+        has_instance: whether an instance of the signature was open there.
     """
 
     worker: str
@@ -190,7 +190,7 @@ class ScoredWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
     start_s: float
     finish_s: float
     nanousd: int
-    lane: bool
+    has_instance: bool
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):

@@ -176,7 +176,7 @@ def truth(text: str, names: Mapping[str, Any], budget: EvaluationBudget) -> bool
         ConditionError: it cannot be evaluated on these values, or gives neither true nor false.
         OverBudgetConditionError: it, or all of the run's together, would take too long.
     """
-    meter = EvaluationMeter(min(STEPS_MAX, budget.left))
+    meter = EvaluationMeter(min(STEPS_MAX, budget.remaining))
     try:
         value = _evaluated(text, names, meter)
     except OverBudgetError as e:
@@ -209,7 +209,7 @@ def _evaluated(text: str, names: Mapping[str, Any], meter: EvaluationMeter) -> A
 
 def _over(text: str, meter: EvaluationMeter, budget: EvaluationBudget) -> OverBudgetConditionError:
     remedy = "compare values that a step has computed"
-    if meter.steps > budget.left < STEPS_MAX:
+    if meter.steps > budget.remaining < STEPS_MAX:
         return OverBudgetConditionError(
             f"the run's conditions need more than {budget.total:,} steps together", remedy
         )

@@ -34,6 +34,6 @@ class EvaluationBudget:
         return cls(RUN_STEPS + RUN_STEPS_PER_CONDITION * conditions)
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """The remaining steps."""
         return max(0, self.total - self.spent)

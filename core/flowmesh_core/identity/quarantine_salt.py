@@ -12,7 +12,7 @@ from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.identity.action import signature
 from flowmesh_core.units import Digest
 
-Bumps = Mapping[Digest, int]
+Salts = Mapping[Digest, int]
 """Signature class → how often it was quarantined; other classes are left out."""
 
 
@@ -38,7 +38,7 @@ def signature_class(
     return signature(contract, params, fields, loaded, "")
 
 
-def salt_of(bumps: Bumps, found: Digest) -> str:
+def salt_of(salts: Salts, found: Digest) -> str:
     """Returns what a quarantine adds to the salt of this class's actions; empty without one."""
-    bump = bumps.get(found, 0)
+    bump = salts.get(found, 0)
     return f"quarantine:{bump}" if bump else ""

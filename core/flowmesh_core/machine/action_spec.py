@@ -50,10 +50,10 @@ def _salt(run: Run, step: StepRun, inputs: dict[str, Artifact]) -> str:
         parts.append(f"run:{run.uid}")
     elif plan.cache.reuse == "never":
         parts += [f"run:{run.uid}", f"step:{plan.path}"]
-    if run.bumps:
+    if run.quarantine_salts:
         digests = {port: artifact.digest for port, artifact in inputs.items()}
         found = signature_class(step.contract, plan.params, plan.fields, digests)
-        parts += [salt] if (salt := salt_of(run.bumps, found)) else []
+        parts += [salt] if (salt := salt_of(run.quarantine_salts, found)) else []
     return SEPARATOR.join(parts) if any(parts) else ""
 
 
@@ -121,7 +121,7 @@ def _shape(
             contract=contract.version,
             implementation=contract.implementation,
             components={port: a.digest for port, a in components.items()},
-            mixed=mixed,
+            per_attempt_components=mixed,
             signature_params=params,
             tensor_parallel=plan.resources.tensor_parallel,
         )
@@ -206,7 +206,7 @@ def _requirement(plan: StepPlan, contract: EngineContract, memory_mib: int) -> R
         contract=contract.version,
         implementation_version=contract.implementation,
         memory_mib=memory_mib,
-        checks_honours=bool(contract.identity_fields),
+        checks_variants=bool(contract.identity_fields),
         implementation=str(fields.get("implementation") or ""),
         dtype=str(fields.get("dtype") or ""),
         batch_invariant=fields.get("batchInvariant"),

@@ -51,7 +51,7 @@ def subscribe(state: State, run: Run, step: StepRun, number: int, now_s: float) 
     state.emit(command)
 
 
-def remake(
+def reproduce(
     state: State, run: Run, step: StepRun, number: int, generation: int, now_s: float
 ) -> None:
     """Reproduces a part, since a blob of its published result is lost."""
@@ -64,7 +64,7 @@ def remake(
     if action is None:
         action = Action(key, spec_of(state, run, step, part.inputs, key.scope), (key.scope,))
         state.actions[key] = action
-        make_ready(state, action, now_s)
+        enqueue(state, action, now_s)
     part.key = key
     action.replace = True
     action.generation = max(action.generation, generation)
@@ -72,12 +72,12 @@ def remake(
     ready_actions.mark_changed(state, action)
 
 
-def make_ready(state: State, action: Action, now_s: float) -> None:
+def enqueue(state: State, action: Action, now_s: float) -> None:
     """Puts an action into the ready set."""
     action.move(ActionState.READY)
     action.ready_s = action.ready_s or now_s
     for run in action.runs():
-        state.runs[run].works = True
+        state.runs[run].has_executed = True
     ready_actions.enter(state, action)
 
 

@@ -33,7 +33,7 @@ THEIRS = frozenset({FailureKind.BAD_INPUT, FailureKind.USER_CODE, FailureKind.TI
 
 def ended(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> None:
     """Applies a worker's report of an attempt's end; a repeated report changes nothing."""
-    attempt = worker.held.pop(end.attempt_id, None)
+    attempt = worker.attempts.pop(end.attempt_id, None)
     if attempt is None:
         _unknown(state, worker, end, now_s)
         return
@@ -43,7 +43,7 @@ def ended(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> None:
     if not attempt.logged:
         _log(state, action, end)
     if attempt.adopted or attempt.unobserved_nanousd:
-        billing.make_up(state, worker, attempt)
+        billing.charge_unobserved(state, worker, attempt)
     failure = misfit(action.spec, end.outputs) if end.failure is None else _reported(end.failure)
     if failure is None:
         _succeeded(state, worker, attempt, now_s)
@@ -66,11 +66,11 @@ def _unknown(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> Non
     if end.attempt_id in state.attempts:
         return  # its publication is under way; the acknowledgement follows
     key = parse_attempt_id(end.attempt_id)
-    if state.unclaimed_held.get(key) == (worker.name, end.attempt_id):
-        del state.unclaimed_held[key]  # it runs no more, so the action needs a new attempt
+    if state.orphaned_attempts.get(key) == (worker.name, end.attempt_id):
+        del state.orphaned_attempts[key]  # it runs no more, so the action needs a new attempt
     action = state.actions.get(key)
     if end.failure is None and (now_s < state.recovering_until_s or action is not None):
-        state.unclaimed[key] = (worker.name, end)
+        state.orphaned_ends[key] = (worker.name, end)
         return
     state.emit(Acknowledge(worker.name, end.attempt_id))
 
@@ -87,20 +87,20 @@ def adopt_orphans(state: State, now_s: float) -> None:
     # that still runs is not adopted, and is cancelled when the action is done. To cancel all
     # orphans and start over would be simpler, but a restart would cost hours of running work:
     # test_after_a_restart_finished_and_running_attempts_are_taken_up_not_run_again.
-    for key in [k for k in state.unclaimed if _wants(state, k)]:
-        name, end = state.unclaimed.pop(key)
+    for key in [k for k in state.orphaned_ends if _wants(state, k)]:
+        name, end = state.orphaned_ends.pop(key)
         worker = state.workers.get(name)
         if worker is not None and end.attempt_id not in state.attempts:
             adopt(state, worker, state.actions[key], end.attempt_id, now_s)
             ended(state, worker, end, now_s)
-    for key in [k for k in state.unclaimed_held if _wants(state, k)]:
-        name, attempt_id = state.unclaimed_held.pop(key)
+    for key in [k for k in state.orphaned_attempts if _wants(state, k)]:
+        name, attempt_id = state.orphaned_attempts.pop(key)
         worker = state.workers.get(name)
         if worker is not None and attempt_id not in state.attempts:
             adopt(state, worker, state.actions[key], attempt_id, now_s)
     if now_s >= state.recovering_until_s:
-        for key in [k for k in state.unclaimed_held if k not in state.actions]:
-            name, attempt_id = state.unclaimed_held.pop(key)
+        for key in [k for k in state.orphaned_attempts if k not in state.actions]:
+            name, attempt_id = state.orphaned_attempts.pop(key)
             state.emit(CancelAttempt(name, attempt_id))
 
 
@@ -123,17 +123,19 @@ def adopt(state: State, worker: Worker, action: Action, attempt_id: str, now_s: 
         pool=worker.shape.pool,
     )
     billing.resume(state, attempt)
-    hold(state, worker, action, attempt, now_s)
+    record_assignment(state, worker, action, attempt, now_s)
     return attempt
 
 
-def hold(state: State, worker: Worker, action: Action, attempt: Attempt, now_s: float) -> None:
+def record_assignment(
+    state: State, worker: Worker, action: Action, attempt: Attempt, now_s: float
+) -> None:
     """Records an attempt as assigned to a worker."""
     action.attempts[attempt.attempt_id] = attempt
     action.move(ActionState.RUNNING)
     ready_actions.leave(state, action)
     state.attempts[attempt.attempt_id] = attempt
-    worker.held[attempt.attempt_id] = attempt
+    worker.attempts[attempt.attempt_id] = attempt
     actions.started(state, action, now_s)
 
 
@@ -154,11 +156,11 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
     _learn(state, worker, attempt, end)
     for artifact in end.outputs.values():
         if artifact.size_bytes > NEGLIGIBLE_BYTES:
-            worker.near[artifact.digest] = None
+            worker.local_digests[artifact.digest] = None
     if action.state is not ActionState.RUNNING:
         state.emit(Acknowledge(worker.name, attempt.attempt_id))
         if action.state is not ActionState.PUBLISHING:
-            billing.settle(state, attempt, payers_of(attempt), "cancelled", now_s)
+            billing.settle(state, attempt, payers_after_cancel(attempt), "cancelled", now_s)
         else:
             billing.settle(state, attempt, [], "replica", now_s)
         return
@@ -175,9 +177,9 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
 def _learn(state: State, worker: Worker, attempt: Attempt, end: AttemptEnd) -> None:
     spec, usage = attempt.action.spec, end.usage
     key, device_class = CostKey.of(spec.info), worker.shape.device_class
-    mates = len(worker.held)
+    mates = len(worker.attempts)
     if mates <= FEW_ATTEMPTS:  # among many, the few of other instances do not matter
-        mates = sum(a.action.spec.info is spec.info for a in worker.held.values())
+        mates = sum(a.action.spec.info is spec.info for a in worker.attempts.values())
     if not usage.resumed:  # a resumed attempt did an unknown part of the work
         state.model.observe(
             key, spec.work, usage.run_s, usage.load_s, device_class, batch=float(1 + mates)
@@ -236,7 +238,9 @@ def published(
     action = attempt.action
     state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
     subscribers = list(action.subscribers)
-    shares = billing.settle(state, attempt, subscribers or payers_of(attempt), outcome, now_s)
+    shares = billing.settle(
+        state, attempt, subscribers or payers_after_cancel(attempt), outcome, now_s
+    )
     if action.publishing is not attempt:
         # The last subscriber left while the result was being published: the action is WITHDRAWN
         # and forgotten, and a new one of the same key may be in flight. The worker still needs its
@@ -288,7 +292,7 @@ def publish_failed(
     failed(state, worker, attempt, failure, now_s, for_good=for_good)
 
 
-def payers_of(attempt: Attempt) -> list[Subscriber]:
+def payers_after_cancel(attempt: Attempt) -> list[Subscriber]:
     """Returns the subscribers that pay for an attempt after its action's last one has left."""
     return [Subscriber(uid, *attempt.payer_steps[uid]) for uid in attempt.payers]
 
@@ -315,7 +319,7 @@ def failed(
     action = attempt.action
     alive = action.state in (ActionState.RUNNING, ActionState.PUBLISHING)
     if attempt.payers:
-        payers = payers_of(attempt)
+        payers = payers_after_cancel(attempt)
     elif alive and failure.kind in THEIRS:
         payers = list(action.subscribers)
     else:

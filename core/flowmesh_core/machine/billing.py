@@ -29,10 +29,10 @@ def accrue(state: State, worker: Worker, now_s: float) -> None:
     state.book.fabric_nanousd += shares.fabric
     worker.idle_nanousd += shares.fabric
     for attempt_id, share in shares.execution.items():
-        worker.held[attempt_id].charged_nanousd += share
+        worker.attempts[attempt_id].charged_nanousd += share
     for attempt_id, share in shares.loading.items():
-        worker.held[attempt_id].charged_nanousd += share
-        worker.held[attempt_id].load_nanousd += share
+        worker.attempts[attempt_id].charged_nanousd += share
+        worker.attempts[attempt_id].load_nanousd += share
     for attempt in _active(worker):
         attempt.metered_units = max(attempt.metered_units, attempt.units)
 
@@ -40,8 +40,8 @@ def accrue(state: State, worker: Worker, now_s: float) -> None:
 def accrue_unobserved(state: State, worker: Worker, now_s: float) -> None:
     """Has the fabric pay for a time in which the control plane stood still.
 
-    What each attempt would have been charged is remembered: :func:`make_up` charges as much of it
-    as the worker's own report of the attempt accounts for.
+    What each attempt would have been charged is remembered: :func:`charge_unobserved` charges as
+    much of it as the worker's own report of the attempt accounts for.
     """
     delta = worker.meter.advance(now_s)
     if not delta:
@@ -51,17 +51,17 @@ def accrue_unobserved(state: State, worker: Worker, now_s: float) -> None:
     worker.idle_nanousd += delta
     shares = _shares(worker, delta)
     for attempt_id, share in (*shares.execution.items(), *shares.loading.items()):
-        worker.held[attempt_id].unobserved_nanousd += share
+        worker.attempts[attempt_id].unobserved_nanousd += share
 
 
 def _active(worker: Worker) -> list[Attempt]:
-    return [a for a in worker.held.values() if a.phase in ACTIVE]
+    return [a for a in worker.attempts.values() if a.phase in ACTIVE]
 
 
 def _shares(worker: Worker, delta: int) -> SegmentShares[str]:
     active = {
         a.attempt_id: Activity(
-            lane=a.action.spec.info.signature,
+            instance=a.action.spec.info.signature,
             running=a.phase in ("running", "storing"),
             units=max(0, a.units - a.metered_units),
         )
@@ -78,7 +78,7 @@ def resume(state: State, attempt: Attempt) -> None:
     state.book.fabric_nanousd -= charged
 
 
-def make_up(state: State, worker: Worker, attempt: Attempt) -> None:
+def charge_unobserved(state: State, worker: Worker, attempt: Attempt) -> None:
     """Charges an attempt that has ended for what it used while it was not observed.
 
     By its usage at the worker's price. An adopted attempt never pays more than its part of what no
@@ -88,7 +88,7 @@ def make_up(state: State, worker: Worker, attempt: Attempt) -> None:
     usage = attempt.end.usage if attempt.end else Usage()
     busy_s = usage.run_s + usage.load_s
     used = int(worker.shape.price_nanousd_per_hour * busy_s / _SECONDS_PER_HOUR)
-    beside = 1 + sum(a.adopted for a in worker.held.values())
+    beside = 1 + sum(a.adopted for a in worker.attempts.values())
     part = worker.idle_nanousd // beside if attempt.adopted else attempt.unobserved_nanousd
     due = max(0, min(used - attempt.charged_nanousd, part, worker.idle_nanousd))
     worker.idle_nanousd -= due
@@ -268,10 +268,10 @@ def _details(state: State, attempt: Attempt, usage: Usage) -> AttemptDetails | N
 def _placement_reason(run: Run, payer: Subscriber, attempt: Attempt) -> tuple[ScoredWorker, ...]:
     """Why the attempt went to its worker, unless the ledger has explained the same batch."""
     step, placed = run.steps[payer.path], attempt.placed
-    if placed is step.placed or step.told >= PLACEMENTS_EXPLAINED:
+    if placed is step.last_placement or step.placements_logged >= PLACEMENTS_EXPLAINED:
         return ()
-    step.placed = placed
-    step.told += 1
+    step.last_placement = placed
+    step.placements_logged += 1
     return placed
 
 

@@ -21,20 +21,20 @@ def looked_up(state: State, key: ActionKey, result: ActionResult | None, now_s: 
     if action is None or action.state is not ActionState.LOOKING_UP:
         return
     if result is None:
-        actions.make_ready(state, action, now_s)
+        actions.enqueue(state, action, now_s)
         return
     ports = output_ports(action.spec.contract, action.spec.params)
     if any(p.name not in result.outputs for p in ports if p.required):
         action.replace = True
         action.generation = result.generation + 1
-        actions.make_ready(state, action, now_s)
+        actions.enqueue(state, action, now_s)
         return
     for subscriber in list(action.subscribers):
         run = state.runs[subscriber.uid]
         step = run.steps[subscriber.path]
         if _hit_before(run, step, subscriber, result):
             continue
-        if action.key.action_id in run.own_actions or result.run_uid == run.uid:
+        if action.key.action_id in run.restored_actions or result.run_uid == run.uid:
             step.executed += 1
         else:
             _hit(state, run, step, subscriber, result, HitKind.PUBLISHED, now_s)
@@ -56,7 +56,7 @@ def step_hit(
 
 def _hit_before(run: Run, step: StepRun, subscriber: Subscriber, result: ActionResult) -> bool:
     """Counts a hit that an earlier epoch has already booked; returns False where there is none."""
-    line = run.own_hits.pop((subscriber.path, subscriber.part, result.action_id), None)
+    line = run.restored_hits.pop((subscriber.path, subscriber.part, result.action_id), None)
     if line is None:
         return False
     step.hits += 1

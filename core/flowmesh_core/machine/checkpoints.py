@@ -33,13 +33,13 @@ def reported(state: State, worker: Worker, reports: Iterable[Checkpoint], now_s:
         action = state.actions.get(key)
         if action is None:
             if now_s < state.recovering_until_s and not report.spoiled:
-                state.unclaimed_checkpoints[key] = (report, now_s)
+                state.orphaned_checkpoints[key] = (report, now_s)
         elif action.state in _OPEN:
             if report.spoiled:
                 _drop_corrupt(state, action, report)
             else:
                 _update(state, action, _from_report(report, now_s), now_s)
-                worker.near[report.digest] = None
+                worker.local_digests[report.digest] = None
 
 
 def begin(state: State, run: Run, action: Action, now_s: float) -> None:
@@ -50,7 +50,7 @@ def begin(state: State, run: Run, action: Action, now_s: float) -> None:
     ):
         action.checkpoint = restored
         ready_actions.mark_changed(state, action)
-    report, reported_s = state.unclaimed_checkpoints.pop(action.key, (None, 0.0))
+    report, reported_s = state.orphaned_checkpoints.pop(action.key, (None, 0.0))
     if report is not None:
         _update(state, action, _from_report(report, reported_s), now_s)
 
@@ -82,7 +82,7 @@ def roots(state: State) -> list[Artifact]:
         found += run.checkpoints.values()
     found += [
         _from_report(report, reported_s)
-        for report, reported_s in state.unclaimed_checkpoints.values()
+        for report, reported_s in state.orphaned_checkpoints.values()
     ]
     return [artifact(checkpoint) for checkpoint in found]
 

@@ -29,7 +29,7 @@ SETTLED_S = 2.0
 NEVER = frozenset(
     {
         RejectionCause.ENGINE_NOT_OFFERED,
-        RejectionCause.NOT_HONOURED,
+        RejectionCause.VARIANT_UNSUPPORTED,
         RejectionCause.MEMORY,
         RejectionCause.DEVICES,
         RejectionCause.LABELS,
@@ -52,13 +52,13 @@ def decided(state: State, decision: Decision, now_s: float) -> None:
             continue
         billing.accrue(state, worker, now_s)
         memory_mib = informed(state, Digest(placement.signature), 1.0).requirement.memory_mib
-        count_before = len(worker.held)
+        count_before = len(worker.attempts)
         for index, name in enumerate(placement.actions):
             scope, _, action_id = name.partition("/")
             action = state.actions.get(ActionKey(scope, Digest(action_id)))
             if action is not None and _still_wanted(action, placement):
                 _assign(state, worker, action, placement, index, memory_mib, now_s)
-        if len(worker.held) > count_before:
+        if len(worker.attempts) > count_before:
             _count_batch(state, worker, Digest(placement.signature))
     _wait_reasons(state, decision, now_s)
 
@@ -66,7 +66,7 @@ def decided(state: State, decision: Decision, now_s: float) -> None:
 def _count_batch(state: State, worker: Worker, signature: Digest) -> None:
     """Observes how many attempts of the signature the worker has after a batch joined them."""
     engine = state.signatures[signature].requirement.engine
-    together = sum(a.action.spec.info.signature == signature for a in worker.held.values())
+    together = sum(a.action.spec.info.signature == signature for a in worker.attempts.values())
     state.figures.batch[engine].observe(together)
 
 
@@ -89,7 +89,7 @@ def _assign(
     runs = [state.runs[uid] for uid in action.runs()]
     if not budgets.affordable(state, action, runs, reserve):
         return
-    action.tries += 1
+    action.attempt_count += 1
     state.attempts_made += 1
     attempt = Attempt(
         attempt_id=attempt_id_of(action.key, state.epoch, state.attempts_made),
@@ -107,10 +107,10 @@ def _assign(
         alone=action.isolate,
     )
     state.figures.dispatched[worker.shape.pool] += 1
-    if action.tries == 1:
+    if action.attempt_count == 1:
         state.figures.waited_s[worker.shape.pool].observe(max(0.0, now_s - action.ready_s))
     state.demand.count(action.spec.info.signature, action.spec.work, runs[0].plan.weights, now_s)
-    attempts.hold(state, worker, action, attempt, now_s)
+    attempts.record_assignment(state, worker, action, attempt, now_s)
     billing.reserve(state, attempt)
     state.emit(
         Assign(
@@ -171,7 +171,7 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
         if found is None:
             continue
         # A fixed fleet starts together, and what its first workers offer the others offer too.
-        settled = found.cause is RejectionCause.NOT_HONOURED and now_s - newest_s > SETTLED_S
+        settled = found.cause is RejectionCause.VARIANT_UNSUPPORTED and now_s - newest_s > SETTLED_S
         late = settled or now_s - action.ready_s > patience_s
         if patience_s and found.cause in NEVER and late:
             actions.fail(state, action, Failure(FailureKind.UNPLACEABLE, found.detail))

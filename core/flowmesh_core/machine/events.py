@@ -28,7 +28,7 @@ class Submitted(msgspec.Struct, frozen=True):
     Attributes:
         artifacts: the content of every ``cas:`` reference in the plan, already verified.
         restored: ledger lines of an unfinished run that is restored.
-        bumps: signature classes that were in quarantine when the run was accepted.
+        quarantine_salts: signature classes that were in quarantine when the run was accepted.
         cancelled: why it should only end; empty where it goes on. Then nothing of it is evaluated.
     """
 
@@ -38,7 +38,7 @@ class Submitted(msgspec.Struct, frozen=True):
     scopes: ScopePlan
     artifacts: Mapping[str, Artifact] = {}
     restored: tuple[Line, ...] = ()
-    bumps: Mapping[Digest, int] = {}
+    quarantine_salts: Mapping[Digest, int] = msgspec.field(default_factory=dict, name="bumps")
     cancelled: str = ""
 
 

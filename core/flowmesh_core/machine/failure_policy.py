@@ -66,7 +66,7 @@ def _retry(
         return
     factor = state.settings.backoff_factor ** (count - 1)
     action.not_before_s = now_s + max(failure.retry_after_s, action.spec.backoff_s * factor)
-    action.avoid.add(attempt.worker)
+    action.avoid_workers.add(attempt.worker)
     if count == action.spec.max_attempts - 1:
         checkpoints.doubt(action, attempt)
     actions.back_to_ready(state, action, now_s)
@@ -85,10 +85,10 @@ def _lost(
     action = attempt.action
     if attempt.phase in ("running", "loading", "storing"):
         action.losses += 1
-        action.lost = attempt.attempt_id
+        action.lost_attempt = attempt.attempt_id
         crashed = failure.kind is FailureKind.HOST_CRASHED
         action.isolate = action.isolate or crashed or action.losses > 1
-        action.avoid.add(attempt.worker)
+        action.avoid_workers.add(attempt.worker)
     if action.losses >= state.settings.poison_losses:
         poison = Failure(
             FailureKind.POISON,
@@ -113,7 +113,7 @@ def _out_of_memory(
         _retry(state, worker, attempt, failure, now_s)
         return
     signature = action.spec.info.signature
-    beside = [a for a in worker.held.values() if a.action.spec.info.signature == signature]
+    beside = [a for a in worker.attempts.values() if a.action.spec.info.signature == signature]
     # ``alone`` is whether the failure shows what one action needs, and so what is learned:
     #
     #   isolated          its own host           raise the reservation, then exclude the device

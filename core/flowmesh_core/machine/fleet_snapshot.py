@@ -94,11 +94,11 @@ def as_if_ready(state: State, action: Action, now_s: float) -> tuple[ReadyAction
 
 def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
     by_signature: dict[Digest, list[Attempt]] = defaultdict(list)
-    for attempt in worker.held.values():
+    for attempt in worker.attempts.values():
         by_signature[attempt.action.spec.info.signature].append(attempt)
     instances = {}
     reserved = 0
-    for instance in worker.lanes:
+    for instance in worker.instances:
         if instance.state == "closing":
             continue  # new assignments get a new host, of the size that they require
         assigned = by_signature.pop(instance.signature, [])
@@ -120,7 +120,7 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
         )
         reserved += _reserved_mib(assigned, memory)
     workers.trim_near(worker)
-    near = dict.fromkeys(worker.near, Tier.DISK)
+    near = dict.fromkeys(worker.local_digests, Tier.DISK)
     near.update({c.digest: Tier(c.tier) for c in worker.components})
     total = worker.shape.device_memory_mib * worker.shape.devices
     return WorkerView(worker.shape, instances, near, total - reserved, not state.takes_work(worker))
@@ -154,7 +154,7 @@ def _instance_view(
     return InstanceView(
         signature=signature,
         capacity=max(1, capacity),
-        held=len(assigned),
+        assigned=len(assigned),
         remaining_s=remaining_s,
         load_remaining_s=max(ANY_MOMENT_S, remaining_load_s) if starting else 0.0,
         memory_mib=memory_mib,

@@ -135,8 +135,8 @@ class Machine:
         """
         state = self.state
         self._dispatch(event, now_s)
-        while state.touched or state.unclaimed or state.unclaimed_held:
-            if state.unclaimed or state.unclaimed_held:
+        while state.touched or state.orphaned_ends or state.orphaned_attempts:
+            if state.orphaned_ends or state.orphaned_attempts:
                 attempts.adopt_orphans(state, now_s)
             touched, state.touched = state.touched, {}
             for uid in touched:
@@ -192,7 +192,7 @@ class Machine:
         passed_s = min(max(0.0, now_s - state.ticked_s), LONGEST_TICK_S) if state.ticked_s else 0.0
         state.ticked_s = now_s
         for name, worker in list(state.workers.items()):
-            state.figures.worker_s[worker.shape.pool][not worker.held] += passed_s
+            state.figures.worker_s[worker.shape.pool][not worker.attempts] += passed_s
             if now_s - worker.last_seen_s > state.settings.watchdog_s:
                 workers.lost(state, name, "no synchronisation within the watchdog", now_s)
             else:
@@ -211,8 +211,8 @@ class Machine:
         """Cancels the attempts of earlier epochs that no run wants any more."""
         state = self.state
         state.dirty = True
-        for name, attempt_id in state.unclaimed_held.values():
+        for name, attempt_id in state.orphaned_attempts.values():
             state.emit(CancelAttempt(name, attempt_id))
-        state.unclaimed_held.clear()
-        state.unclaimed_checkpoints.clear()
+        state.orphaned_attempts.clear()
+        state.orphaned_checkpoints.clear()
         state.resumed_charges.clear()

@@ -202,8 +202,8 @@ class Action(msgspec.Struct, eq=False):
     Attributes:
         subscribers: in order of subscription; the fair order counts it to the first one's tenant.
         attempts: those assigned to a worker, by id; two where there is a replica attempt.
-        tries: attempts started so far.
-        lost: the attempt of the last of its ``losses``.
+        attempt_count: attempts started so far.
+        lost_attempt: the attempt of the last of its ``losses``.
         replace: whether its publication replaces a result that lost a blob.
         generation: of the result that it will publish.
         view: its entry in the index of ready actions; None while it is not in there.
@@ -218,13 +218,13 @@ class Action(msgspec.Struct, eq=False):
     state: ActionState = ActionState.LOOKING_UP
     subscribers: dict[Subscriber, None] = {}
     attempts: dict[str, Attempt] = {}
-    tries: int = 0
+    attempt_count: int = 0
     losses: int = 0
-    lost: str = ""
+    lost_attempt: str = ""
     failures: dict[str, int] = {}
     repairs: int = 0
     isolate: bool = False
-    avoid: set[str] = set()
+    avoid_workers: set[str] = set()
     not_before_s: float = 0.0
     ready_s: float = 0.0
     replace: bool = False
@@ -290,7 +290,8 @@ class StepRun(msgspec.Struct, eq=False):
         skip_lookup: the step-level result lost a blob, so its parts are looked up one by one.
         outputs: by port; None for a skipped step's.
         model: see ``base_model``; None until it is computed.
-        placed: the placement that the ledger last explained; ``told`` counts the explanations.
+        last_placement: the placement that the ledger last explained; ``placements_logged`` counts
+            the explanations.
         foreseen: its predicted demand, once its models are known; see ``prewarm``.
     """
 
@@ -323,8 +324,8 @@ class StepRun(msgspec.Struct, eq=False):
     joules: float = 0.0
     tokens: int = 0
     shared_with: dict[str, None] = {}
-    placed: tuple[ScoredWorker, ...] = ()
-    told: int = 0
+    last_placement: tuple[ScoredWorker, ...] = ()
+    placements_logged: int = 0
     log: deque[str] = msgspec.field(default_factory=lambda: deque(maxlen=50))
     started_s: float = 0.0
     ended_s: float = 0.0
@@ -350,11 +351,11 @@ class Run:
         unsettled: attempts that this run will pay for when they end.
         reserved_nanousd: predicted cost of attempts under way.
         checking: its outputs' blobs are being checked.
-        own_actions: actions that this run has already paid for by a restored ledger.
-        own_hits: hits that a restored ledger has booked, by step, chunk and action.
+        restored_actions: actions that this run has already paid for by a restored ledger.
+        restored_hits: hits that a restored ledger has booked, by step, chunk and action.
         checkpoints: from a restored ledger, of actions that are not wanted again yet.
-        bumps: signature classes that were in quarantine when it was accepted.
-        works: some action of it had no published result and had to run.
+        quarantine_salts: signature classes that were in quarantine when it was accepted.
+        has_executed: some action of it had no published result and had to run.
         conditions: what the evaluation of its conditions may take.
     """
 
@@ -381,16 +382,16 @@ class Run:
     joules: float = 0.0
     joules_estimated: bool = False
     lines: list[Line] = field(default_factory=list)
-    own_actions: set[Digest] = field(default_factory=set)
-    own_hits: dict[tuple[str, int, Digest], HitLine] = field(default_factory=dict)
+    restored_actions: set[Digest] = field(default_factory=set)
+    restored_hits: dict[tuple[str, int, Digest], HitLine] = field(default_factory=dict)
     checkpoints: dict[ActionKey, LatestCheckpoint] = field(default_factory=dict)
-    bumps: Mapping[Digest, int] = field(default_factory=dict)
+    quarantine_salts: Mapping[Digest, int] = field(default_factory=dict)
     cancel_reason: str = ""
     failed_step: str = ""
     failure: Failure | None = None
     checking: bool = False
     checked: bool = False
-    works: bool = False
+    has_executed: bool = False
     conditions: EvaluationBudget = field(default_factory=lambda: EvaluationBudget.of(0))
     finishing: bool = False
     ended_s: float = 0.0
@@ -433,10 +434,10 @@ class Worker:
     """A worker as the machine knows it.
 
     Attributes:
-        held: attempts assigned to it and not ended, by id.
-        near: digests that it is known to have on disk, newest last.
+        attempts: attempts assigned to it and not ended, by id.
+        local_digests: digests that it is known to have on disk, newest last.
         idle_nanousd: of its bill in this epoch, what no attempt was charged.
-        hold_open: signatures that its last prewarm plan names; None before one was sent.
+        prewarmed: signatures that its last prewarm plan names; None before one was sent.
     """
 
     shape: WorkerShape
@@ -444,13 +445,13 @@ class Worker:
     meter: WorkerMeter
     started_s: float
     last_seen_s: float
-    lanes: tuple[EngineInstanceState, ...] = ()
+    instances: tuple[EngineInstanceState, ...] = ()
     components: tuple[Component, ...] = ()
-    held: dict[str, Attempt] = field(default_factory=dict)
-    near: dict[Digest, None] = field(default_factory=dict)
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    local_digests: dict[Digest, None] = field(default_factory=dict)
     idle_nanousd: int = 0
     draining: bool = False
-    hold_open: tuple[Digest, ...] | None = None
+    prewarmed: tuple[Digest, ...] | None = None
 
     @property
     def name(self) -> str:

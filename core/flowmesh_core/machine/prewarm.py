@@ -26,7 +26,7 @@ LOOK_AHEAD = 64
 """Open steps of a run that are examined, in the order of its plan."""
 
 
-def in_demand(state: State, now_s: float) -> list[SignatureDemand]:
+def forecast_demand(state: State, now_s: float) -> list[SignatureDemand]:
     """Returns signatures with models that arrived recently or will, for the capacity signal."""
     found = {}
     for signature, arrivals in state.demand.now(now_s):
@@ -54,7 +54,7 @@ def in_demand(state: State, now_s: float) -> list[SignatureDemand]:
 def _predicted(state: State) -> Iterator[tuple[Run, PredictedDemand]]:
     """What open steps of runs need; a run that found all its results so far needs nothing."""
     for run in state.runs.values():
-        if not run.works or run.suspended:
+        if not run.has_executed or run.suspended:
             continue
         remaining = LOOK_AHEAD
         for step in run.steps.values():
@@ -88,9 +88,9 @@ def send_prewarm_plans(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -
     """Sends each worker its prewarm plan, where that has changed."""
     for name, worker in state.workers.items():
         signatures = wanted.get(name, ())
-        if worker.hold_open == signatures:
+        if worker.prewarmed == signatures:
             continue
-        worker.hold_open = signatures
+        worker.prewarmed = signatures
         specs = [state.openings[s] for s in signatures]
         memory = [informed(state, s, 1.0).requirement.memory_mib for s in signatures]
         sized = zip(specs, memory, strict=True)
@@ -99,4 +99,4 @@ def send_prewarm_plans(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -
 
 def prewarm_is_current(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> bool:
     """Whether every worker has its present prewarm plan already."""
-    return all(w.hold_open == wanted.get(name, ()) for name, w in state.workers.items())
+    return all(w.prewarmed == wanted.get(name, ()) for name, w in state.workers.items())

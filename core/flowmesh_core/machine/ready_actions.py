@@ -86,7 +86,7 @@ def view(state: State, action: Action) -> ReadyAction:
         inputs=_inputs(action),
         weights=runs[0].plan.weights,
         isolate=action.isolate,
-        avoid=frozenset(action.avoid) if action.avoid else _NO_WORKERS,
+        avoid_workers=frozenset(action.avoid_workers) if action.avoid_workers else _NO_WORKERS,
         not_before_s=action.not_before_s,
     )
 

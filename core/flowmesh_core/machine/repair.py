@@ -81,7 +81,7 @@ def remake_lost(
         part = step.parts[number]
         generation = part.result.generation + 1 if part.result else 1
         step.pending_parts += 1
-        actions.remake(state, run, step, number, generation, now_s)
+        actions.reproduce(state, run, step, number, generation, now_s)
     state.touch(run, step.plan.path)
     return True
 

@@ -80,7 +80,7 @@ def run_of(catalog: Catalog, event: Submitted) -> Run:
         deadline_s=plan.deadline_s,
         phase=Phase.SUSPENDED if plan.suspend else Phase.RUNNING,
         suspended=plan.suspend,
-        bumps=event.bumps,
+        quarantine_salts=event.quarantine_salts,
         conditions=EvaluationBudget.of(sum(bool(step.when) for step in plan.steps)),
     )
     run.remaining_s = remaining_s(plan, dict.fromkeys(step_runs, STEP_S))
@@ -94,13 +94,13 @@ def _restore(run: Run, event: Submitted) -> None:
         if isinstance(line, AttemptLine):
             run.paid_nanousd += line.share_nanousd
             run.joules += line.joules / max(1, line.sharers)
-            run.own_actions.add(line.action_id)
+            run.restored_actions.add(line.action_id)
             step = run.steps.get(line.step)
             if step is not None:
                 step.paid_nanousd += line.share_nanousd
         elif isinstance(line, HitLine):
             run.saved_nanousd += line.saved_nanousd
-            run.own_hits[line.step, line.chunk, line.action_id] = line
+            run.restored_hits[line.step, line.chunk, line.action_id] = line
         elif isinstance(line, CheckpointLine):
             checkpoints.restore(run, line)
         elif isinstance(line, AmendmentLine):

@@ -38,9 +38,9 @@ class State:
         unseen: those of them that the index does not have, or not as they are now.
         index: the ready actions as the scheduler sees them, and ``replicas``.
         replicas: replica attempts wanted for stragglers at the last snapshot.
-        unclaimed: after a restart, ends of attempts whose action is not known (yet), by key.
-        unclaimed_held: attempts that workers run though their action is not known (yet).
-        unclaimed_checkpoints: reported checkpoints of actions that are not known (yet), and when.
+        orphaned_ends: after a restart, ends of attempts whose action is not known (yet), by key.
+        orphaned_attempts: attempts that workers run though their action is not known (yet).
+        orphaned_checkpoints: reported checkpoints of actions that are not known (yet), and when.
         unnoted: actions whose newest checkpoint is not in the ledgers.
         resumed_bills: incarnation → what was billed for it before a restart.
         resumed_charges: attempt → what it was charged before a restart, until it is adopted.
@@ -78,9 +78,9 @@ class State:
     unseen: dict[ActionKey, Action] = field(default_factory=dict)
     index: ReadyIndex = field(default_factory=ReadyIndex)
     replicas: list[ReadyAction] = field(default_factory=list)
-    unclaimed: dict[ActionKey, tuple[str, "AttemptEnd"]] = field(default_factory=dict)
-    unclaimed_held: dict[ActionKey, tuple[str, str]] = field(default_factory=dict)
-    unclaimed_checkpoints: dict[ActionKey, tuple["Checkpoint", float]] = field(default_factory=dict)
+    orphaned_ends: dict[ActionKey, tuple[str, "AttemptEnd"]] = field(default_factory=dict)
+    orphaned_attempts: dict[ActionKey, tuple[str, str]] = field(default_factory=dict)
+    orphaned_checkpoints: dict[ActionKey, tuple["Checkpoint", float]] = field(default_factory=dict)
     unnoted: dict[ActionKey, Action] = field(default_factory=dict)
     resumed_bills: dict[str, int] = field(default_factory=dict)
     resumed_charges: dict[str, int] = field(default_factory=dict)

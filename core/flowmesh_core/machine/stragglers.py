@@ -17,7 +17,7 @@ SEEN = 3
 def find_stragglers(state: State, now_s: float) -> list[Attempt]:
     """Returns the attempts that a replica would help; none while no worker idles."""
     settings = state.settings
-    idle = (w for w in state.workers.values() if not w.held)
+    idle = (w for w in state.workers.values() if not w.attempts)
     if not settings.replicas or not any(map(state.takes_work, idle)):
         return []
     return [

@@ -26,11 +26,11 @@ def connected(state: State, hello: Hello, now_s: float) -> None:
     if worker is None:
         worker = _new(state, hello, now_s)
     worker.last_seen_s = now_s
-    worker.hold_open = None  # the last prewarm plan may not have arrived
-    worker.lanes, worker.components = hello.lanes, hello.components
+    worker.prewarmed = None  # the last prewarm plan may not have arrived
+    worker.instances, worker.components = hello.instances, hello.components
     worker.draining = hello.draining
     keep = _match_attempts(state, worker, hello, now_s)
-    _progress(state, worker, hello.held, now_s)
+    _progress(state, worker, hello.attempts, now_s)
     billing.accrue(state, worker, now_s)
     checkpoints.reported(state, worker, hello.checkpoints, now_s)
     for end in hello.ended:
@@ -52,11 +52,11 @@ def _new(state: State, hello: Hello, now_s: float) -> Worker:
 def _match_attempts(state: State, worker: Worker, hello: Hello, now_s: float) -> list[str]:
     """Matches what the worker runs with what it should run; returns the attempts that go on."""
     keep = []
-    reported = {p.attempt_id for p in hello.held} | {e.attempt_id for e in hello.ended}
-    for progress in hello.held:
+    reported = {p.attempt_id for p in hello.attempts} | {e.attempt_id for e in hello.ended}
+    for progress in hello.attempts:
         attempt_id = progress.attempt_id
-        if attempt_id in worker.held:
-            if not worker.held[attempt_id].cancelled:
+        if attempt_id in worker.attempts:
+            if not worker.attempts[attempt_id].cancelled:
                 keep.append(attempt_id)
             continue
         if attempt_id in state.attempts:
@@ -75,18 +75,18 @@ def _match_attempts(state: State, worker: Worker, hello: Hello, now_s: float) ->
             # to the fabric's bill. If the action has an attempt already, none goes on:
             # test_of_attempts_that_come_back_after_another_one_was_sent_none_goes_on.
             ours = (worker.name, attempt_id)
-            if state.unclaimed_held.setdefault(key, ours) == ours:
+            if state.orphaned_attempts.setdefault(key, ours) == ours:
                 keep.append(attempt_id)
-    for attempt_id in [a for a in worker.held if a not in reported]:
-        attempt = worker.held.pop(attempt_id)
+    for attempt_id in [a for a in worker.attempts if a not in reported]:
+        attempt = worker.attempts.pop(attempt_id)
         _never_arrived(state, worker, attempt, now_s)
     return keep
 
 
 def _not_lost(action: Action, attempt_id: str) -> None:
     """The worker was only silent: what it still runs was not lost, and caused no loss."""
-    if action.lost == attempt_id:
-        action.lost = ""
+    if action.lost_attempt == attempt_id:
+        action.lost_attempt = ""
         action.losses = max(0, action.losses - 1)
 
 
@@ -111,14 +111,14 @@ def synced(state: State, name: str, incarnation: str, sync: Sync, now_s: float) 
     worker.last_seen_s = now_s
     _progress(state, worker, sync.progress, now_s)
     for end in sync.ended:
-        attempt = worker.held.get(end.attempt_id)
+        attempt = worker.attempts.get(end.attempt_id)
         if attempt is not None:
             attempt.phase = "running"
             attempt.units = max(attempt.units, end.usage.units)
     billing.accrue(state, worker, now_s)
-    if sync.lanes is not None:
-        _learn_loads(state, worker, sync.lanes)
-        worker.lanes = sync.lanes
+    if sync.instances is not None:
+        _learn_loads(state, worker, sync.instances)
+        worker.instances = sync.instances
         state.dirty = True
     if sync.components is not None:
         worker.components = sync.components
@@ -141,7 +141,7 @@ def cordoned(state: State, names: frozenset[str]) -> None:
 
 def _learn_loads(state: State, worker: Worker, instances: Iterable[EngineInstanceState]) -> None:
     """Teaches the cost model how long the hosts that have become ready took to load."""
-    known = {instance.signature for instance in worker.lanes if instance.load_s}
+    known = {instance.signature for instance in worker.instances if instance.load_s}
     for instance in instances:
         info = state.signatures.get(instance.signature)
         if instance.load_s and info is not None and instance.signature not in known:
@@ -155,7 +155,7 @@ def _progress(
     state: State, worker: Worker, reports: Iterable[AttemptProgress], now_s: float
 ) -> None:
     for p in reports:
-        attempt = worker.held.get(p.attempt_id)
+        attempt = worker.attempts.get(p.attempt_id)
         if attempt is None:
             continue
         if p.phase == "running" and attempt.phase != "running":
@@ -175,7 +175,7 @@ def _progress(
 
 def _log(state: State, worker: Worker, sync: Sync) -> None:
     for line in sync.logs:
-        attempt = worker.held.get(line.attempt_id)
+        attempt = worker.attempts.get(line.attempt_id)
         if attempt is None:
             continue
         attempt.logged = True
@@ -195,15 +195,15 @@ def lost(
     state.figures.workers_left[worker.shape.pool, kind] += 1
     state.dirty = True
     failure = Failure(kind, f"worker {name} is gone: {reason}")
-    for attempt in list(worker.held.values()):
-        worker.held.pop(attempt.attempt_id)
+    for attempt in list(worker.attempts.values()):
+        worker.attempts.pop(attempt.attempt_id)
         attempts.failed(state, worker, attempt, failure, now_s)
-    for key, (holder, _) in list(state.unclaimed_held.items()):
+    for key, (holder, _) in list(state.orphaned_attempts.items()):
         if holder == name:
-            del state.unclaimed_held[key]
+            del state.orphaned_attempts[key]
 
 
 def trim_near(worker: Worker) -> None:
     """Limits how many digests are remembered of a worker's disk."""
-    while len(worker.near) > NEAR_MAX:
-        worker.near.pop(next(iter(worker.near)))
+    while len(worker.local_digests) > NEAR_MAX:
+        worker.local_digests.pop(next(iter(worker.local_digests)))

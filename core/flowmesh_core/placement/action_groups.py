@@ -29,7 +29,7 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
     info: SignatureInfo
     weights: UtilityWeights
     isolate: bool
-    avoid: frozenset[str]
+    avoid_workers: frozenset[str]
     replica_of: str
     cohort: Kind
     count: int
@@ -44,12 +44,12 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
     @property
     def cautions(self) -> tuple[bool, frozenset[str], str]:
         """What restricts its workers besides the signature: isolation, failed workers, original."""
-        return self.isolate, self.avoid, self.replica_of
+        return self.isolate, self.avoid_workers, self.replica_of
 
     @property
     def excluded(self) -> frozenset[str]:
         """Workers to avoid where there is another, and never to use for a replica attempt."""
-        return self.avoid | {self.replica_of} if self.replica_of else self.avoid
+        return self.avoid_workers | {self.replica_of} if self.replica_of else self.avoid_workers
 
 
 def groups_of(snapshot: Snapshot) -> list[ActionGroup]:
@@ -69,7 +69,7 @@ def _group(snapshot: Snapshot, ready: ReadyGroup) -> ActionGroup:
         snapshot.signatures[like.signature],
         like.weights,
         like.isolate,
-        like.avoid,
+        like.avoid_workers,
         like.replica_of,
         cohort.name,
         ready.count,

@@ -25,7 +25,7 @@ class Alternatives:
         self, seeker: SlotPicker, place: Slot, terms: UtilityTerms
     ) -> tuple[ScoredWorker, ...]:
         """Returns the chosen worker with its terms, then the best others: one of each class."""
-        chosen = _scored(seeker, place.member, terms, lane=place.estimate.lane)
+        chosen = _scored(seeker, place.member, terms, has_instance=place.estimate.has_instance)
         ranked = self._ranked.get(seeker)
         if ranked is None:
             if len(self._ranked) == EXPLAINED_GROUPS_MAX:
@@ -49,10 +49,12 @@ def _rank(picker: SlotPicker) -> _Ranked:
 
 def _of(picker: SlotPicker, estimate: Estimate, member: int) -> ScoredWorker:
     terms = picker.scale.terms(estimate, estimate.first_tier)
-    return _scored(picker, member, terms, lane=estimate.lane)
+    return _scored(picker, member, terms, has_instance=estimate.has_instance)
 
 
-def _scored(picker: SlotPicker, member: int, terms: UtilityTerms, *, lane: bool) -> ScoredWorker:
+def _scored(
+    picker: SlotPicker, member: int, terms: UtilityTerms, *, has_instance: bool
+) -> ScoredWorker:
     return ScoredWorker(
         picker.tick.snapshot.workers[member].name,
         terms.utility,
@@ -62,5 +64,5 @@ def _scored(picker: SlotPicker, member: int, terms: UtilityTerms, *, lane: bool)
         terms.start_s,
         terms.finish_s,
         terms.nanousd,
-        lane,
+        has_instance,
     )

@@ -23,12 +23,12 @@ class InstanceCapacity:
         capacity: actions that it runs at once, as far as they are admitted.
         limit: actions that it may have: twice the capacity, unless memory or a deadline forbids
             more.
-        held: actions that it has, including those placed in this cycle.
+        assigned: actions that it has, including those placed in this cycle.
         memory_mib: reserved while it has any action.
         closed: takes nothing more in this cycle.
     """
 
-    __slots__ = ("capacity", "closed", "held", "limit", "memory_mib", "view")
+    __slots__ = ("assigned", "capacity", "closed", "limit", "memory_mib", "view")
 
     def __init__(
         self, capacity: int, limit: int, memory_mib: int, view: InstanceView | None
@@ -36,14 +36,14 @@ class InstanceCapacity:
         """Starts from the snapshot's view of the instance, or None where this cycle opens it."""
         self.capacity = capacity
         self.limit = limit
-        self.held = view.held if view else 0
+        self.assigned = view.assigned if view else 0
         self.memory_mib = memory_mib
         self.closed = view.isolated if view else False
         self.view = view
 
     def guard(self, at_once: float) -> None:
         """Lowers the limit, so that the batch stays small enough for a deadline inside."""
-        self.limit = max(self.held, min(self.limit, int(min(at_once, self.limit))))
+        self.limit = max(self.assigned, min(self.limit, int(min(at_once, self.limit))))
 
 
 class WorkerCapacity:
@@ -61,7 +61,7 @@ class WorkerCapacity:
         "claimed_mib",
         "free_mib",
         "index",
-        "lanes",
+        "instances",
         "reserved",
         "suspected",
         "view",
@@ -71,35 +71,35 @@ class WorkerCapacity:
         self.index = index
         self.view = view
         self.free_mib = view.free_memory_mib
-        self.lanes: dict[Digest, InstanceCapacity] = {}
+        self.instances: dict[Digest, InstanceCapacity] = {}
         self._watchers: list[tuple[list[int], int]] = []
         self.reserved = False
         self.claimed_mib = 0
-        self.suspected = any(lane.isolated for lane in view.lanes.values())
+        self.suspected = any(i.isolated for i in view.instances.values())
 
     def instance(self, info: SignatureInfo) -> InstanceCapacity | None:
         """Returns the instance of a signature, on the snapshot or opened by this cycle, or None."""
-        instance = self.lanes.get(info.signature)
+        instance = self.instances.get(info.signature)
         if instance is None:
-            view = self.view.lanes.get(info.signature)
+            view = self.view.instances.get(info.signature)
             if view is None:
                 return None
             capacity = instance_capacity(info, view, self.view.shape.device_class)
             limit = instance_limit(info.requirement, capacity, self.view.shape.device_class)
             instance = InstanceCapacity(capacity, limit, view.memory_mib, view)
-            self.lanes[info.signature] = instance
+            self.instances[info.signature] = instance
         return instance
 
     def place_tier(self, info: SignatureInfo, *, alone: bool) -> int | None:
         """Returns the tier of a signature's next slot; None where it has none in this cycle."""
         if alone and self.suspected:
             return None
-        instance = self.lanes.get(info.signature)
-        if instance is None and info.signature in self.view.lanes:
+        instance = self.instances.get(info.signature)
+        if instance is None and info.signature in self.view.instances:
             instance = self.instance(info)
         if instance is None:
             return RUN if info.requirement.memory_mib <= self.unclaimed_mib() else None
-        count = instance.held
+        count = instance.assigned
         if instance.closed or (alone and count):
             return None
         if not count and _host_mib(instance, info, alone=alone) > self.unclaimed_mib():
@@ -114,18 +114,18 @@ class WorkerCapacity:
 
     def take(self, info: SignatureInfo, *, alone: bool) -> None:
         """Takes the next slot, opening an instance where there is none."""
-        instance = self.lanes.get(info.signature) or self.instance(info)
+        instance = self.instances.get(info.signature) or self.instance(info)
         if instance is None:
             instance = self.new_instance(info)
-            self.lanes[info.signature] = instance
-        if instance.held == 0:
+            self.instances[info.signature] = instance
+        if instance.assigned == 0:
             instance.memory_mib = _host_mib(instance, info, alone=alone)
             self.free_mib -= instance.memory_mib
             self.changed()
-        instance.held += 1
+        instance.assigned += 1
         instance.closed = instance.closed or alone
         self.suspected = self.suspected or alone
-        if alone or instance.held == instance.capacity or instance.held >= instance.limit:
+        if alone or instance.assigned == instance.capacity or instance.assigned >= instance.limit:
             self.changed()
 
     def watch(self, stale: list[int], number: int) -> None:
@@ -140,21 +140,21 @@ class WorkerCapacity:
 
     def close(self, signature: Digest) -> None:
         """Closes an instance of the snapshot for the rest of this cycle."""
-        instance = self.lanes.get(signature)
+        instance = self.instances.get(signature)
         if instance is None:
-            view = self.view.lanes[signature]
+            view = self.view.instances[signature]
             instance = InstanceCapacity(view.capacity, view.capacity, view.memory_mib, view)
-            self.lanes[signature] = instance
+            self.instances[signature] = instance
         instance.closed = True
 
     def give_back(self, info: SignatureInfo) -> None:
         """Gives back a slot that this cycle took."""
-        instance = self.lanes[info.signature]
-        instance.held -= 1
-        if instance.held == 0:
+        instance = self.instances[info.signature]
+        instance.assigned -= 1
+        if instance.assigned == 0:
             self.free_mib += instance.memory_mib
             if instance.view is None:
-                del self.lanes[info.signature]
+                del self.instances[info.signature]
 
     def new_instance(self, info: SignatureInfo) -> InstanceCapacity:
         """Returns an instance as this cycle would open it here."""
@@ -165,9 +165,9 @@ class WorkerCapacity:
 
     def idle(self) -> bool:
         """Whether it has no action at all, counting those placed in this cycle."""
-        if any(view.held for view in self.view.lanes.values()):
+        if any(view.assigned for view in self.view.instances.values()):
             return False
-        return not any(instance.held for instance in self.lanes.values())
+        return not any(instance.assigned for instance in self.instances.values())
 
 
 def _host_mib(instance: InstanceCapacity, info: SignatureInfo, *, alone: bool) -> int:

@@ -15,7 +15,7 @@ CHECKS = (
     RejectionCause.ENGINE_NOT_OFFERED,
     RejectionCause.VERSION_NOT_OFFERED,
     RejectionCause.NOT_BUILT_IN,
-    RejectionCause.NOT_HONOURED,
+    RejectionCause.VARIANT_UNSUPPORTED,
     RejectionCause.USER_CODE,
     RejectionCause.LABELS,
     RejectionCause.DEVICES,
@@ -33,8 +33,8 @@ def unmet(requirement: Requirement, shape: WorkerShape) -> RejectionCause | None
         return RejectionCause.VERSION_NOT_OFFERED
     if not _has_model(shape, requirement.builtin_model):
         return RejectionCause.NOT_BUILT_IN
-    if requirement.checks_honours and not _variant_of(requirement).met_by(shape):
-        return RejectionCause.NOT_HONOURED
+    if requirement.checks_variants and not _variant_of(requirement).met_by(shape):
+        return RejectionCause.VARIANT_UNSUPPORTED
     if requirement.user_code and not shape.allows_user_code:
         return RejectionCause.USER_CODE
     return _unmet_by_hardware(requirement, shape)
@@ -95,7 +95,7 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
             f"no worker with {r.engine} has the built-in model {r.builtin_model} in its image; add "
             "a pool with flavor cpu, or install the model's package in the pool's image"
         ),
-        RejectionCause.NOT_HONOURED: problem(_variant_of(r), shapes),
+        RejectionCause.VARIANT_UNSUPPORTED: problem(_variant_of(r), shapes),
         RejectionCause.USER_CODE: (
             f"{r.engine} runs the user's code, and no pool with this engine allows that; use a "
             "pool with allowUserCode"

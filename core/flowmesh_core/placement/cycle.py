@@ -25,7 +25,7 @@ class SchedulingCycle:
         holders: which workers have inputs of ready actions.
         shapes: distinct shapes; ``kinds`` gives for each its workers that are not draining, and
             ``kind_of`` gives for each worker the index of its shape.
-        lanes: signature → workers with an engine instance of it.
+        workers_with_instance: signature → workers with an engine instance of it.
         ready_by_signature: signature → ready actions that could share an instance.
         virtual_time: tenant → dollars paid over weight, including what this cycle has placed.
         running: signatures of which some instance has actions, on the snapshot or by this cycle.
@@ -42,7 +42,7 @@ class SchedulingCycle:
         self.shapes: list[WorkerShape] = []
         self.kinds: list[list[int]] = []
         self.kind_of: list[int] = []
-        self.lanes: dict[str, set[int]] = {}
+        self.workers_with_instance: dict[str, set[int]] = {}
         self.ready_by_signature = snapshot.ready.signatures
         self.running: set[str] = set()
         self.busy: list[int] = []
@@ -62,14 +62,14 @@ class SchedulingCycle:
                 self.shapes.append(worker.shape)
                 self.kinds.append([])
             self.kind_of.append(kind)
-            busy = [s for s, instance in worker.lanes.items() if instance.held]
+            busy = [s for s, instance in worker.instances.items() if instance.assigned]
             self.busy.append(len(busy))
             self.crowded.append((_slowdown(worker, len(busy)), _slowdown(worker, len(busy) + 1)))
             self.running.update(busy)
             if not worker.draining:
                 self.kinds[kind].append(index)
-                for signature in worker.lanes:
-                    self.lanes.setdefault(signature, set()).add(index)
+                for signature in worker.instances:
+                    self.workers_with_instance.setdefault(signature, set()).add(index)
 
     def unmet(self, info: SignatureInfo) -> tuple[RejectionCause | None, ...]:
         """Returns, for each shape, the first hard constraint that it does not meet, or None."""
@@ -98,7 +98,7 @@ class SchedulingCycle:
         """Returns the seconds to load a new engine instance on a worker, fetching included."""
         info = group.info
         view = self.accounts[member].view
-        tiers = tuple(view.near.get(digest) for digest, _ in info.components)
+        tiers = tuple(view.local.get(digest) for digest, _ in info.components)
         key = (info.signature, view.shape.device_class, group.work.component_bytes, tiers)
         found = self._loads.get(key)
         if found is None:
@@ -118,14 +118,14 @@ class SchedulingCycle:
         The first time in a cycle, its limit is lowered so that the tightest deadline of the actions
         that it has can still be met.
         """
-        known = group.info.signature in account.lanes
+        known = group.info.signature in account.instances
         instance = account.instance(group.info)
-        if not known and instance is not None and instance.view is not None and instance.held:
+        if not known and instance is not None and instance.view is not None and instance.assigned:
             due_s = instance.view.tightest_deadline_s - self.snapshot.now_s
             remaining_s = instance.view.remaining_s
             if remaining_s <= due_s < float("inf"):
                 one_s, more_s = self._growth(group, account, instance)
-                now_s = one_s + more_s * instance.held
+                now_s = one_s + more_s * instance.assigned
                 instance.guard((due_s / max(remaining_s, 1e-9) * now_s - one_s) / more_s)
         return instance
 
@@ -141,11 +141,11 @@ class SchedulingCycle:
     def _guard(self, group: ActionGroup, member: int, deadline_s: float) -> None:
         """Lowers an instance's limit so that later actions do not make the one just placed late."""
         account = self.accounts[member]
-        instance = account.lanes[group.info.signature]
+        instance = account.instances[group.info.signature]
         start_s = instance.view.load_remaining_s if instance.view else self.load_s(group, member)
         one_s, more_s = self._growth(group, account, instance)
         spare_s = deadline_s - self.snapshot.now_s - start_s - one_s
-        if spare_s >= more_s * instance.held:
+        if spare_s >= more_s * instance.assigned:
             instance.guard(spare_s / more_s)
 
     def _growth(
@@ -177,7 +177,7 @@ def _shape_key(shape: WorkerShape) -> tuple[object, ...]:
         shape.cpus,
         shape.allows_user_code,
         shape.builtin_models,
-        shape.honours,
+        shape.variants,
         tuple(sorted(shape.engines.items())),
         tuple(sorted(shape.labels.items())) if shape.labels else (),
     )

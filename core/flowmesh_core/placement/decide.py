@@ -76,8 +76,8 @@ def _placement(
     account = tick.accounts[member]
     signature = batch[0].action.signature
     shape = account.view.shape
-    instance = account.lanes[signature]
-    at_once = float(min(instance.capacity, instance.held))
+    instance = account.instances[signature]
+    at_once = float(min(instance.capacity, instance.assigned))
     predicted: list[float] = []
     reserve: list[int] = []
     price = shape.price_nanousd_per_hour / NANO_HOUR_S
@@ -89,7 +89,7 @@ def _placement(
             group = one.picker.group
             rate = tick.rate(group, shape.device_class, at_once)
         seconds = rate.seconds(one.action.work)
-        once_s = 0.0 if estimate.lane else estimate.start_s / len(batch)
+        once_s = 0.0 if estimate.has_instance else estimate.start_s / len(batch)
         predicted.append(seconds)
         reserve.append(round(price * (seconds * rate.p95_ratio * rate.share + once_s)))
     first = batch[0]

@@ -31,14 +31,14 @@ class VariantRequest:
 
     def met_by(self, shape: WorkerShape) -> bool:
         """Whether a worker offers this combination."""
-        return any(self._met(h) for h in shape.honours)
+        return any(self._met(v) for v in shape.variants)
 
-    def _met(self, honours: EngineVariant) -> bool:
+    def _met(self, variant: EngineVariant) -> bool:
         return (
-            honours.engine == self.engine
-            and self.implementation in {"", honours.implementation}
-            and (not self.dtype or self.dtype in honours.dtypes)
-            and self.batch_invariant in {None, *honours.batch_invariant}
+            variant.engine == self.engine
+            and self.implementation in {"", variant.implementation}
+            and (not self.dtype or self.dtype in variant.dtypes)
+            and self.batch_invariant in {None, *variant.batch_invariant}
         )
 
 
@@ -63,20 +63,20 @@ def problem(wish: VariantRequest, shapes: Sequence[WorkerShape]) -> str:
 
 def _changes(wish: VariantRequest, shapes: Iterable[WorkerShape]) -> Iterator[str]:
     """Yields changes of one field that some worker offers: ``dtype: float32`` ..."""
-    variants = [h for s in shapes for h in s.honours if h.engine == wish.engine]
-    for honours in variants:
+    variants = [v for s in shapes for v in s.variants if v.engine == wish.engine]
+    for variant in variants:
         # "auto" would not help: the model's own dtype may be the one that is not offered.
-        for dtype in (d for d in honours.dtypes if d != "auto"):
-            if wish.dtype and replace(wish, dtype=dtype)._met(honours):
+        for dtype in (d for d in variant.dtypes if d != "auto"):
+            if wish.dtype and replace(wish, dtype=dtype)._met(variant):
                 yield f"dtype: {dtype}"
-    for honours in variants:
-        for value in honours.batch_invariant:
+    for variant in variants:
+        for value in variant.batch_invariant:
             if wish.batch_invariant is not None and replace(wish, batch_invariant=value)._met(
-                honours
+                variant
             ):
                 yield f"batchInvariant: {str(value).lower()}"
-    for honours in variants:
-        if wish.implementation and replace(wish, implementation=honours.implementation)._met(
-            honours
+    for variant in variants:
+        if wish.implementation and replace(wish, implementation=variant.implementation)._met(
+            variant
         ):
-            yield f"implementation: {honours.implementation}"
+            yield f"implementation: {variant.implementation}"

@@ -31,7 +31,7 @@ class EquivalenceClass(msgspec.Struct, eq=False, gc=False):
     """
 
     members: list[int]
-    lane: bool
+    has_instance: bool
     first_tier: int
     load_s: float
     paid_s: float
@@ -50,9 +50,9 @@ def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceC
     """
     info = group.info
     kinds = [kind for kind, cause in enumerate(tick.unmet(info)) if cause is None]
-    excluded = _excluded(tick, group, kinds) if group.avoid or group.replica_of else ()
+    excluded = _excluded(tick, group, kinds) if group.avoid_workers or group.replica_of else ()
     accounts, busy = tick.accounts, tick.busy
-    with_instance = tick.lanes.get(info.signature, ())
+    with_instance = tick.workers_with_instance.get(info.signature, ())
     need_mib = info.requirement.memory_mib
     digests = [digest for digest, _ in info.components]
     all_bytes = float(sum([size for _, size in info.components]))
@@ -72,7 +72,7 @@ def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceC
                 if found is not None:
                     sites.append(found)
                 continue
-            key = (kind, busy[member], *map(account.view.near.get, digests))
+            key = (kind, busy[member], *map(account.view.local.get, digests))
             known = cold.get(key)
             if known is not None:
                 known.members.append(member)
@@ -92,11 +92,11 @@ def _too_late(group: ActionGroup, site: EquivalenceClass) -> bool:
 
 
 def _excluded(tick: SchedulingCycle, group: ActionGroup, kinds: list[int]) -> frozenset[str]:
-    if not group.avoid:
+    if not group.avoid_workers:
         return group.excluded
     workers = tick.snapshot.workers
     others = any(workers[i].name not in group.excluded for kind in kinds for i in tick.kinds[kind])
-    return group.excluded if others else group.excluded - group.avoid
+    return group.excluded if others else group.excluded - group.avoid_workers
 
 
 def _open(
@@ -117,7 +117,7 @@ def _open(
         0.0,
         0.0,
         view.remaining_s,
-        tick.crowded[member][0 if instance.held else 1],
+        tick.crowded[member][0 if instance.assigned else 1],
         tick.rate(group, shape.device_class, _batch(tick, group, instance)),
         shape.price_nanousd_per_hour,
         near_bytes,
@@ -144,10 +144,10 @@ def _cold(tick: SchedulingCycle, group: ActionGroup, member: int) -> Equivalence
         / batch,
         0.0 if group.isolate else load_s * (1.0 - 1.0 / instance.capacity),
         0.0,
-        tick.crowded[member][0 if instance.held else 1] if view.lanes else 1.0,
+        tick.crowded[member][0 if instance.assigned else 1] if view.instances else 1.0,
         tick.rate(group, view.shape.device_class, batch),
         view.shape.price_nanousd_per_hour,
-        sum([NEARNESS[view.near.get(d, Tier.FAR)] * size for d, size in info.components]),
+        sum([NEARNESS[view.local.get(d, Tier.FAR)] * size for d, size in info.components]),
     )
 
 
@@ -155,5 +155,5 @@ def _batch(tick: SchedulingCycle, group: ActionGroup, instance: InstanceCapacity
     """Actions expected in an instance at once, one of this group among them."""
     if group.isolate:
         return 1.0
-    sharing = instance.held + tick.ready_by_signature[group.info.signature]
+    sharing = instance.assigned + tick.ready_by_signature[group.info.signature]
     return float(sharing if sharing < instance.capacity else instance.capacity)

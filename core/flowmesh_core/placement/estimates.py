@@ -87,7 +87,7 @@ def estimates_at(
                 round(site.price_nanousd_per_hour * instance_s / NANO_HOUR_S),
                 near,
                 needed_bytes,
-                site.lane,
+                site.has_instance,
                 near / needed_bytes if needed_bytes else 1.0,
             )
         )

@@ -37,7 +37,7 @@ def candidates_of(action: ReadyAction, snapshot: Snapshot, model: CostModel) -> 
             estimate = with_inputs(tick, known, action, member)
             terms = scale.terms(estimate, estimate.first_tier)
             name = snapshot.workers[member].name
-            ranked.append((-terms.utility, member, Candidate(name, terms, estimate.lane)))
+            ranked.append((-terms.utility, member, Candidate(name, terms, estimate.has_instance)))
     return [candidate for _, _, candidate in sorted(ranked, key=_rank)]
 
 

@@ -73,7 +73,7 @@ class FreeSlots:
         """Whether there are instances to wait for, and no slot that can be had in this cycle."""
         return WAIT <= self.best_tier < NOWHERE
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Finds the next slots where some have been taken."""
         if self._stale:
             numbers = self._stale.copy()

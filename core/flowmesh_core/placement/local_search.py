@@ -206,8 +206,8 @@ class _LocalSearch:
     def _blockers(self, item: _Item, member: int, tier: int) -> list[list[_Item]]:
         """Returns sets of items, any of which would have to leave for the item to get a slot."""
         account = self._tick.accounts[member]
-        instance = account.lanes.get(item.signature)
-        if instance is not None and instance.held:
+        instance = account.instances.get(item.signature)
+        if instance is not None and instance.assigned:
             items = self._items_at.get((member, item.signature, tier), [])
             # An item with the same slots could only go where this item can go itself.
             others = [
@@ -219,14 +219,14 @@ class _LocalSearch:
             distinct = {(id(one.served.picker), one.utility): one for one in others}
             return [[one] for one in distinct.values()]
         found: list[list[_Item]] = []
-        for signature, other in account.lanes.items():
-            count = other.view.held if other.view else 0
-            if signature == item.signature or count or not other.held:
+        for signature, other in account.instances.items():
+            count = other.view.assigned if other.view else 0
+            if signature == item.signature or count or not other.assigned:
                 continue
             items = [
                 one for t in (RUN, AHEAD) for one in self._items_at.get((member, signature, t), [])
             ]
-            if len(items) == other.held:
+            if len(items) == other.assigned:
                 found.append(items)
         return found
 
@@ -235,7 +235,7 @@ class _LocalSearch:
         account = self._tick.accounts[member]
         if account.place_tier(info, alone=False) is None:
             return False
-        instance = account.lanes.get(item.signature)
+        instance = account.instances.get(item.signature)
         key = (member, item.signature, tier)
         taken = len(self._items_at.get(key, ())) + self._pinned.get(key, 0)
         return taken < _free_slots(
@@ -262,7 +262,7 @@ class _LocalSearch:
 
 def _free_slots(instance: InstanceCapacity, tier: int) -> int:
     """Slots of a tier that the snapshot left in an instance."""
-    count = instance.view.held if instance.view else 0
+    count = instance.view.assigned if instance.view else 0
     if tier == RUN:
         return max(0, min(instance.capacity, instance.limit) - count)
     return max(0, instance.limit - max(count, instance.capacity))

@@ -95,7 +95,7 @@ def nominate(
         action, ready = head
         cursor = able[ready]
         group, free_slots = cursor.group, cursor.free_slots
-        free_slots.look()
+        free_slots.refresh()
         if free_slots.full:
             order.drop(*by_slots[free_slots])
             continue

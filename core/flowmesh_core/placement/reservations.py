@@ -56,7 +56,7 @@ def _instances_to_close(account: WorkerCapacity, group: ActionGroup) -> list[Ins
     """Returns the instances that must end for the group to fit, soonest first, or None."""
     need_mib = group.info.requirement.memory_mib - account.view.free_memory_mib
     found: list[InstanceView] = []
-    occupied = [instance for instance in account.view.lanes.values() if instance.held]
+    occupied = [instance for instance in account.view.instances.values() if instance.assigned]
     own = [instance for instance in occupied if instance.signature == group.info.signature]
     if group.isolate:
         found.extend(own)

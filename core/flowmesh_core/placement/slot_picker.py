@@ -79,7 +79,7 @@ class SlotPicker:
     def best(self) -> Slot | None:
         """Returns the slot of greatest utility; None where there is not even one to wait for.
 
-        Where single inputs are is not considered. ``FreeSlots.look`` must have been called.
+        Where single inputs are is not considered. ``FreeSlots.refresh`` must have been called.
         """
         free_slots, utilities = self._free_slots, self._seen_utilities
         while (utility := max(utilities)) != NO_SLOT:
@@ -196,7 +196,7 @@ class SlotPicker:
         signature, accounts = self.group.info.signature, self.tick.accounts
         capacity = 0
         for member in self.sites[number].members:
-            instance = accounts[member].lanes.get(signature)
+            instance = accounts[member].instances.get(signature)
             if instance is not None:
                 capacity += instance.capacity
         return capacity

@@ -37,7 +37,7 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
         run_s: run time beside the actions expected in the instance.
         nanousd: the action's share, loading and transfer included.
         near_bytes: of ``needed_bytes``, each byte weighted by its nearness.
-        lane: whether an instance of the signature is open.
+        has_instance: whether an instance of the signature is open.
         locality: share of the bytes needed that are near; 1 where none are needed.
         sunk: whether the worker is paid for even if it does not run this: every connected worker,
             and of those not yet started the ones that their pool keeps in any case.
@@ -50,7 +50,7 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
     nanousd: int
     near_bytes: float
     needed_bytes: int
-    lane: bool
+    has_instance: bool
     locality: float
     sunk: bool = True
 

@@ -80,7 +80,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
         price_estimated: whether the price comes from a table.
         power_w: draw under load, of the whole worker; ``idle_w`` without work.
         engines: ``name`` → (contract version, implementation version) of every engine in the image.
-        honours: combinations of identity fields that it serves.
+        variants: combinations of identity fields that it serves.
         allows_user_code: whether the pool allows user code.
         builtin_models: names of the built-in models in the image; None counts as all of them.
     """
@@ -94,7 +94,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
     price_nanousd_per_hour: int
     engines: dict[str, tuple[int, int]]
     devices: int = 1
-    honours: tuple[EngineVariant, ...] = ()
+    variants: tuple[EngineVariant, ...] = msgspec.field(default=(), name="honours")
     price_estimated: bool = True
     power_w: float = 0.0
     idle_w: float = 0.0
@@ -171,7 +171,7 @@ class PrewarmSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         signature: of the attempts to come, which will use the host.
         components: digests of the models that it loads at its start, by port.
-        mixed: ports of components that come with each attempt.
+        per_attempt_components: ports of components that come with each attempt.
         the rest: as in :class:`Assignment`.
     """
 
@@ -180,7 +180,7 @@ class PrewarmSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     contract: int
     implementation: int
     components: dict[str, Digest] = {}
-    mixed: tuple[str, ...] = ()
+    per_attempt_components: tuple[str, ...] = msgspec.field(default=(), name="mixed")
     signature_params: dict[str, Any] = {}
     memory_mib: int = 0
     tensor_parallel: int = 1
@@ -289,7 +289,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
         started_s: when the process started, by the worker's clock.
         age_s: how long ago that was, independent of its clock; its lifetime is billed from there. 0
             from an older worker.
-        held: the progress of every assigned attempt.
+        attempts: the progress of every assigned attempt.
         ended: ends that have not been acknowledged.
         checkpoints: the newest of every attempt among those.
     """
@@ -300,9 +300,9 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     incarnation: str
     started_s: float
     shape: WorkerShape
-    held: tuple[AttemptProgress, ...] = ()
+    attempts: tuple[AttemptProgress, ...] = msgspec.field(default=(), name="held")
     ended: tuple[AttemptEnd, ...] = ()
-    lanes: tuple[EngineInstanceState, ...] = ()
+    instances: tuple[EngineInstanceState, ...] = msgspec.field(default=(), name="lanes")
     components: tuple[Component, ...] = ()
     draining: bool = False
     checkpoints: tuple[Checkpoint, ...] = ()
@@ -315,7 +315,7 @@ class Sync(msgspec.Struct, frozen=True, tag="sync", omit_defaults=True):
     Attributes:
         progress: attempts whose progress changed.
         ended: attempts that ended (repeated until acknowledged, but not in every message).
-        lanes: all engine instances, where any changed; None where none did.
+        instances: all engine instances, where any changed; None where none did.
         components: all components, where any changed; None where none did.
         metrics: counters and gauges by name, for the control plane's ``/metrics``.
         checkpoints: those stored since; they are older than the ends in the same message.
@@ -325,7 +325,7 @@ class Sync(msgspec.Struct, frozen=True, tag="sync", omit_defaults=True):
     seq: int
     progress: tuple[AttemptProgress, ...] = ()
     ended: tuple[AttemptEnd, ...] = ()
-    lanes: tuple[EngineInstanceState, ...] | None = None
+    instances: tuple[EngineInstanceState, ...] | None = msgspec.field(default=None, name="lanes")
     components: tuple[Component, ...] | None = None
     logs: tuple[LogLine, ...] = ()
     metrics: dict[str, float] = {}
@@ -360,11 +360,11 @@ class Desired(msgspec.Struct, frozen=True, tag="desired", omit_defaults=True):
         assign: attempts to start.
         cancel: attempts to stop; they end with kind ``cancelled``.
         acknowledged: ends that are published or refused, whose reports may be dropped.
-        everything: after a (re)connection; then attempts in ``keep`` go on, and the worker stops
+        full_state: after a (re)connection; then attempts in ``keep`` go on, and the worker stops
             all others that it has.
-        keep: see ``everything``.
+        keep: see ``full_state``.
         drain: take nothing new, end or yield what runs, and leave.
-        hold_open: all hosts to prewarm, the most urgent first; None leaves the plan unchanged.
+        prewarm: all hosts to prewarm, the most urgent first; None leaves the plan unchanged.
             Attempts go first, and a host that leaves the list stays open until its memory is
             needed.
     """
@@ -374,10 +374,10 @@ class Desired(msgspec.Struct, frozen=True, tag="desired", omit_defaults=True):
     assign: tuple[Assignment, ...] = ()
     cancel: tuple[str, ...] = ()
     acknowledged: tuple[str, ...] = ()
-    everything: bool = False
+    full_state: bool = msgspec.field(default=False, name="everything")
     keep: tuple[str, ...] = ()
     drain: bool = False
-    hold_open: tuple[PrewarmSpec, ...] | None = None
+    prewarm: tuple[PrewarmSpec, ...] | None = msgspec.field(default=None, name="hold_open")
 
 
 WorkerMessage = Hello | Sync

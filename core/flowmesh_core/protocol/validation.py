@@ -5,7 +5,7 @@ raise. A worker of this release never sends what is refused here. Attempt ids ar
 machine (``wire_ids`` has verified them); whose attempts they are is the gateway's check.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowmesh_core.catalog.contract import PortKind
@@ -102,7 +102,7 @@ def problems(message: WorkerMessage) -> list[MessageProblem]:
     """Returns every problem of a message; none where the machine may read it."""
     if isinstance(message, Hello):
         found = of_hello(message)
-        reports = [("held", p.attempt_id, of_progress(p)) for p in message.held]
+        reports = [("held", p.attempt_id, of_progress(p)) for p in message.attempts]
     else:
         found = of_sync(message)
         reports = [("progress", p.attempt_id, of_progress(p)) for p in message.progress]
@@ -133,12 +133,16 @@ def of_hello(hello: Hello) -> MessageProblem | None:
         checks.number(hello, _HELLO)
         or checks.text("incarnation", hello.incarnation)
         or of_shape(hello.shape)
-        or checks.counts(
-            hello, (("held", ITEMS_MAX), ("ended", ITEMS_MAX), ("checkpoints", ITEMS_MAX))
-        )
-        or of_instances(hello.lanes)
+        or _attempts(hello.attempts)
+        or checks.counts(hello, _REPORTS)
+        or of_instances(hello.instances)
         or of_components(hello.components)
     )
+
+
+def _attempts(attempts: Sequence[AttemptProgress]) -> MessageProblem | None:
+    found = len(attempts)
+    return checks.too_many("held", found, ITEMS_MAX) if found > ITEMS_MAX else None
 
 
 def of_sync(sync: Sync) -> MessageProblem | None:
@@ -148,7 +152,7 @@ def of_sync(sync: Sync) -> MessageProblem | None:
             sync, (("progress", ITEMS_MAX), ("ended", ITEMS_MAX), ("checkpoints", ITEMS_MAX))
         )
         or checks.counts(sync, (("logs", LINES_MAX),))
-        or of_instances(sync.lanes or ())
+        or of_instances(sync.instances or ())
         or of_components(sync.components or ())
         or of_metrics(sync.metrics)
     )
@@ -169,7 +173,7 @@ def of_shape(shape: WorkerShape) -> MessageProblem | None:
         or checks.table("labels", shape.labels)
         or checks.table("libraries", shape.libraries)
         or _engines(shape.engines)
-        or _variants(shape.honours)
+        or _variants(shape.variants)
     )
     models = shape.builtin_models or ()
     if found is None and len(models) > ENTRIES_MAX:
@@ -179,11 +183,11 @@ def of_shape(shape: WorkerShape) -> MessageProblem | None:
     return None if found is None else found.within("shape")
 
 
-def of_instances(lanes: tuple[EngineInstanceState, ...]) -> MessageProblem | None:
+def of_instances(instances: tuple[EngineInstanceState, ...]) -> MessageProblem | None:
     """Returns the first problem of a worker's engine instances."""
-    if len(lanes) > INSTANCES_MAX:
-        return checks.too_many("lanes", len(lanes), INSTANCES_MAX)
-    for n, instance in enumerate(lanes):
+    if len(instances) > INSTANCES_MAX:
+        return checks.too_many("lanes", len(instances), INSTANCES_MAX)
+    for n, instance in enumerate(instances):
         found = (
             checks.digest("signature", instance.signature)
             or checks.one_of("state", instance.state, INSTANCE_STATES)
@@ -376,10 +380,10 @@ def _engines(engines: Mapping[str, tuple[int, int]]) -> MessageProblem | None:
     return None
 
 
-def _variants(honours: tuple[EngineVariant, ...]) -> MessageProblem | None:
-    if len(honours) > ENTRIES_MAX:
-        return checks.too_many("honours", len(honours), ENTRIES_MAX)
-    for n, one in enumerate(honours):
+def _variants(variants: tuple[EngineVariant, ...]) -> MessageProblem | None:
+    if len(variants) > ENTRIES_MAX:
+        return checks.too_many("honours", len(variants), ENTRIES_MAX)
+    for n, one in enumerate(variants):
         texts = (one.engine, one.implementation, *one.dtypes)
         found = next((p for t in texts if (p := checks.text("honours", t, least=0))), None)
         if found is not None or len(texts) > PORTS_MAX:

@@ -22,8 +22,8 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 def worker_shape(shape: WorkerShape) -> fabric.WorkerShape:
     """Returns a worker's properties."""
-    honours = tuple([_copied(fabric.EngineVariant, variant) for variant in shape.honours])
-    return msgspec.structs.replace(_copied(fabric.WorkerShape, shape), honours=honours)
+    variants = tuple([_copied(fabric.EngineVariant, variant) for variant in shape.variants])
+    return msgspec.structs.replace(_copied(fabric.WorkerShape, shape), variants=variants)
 
 
 def engine_instance(state: EngineInstanceState) -> fabric.EngineInstanceState:

@@ -160,13 +160,13 @@ def worker_statuses(state: State, now_s: float) -> list[WorkerStatus]:
 
 def _worker(state: State, worker: Worker, now_s: float) -> WorkerStatus:
     idle = "ready" if state.takes_work(worker) else "cordoned"
-    busy = "busy" if worker.held else idle
+    busy = "busy" if worker.attempts else idle
     return WorkerStatus(
         shape=convert.worker_shape(worker.shape),
         state="draining" if worker.draining else busy,
-        lanes=tuple(map(convert.engine_instance, worker.lanes)),
+        instances=tuple(map(convert.engine_instance, worker.instances)),
         components=tuple(map(convert.component, worker.components)),
-        held=tuple(worker.held),
+        attempts=tuple(worker.attempts),
         last_seen_s=worker.last_seen_s,
         lifetime_s=max(0.0, now_s - worker.started_s),
         bill_nanousd=worker.meter.billed_nanousd,

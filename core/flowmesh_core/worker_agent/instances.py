@@ -140,7 +140,7 @@ class Instances:
         standby = self._standby.take(wanted)
         reservation = self._memory.reserve(wanted.memory_mib, devices)
         if reservation is None:
-            self._standby.give_way()
+            self._standby.release_memory()
             reservation = self._memory.reserve(wanted.memory_mib, devices)
             assert reservation is not None, "all reservations of standby hosts are enough"
         instance = Instance(

@@ -55,7 +55,7 @@ class AgentSettings(msgspec.Struct, frozen=True):
 class FullReport(msgspec.Struct, frozen=True):
     """The part of ``Hello`` that the machine knows; see there."""
 
-    held: tuple[AttemptProgress, ...]
+    attempts: tuple[AttemptProgress, ...]
     ended: tuple[AttemptEnd, ...]
     instances: tuple[EngineInstanceState, ...]
     checkpoints: tuple[Checkpoint, ...]
@@ -161,7 +161,7 @@ class WorkerAgent:
         """Returns everything for a ``Hello``, after which only changes are reported."""
         reports = self.reports
         full = FullReport(
-            held=tuple(reports.progress.values()),
+            attempts=tuple(reports.progress.values()),
             ended=tuple(reports.ended.values()),
             instances=self.instance_states(),
             checkpoints=tuple(reports.checkpoints.values()),
@@ -192,7 +192,7 @@ class WorkerAgent:
         desired = event.desired
         for attempt_id in desired.acknowledged:
             self.reports.acknowledge(attempt_id)
-        if desired.everything:
+        if desired.full_state:
             self._stop_all_but(desired)
         for assignment in desired.assign:
             self.attempts.start(assignment)
@@ -200,9 +200,9 @@ class WorkerAgent:
             self.attempts.stop(attempt_id, _cancelled("the attempt was cancelled"))
         if desired.drain:
             self.drain.begin()
-        if desired.hold_open is not None and not self.reports.draining:
+        if desired.prewarm is not None and not self.reports.draining:
             self.standby.allow()
-            self.prewarmer.replace(desired.hold_open)
+            self.prewarmer.replace(desired.prewarm)
 
     def _stop_all_but(self, desired: Desired) -> None:
         wanted = {*desired.keep, *(a.attempt_id for a in desired.assign)}

@@ -146,7 +146,7 @@ class Reports:
             seq=seq,
             progress=tuple(self._changed.values()),
             ended=tuple(self._new_ends.values()),
-            lanes=instances() if self._instances_changed else None,
+            instances=instances() if self._instances_changed else None,
             components=components() if self._components_changed else None,
             logs=tuple(self._logs),
             draining=self.draining,

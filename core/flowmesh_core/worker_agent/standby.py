@@ -82,7 +82,7 @@ class StandbyHosts:
 
     @property
     def reservations(self) -> list[Reservation]:
-        """What :meth:`give_way` would release."""
+        """What :meth:`release_memory` would release."""
         return [h.reservation for h in self.hosts.values() if h.reservation is not None]
 
     def allow(self) -> None:
@@ -107,7 +107,7 @@ class StandbyHosts:
             return None
         return self._remove(preload.name, StandbyState.TAKEN)
 
-    def give_way(self) -> None:
+    def release_memory(self) -> None:
         """Kills those that reserve memory."""
         for name in [n for n, host in self.hosts.items() if host.reservation is not None]:
             self._stop(name)

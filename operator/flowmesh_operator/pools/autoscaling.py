@@ -52,11 +52,11 @@ class WorkerObservation:
     """A connected worker of the pool.
 
     Attributes:
-        held: number of attempts assigned to it.
+        assigned: number of attempts assigned to it.
         warm_bytes: size of the components in its host or device memory.
     """
 
-    held: int = 0
+    assigned: int = 0
     warm_bytes: int = 0
 
 
@@ -109,7 +109,7 @@ class PoolScaler:
         self,
         *,
         target_s: float,
-        calm_s: float,
+        stabilization_s: float,
         replicas: int,
         now_s: float,
         start_s: float = FIRST_START_S,
@@ -119,8 +119,7 @@ class PoolScaler:
 
         Args:
             target_s: predicted seconds of work per worker.
-            calm_s: stabilization window: how long fewer workers must have been enough; it begins
-                now.
+            stabilization_s: how long fewer workers must have been enough; the window begins now.
             replicas: the pool's size now.
             now_s: the time.
             start_s: predicted seconds until a worker connects.
@@ -133,8 +132,8 @@ class PoolScaler:
         self._published = (replicas, now_s)
         self._size, self._grew_s = replicas, float("-inf")
         self._target_s = target_s
-        self._stabilization_s = calm_s
-        self._hysteresis = PoolSizer(target_s=target_s, calm_s=calm_s)
+        self._stabilization_s = stabilization_s
+        self._hysteresis = PoolSizer(target_s=target_s, stabilization_s=stabilization_s)
         self._hysteresis.remember(replicas, now_s)
         self._requested: deque[float] = deque()
         self._known: set[str] | None = None
@@ -247,7 +246,7 @@ class PoolScaler:
             if backlog.warm >= wanted:
                 return f"{wanted} workers keep the engines in demand prewarmed"
             return f"the pool has at least {wanted} workers"
-        pressed = ", deadlines are near" if backlog.pressed >= wanted else ""
+        pressed = ", deadlines are near" if backlog.deadline_workers >= wanted else ""
         return (
             f"{backlog.seconds:.0f} s of work for {seen.replicas} workers, "
             f"{backlog.actions} actions wait{pressed}"
@@ -304,7 +303,7 @@ class PoolScaler:
         worker = seen.workers.get(pod.name)
         if worker is not None:
             self._absent_since.pop(pod.name, None)
-            return worker.held > 0
+            return worker.assigned > 0
         if not pod.ready:
             return False
         since_s = self._absent_since.setdefault(pod.name, now_s)
@@ -325,7 +324,7 @@ def _busy_above(
     """Returns the busy workers above ``most``: cordoned, and removed after what they run ends."""
     surplus = len(alive) - most - len(to_remove)
     busy = [p.name for p in alive if p.name in seen.workers and p.name not in to_remove]
-    return set(sorted(busy, key=lambda n: (seen.workers[n].held, n))[: max(0, surplus)])
+    return set(sorted(busy, key=lambda n: (seen.workers[n].assigned, n))[: max(0, surplus)])
 
 
 def _alive(pods: Sequence[PodObservation]) -> list[PodObservation]:

@@ -72,7 +72,7 @@ class PoolEntry:
         """Returns the pool as the capacity signal reads it."""
         spec = self.object.spec
         target_s = seconds(spec.autoscaling.target_backlog)
-        calm_s = seconds(spec.autoscaling.scale_down_after)
+        stabilization_s = seconds(spec.autoscaling.scale_down_after)
         return PoolView(
             self.name,
             self.shape,
@@ -80,7 +80,7 @@ class PoolEntry:
             spec.max_replicas,
             self._start_s,
             target_s,
-            calm_s,
+            stabilization_s,
             self.cached_components,
             self.supply,
         )
@@ -135,7 +135,7 @@ class PoolEntry:
         learned_s = float(before.get("startSeconds") or FIRST_START_S)
         self.scaler = PoolScaler(
             target_s=seconds(autoscaling.target_backlog),
-            calm_s=seconds(autoscaling.scale_down_after),
+            stabilization_s=seconds(autoscaling.scale_down_after),
             replicas=replicas,
             now_s=now_s,
             start_s=max(_LEAST_START_S, learned_s),

@@ -24,7 +24,7 @@ class PoolNumbers:
     Attributes:
         backlog_s: predicted worker-seconds of the work that runs and waits.
         wanted: workers that the pool should have; ``replicas`` is its Deployment's size; ``told``
-            is what external autoscalers read (``ScalingPlan.told``).
+            is what external autoscalers read (``ScalingPlan.external_target``).
         ready: connected workers that take work; ``busy`` counts those with attempts, ``connected``
             all of them, with those that drain.
         start_s: predicted seconds until a new worker connects.

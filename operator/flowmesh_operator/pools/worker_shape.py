@@ -69,7 +69,7 @@ def pool_shape(pool: FlowMeshWorkerPool, catalog: Catalog) -> WorkerShape:
         labels=spec.labels,
         allows_user_code=spec.user_code,
         engines={c.name: (c.version, c.implementation) for c in offered},
-        honours=tuple(h for c in offered for h in _variants(c, kind)),
+        variants=tuple(h for c in offered for h in _variants(c, kind)),
         # The images of the other flavors contain none.
         builtin_models=tuple(sorted(BUILTIN_MODELS)) if spec.flavor == "cpu" else (),
     )

@@ -154,7 +154,7 @@ class WorkflowController:
                 await self._submit(uid, obj)
             case ReconcileDecision.AMEND if obj is not None:
                 await self._amend(uid, obj)
-            case ReconcileDecision.SHOW if obj is not None:
+            case ReconcileDecision.PUBLISH_STATUS if obj is not None:
                 self._writer.set_generation(uid, obj["metadata"]["generation"])
             case _ if obj is not None:
                 await self._expire(uid, obj)

@@ -18,7 +18,7 @@ class ReconcileDecision(Enum):
     """its run is not live: it is new, or it ended and its status does not show that"""
     AMEND = "amend"
     """its run is live, and its status has not observed the current spec"""
-    SHOW = "show"
+    PUBLISH_STATUS = "publish-status"
     """its status is outdated"""
     CANCEL = "cancel"
     """its run is live, and the object is deleted or being deleted"""
@@ -39,12 +39,16 @@ def decide(obj: Object | None, *, live: bool, epoch: int) -> ReconcileDecision:
     if live:
         if not is_observed:  # it may have changed before its first status was written
             return ReconcileDecision.AMEND
-        return ReconcileDecision.NOTHING if status.get("epoch") == epoch else ReconcileDecision.SHOW
+        return (
+            ReconcileDecision.NOTHING
+            if status.get("epoch") == epoch
+            else ReconcileDecision.PUBLISH_STATUS
+        )
     if status.get("phase") not in ENDED:
         return ReconcileDecision.SUBMIT
     if is_observed:
         return ReconcileDecision.NOTHING
-    return ReconcileDecision.SUBMIT if is_refused(status) else ReconcileDecision.SHOW
+    return ReconcileDecision.SUBMIT if is_refused(status) else ReconcileDecision.PUBLISH_STATUS
 
 
 def observed(obj: Object) -> bool:

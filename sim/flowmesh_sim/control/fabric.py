@@ -91,7 +91,7 @@ class SimulatedFabric:
             control.crash()
             self.engine.after(down_s, self.start)
 
-    def usurp(self, for_s: float) -> None:
+    def start_second_leader(self, for_s: float) -> None:
         """Starts a second leader; the former one notices after ``for_s``."""
         former = self.control
         if former is not None:

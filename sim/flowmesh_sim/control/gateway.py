@@ -29,7 +29,7 @@ class SimSession:
     acknowledged: list[str] = field(default_factory=list)
     keep: tuple[str, ...] | None = None
     drain: bool = False
-    hold_open: tuple[PrewarmSpec, ...] | None = None
+    prewarm: tuple[PrewarmSpec, ...] | None = None
     sent: int = 0
     received: int = 0
 
@@ -166,7 +166,7 @@ class SimGateway:
         """Queues the complete list of engines that the worker should prewarm."""
         session = self._session(worker)
         if session is not None:
-            session.hold_open = openings
+            session.prewarm = openings
 
     def acknowledge(self, worker: str, attempt_id: str) -> None:
         """Queues the acknowledgement of an attempt's report."""
@@ -202,13 +202,13 @@ class SimGateway:
                 assign=tuple(session.assign),
                 cancel=tuple(session.cancel),
                 acknowledged=tuple(session.acknowledged),
-                everything=session.keep is not None,
+                full_state=session.keep is not None,
                 keep=session.keep or (),
                 drain=session.drain,
-                hold_open=session.hold_open,
+                prewarm=session.prewarm,
             )
             session.assign, session.cancel, session.acknowledged = [], [], []
-            session.keep, session.drain, session.hold_open = None, False, None
+            session.keep, session.drain, session.prewarm = None, False, None
             session.dialling.link.send("down", session.over, session.dialling.receive, message)
 
     def close(self) -> None:

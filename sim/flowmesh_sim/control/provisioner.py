@@ -11,7 +11,7 @@ from flowmesh_core.autoscaling.pool_supply import PoolSupply
 from flowmesh_core.autoscaling.prewarm_plan import prewarm_plan
 from flowmesh_core.machine.events import CordonChanged, PrewarmPlanChanged
 from flowmesh_core.machine.fleet_snapshot import snapshot
-from flowmesh_core.machine.prewarm import in_demand, prewarm_is_current
+from flowmesh_core.machine.prewarm import forecast_demand, prewarm_is_current
 from flowmesh_core.protocol.messages import EngineVariant, WorkerShape
 from flowmesh_core.units import Digest, nano_usd
 from flowmesh_sim.control.fabric import SimulatedFabric
@@ -57,7 +57,7 @@ class SimPool:
         self.waited_s: list[float] = []
         self._disks: list[dict[Digest, int]] = []
         self.supply = PoolSupply()
-        self.hysteresis = PoolSizer(target_s=spec.target_s, calm_s=spec.calm_s)
+        self.hysteresis = PoolSizer(target_s=spec.target_s, stabilization_s=spec.stabilization_s)
         self.shape = self._shape(fabric.catalog)
 
     def _shape(self, catalog: "Catalog") -> WorkerShape:
@@ -75,7 +75,7 @@ class SimPool:
             price_nanousd_per_hour=one * spec.devices,
             engines={c.name: (c.version, c.implementation) for c in offered},
             devices=spec.devices,
-            honours=tuple(
+            variants=tuple(
                 EngineVariant(c.name, implementation, ("bfloat16", "float32"))
                 for c in offered
                 if c.identity_fields
@@ -100,7 +100,7 @@ class SimPool:
         return float(machine_s + t.agent_s)
 
     @property
-    def near(self) -> frozenset[Digest]:
+    def local(self) -> frozenset[Digest]:
         """The digests on the next worker's disk."""
         return frozenset(self._disks[-1]) if self._disks else frozenset()
 
@@ -149,8 +149,8 @@ class SimPool:
 
     def _on_ended(self, worker: SimWorker) -> None:
         self.workers.pop(worker.name, None)
-        if self.spec.disk == "kept" and worker.draining:
-            self._disks.append(dict(worker.disk.held))
+        if self.spec.disk == "reused" and worker.draining:
+            self._disks.append(dict(worker.disk.sizes))
         self._fabric.trace.add(self._fabric.engine.now_s, "gone", worker.name)
         if self._without_machine:
             self._without_machine -= 1
@@ -199,7 +199,7 @@ class Provisioner:
                     fabric.engine.at(pool.spec.after_s, pool.join)
                 else:
                     pool.make()
-        self._declared = [p for p in pools if p.spec.autoscale or p.spec.hold_open]
+        self._declared = [p for p in pools if p.spec.autoscale or p.spec.prewarm]
         if self._declared:
             fabric.engine.after(SCALE_EVERY_S, self._scale)
 
@@ -215,7 +215,7 @@ class Provisioner:
         now_s = control.now_s()
         views = [self._view(pool, now_s) for pool in self._declared]
         state = control.machine.state
-        seen, warm = snapshot(state, now_s), in_demand(state, now_s)
+        seen, warm = snapshot(state, now_s), forecast_demand(state, now_s)
         signal = signal_of(seen, state.model, views, warm, self._relocation)
         cordoned: set[str] = set()
         for pool, view in zip(self._declared, views, strict=True):
@@ -227,7 +227,7 @@ class Provisioner:
             cordoned |= pool.surplus(sizes.needed)
         if cordoned != state.cordoned:
             control.post(CordonChanged(frozenset(cordoned)))
-        prewarmed = {pool.spec.name for pool in self._declared if pool.spec.hold_open}
+        prewarmed = {pool.spec.name for pool in self._declared if pool.spec.prewarm}
         openings = prewarm_plan(
             [w for w in seen.workers if w.shape.pool in prewarmed], warm, signal.homes
         )
@@ -248,7 +248,7 @@ class Provisioner:
             most,
             pool.start_s,
             spec.target_s,
-            spec.calm_s,
-            pool.near,
+            spec.stabilization_s,
+            pool.local,
             pool.supply.most(living, requested, pool.start_s, now_s),
         )

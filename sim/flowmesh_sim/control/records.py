@@ -122,7 +122,7 @@ def recover(bucket: SimBucket, ledger: SimLedger) -> SimRecovery:
                 scopes=spec.scopes,
                 artifacts=spec.artifacts,
                 restored=restored,
-                bumps=spec.bumps,
+                quarantine_salts=spec.quarantine_salts,
             )
         )
     submitted.sort(key=lambda s: (s.created_s, s.uid))

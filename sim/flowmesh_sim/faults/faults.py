@@ -111,7 +111,7 @@ class Faults:
         self._fabric.crash(spec.for_s)
 
     def _stale_leader(self, spec: FaultSpec) -> None:
-        self._fabric.usurp(min(spec.for_s, LEAD_CHECKED_S))
+        self._fabric.start_second_leader(min(spec.for_s, LEAD_CHECKED_S))
 
     # -- of users --------------------------------------------------------------------------------
 

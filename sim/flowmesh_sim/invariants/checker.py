@@ -83,14 +83,14 @@ class Checker:
         size = len(state.actions) + 4 * len(state.attempts) + 4 * len(state.workers)
         size += sum(len(run.steps) for run in state.runs.values())
         self._due = self._every or 1 + size // OBJECTS_PER_EVENT
-        self._books.look(control)
+        self._books.observe(control)
         look_at_runs(state)
         look_at_actions(state)
         look_at_memory(state)
-        self._shares.look(control)
+        self._shares.observe(control)
         self._fleet.look_at_agents()
         if self.provisioner is not None:
-            self._fleet.look(control, self.provisioner)
+            self._fleet.observe(control, self.provisioner)
 
     def decided(
         self, control: "SimulatedControlPlane", snapshot: Snapshot, decision: Decision

@@ -46,7 +46,7 @@ class FairnessInvariants:
         """Starts an epoch from the shares that were durable."""
         self._paid[control.epoch] = control.machine.state.fair.paid(control.now_s())
 
-    def look(self, control: "SimulatedControlPlane") -> None:
+    def observe(self, control: "SimulatedControlPlane") -> None:
         """Compares the machine's shares with the payments."""
         if not self._by_wall:
             return
@@ -84,8 +84,10 @@ def _decayed(account: tuple[float, float] | None, now_s: float) -> float:
 def _places(signature: str, snapshot: Snapshot, decision: Decision) -> set[str]:
     """Returns the workers that run actions of a signature or were assigned some."""
     given = {p.worker for p in decision.placements if p.signature == signature}
-    instances = ((w.name, w.lanes.get(Digest(signature))) for w in snapshot.workers)
-    return given | {name for name, instance in instances if instance is not None and instance.held}
+    instances = ((w.name, w.instances.get(Digest(signature))) for w in snapshot.workers)
+    return given | {
+        name for name, instance in instances if instance is not None and instance.assigned
+    }
 
 
 def _served(snapshot: Snapshot, decision: Decision) -> Served:

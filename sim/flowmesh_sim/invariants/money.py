@@ -34,7 +34,7 @@ class MoneyInvariants:
             self._open_bill(control.machine.state, event)
         self._close_bills(control)
 
-    def look(self, control: "SimulatedControlPlane") -> None:
+    def observe(self, control: "SimulatedControlPlane") -> None:
         """Checks the fabric account, and the status of one run, in turn."""
         state = control.machine.state
         book = state.book

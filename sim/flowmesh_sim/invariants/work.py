@@ -39,12 +39,12 @@ def look_at_actions(state: State) -> None:
         _check_action(state, action)
     for attempt in state.attempts.values():
         worker = state.workers.get(attempt.worker)
-        if attempt.end is None and (worker is None or attempt.attempt_id not in worker.held):
+        if attempt.end is None and (worker is None or attempt.attempt_id not in worker.attempts):
             violated(
                 f"attempt {attempt.attempt_id}", f"goes on, and {attempt.worker} does not hold it"
             )
     for worker in state.workers.values():
-        for attempt_id in worker.held:
+        for attempt_id in worker.attempts:
             if attempt_id not in state.attempts:
                 violated(f"worker {worker.name}", f"holds {attempt_id}, which is over")
 
@@ -85,11 +85,11 @@ def _reserved(worker: Worker) -> dict[str, int]:
     reserves what the worker reports, or the memory of the first assignment.
     """
     instances: dict[Digest, int] = {}
-    for instance in (one for one in worker.lanes if one.state != "closing"):
+    for instance in (one for one in worker.instances if one.state != "closing"):
         known = instances.get(instance.signature, instance.memory_mib)
         instances[instance.signature] = min(instance.memory_mib, known)
     found: dict[str, int] = {}
-    for attempt in worker.held.values():
+    for attempt in worker.attempts.values():
         signature = attempt.action.spec.info.signature
         if attempt.alone:
             found[attempt.attempt_id] = _requested_mib(attempt)

@@ -41,7 +41,7 @@ class WorkerInvariants:
             check_agent(agent)
         self._changed.clear()
 
-    def look(self, control: "SimulatedControlPlane", provisioner: "Provisioner") -> None:
+    def observe(self, control: "SimulatedControlPlane", provisioner: "Provisioner") -> None:
         """Checks once a second the sizes of pools and both sides of every connection."""
         now_s = control.virtual_s
         if control.epoch != self._epoch:
@@ -89,7 +89,7 @@ class WorkerInvariants:
             if self._lasts(("stale", attempt_id), stale, now_s) > SOON_S:
                 violated(f"worker {worker.name}", f"keeps {attempt_id} for nobody")
         known_worker = state.workers.get(worker.name) if whole else None
-        for attempt_id in known_worker.held if known_worker else ():
+        for attempt_id in known_worker.attempts if known_worker else ():
             unknown = not reports.knows(attempt_id)
             if self._lasts(("untold", attempt_id), unknown, now_s) > SOON_S:
                 violated(f"worker {worker.name}", f"was never told of {attempt_id}")
@@ -104,5 +104,5 @@ class WorkerInvariants:
 
 def _waits(state: "State", attempt_id: str) -> bool:
     """Whether the attempt is orphaned and waits for its action, as after a restart."""
-    assigned = any(a == attempt_id for _, a in state.unclaimed_held.values())
-    return assigned or any(e.attempt_id == attempt_id for _, e in state.unclaimed.values())
+    assigned = any(a == attempt_id for _, a in state.orphaned_attempts.values())
+    return assigned or any(e.attempt_id == attempt_id for _, e in state.orphaned_ends.values())

@@ -99,7 +99,7 @@ def _pools(devices: list[str], workers: int, system: Json) -> Iterator[Json]:
         # The name's first letter keeps the order of devices: first fit goes by names.
         share = workers // len(devices)
         name = f"{chr(97 + number)}-{device}"
-        pool: Json = {"name": name, "device": device, "workers": share, "holdOpen": _ours(system)}
+        pool: Json = {"name": name, "device": device, "workers": share, "prewarm": _ours(system)}
         if elastic is not None:
             pool |= {"workers": 0, "minimum": 0, "maximum": share, "autoscale": True, **elastic}
         yield pool

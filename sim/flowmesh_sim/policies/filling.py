@@ -64,8 +64,8 @@ class CapacityTracker:
         return self._known[signature].requirement.engine.startswith(ON_DEVICE)
 
     def _device_works(self, account: WorkerCapacity) -> bool:
-        instances = account.view.lanes.items()
-        return any(instance.held and self._needs_device(s) for s, instance in instances)
+        instances = account.view.instances.items()
+        return any(instance.assigned and self._needs_device(s) for s, instance in instances)
 
     def place(self, account: WorkerCapacity, action: ReadyAction) -> None:
         """Places an action on a worker."""

@@ -112,17 +112,17 @@ class _Load:
 
     def __init__(self, fabric: SimulatedFabric, work: RecordedWork, sharing: Shared) -> None:
         self._fabric = fabric
-        self.left = 0
+        self.remaining = 0
         for run in work.runs:
             plan, artifacts = work.plan(run, share=sharing != "never")
             if not plan.steps:
                 continue  # the run had only cache hits
-            self.left += 1
+            self.remaining += 1
             submitted = Submitted(run.run, plan, 0.0, _scopes(run, sharing), artifacts)
             fabric.engine.at(run.created_s, self._submit, submitted)
 
     def _submit(self, s: Submitted) -> None:
-        self.left -= 1
+        self.remaining -= 1
         created_s = self._fabric.wall_s()
         self._fabric.submit(Submitted(s.uid, s.plan, created_s, s.scopes, s.artifacts))
 
@@ -252,7 +252,7 @@ def recorded_pools(work: RecordedWork) -> list[PoolSpec]:
                     "name": f"{pool or 'pool'}-{n}" if n else pool or "pool",
                     "device": device,
                     "workers": len(first_s),
-                    "holdOpen": False,
+                    "prewarm": False,
                     "afterS": max(0.0, min(first_s.values())),
                     "devices": max(1, count),
                     "hostMemoryMib": mib if device == "cpu" else HOST_MIB,

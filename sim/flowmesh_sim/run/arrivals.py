@@ -48,7 +48,7 @@ class Workload:
     """Submits the runs of one load.
 
     Attributes:
-        left: runs that are not submitted yet.
+        remaining: runs that are not submitted yet.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Workload:
         self._number = number
         self._sharing = sharing
         self._rng = fabric.dice.stream(f"load {number}")
-        self.left = spec.runs
+        self.remaining = spec.runs
         times = arrival_times(spec.arrivals, spec.runs, fabric.dice.stream(f"arrivals {number}"))
         closed = spec.arrivals.kind == "closed"
         self._uids: set[str] = set()
@@ -92,7 +92,7 @@ class Workload:
 
     def _submit(self, n: int) -> None:
         spec, fabric = self._spec, self._fabric
-        self.left -= 1
+        self.remaining -= 1
         name = self._rng.choice(spec.drawn)
         maker = PlanBuilder(
             contents=fabric.store.contents,

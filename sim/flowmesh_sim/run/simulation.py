@@ -35,7 +35,7 @@ class LoadSource(Protocol):
     """A source of runs."""
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Runs that are not submitted yet."""
         ...
 
@@ -134,7 +134,7 @@ class Simulation:
     @property
     def over(self) -> bool:
         """Whether all runs are submitted and have ended."""
-        return not self.fabric.open and not any(load.left for load in self.loads)
+        return not self.fabric.open and not any(load.remaining for load in self.loads)
 
     def run(self) -> SimulationResult:
         """Simulates to the end.

@@ -77,7 +77,7 @@ def _pool(rng: Random, number: int, tokens: bool) -> dict[str, Any]:
         "hostMemoryMib": rng.choice((512, 4096, 131072)),
         "autoscale": grows,
         "maximum": workers + 2 if grows else 0,
-        "calmS": rng.choice((10.0, 120.0)),
+        "stabilizationS": rng.choice((10.0, 120.0)),
         "start": rng.choice(("pod", "lease")),
         "latencyS": rng.choice((0.001, 0.02, 0.15)),
     }

@@ -33,7 +33,7 @@ class DiskCache:
     """What lies near one worker.
 
     Attributes:
-        held: digest → bytes, the least recently used first.
+        sizes: digest → bytes, the least recently used first.
         weights: those of them that are models and adapters.
     """
 
@@ -67,13 +67,13 @@ class DiskCache:
         self._in_use = in_use
         self._weights_changed = weights_changed
         self._fetching: dict[Digest, _Fetch] = {}
-        self.held: OrderedDict[Digest, int] = OrderedDict()
+        self.sizes: OrderedDict[Digest, int] = OrderedDict()
         self.weights: dict[Digest, int] = {}
 
     def fetch(self, digest: Digest, blobs: tuple[Digest, ...], size_bytes: int, done: Done) -> None:
         """Brings something near; ``done`` hears of it, at once where it is near already."""
-        if digest in self.held:
-            self.held.move_to_end(digest)
+        if digest in self.sizes:
+            self.sizes.move_to_end(digest)
             done(None)
             return
         known = self._fetching.get(digest)
@@ -116,14 +116,14 @@ class DiskCache:
 
     def restore(self, found: Mapping[Digest, int]) -> None:
         """Begins with what another worker left on this disk."""
-        self.held.update(found)
+        self.sizes.update(found)
         is_weights = self._store.contents.is_weights
         self.weights.update((d, size) for d, size in found.items() if is_weights(d))
         self._weights_changed(frozenset(self.weights))
 
     def add(self, digest: Digest, size_bytes: int) -> None:
         """Something has come: it was fetched, or made here."""
-        self.held[digest] = size_bytes
+        self.sizes[digest] = size_bytes
         changed = self._evict(digest)
         if self._store.contents.is_weights(digest):
             changed |= digest not in self.weights
@@ -133,14 +133,14 @@ class DiskCache:
 
     def _evict(self, newest: Digest) -> bool:
         """Frees the disk of what was used longest ago; whether weights have gone."""
-        used, before = sum(self.held.values()), len(self.weights)
+        used, before = sum(self.sizes.values()), len(self.weights)
         if used <= self._budget_bytes:
             return False
         stays = self._in_use() | {newest}
-        for digest in list(self.held):
+        for digest in list(self.sizes):
             if used <= self._budget_bytes:
                 break
             if digest not in stays:
-                used -= self.held.pop(digest)
+                used -= self.sizes.pop(digest)
                 self.weights.pop(digest, None)
         return len(self.weights) < before

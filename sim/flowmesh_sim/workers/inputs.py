@@ -38,7 +38,7 @@ def as_assignment(wanted: Assignment | PrewarmSpec, contents: SimContents) -> As
         fields={},
         inputs={port: InputRef(model) for port, model in models.items()},
         signature_params=wanted.signature_params,
-        components=(*models, *wanted.mixed),
+        components=(*models, *wanted.per_attempt_components),
         memory_mib=wanted.memory_mib,
         tensor_parallel=wanted.tensor_parallel,
     )

@@ -54,7 +54,7 @@ def test_help_names_both_ways_to_name_a_step() -> None:
 def worker(name: str, *states: str) -> WorkerStatus:
     lanes = tuple(EngineInstanceState("s", "llm.generate", state, 1, 10) for state in states)
     shape = WorkerShape(name, "local", "cpu", 1024, 1024, 2, 0, {})
-    return WorkerStatus(shape, "busy", lanes=lanes)
+    return WorkerStatus(shape, "busy", instances=lanes)
 
 
 def test_an_engine_loads_where_no_instance_of_it_is_ready() -> None:

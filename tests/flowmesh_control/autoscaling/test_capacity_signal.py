@@ -12,13 +12,13 @@ from flowmesh_core.protocol.messages import EngineVariant
 ASKS = (EngineVariant(ASK.name, dtypes=("float32",)),)
 
 
-def test_workers_of_a_declared_pool_hold_open_what_steps_to_come_need() -> None:
+def test_workers_of_a_declared_pool_prewarm_what_steps_to_come_need() -> None:
     world = World()
-    world.join("w", honours=ASKS)
+    world.join("w", variants=ASKS)
     world.submit(two_steps(), artifacts=(BASE,))
     world.tick(1.0)
     backlogs = CapacitySignalSource(world.machine.state, lambda: world.now)
-    backlogs.declare(lambda: [PoolView("default", shape("any", honours=ASKS), maximum=3)])
+    backlogs.declare(lambda: [PoolView("default", shape("any", variants=ASKS), maximum=3)])
     assert backlogs.now()["default"].warm == 1
     ((worker, (signature,)),) = backlogs.prewarm_plan().items()
     assert worker == "w"

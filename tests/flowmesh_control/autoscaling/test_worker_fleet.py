@@ -48,7 +48,7 @@ async def test_a_cordon_reaches_the_machine_only_where_it_changes_anything() -> 
 
 async def test_a_plan_of_prewarming_reaches_the_machine_only_where_it_changes_anything() -> None:
     world = World()
-    world.join("w", honours=(EngineVariant(ASK.name, dtypes=("float32",)),))
+    world.join("w", variants=(EngineVariant(ASK.name, dtypes=("float32",)),))
     world.submit(two_steps(), artifacts=(BASE,))
     world.tick(1.0)
     fleet, asked = fleet_of(world)

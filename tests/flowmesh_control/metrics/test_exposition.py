@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
-from tests.flowmesh_control.exposed import counters, samples, total
 from tests.flowmesh_control.fabric import Fabric, control_plane, machine_of, workflow
+from tests.flowmesh_control.metrics_text import counters, samples, total
 from tests.flowmesh_control.test_end_to_end import DOUBLE, sleeps
 from tests.flowmesh_control.waiting import until
 

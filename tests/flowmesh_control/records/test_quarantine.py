@@ -51,20 +51,20 @@ async def test_a_quarantine_is_durable_and_its_bump_never_comes_again(store: Sto
     here = Quarantine(store.records)
     assert await here.add(entry("a1"), seen=0)
     assert await here.add(entry("a1", OTHER), seen=0)
-    assert (await reopened(store)).bumps() == {CLASS: 1, OTHER: 1}
+    assert (await reopened(store)).salts() == {CLASS: 1, OTHER: 1}
     await here.release(CLASS[:12])
     later = await reopened(store)
-    assert later.bumps() == {OTHER: 1}
+    assert later.salts() == {OTHER: 1}
     assert [e.signature_class for e in later.active()] == [OTHER]
     assert await later.add(entry("a2"), seen=0)
-    assert later.bumps() == {CLASS: 2, OTHER: 1}
+    assert later.salts() == {CLASS: 2, OTHER: 1}
 
 
 async def test_one_audit_raises_a_class_once_however_often_it_says_so(store: Store) -> None:
     here = Quarantine(store.records)
     said = await asyncio.gather(*(here.add(entry("a1"), seen=0) for _ in range(5)))
     assert said == [True] * 5
-    assert here.bumps() == {CLASS: 1}
+    assert here.salts() == {CLASS: 1}
 
 
 async def test_what_was_found_before_a_quarantine_adds_none_and_what_was_made_since_does(
@@ -73,9 +73,9 @@ async def test_what_was_found_before_a_quarantine_adds_none_and_what_was_made_si
     here = Quarantine(store.records)
     await here.add(entry("a1"), seen=0)
     assert not await here.add(entry("a2"), seen=0)
-    assert here.bumps() == {CLASS: 1}
+    assert here.salts() == {CLASS: 1}
     assert await here.add(entry("a3"), seen=1)
-    assert here.bumps() == {CLASS: 2}
+    assert here.salts() == {CLASS: 2}
 
 
 @pytest.mark.parametrize("beginning", ["", "zz", CLASS])

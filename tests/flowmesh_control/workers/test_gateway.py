@@ -44,7 +44,7 @@ class Silent:
     def synced(self, worker: str, sync: Sync) -> None:
         pass
 
-    def left(self, worker: str) -> None:
+    def forget(self, worker: str) -> None:
         pass
 
 
@@ -233,7 +233,7 @@ async def test_a_restarted_worker_takes_its_name_once_the_old_socket_is_closed(
 async def test_what_a_worker_should_hold_goes_out_in_one_message_a_turn(endpoint: Endpoint) -> None:
     socket = await endpoint.join(hello())
     first = await desired(socket)
-    assert first.everything
+    assert first.full_state
     assert first.seq == 1
     for n in range(5):
         endpoint.gateway.assign("w1", assignment(n))
@@ -243,21 +243,21 @@ async def test_what_a_worker_should_hold_goes_out_in_one_message_a_turn(endpoint
     second = await desired(socket)
     assert [a.attempt_id for a in second.assign] == ["a0", "a1", "a2", "a3", "a4"]
     assert (second.cancel, second.acknowledged) == (("a0",), ("old",))
-    assert (second.seq, second.epoch, second.everything) == (2, 3, False)
+    assert (second.seq, second.epoch, second.full_state) == (2, 3, False)
 
 
-async def test_what_to_hold_open_is_said_once_in_order_with_the_rest(endpoint: Endpoint) -> None:
+async def test_the_prewarm_list_is_sent_once_in_order_with_the_rest(endpoint: Endpoint) -> None:
     socket = await endpoint.join(hello())
-    assert (await desired(socket)).hold_open is None
+    assert (await desired(socket)).prewarm is None
     one = PrewarmSpec(D, "llm.generate", 1, 1, {"model": D})
     for openings in ((one,), ()):
         endpoint.gateway.prewarm("w1", (one, one))
         endpoint.gateway.prewarm("w1", openings)
         endpoint.gateway.flush()
-        assert (await desired(socket)).hold_open == openings
+        assert (await desired(socket)).prewarm == openings
     endpoint.gateway.acknowledge("w1", "old")
     endpoint.gateway.flush()
-    assert (await desired(socket)).hold_open is None
+    assert (await desired(socket)).prewarm is None
 
 
 async def test_acknowledgements_wait_a_moment_for_something_to_say(endpoint: Endpoint) -> None:
@@ -308,7 +308,7 @@ async def test_nothing_is_sent_before_the_full_state_is_answered(endpoint: Endpo
     endpoint.gateway.assign("w1", assignment(2))
     endpoint.gateway.flush()
     message = await desired(socket)
-    assert message.everything
+    assert message.full_state
     assert message.keep == ("held",)
     assert [a.attempt_id for a in message.assign] == ["a2"]
 
@@ -445,10 +445,10 @@ async def test_a_worker_that_holds_attempts_of_another_key_is_rid_of_them_and_st
     foreign = [f"ns-a/{D}/1-{n}" for n in range(30)]
     held = tuple(AttemptProgress(i, "running") for i in foreign)
     ended = tuple(AttemptEnd(i, D, failure=FailureReport("cancelled", "it was")) for i in foreign)
-    first = await endpoint.join(hello(held=held))
+    first = await endpoint.join(hello(attempts=held))
     reply = await receive_message(first)
     assert isinstance(reply, Desired)
-    assert (reply.everything, reply.keep) == (True, ())
+    assert (reply.full_state, reply.keep) == (True, ())
     await first.send_bytes(encode(Sync(seq=1, ended=ended)))
     assert (await first.receive()).type is WSMsgType.CLOSE
     second = await endpoint.join(hello(ended=ended))

@@ -63,9 +63,14 @@ def test_a_malformed_item_is_left_out_and_the_others_count() -> None:
 
 
 def test_an_attempt_stays_held_though_its_progress_is_malformed() -> None:
-    told = hello(held=(AttemptProgress(MINE, "running", done=math.inf), AttemptProgress(MINE, "?")))
+    told = hello(
+        attempts=(AttemptProgress(MINE, "running", done=math.inf), AttemptProgress(MINE, "?"))
+    )
     found = MessageIntake(IDS).hello(told)
-    assert found.message.held == (AttemptProgress(BARE, "running"), AttemptProgress(BARE, "queued"))
+    assert found.message.attempts == (
+        AttemptProgress(BARE, "running"),
+        AttemptProgress(BARE, "queued"),
+    )
     assert len(found.dropped) == 2
     assert found.message.token == ""
 
@@ -93,7 +98,7 @@ def test_more_lines_than_a_worker_keeps_are_too_many() -> None:
 
 def test_of_many_dropped_items_all_are_counted_and_few_are_described() -> None:
     unknown = tuple(AttemptProgress(f"x{n}", "running") for n in range(60_000))
-    found = MessageIntake(IDS).hello(hello(held=unknown))
+    found = MessageIntake(IDS).hello(hello(attempts=unknown))
     assert found.dropped.counts == {DropReason.ATTEMPT_ID: 60_000}
     assert len(found.dropped) == 60_000
     assert len(found.dropped.first) == DESCRIBED
@@ -129,7 +134,7 @@ def test_parts_that_are_malformed_as_a_whole_say_nothing_has_changed() -> None:
 
 
 def test_a_message_without_attempts_is_the_same() -> None:
-    told = Sync(seq=7, metrics={"stored_bytes": 1.0}, goodbye=True, lanes=(), components=())
+    told = Sync(seq=7, metrics={"stored_bytes": 1.0}, goodbye=True, instances=(), components=())
     assert MessageIntake(IDS).sync(told).message == told
     assert msgspec.structs.asdict(MessageIntake(IDS).sync(told).message) == msgspec.structs.asdict(
         told

@@ -60,7 +60,14 @@ def audited() -> World:
 def made_of(world: World, uid: str = "u1") -> list[ReproducibleAction]:
     """What is found of an ended run from its pins and its ledger alone."""
     run = world.ended_runs[uid]
-    event = e.Submitted(uid, run.plan, run.created_s, run.scopes, run.artifacts, bumps=run.bumps)
+    event = e.Submitted(
+        uid,
+        run.plan,
+        run.created_s,
+        run.scopes,
+        run.artifacts,
+        quarantine_salts=run.quarantine_salts,
+    )
     return list(made_by(run_of(world.machine.state.catalog, event), run.lines))
 
 

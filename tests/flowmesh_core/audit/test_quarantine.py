@@ -15,13 +15,13 @@ from flowmesh_core.units import Digest
 CLASS_OF_NOOP = signature_class(NOOP, {}, {}, {})
 
 
-def names(bumps: dict[Digest, int], share: str = "") -> dict[str, set[str]]:
+def names(salts: dict[Digest, int], share: str = "") -> dict[str, set[str]]:
     """The names under which a run of two engines publishes, by engine."""
     world = World()
     world.join("w1")
     data = dataset("a", "b")
     steps = (step("plain", value=1), step("map", rows_of(data), uses=MAP))
-    world.submit(plan(*steps), "u", share=share, artifacts=[data], bumps=bumps)
+    world.submit(plan(*steps), "u", share=share, artifacts=[data], quarantine_salts=salts)
     world.run()
     found: dict[str, set[str]] = {}
     for (_, name), result in world.cache.items():
@@ -50,11 +50,11 @@ def test_a_run_is_not_answered_from_before_a_quarantine_that_it_was_accepted_und
     world.join("w1")
     world.submit(plan(step("plain")), "u1")
     world.run()
-    world.submit(plan(step("plain")), "u2", bumps={CLASS_OF_NOOP: 1})
+    world.submit(plan(step("plain")), "u2", quarantine_salts={CLASS_OF_NOOP: 1})
     world.run()
     world.submit(plan(step("plain")), "u3")  # it was pinned before: what it pinned, it keeps
     world.run()
-    world.submit(plan(step("plain")), "u4", bumps={CLASS_OF_NOOP: 1})
+    world.submit(plan(step("plain")), "u4", quarantine_salts={CLASS_OF_NOOP: 1})
     world.run()
     ran = {uid: (s.executed, s.hits) for uid, s in world.finals.items()}
     assert ran == {"u1": (1, 0), "u2": (1, 0), "u3": (0, 1), "u4": (0, 1)}
@@ -79,7 +79,7 @@ def test_what_is_asked_of_a_worker_is_no_part_of_a_class() -> None:
     world.join("w1")
     small = step("one", value=1)
     large = msgspec.structs.replace(small, path="two", resources=Resources(memory_mib=512))
-    world.submit(plan(small, large), "u", bumps={CLASS_OF_NOOP: 1})
+    world.submit(plan(small, large), "u", quarantine_salts={CLASS_OF_NOOP: 1})
     run = world.machine.state.runs["u"]
     assert name_of(run, run.steps["one"], {}) == name_of(run, run.steps["two"], {})
 

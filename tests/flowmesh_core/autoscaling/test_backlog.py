@@ -47,7 +47,9 @@ def test_work_that_no_pool_can_run_counts_nowhere():
 
 
 def test_running_work_counts_where_it_runs():
-    at = worker("w", lane(SQL, held=1, remaining_s=40.0), lane(LLM, held=3, remaining_s=7.0))
+    at = worker(
+        "w", lane(SQL, assigned=1, remaining_s=40.0), lane(LLM, assigned=3, remaining_s=7.0)
+    )
     idle = worker("v", lane(SQL))
     found = backlog_of(snapshot([at, idle], [], [SQL]), CostModel(), [pool("pool")])
     assert found["pool"] == Backlog(running_s=40.0, busy=1)
@@ -80,7 +82,7 @@ def test_a_pool_whose_next_worker_finds_the_weights_on_its_disk_is_nearer():
     ready = [action("a", LLM)]
     cold = backlog_of(snapshot([], ready, [LLM]), CostModel(), pools)
     assert (cold["a"].actions, cold["b"].actions) == (1, 0), "the first of equals"
-    left = [pools[0], replace(pools[1], near=frozenset({LLM.components[0][0]}))]
+    left = [pools[0], replace(pools[1], local=frozenset({LLM.components[0][0]}))]
     found = backlog_of(snapshot([], ready, [LLM]), CostModel(), left)
     assert (found["a"].actions, found["b"].actions) == (0, 1)
     assert found["b"].load_s < cold["a"].load_s / 2, "nothing is fetched"
@@ -96,7 +98,7 @@ def test_what_a_pool_at_its_maximum_cannot_take_in_time_is_seen_by_the_next_best
     alone = [action("a", LLM, weights=thrifty, work=work)]
     idle = backlog_of(snapshot([], alone, [LLM]), CostModel(), pools)
     assert (idle["cheap"].actions, idle["dear"].actions) == (1, 0)
-    full = worker("w", lane(SQL, held=1, remaining_s=600.0), pool="cheap")
+    full = worker("w", lane(SQL, assigned=1, remaining_s=600.0), pool="cheap")
     found = backlog_of(snapshot([full], alone, [LLM, SQL]), CostModel(), pools)
     assert (found["cheap"].actions, found["dear"].actions) == (0, 1)
 
@@ -118,10 +120,10 @@ def test_deadlines_raise_the_number_of_workers():
     calm = backlog_of(snapshot([], ready, [SQL]), CostModel(), pools)["p"]
     hurried = [structs.replace(a, deadline_s=NOW_S + 30.0) for a in ready]
     pressed = backlog_of(snapshot([], hurried, [SQL]), CostModel(), pools)["p"]
-    assert calm.pressed == 0
-    assert pressed.pressed > 1
+    assert calm.deadline_workers == 0
+    assert pressed.deadline_workers > 1
     wanted = PoolSizer(target_s=1e6).sizes(pools[0], pressed, 0, NOW_S).workers
-    assert wanted == pressed.pressed
+    assert wanted == pressed.deadline_workers
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_the_number_of_workers_follows_the_seconds_of_work(backlog, current, wan
 
 
 def test_a_pool_grows_at_once_and_shrinks_only_after_a_calm():
-    hysteresis = PoolSizer(target_s=60.0, calm_s=120.0)
+    hysteresis = PoolSizer(target_s=60.0, stabilization_s=120.0)
     big, none = Backlog(ready_s=300.0, actions=5), Backlog()
     assert hysteresis.sizes(pool("p"), big, 0, 0.0).workers == 5
     assert hysteresis.sizes(pool("p"), none, 5, 10.0).workers == 5
@@ -148,7 +150,7 @@ def test_a_pool_grows_at_once_and_shrinks_only_after_a_calm():
 
 
 def test_a_load_that_comes_and_goes_does_not_make_the_pool_flap():
-    hysteresis = PoolSizer(target_s=60.0, calm_s=120.0)
+    hysteresis = PoolSizer(target_s=60.0, stabilization_s=120.0)
     current, seen = 0, []
     for second in range(0, 1000, 20):
         load = Backlog(ready_s=240.0, actions=4) if (second // 20) % 2 == 0 else Backlog()
@@ -164,7 +166,7 @@ def test_a_load_that_comes_and_goes_does_not_make_the_pool_flap():
         ready_s=st.floats(0, 1e6),
         actions=st.integers(0, 99),
         busy=st.integers(0, 10),
-        pressed=st.integers(0, 99),
+        deadline_workers=st.integers(0, 99),
     ),
     st.integers(0, 10),
     st.integers(0, 3),
@@ -207,7 +209,7 @@ def test_what_is_in_demand_needs_workers_that_hold_its_lanes_open():
 
 
 def test_a_lane_is_held_open_for_as_long_as_its_pool_keeps_a_worker():
-    hurried = replace(pool("p", memory_mib=48_000), calm_s=30.0)
+    hurried = replace(pool("p", memory_mib=48_000), stabilization_s=30.0)
     for since_s, workers in ((0.0, 1), (30.0, 1), (31.0, 0)):
         one = asked(model_of("m", 16), since_s=since_s)
         found = backlog_of(snapshot([], [], []), CostModel(), [hurried], [one])["p"]
@@ -245,7 +247,7 @@ def test_what_runs_away_from_home_counts_at_home_unless_it_runs_long():
     info, larger = model_of("m", 16), model_of("larger", 17)
     demand = [asked(info), asked(larger)]
     for remaining_s, wanted in ((20.0, 0), (301.0, 1)):
-        there = worker("w", lane(info, held=2, remaining_s=remaining_s), pool="dear")
+        there = worker("w", lane(info, assigned=2, remaining_s=remaining_s), pool="dear")
         most = worker("v", lane(larger), pool="home")
         found = backlog_of(snapshot([there, most], [], []), CostModel(), pools, demand)
         assert found["dear"].busy == 1
@@ -263,7 +265,7 @@ def test_a_lane_that_is_open_keeps_its_home_against_one_that_is_little_better():
 
 
 def test_a_long_action_asks_for_no_worker_beside_the_one_that_it_runs_on():
-    training = worker("w", lane(LLM, held=1, remaining_s=3_600.0), pool="gpu")
+    training = worker("w", lane(LLM, assigned=1, remaining_s=3_600.0), pool="gpu")
     growing = pool("gpu", maximum=10)
     alone = backlog_of(snapshot([training], [], []), CostModel(), [growing])["gpu"]
     assert (alone.running_s, alone.busy) == (growing.target_s, 1)

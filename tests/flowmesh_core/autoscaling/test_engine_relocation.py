@@ -62,7 +62,7 @@ class Demand:
 
     def left(self) -> str:
         """The pool that is told that it was left."""
-        return next((n for n in self.usd if self.sizing.left(n, self.now_s)), "")
+        return next((n for n in self.usd if self.sizing.was_vacated(n, self.now_s)), "")
 
     def look(self) -> str:
         fleets = {n: PoolRequirement(POOLS[n], self.usd[n] * GB, self.use[n]) for n in self.usd}
@@ -441,7 +441,7 @@ def test_a_pool_too_small_for_all_of_them_is_none_of_the_choice():
 
 
 def test_engines_that_are_held_open_no_longer_count_for_nothing():
-    sizing, gone = EngineRelocation(), asked(BIG, RARE, since_s=RTX.calm_s + 1.0)
+    sizing, gone = EngineRelocation(), asked(BIG, RARE, since_s=RTX.stabilization_s + 1.0)
     hot = worker("w", lane(BIG), pool="h100", memory_mib=80_000)
     view = replace(snapshot([hot], [], []), now_s=NOW_S)
     signal_of(view, CostModel(), (H100, RTX), [gone, asked(SMALL, RARE)], sizing)
@@ -459,8 +459,8 @@ def test_a_model_that_nobody_asked_for_of_late_has_no_say():
 
 
 def test_a_pool_that_was_left_goes_at_once_but_has_its_calm_again_when_it_is_needed_again():
-    quiet = PoolSizer(calm_s=CALM_S)
-    view = replace(H100, calm_s=CALM_S)
+    quiet = PoolSizer(stabilization_s=CALM_S)
+    view = replace(H100, stabilization_s=CALM_S)
     backlog = signals(RARE)[0].backlogs["h100"]
     busy, idle = replace(backlog, warm=0, actions=1), replace(backlog, warm=0)
     assert quiet.sizes(view, busy, 1, 0.0).workers == 1

@@ -144,15 +144,15 @@ def test_what_no_other_pool_can_run_is_still_asked_of_it():
 def test_where_all_are_short_each_is_asked_on_until_one_comes():
     short = replace(RTX, supply=0)
     found = backlogs(SHORT, short)
-    assert [found[p].awaited for p in ("h100", "rtx")] == [True, True]
-    calm = PoolSizer(calm_s=1.0)
+    assert [found[p].substitutable for p in ("h100", "rtx")] == [True, True]
+    calm = PoolSizer(stabilization_s=1.0)
     asked = [calm.sizes(short, found["rtx"], 1, now_s).workers for now_s in (0.0, 10.0)]
     assert asked == [1, 1]
     hot = worker("w", pool="h100", memory_mib=80_000)
     one = backlogs(replace(H100, supply=1), short, workers=[hot])["rtx"]
-    assert not one.awaited
+    assert not one.substitutable
     assert calm.sizes(short, one, 1, 20.0).workers == 0
-    assert not backlogs(H100, RTX)["rtx"].awaited
+    assert not backlogs(H100, RTX)["rtx"].substitutable
 
 
 def test_a_pool_that_may_have_no_worker_is_not_asked_in_place_of_one_that_is_short():

@@ -76,7 +76,7 @@ def test_what_a_pool_has_no_room_for_goes_to_the_next():
 
 def test_a_load_asks_for_no_second_worker():
     info = model("m")
-    opening = lane(info, held=1, remaining_s=200.0, load_remaining_s=190.0)
+    opening = lane(info, assigned=1, remaining_s=200.0, load_remaining_s=190.0)
     loading = worker("w", opening, pool="h100", memory_mib=80_000)
     _, found = homes([asked(info)], loading)
     assert found.backlogs["h100"].seconds == pytest.approx(10.0)

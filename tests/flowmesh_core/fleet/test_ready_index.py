@@ -37,7 +37,7 @@ def any_action(seed: int):
             component_bytes=rng.randrange(3),
         ),
         inputs=tuple((digest(f"i{rng.randrange(3)}x"), 10 ** rng.randrange(3, 8)) for _ in "ab"),
-        avoid=frozenset(rng.sample(["w1"], rng.randrange(2))),
+        avoid_workers=frozenset(rng.sample(["w1"], rng.randrange(2))),
         not_before_s=NOW_S + rng.choice((-1, 0, 1, 5, 20)),
     )
 

@@ -33,7 +33,7 @@ def ask(path: str, adapter: Artifact | None = None) -> StepPlan:
 @pytest.fixture
 def world() -> World:
     world = World()
-    world.join("w1", honours=(EngineVariant(ASK.name, dtypes=("float32",)),))
+    world.join("w1", variants=(EngineVariant(ASK.name, dtypes=("float32",)),))
     steps = (ask("plain"), ask("small", SMALL), ask("large", LARGE))
     world.submit(plan(*steps), artifacts=(BASE, SMALL, LARGE))
     return world

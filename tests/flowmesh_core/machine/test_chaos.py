@@ -97,9 +97,9 @@ def check_fleet(world: World) -> None:
     snapshot = world.machine.snapshot(world.now)
     for view in snapshot.workers:
         assert view.free_memory_mib >= 0
-        for lane in view.lanes.values():
-            assert lane.held <= max(lane.capacity * 2, 1)
-        assert all(isinstance(t, Tier) for t in view.near.values())
+        for lane in view.instances.values():
+            assert lane.assigned <= max(lane.capacity * 2, 1)
+        assert all(isinstance(t, Tier) for t in view.local.values())
     world.machine.state.dirty = True
 
 

@@ -60,4 +60,4 @@ def test_a_cordoned_worker_that_comes_back_goes_on_with_what_it_holds() -> None:
     world.tick(1.0)
     world.apply(CordonChanged(frozenset({"w"})))
     world.hello("w")
-    assert len(world.machine.state.workers["w"].held) == 1
+    assert len(world.machine.state.workers["w"].attempts) == 1

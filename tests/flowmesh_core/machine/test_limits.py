@@ -70,7 +70,7 @@ def test_what_a_fixed_fleet_does_not_serve_fails_once_its_workers_are_there() ->
     asked = replace(step("a", uses=ASK), fields={"dtype": "bfloat16"})
     uid = world.submit(plan(asked))
     world.tick(0.1)
-    world.join("w1", honours=(EngineVariant(ASK.name, dtypes=("auto", "float32")),))
+    world.join("w1", variants=(EngineVariant(ASK.name, dtypes=("auto", "float32")),))
     world.tick(0.3)
     waiting = world.machine.state.runs[uid].steps["a"]
     assert "set with.dtype: float32, or add a pool that does" in waiting.wait_detail

@@ -119,7 +119,7 @@ def test_of_attempts_that_come_back_after_another_one_was_sent_none_goes_on(worl
         world.held[name] = held
         world.hello(name)
     assert kept == []
-    assert not world.machine.state.unclaimed_held
+    assert not world.machine.state.orphaned_attempts
 
 
 def test_a_lost_worker_is_no_attempt_of_a_step_that_may_be_tried_once(world: World) -> None:

@@ -127,7 +127,7 @@ def test_a_host_that_closes_is_no_place_and_a_new_one_reserves_what_is_asked(wor
     world.run()
     signature = next(iter(world.machine.state.signatures))
     lane = EngineInstanceState(signature, "test.noop", "closing", 8, 32)
-    world._sync("w1", lanes=(lane,))
+    world._sync("w1", instances=(lane,))
     world.machine.state.learned._reserve[signature] = 512
     world.submit(plan(step("a", value=2)))
     world.tick(0.1)
@@ -149,7 +149,7 @@ def test_an_attempt_that_runs_alone_reserves_its_own_host_beside_the_shared_one(
     world: World,
 ) -> None:
     signature = suspect(world)
-    world._sync("w1", lanes=(EngineInstanceState(signature, "test.noop", "ready", 8, 32),))
+    world._sync("w1", instances=(EngineInstanceState(signature, "test.noop", "ready", 8, 32),))
     world.machine.state.learned._reserve[signature] = 512
     world.tick(0.1)
     (view,) = world.machine.snapshot(world.now).workers
@@ -163,7 +163,7 @@ def test_an_idle_host_that_is_too_small_is_no_room_for_an_attempt_that_runs_alon
     signature = suspect(world)
     world.machine.state.learned._reserve[signature] = 512
     busy = EngineInstanceState("other", "test.noop", "ready", 8, 600)
-    world._sync("w1", lanes=(EngineInstanceState(signature, "test.noop", "ready", 8, 32), busy))
+    world._sync("w1", instances=(EngineInstanceState(signature, "test.noop", "ready", 8, 32), busy))
     account = open_accounts(world.machine.snapshot(world.now).workers)[0]
     account.free_mib = 424
     info = replace_field(world.machine.state.signatures[signature], 512)

@@ -49,9 +49,9 @@ def test_a_lane_that_loads_is_seen_to_load_and_holds_as_much_as_its_contract_say
     assert held.starts_s > world.now, "a host has to start first"
     for state, loads in (("starting", True), ("loading", True), ("ready", False)):
         lane = EngineInstanceState(attempt.signature, attempt.engine, state, 1, attempt.memory_mib)
-        world._sync("w1", lanes=(lane,))
+        world._sync("w1", instances=(lane,))
         (worker,) = world.machine.snapshot(world.now).workers
-        seen = worker.lanes[Digest(attempt.signature)]
+        seen = worker.instances[Digest(attempt.signature)]
         assert (seen.load_remaining_s > 0.0) == loads, state
         assert seen.remaining_s >= seen.load_remaining_s
         info = world.machine.state.signatures[Digest(attempt.signature)]
@@ -69,5 +69,5 @@ def test_what_has_begun_ends_when_it_was_predicted_to_from_there() -> None:
     attempt.starts_s = world.now + 500.0  # as if it was sent ahead, behind many others
     world.begin(attempt.attempt_id)
     (worker,) = world.machine.snapshot(world.now).workers
-    (seen,) = worker.lanes.values()
+    (seen,) = worker.instances.values()
     assert seen.remaining_s == pytest.approx(attempt.predicted_s)

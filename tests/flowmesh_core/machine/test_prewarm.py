@@ -7,7 +7,7 @@ from tests.flowmesh_core.machine.world import ASK, World, after, plan, step
 from flowmesh_core.graph.plan import ArtifactSource, Edge, StepPlan
 from flowmesh_core.identity.digest import digest_bytes
 from flowmesh_core.machine.events import PrewarmPlanChanged
-from flowmesh_core.machine.prewarm import in_demand, prewarm_is_current
+from flowmesh_core.machine.prewarm import forecast_demand, prewarm_is_current
 from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_core.protocol.results import Artifact
 
@@ -28,13 +28,13 @@ def two_steps(**changes: object) -> object:
 @pytest.fixture
 def world() -> World:
     world = World()
-    world.join("w", honours=(EngineVariant(ASK.name, dtypes=("float32",)),))
+    world.join("w", variants=(EngineVariant(ASK.name, dtypes=("float32",)),))
     return world
 
 
 def demanded(world: World) -> list[tuple[int, float]]:
     """Memory and seconds since the last demand of what is in demand."""
-    found = in_demand(world.machine.state, world.now)
+    found = forecast_demand(world.machine.state, world.now)
     return [(one.info.requirement.memory_mib, one.since_s) for one in found]
 
 
@@ -50,11 +50,11 @@ def test_a_model_is_in_demand_while_the_step_before_it_runs(world: World) -> Non
 def test_how_often_a_model_is_asked_for_stays_known_when_more_is_foreseen(world: World) -> None:
     world.submit(two_steps(), artifacts=(BASE,))
     world.run()
-    (before,) = in_demand(world.machine.state, world.now + 5.0)
+    (before,) = forecast_demand(world.machine.state, world.now + 5.0)
     more = plan(step("first", value=2), ask("then", *after("first")), name="more")
     world.submit(more, artifacts=(BASE,))
     world.now += 5.0
-    (after_,) = in_demand(world.machine.state, world.now)
+    (after_,) = forecast_demand(world.machine.state, world.now)
     assert (before.since_s > 0.0, after_.since_s) == (True, 0.0)
     assert after_.per_s == before.per_s > 0.0
 
@@ -86,12 +86,12 @@ def test_a_suspended_run_asks_for_no_engine(world: World) -> None:
     assert demanded(world) == []
 
 
-def test_a_worker_is_told_once_what_to_hold_open_and_again_when_it_comes_back(
+def test_a_prewarm_plan_is_sent_once_and_again_when_its_worker_comes_back(
     world: World,
 ) -> None:
     world.submit(two_steps(), artifacts=(BASE,))
     world.tick(1.0)
-    (one,) = in_demand(world.machine.state, world.now)
+    (one,) = forecast_demand(world.machine.state, world.now)
     wanted = {"w": (one.info.signature,)}
     state = world.machine.state
     assert not prewarm_is_current(state, wanted)
@@ -112,7 +112,7 @@ def test_a_worker_is_told_once_what_to_hold_open_and_again_when_it_comes_back(
 def test_what_is_opened_ahead_is_what_the_action_then_asks_for(world: World) -> None:
     world.submit(two_steps(), artifacts=(BASE,))
     world.tick(1.0)
-    (one,) = in_demand(world.machine.state, world.now)
+    (one,) = forecast_demand(world.machine.state, world.now)
     opening = world.machine.state.openings[one.info.signature]
     world.finish(world.attempts()[0].attempt_id)
     world.tick(1.0)

@@ -50,7 +50,7 @@ def run(world: World, *, tuned: bool, **inputs: str) -> dict[str, StepStatus]:
         outputs={"report": "report.metrics"},
     )
     made = compile_workflow(found, Catalog(CONTRACTS), uploads={"base": f"cas:{BASE.blob}"})
-    world.join("w1", honours=(EngineVariant(ASK.name, dtypes=("float32",)),))
+    world.join("w1", variants=(EngineVariant(ASK.name, dtypes=("float32",)),))
     uid = world.submit(made, artifacts=[BASE])
     world.run()
     assert world.finals[uid].phase == "Succeeded"

@@ -76,7 +76,7 @@ def lane(info: SignatureInfo, *, held: int = 0, **fields: object) -> InstanceVie
     known = InstanceView(
         signature=info.signature,
         capacity=info.capacity,
-        held=held,
+        assigned=held,
         remaining_s=10.0 if held else 0.0,
         load_remaining_s=0.0,
         memory_mib=info.requirement.memory_mib,
@@ -101,11 +101,11 @@ def worker(
         "price_nanousd_per_hour": HOUR_USD,
         "engines": {"llm.generate": (1, 1), "data.sql": (1, 1)},
     }
-    reserved = sum(one.memory_mib for one in lanes if one.held)
+    reserved = sum(one.memory_mib for one in lanes if one.assigned)
     return WorkerView(
         shape=WorkerShape(name=name, device_memory_mib=memory_mib, **(known | shape)),  # type: ignore[arg-type]
-        lanes={one.signature: one for one in lanes},
-        near={digest(n): tier for n, tier in (near or {}).items()},
+        instances={one.signature: one for one in lanes},
+        local={digest(n): tier for n, tier in (near or {}).items()},
         free_memory_mib=memory_mib - reserved,
         draining=draining,
     )

@@ -75,7 +75,7 @@ def random_worker(rng: random.Random, number: int, infos: list[SignatureInfo]) -
         if rng.random() < 0.5 and info.requirement.memory_mib <= left:
             left -= info.requirement.memory_mib
             seconds = rng.uniform(1, 60) if held else 0.0
-            lanes.append(lane(info, held=held, remaining_s=seconds))
+            lanes.append(lane(info, assigned=held, remaining_s=seconds))
     near = {f"m{n}x": rng.choice((Tier.DISK, Tier.HOST)) for n in range(9) if rng.random() < 0.2}
     near |= {f"i{n}x": Tier.DISK for n in range(20) if rng.random() < 0.1}
     return worker(

@@ -71,7 +71,7 @@ def _places(found: Instance, tick: SchedulingCycle, group: ActionGroup, member: 
     account = tick.accounts[member]
     signature = group.info.signature
     lane = account.instance(group.info) or account.new_instance(group.info)
-    held = lane.held
+    held = lane.assigned
     found.slots[member, signature, RUN] = max(0, min(lane.capacity, lane.limit) - held)
     found.slots[member, signature, AHEAD] = max(0, lane.limit - max(held, lane.capacity))
     found.memory[member, signature] = 0 if held else lane.memory_mib

@@ -19,7 +19,7 @@ GB = 10**9
 BUSY = signature("busy", memory_mib=5_000, capacity=4)
 SLOW = signature("slow", memory_mib=5_000, components={"model": 40 * GB}, work_unit="tokens")
 FAST = signature("fast", memory_mib=5_000, engine="data.sql")
-HELD = worker("w", lane(BUSY, held=1, remaining_s=1.0))
+HELD = worker("w", lane(BUSY, assigned=1, remaining_s=1.0))
 
 
 def load_s(info) -> float:

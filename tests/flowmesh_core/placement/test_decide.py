@@ -54,7 +54,7 @@ def test_a_lane_is_fed_up_to_its_capacity_and_one_capacity_ahead():
 
 
 def test_an_open_lane_takes_only_what_is_missing_to_twice_its_capacity():
-    view = snapshot([worker("w", lane(LLM, held=6))], many(20, LLM), [LLM])
+    view = snapshot([worker("w", lane(LLM, assigned=6))], many(20, LLM), [LLM])
     assert len(where(decide(view, CostModel()))) == 2
 
 
@@ -72,7 +72,7 @@ def test_actions_of_many_sequences_fill_a_lane_sooner():
 def test_a_device_that_other_lanes_work_on_is_as_much_slower():
     other = signature("other")
     fair = UtilityWeights(1.0, 0.0, 0.0)
-    busy = worker("busy", lane(LLM), lane(other, held=1), memory_mib=48_000)
+    busy = worker("busy", lane(LLM), lane(other, assigned=1), memory_mib=48_000)
     free = worker("free", lane(LLM), lane(other), memory_mib=48_000)
     ready = [
         action("a", LLM, weights=fair, work=WorkSize(tokens_out=9e4, component_bytes=16 * 10**9))
@@ -101,7 +101,7 @@ def test_memory_bounds_the_lanes_that_one_tick_opens():
 
 
 def test_waiting_for_a_hot_lane_beats_an_idle_cold_worker_that_must_fetch_the_model():
-    hot = worker("hot", lane(LLM, held=8, remaining_s=3.0))
+    hot = worker("hot", lane(LLM, assigned=8, remaining_s=3.0))
     view = snapshot([hot, worker("cold")], many(4, LLM), [LLM])
     decision = decide(view, CostModel())
     assert where(decision) == {}
@@ -109,7 +109,7 @@ def test_waiting_for_a_hot_lane_beats_an_idle_cold_worker_that_must_fetch_the_mo
 
 
 def test_an_idle_worker_takes_what_would_wait_too_long_for_the_hot_lane():
-    hot = worker("hot", lane(LLM, held=8, remaining_s=90_000.0))
+    hot = worker("hot", lane(LLM, assigned=8, remaining_s=90_000.0))
     ready = many(4, LLM, weights=UtilityWeights(1.0, 0.1, 0.1))
     decision = decide(snapshot([hot, worker("cold")], ready, [LLM]), CostModel())
     assert set(where(decision).values()) == {"cold"}
@@ -117,7 +117,7 @@ def test_an_idle_worker_takes_what_would_wait_too_long_for_the_hot_lane():
 
 def test_a_long_queue_for_a_hot_lane_spills_over_to_an_idle_worker():
     quick = signature("quick", capacity=1, components={"small": 1_000_000})
-    hot = worker("hot", lane(quick, held=2, remaining_s=20.0))
+    hot = worker("hot", lane(quick, assigned=2, remaining_s=20.0))
     weights = UtilityWeights(1.0, 0.0, 0.05)
     few = decide(
         snapshot([hot, worker("cold")], many(1, quick, weights=weights), [quick]), CostModel()
@@ -193,9 +193,9 @@ def test_an_action_goes_where_its_large_inputs_lie():
         ({"engine": "absent"}, RejectionCause.ENGINE_NOT_OFFERED),
         ({"contract": 2}, RejectionCause.VERSION_NOT_OFFERED),
         ({"implementation_version": 7}, RejectionCause.VERSION_NOT_OFFERED),
-        ({"checks_honours": True, "dtype": "float64"}, RejectionCause.NOT_HONOURED),
-        ({"checks_honours": True, "batch_invariant": False}, RejectionCause.NOT_HONOURED),
-        ({"checks_honours": True, "implementation": "x"}, RejectionCause.NOT_HONOURED),
+        ({"checks_variants": True, "dtype": "float64"}, RejectionCause.VARIANT_UNSUPPORTED),
+        ({"checks_variants": True, "batch_invariant": False}, RejectionCause.VARIANT_UNSUPPORTED),
+        ({"checks_variants": True, "implementation": "x"}, RejectionCause.VARIANT_UNSUPPORTED),
         ({"user_code": True}, RejectionCause.USER_CODE),
         ({"builtin_model": "one"}, RejectionCause.NOT_BUILT_IN),
         ({"labels": {"team": "other"}}, RejectionCause.LABELS),
@@ -208,9 +208,9 @@ def test_an_action_goes_where_its_large_inputs_lie():
 )
 def test_a_hard_constraint_rejects_with_its_cause_and_a_remedy(changes, cause):
     info = replace(LLM, requirement=replace(LLM.requirement, **changes))
-    honours = (EngineVariant("llm.generate", "vllm", ("float32",), (True,)),)
+    variants = (EngineVariant("llm.generate", "vllm", ("float32",), (True,)),)
     view = snapshot(
-        [worker("w", labels={"team": "mine"}, honours=honours, builtin_models=("other",))],
+        [worker("w", labels={"team": "mine"}, variants=variants, builtin_models=("other",))],
         many(2, info),
         [info],
     )
@@ -221,10 +221,10 @@ def test_a_hard_constraint_rejects_with_its_cause_and_a_remedy(changes, cause):
 
 
 def test_what_the_pool_honours_is_placed():
-    changes = {"checks_honours": True, "dtype": "float32", "batch_invariant": True}
+    changes = {"checks_variants": True, "dtype": "float32", "batch_invariant": True}
     info = replace(LLM, requirement=replace(LLM.requirement, **changes))
-    honours = (EngineVariant("llm.generate", "vllm", ("float32", "bfloat16"), (True,)),)
-    view = snapshot([worker("w", honours=honours)], many(1, info), [info])
+    variants = (EngineVariant("llm.generate", "vllm", ("float32", "bfloat16"), (True,)),)
+    view = snapshot([worker("w", variants=variants)], many(1, info), [info])
     assert len(where(decide(view, CostModel()))) == 1
 
 
@@ -241,7 +241,7 @@ def test_without_workers_the_reason_says_so():
 
 
 def test_draining_workers_take_nothing_new_and_are_named_as_the_reason():
-    view = snapshot([worker("w", lane(LLM, held=1), draining=True)], many(3, LLM), [LLM])
+    view = snapshot([worker("w", lane(LLM, assigned=1), draining=True)], many(3, LLM), [LLM])
     assert refused(decide(view, CostModel())) == {"draining": 3}
 
 
@@ -262,14 +262,14 @@ def test_a_suspect_runs_alone_in_its_lane():
 
 def test_a_suspect_never_joins_a_lane_that_holds_work_nor_anyone_a_suspects_lane():
     suspect = action("suspect", LLM, isolate=True)
-    busy = snapshot([worker("w", lane(LLM, held=1))], [suspect], [LLM])
+    busy = snapshot([worker("w", lane(LLM, assigned=1))], [suspect], [LLM])
     assert where(decide(busy, CostModel())) == {}
-    alone = snapshot([worker("w", lane(LLM, held=1, isolated=True))], many(2, LLM), [LLM])
+    alone = snapshot([worker("w", lane(LLM, assigned=1, isolated=True))], many(2, LLM), [LLM])
     assert where(decide(alone, CostModel())) == {}
 
 
 def test_a_worker_where_it_failed_is_taken_only_where_there_is_no_other():
-    ready = many(1, SQL, avoid=frozenset({"v"}))
+    ready = many(1, SQL, avoid_workers=frozenset({"v"}))
     both = snapshot([worker("v"), worker("w")], ready, [SQL])
     assert list(where(decide(both, CostModel())).values()) == ["w"]
     one = snapshot([worker("v")], ready, [SQL])
@@ -278,9 +278,9 @@ def test_a_worker_where_it_failed_is_taken_only_where_there_is_no_other():
 
 def test_a_replica_takes_an_idle_worker_only_and_never_that_of_the_original():
     replica = many(1, SQL, prefix="r", replica_of="v")
-    idle = snapshot([worker("v", lane(SQL, held=1)), worker("w")], replica, [SQL])
+    idle = snapshot([worker("v", lane(SQL, assigned=1)), worker("w")], replica, [SQL])
     assert list(where(decide(idle, CostModel())).values()) == ["w"]
-    busy = snapshot([worker("v"), worker("w", lane(LLM, held=1))], replica, [SQL])
+    busy = snapshot([worker("v"), worker("w", lane(LLM, assigned=1))], replica, [SQL])
     assert where(decide(busy, CostModel())) == {}
 
 
@@ -288,9 +288,9 @@ def test_a_replica_opens_no_lane_that_loads_for_longer_than_it_runs():
     replica = many(1, LLM, prefix="r", replica_of="v")
     work = WorkSize(tokens_out=10.0, component_bytes=MODEL["model"])
     (short,) = [structs.replace(r, work=work) for r in replica]
-    cold = snapshot([worker("v", lane(LLM, held=1)), worker("w")], [short], [LLM])
+    cold = snapshot([worker("v", lane(LLM, assigned=1)), worker("w")], [short], [LLM])
     assert where(decide(cold, CostModel())) == {}
-    warm = snapshot([worker("v", lane(LLM, held=1)), worker("w", lane(LLM))], [short], [LLM])
+    warm = snapshot([worker("v", lane(LLM, assigned=1)), worker("w", lane(LLM))], [short], [LLM])
     assert list(where(decide(warm, CostModel())).values()) == ["w"]
 
 
@@ -305,7 +305,7 @@ def test_what_a_replica_may_load_goes_by_its_own_size_whichever_is_listed_first(
         )
         for name, tokens in sizes.items()
     ]
-    fleet = [worker("v", lane(LLM, held=1)), worker("w")]
+    fleet = [worker("v", lane(LLM, assigned=1)), worker("w")]
     for listed in (ready, ready[::-1]):
         assert where(decide(snapshot(fleet, listed, [LLM]), CostModel())) == {"r2": "w"}
 
@@ -332,8 +332,8 @@ def test_a_deadline_overrules_the_policy_where_only_one_worker_meets_it():
 
 def test_a_lane_is_not_filled_so_far_that_the_tightest_deadline_inside_is_missed():
     wide = signature("wide", capacity=64, components=MODEL, work_unit="tokens")
-    free = lane(wide, held=2, remaining_s=20.0)
-    tight = lane(wide, held=2, remaining_s=20.0, tightest_deadline_s=NOW_S + 21.0)
+    free = lane(wide, assigned=2, remaining_s=20.0)
+    tight = lane(wide, assigned=2, remaining_s=20.0, tightest_deadline_s=NOW_S + 21.0)
     work = WorkSize(tokens_out=1000.0, component_bytes=16_000_000_000)
     ready = many(100, wide, work=work)
     unbounded = where(decide(snapshot([worker("w", free)], ready, [wide]), CostModel()))
@@ -343,7 +343,7 @@ def test_a_lane_is_not_filled_so_far_that_the_tightest_deadline_inside_is_missed
 
 
 def test_a_deadline_that_is_lost_already_holds_nobody_back():
-    lost = lane(LLM, held=2, remaining_s=20.0, tightest_deadline_s=NOW_S + 1.0)
+    lost = lane(LLM, assigned=2, remaining_s=20.0, tightest_deadline_s=NOW_S + 1.0)
     view = snapshot([worker("w", lost)], many(9, LLM), [LLM])
     assert len(where(decide(view, CostModel()))) == 6
 
@@ -351,7 +351,7 @@ def test_a_deadline_that_is_lost_already_holds_nobody_back():
 def test_a_lane_that_always_is_fed_makes_room_for_one_that_has_waited_long():
     other = signature("other", memory_mib=7500)
     mine = signature("mine", memory_mib=7500, capacity=4)
-    fed = worker("w", lane(mine, held=3))
+    fed = worker("w", lane(mine, assigned=3))
     waiting = action("b", other, tenant="late", ready_s=NOW_S - 500)
     ready = [waiting, *many(9, mine, tenant="early")]
     view = snapshot([fed], ready, [other, mine], paid={"early": 10.0, "late": 0.0})
@@ -376,14 +376,14 @@ def test_what_was_learned_changes_where_work_goes():
 
 
 def test_the_terms_of_a_placement_are_those_that_explain_shows():
-    workers = [worker("u", lane(LLM, held=2)), worker("v"), worker("w", device_class="cpu")]
+    workers = [worker("u", lane(LLM, assigned=2)), worker("v"), worker("w", device_class="cpu")]
     ready = many(3, LLM)
     view = snapshot(workers, ready, [LLM])
     (placement,) = decide(view, CostModel()).placements
     candidates = candidates_of(ready[0], view, CostModel())
     assert candidates[0].worker == placement.worker
     assert candidates[0].terms == placement.terms
-    assert [c.lane for c in candidates] == [True, False, False]
+    assert [c.has_instance for c in candidates] == [True, False, False]
     utilities = [c.terms.utility for c in candidates]
     assert utilities == sorted(utilities, reverse=True)
 

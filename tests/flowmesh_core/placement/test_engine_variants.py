@@ -19,7 +19,7 @@ def wish(dtype: str = "bfloat16", *, invariant: bool = True) -> VariantRequest:
 
 
 @pytest.mark.parametrize(
-    ("honours", "told"),
+    ("variants", "told"),
     [
         (CPU, "set with.dtype: float32 or with.batchInvariant: false, or add a pool that does"),
         (
@@ -34,9 +34,9 @@ def wish(dtype: str = "bfloat16", *, invariant: bool = True) -> VariantRequest:
     ],
 )
 def test_the_changes_that_are_served_are_told(
-    honours: tuple[EngineVariant, ...], told: str
+    variants: tuple[EngineVariant, ...], told: str
 ) -> None:
-    shapes = [worker("w", honours=honours).shape]
+    shapes = [worker("w", variants=variants).shape]
     said = problem(wish(), shapes)
     assert said.startswith(
         "no worker serves llm.generate with implementation vllm, dtype bfloat16, batchInvariant"
@@ -45,6 +45,6 @@ def test_the_changes_that_are_served_are_told(
 
 
 def test_nothing_is_told_where_one_serves_it_or_none_offers_the_engine() -> None:
-    shapes = [worker("w", honours=CPU).shape]
+    shapes = [worker("w", variants=CPU).shape]
     assert problem(wish("float32"), shapes) == problem(wish(invariant=False), shapes) == ""
     assert problem(wish(), [worker("w", engines={}).shape]) == problem(wish(), []) == ""

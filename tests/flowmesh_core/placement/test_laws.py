@@ -60,7 +60,7 @@ def special(case: Case) -> Snapshot:
         if kind == 0:
             changes = {"isolate": True}
         elif kind == 1 and names:
-            changes = {"avoid": frozenset(rng.sample(names, rng.randint(1, len(names))))}
+            changes = {"avoid_workers": frozenset(rng.sample(names, rng.randint(1, len(names))))}
         elif kind == 2 and names:
             changes = {"replica_of": rng.choice(names)}
         elif kind == 3:
@@ -100,8 +100,8 @@ def test_no_memory_capacity_or_constraint_is_ever_broken(case):
         at = workers[placement.worker]
         info = view.signatures[placement.signature]
         batch = [ready[name] for name in placement.actions]
-        open_lane = at.lanes.get(placement.signature)
-        held = open_lane.held if open_lane else 0
+        open_lane = at.instances.get(placement.signature)
+        held = open_lane.assigned if open_lane else 0
         capacity = open_lane.capacity if open_lane else info.capacity
         assert (placement.worker, placement.signature) not in seen
         seen.add((placement.worker, placement.signature))
@@ -190,8 +190,8 @@ def test_nothing_stays_unplaced_where_it_fits_unless_waiting_for_a_lane_is_bette
 
 def takes_more(view, name, at):
     found = next(w for w in view.workers if w.name == at)
-    open_lane = found.lanes.get(name)
-    return open_lane is None or open_lane.held < 2 * open_lane.capacity
+    open_lane = found.instances.get(name)
+    return open_lane is None or open_lane.assigned < 2 * open_lane.capacity
 
 
 def after_tick(view, decision):
@@ -200,12 +200,12 @@ def after_tick(view, decision):
     for placement in decision.placements:
         at = workers[placement.worker]
         info = view.signatures[placement.signature]
-        known = at.lanes.get(placement.signature) or lane(info)
-        taken = 0 if known.held else known.memory_mib
-        filled = replace(known, held=known.held + len(placement.actions), remaining_s=10.0)
+        known = at.instances.get(placement.signature) or lane(info)
+        taken = 0 if known.assigned else known.memory_mib
+        filled = replace(known, assigned=known.assigned + len(placement.actions), remaining_s=10.0)
         workers[placement.worker] = replace(
             at,
-            lanes={**at.lanes, placement.signature: filled},
+            instances={**at.instances, placement.signature: filled},
             free_memory_mib=at.free_memory_mib - taken,
         )
     return list(workers.values())

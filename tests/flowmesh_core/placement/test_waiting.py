@@ -11,7 +11,7 @@ from flowmesh_core.placement import candidates_of, decide
 GB = 10**9
 LLM = signature("llm", memory_mib=20_000, capacity=8, components={"m": 16 * GB}, work_unit="tokens")
 WORK = WorkSize(tokens_out=1_000.0, component_bytes=16 * GB)
-FULL = worker("hot", lane(LLM, held=16, capacity=8, remaining_s=10.0), memory_mib=24_000)
+FULL = worker("hot", lane(LLM, assigned=16, capacity=8, remaining_s=10.0), memory_mib=24_000)
 IDLE = worker("idle", memory_mib=24_000)
 
 
@@ -38,6 +38,8 @@ def test_what_is_waited_for_is_not_near():
     (one,) = seen.ready
     found = {c.worker: c.terms.locality for c in candidates_of(one, seen, CostModel())}
     assert found == {"hot": 0.0, "idle": 0.0}
-    free = snapshot([worker("hot", lane(LLM, held=7, capacity=8), memory_mib=24_000)], [one], [LLM])
+    free = snapshot(
+        [worker("hot", lane(LLM, assigned=7, capacity=8), memory_mib=24_000)], [one], [LLM]
+    )
     (there,) = candidates_of(one, free, CostModel())
     assert there.terms.locality == 1.0

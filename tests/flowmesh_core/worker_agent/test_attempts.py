@@ -206,7 +206,7 @@ def test_files_of_an_attempt_that_was_cancelled_are_released_when_its_host_ends_
 def test_a_full_state_ends_attempts_that_the_control_plane_does_not_want() -> None:
     worker = Worker()
     worker.run(assignment("1"), assignment("2"))
-    worker.desire(everything=True, keep=("2",))
+    worker.desire(full_state=True, keep=("2",))
     assert worker.failure("1") == "cancelled"
     assert worker.phase("2") == "running"
 

@@ -25,7 +25,7 @@ def test_what_does_not_run_is_handed_back_at_once_and_nothing_new_is_taken() -> 
     worker.post(e.StopRequested())
     assert worker.failure("2") == "drained"
     assert worker.phase("1") == "running"
-    worker.desire(assign=(assignment("3"),), hold_open=(prewarm("b"),))
+    worker.desire(assign=(assignment("3"),), prewarm=(prewarm("b"),))
     assert worker.failure("3") == "drained"
     assert worker.agent.reports.draining
     assert worker.agent.prewarmer.entries == {}

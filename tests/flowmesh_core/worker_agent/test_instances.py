@@ -180,7 +180,7 @@ def test_a_host_that_stands_still_is_killed() -> None:
 def test_instances_of_the_prewarm_list_make_room_last() -> None:
     worker = Worker()
     worker.open_idle("a", "b")
-    worker.desire(hold_open=(prewarm("a"),))
+    worker.desire(prewarm=(prewarm("a"),))
     worker.desire(assign=(assignment("1", "c"),))
     assert of_type(i.CloseHost, worker.post(e.InputsReady("1"))) == [
         i.CloseHost(worker.instance("b").id, 10.0)
@@ -191,7 +191,7 @@ def test_an_instance_of_the_prewarm_list_makes_room_where_no_other_is_idle() -> 
     worker = Worker()
     worker.open_idle("a")
     worker.run(assignment("1", "b"))
-    worker.desire(hold_open=(prewarm("a"),))
+    worker.desire(prewarm=(prewarm("a"),))
     worker.desire(assign=(assignment("2", "c"),))
     assert of_type(i.CloseHost, worker.post(e.InputsReady("2"))) == [
         i.CloseHost(worker.instance("a").id, 10.0)
@@ -261,7 +261,7 @@ def test_an_instance_that_becomes_idle_is_not_reported_again() -> None:
     worker.agent.next_sync(1, worker.now_s, lambda: ())
     worker.finish("1")
     sent = worker.agent.next_sync(2, worker.now_s, lambda: ())
-    assert (len(sent.ended), sent.lanes, sent.components) == (1, None, None)
+    assert (len(sent.ended), sent.instances, sent.components) == (1, None, None)
 
 
 def test_an_instance_that_has_loaded_is_reported_and_its_components_are_not_again() -> None:
@@ -275,6 +275,6 @@ def test_an_instance_that_has_loaded_is_reported_and_its_components_are_not_agai
     loaded = worker.agent.next_sync(2, worker.now_s, lambda: ())
     worker.exit(instance_id)
     gone = worker.agent.next_sync(3, worker.now_s, lambda: ())
-    assert [s.state for s in loaded.lanes or ()] == ["ready"]
-    assert gone.lanes == ()
+    assert [s.state for s in loaded.instances or ()] == ["ready"]
+    assert gone.instances == ()
     assert [s.components for s in (started, loaded, gone)] == [(), None, ()]

@@ -27,7 +27,7 @@ def state(worker: Worker, name: str) -> PrewarmState:
 
 def test_components_are_fetched_one_at_a_time_in_the_order_of_the_list() -> None:
     worker = Worker()
-    found = worker.desire(hold_open=(prewarm("a", "m", "n"), prewarm("b", "o")))
+    found = worker.desire(prewarm=(prewarm("a", "m", "n"), prewarm("b", "o")))
     assert found == [i.FetchComponent(digest("a"), "port-m", digest("m"))]
     assert fetched(worker, "a", "m") == [i.FetchComponent(digest("a"), "port-n", digest("n"))]
     found = fetched(worker, "a", "n")
@@ -42,7 +42,7 @@ def test_what_is_on_the_disk_waits_for_no_turn() -> None:
     worker = Worker()
     worker.post(e.ComponentsChanged(frozenset({digest("o")})))
     worker.desire(assign=(assignment("1", "x", inputs={"rows": blob("r")}),))
-    found = worker.desire(hold_open=(prewarm("a", "m"), prewarm("b", "o")))
+    found = worker.desire(prewarm=(prewarm("a", "m"), prewarm("b", "o")))
     assert found == [i.FetchComponent(digest("b"), "port-o", digest("o"))]
     assert worker.post(e.InputsFailed("1", GONE))[-1] == i.FetchComponent(
         digest("a"), "port-m", digest("m")
@@ -52,7 +52,7 @@ def test_what_is_on_the_disk_waits_for_no_turn() -> None:
 def test_nothing_is_fetched_beside_an_attempt_that_fetches() -> None:
     worker = Worker()
     worker.desire(assign=(assignment("1", "x", inputs={"rows": blob("r")}),))
-    assert worker.desire(hold_open=(prewarm("a", "m"),)) == []
+    assert worker.desire(prewarm=(prewarm("a", "m"),)) == []
     assert of_type(i.FetchComponent, worker.post(e.InputsReady("1")))
 
 
@@ -60,14 +60,14 @@ def test_nothing_is_started_while_an_attempt_waits_for_memory() -> None:
     worker = Worker()
     worker.run(assignment("1", "x", memory_mib=600))
     worker.run(assignment("2", "y", memory_mib=600))
-    assert of_type(i.StartHost, worker.desire(hold_open=(prewarm("a", memory_mib=100),))) == []
+    assert of_type(i.StartHost, worker.desire(prewarm=(prewarm("a", memory_mib=100),))) == []
     worker.desire(cancel=("2",))
     assert worker.instance("a").state == "starting"
 
 
 def test_an_attempt_finds_the_instance_that_was_started_for_it() -> None:
     worker = Worker()
-    worker.desire(hold_open=(prewarm("a"),))
+    worker.desire(prewarm=(prewarm("a"),))
     worker.load_all()
     worker.run(assignment("1", "a"))
     assert worker.phase("1") == "running"
@@ -78,8 +78,8 @@ def test_idle_instances_are_closed_for_an_entry_only_where_that_is_enough() -> N
     worker = Worker()
     worker.open_idle("x", "y", memory_mib=300)
     worker.run(assignment("busy", "z", memory_mib=300))
-    assert worker.desire(hold_open=(prewarm("a", memory_mib=800),)) == []
-    found = worker.desire(hold_open=(prewarm("a", memory_mib=700),))
+    assert worker.desire(prewarm=(prewarm("a", memory_mib=800),)) == []
+    found = worker.desire(prewarm=(prewarm("a", memory_mib=700),))
     assert found == [i.CloseHost(worker.instance("x").id, 10.0)]
 
 
@@ -87,16 +87,16 @@ def test_an_instance_that_an_attempt_is_about_to_use_is_not_closed_for_an_entry(
     worker = Worker()
     worker.open_idle("x", memory_mib=800)
     worker.desire(assign=(assignment("1", "x", inputs={"rows": blob("r")}),))
-    assert of_type(i.CloseHost, worker.desire(hold_open=(prewarm("a", memory_mib=800),))) == []
+    assert of_type(i.CloseHost, worker.desire(prewarm=(prewarm("a", memory_mib=800),))) == []
     worker.post(e.InputsFailed("1", GONE))
     assert worker.instance("x").state == "closing"
 
 
 def test_entries_are_not_closed_for_one_another() -> None:
     worker = Worker()
-    worker.desire(hold_open=(prewarm("a", memory_mib=800),))
+    worker.desire(prewarm=(prewarm("a", memory_mib=800),))
     worker.load_all()
-    found = worker.desire(hold_open=(prewarm("a", memory_mib=800), prewarm("b", memory_mib=800)))
+    found = worker.desire(prewarm=(prewarm("a", memory_mib=800), prewarm("b", memory_mib=800)))
     assert found == []
     assert state(worker, "b") is PrewarmState.FETCHED
 
@@ -104,14 +104,14 @@ def test_entries_are_not_closed_for_one_another() -> None:
 def test_an_entry_that_waits_for_room_holds_up_nothing_else() -> None:
     worker = Worker()
     worker.run(assignment("1", "x", memory_mib=600))
-    worker.desire(hold_open=(prewarm("a", memory_mib=900), prewarm("b", memory_mib=400)))
+    worker.desire(prewarm=(prewarm("a", memory_mib=900), prewarm("b", memory_mib=400)))
     assert worker.instance("b").state == "starting"
 
 
 def test_an_entry_that_leaves_the_list_is_fetched_no_further() -> None:
     worker = Worker()
-    worker.desire(hold_open=(prewarm("a", "m"), prewarm("b", "o")))
-    found = worker.desire(hold_open=(prewarm("b", "o"),))
+    worker.desire(prewarm=(prewarm("a", "m"), prewarm("b", "o")))
+    found = worker.desire(prewarm=(prewarm("b", "o"),))
     assert found == [
         i.ReleaseComponents(digest("a")),
         i.FetchComponent(digest("b"), "port-o", digest("o")),
@@ -121,32 +121,32 @@ def test_an_entry_that_leaves_the_list_is_fetched_no_further() -> None:
 
 def test_an_instance_stays_when_it_leaves_the_list() -> None:
     worker = Worker()
-    worker.desire(hold_open=(prewarm("a"),))
+    worker.desire(prewarm=(prewarm("a"),))
     worker.load_all()
-    assert worker.desire(hold_open=()) == []
+    assert worker.desire(prewarm=()) == []
     assert worker.loaded() == ["a"]
 
 
 def test_an_entry_whose_component_cannot_be_had_is_given_up_until_it_changes() -> None:
     worker = Worker()
-    worker.desire(hold_open=(prewarm("a", "m"),))
+    worker.desire(prewarm=(prewarm("a", "m"),))
     found = worker.post(e.ComponentFailed(digest("a"), GONE))
     assert found == [i.ReleaseComponents(digest("a")), i.PrewarmFailed(prewarm("a", "m"), GONE)]
-    assert worker.desire(hold_open=(prewarm("a", "m"),)) == []
-    assert of_type(i.FetchComponent, worker.desire(hold_open=(prewarm("a", "n"),)))
+    assert worker.desire(prewarm=(prewarm("a", "m"),)) == []
+    assert of_type(i.FetchComponent, worker.desire(prewarm=(prewarm("a", "n"),)))
 
 
 def test_entries_that_can_never_run_here_are_given_up_with_the_reason() -> None:
     worker = Worker()
     listed = (prewarm("a", contract=2), prewarm("b", memory_mib=5000), prewarm("c"))
-    given_up = of_type(i.PrewarmFailed, worker.desire(hold_open=listed))
+    given_up = of_type(i.PrewarmFailed, worker.desire(prewarm=listed))
     assert [x.failure.kind for x in given_up] == ["engine", "out-of-memory"]
     assert worker.instance("c").state == "starting"
 
 
 def test_an_engine_that_dies_before_it_served_is_not_loaded_again_before_work_does() -> None:
     worker = Worker()
-    worker.desire(hold_open=(prewarm("a"),))
+    worker.desire(prewarm=(prewarm("a"),))
     worker.load_all()
     assert of_type(i.StartHost, worker.exit(worker.instance("a").id)) == []
     assert state(worker, "a") is PrewarmState.FAILED
@@ -158,7 +158,7 @@ def test_an_engine_that_dies_before_it_served_is_not_loaded_again_before_work_do
 
 def test_an_instance_that_made_room_for_an_attempt_comes_back_when_there_is_room() -> None:
     worker = Worker()
-    worker.desire(hold_open=(prewarm("a", memory_mib=800),))
+    worker.desire(prewarm=(prewarm("a", memory_mib=800),))
     worker.load_all()
     worker.run(assignment("1", "b", memory_mib=800))
     worker.exit(worker.instance("a").id)
@@ -172,14 +172,14 @@ def test_an_instance_that_made_room_for_an_attempt_comes_back_when_there_is_room
 def test_an_isolated_attempt_neither_uses_nor_counts_as_an_instance_of_the_list() -> None:
     worker = Worker()
     worker.run(assignment("1", "a", isolate=True))
-    worker.desire(hold_open=(prewarm("a"),))
+    worker.desire(prewarm=(prewarm("a"),))
     assert worker.instance("a").isolated_for == ""
     assert len(worker.instances) == 2
 
 
 def test_nothing_new_is_loaded_without_a_connection() -> None:
     worker = Worker()
-    worker.desire(hold_open=(prewarm("a", "m"),))
+    worker.desire(prewarm=(prewarm("a", "m"),))
     worker.post(e.Disconnected())
     assert fetched(worker, "a", "m") == []
     assert of_type(i.StartHost, worker.post(e.Connected()))
@@ -187,7 +187,7 @@ def test_nothing_new_is_loaded_without_a_connection() -> None:
 
 def test_an_entry_that_the_store_failed_is_fetched_again_a_minute_later() -> None:
     worker = Worker()
-    worker.desire(hold_open=(prewarm("a", "m"), prewarm("b", "o")))
+    worker.desire(prewarm=(prewarm("a", "m"), prewarm("b", "o")))
     worker.post(e.ComponentFailed(digest("a"), FailureReport("store", "no answer")))
     assert state(worker, "a") is PrewarmState.FAILED
     fetched(worker, "b", "o")
@@ -197,8 +197,8 @@ def test_an_entry_that_the_store_failed_is_fetched_again_a_minute_later() -> Non
 
 def test_an_entry_that_the_store_failed_is_forgotten_with_its_list() -> None:
     worker = Worker()
-    worker.desire(hold_open=(prewarm("a", "m"),))
+    worker.desire(prewarm=(prewarm("a", "m"),))
     worker.post(e.ComponentFailed(digest("a"), FailureReport("store", "no answer")))
-    worker.desire(hold_open=())
+    worker.desire(prewarm=())
     assert worker.advance(100.0) == []
     assert worker.timers == {}

@@ -181,14 +181,14 @@ class RandomEvents(RuleBasedStateMachine):
                 self.owe(self.worker.desire(acknowledged=tuple(self.worker.agent.reports.ended)))
             case "everything":
                 keep = tuple(x for x in known if data.draw(st.booleans()))
-                self.owe(self.worker.desire(everything=True, keep=keep))
+                self.owe(self.worker.desire(full_state=True, keep=keep))
             case "prewarm":
                 names = data.draw(st.lists(st.sampled_from(NAMES), unique=True))
                 entries = [
                     prewarm(x, *data.draw(st.lists(st.sampled_from("mn"), unique=True)))
                     for x in names
                 ]
-                self.owe(self.worker.desire(hold_open=tuple(entries)))
+                self.owe(self.worker.desire(prewarm=tuple(entries)))
 
     @precondition(lambda self: self.worker)
     @rule(seconds=st.sampled_from([0.5, 6.0, 700.0]))

@@ -11,7 +11,7 @@ PRELOADS = {"vllm": Preload("vLLM", 100), "trl": Preload("TRL", 100)}
 
 def worker_of(**settings: object) -> Worker:
     made = Worker(preloads=PRELOADS, **settings)
-    made.desire(hold_open=())
+    made.desire(prewarm=())
     return made
 
 
@@ -119,7 +119,7 @@ def test_a_host_that_dies_after_it_has_imported_is_replaced() -> None:
 
 def test_an_entry_of_the_prewarm_list_asks_for_one_too() -> None:
     worker = Worker(preloads=PRELOADS)
-    worker.desire(hold_open=(prewarm("vllm.a"),))
+    worker.desire(prewarm=(prewarm("vllm.a"),))
     worker.load_all()
     assert len(standby_ids(worker)) == 1
 

@@ -39,14 +39,14 @@ CASES = {
         workflow() | said("Running"), True, Decision.NOTHING,
     ),
     "a run that another leader showed is shown": (
-        workflow() | said("Running", epoch=2), True, Decision.SHOW,
+        workflow() | said("Running", epoch=2), True, Decision.PUBLISH_STATUS,
     ),
     "a run that was never shown may have to be told too": (workflow(), True, Decision.AMEND),
     "an ended one needs nothing, and no look at the store": (
         workflow() | said("Succeeded", epoch=1), False, Decision.NOTHING,
     ),
     "an ended one whose spec has changed says that it knows": (
-        workflow(2) | said("Succeeded"), False, Decision.SHOW,
+        workflow(2) | said("Succeeded"), False, Decision.PUBLISH_STATUS,
     ),
     "the run of an object that is gone is cancelled": (None, True, Decision.CANCEL),
     "an object that is gone needs nothing": (None, False, Decision.NOTHING),

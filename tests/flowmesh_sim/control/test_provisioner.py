@@ -8,7 +8,7 @@ from flowmesh_core.autoscaling.settings import SUPPLY_PATIENCE_MIN_S
 from flowmesh_sim.run.simulation import Simulation
 from flowmesh_sim.scenario import scenario_of
 
-ELASTIC = {"workers": 0, "maximum": 2, "autoscale": True, "calmS": 300.0}
+ELASTIC = {"workers": 0, "maximum": 2, "autoscale": True, "stabilizationS": 300.0}
 BEST, NEXT = {"name": "best", "device": "h100-nvl"}, {"name": "next", "device": "4090-48"}
 
 

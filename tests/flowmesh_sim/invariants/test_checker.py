@@ -218,7 +218,7 @@ def test_what_a_worker_runs_and_the_control_plane_forgot_is_caught(
         found = real(state, attempt, *rest)
         worker = state.workers.get(attempt.worker)
         if worker is not None:
-            worker.held[attempt.attempt_id] = attempt
+            worker.attempts[attempt.attempt_id] = attempt
         return found
 
     monkeypatch.setattr(billing, "settle", settle)
@@ -246,12 +246,12 @@ def test_a_dispatch_that_the_machine_does_not_know_is_caught(
 ) -> None:
     from flowmesh_core.machine import attempts
 
-    real = attempts.hold
+    real = attempts.record_assignment
 
-    def hold(state: State, *args: Any) -> None:
+    def record_assignment(state: State, *args: Any) -> None:
         real(state, *args)
         state.attempts.popitem()
 
-    monkeypatch.setattr(attempts, "hold", hold)
+    monkeypatch.setattr(attempts, "record_assignment", record_assignment)
     with pytest.raises(InvariantError, match="is not known"):
         world(["noop-flat"]).run()

@@ -62,7 +62,7 @@ def test_a_closed_load_never_has_more_runs_open_than_it_may() -> None:
 
 
 def test_a_pool_grows_from_zero_and_shrinks_again() -> None:
-    pool = {"workers": 0, "maximum": 3, "autoscale": True, "calmS": 20, "targetS": 5}
+    pool = {"workers": 0, "maximum": 3, "autoscale": True, "stabilizationS": 20, "targetS": 5}
     arrivals = {"kind": "poisson", "perMinute": 20}
     many = {"shapes": ["a-vote"], "runs": 12, "variants": 100, "arrivals": arrivals}
     late = {"shapes": ["noop-flat"], "runs": 1, "arrivals": {"afterS": 500}}

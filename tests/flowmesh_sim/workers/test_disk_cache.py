@@ -65,7 +65,7 @@ def test_a_model_in_use_stays(disk: Disk) -> None:
     disk.used = {first}
     disk.add(disk.model("b"))
     third = disk.add(disk.model("c"))
-    assert set(disk.cache.held) == {first, third}
+    assert set(disk.cache.sizes) == {first, third}
 
 
 def test_what_another_worker_left_is_reported(disk: Disk) -> None:

@@ -24,7 +24,7 @@ def chains(**pool: Any) -> Simulation:
 @pytest.mark.parametrize("pool", [{}, STEADY], ids=["elastic", "steady"])
 def test_the_next_models_engine_is_open_when_its_step_begins(pool: dict[str, Any]) -> None:
     ahead = chains(**pool).run()
-    without = chains(**pool, holdOpen=False).run()
+    without = chains(**pool, prewarm=False).run()
     assert (ahead.succeeded, without.succeeded) == (1, 1)
     assert ahead.makespan_s < without.makespan_s - 10.0
     assert ahead.executed == without.executed

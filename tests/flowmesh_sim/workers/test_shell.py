@@ -206,7 +206,7 @@ def test_the_first_host_imports_while_the_weights_come(
         start(self, start_s, load_s, loaded)
 
     monkeypatch.setattr(SimInstance, "start", started)
-    pool = {"name": "gpu", "device": "h100", "workers": 1, "holdOpen": holds_open}
+    pool = {"name": "gpu", "device": "h100", "workers": 1, "prewarm": holds_open}
     load = {"shapes": ["b-full-sft"], "runs": 1, "rows": 12}
     simulation = Simulation(scenario_of({"name": "one", "pools": [pool], "load": [load]}))
     assert simulation.run().succeeded == 1

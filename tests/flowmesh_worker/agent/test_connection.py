@@ -36,8 +36,8 @@ async def test_after_a_break_everything_is_said_again_and_work_goes_on(world: "W
     await world.gateway.phase(a.attempt_id, "running")
     await break_off(world.gateway)
     hello = world.gateway.hellos[-1]
-    assert [p.attempt_id for p in hello.held] == [a.attempt_id]
-    assert [lane.state for lane in hello.lanes] == ["ready"]
+    assert [p.attempt_id for p in hello.attempts] == [a.attempt_id]
+    assert [lane.state for lane in hello.instances] == ["ready"]
     assert hello.incarnation == world.gateway.hellos[0].incarnation
     assert (await world.gateway.end(a.attempt_id)).outputs["metrics"].value == {"value": 3}
 

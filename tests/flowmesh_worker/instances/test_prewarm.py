@@ -31,10 +31,10 @@ from tests.flowmesh_worker.prewarming import (
 
 def test_a_list_that_is_empty_says_more_than_none_and_both_survive_the_wire() -> None:
     sent: list[tuple[PrewarmSpec, ...] | None] = [None, ()]
-    for hold_open in sent:
-        there = decode_control(encode(Desired(1, 1, hold_open=hold_open)))
+    for listed in sent:
+        there = decode_control(encode(Desired(1, 1, prewarm=listed)))
         assert isinstance(there, Desired)
-        assert there.hold_open == hold_open
+        assert there.prewarm == listed
 
 
 async def test_a_host_opened_ahead_of_work_is_loaded_once_and_runs_what_comes(
@@ -43,7 +43,7 @@ async def test_a_host_opened_ahead_of_work_is_loaded_once_and_runs_what_comes(
     agent = await world.worker()
     ref = await world.model("m")
     opening = world.prewarm("test.noop", components={"m": ref.artifact.digest})
-    await world.gateway.desire(hold_open=(opening,))
+    await world.gateway.desire(prewarm=(opening,))
     await until_open(world, opening.signature)
     (said,) = world.gateway.lanes
     assert (said.load_s > 0, said.memory_mib) == (True, opening.memory_mib)
@@ -68,10 +68,10 @@ async def test_it_is_started_as_an_attempt_would_have_it_started(world: "World")
         "llm.generate",
         signature=FIRST,
         components={"model": model.artifact.digest},
-        mixed=("adapter",),
+        per_attempt_components=("adapter",),
         **alike,
     )
-    await world.gateway.desire(hold_open=(opening,))
+    await world.gateway.desire(prewarm=(opening,))
     work = world.assignment(
         "llm.generate",
         signature=SECOND,
@@ -104,9 +104,9 @@ async def test_an_engine_that_does_not_load_is_told_once_and_the_worker_serves_o
         world.prewarm("test.noop", signature=FOURTH),
     )
     with caplog.at_level(logging.WARNING, SAID):
-        await world.gateway.desire(hold_open=listed)
+        await world.gateway.desire(prewarm=listed)
         await until_open(world, FOURTH)
-        await world.gateway.desire(hold_open=listed)
+        await world.gateway.desire(prewarm=listed)
         await pass_by(world, signature=FOURTH)
     said = [r.reason for r in caplog.records if r.name == SAID]  # type: ignore[attr-defined]
     assert len(said) == 3
@@ -124,7 +124,7 @@ async def test_an_attempt_joins_the_fetch_of_what_it_needs(world: "World") -> No
     blobs = Gates(world.store.blobs, digest)
     agent = await world.worker(blobs=blobs)
     opening = world.prewarm("test.noop", components={"m": digest})
-    await world.gateway.desire(hold_open=(opening,))
+    await world.gateway.desire(prewarm=(opening,))
     await blobs.until_asked(digest)
     work = world.assignment("test.noop", **using(ref))
     await world.gateway.assign(work)
@@ -143,12 +143,12 @@ async def test_a_fetch_that_an_attempt_joined_goes_on_when_the_host_has_left_the
     blobs = Gates(world.store.blobs, digest)
     agent = await world.worker(blobs=blobs)
     opening = world.prewarm("test.noop", components={"m": digest})
-    await world.gateway.desire(hold_open=(opening,))
+    await world.gateway.desire(prewarm=(opening,))
     await blobs.until_asked(digest)
     work = world.assignment("test.noop", **using(ref))
     await world.gateway.assign(work)
     await world.gateway.until(lambda: agent._components._trees[digest].pins == 2)
-    await world.gateway.desire(hold_open=())
+    await world.gateway.desire(prewarm=())
     await pass_by(world, signature=SECOND)
     blobs.open(digest)
     assert (await world.gateway.end(work.attempt_id)).failure is None
@@ -169,7 +169,7 @@ async def test_a_busy_host_is_waited_for_and_what_was_fetched_meanwhile_is_kept(
     await world.gateway.phase(busy.attempt_id, "running")
     held = {"m": digest}
     await world.gateway.desire(
-        hold_open=(world.prewarm("test.noop", signature=SECOND, memory_mib=800, components=held),)
+        prewarm=(world.prewarm("test.noop", signature=SECOND, memory_mib=800, components=held),)
     )
     await blobs.until_asked(digest)
     for _ in range(3):

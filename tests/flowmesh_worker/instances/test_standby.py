@@ -58,7 +58,7 @@ async def run(world: "World", **changes: Any) -> None:
 async def test_the_next_engine_of_a_kind_finds_a_host_that_has_imported_its_libraries(
     world: "World", agent: "Agent"
 ) -> None:
-    await world.gateway.desire(hold_open=())
+    await world.gateway.desire(prewarm=())
     await run(world, signature=FIRST)
     await until_prepared(world, agent, COLOURS)
     ready = pid_of(agent, COLOURS)
@@ -76,7 +76,7 @@ async def test_a_host_that_is_not_prepared_yet_is_taken_all_the_same(
     world: "World", agent: "Agent"
 ) -> None:
     opening = world.prewarm(ENGINE, signature=FIRST, memory_mib=100)
-    await world.gateway.desire(hold_open=(opening,))
+    await world.gateway.desire(prewarm=(opening,))
     await until_open(world, FIRST)
     await until_prepared(world, agent, COLOURS)
     first = host_of(agent, FIRST)
@@ -91,7 +91,7 @@ async def test_a_library_that_does_not_import_is_told_once_and_work_goes_on(
     world: "World", agent: "Agent", caplog: pytest.LogCaptureFixture
 ) -> None:
     broken: dict[str, Any] = {"signature_params": {"library": "broken"}}
-    await world.gateway.desire(hold_open=())
+    await world.gateway.desire(prewarm=())
     with caplog.at_level(logging.WARNING, standby_hosts.__name__):
         await run(world, signature=FIRST, **broken)
         await world.gateway.until(lambda: agent.machine.standby._failed)
@@ -105,7 +105,7 @@ async def test_a_library_that_does_not_import_is_told_once_and_work_goes_on(
 async def test_a_prepared_host_gives_its_memory_to_a_lane_that_has_none(
     world: "World", agent: "Agent"
 ) -> None:
-    await world.gateway.desire(hold_open=())
+    await world.gateway.desire(prewarm=())
     await run(world, signature=FIRST)
     await until_prepared(world, agent, COLOURS)
     folder = hosts(agent)[COLOURS].folder

@@ -10,7 +10,7 @@ from tests.golden.agent.kinds import EVENTS, FULL_REPORT, START, SYNC
 from tests.golden.agent.scenarios import all_scenarios
 from tests.golden.agent.virtual.worker import VirtualWorker
 from tests.golden.agent.virtual.world import WALL_S, Facts, NoEnergy, World
-from tests.golden.encoding import decode, encode, encode_instructions
+from tests.golden.encoding import decode, encode, encode_instructions, plain
 from tests.golden.recording import Line, read_golden, write_golden
 from tests.golden.replaying import indented
 
@@ -144,4 +144,4 @@ def _listen(agent: WorkerAgent, lines: list[Line]) -> None:
 
 
 def _report(report: Any) -> bytes:
-    return _canonical.encode([msgspec.to_builtins(report)])
+    return _canonical.encode([msgspec.to_builtins(plain(report))])

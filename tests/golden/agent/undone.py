@@ -64,13 +64,13 @@ def _standby_first(agent: WorkerAgent) -> None:
 def _standby_killed_first(agent: WorkerAgent) -> None:
     start, memory, standby = agent.instances._start, agent.memory, agent.standby
 
-    def give_way_and_start(key: str, wanted: Wanted) -> Instance | None:
+    def release_and_start(key: str, wanted: Wanted) -> Instance | None:
         needed = (wanted.memory_mib, agent.instances._devices(wanted))
         if not memory.suffices(*needed, []) and memory.suffices(*needed, standby.reservations):
-            standby.give_way()
+            standby.release_memory()
         return start(key, wanted)
 
-    _replace(agent.instances, "_start", give_way_and_start)
+    _replace(agent.instances, "_start", release_and_start)
 
 
 def _close_any_idle(agent: WorkerAgent) -> None:
@@ -154,7 +154,7 @@ def _await_desired(agent: WorkerAgent) -> None:
     follow = agent._handlers[e.DesiredReceived]
 
     def follow_and_connect(event: e.DesiredReceived) -> None:
-        agent._connected = agent._connected or event.desired.everything
+        agent._connected = agent._connected or event.desired.full_state
         follow(event)
 
     agent._handlers[e.Connected] = lambda event: None
@@ -194,7 +194,7 @@ def _prepare_while_draining(agent: WorkerAgent) -> None:
 
     def follow_and_prepare(event: e.DesiredReceived) -> None:
         follow(event)
-        listed = event.desired.hold_open
+        listed = event.desired.prewarm
         if listed is not None and agent.reports.draining:
             agent.standby.allow()
             for spec in listed:

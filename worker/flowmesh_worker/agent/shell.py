@@ -119,7 +119,10 @@ class Shell:
             components = self._attempts.components(wanted)
             mixed = tuple(p for p in wanted.components if p not in components)
         else:
-            components, mixed = self._prewarms.components(wanted.signature), wanted.mixed
+            components, mixed = (
+                self._prewarms.components(wanted.signature),
+                wanted.per_attempt_components,
+            )
         number = instruction.standby_id
         standby = self._standby.take(number) if number is not None else None
         self._hosts.start(instruction, components, mixed, standby)

@@ -144,17 +144,17 @@ class Engines:
         """Returns how many CPU threads a host of this engine may use."""
         return cpus if self._accelerated(name) else 1
 
-    def honours(self, device_class: str) -> tuple[EngineVariant, ...]:
+    def variants(self, device_class: str) -> tuple[EngineVariant, ...]:
         """Returns the variants of the identity fields that the engines can serve on these devices.
 
         An engine class whose contract has identity fields may have a static method
-        ``honours(device_class)``, which must not import heavy libraries. Without it, the engine
+        ``variants(device_class)``, which must not import heavy libraries. Without it, the engine
         has one variant.
         """
         found: list[EngineVariant] = []
         for entry in self._entries.values():
             if entry.contract.identity_fields:
-                ask = getattr(_class_of(entry.loads), "honours", None)
+                ask = getattr(_class_of(entry.loads), "variants", None)
                 found.extend(ask(device_class) if ask else [EngineVariant(entry.contract.name)])
         return tuple(found)
 

@@ -44,7 +44,7 @@ class CheckpointTaker:
         self._signals = signals
 
     def __call__(self, path: Path, done: float) -> None:
-        """As :class:`flowmesh_worker.engine_api.TakesCheckpoint`."""
+        """As :class:`flowmesh_worker.engine_api.CheckpointSink`."""
         if not path.is_dir() or not path.resolve().is_relative_to(self._scratch.resolve()):
             raise ValueError(
                 f"{path} is not a checkpoint: expected a directory below out_dir or scratch"

@@ -50,7 +50,7 @@ class Connection:
         """Sends a Hello and is welcomed."""
         full = self._agent.full_report(self._world.time.now_s)
         message = Message(
-            progress=_progress(full.held),
+            progress=_progress(full.attempts),
             ended=_ids(full.ended),
             checkpoints=_checkpoints(full.checkpoints),
             instances=_instances(full.instances),
@@ -99,14 +99,14 @@ class Connection:
         sync = self._agent.next_sync(self._seq, self._world.time.now_s, self._components)
         closing = self._on_goodbye is not None
         last = self._last
-        instances = last.instances if sync.lanes is None else _instances(sync.lanes)
+        instances = last.instances if sync.instances is None else _instances(sync.instances)
         components = last.components if sync.components is None else _tiers(sync.components)
         self._last = Message(instances=instances, components=components, draining=sync.draining)
         message = Message(
             progress=_progress(sync.progress),
             ended=_ids(sync.ended),
             checkpoints=_checkpoints(sync.checkpoints),
-            instances_changed=sync.lanes is not None,
+            instances_changed=sync.instances is not None,
             instances=None if instances == last.instances else instances,
             components_changed=sync.components is not None,
             components=None if components == last.components else components,

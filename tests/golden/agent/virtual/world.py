@@ -87,10 +87,10 @@ class World:
             assign=tuple(map(self.assignment, one.assign)),
             cancel=one.cancel,
             acknowledged=one.acknowledged,
-            everything=one.everything,
+            full_state=one.everything,
             keep=one.keep,
             drain=one.drain,
-            hold_open=None if listed is None else tuple(map(self._prewarm, listed)),
+            prewarm=None if listed is None else tuple(map(self._prewarm, listed)),
         )
 
     def loaded_components(self, wanted: Assignment | PrewarmSpec) -> tuple[str, ...]:

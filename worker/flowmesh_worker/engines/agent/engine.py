@@ -57,7 +57,7 @@ class LlmAgent:
         self._can_constrain = True
 
     @staticmethod
-    def honours(device_class: str) -> list[EngineVariant]:
+    def variants(device_class: str) -> list[EngineVariant]:
         """Returns the variants that this installation serves on devices of a class."""
         return supported_variants("llm.agent", device_class)
 

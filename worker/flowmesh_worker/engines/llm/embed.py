@@ -42,7 +42,7 @@ class LlmEmbed:
         self._tokenizing: Tokenizing | None = None
 
     @staticmethod
-    def honours(device_class: str) -> list[EngineVariant]:
+    def variants(device_class: str) -> list[EngineVariant]:
         """Returns the variants that this installation serves on devices of a class."""
         del device_class
         return embedding_variants("llm.embed")

@@ -48,7 +48,7 @@ class LlmGenerate:
         self._tokenizing: Tokenizing | None = None
 
     @staticmethod
-    def honours(device_class: str) -> list[EngineVariant]:
+    def variants(device_class: str) -> list[EngineVariant]:
         """Returns the variants that this installation serves on devices of a class."""
         return supported_variants("llm.generate", device_class)
 

@@ -65,7 +65,7 @@ class LlmScore:
         self._judge: Backend | None = None
 
     @staticmethod
-    def honours(device_class: str) -> list[EngineVariant]:
+    def variants(device_class: str) -> list[EngineVariant]:
         """Returns the variants that this installation serves on devices of a class."""
         del device_class
         return scoring_variants("llm.score")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from flowmesh_core.identity import digest_value
 from flowmesh_worker.engine_api import (
-    HandedBackError,
     HostSettings,
     Metrics,
     Progress,
     Result,
+    StoppedAtCheckpointError,
     TreeInput,
     Usage,
     Work,
@@ -46,7 +46,7 @@ def _count(work: Work, progress: Progress) -> Result:
         if work.stopping.wait(seconds):
             if every and not work.cancelled.is_set():
                 _checkpoint(work, done, chain)
-            raise HandedBackError
+            raise StoppedAtCheckpointError
         chain = digest_value("test.steps", [chain, work.params.get("value"), done])
         if every and (done + 1) % every == 0 and done + 1 < steps:
             _checkpoint(work, done + 1, chain)

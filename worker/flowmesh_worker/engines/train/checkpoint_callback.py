@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from flowmesh_worker.engine_api import HandedBackError, Work
+from flowmesh_worker.engine_api import StoppedAtCheckpointError, Work
 from flowmesh_worker.engines.train.checkpoints import CheckpointRestore, usable, write_checkpoint
 
 
@@ -62,13 +62,13 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]  # no types the
         """Writes a checkpoint and passes it to the host.
 
         Raises:
-            HandedBackError: the worker leaves; another worker resumes from here.
+            StoppedAtCheckpointError: the worker leaves; another worker resumes from here.
         """
         step = int(self._trainer.state.global_step)
         folder = self._work.out_dir / f"checkpoint-{step}"
         self._work.checkpoint(write_checkpoint(self._trainer, self._engine, folder), step)
         if self._leaves():
-            raise HandedBackError
+            raise StoppedAtCheckpointError
 
     def _leaves(self) -> bool:
         return self._work.stopping.is_set() and not self._work.cancelled.is_set()

@@ -52,7 +52,7 @@ class TrainEngine(ABC):
         self._base: Any = None
 
     @classmethod
-    def honours(cls, device_class: str) -> list[EngineVariant]:
+    def variants(cls, device_class: str) -> list[EngineVariant]:
         """Returns the variants that this installation serves on devices of a class."""
         del device_class
         if any(importlib.util.find_spec(library) is None for library in _LIBRARIES):

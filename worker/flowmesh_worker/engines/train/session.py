@@ -128,7 +128,7 @@ def train(session: TrainingSession, build: Build) -> Result:
 
     Raises:
         AttemptError: bad input; the training diverged.
-        HandedBackError: the worker leaves; a checkpoint was written.
+        StoppedAtCheckpointError: the worker leaves; a checkpoint was written.
         TrainingCancelledError: the action was cancelled.
     """
     _refuse_no_steps(session.params)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from e2e.cluster.images import ImageError, id_of, run
 from e2e.cluster.namespaces import innermost
-from e2e.cluster.places import BINS, STOCK
+from e2e.cluster.paths import BINS, STOCK
 
 ROOT = STOCK / "containerd"
 _BOOKS = STOCK / "books"

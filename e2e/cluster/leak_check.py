@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from e2e.cluster.namespaces import HOST_LINK, PRIVATE
-from e2e.cluster.places import CACHE, STATE
+from e2e.cluster.paths import CACHE, STATE
 
 _USERS_PROGRAMS = {"kubectl", "helm"}
 _TABLES = ("kube-proxy", "cni_hostport")
 
 
-def left(since_s: float) -> list[str]:
+def find_leaks(since_s: float) -> list[str]:
     """Returns processes, mounts, links, packet rules, control groups and files that remain.
 
     Args:

@@ -15,7 +15,7 @@ _FORWARDING = re.compile(r"Forwarding from (127\.0\.0\.1:\d+)")
 
 
 @contextmanager
-def scraped(fabric: Fabric, folder: Path, rules: Path | None = None) -> Iterator[Prometheus]:
+def run_prometheus(fabric: Fabric, folder: Path, rules: Path | None = None) -> Iterator[Prometheus]:
     """Scrapes the current leader, with a checked certificate and the user's token."""
     where = f"--namespace={NAMESPACE}"
     secret = fabric.kube.get("secret", "flowmesh-gateway-tls", where)["data"]

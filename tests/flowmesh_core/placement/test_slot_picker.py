@@ -48,7 +48,7 @@ class World:
         taken = []
         for _ in range(places if self.groups else 0):
             group, outlook = self.rng.choice(self.groups)
-            outlook.look()
+            outlook.refresh()
             here = [m for m, t in zip(outlook.members, outlook.tiers, strict=True) if t < WAIT]
             if here:
                 member = self.rng.choice(here)
@@ -63,7 +63,7 @@ def test_an_outlook_that_is_told_what_changed_sees_what_is_there(seed, places):
     world = World(seed)
     world.fill(places)
     for _, outlook in world.groups:
-        outlook.look()
+        outlook.refresh()
         for site, tier, member in zip(outlook.sites, outlook.tiers, outlook.members, strict=True):
             there = [NOWHERE if (t := outlook.tier_of(m)) is None else t for m in site.members]
             assert tier == min(there)
@@ -75,14 +75,14 @@ def test_an_outlook_that_is_told_what_changed_sees_what_is_there(seed, places):
 def test_an_outlook_is_told_of_a_claim():
     fed, other = signature("f", memory_mib=5000, capacity=4), signature("o", memory_mib=5000)
     waits = action("o1", other, ready_s=NOW_S - 1000.0)
-    lanes = [lane(fed, held=1, remaining_s=1.0)]
+    lanes = [lane(fed, assigned=1, remaining_s=1.0)]
     view = snapshot([worker("w", *lanes)], [action("f1", fed), waits], [fed, other])
     tick = SchedulingCycle(view, CostModel())
     groups = {group.info.signature: group for group in groups_of(view)}
     outlook = CandidateFinder(tick).free_slots(groups[fed.signature])
     assert outlook.best_tier == RUN
     reserve_worker(tick, groups[other.signature], waits)
-    outlook.look()
+    outlook.refresh()
     assert outlook.tiers == [NOWHERE]
 
 
@@ -103,7 +103,7 @@ def test_a_seeker_that_looks_again_finds_the_best_of_what_is_left(seed, places):
     seekers = [(world.seeker(*one), one[1]) for one in world.groups]
     taken = world.fill(places)
     for seeker, outlook in seekers:
-        outlook.look()
+        outlook.refresh()
         seeker.best()
     for group, member in world.rng.sample(taken, len(taken) // 2):
         world.tick.accounts[member].give_back(group.info)
@@ -133,7 +133,7 @@ def test_those_who_would_wait_are_counted_as_far_as_it_matters(seed, places, eno
     for group, outlook in world.groups:
         seekers = [world.seeker(group, outlook) for _ in range(2)]
         for seeker in seekers:
-            outlook.look()
+            outlook.refresh()
             seeker.best()
         all_of_them = seekers[0].count_preferring_to_wait(float("inf"))
         some = seekers[1].count_preferring_to_wait(enough)

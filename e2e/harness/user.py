@@ -17,7 +17,7 @@ WITHIN_S = 240.0
 
 
 @dataclass
-class Person:
+class User:
     """A service account with the role edit in one namespace, and its kubeconfig."""
 
     fabric: Fabric
@@ -31,15 +31,15 @@ class Person:
     def begin(self) -> None:
         """Creates the account, its rights, its kubeconfig and the plugin."""
         run, where = self.fabric.kube.run, f"--namespace={self.namespace}"
-        account = f"--serviceaccount={self.namespace}:person"
-        run("create", "serviceaccount", "person", where)
-        run("create", "rolebinding", "person", "--clusterrole=edit", account, where)
+        account = f"--serviceaccount={self.namespace}:user"
+        run("create", "serviceaccount", "user", where)
+        run("create", "rolebinding", "user", "--clusterrole=edit", account, where)
         forward = f"forward-{self.namespace}"
         run("create", "rolebinding", forward, "--role=flowmesh-forward", account, "-n", NAMESPACE)
-        token = run("create", "token", "person", where).strip()
+        token = run("create", "token", "user", where).strip()
         config = yaml.safe_load(self.fabric.kube.kubeconfig.read_text())
-        context = {"cluster": config["clusters"][0]["name"], "user": "person"}
-        config["users"] = [{"name": "person", "user": {"token": token}}]
+        context = {"cluster": config["clusters"][0]["name"], "user": "user"}
+        config["users"] = [{"name": "user", "user": {"token": token}}]
         config["contexts"] = [{"name": "here", "context": {**context, "namespace": self.namespace}}]
         config["current-context"] = "here"
         self.kubeconfig.write_text(yaml.safe_dump(config))

@@ -1,0 +1,53 @@
+"""Uploaded content is read back by its reference."""
+
+import tarfile
+from io import BytesIO
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from flowmesh_control.queries.downloads import download_of
+from flowmesh_control.runs.uploads import UploadStore
+from flowmesh_core.errors import InvalidReferenceError
+from flowmesh_core.sharing import issue, plan_scopes
+from flowmesh_core.units import Digest
+from flowmesh_store.store import Store
+
+KEY = b"k" * 32
+A = plan_scopes([], "team-a")
+B = plan_scopes([], "team-b")
+
+
+async def test_rows_come_back_by_their_reference_in_their_own_namespace_only(store: Store) -> None:
+    content = UploadStore(store.blobs, KEY)
+    stored = await content.put_file("x.jsonl", b'{"a": 1}\n{"a": 2}\n', A.private)
+    loaded = await content.load("dataset", stored.reference, A)
+    assert msgspec.structs.replace(loaded, manifest=None) == stored.artifact
+    assert loaded.rows == 2
+    with pytest.raises(InvalidReferenceError, match="not valid for this namespace"):
+        await content.load("dataset", stored.reference, B)
+    with pytest.raises(InvalidReferenceError, match="of kind dataset; expected one of kind model"):
+        await content.load("model", stored.reference, A)
+    gone = issue(KEY, A.private, "dataset", Digest("0" * 64))
+    with pytest.raises(InvalidReferenceError, match="no longer"):
+        await content.load("dataset", gone, A)
+
+
+async def test_a_directory_comes_back_as_the_tar_it_was(store: Store, tmp_path: Path) -> None:
+    content = UploadStore(store.blobs, KEY)
+    model = tmp_path / "model"
+    (model / "sub").mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    (model / "sub" / "w.bin").write_bytes(b"w" * 1000)
+    stored = await content.put_directory("model", model, A.private)
+    loaded = await content.load("model", stored.reference, A)
+    download = download_of(store.blobs, [loaded])
+    data = b"".join([piece async for piece in download.pieces])
+    with tarfile.open(fileobj=BytesIO(data)) as tar:
+        names = tar.getnames()
+        member = tar.extractfile("sub/w.bin")
+        assert member is not None
+        assert member.read() == b"w" * 1000
+    assert sorted(names) == ["config.json", "sub/w.bin"]
+    assert loaded.size_bytes == 1002
