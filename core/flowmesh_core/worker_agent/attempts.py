@@ -167,7 +167,9 @@ class Attempts:
     # -- in its host -----------------------------------------------------------------------------
 
     def host_loaded(self, instance: Instance, event: HostLoaded) -> None:
-        """An engine takes attempts."""
+        """An engine takes attempts; what a host reports after that changes nothing."""
+        if instance.state not in (InstanceState.STARTING, InstanceState.LOADING):
+            return
         self._instances.loaded(instance, event)
         for _, _, attempt in instance.queue:
             if not attempt.ended:

@@ -278,3 +278,17 @@ def test_an_instance_that_has_loaded_is_reported_and_its_components_are_not_agai
     assert [s.state for s in loaded.lanes or ()] == ["ready"]
     assert gone.lanes == ()
     assert [s.components for s in (started, loaded, gone)] == [(), None, ()]
+
+
+def test_a_host_that_reports_a_second_time_that_it_has_loaded_changes_nothing() -> None:
+    worker = Worker()
+    worker.run(assignment("1"), assignment("2"))
+    (instance,) = worker.instances
+    assert worker.post(e.HostLoaded(instance.id, 1, 2.0)) == []
+    assert (instance.state, instance.capacity) == ("ready", 4)
+    worker.finish("1")
+    worker.finish("2")
+    worker.run(assignment("3", "b", memory_mib=900))
+    assert instance.state == "closing"
+    assert worker.post(e.HostLoaded(instance.id, 1, 2.0)) == []
+    assert instance.state == "closing"
