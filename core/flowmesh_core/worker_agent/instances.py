@@ -253,8 +253,9 @@ class Instances:
 
     def kill(self, instance: Instance, failure: FailureReport) -> None:
         """Ends a host at once; everything in it fails with the first such failure."""
-        if instance.ending is None:
-            instance.ending = failure
+        instance.ending = instance.ending or failure
+        if not instance.killed:
+            instance.killed = True
             self._out.add(KillHost(instance.id))
 
     def measured(self, instance: Instance, used_mib: int) -> None:

@@ -292,3 +292,17 @@ def test_a_host_that_reports_a_second_time_that_it_has_loaded_changes_nothing() 
     assert instance.state == "closing"
     assert worker.post(e.HostLoaded(instance.id, 1, 2.0)) == []
     assert instance.state == "closing"
+
+
+def test_a_host_that_could_not_load_and_stands_still_is_killed_all_the_same() -> None:
+    worker = Worker()
+    worker.desire(assign=(assignment("1"),))
+    worker.post(e.InputsReady("1"))
+    (instance,) = worker.instances
+    worker.post(e.HostStarted(instance.id))
+    failure = FailureReport("engine", "no such model")
+    worker.post(e.HostLoadFailed(instance.id, failure))
+    assert worker.post(e.HostSilent(instance.id, 200.0)) == [i.KillHost(instance.id)]
+    assert worker.post(e.HostSilent(instance.id, 202.0)) == []
+    worker.exit(instance.id)
+    assert worker.end("1").failure == failure
