@@ -34,6 +34,7 @@ from flowmesh_worker.ipc.frames import (
     Loaded,
     LoadFailed,
     Progressed,
+    RunAttempt,
     Start,
     ToHost,
 )
@@ -49,6 +50,7 @@ class EngineHost:
     Attributes:
         start: what it was told to load.
         folder: where it writes.
+        running: ids of the attempts that it was sent and has not ended.
     """
 
     instance_id: int
@@ -56,6 +58,7 @@ class EngineHost:
     start: Start
     folder: Path
     process: HostProcess
+    running: set[str] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -153,8 +156,11 @@ class EngineHosts:
     def send(self, instance_id: int, message: ToHost) -> None:
         """Sends a message to a host; does nothing once it is gone."""
         host = self._hosts.get(instance_id)
-        if host is not None:
-            host.process.send(message)
+        if host is None:
+            return
+        if isinstance(message, RunAttempt):
+            host.running.add(message.attempt_id)
+        host.process.send(message)
 
     def close(self, instance_id: int, within_s: float) -> None:
         """Asks a host to end; kills it when it takes longer."""
@@ -191,6 +197,12 @@ class EngineHosts:
 
     def _received(self, instance_id: int, message: FromHost) -> None:
         host = self._hosts[instance_id]
+        if isinstance(message, AttemptEnded | Progressed | Checkpointed):
+            # Code in a host must not report anything of attempts in other hosts.
+            if message.attempt_id not in host.running:
+                return
+            if isinstance(message, AttemptEnded):
+                host.running.discard(message.attempt_id)
         match message:
             case AttemptEnded(failure=failure) if failure is not None:
                 failure = self._or_out_of_memory(host, failure)
