@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from flowmesh_core.errors import FailureKind
 from flowmesh_core.identity import digest_bytes
 from flowmesh_worker.engines.registry import EngineEntry, Engines
 
@@ -25,9 +26,9 @@ def odd(world: "World") -> "World":
     return world
 
 
-def sends(world: "World", *frames: list[Any], **params: Any) -> "Assignment":
+def sends(world: "World", *frames: list[Any], **changes: Any) -> "Assignment":
     """An attempt whose host sends these frames while it runs."""
-    return world.assignment(ENGINE, params={"frames": list(frames), "value": 1, **params})
+    return world.assignment(ENGINE, params={"frames": list(frames), "value": 1}, **changes)
 
 
 async def test_a_host_cannot_report_for_an_attempt_of_another_host(odd: "World") -> None:
@@ -47,3 +48,22 @@ async def test_a_host_cannot_report_for_an_attempt_of_another_host(odd: "World")
     assert all(p.unit != "forged" for p in odd.gateway.progress[victim.attempt_id])
     assert directory.exists()
     assert victim.attempt_id not in odd.gateway.ends
+
+
+async def test_a_host_that_hangs_after_a_failed_load_fails_its_attempt(
+    odd: "World", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flowmesh_worker.instances.engine_hosts.CLOSE_WITHIN_S", 0.2)
+    await odd.worker()
+    end = await odd.gateway.do(odd.assignment(ENGINE, signature_params={"broken": True}), 30)
+    assert end.failure is not None
+    assert end.failure.kind == FailureKind.ENGINE
+    assert "no such model" in end.failure.message
+
+
+async def test_a_checkpoint_at_no_path_costs_its_host_nothing(odd: "World") -> None:
+    agent = await odd.worker()
+    frames = [["checkpointed", "own", path, 0.5] for path in ("", "\0", "/", "x" * 5000)]
+    end = await odd.gateway.do(sends(odd, *frames, attempt_id="own"))
+    assert end.failure is None, end.failure
+    assert len(list(agent.hosts)) == 1

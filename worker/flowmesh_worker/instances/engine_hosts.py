@@ -19,6 +19,7 @@ from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent import events as e
+from flowmesh_core.worker_agent.instances import CLOSE_WITHIN_S
 from flowmesh_core.worker_agent.instructions import StartHost
 from flowmesh_core.worker_agent.reports import figure
 from flowmesh_worker.engines.registry import Engines
@@ -219,6 +220,8 @@ class EngineHosts:
             case LoadFailed(failure=failure):
                 failure = self._or_out_of_memory(host, failure)
                 self._post(e.HostLoadFailed(instance_id, failure))
+                # It ends by itself, unless what has been loaded of its engine cannot be closed.
+                self.close(instance_id, CLOSE_WITHIN_S)
 
     def _exited(self, instance_id: int, code: int) -> None:
         host = self._hosts[instance_id]
