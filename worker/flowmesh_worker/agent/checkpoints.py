@@ -59,7 +59,7 @@ class Checkpoints:
         taken = self._directory / f"checkpoint-{next(self._numbers)}"
         try:
             os.rename(path, taken)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: no path at all
             name = without_mac(attempt_id)
             _log.warning("a checkpoint of %s is lost: %s", name, error, extra={"attempt": name})
             return
