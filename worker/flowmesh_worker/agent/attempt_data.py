@@ -203,8 +203,14 @@ class AttemptData:
             self._post(e.InputsReady(a.attempt_id))
 
     async def _fetch_checkpoint(self, files: _AttemptFiles) -> None:
-        files.resume, unusable = await self._checkpoints.fetch(files.assignment, _pins(files))
-        self._post(e.CheckpointFetched(files.assignment.attempt_id, unusable))
+        a = files.assignment
+        try:
+            files.resume, unusable = await self._checkpoints.fetch(a, _pins(files))
+        except Exception as error:
+            failure = store_failure(error, "the checkpoint could not be fetched")
+            self._post(e.InputsFailed(a.attempt_id, failure))
+        else:
+            self._post(e.CheckpointFetched(a.attempt_id, unusable))
 
     async def _flush_checkpoints(self, attempt_id: str) -> None:
         await self._checkpoints.settled(attempt_id)

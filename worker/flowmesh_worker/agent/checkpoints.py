@@ -116,7 +116,7 @@ class Checkpoints:
             (path, done), storing.waiting = storing.waiting, None
             try:
                 await self._store_one(attempt_id, path, done)
-            except (FlowMeshError, OSError) as error:
+            except Exception as error:
                 name = without_mac(attempt_id)
                 text = "a checkpoint of %s could not be stored: %s"
                 _log.warning(text, name, error, extra={"attempt": name})
