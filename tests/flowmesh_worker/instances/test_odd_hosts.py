@@ -1,5 +1,7 @@
 """Whatever a host sends or does, the worker and the attempts of other hosts go on."""
 
+import errno
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.identity import digest_bytes
 from flowmesh_worker.engines.registry import EngineEntry, Engines
+from flowmesh_worker.instances.host_process import HostProcess
 
 if TYPE_CHECKING:
     from tests.flowmesh_worker.conftest import World
@@ -67,3 +70,23 @@ async def test_a_checkpoint_at_no_path_costs_its_host_nothing(odd: "World") -> N
     end = await odd.gateway.do(sends(odd, *frames, attempt_id="own"))
     assert end.failure is None, end.failure
     assert len(list(agent.hosts)) == 1
+
+
+async def test_a_host_that_cannot_be_started_leaves_no_file_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, made = os.pipe, list[int]()
+
+    def pipe() -> tuple[int, int]:
+        if made:
+            raise OSError(errno.EMFILE, "too many open files")
+        made.extend(real())
+        return made[0], made[1]
+
+    monkeypatch.setattr(os, "pipe", pipe)
+    process = HostProcess(lambda _: None, lambda _: None, lambda _: None)
+    with pytest.raises(OSError, match="too many open files"):
+        await process.start({})
+    for descriptor in made:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
