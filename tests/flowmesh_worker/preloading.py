@@ -18,4 +18,6 @@ class Preparing(Noop):
     def prepares(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload:
         """Colours, unless it is told otherwise."""
         del on_devices
+        if params.get("library") == "raises":
+            raise KeyError("implementation")
         return {"waves": WAVES, "broken": BROKEN}.get(params.get("library", ""), COLOURS)

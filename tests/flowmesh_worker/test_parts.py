@@ -71,6 +71,45 @@ def test_a_meter_is_read_and_not_estimated(tmp_path: Path) -> None:
     assert shares.end("a") == (pytest.approx(5.0, rel=1e-3), False)
 
 
+class LosableMeter:
+    """A counter whose device can be lost."""
+
+    def __init__(self) -> None:
+        self.value: float | Exception = 0.0
+
+    def joules(self) -> float:
+        """The value, or the error."""
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+
+def test_while_a_meter_cannot_be_read_the_last_power_is_assumed() -> None:
+    meter, clock = LosableMeter(), Clock()
+    shares = EnergyShares(meter, 0.0, clock)
+    shares.begin("a")
+    clock.now, meter.value = 1.0, 10.0
+    assert shares.end("a") == (10.0, False)
+    shares.begin("b")
+    clock.now, meter.value = 2.0, OSError("the device is lost")
+    assert shares.end("b") == (10.0, False)
+    shares.begin("c")
+    clock.now, meter.value = 3.0, 35.0
+    assert shares.end("c") == (15.0, False)
+
+
+def test_a_meter_that_cannot_be_read_at_first_is_read_later() -> None:
+    meter, clock = LosableMeter(), Clock()
+    meter.value = OSError("not yet")
+    shares = EnergyShares(meter, 5.0, clock)
+    shares.begin("a")
+    clock.now, meter.value = 1.0, 1000.0
+    assert shares.end("a") == (5.0, False)
+    shares.begin("b")
+    clock.now, meter.value = 2.0, 1010.0
+    assert shares.end("b") == (10.0, False)
+
+
 def test_a_machine_without_a_meter_has_none(tmp_path: Path) -> None:
     assert not RaplMeter(tmp_path).available
 

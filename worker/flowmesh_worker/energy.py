@@ -5,6 +5,7 @@ among the attempts that ran. An attempt's joules are the sum of its parts, so th
 add up to the total.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ RAPL = Path("/sys/class/powercap")
 _READ_EVERY_S = 0.05
 _MICRO = 1e-6
 _MILLI = 1e-3
+_log = logging.getLogger(__name__)
 
 
 class EnergyMeter(Protocol):
@@ -99,10 +101,11 @@ class EnergyShares:
         self._meter = meter
         self._power_w = power_w
         self._clock = clock
+        self._failed = False
         self._share = 0.0
         self._began: dict[str, float] = {}
         self._read_s = clock()
-        self._read_j = meter.joules() if meter is not None else 0.0
+        self._read_j = self._reading()
 
     def begin(self, attempt_id: str) -> None:
         """Records that an attempt runs; a second call does nothing."""
@@ -125,20 +128,35 @@ class EnergyShares:
     def _advance(self) -> None:
         now = self._clock()
         elapsed = now - self._read_s
-        if self._meter is not None and elapsed < _READ_EVERY_S and self._power_w > 0:
-            # Reading a counter is slow: within this interval the last measured power is assumed.
-            self._add(self._power_w * elapsed)
-            self._read_j += self._power_w * elapsed
-        elif self._meter is not None:
-            joules = self._meter.joules()
+        # Reading a counter is slow: within the interval the last measured power is assumed, as it
+        # is where the counter cannot be read or is read for the first time.
+        spent = self._power_w * elapsed
+        is_due = elapsed >= _READ_EVERY_S or self._power_w <= 0
+        joules = self._reading() if is_due else None
+        if joules is not None and self._read_j is not None:
             spent = max(0.0, joules - self._read_j)
-            self._read_j = joules
             if elapsed > 0:
                 self._power_w = spent / elapsed
-            self._add(spent)
-        else:
-            self._add(self._power_w * elapsed)
+        if joules is not None:
+            self._read_j = joules
+        elif self._read_j is not None:
+            self._read_j += spent
+        self._add(spent)
         self._read_s = now
+
+    def _reading(self) -> float | None:
+        """What the meter shows; None without one, or where it cannot be read: devices get lost."""
+        if self._meter is None:
+            return None
+        try:
+            joules = self._meter.joules()
+        except Exception as error:
+            if not self._failed:
+                _log.warning("the energy meter cannot be read, the last power counts: %r", error)
+            self._failed = True
+            return None
+        self._failed = False
+        return joules
 
     def _add(self, joules: float) -> None:
         if self._began:

@@ -7,6 +7,7 @@ reports, while its host may take a few seconds to stop it.
 from collections.abc import Mapping
 
 from flowmesh_core.errors import Failure, FailureKind
+from flowmesh_core.protocol import checks
 from flowmesh_core.protocol.messages import (
     Assignment,
     AttemptEnd,
@@ -167,7 +168,9 @@ class Attempts:
     # -- in its host -----------------------------------------------------------------------------
 
     def host_loaded(self, instance: Instance, event: HostLoaded) -> None:
-        """An engine takes attempts."""
+        """An engine takes attempts; what a host reports after that changes nothing."""
+        if instance.state not in (InstanceState.STARTING, InstanceState.LOADING):
+            return
         self._instances.loaded(instance, event)
         for _, _, attempt in instance.queue:
             if not attempt.ended:
@@ -205,11 +208,10 @@ class Attempts:
         if attempt is None or attempt.phase is not AttemptPhase.RUNNING:
             return
         done, total = figure(event.done), figure(event.total)
+        unit = "" if checks.text("unit", event.unit, least=0) else event.unit
         attempt.rate.seen(self._out.now_s, done, total)
         self._reports.report(
-            AttemptProgress(
-                attempt.id, AttemptPhase.RUNNING.value, event.units, done, total, event.unit
-            )
+            AttemptProgress(attempt.id, AttemptPhase.RUNNING.value, event.units, done, total, unit)
         )
 
     def printed(self, instance: Instance, line: str) -> None:

@@ -33,12 +33,15 @@ from flowmesh_core.worker_agent.instructions import CloseHost, KillHost, Release
 from flowmesh_core.worker_agent.memory_reservations import MemoryBudget
 from flowmesh_core.worker_agent.outbox import Outbox
 from flowmesh_core.worker_agent.ports import EngineFacts
-from flowmesh_core.worker_agent.reports import Reports
+from flowmesh_core.worker_agent.reports import Reports, figure
 from flowmesh_core.worker_agent.standby import StandbyHosts
 from flowmesh_core.worker_agent.state import AgentState, Attempt, Instance
 from flowmesh_core.worker_agent.transitions import InstanceState
 
+CAPACITY_MAX = 1 << 20
+"""No engine runs more attempts at once; the protocol has no larger number."""
 CLOSE_WITHIN_S = 10.0
+LOAD_MAX_S = 1e9
 STARVED_S = 60.0
 """An attempt that has waited this long gets the memory of any instance that becomes idle."""
 OVERUSE = 1.25
@@ -227,8 +230,8 @@ class Instances:
             instance.move(InstanceState.LOADING)
         instance.move(InstanceState.READY)
         instance.has_loaded = True
-        instance.capacity = event.capacity
-        instance.load_s = event.load_s
+        instance.capacity = min(max(1, event.capacity), CAPACITY_MAX)
+        instance.load_s = min(figure(event.load_s), LOAD_MAX_S)
         instance.libraries = event.libraries
 
     def exited(self, instance: Instance, event: HostExited) -> FailureReport:
@@ -253,8 +256,9 @@ class Instances:
 
     def kill(self, instance: Instance, failure: FailureReport) -> None:
         """Ends a host at once; everything in it fails with the first such failure."""
-        if instance.ending is None:
-            instance.ending = failure
+        instance.ending = instance.ending or failure
+        if not instance.killed:
+            instance.killed = True
             self._out.add(KillHost(instance.id))
 
     def measured(self, instance: Instance, used_mib: int) -> None:

@@ -33,7 +33,9 @@ class MemoryBudget:
         return self._host_free_mib, tuple(self._device_free_mib)
 
     def can_ever(self, memory_mib: int, devices: int) -> bool:
-        """Whether an empty worker could reserve this."""
+        """Whether an empty worker could reserve this; never less than nothing."""
+        if memory_mib < 0:
+            return False
         if devices == 0:
             return memory_mib <= self._host_mib
         return devices <= len(self._device_free_mib) and memory_mib <= self._device_mib

@@ -96,9 +96,9 @@ class Prewarmer:
         self.entries: dict[Digest, PrewarmEntry] = {}
 
     def replace(self, specs: Iterable[PrewarmSpec]) -> None:
-        """Follows this list from now on."""
+        """Follows this list from now on; of two entries of one signature the later counts."""
         before, self.entries = self.entries, {}
-        for spec in specs:
+        for spec in {spec.signature: spec for spec in specs}.values():
             known = before.get(spec.signature)
             if known is not None and known.spec == spec:
                 self.entries[spec.signature] = before.pop(spec.signature)

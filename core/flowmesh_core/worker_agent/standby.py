@@ -128,9 +128,9 @@ class StandbyHosts:
                 return
 
     def ready(self, host_id: int) -> None:
-        """A host has imported its libraries."""
+        """A host has imported its libraries; harmless when it says so again."""
         name = self._name(host_id)
-        if name is not None:
+        if name is not None and self.hosts[name].state is StandbyState.IMPORTING:
             self.hosts[name].move(StandbyState.READY)
 
     def exited(self, host_id: int) -> None:

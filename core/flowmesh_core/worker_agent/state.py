@@ -94,7 +94,8 @@ class Instance:
         running: what its host runs, attempts included that have ended and do not stop yet.
         retained: attempts whose files the host still keeps.
         queue: ``(-priority, serial, attempt)``, a heap; those that have ended are skipped.
-        ending: why the machine has it killed; None where it has not.
+        ending: why its host ends or has to; None where it need not.
+        killed: whether its host was to be killed.
         failure: why its host is gone, where it was not closed.
         has_run: whether an attempt ever ran in it.
         reported: what was reported of it last; None before.
@@ -118,6 +119,7 @@ class Instance:
     retained: set[str] = field(default_factory=set)
     queue: list[tuple[int, int, Attempt]] = field(default_factory=list)
     ending: FailureReport | None = None
+    killed: bool = False
     failure: FailureReport | None = None
     libraries: Mapping[str, str] = field(default_factory=dict)
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES_MAX))

@@ -6,6 +6,7 @@ from tests.flowmesh_core.worker_agent.worker import Worker, assignment, blob, di
 from flowmesh_core.errors import InvariantError
 from flowmesh_core.protocol.messages import Checkpoint, FailureReport, InputRef
 from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.protocol.validation import of_progress
 from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent import instructions as i
 from flowmesh_core.worker_agent.transitions import AttemptPhase
@@ -292,3 +293,14 @@ def test_attempts_of_an_instance_run_in_the_order_in_which_their_inputs_came() -
     worker.post(e.InputsReady("slow"))
     found = worker.load(worker.instance("a").id, capacity=1)
     assert [x.attempt_id for x in of_type(i.RunAttempt, found)] == ["quick"]
+
+
+@pytest.mark.parametrize("unit", ["x" * 1000, "a\x00b"])
+def test_a_unit_of_progress_that_is_no_short_text_is_left_out(unit: str) -> None:
+    worker = Worker()
+    worker.run(assignment("1"))
+    (instance,) = worker.instances
+    worker.post(e.AttemptProgressed(instance.id, "1", 5, 5.0, 9.0, unit))
+    progress = worker.agent.reports.progress["1"]
+    assert (progress.done, progress.unit) == (5.0, "")
+    assert of_progress(progress) is None

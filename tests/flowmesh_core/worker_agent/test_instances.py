@@ -1,5 +1,7 @@
 """Engine instances stay loaded until their memory is needed, and the right one makes room."""
 
+import math
+
 import pytest
 from tests.flowmesh_core.worker_agent.worker import (
     Worker,
@@ -11,6 +13,7 @@ from tests.flowmesh_core.worker_agent.worker import (
 )
 
 from flowmesh_core.protocol.messages import FailureReport
+from flowmesh_core.protocol.validation import of_instances
 from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent import instructions as i
 from flowmesh_core.worker_agent.instances import STARVED_S
@@ -278,3 +281,54 @@ def test_an_instance_that_has_loaded_is_reported_and_its_components_are_not_agai
     assert [s.state for s in loaded.instances or ()] == ["ready"]
     assert gone.instances == ()
     assert [s.components for s in (started, loaded, gone)] == [(), None, ()]
+
+
+def test_a_host_that_reports_a_second_time_that_it_has_loaded_changes_nothing() -> None:
+    worker = Worker()
+    worker.run(assignment("1"), assignment("2"))
+    (instance,) = worker.instances
+    assert worker.post(e.HostLoaded(instance.id, 1, 2.0)) == []
+    assert (instance.state, instance.capacity) == ("ready", 4)
+    worker.finish("1")
+    worker.finish("2")
+    worker.run(assignment("3", "b", memory_mib=900))
+    assert instance.state == "closing"
+    assert worker.post(e.HostLoaded(instance.id, 1, 2.0)) == []
+    assert instance.state == "closing"
+
+
+def test_a_host_that_could_not_load_and_stands_still_is_killed_all_the_same() -> None:
+    worker = Worker()
+    worker.desire(assign=(assignment("1"),))
+    worker.post(e.InputsReady("1"))
+    (instance,) = worker.instances
+    worker.post(e.HostStarted(instance.id))
+    failure = FailureReport("engine", "no such model")
+    worker.post(e.HostLoadFailed(instance.id, failure))
+    assert worker.post(e.HostSilent(instance.id, 200.0)) == [i.KillHost(instance.id)]
+    assert worker.post(e.HostSilent(instance.id, 202.0)) == []
+    worker.exit(instance.id)
+    assert worker.end("1").failure == failure
+
+
+@pytest.mark.parametrize(
+    ("capacity", "load_s"), [(0, 1.0), (-3, math.nan), (1 << 40, math.inf), (1, -1.0)]
+)
+def test_odd_figures_of_a_host_keep_nothing_waiting_and_no_report_from_being_read(
+    capacity: int, load_s: float
+) -> None:
+    worker = Worker()
+    worker.desire(assign=(assignment("1"),))
+    worker.post(e.InputsReady("1"))
+    (instance,) = worker.instances
+    worker.post(e.HostStarted(instance.id))
+    worker.post(e.HostLoaded(instance.id, capacity, load_s))
+    assert worker.phase("1") == "running"
+    assert of_instances(worker.agent.instance_states()) is None
+
+
+def test_an_assignment_of_less_than_no_memory_is_refused() -> None:
+    worker = Worker()
+    worker.run(assignment("1", memory_mib=-500))
+    assert worker.failure("1") == "out-of-memory"
+    assert worker.agent.memory.free_mib == (1000, ())

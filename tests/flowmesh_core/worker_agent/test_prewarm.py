@@ -202,3 +202,16 @@ def test_an_entry_that_the_store_failed_is_forgotten_with_its_list() -> None:
     worker.desire(prewarm=())
     assert worker.advance(100.0) == []
     assert worker.timers == {}
+
+
+def test_of_two_entries_with_one_signature_the_later_counts_and_is_fetched_once() -> None:
+    worker = Worker(memory_mib=500)
+    worker.run(assignment("1", "busy"))
+    first, second = prewarm("a", "m"), prewarm("a", "n", memory_mib=300)
+    assert worker.desire(hold_open=(first, second)) == [
+        i.FetchComponent(second.signature, "port-n", digest("n"))
+    ]
+    worker.post(e.ComponentFetched(second.signature, "port-n"))
+    assert worker.desire(hold_open=(first, second)) == []
+    assert worker.desire(hold_open=(second, second)) == []
+    assert worker.desire(hold_open=()) == [i.ReleaseComponents(second.signature)]

@@ -142,3 +142,12 @@ def test_a_kind_whose_hosts_keep_dying_gets_none_any_more() -> None:
         worker.post(e.StandbyReady(host))
         worker.post(e.StandbyExited(host))
     assert standby_ids(worker) == []
+
+
+def test_a_standby_host_that_reports_a_second_time_that_it_is_ready_changes_nothing() -> None:
+    worker = worker_of()
+    worker.open_idle("vllm.a")
+    (host,) = worker.agent.standby.hosts.values()
+    worker.post(e.StandbyReady(host.id))
+    assert worker.post(e.StandbyReady(host.id)) == []
+    assert host.state == "ready"

@@ -1,5 +1,6 @@
 """What a worker does with attempts, on real hosts."""
 
+import asyncio
 import os
 import signal
 import time
@@ -9,9 +10,11 @@ import pytest
 
 from flowmesh_core.errors import FailureKind, StoreFullError
 from flowmesh_core.identity import digest_bytes
-from flowmesh_core.protocol.messages import InputRef
+from flowmesh_core.protocol.messages import InputRef, Refused
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_store.tree import store_tree
+from flowmesh_worker.agent.connection import PermanentlyRefusedError
+from flowmesh_worker.data.components import ComponentCache
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -311,3 +314,28 @@ async def test_attempts_share_energy_by_the_time_they_ran_together(world: "World
         joules.append(usage.joules)
     assert 0.95 * 50 * 0.4 < sum(joules) < 50 * (time.monotonic() - began)
     assert min(joules) > 0
+
+
+async def test_a_worker_ends_its_hosts_where_an_input_cannot_be_released(
+    world: "World", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = world.agent(world.settings())
+    task = asyncio.get_running_loop().create_task(agent.run())
+    await world.gateway.joined("w1")
+    model = await world.model("m")
+    work = world.assignment("test.sleep", params={"seconds": 60}, inputs={"model": model})
+    await world.gateway.assign(work)
+    await world.gateway.phase(work.attempt_id, "running")
+    scratch = next(iter(agent.hosts)).folder.parent
+
+    async def fails(cache: ComponentCache) -> None:
+        raise OSError("the directory is gone")
+
+    monkeypatch.setattr(ComponentCache, "_evict", fails)
+    world.gateway.refuse = Refused("another worker has this name", final=True)
+    assert world.gateway.socket is not None
+    await world.gateway.socket.close()
+    with pytest.raises(PermanentlyRefusedError):
+        await task
+    assert not list(agent.hosts)
+    assert not scratch.exists()

@@ -215,3 +215,48 @@ async def test_while_one_is_stored_the_newest_of_the_others_waits(tmp_path: Path
     assert [e.checkpoint.done for e in events if isinstance(e, CheckpointStored)] == [1, 3]
     stored = {digest_bytes(str(n).encode()) for n in (1, 2, 3)} & set(inner.put_digests)
     assert stored == {digest_bytes(b"1"), digest_bytes(b"3")}
+
+
+class OddBlobs:
+    """A store that fails in a way that no store should, for one blob or once."""
+
+    def __init__(self, inner: Any, digest: Digest | None = None) -> None:
+        self._inner = inner
+        self._digest = digest
+        self.puts_failed = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def get(self, digest: Digest) -> bytes:
+        if digest == self._digest:
+            raise RuntimeError("of the client library")
+        data: bytes = await self._inner.get(digest)
+        return data
+
+    async def put(self, digest: Digest, data: bytes | Path) -> None:
+        if self._digest is None and not self.puts_failed:
+            self.puts_failed += 1
+            raise RuntimeError("of the client library")
+        await self._inner.put(digest, data)
+
+
+async def test_an_attempt_ends_whose_checkpoint_cannot_be_fetched_for_an_unknown_reason(
+    world: "World", tmp_path: Path
+) -> None:
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "state.json").write_text("{}")
+    tree = await store_tree(world.store.blobs, tmp_path / "made")
+    await world.worker(blobs=OddBlobs(world.store.blobs, tree.digest))
+    end = await world.gateway.do(steps(world, tree.digest))
+    assert end.failure is not None
+    assert "of the client library" in end.failure.message
+
+
+async def test_after_a_checkpoint_that_fails_for_an_unknown_reason_the_next_is_stored(
+    world: "World",
+) -> None:
+    await world.worker(blobs=OddBlobs(world.store.blobs))
+    attempt = steps(world, **LONG)
+    await world.gateway.assign(attempt)
+    await world.gateway.until(lambda: told(world, attempt.attempt_id))

@@ -8,6 +8,7 @@ import pytest
 from tests.flowmesh_worker.preloading import COLOURS, WAVES
 from tests.flowmesh_worker.prewarming import FIRST, SECOND, THIRD, host_of, until_open
 
+from flowmesh_worker.engines import registry
 from flowmesh_worker.engines.llm.generate import LlmGenerate
 from flowmesh_worker.engines.llm.score import LlmScore
 from flowmesh_worker.engines.preload import TRANSFORMERS, TRL, VLLM_ON_CPU, VLLM_ON_DEVICES
@@ -100,6 +101,20 @@ async def test_a_library_that_does_not_import_is_told_once_and_work_goes_on(
         await until_prepared(world, agent, COLOURS)
     (said,) = [r.getMessage() for r in caplog.records if r.name == standby_hosts.__name__]
     assert "no_such_library" in said
+
+
+async def test_an_engine_that_cannot_name_its_libraries_runs_without_a_standby_host(
+    world: "World", agent: "Agent", caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.gateway.desire(hold_open=())
+    raising = {"library": "raises"}
+    with caplog.at_level(logging.WARNING, registry.__name__):
+        await run(world, signature=FIRST, signature_params=raising)
+        await run(world, signature=SECOND, signature_params=raising)
+    assert not hosts(agent)
+    assert any("implementation" in r.getMessage() for r in caplog.records)
+    await run(world, signature=THIRD)
+    await until_prepared(world, agent, COLOURS)
 
 
 async def test_a_prepared_host_gives_its_memory_to_a_lane_that_has_none(

@@ -158,23 +158,23 @@ class AttemptData:
             text = "%s failed: %s: %s"
             _log.warning(text, a.engine, failure.kind, failure.message, extra=attempt_fields(a))
         self._checkpoints.forget(a.attempt_id)
-        files = self._attempts.pop(a.attempt_id, None)
+        self._release(a.attempt_id)
+
+    async def close(self) -> None:
+        """Stops everything and releases all inputs; one that cannot be released is left."""
+        for attempt_id in list(self._attempts):
+            self._release(attempt_id)
+        while self._closing:
+            await asyncio.wait(self._closing)
+
+    def _release(self, attempt_id: str) -> None:
+        files = self._attempts.pop(attempt_id, None)
         if files is not None and (files.task is not None or files.pins is not None):
             if files.task is not None:
                 files.task.cancel()
             task = asyncio.get_running_loop().create_task(_close(files))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
-
-    async def close(self) -> None:
-        """Stops everything and releases all inputs."""
-        for files in self._attempts.values():
-            if files.task is not None:
-                files.task.cancel()
-            await _close(files)
-        self._attempts.clear()
-        while self._closing:
-            await asyncio.wait(self._closing)
 
     async def _fetch(self, files: _AttemptFiles) -> None:
         a = files.assignment
@@ -203,8 +203,14 @@ class AttemptData:
             self._post(e.InputsReady(a.attempt_id))
 
     async def _fetch_checkpoint(self, files: _AttemptFiles) -> None:
-        files.resume, unusable = await self._checkpoints.fetch(files.assignment, _pins(files))
-        self._post(e.CheckpointFetched(files.assignment.attempt_id, unusable))
+        a = files.assignment
+        try:
+            files.resume, unusable = await self._checkpoints.fetch(a, _pins(files))
+        except Exception as error:
+            failure = store_failure(error, "the checkpoint could not be fetched")
+            self._post(e.InputsFailed(a.attempt_id, failure))
+        else:
+            self._post(e.CheckpointFetched(a.attempt_id, unusable))
 
     async def _flush_checkpoints(self, attempt_id: str) -> None:
         await self._checkpoints.settled(attempt_id)

@@ -59,7 +59,7 @@ class Checkpoints:
         taken = self._directory / f"checkpoint-{next(self._numbers)}"
         try:
             os.rename(path, taken)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: no path at all
             name = without_mac(attempt_id)
             _log.warning("a checkpoint of %s is lost: %s", name, error, extra={"attempt": name})
             return
@@ -116,7 +116,7 @@ class Checkpoints:
             (path, done), storing.waiting = storing.waiting, None
             try:
                 await self._store_one(attempt_id, path, done)
-            except (FlowMeshError, OSError) as error:
+            except Exception as error:
                 name = without_mac(attempt_id)
                 text = "a checkpoint of %s could not be stored: %s"
                 _log.warning(text, name, error, extra={"attempt": name})

@@ -73,8 +73,11 @@ class Inputs:
     async def _dataset(self, ref: InputRef, pins: AsyncExitStack) -> HostInput:
         manifest = ref.artifact.manifest or await self._manifest(ref)
         blobs = [c.blob for c in manifest.chunks if c.blob not in ref.inline]
-        paths = await asyncio.gather(*(self._file(b, pins) for b in blobs))
-        return HostInput("dataset", ref.artifact.digest, tuple(paths), manifest, ref.inline)
+        # No gather: what goes on there after an error pins chunks that nothing releases.
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._file(b, pins)) for b in blobs]
+        paths = tuple(task.result() for task in tasks)
+        return HostInput("dataset", ref.artifact.digest, paths, manifest, ref.inline)
 
     async def _manifest(self, ref: InputRef) -> Manifest:
         blob = ref.artifact.blob

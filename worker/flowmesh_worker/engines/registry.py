@@ -127,6 +127,8 @@ class Engines:
     def preparation(self, name: str, params: Mapping[str, Any]) -> HostPreload | None:
         """Returns what a standby host of this engine imports, or None if it cannot have one.
 
+        An engine class that raises has none: its host finds out what is wrong, if anything is.
+
         Args:
             name: the engine's name.
             params: the signature's parameters.
@@ -137,7 +139,11 @@ class Engines:
         prepares = getattr(_class_of(entry.loads), "prepares", None)
         if prepares is None:
             return None
-        found: HostPreload | None = prepares(params, on_devices=self.on_devices)
+        try:
+            found: HostPreload | None = prepares(params, on_devices=self.on_devices)
+        except Exception as error:
+            _log.warning("%s gets no standby host: prepares raised %r", name, error)
+            return None
         return found
 
     def threads(self, name: str, cpus: int) -> int:

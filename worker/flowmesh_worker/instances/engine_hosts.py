@@ -19,6 +19,7 @@ from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent import events as e
+from flowmesh_core.worker_agent.instances import CLOSE_WITHIN_S
 from flowmesh_core.worker_agent.instructions import StartHost
 from flowmesh_core.worker_agent.reports import figure
 from flowmesh_worker.engines.registry import Engines
@@ -34,6 +35,7 @@ from flowmesh_worker.ipc.frames import (
     Loaded,
     LoadFailed,
     Progressed,
+    RunAttempt,
     Start,
     ToHost,
 )
@@ -49,6 +51,7 @@ class EngineHost:
     Attributes:
         start: what it was told to load.
         folder: where it writes.
+        running: ids of the attempts that it was sent and has not ended.
     """
 
     instance_id: int
@@ -56,6 +59,7 @@ class EngineHost:
     start: Start
     folder: Path
     process: HostProcess
+    running: set[str] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -153,8 +157,11 @@ class EngineHosts:
     def send(self, instance_id: int, message: ToHost) -> None:
         """Sends a message to a host; does nothing once it is gone."""
         host = self._hosts.get(instance_id)
-        if host is not None:
-            host.process.send(message)
+        if host is None:
+            return
+        if isinstance(message, RunAttempt):
+            host.running.add(message.attempt_id)
+        host.process.send(message)
 
     def close(self, instance_id: int, within_s: float) -> None:
         """Asks a host to end; kills it when it takes longer."""
@@ -191,6 +198,12 @@ class EngineHosts:
 
     def _received(self, instance_id: int, message: FromHost) -> None:
         host = self._hosts[instance_id]
+        if isinstance(message, AttemptEnded | Progressed | Checkpointed):
+            # Code in a host must not report anything of attempts in other hosts.
+            if message.attempt_id not in host.running:
+                return
+            if isinstance(message, AttemptEnded):
+                host.running.discard(message.attempt_id)
         match message:
             case AttemptEnded(failure=failure) if failure is not None:
                 failure = self._or_out_of_memory(host, failure)
@@ -207,6 +220,8 @@ class EngineHosts:
             case LoadFailed(failure=failure):
                 failure = self._or_out_of_memory(host, failure)
                 self._post(e.HostLoadFailed(instance_id, failure))
+                # It ends by itself, unless what has been loaded of its engine cannot be closed.
+                self.close(instance_id, CLOSE_WITHIN_S)
 
     def _exited(self, instance_id: int, code: int) -> None:
         host = self._hosts[instance_id]

@@ -83,20 +83,18 @@ class HostProcess:
         await asyncio.shield(self._starting)
 
     async def _start(self, environment: Mapping[str, str]) -> None:
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        self._output, printed = os.pipe()
-        os.set_blocking(self._output, False)
-        beats, beat = os.pipe()
-        os.set_blocking(beats, False)
-        try:
+        with contextlib.ExitStack() as opened:
+            ours, theirs = (opened.enter_context(end) for end in socket.socketpair())
+            ours.setblocking(False)
+            output, printed = _open_pipe(opened)
+            beats, beat = _open_pipe(opened)
             await self._spawn(theirs, printed, beat, environment)
-        except BaseException:
-            ours.close()
-            os.close(self._output)
-            os.close(beats)
-            raise
+            opened.pop_all()
+        theirs.close()
+        os.close(printed)
+        os.close(beat)
         loop = asyncio.get_running_loop()
+        self._output = output
         loop.add_reader(self._output, self._read_lines)
         self._beats, self._beat_s = beats, time.monotonic()
         loop.add_reader(beats, self._read_beats)
@@ -108,24 +106,23 @@ class HostProcess:
     async def _spawn(
         self, theirs: socket.socket, printed: int, beat: int, environment: Mapping[str, str]
     ) -> None:
-        with theirs, os.fdopen(printed, "wb"), os.fdopen(beat, "wb"):
-            # A session of its own: Ctrl-C in a terminal reaches the agent alone, and the host can
-            # be ended with all that it started.
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "flowmesh_worker.host",
-                str(theirs.fileno()),
-                str(os.getpid()),
-                str(beat),
-                str(BEAT_S),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=printed,
-                stderr=asyncio.subprocess.STDOUT,
-                pass_fds=(theirs.fileno(), beat),
-                env=dict(environment),
-                start_new_session=True,
-            )
+        # A session of its own: Ctrl-C in a terminal reaches the agent alone, and the host can be
+        # ended with all that it started.
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "flowmesh_worker.host",
+            str(theirs.fileno()),
+            str(os.getpid()),
+            str(beat),
+            str(BEAT_S),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=printed,
+            stderr=asyncio.subprocess.STDOUT,
+            pass_fds=(theirs.fileno(), beat),
+            env=dict(environment),
+            start_new_session=True,
+        )
 
     def send(self, message: ToHost) -> None:
         """Sends a message; does nothing once the host is gone."""
@@ -224,6 +221,15 @@ class HostProcess:
         text = _as_seen(line).decode(errors="replace")[:_LINE_CHARS_MAX]
         self.log.append(text)
         self._on_line(text)
+
+
+def _open_pipe(opened: contextlib.ExitStack) -> tuple[int, int]:
+    """Opens a pipe whose reading end does not block; the stack closes both ends."""
+    reading, writing = os.pipe()
+    opened.callback(os.close, reading)
+    opened.callback(os.close, writing)
+    os.set_blocking(reading, False)
+    return reading, writing
 
 
 def _as_seen(line: bytes) -> bytes:
