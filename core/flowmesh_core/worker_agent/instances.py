@@ -9,8 +9,8 @@ needs memory for a new one. What may be closed to free memory:
 | the attempt that waits first | standby hosts that reserve memory | all together | with their \
 memory there is enough |
 | the attempt that waits first | idle instances | not on the prewarm list first, then least \
-recently used | no instance is closing; closing all of them is enough, and closing all but this one \
-is not |
+recently used | no instance is closing; closing all of them is enough, closing all but this one is \
+not |
 | the same, after 60 s of waiting | idle instances on devices if it needs devices, else on the \
 CPU | as above | no instance is closing |
 | a prewarm entry | standby hosts that reserve memory | all together | no attempt waits; with \

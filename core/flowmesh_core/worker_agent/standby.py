@@ -2,7 +2,7 @@
 
 There is one for each preload that work needed within ``IDLE_S``, once the control plane has sent a
 prewarm list: such a worker serves many workflows, and another engine of that kind is likely. They
-start one at a time, and only while no engine loads and no attempt waits for memory, since those need
+start one at a time, and only while no engine loads and no attempt waits for memory: those need
 processors and memory more. A new engine instance takes a standby host, ready or not; the next one
 is started once that engine has loaded. On a CPU worker a standby host reserves memory, and is
 killed as soon as an engine instance needs that memory.
