@@ -300,7 +300,7 @@ class Instances:
                 instance,
                 FailureReport(
                     FailureKind.HOST_CRASHED.value,
-                    f"the host of {instance.engine} sent no heartbeat for {silent_s:.0f} s",
+                    f"the host of {instance.engine} stood still: no heartbeat for {silent_s:.0f} s",
                     detail=instance.last_lines(),
                 ),
             )

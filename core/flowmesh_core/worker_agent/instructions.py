@@ -133,7 +133,7 @@ class StartStandby(msgspec.Struct, frozen=True, gc=False):
 
 
 class StopStandby(msgspec.Struct, frozen=True, gc=False):
-    """Kill a standby host; there is no answer."""
+    """Kill a standby host; no event answers it."""
 
     host_id: int
 

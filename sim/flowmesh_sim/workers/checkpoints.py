@@ -21,6 +21,6 @@ def write_checkpoint(store: SimStore, attempt_id: str, done: float) -> Checkpoin
 
 
 def saved_share(store: SimStore, digest: Digest) -> float:
-    """Returns the share of the work that a checkpoint saves; 0 if there is no such checkpoint."""
+    """Returns the share of the work that a checkpoint saves; 0 if there is none."""
     found = store.contents.by_digest.get(digest)
     return found.done if isinstance(found, SimCheckpoint) else 0.0

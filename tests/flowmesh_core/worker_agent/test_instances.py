@@ -174,7 +174,7 @@ def test_a_host_that_stands_still_is_killed() -> None:
     worker.post(e.CheckpointsFlushed("1"))
     failure = worker.end("1").failure
     assert failure is not None
-    assert "sent no heartbeat for 121 s" in failure.message
+    assert "stood still: no heartbeat for 121 s" in failure.message
 
 
 def test_instances_of_the_prewarm_list_make_room_last() -> None:
