@@ -1,4 +1,4 @@
-"""Decides what one worker does: which attempts it runs where, what it loads, evicts and reports.
+"""The worker agent: decides which attempts a worker runs, and what it loads, closes and reports.
 
-The worker process and the simulator both run this machine. It does no I/O and reads no clock.
+The worker process and the simulator both run it. It does no I/O and reads no clock.
 """

@@ -1,7 +1,7 @@
 """The life of an attempt: fetch inputs, wait for an engine, run, store outputs, report the end.
 
-Whatever happens to an attempt ends in one ``AttemptEnd``. One that is cancelled ends at once in the
-reports, while its host may take a few seconds to stop it.
+Every attempt ends in exactly one ``AttemptEnd``. A cancelled one is reported as ended at once,
+though its host may need a few seconds to stop it.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ from flowmesh_core.worker_agent.transitions import AttemptPhase, InstanceState
 CANCEL_WITHIN_S = 5.0
 """A host whose engine takes longer than this to stop an attempt is killed."""
 LIVE_LOG_ATTEMPTS_MAX = 4
-"""Lines of a host that runs more attempts than this are not sent while they run."""
+"""Above this number of attempts in a host, its lines are not reported while they run."""
 LOG_CHARS_MAX = 8192
 TIMEOUT_TIMER = "timeout"
 CANCEL_TIMER = "cancel"
@@ -57,7 +57,7 @@ _RETRYABLE = frozenset(kind.value for kind in FailureKind if Failure(kind, "").r
 
 
 def comes_inline(ref: InputRef) -> bool:
-    """Whether all of an input came with its assignment."""
+    """Returns whether the whole content of an input came with its assignment."""
     artifact = ref.artifact
     if artifact.kind == "dataset":
         manifest = artifact.manifest
@@ -68,7 +68,7 @@ def comes_inline(ref: InputRef) -> bool:
 
 
 class Attempts:
-    """Moves attempts on.
+    """Moves attempts through their phases.
 
     Attributes:
         counts: ended attempts by ``completed`` or the kind of failure.
@@ -96,7 +96,7 @@ class Attempts:
     # -- before the run --------------------------------------------------------------------------
 
     def start(self, assignment: Assignment) -> None:
-        """Takes an attempt up; one that is known already is left alone."""
+        """Begins an attempt; does nothing for one that is known already."""
         if self._reports.knows(assignment.attempt_id):
             return
         attempt = Attempt(assignment, self._out.now_s, self._out.wall_s)
@@ -119,7 +119,7 @@ class Attempts:
         self._out.add(FetchInputs(assignment))
 
     def inputs_ready(self, attempt_id: str) -> None:
-        """The inputs are here."""
+        """Continues an attempt whose inputs are on this machine."""
         attempt = self._state.attempts.get(attempt_id)
         if attempt is None:
             return
@@ -129,14 +129,17 @@ class Attempts:
             self._enqueue(attempt)
 
     def checkpoint_fetched(self, attempt_id: str, *, usable: bool) -> None:
-        """The attempt begins at its checkpoint, or at the start."""
+        """Continues an attempt at its checkpoint, or at the start if that is unusable."""
         attempt = self._state.attempts.get(attempt_id)
         if attempt is not None:
             attempt.resumed = usable
             self._enqueue(attempt)
 
     def place_waiting(self) -> None:
-        """Gives waiting attempts an instance in the order in which they came."""
+        """Gives attempts that wait for memory an instance, in the order in which they came.
+
+        A later one does not overtake: a stream of small attempts would keep a large one waiting.
+        """
         waiting = self._state.waiting
         while waiting:
             instance = self._instances.place(waiting[0])
@@ -168,7 +171,7 @@ class Attempts:
     # -- in its host -----------------------------------------------------------------------------
 
     def host_loaded(self, instance: Instance, event: HostLoaded) -> None:
-        """An engine takes attempts; what a host reports after that changes nothing."""
+        """Sends the queue of an instance to its host, now that its engine is loaded; once."""
         if instance.state not in (InstanceState.STARTING, InstanceState.LOADING):
             return
         self._instances.loaded(instance, event)
@@ -180,9 +183,9 @@ class Attempts:
         self._instances.changed(instance)
 
     def host_exited(self, instance: Instance, event: HostExited) -> None:
-        """A host is gone: what ran in it fails, what waited for it is placed anew.
+        """Fails attempts that ran in a host that is gone; places those that waited anew.
 
-        Where the engine never loaded, what waited fails too: it would fail again.
+        If the engine never loaded, those that waited fail too: the next load would fail as well.
         """
         failure = self._instances.exited(instance, event)
         failed = list(instance.running.values())
@@ -203,7 +206,7 @@ class Attempts:
             self._enqueue(attempt)
 
     def progressed(self, event: AttemptProgressed) -> None:
-        """An engine says how far an attempt is."""
+        """Reports how far an attempt is."""
         attempt = self._state.attempts.get(event.attempt_id)
         if attempt is None or attempt.phase is not AttemptPhase.RUNNING:
             return
@@ -215,16 +218,16 @@ class Attempts:
         )
 
     def printed(self, instance: Instance, line: str) -> None:
-        """A host printed a line: its attempts hear of it, unless it is one of too many's."""
+        """Reports a line of a host for its attempts, unless there are too many of them."""
         instance.lines_seen += 1
         instance.lines.append(line)
-        listeners = list(instance.running.values()) or [a for _, _, a in instance.queue]
-        if len(listeners) <= LIVE_LOG_ATTEMPTS_MAX:
-            for attempt in listeners:
+        concerned = list(instance.running.values()) or [a for _, _, a in instance.queue]
+        if len(concerned) <= LIVE_LOG_ATTEMPTS_MAX:
+            for attempt in concerned:
                 self._reports.log(attempt.id, line)
 
     def finished(self, instance: Instance, event: AttemptFinished) -> None:
-        """A host has ended an attempt."""
+        """Ends an attempt that its host has ended, or stores its outputs first."""
         attempt = self._instances.finish(instance, event)
         self._run_queued(instance)
         if not instance.running:
@@ -258,37 +261,37 @@ class Attempts:
     def outputs_stored(
         self, attempt_id: str, outputs: Mapping[str, Artifact], inline: Mapping[Digest, bytes]
     ) -> None:
-        """Everything that the attempt made is in the store, or travels in its end."""
+        """Ends an attempt whose outputs are in the store or travel in its report."""
         attempt = self._state.attempts.get(attempt_id)
         if attempt is not None:
             self._end(attempt, None, outputs, inline)
 
     def outputs_failed(self, attempt_id: str, failure: FailureReport) -> None:
-        """An output could not be stored."""
+        """Fails an attempt of which an output could not be stored."""
         attempt = self._state.attempts.get(attempt_id)
         if attempt is None:
             return
         if attempt.instance is not None and attempt.instance.has_ended:
-            # The host's files went with it: neither the attempt nor the store is at fault.
+            # The files were removed with the host: neither the attempt nor the store is at fault.
             failure = FailureReport(
                 FailureKind.PREEMPTED.value, "its host ended before its output was stored"
             )
         self._end(attempt, failure)
 
     def inputs_failed(self, attempt_id: str, failure: FailureReport) -> None:
-        """An input cannot be had, or a check before the run failed."""
+        """Fails an attempt whose inputs cannot be fetched or do not pass a check."""
         attempt = self._state.attempts.get(attempt_id)
         if attempt is not None:
             self._end(attempt, failure)
 
     def checkpoints_flushed(self, attempt_id: str) -> None:
-        """The next attempt can begin at the newest checkpoint: this one may end now."""
+        """Ends a failed attempt: its newest checkpoint is stored, and the next begins there."""
         attempt = self._state.attempts.get(attempt_id)
         if attempt is not None and attempt.finished is not None:
             self._end(attempt, attempt.finished.failure)
 
     def stop(self, attempt_id: str, failure: FailureReport) -> None:
-        """Ends an attempt now; harmless for an unknown one."""
+        """Ends an attempt now; does nothing for an unknown one."""
         attempt = self._state.attempts.get(attempt_id)
         if attempt is None:
             return
@@ -305,7 +308,7 @@ class Attempts:
             self._instances.changed(instance)
 
     def timed_out(self, attempt_id: str) -> None:
-        """An attempt has run for as long as it may."""
+        """Ends an attempt that has reached its timeout."""
         attempt = self._state.attempts.get(attempt_id)
         if attempt is not None:
             failure = FailureReport(
@@ -316,7 +319,7 @@ class Attempts:
             self.stop(attempt_id, failure)
 
     def not_stopped(self, attempt_id: str) -> None:
-        """An engine has not stopped an attempt in time: ends its host."""
+        """Kills the host whose engine has not stopped an attempt in time."""
         for instance in list(self._state.instances.values()):
             if attempt_id in instance.running:
                 self._instances.kill(
@@ -329,21 +332,21 @@ class Attempts:
                 )
 
     def end_drained(self, *, running: bool) -> None:
-        """Ends attempts as drained: those that do not run yet, or all."""
+        """Ends attempts as drained: all, or without ``running`` those that have not begun."""
         busy = (AttemptPhase.RUNNING, AttemptPhase.STORING)
         for attempt_id, attempt in list(self._state.attempts.items()):
             if running or attempt.phase not in busy:
                 self.stop(attempt_id, _DRAINED)
 
     def request_checkpoints(self, within_s: float) -> None:
-        """Has running attempts write a checkpoint and end, unless they are done by then anyway."""
+        """Has running attempts write a checkpoint and end, unless predicted to end in time."""
         for attempt in self._state.in_phase(AttemptPhase.RUNNING):
-            late = attempt.rate.remaining_s(self._out.now_s) >= within_s
-            if late and attempt.instance is not None:
+            ends_late = attempt.rate.remaining_s(self._out.now_s) >= within_s
+            if ends_late and attempt.instance is not None:
                 self._out.add(RequestCheckpoint(attempt.instance.id, attempt.id))
 
     def _fail(self, attempt: Attempt, failure: FailureReport) -> None:
-        """Ends a failed attempt, once the checkpoint is stored that the next one begins at."""
+        """Ends a failed attempt; a retryable one after its last checkpoint is stored."""
         if failure.kind in _RETRYABLE and attempt.phase is AttemptPhase.RUNNING:
             attempt.finished = attempt.finished or AttemptFinished(0, attempt.id, failure)
             attempt.move(AttemptPhase.STORING)
@@ -352,14 +355,14 @@ class Attempts:
             self._end(attempt, failure)
 
     def _stopped(self, attempt: Attempt) -> None:
-        """It does not run any more: what comes now, such as storing, counts against no timeout."""
+        """Records that it runs no more: storing counts against no timeout."""
         if attempt.sent_s is not None and attempt.stopped_s is None:
             attempt.stopped_s = self._out.now_s
             if attempt.assignment.timeout_s > 0:
                 self._out.add(ClearTimer((TIMEOUT_TIMER, attempt.id)))
 
     def _fetch_s(self, attempt: Attempt) -> float:
-        """Seconds that fetching has taken so far; 0 where everything came with the assignment."""
+        """Seconds that fetching has taken so far; 0 if everything came with the assignment."""
         if attempt.phase is not AttemptPhase.FETCHING:
             return attempt.fetch_s
         inline = attempt.inline and attempt.assignment.resume is None

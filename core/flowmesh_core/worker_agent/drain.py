@@ -1,7 +1,9 @@
-"""How a worker leaves: it takes nothing new, ends what it has, and waits to be acknowledged.
+"""Drains a worker: takes nothing new, ends its attempts, waits for acknowledgements, leaves.
 
-Attempts that end within half of the grace period do. The others are asked for a checkpoint then,
-which the second half is for storing. What is left at the end is handed back.
+Attempts that have not begun are handed back at once. A running one that is predicted to end within
+half of the grace period may do so; the others write a checkpoint at once, and whatever still runs
+after that half writes one then. The second half is for storing them. Attempts that are left at its
+end are handed back.
 """
 
 from flowmesh_core.worker_agent.attempts import Attempts
@@ -18,7 +20,7 @@ _HALF, _END, _LEAVE = (TIMER, "half"), (TIMER, "end"), (TIMER, "leave")
 
 
 class Drain:
-    """Drains the worker once."""
+    """Drains the worker; a drain cannot be undone."""
 
     def __init__(
         self,
@@ -42,11 +44,11 @@ class Drain:
         self._left = False
 
     def begin(self) -> None:
-        """Takes nothing new from now on; harmless when it drains already."""
+        """Begins the drain; does nothing if it has begun."""
         if self._reports.draining:
             return
         self._reports.drain()
-        self._prewarmer.replace(())  # nothing is fetched beside what is to be stored
+        self._prewarmer.replace(())  # fetching would compete with storing
         self._standby.close()
         self._attempts.end_drained(running=False)
         half_s = self._grace_s / 2
@@ -54,11 +56,11 @@ class Drain:
         self._out.add(SetTimer(_HALF, self._out.now_s + half_s))
 
     def hurry(self) -> None:
-        """Hands everything back at once."""
+        """Hands all attempts back at once."""
         self._attempts.end_drained(running=True)
 
     def timer_fired(self, name: str) -> None:
-        """A part of the grace period has passed."""
+        """Handles the end of a part of the grace period, or of the wait for acknowledgements."""
         if (TIMER, name) == _HALF:
             self._attempts.request_checkpoints(0.0)
             self._out.add(SetTimer(_END, self._out.now_s + self._grace_s / 2))
@@ -68,7 +70,7 @@ class Drain:
             self._leave()
 
     def advance(self) -> None:
-        """Leaves once nothing is left and every end has been acknowledged, or in 5 s."""
+        """Leaves once no attempt is left and all ends are acknowledged, at most 5 s later."""
         if not self._reports.draining or self._left or self._state.attempts:
             return
         if not self._empty:

@@ -1,4 +1,4 @@
-"""What can happen to the worker agent. Events are immutable facts; the shell makes them.
+"""Events of the worker agent: immutable facts, posted by the shell.
 
 The shell is the code around the machine that does I/O: ``flowmesh_worker.agent`` in a worker,
 ``flowmesh_sim.workers`` in the simulator.
@@ -13,7 +13,7 @@ from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
 
 TimerKey = tuple[str, str]
-"""What a timer is for, and of which attempt or preload."""
+"""The purpose of a timer, and the attempt, preload, signature or part of the drain it is for."""
 
 
 class Connected(msgspec.Struct, frozen=True, gc=False):
@@ -21,21 +21,21 @@ class Connected(msgspec.Struct, frozen=True, gc=False):
 
 
 class Disconnected(msgspec.Struct, frozen=True, gc=False):
-    """The connection is gone; the shell opens another."""
+    """The connection is lost; the shell opens another."""
 
 
 class DesiredReceived(msgspec.Struct, frozen=True, gc=False):
-    """The control plane says what this worker should do from now on."""
+    """The control plane has sent a new desired state."""
 
     desired: Desired
 
 
 class StopRequested(msgspec.Struct, frozen=True, gc=False):
-    """The process was asked to end. A second time, it hands everything back at once."""
+    """The process was asked to end; the second request ends the grace period at once."""
 
 
 class TimerFired(msgspec.Struct, frozen=True, gc=False):
-    """The moment of a ``SetTimer`` has come."""
+    """The time of a ``SetTimer`` has come."""
 
     timer: TimerKey
 
@@ -47,7 +47,7 @@ class InputsReady(msgspec.Struct, frozen=True, gc=False):
 
 
 class InputsFailed(msgspec.Struct, frozen=True, gc=False):
-    """An input cannot be had, or a check before the run failed."""
+    """An input cannot be fetched, or a check before the run failed."""
 
     attempt_id: str
     failure: FailureReport
@@ -57,7 +57,8 @@ class CheckpointFetched(msgspec.Struct, frozen=True, gc=False):
     """The answer to ``FetchCheckpoint``.
 
     Attributes:
-        unusable: reported to the control plane, where the attempt must begin at the start.
+        unusable: the report of a checkpoint that cannot be used; the attempt then begins at the
+            start.
     """
 
     attempt_id: str
@@ -65,22 +66,22 @@ class CheckpointFetched(msgspec.Struct, frozen=True, gc=False):
 
 
 class CheckpointStored(msgspec.Struct, frozen=True, gc=False):
-    """A checkpoint that an attempt wrote is in the store."""
+    """A checkpoint of an attempt is in the store."""
 
     checkpoint: Checkpoint
 
 
 class CheckpointsFlushed(msgspec.Struct, frozen=True, gc=False):
-    """The answer to ``FlushCheckpoints``: none of the attempt's is under way any more."""
+    """The answer to ``FlushCheckpoints``: the attempt's checkpoints are stored, or have failed."""
 
     attempt_id: str
 
 
 class ComponentsChanged(msgspec.Struct, frozen=True, gc=False):
-    """Models or adapters have come to the local disk or have left it.
+    """The models or adapters on the local disk have changed.
 
     Attributes:
-        local: all that are there now.
+        local: all that are on the disk now.
     """
 
     local: frozenset[Digest]
@@ -94,7 +95,7 @@ class ComponentFetched(msgspec.Struct, frozen=True, gc=False):
 
 
 class ComponentFailed(msgspec.Struct, frozen=True, gc=False):
-    """The other answer to ``FetchComponent``."""
+    """The answer to ``FetchComponent`` when the component cannot be fetched."""
 
     signature: Digest
     failure: FailureReport
@@ -105,7 +106,7 @@ class OutputsStored(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         outputs: artifacts by port.
-        inline: contents of small blobs, which travel in the report.
+        inline: contents of small blobs; they travel in the report.
     """
 
     attempt_id: str
@@ -114,14 +115,14 @@ class OutputsStored(msgspec.Struct, frozen=True, gc=False):
 
 
 class OutputsFailed(msgspec.Struct, frozen=True, gc=False):
-    """The other answer to ``StoreOutputs``."""
+    """The answer to ``StoreOutputs`` when an output cannot be stored."""
 
     attempt_id: str
     failure: FailureReport
 
 
 class HostStarted(msgspec.Struct, frozen=True, gc=False):
-    """The process of an instance runs; a standby host's did before."""
+    """The process of an instance runs; that of a standby host ran before."""
 
     instance_id: int
 
@@ -130,7 +131,7 @@ class HostLoaded(msgspec.Struct, frozen=True, gc=False):
     """The engine is loaded and takes attempts.
 
     Attributes:
-        capacity: attempts that it runs at once.
+        capacity: attempts that the engine runs at once.
         load_s: seconds that loading took.
         libraries: versions, for provenance.
     """
@@ -149,10 +150,10 @@ class HostLoadFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class HostExited(msgspec.Struct, frozen=True, gc=False):
-    """The process of an instance has ended, for whatever reason.
+    """The process of an instance has ended.
 
     Attributes:
-        failure: what that means for its attempts, unless the machine knows better.
+        failure: of its attempts, unless the agent has ended the host for another reason.
     """
 
     instance_id: int
@@ -167,14 +168,14 @@ class HostPrinted(msgspec.Struct, frozen=True, gc=False):
 
 
 class HostSilent(msgspec.Struct, frozen=True, gc=False):
-    """How many seconds ago a host last sent a heartbeat."""
+    """How long ago, in seconds, a host sent its last heartbeat."""
 
     instance_id: int
     silent_s: float
 
 
 class MemoryMeasured(msgspec.Struct, frozen=True, gc=False):
-    """How much memory a host really uses."""
+    """The memory that a host uses, as measured."""
 
     instance_id: int
     used_mib: int
@@ -185,7 +186,7 @@ class AttemptProgressed(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         units: work done so far, in the contract's unit.
-        done: and ``total``, in ``unit``; total 0 is unknown.
+        done: the same in ``unit``, as ``total``; a total of 0 is unknown.
     """
 
     instance_id: int
@@ -197,7 +198,7 @@ class AttemptProgressed(msgspec.Struct, frozen=True, gc=False):
 
 
 class AttemptUsage(msgspec.Struct, frozen=True, gc=False):
-    """What the engine counted; see ``protocol.results.Usage``. ``run_s`` 0 is not measured."""
+    """What the engine measured; see ``protocol.results.Usage``. ``run_s`` 0 is not measured."""
 
     run_s: float = 0.0
     units: int = 0
@@ -213,9 +214,9 @@ class AttemptFinished(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         failure: None after a success.
         keeps_files: whether its outputs are files of the host until ``ReleaseFiles``.
-        outputs: artifacts by port, where all fit into the report; None where some must be stored.
-        inline: the contents of those.
-        libraries: as of ``HostLoaded``, where they have changed; None where they have not.
+        outputs: artifacts by port if all fit into the report; None if some must be stored.
+        inline: contents of the former.
+        libraries: versions, if they have changed since ``HostLoaded``; else None.
     """
 
     instance_id: int

@@ -1,25 +1,34 @@
-"""All engine instances of a worker: one a signature, kept loaded, closed only for room.
+"""Engine instances of a worker: one for each signature, loaded until their memory is needed.
 
-An attempt whose signature has an instance joins its queue. Any other needs memory. Who may be
-closed for whom:
+The machine calls it with attempts that wait for memory, with prewarm entries that are fetched, and
+with what happens to hosts. An attempt whose signature has an instance joins its queue; any other
+needs memory for a new one. What may be closed to free memory:
 
-| for | is closed | only if |
-| --- | --- | --- |
-| an attempt | standby hosts that reserve memory | that makes enough room |
-| an attempt | the idle instance used longest ago that is not on the prewarm list | none closes, \
-closing all idle ones would suffice, and the others alone would not |
-| an attempt | the idle instance used longest ago that is on it | as above, and no other |
-| an attempt that has waited for a minute | the idle instance used longest ago on devices, or on \
-the CPU, where it needs memory | none closes |
-| an entry of the prewarm list | standby hosts that reserve memory | that makes enough room |
-| an entry of the prewarm list | the idle instance used longest ago, neither on the list nor of a \
-signature whose attempt fetches its inputs | no attempt waits, closing all such would suffice, and \
-the others alone would not |
-| an isolated attempt | its own instance | the attempt has ended |
+| for | may be closed | in this order | only if |
+| --- | --- | --- | --- |
+| the attempt that waits first | standby hosts that reserve memory | all together | with their \
+memory there is enough |
+| the attempt that waits first | idle instances | not on the prewarm list first, then least \
+recently used | no instance is closing; closing all of them is enough, closing all but this one is \
+not |
+| the same, after 60 s of waiting | idle instances on devices if it needs devices, else on the \
+CPU | as above | no instance is closing |
+| a prewarm entry | standby hosts that reserve memory | all together | no attempt waits; with \
+their memory there is enough |
+| a prewarm entry | idle instances that are not on the list, of signatures of which no attempt \
+fetches inputs | least recently used | as for an attempt, and no attempt waits |
+| an isolated attempt | its own instance | | the attempt has ended and nothing reads its files |
 
-One instance closes at a time; what is needed is looked at again after that, and whenever an
-instance becomes idle. Instances that are idle in turn might never suffice together, while attempts
-of theirs go on coming: after a minute an attempt has each closed that becomes idle.
+"Idle" means loaded, without work and without files that are being stored. One instance closes at a
+time; the table is applied anew when it is gone, and whenever another becomes idle.
+
+Closing the least recently used instance until the memory suffices would be simpler. It closes
+instances for nothing while busy ones hold the rest
+(``test_nothing_is_closed_while_busy_instances_hold_what_an_attempt_needs``) and instances on the
+wrong device (``test_an_instance_that_would_not_help_is_not_closed``), and each of them then loads
+again. But instances that are idle in turn may never suffice at one moment, while attempts for them
+go on coming. So an attempt that has waited for 60 s gets each one that becomes idle
+(``test_an_attempt_that_has_waited_for_a_minute_gets_what_becomes_idle_in_turn``).
 """
 
 import heapq
@@ -43,18 +52,18 @@ CAPACITY_MAX = 1 << 20
 CLOSE_WITHIN_S = 10.0
 LOAD_MAX_S = 1e9
 STARVED_S = 60.0
-"""An attempt that has waited this long gets the memory of any instance that becomes idle."""
+"""After this wait an attempt gets the memory of each instance that becomes idle."""
 OVERUSE = 1.25
 """A host may exceed its reservation by a quarter before it is killed."""
 SILENT_MAX_S = 120.0
-"""A host without a heartbeat for this long is killed: a stopped process would be billed forever."""
+"""A host without a heartbeat for this long is killed: a stopped process would be paid forever."""
 
 
 class Instances:
-    """Starts, fills and closes engine instances.
+    """Starts and closes engine instances, and hands attempts to their hosts.
 
     Attributes:
-        prewarmed: signatures of the prewarm list, whose idle instances are closed last.
+        prewarmed: signatures of the prewarm list; their idle instances are closed last.
     """
 
     def __init__(
@@ -76,7 +85,7 @@ class Instances:
 
     @property
     def busy(self) -> bool:
-        """Whether an engine loads, or an attempt waits for the memory to."""
+        """Whether an engine loads, or an attempt waits for memory to load one."""
         loading = (InstanceState.STARTING, InstanceState.LOADING)
         return bool(self._state.waiting) or any(
             instance.state in loading for instance in self._state.instances.values()
@@ -85,7 +94,7 @@ class Instances:
     # -- starting --------------------------------------------------------------------------------
 
     def too_large(self, wanted: Assignment | PrewarmSpec) -> FailureReport | None:
-        """Why an empty worker would not have the memory; None where it would."""
+        """Returns why even an empty worker lacks the memory; None if it has enough."""
         devices = self._devices(wanted)
         if self._memory.can_ever(wanted.memory_mib, devices):
             return None
@@ -97,19 +106,20 @@ class Instances:
         )
 
     def find(self, attempt: Attempt) -> Instance | None:
-        """The instance whose queue the attempt may join; None where there is none."""
+        """Returns the instance whose queue the attempt may join; None if there is none."""
         instance = self._state.instances.get(attempt.instance_key)
         return instance if instance and instance.state is not InstanceState.CLOSING else None
 
     def place(self, attempt: Attempt) -> Instance | None:
-        """Finds or starts an instance for the first attempt that waits; None: not yet.
+        """Finds or starts an instance for the attempt that waits first.
 
-        Where memory is short, one idle instance is closed.
+        Returns:
+            The instance; None while memory is short. Then one idle instance may have been closed.
         """
         key = attempt.instance_key
         instance = self._state.instances.get(key)
         if instance is not None:
-            # One that is closing frees its memory soon, and is started anew then.
+            # A closing instance frees its memory soon; then a new one is started.
             return None if instance.state is InstanceState.CLOSING else instance
         instance = self._start(key, attempt.assignment)
         if instance is None:
@@ -119,11 +129,15 @@ class Instances:
         return instance
 
     def prewarm(self, spec: PrewarmSpec, needed: Collection[Digest]) -> bool:
-        """Starts an instance that no attempt has asked for; false: memory is short as yet.
+        """Starts an instance for an entry of the prewarm list.
 
         Args:
             spec: what the host loads.
-            needed: signatures of attempts that are about to ask for their instance.
+            needed: signatures of attempts that fetch inputs and will need their instance soon.
+
+        Returns:
+            False if an attempt waits for memory, if there is an instance of the signature (also
+            one that is closing), or if memory is short.
         """
         if self._state.waiting or spec.signature in self._state.instances:
             return False
@@ -139,13 +153,14 @@ class Instances:
         devices = self._devices(wanted)
         if not self._memory.suffices(wanted.memory_mib, devices, self._standby.reservations):
             return None
-        # What its standby host reserves is part of what the instance does: the others stay, if so.
+        # Its own standby host becomes part of the instance. Often the memory of that one suffices,
+        # and the other standby hosts can stay.
         standby = self._standby.take(wanted)
         reservation = self._memory.reserve(wanted.memory_mib, devices)
         if reservation is None:
             self._standby.release_memory()
             reservation = self._memory.reserve(wanted.memory_mib, devices)
-            assert reservation is not None, "all reservations of standby hosts are enough"
+            assert reservation is not None, "the memory of all standby hosts is enough"
         instance = Instance(
             next(self._state.numbers),
             key,
@@ -180,10 +195,10 @@ class Instances:
             self._close(closed[0])
 
     def _needed(self, idle: list[Instance], wanted: Assignment | PrewarmSpec) -> list[Instance]:
-        """Those of some instances that must close; none where closing all would not suffice.
+        """Returns the instances that must close; none if closing all would not suffice.
 
         Args:
-            idle: in the order in which they should close.
+            idle: candidates, the first to close first.
             wanted: what needs the memory.
         """
         devices = self._devices(wanted)
@@ -194,14 +209,16 @@ class Instances:
 
         if not idle or not suffice(idle):
             return []
-        for instance in reversed(idle):  # an instance on another device would close for nothing
+        # From the last to close on: drops each candidate that is not needed, such as one on
+        # another device.
+        for instance in reversed(idle):
             rest = [i for i in idle if i is not instance]
             if suffice(rest):
                 idle = rest
         return idle
 
     def _closable(self) -> list[Instance]:
-        """Idle instances; none while one closes, whose memory may be enough."""
+        """Returns idle instances; none while one closes, since its memory may be enough."""
         instances = self._state.instances.values()
         if any(i.state is InstanceState.CLOSING for i in instances):
             return []
@@ -215,17 +232,17 @@ class Instances:
     # -- hosts -----------------------------------------------------------------------------------
 
     def get(self, instance_id: int) -> Instance | None:
-        """An instance by number; None once it is gone."""
+        """Returns an instance by number; None once it is gone."""
         return self._state.by_id.get(instance_id)
 
     def started(self, instance: Instance) -> None:
-        """The host's process runs and loads."""
+        """Records that the host's process runs and loads."""
         if instance.state is InstanceState.STARTING:
             instance.move(InstanceState.LOADING)
             self.changed(instance)
 
     def loaded(self, instance: Instance, event: HostLoaded) -> None:
-        """The host takes attempts."""
+        """Records that the engine is loaded and takes attempts."""
         if instance.state is InstanceState.STARTING:
             instance.move(InstanceState.LOADING)
         instance.move(InstanceState.READY)
@@ -235,10 +252,10 @@ class Instances:
         instance.libraries = event.libraries
 
     def exited(self, instance: Instance, event: HostExited) -> FailureReport:
-        """The host is gone: frees its memory.
+        """Frees the memory of a host that has exited.
 
         Returns:
-            What its attempts fail with.
+            The failure of its attempts.
         """
         failure = instance.ending or event.failure
         if not failure.detail:
@@ -255,14 +272,14 @@ class Instances:
         return failure
 
     def kill(self, instance: Instance, failure: FailureReport) -> None:
-        """Ends a host at once; everything in it fails with the first such failure."""
+        """Ends a host at once; its attempts fail with the first failure that was given."""
         instance.ending = instance.ending or failure
         if not instance.killed:
             instance.killed = True
             self._out.add(KillHost(instance.id))
 
     def measured(self, instance: Instance, used_mib: int) -> None:
-        """Records the memory of a host; kills one that outgrows its reservation."""
+        """Records the memory of a host; kills a CPU host that exceeds its reservation."""
         for attempt in instance.running.values():
             attempt.peak_memory_mib = max(attempt.peak_memory_mib, used_mib)
         reserved = instance.reservation.memory_mib
@@ -279,7 +296,7 @@ class Instances:
         )
 
     def silent(self, instance: Instance, silent_s: float) -> None:
-        """Records how long a host has sent no heartbeat; kills one that stands still."""
+        """Records how long a host has sent no heartbeat; kills it after ``SILENT_MAX_S``."""
         instance.silent_s = silent_s
         self._report(instance)
         if silent_s > SILENT_MAX_S:
@@ -302,14 +319,14 @@ class Instances:
         heapq.heappush(instance.queue, (-attempt.assignment.priority, attempt.serial, attempt))
 
     def dequeue(self, instance: Instance) -> Attempt | None:
-        """Takes the next attempt that the host has a place for; None where it has none."""
+        """Removes and returns the next attempt to run; None if the host has no free place."""
         if instance.state is not InstanceState.READY:
             return None
         while instance.queue and len(instance.running) < instance.capacity:
             attempt = heapq.heappop(instance.queue)[2]
             if attempt.ended:
                 continue
-            if not instance.running:  # what was printed while it waited is another tenant's
+            if not instance.running:  # lines printed before belong to other tenants' attempts
                 attempt.first_line = max(attempt.first_line, instance.lines_ended)
             instance.running[attempt.id] = attempt
             instance.has_run = True
@@ -317,7 +334,7 @@ class Instances:
         return None
 
     def finish(self, instance: Instance, event: AttemptFinished) -> Attempt | None:
-        """The host has ended an attempt; returns it, unless it was stopped before."""
+        """Records that the host has ended an attempt; returns it unless it was stopped before."""
         attempt = instance.running.pop(event.attempt_id, None)
         instance.last_used_s = self._out.now_s
         if event.libraries is not None:
@@ -334,7 +351,7 @@ class Instances:
         return live
 
     def release_files(self, instance: Instance, attempt_id: str) -> None:
-        """The host need not keep the files of an attempt; harmless where it does not."""
+        """Lets the host remove the files of an attempt; does nothing if it has none."""
         if attempt_id in instance.retained:
             instance.retained.discard(attempt_id)
             self._out.add(ReleaseFiles(instance.id, attempt_id))
@@ -342,13 +359,13 @@ class Instances:
                 self.changed(instance)
 
     def changed(self, instance: Instance) -> None:
-        """Reports a change; closes the instance of an isolated attempt that has ended."""
+        """Reports a change; closes an idle instance whose isolated attempt has ended."""
         self._report(instance)
         if instance.isolated_for and instance.idle:
             self._close(instance)
 
     def _report(self, instance: Instance) -> None:
-        """Reports an instance that is new, gone or changed, and components with the former two."""
+        """Reports an instance that is new, changed or gone; if new or gone, components too."""
         before, instance.reported = instance.reported, instance.report()
         if instance.has_ended or before is None:
             self._reports.components_changed()

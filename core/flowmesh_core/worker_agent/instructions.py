@@ -1,4 +1,4 @@
-"""What the worker agent has its shell do. The shell does it in order and decides nothing."""
+"""Instructions of the worker agent. The shell performs them in order and decides nothing."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from flowmesh_core.worker_agent.memory_reservations import Reservation
 
 
 class FetchInputs(msgspec.Struct, frozen=True, gc=False):
-    """Bring an attempt's inputs here and keep them until ``DropAttempt``.
+    """Fetch an attempt's inputs and keep them until ``DropAttempt``.
 
     Answered by ``InputsReady`` or ``InputsFailed``.
     """
@@ -18,13 +18,13 @@ class FetchInputs(msgspec.Struct, frozen=True, gc=False):
 
 
 class FetchCheckpoint(msgspec.Struct, frozen=True, gc=False):
-    """Bring the checkpoint here that an attempt begins at; answered by ``CheckpointFetched``."""
+    """Fetch the checkpoint at which an attempt begins; answered by ``CheckpointFetched``."""
 
     attempt_id: str
 
 
 class FlushCheckpoints(msgspec.Struct, frozen=True, gc=False):
-    """Finish storing what the attempt handed over; answered by ``CheckpointsFlushed``."""
+    """Finish storing the attempt's checkpoints; answered by ``CheckpointsFlushed``."""
 
     attempt_id: str
 
@@ -36,7 +36,7 @@ class StoreOutputs(msgspec.Struct, frozen=True, gc=False):
 
 
 class DropAttempt(msgspec.Struct, frozen=True, gc=False):
-    """Stop whatever is under way for an attempt that has ended, and release its inputs.
+    """Stop fetching and storing for an attempt that has ended, and release its inputs.
 
     Attributes:
         failure: why it ended; None after a success.
@@ -50,8 +50,8 @@ class StartHost(msgspec.Struct, frozen=True, gc=False):
     """Start a host and have it load; answered by ``HostStarted``, then ``HostLoaded``.
 
     Attributes:
-        wanted: the attempt that it is started for, or the entry of the prewarm list.
-        standby_id: the standby host to use; None starts a process.
+        wanted: the attempt, or the entry of the prewarm list, that needs it.
+        standby_id: the standby host to use; None starts a new process.
     """
 
     instance_id: int
@@ -61,14 +61,14 @@ class StartHost(msgspec.Struct, frozen=True, gc=False):
 
 
 class CloseHost(msgspec.Struct, frozen=True, gc=False):
-    """Ask an idle host to end, and kill it after so long; answered by ``HostExited``."""
+    """Ask an idle host to exit; kill it after ``within_s``. Answered by ``HostExited``."""
 
     instance_id: int
     within_s: float
 
 
 class KillHost(msgspec.Struct, frozen=True, gc=False):
-    """End a host and all that it started, at once; answered by ``HostExited``."""
+    """Kill a host and all processes that it started; answered by ``HostExited``."""
 
     instance_id: int
 
@@ -88,7 +88,7 @@ class CancelAttempt(msgspec.Struct, frozen=True, gc=False):
 
 
 class RequestCheckpoint(msgspec.Struct, frozen=True, gc=False):
-    """Have a host write a checkpoint of an attempt, as far as its engine can, and end it."""
+    """Have a host write a checkpoint of an attempt, if its engine can, and end it."""
 
     instance_id: int
     attempt_id: str
@@ -102,7 +102,7 @@ class ReleaseFiles(msgspec.Struct, frozen=True, gc=False):
 
 
 class FetchComponent(msgspec.Struct, frozen=True, gc=False):
-    """Bring a component here before work needs it, and keep it until ``ReleaseComponents``.
+    """Fetch a component ahead of work and keep it until ``ReleaseComponents``.
 
     Answered by ``ComponentFetched`` or ``ComponentFailed``.
     """
@@ -133,26 +133,26 @@ class StartStandby(msgspec.Struct, frozen=True, gc=False):
 
 
 class StopStandby(msgspec.Struct, frozen=True, gc=False):
-    """Kill a standby host; nothing answers."""
+    """Kill a standby host; no event answers it."""
 
     host_id: int
 
 
 class SetTimer(msgspec.Struct, frozen=True, gc=False):
-    """Post ``TimerFired`` at a moment of the machine's clock; replaces one of the same key."""
+    """Post ``TimerFired`` at a time of the agent's clock; replaces a timer of the same key."""
 
     timer: TimerKey
     at_s: float
 
 
 class ClearTimer(msgspec.Struct, frozen=True, gc=False):
-    """Forget a timer."""
+    """Cancel a timer, if it is set."""
 
     timer: TimerKey
 
 
 class SendReport(msgspec.Struct, frozen=True, gc=False):
-    """Send the next ``Sync`` no later than this moment of the machine's clock."""
+    """Send the next ``Sync`` no later than at this time of the agent's clock."""
 
     at_s: float
 

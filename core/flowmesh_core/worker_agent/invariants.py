@@ -1,4 +1,4 @@
-"""What is true of a worker agent after every event; checked in tests and in the simulator."""
+"""Invariants of a worker agent after every event; checked in tests and in the simulator."""
 
 from collections import Counter
 
@@ -18,7 +18,7 @@ def check_agent(agent: WorkerAgent, done: list[Instruction] | None = None) -> No
         done: the instructions of that event.
 
     Raises:
-        InvariantError: the first that does not, named.
+        InvariantError: names the first invariant that does not hold.
     """
     for broken in (
         _memory(agent),
@@ -35,29 +35,34 @@ def check_agent(agent: WorkerAgent, done: list[Instruction] | None = None) -> No
 def _memory(agent: WorkerAgent) -> str:
     host, devices = agent.memory.free_mib
     if host < 0 or any(free < 0 for free in devices):
-        return f"more memory is reserved than there is: {host} MiB, {devices} MiB are free"
+        return (
+            f"more memory is reserved than there is: free are {host} MiB, on devices {devices} MiB"
+        )
     return ""
 
 
 def _attempts(agent: WorkerAgent) -> str:
-    """Each attempt is in exactly one place, and that is where its phase says."""
+    """Returns what is wrong with where attempts are: each is in the one place of its phase."""
     state = agent.state
     instances = state.instances.values()
     waiting = Counter(a.id for a in state.waiting)
     queued = Counter(a.id for i in instances for _, _, a in i.queue if not a.ended)
     running = Counter(a.id for i in instances for a in i.running.values() if not a.ended)
     for attempt in state.attempts.values():
-        places = (waiting[attempt.id], queued[attempt.id], running[attempt.id])
+        found = (waiting[attempt.id], queued[attempt.id], running[attempt.id])
         phase = attempt.phase
         expected = (
             int(phase is AttemptPhase.WAITING),
             int(phase in _WAITS_IN_QUEUE),
             int(phase is AttemptPhase.RUNNING),
         )
-        if places != expected:
-            return f"attempt {attempt.id} is {phase.value} and in {places} of the three places"
+        if found != expected:
+            return (
+                f"attempt {attempt.id} is {phase.value}: expected (waiting, queued, running) to be "
+                f"{expected}, not {found}"
+            )
     if not state.attempts.keys() >= {*waiting, *queued, *running}:
-        return "an attempt has a place that is not known"
+        return "an attempt that is not known waits or runs"
     return ""
 
 
@@ -73,14 +78,14 @@ def _instances(agent: WorkerAgent) -> str:
 
 def _reports(agent: WorkerAgent) -> str:
     if set(agent.reports.progress) != set(agent.state.attempts):
-        return "other attempts are reported than there are"
+        return "the reported attempts differ from those in the state"
     return ""
 
 
 def _prewarms(agent: WorkerAgent) -> str:
     fetches = [e for e in agent.prewarmer.entries.values() if e.pending and e.remote]
     if len(fetches) > 1:
-        return "two components are fetched ahead of work at once"
+        return "two components are fetched from the store at once, ahead of work"
     for signature, entry in agent.prewarmer.entries.items():
         if entry.state is PrewarmState.OPEN and signature not in agent.state.instances:
             return f"the prewarm of {entry.spec.engine} is open without an engine instance"

@@ -53,7 +53,7 @@ class AgentSettings(msgspec.Struct, frozen=True):
 
 
 class FullReport(msgspec.Struct, frozen=True):
-    """The part of ``Hello`` that the machine knows; see there."""
+    """The part of ``Hello`` that the agent knows; see there for the fields."""
 
     attempts: tuple[AttemptProgress, ...]
     ended: tuple[AttemptEnd, ...]
@@ -63,11 +63,11 @@ class FullReport(msgspec.Struct, frozen=True):
 
 
 class WorkerAgent:
-    """Everything that one worker does, decided.
+    """Decides everything that one worker does.
 
     Attributes:
-        state: attempts and engine instances; for shells and tests to read.
-        memory, standby, prewarmer, reports: the parts of it.
+        state: attempts and engine instances; shells and tests read it.
+        memory, standby, instances, prewarmer, attempts, drain, reports: its parts.
     """
 
     def __init__(self, settings: AgentSettings, facts: EngineFacts, energy: EnergyCounter) -> None:
@@ -136,12 +136,12 @@ class WorkerAgent:
         """Handles an event.
 
         Args:
-            event: what has happened.
+            event: what happened.
             now_s: seconds on a clock that never steps back, the same for all calls.
             wall_s: Unix time; goes into reports only.
 
         Returns:
-            What is to be done, in order.
+            Instructions, to be performed in order.
 
         Raises:
             InvariantError: a state would change in a way that the tables do not allow.
@@ -217,7 +217,7 @@ class WorkerAgent:
             self.drain.begin()
 
     def _timer_fired(self, event: e.TimerFired) -> None:
-        kind, about = event.timer
+        kind, subject = event.timer
         handler = {
             attempts.TIMEOUT_TIMER: self.attempts.timed_out,
             attempts.CANCEL_TIMER: self.attempts.not_stopped,
@@ -225,7 +225,7 @@ class WorkerAgent:
             drain.TIMER: self.drain.timer_fired,
             prewarm.TIMER: self.prewarmer.retry,
         }[kind]
-        handler(about)
+        handler(subject)
 
     def _checkpoint_fetched(self, event: e.CheckpointFetched) -> None:
         if event.unusable is not None:
@@ -244,7 +244,7 @@ class WorkerAgent:
         self.prewarmer.instance_ended(instance)
 
     def _of_instance(self, handler: Callable[..., None]) -> Callable[..., None]:
-        """Drops events of an instance that is gone."""
+        """Looks the instance up; drops events of one that is gone."""
 
         def handle(event: e.HostExited) -> None:
             instance = self.instances.get(event.instance_id)
@@ -259,7 +259,7 @@ _MOVES_NOTHING = frozenset({e.AttemptProgressed, e.HostPrinted, e.CheckpointStor
 
 
 def _load_failed(instance: Instance, event: e.HostLoadFailed) -> None:
-    """Remembers why; the process ends by itself."""
+    """Records the cause; the process exits by itself."""
     instance.ending = event.failure
 
 

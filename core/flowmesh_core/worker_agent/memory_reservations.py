@@ -1,4 +1,4 @@
-"""What the engine instances of a worker reserve: memory of the host, or of its devices."""
+"""Counts the memory that engine instances reserve, of the host or of its devices."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
     """Memory set aside for one engine instance or standby host.
 
     Attributes:
-        memory_mib: on each of the devices, or of the host where there are none.
+        memory_mib: on each of the devices, or of the host if there are none.
         devices: indices of devices.
     """
 
@@ -18,10 +18,9 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
 
 
 class MemoryBudget:
-    """Counts memory; never gives more than there is."""
+    """Reserves memory, never more than there is."""
 
     def __init__(self, host_mib: int, devices: int = 0, device_mib: int = 0) -> None:
-        """Everything is free; ``devices`` is 0 on a CPU worker."""
         self._host_mib = host_mib
         self._host_free_mib = host_mib
         self._device_mib = device_mib
@@ -29,11 +28,11 @@ class MemoryBudget:
 
     @property
     def free_mib(self) -> tuple[int, tuple[int, ...]]:
-        """Free memory of the host and of each device."""
+        """Free memory of the host and of each device, in MiB."""
         return self._host_free_mib, tuple(self._device_free_mib)
 
     def can_ever(self, memory_mib: int, devices: int) -> bool:
-        """Whether an empty worker could reserve this; never less than nothing."""
+        """Returns whether an empty worker could reserve this; never a negative amount."""
         if memory_mib < 0:
             return False
         if devices == 0:
@@ -41,15 +40,15 @@ class MemoryBudget:
         return devices <= len(self._device_free_mib) and memory_mib <= self._device_mib
 
     def total_mib(self, devices: int) -> int:
-        """What an empty worker has for an instance on this number of devices."""
+        """Returns what an empty worker has for one instance: of each device, or of the host."""
         return self._device_mib if devices else self._host_mib
 
     def reserve(self, memory_mib: int, devices: int) -> Reservation | None:
-        """Sets memory aside, on the devices with most of it free; None where there is too little.
+        """Reserves memory, on the devices with most of it free; None if there is too little.
 
         Args:
             memory_mib: on each device, or of the host.
-            devices: how many; 0 reserves memory of the host.
+            devices: number of devices; 0 reserves memory of the host.
         """
         if devices == 0:
             if memory_mib > self._host_free_mib:
@@ -66,7 +65,7 @@ class MemoryBudget:
         return Reservation(memory_mib, chosen)
 
     def suffices(self, memory_mib: int, devices: int, without: Iterable[Reservation]) -> bool:
-        """Whether :meth:`reserve` would find enough once these reservations are given back."""
+        """Returns whether :meth:`reserve` would succeed once these reservations are released."""
         trial = MemoryBudget(self._host_free_mib)
         trial._device_free_mib = list(self._device_free_mib)
         for reservation in without:
@@ -74,7 +73,7 @@ class MemoryBudget:
         return trial.reserve(memory_mib, devices) is not None
 
     def release(self, reservation: Reservation) -> None:
-        """Gives memory back."""
+        """Frees reserved memory."""
         if not reservation.devices:
             self._host_free_mib += reservation.memory_mib
         for index in reservation.devices:

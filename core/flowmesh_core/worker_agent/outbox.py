@@ -1,4 +1,4 @@
-"""The instructions of one call of the machine, and the time at which it was called."""
+"""The instructions of one call of the agent, and the time of that call."""
 
 from flowmesh_core.worker_agent.instructions import Instruction
 
@@ -7,8 +7,8 @@ class Outbox:
     """Collects instructions in order.
 
     Attributes:
-        now_s: the machine's clock, which never steps back.
-        wall_s: Unix time by this machine's clock; goes into reports and decides nothing.
+        now_s: the agent's clock, which never steps back.
+        wall_s: Unix time by this computer's clock; goes into reports and decides nothing.
     """
 
     __slots__ = ("_instructions", "now_s", "wall_s")
@@ -23,6 +23,6 @@ class Outbox:
         self._instructions.append(instruction)
 
     def take(self) -> list[Instruction]:
-        """Returns what has been collected, and starts anew."""
+        """Returns and removes what has been collected."""
         taken, self._instructions = self._instructions, []
         return taken

@@ -1,7 +1,7 @@
-"""What the worker agent asks its shell: what is neither an event nor a setting.
+"""Ports of the worker agent: what it asks its shell beside events and settings.
 
-The worker implements the ports with its installed engines and its power meter, the simulator with
-its models. All answers are immediate.
+The worker implements them with its installed engines and its power meter, the simulator with its
+models. All answers are immediate.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Preload:
 
     Attributes:
         name: unique among preloads.
-        memory_mib: host memory that such a host occupies.
+        memory_mib: host memory that such a host uses.
     """
 
     name: str
@@ -24,26 +24,26 @@ class Preload:
 
 
 class EngineFacts(Protocol):
-    """What the engines of this worker need."""
+    """Facts about the engines of this worker."""
 
     def refusal(self, wanted: Assignment | PrewarmSpec) -> FailureReport | None:
-        """Why no engine here serves this, such as another version; None where one does."""
+        """Returns why no engine here serves this, such as another version; None if one does."""
         ...
 
     def devices(self, engine: str, tensor_parallel: int) -> int:
-        """How many devices a host of this engine owns; 0 for a host on the CPU."""
+        """Returns how many devices a host of this engine owns; 0 for a host on the CPU."""
         ...
 
     def preload(self, wanted: Assignment | PrewarmSpec) -> Preload | None:
-        """What a standby host for it imports; None where that saves nothing."""
+        """Returns what a standby host for it imports; None if that saves nothing."""
         ...
 
 
 class EnergyCounter(Protocol):
-    """Joules of the attempts that run."""
+    """Counts joules of attempts while they run."""
 
     def begin(self, attempt_id: str) -> None:
-        """Counts for an attempt from now on."""
+        """Starts counting for an attempt."""
         ...
 
     def end(self, attempt_id: str) -> tuple[float, bool]:

@@ -1,12 +1,12 @@
-"""Engines to load before work comes: what the control plane lists is fetched and started in order.
+"""Prewarms engines: fetches and loads what the control plane lists, in order, before work comes.
 
-The list is a level: a new one replaces it, and every change is judged against the whole of it.
-An entry whose components the store could not give is tried again after a minute; any other that
-fails is not, before the list changes it or an attempt loads it.
+The list is a level, not an event: a new one replaces it as a whole. An entry that failed because of
+the store is retried after a minute. One that failed for another reason is not, until the list
+changes it or an attempt loads its engine.
 
-Attempts go first: no fetch begins beside an attempt that fetches, and no engine is started while an
-attempt waits for memory. An entry that waits for memory holds up nothing else. An instance that was
-started so is like any other; off the list it stays loaded until its memory is needed.
+Attempts go first: no fetch from the store begins while an attempt fetches, and no engine is started
+while an attempt waits for memory. An entry that waits for memory does not delay the others. A
+prewarmed instance is like any other; once off the list it stays loaded until its memory is needed.
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ from flowmesh_core.worker_agent.transitions import (
 )
 
 RETRY_STORE_S = 60.0
-"""When an entry is tried again whose components the store could not give."""
+"""Delay before an entry that failed because of the store is retried."""
 TIMER = "prewarm"
 
 
@@ -44,10 +44,10 @@ class PrewarmEntry:
     """One entry of the list.
 
     Attributes:
-        missing: ports of components that have not been fetched, in order.
-        pending: the port whose ``FetchComponent`` is unanswered; empty where there is none.
-        remote: whether that one comes from the store.
-        retried: whether a timer runs after which it is tried again.
+        missing: ports whose components have not been fetched, in order.
+        pending: the port whose ``FetchComponent`` is unanswered; empty if there is none.
+        remote: whether that component comes from the store.
+        retried: whether a retry timer is set.
     """
 
     spec: PrewarmSpec
@@ -59,7 +59,7 @@ class PrewarmEntry:
 
     @property
     def fetches(self) -> bool:
-        """Whether it holds components on the disk, or is getting them."""
+        """Whether components of it are being fetched or stay on the disk for it."""
         return self.state in (PrewarmState.FETCHING, PrewarmState.FETCHED)
 
     def move(self, state: PrewarmState) -> None:
@@ -73,7 +73,7 @@ class PrewarmEntry:
 
 
 class Prewarmer:
-    """Follows the list as far as attempts and memory allow.
+    """Follows the prewarm list as far as attempts and memory allow.
 
     Attributes:
         entries: by signature, in the order of the list.
@@ -96,7 +96,10 @@ class Prewarmer:
         self.entries: dict[Digest, PrewarmEntry] = {}
 
     def replace(self, specs: Iterable[PrewarmSpec]) -> None:
-        """Follows this list from now on; of two entries of one signature the later counts."""
+        """Replaces the list; entries that are equal to the old ones continue.
+
+        Of two entries of one signature the later one counts.
+        """
         before, self.entries = self.entries, {}
         for spec in {spec.signature: spec for spec in specs}.values():
             known = before.get(spec.signature)
@@ -109,11 +112,11 @@ class Prewarmer:
         self._instances.prewarmed = frozenset(self.entries)
 
     def components_changed(self, local: frozenset[Digest]) -> None:
-        """These components are on the local disk now."""
+        """Records the components that are on the local disk."""
         self._local = local
 
     def component_fetched(self, signature: Digest, port: str) -> None:
-        """A component is here to stay."""
+        """Records a component that is on the disk and stays there."""
         entry = self.entries.get(signature)
         if entry is not None and entry.pending == port:
             entry.pending = ""
@@ -122,20 +125,20 @@ class Prewarmer:
                 entry.move(PrewarmState.FETCHED)
 
     def component_failed(self, signature: Digest, failure: FailureReport) -> None:
-        """A component cannot be had."""
+        """Fails the entry of a component that cannot be fetched."""
         entry = self.entries.get(signature)
         if entry is not None and entry.pending:
             self._fail(entry, failure)
 
     def retry(self, signature: str) -> None:
-        """An entry that the store failed may be fetched again."""
+        """Lists an entry anew that failed because of the store."""
         entry = self.entries.get(Digest(signature))
         if entry is not None and entry.retried:
             entry.retried = False
             entry.move(PrewarmState.LISTED)
 
     def instance_ended(self, instance: Instance) -> None:
-        """An engine that failed before it served anything is not tried again."""
+        """Fails the entry of an engine that failed before any attempt ran in it."""
         entry = self.entries.get(instance.signature)
         if entry is None or instance.isolated_for:
             return
@@ -143,10 +146,10 @@ class Prewarmer:
             self._fail(entry, instance.failure)
 
     def advance(self, *, may_start: bool) -> None:
-        """Does what can be done now.
+        """Fetches and starts what can be now.
 
         Args:
-            may_start: whether anything new may be fetched or started.
+            may_start: whether anything new may begin: the worker is connected and does not drain.
         """
         for entry in self.entries.values():
             self._see(entry)
@@ -165,7 +168,7 @@ class Prewarmer:
                     self._release(entry, PrewarmState.OPEN)
 
     def _see(self, entry: PrewarmEntry) -> None:
-        """Notices an instance that an attempt has started, or one that is gone."""
+        """Adjusts an entry to an instance that an attempt has started, or that is gone."""
         signature = entry.spec.signature
         if entry.state is PrewarmState.FAILED:
             instance = self._state.instances.get(signature)
@@ -188,7 +191,7 @@ class Prewarmer:
         entry.move(PrewarmState.FETCHING if entry.missing else PrewarmState.FETCHED)
 
     def _fetch(self, entry: PrewarmEntry) -> None:
-        """Fetches the next component: at once from the disk, in turn from the store."""
+        """Fetches the next component: at once if it is on the disk, else when it is its turn."""
         port = entry.missing[0]
         digest = entry.spec.components[port]
         remote = digest not in self._local

@@ -1,7 +1,7 @@
-"""What the worker reports: the state behind ``Hello`` and ``Sync``.
+"""Collects what the worker reports in ``Hello`` and ``Sync``.
 
-Everything here is a level, not an event: whatever the connection does, the next message is made of
-what is true then. Ends stay until the control plane acknowledges them.
+Reports are levels, not events: after a lost connection the next message describes the state at that
+time. Ends of attempts stay until the control plane acknowledges them.
 """
 
 import math
@@ -23,26 +23,26 @@ from flowmesh_core.worker_agent.instructions import SendReport
 from flowmesh_core.worker_agent.outbox import Outbox
 
 LOG_LINES_MAX = 1000
-"""Under pressure the oldest lines are dropped; an attempt's last lines come with its end."""
+"""Above this the oldest unsent lines are dropped; an attempt's last lines come with its end."""
 FIGURE_MAX = 1e15
 PROGRESS_DELAY_S = 0.01
-"""Mere progress waits this long for other changes: most short attempts have ended by then."""
+"""Progress alone waits this long for other changes: most short attempts have ended by then."""
 REPEAT_ENDS_EVERY_S = 30.0
 SETTLED_MAX = 20_000
-"""So many acknowledged attempts are remembered, so that a late assignment does not rerun one."""
+"""Number of acknowledged attempts to remember, so that a late assignment does not rerun one."""
 
 
 def figure(value: float) -> float:
-    """An engine's figure as the protocol has it; 0 where it is not a number, or negative."""
+    """Returns an engine's figure within the protocol's limits; 0 if it is NaN or negative."""
     return min(value, FIGURE_MAX) if value >= 0.0 else 0.0
 
 
 class Reports:
-    """Attempts, ends not yet acknowledged, and what of it the control plane has not heard.
+    """Attempts, unacknowledged ends, and what has changed since the last report.
 
     Attributes:
-        progress: where each attempt is, by id; ``ended`` the ends not yet acknowledged.
-        checkpoints: the newest of each of those.
+        progress: where each attempt is, by id; ``ended`` has the ends that are not acknowledged.
+        checkpoints: the newest of each attempt in ``progress`` or ``ended``.
         draining: whether the worker takes nothing new.
     """
 
@@ -63,24 +63,24 @@ class Reports:
         self._repeat_ends_s = 0.0
 
     def knows(self, attempt_id: str) -> bool:
-        """Whether the attempt is here, has ended, or is settled: it is not taken up again."""
+        """Returns whether the attempt is here, has ended, or is settled, and must not run again."""
         return (
             attempt_id in self.progress or attempt_id in self.ended or attempt_id in self._settled
         )
 
     def take(self, attempt_id: str) -> None:
-        """Reports an attempt from now on."""
+        """Adds an attempt to the reports."""
         self.progress[attempt_id] = AttemptProgress(attempt_id, "fetching")
 
     def report(self, progress: AttemptProgress) -> None:
-        """Where an attempt is now."""
+        """Reports where an attempt is now."""
         if progress.attempt_id in self.progress:
             self.progress[progress.attempt_id] = progress
             self._changed[progress.attempt_id] = progress
             self._send_by(self._out.now_s + PROGRESS_DELAY_S)
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
-        """An attempt's newest checkpoint is stored, or the one that it was given is unusable."""
+        """Reports an attempt's newest stored checkpoint, or that the given one is unusable."""
         attempt_id = checkpoint.attempt_id
         if attempt_id in self.progress or attempt_id in self.ended:
             checkpoint = msgspec.structs.replace(checkpoint, done=figure(checkpoint.done))
@@ -89,7 +89,7 @@ class Reports:
             self._send_now()
 
     def end(self, end: AttemptEnd) -> None:
-        """An attempt has ended."""
+        """Reports the end of an attempt until it is acknowledged."""
         self.progress.pop(end.attempt_id, None)
         self._changed.pop(end.attempt_id, None)
         self.ended[end.attempt_id] = end
@@ -97,7 +97,7 @@ class Reports:
         self._send_now()
 
     def acknowledge(self, attempt_id: str) -> None:
-        """The control plane has recorded an end; harmless for an unknown one."""
+        """Drops an end that the control plane has dealt with; does nothing for an unknown one."""
         if self.ended.pop(attempt_id, None) is not None:
             self._new_ends.pop(attempt_id, None)
             self.checkpoints.pop(attempt_id, None)
@@ -107,27 +107,27 @@ class Reports:
                 self._settled.popitem(last=False)
 
     def log(self, attempt_id: str, text: str) -> None:
-        """A host printed a line during an attempt."""
+        """Reports a line that a host printed during an attempt."""
         self._logs.append(LogLine(attempt_id, self._out.wall_s, text))
         self._send_now()
 
     def instances_changed(self) -> None:
-        """The state of some engine instance has changed."""
+        """Includes all engine instances in the next report."""
         self._instances_changed = True
         self._send_now()
 
     def components_changed(self) -> None:
-        """Some component is in another tier, has come, or is gone."""
+        """Includes all components in the next report: their tiers or their set have changed."""
         self._components_changed = True
         self._send_now()
 
     def drain(self) -> None:
-        """The worker takes nothing new any more."""
+        """Reports that the worker drains."""
         self.draining = True
         self._send_now()
 
     def all_reported(self, now_s: float) -> None:
-        """A ``Hello`` carried everything; what comes next are changes after it."""
+        """Records that a ``Hello`` carried everything: later reports have changes after it."""
         self._repeat_ends_s = now_s + REPEAT_ENDS_EVERY_S
         self._all_sent()
 
@@ -157,7 +157,7 @@ class Reports:
         return sync
 
     def _all_sent(self) -> None:
-        """Nothing is new any more but lines that a ``Hello`` has no room for."""
+        """Marks everything as reported except log lines, which a ``Hello`` does not carry."""
         self._changed.clear()
         self._new_ends.clear()
         self._new_checkpoints.clear()

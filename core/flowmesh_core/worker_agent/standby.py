@@ -1,11 +1,11 @@
-"""Hosts that have imported an engine's libraries before it is known what they will load.
+"""Standby hosts: hosts that have imported an engine's libraries and loaded nothing yet.
 
-One is kept for every preload that work asked for within the last minutes, once the control plane
-lists engines to prewarm: such a worker serves many workflows, and the next engine of a kind is
-likely. One is started at a time, and only while no engine loads or waits to, which needs processors
-and memory more. A new engine instance takes a standby host, finished or not, and the next one is
-started once that engine has loaded. On a CPU a standby host reserves memory, and is killed as soon
-as an engine instance needs that.
+There is one for each preload that work needed within ``IDLE_S``, once the control plane has sent a
+prewarm list: such a worker serves many workflows, and another engine of that kind is likely. They
+start one at a time, and only while no engine loads and no attempt waits for memory: those need
+processors and memory more. A new engine instance takes a standby host, ready or not; the next one
+is started once that engine has loaded. On a CPU worker a standby host reserves memory, and is
+killed as soon as an engine instance needs that memory.
 """
 
 from collections import Counter
@@ -20,15 +20,15 @@ from flowmesh_core.worker_agent.ports import EngineFacts, Preload
 from flowmesh_core.worker_agent.transitions import StandbyState, check_transition
 
 IDLE_S = 600.0
-"""A preload that no work has asked for in this time gets no standby host any more."""
+"""A preload that no work has needed for this long has no standby host."""
 TIMER = "standby"
 CRASHES_MAX = 3
-"""A preload whose ready hosts have exited by themselves this often gets none any more."""
+"""After this many ready hosts have exited by themselves, no other is started for a preload."""
 
 
 @dataclass(slots=True, eq=False)
 class StandbyHost:
-    """One of them."""
+    """One standby host."""
 
     id: int
     reservation: Reservation | None
@@ -45,7 +45,7 @@ class StandbyHost:
 
 
 class StandbyHosts:
-    """Keeps them, and gives them to new engine instances.
+    """Starts standby hosts and gives them to new engine instances.
 
     Attributes:
         hosts: by the name of their preload.
@@ -60,12 +60,12 @@ class StandbyHosts:
         reserves: bool,
         number: Callable[[], int],
     ) -> None:
-        """Keeps none before :meth:`allow`.
+        """Starts none before :meth:`allow`.
 
         Args:
             out: for instructions.
             facts: what engines import.
-            memory: what instances reserve too.
+            memory: shared with engine instances.
             reserves: whether standby hosts use the memory that engines reserve.
             number: gives each host its id.
         """
@@ -82,15 +82,15 @@ class StandbyHosts:
 
     @property
     def reservations(self) -> list[Reservation]:
-        """What :meth:`release_memory` would release."""
+        """The memory that :meth:`release_memory` would release."""
         return [h.reservation for h in self.hosts.values() if h.reservation is not None]
 
     def allow(self) -> None:
-        """From now on hosts are started."""
+        """Allows hosts to be started from now on."""
         self._allowed = True
 
     def request(self, wanted: Assignment | PrewarmSpec) -> None:
-        """Work has come that may need a host for this."""
+        """Notes that work needs an engine: the next one of its kind may use a standby host."""
         if not self._allowed:
             return
         preload = self._facts.preload(wanted)
@@ -101,22 +101,22 @@ class StandbyHosts:
         self._out.add(SetTimer((TIMER, preload.name), self._out.now_s + IDLE_S))
 
     def take(self, wanted: Assignment | PrewarmSpec) -> StandbyHost | None:
-        """Gives a host away; None where there is none for this."""
+        """Removes and returns the host for this; None if there is none."""
         preload = self._facts.preload(wanted)
         if preload is None or preload.name not in self.hosts:
             return None
         return self._remove(preload.name, StandbyState.TAKEN)
 
     def release_memory(self) -> None:
-        """Kills those that reserve memory."""
+        """Kills the hosts that reserve memory."""
         for name in [n for n, host in self.hosts.items() if host.reservation is not None]:
             self._stop(name)
 
     def advance(self, *, busy: bool) -> None:
-        """Starts the next one where it is time.
+        """Starts the next host if it may be started now.
 
         Args:
-            busy: whether an engine loads, or an attempt waits for the memory to.
+            busy: whether an engine loads, or an attempt waits for memory to load one.
         """
         if not self._allowed or busy or not self._requested:
             return
@@ -128,18 +128,18 @@ class StandbyHosts:
                 return
 
     def ready(self, host_id: int) -> None:
-        """A host has imported its libraries; harmless when it says so again."""
+        """Records that a host has imported its libraries; a second report changes nothing."""
         name = self._name(host_id)
         if name is not None and self.hosts[name].state is StandbyState.IMPORTING:
             self.hosts[name].move(StandbyState.READY)
 
     def exited(self, host_id: int) -> None:
-        """A host is gone. No other is started where it could not import, or after three crashes."""
+        """Removes a host that is gone; after a failed import or three crashes none replaces it."""
         name = self._name(host_id)
         if name is None:
             return
         if self.hosts[name].state is StandbyState.IMPORTING:
-            # Where the library is broken, its engine says so with the attempt that needs it.
+            # A broken library shows in the failure of the attempt that needs its engine.
             self._failed.add(name)
         else:
             self._crashes[name] += 1
@@ -148,13 +148,13 @@ class StandbyHosts:
         self._stop(name)
 
     def expired(self, preload: str) -> None:
-        """No work has asked for a preload within ``IDLE_S``."""
+        """Stops the host of a preload that no work has needed within ``IDLE_S``."""
         self._requested.pop(preload, None)
         if preload in self.hosts:
             self._stop(preload)
 
     def close(self) -> None:
-        """Kills all; none is started after this."""
+        """Kills all hosts; none is started after this."""
         self._allowed = False
         for name in self._requested:
             self._out.add(ClearTimer((TIMER, name)))

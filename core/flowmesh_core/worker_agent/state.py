@@ -1,4 +1,4 @@
-"""What the worker agent knows: attempts, engine instances and their memory."""
+"""The worker agent's state: attempts and engine instances."""
 
 import itertools
 from collections import deque
@@ -13,28 +13,28 @@ from flowmesh_core.worker_agent.progress_rate import ProgressRate
 from flowmesh_core.worker_agent.transitions import AttemptPhase, InstanceState, check_transition
 
 LOG_LINES_MAX = 50
-"""Lines of a host that its attempts' ends can quote."""
+"""Number of last lines of a host that the ends of its attempts can quote."""
 SILENCE_REPORTED_FROM_S = 15.0
-"""From here on the control plane is told how long a host has sent no heartbeat."""
+"""Silence of a host is reported to the control plane from this length on."""
 
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One attempt, from its assignment to its end. Times are of the machine's clock.
+    """One attempt, from its assignment to its end. Times are of the agent's clock.
 
     Attributes:
-        serial: in the order in which attempts first asked for an engine instance; 0 before.
+        serial: number in the order in which attempts first needed an engine instance; 0 before.
         inline: whether all its inputs came with the assignment.
         fetch_s: seconds that fetching its inputs and its checkpoint took.
-        queued_s: when it asked for an engine instance.
+        queued_s: when it began to wait for an engine instance, or joined one.
         load_s: seconds that it waited for its engine to load.
-        sent_s: when a host got it; None before.
+        sent_s: when it was sent to a host; None before.
         stopped_s: when its host had ended it; None before.
-        storing_s: when its outputs began to be stored; None before.
+        storing_s: when storing its outputs began; None before.
         resumed: whether it begins at a checkpoint.
-        first_line: lines of its host before this one are not about it.
+        first_line: number of its host's first line that belongs to it.
         finished: how its host ended it; None before.
-        log: what its host printed during it, once that is over.
+        log: what its host printed while it ran; empty until then.
     """
 
     assignment: Assignment
@@ -65,7 +65,7 @@ class Attempt:
 
     @property
     def instance_key(self) -> str:
-        """What attempts share that run in one engine instance; its own where it runs isolated."""
+        """Equal for attempts that share an engine instance; its own id if it runs isolated."""
         return self.assignment.attempt_id if self.assignment.isolate else self.assignment.signature
 
     @property
@@ -88,17 +88,19 @@ class Instance:
     """One engine host with its queue and memory.
 
     Attributes:
-        key: where attempts look for it; see ``Attempt.instance_key``.
-        isolated_for: the attempt that has it alone; empty otherwise.
+        key: by which attempts find it; see ``Attempt.instance_key``.
+        isolated_for: the only attempt that may run in it; empty for any.
         capacity: attempts that it runs at once.
-        running: what its host runs, attempts included that have ended and do not stop yet.
-        retained: attempts whose files the host still keeps.
-        queue: ``(-priority, serial, attempt)``, a heap; those that have ended are skipped.
+        running: attempts in its host, also those that have ended and are still being stopped.
+        retained: attempts whose files the host keeps.
+        queue: heap of ``(-priority, serial, attempt)``; attempts that have ended are skipped.
         ending: why its host ends or has to; None where it need not.
         killed: whether its host was to be killed.
-        failure: why its host is gone, where it was not closed.
-        has_run: whether an attempt ever ran in it.
-        reported: what was reported of it last; None before.
+        failure: why its host exited, unless it was closed.
+        has_run: whether an attempt has ever run in it.
+        reported: its last report; None before.
+        lines: last lines of its host; ``lines_seen`` counts all lines, ``lines_ended`` those before
+            the last end of an attempt.
     """
 
     id: int
@@ -128,7 +130,7 @@ class Instance:
 
     @property
     def idle(self) -> bool:
-        """Whether it is loaded and nothing needs it: neither work nor files being stored."""
+        """Whether it is loaded, without work and without files that are being stored."""
         busy = self.running or self.retained or self.has_queue()
         return self.state is InstanceState.READY and not busy
 
@@ -138,7 +140,7 @@ class Instance:
         return self.state is InstanceState.GONE
 
     def has_queue(self) -> bool:
-        """Whether any attempt waits for a place in it."""
+        """Returns whether any attempt waits in its queue."""
         return any(not attempt.ended for _, _, attempt in self.queue)
 
     def move(self, state: InstanceState) -> None:
@@ -151,7 +153,7 @@ class Instance:
         self.state = state
 
     def report(self) -> EngineInstanceState:
-        """Returns what the control plane gets to know of it."""
+        """Returns its state for the control plane."""
         return EngineInstanceState(
             signature=self.signature,
             engine=self.engine,
@@ -163,7 +165,7 @@ class Instance:
         )
 
     def last_lines(self, first_line: int = 0) -> str:
-        """The last lines that its host printed, none before ``first_line``."""
+        """Returns the last lines of its host, from number ``first_line`` on."""
         new = min(self.lines_seen - first_line, len(self.lines))
         return "\n".join(list(self.lines)[-new:]) if new > 0 else ""
 
@@ -172,10 +174,11 @@ class AgentState:
     """Attempts and engine instances.
 
     Attributes:
-        attempts: that have not ended, by id.
-        instances: by key, all whose host is not gone.
+        attempts: those that have not ended, by id.
+        instances: those whose host is not gone, by key.
         by_id: the same by number.
         waiting: attempts that wait for memory, first come first served.
+        numbers: ids of instances and standby hosts, and serials of attempts.
     """
 
     def __init__(self) -> None:
@@ -186,10 +189,10 @@ class AgentState:
         self.numbers: Iterator[int] = itertools.count(1)
 
     def in_phase(self, phase: AttemptPhase) -> list[Attempt]:
-        """All attempts in a phase."""
+        """Returns all attempts in a phase."""
         return [attempt for attempt in self.attempts.values() if attempt.phase is phase]
 
     def has_instance(self, signature: Digest) -> bool:
-        """Whether attempts of a signature would find an instance."""
+        """Returns whether attempts of a signature can join an instance."""
         instance = self.instances.get(signature)
         return instance is not None and instance.state is not InstanceState.CLOSING

@@ -1,6 +1,7 @@
-"""Every allowed change of state of an attempt, an engine instance, a standby host and a prewarm.
+"""Transition tables of attempts, engine instances, standby hosts and prewarm entries.
 
-``check_transition`` holds the machine to these tables; ``docs/states.md`` says them in prose.
+The agent checks every change of state with ``check_transition``; ``docs/states.md`` has the tables
+in prose.
 """
 
 from enum import StrEnum
@@ -9,12 +10,12 @@ from flowmesh_core.errors import InvariantError
 
 
 class AttemptPhase(StrEnum):
-    """Where an attempt is on its worker."""
+    """The phase of an attempt on its worker."""
 
     NEW = "new"
     FETCHING = "fetching"
     WAITING = "waiting"
-    """It waits for an engine instance, for want of memory; reported as ``queued``."""
+    """There is no memory for its engine instance yet; reported as ``queued``."""
     LOADING = "loading"
     QUEUED = "queued"
     RUNNING = "running"
@@ -23,7 +24,7 @@ class AttemptPhase(StrEnum):
 
 
 class InstanceState(StrEnum):
-    """Where an engine instance is in its life; all but ``gone`` are reported."""
+    """The state of an engine instance; all but ``gone`` are reported."""
 
     STARTING = "starting"
     LOADING = "loading"
@@ -33,7 +34,7 @@ class InstanceState(StrEnum):
 
 
 class StandbyState(StrEnum):
-    """Where a standby host is in its life."""
+    """The state of a standby host."""
 
     IMPORTING = "importing"
     READY = "ready"
@@ -42,17 +43,17 @@ class StandbyState(StrEnum):
 
 
 class PrewarmState(StrEnum):
-    """How far an engine is that the control plane wants loaded before work comes."""
+    """The state of an entry of the prewarm list."""
 
     LISTED = "listed"
     FETCHING = "fetching"
     FETCHED = "fetched"
-    """Its components are on the disk and stay there; it waits for memory."""
+    """Its components are on the disk and stay there; it can be started when there is memory."""
     OPEN = "open"
-    """There is an engine instance for it, whatever that was started for."""
+    """There is an engine instance of its signature, started for it or for an attempt."""
     FAILED = "failed"
-    """It is not tried again before the control plane changes the entry, an attempt loads it, or,
-    where the store was at fault, a minute has passed."""
+    """It is not tried again until the control plane changes the entry, an attempt loads the engine,
+    or, if the store was the cause, a minute has passed."""
     DELISTED = "delisted"
 
 
@@ -126,14 +127,14 @@ PREWARM_TRANSITIONS: frozenset[tuple[State, State]] = frozenset(
 TRANSITIONS = ATTEMPT_TRANSITIONS | INSTANCE_TRANSITIONS | STANDBY_TRANSITIONS | PREWARM_TRANSITIONS
 
 
-def check_transition(before: State, after: State, about: str) -> None:
+def check_transition(before: State, after: State, subject: str) -> None:
     """Returns if the tables allow the change.
 
     Raises:
-        InvariantError: they do not; the message names both states and ``about``.
+        InvariantError: they do not; the message names both states and ``subject``.
     """
     if (before, after) not in TRANSITIONS:
         raise InvariantError(
-            f"{about} cannot change from {before.value!r} to {after.value!r}",
+            f"{subject} cannot change from {before.value!r} to {after.value!r}",
             remedy="please report it with the worker's log",
         )

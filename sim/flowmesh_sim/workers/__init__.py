@@ -1,1 +1,1 @@
-"""The simulated worker: instances, standby hosts, inputs, connection."""
+"""Simulated workers: the real worker agent around modelled hosts, disks and connections."""

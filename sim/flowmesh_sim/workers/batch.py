@@ -1,9 +1,9 @@
-"""What runs side by side in a simulated host: how fast it goes, and what it draws.
+"""Attempts that run side by side in a simulated host: their speed and their power.
 
-All jobs of a batch advance together: the batch counts the steps it has made, a job ends when its
-own have been made since it began. Continuous batching is the rate of that count: more sequences
-make a step longer, and a full cache or batch makes each sequence wait its turn. A job that comes or
-goes changes the rate at once.
+All jobs of a batch advance together: the batch counts steps, and a job ends when as many as it
+needs have been made since it began. Continuous batching is the rate of that count: more sequences
+make a step longer, and a full cache or batch makes each sequence wait its turn. A job that begins
+or ends changes the rate at once.
 """
 
 from collections import Counter
@@ -24,11 +24,11 @@ class SimJob:
     """An attempt in its host.
 
     Attributes:
-        left: steps that it makes, what a checkpoint saves left out.
-        number: orders jobs that end at the same moment.
-        resumed: share of the work that a checkpoint saves.
-        mark: the instance's count when it began, ``joules_mark`` its energy per weight then.
-        joules: what it has drawn, once it has left the instance.
+        left: steps to make, without those that a checkpoint saves.
+        number: orders jobs that end at the same time.
+        resumed: share of the work that a checkpoint saves, in [0, 1].
+        mark: the batch's steps when it began; ``joules_mark`` its energy per weight then.
+        joules: energy that it used, known once it has ended.
     """
 
     assignment: Assignment
@@ -48,7 +48,7 @@ class SimJob:
 
     @property
     def weight(self) -> float:
-        """Its part of what the instance does at once."""
+        """Its share of the batch's power, relative to other jobs."""
         return self.duty.sequences or 1.0
 
 
@@ -56,7 +56,7 @@ class Batch:
     """The jobs of one host.
 
     Attributes:
-        running: by attempt.
+        running: by attempt id.
         steps: made so far, at ``rate`` a second.
     """
 
@@ -73,9 +73,9 @@ class Batch:
         Args:
             engine: virtual time.
             device: the class of device.
-            model: what the host has loaded; None without a model.
-            memory_mib: what the host reserves, of all its devices.
-            finished: called with jobs that have made all their steps and are removed.
+            model: the loaded one; None for an engine without a model.
+            memory_mib: reserved by the host, on all its devices together.
+            finished: called with jobs that have made all their steps; they are removed before.
         """
         self._engine = engine
         self._device = device
@@ -103,7 +103,7 @@ class Batch:
         heappush(self._ends, (self.steps + job.left, job.number, job))
 
     def remove(self, job: SimJob) -> None:
-        """Ends a job, whatever is left of it."""
+        """Ends a job, complete or not."""
         self.advance()
         job.joules = (self._joules_per_weight - job.joules_mark) * job.weight
         del self.running[job.attempt_id]
@@ -118,19 +118,19 @@ class Batch:
         cancel(self._timer)
 
     def joules_of(self, job: SimJob) -> float:
-        """What a job has drawn so far."""
+        """Returns the energy that a job has used so far."""
         if job.attempt_id not in self.running:
             return job.joules
         self.advance()
         return (self._joules_per_weight - job.joules_mark) * job.weight
 
     def done(self, job: SimJob) -> float:
-        """The share of a job's work that is done, in [0, 1]."""
+        """Returns the share of a job's work that is done, in [0, 1]."""
         made = job.resumed * job.duty.steps + (self.steps - job.mark)
         return min(1.0, made / job.duty.steps) if job.duty.steps else 1.0
 
     def advance(self) -> None:
-        """Counts what was done since the last call."""
+        """Counts steps and energy since the last call."""
         now = self._engine.now_s
         passed = now - self._advanced_s
         self._advanced_s = now
@@ -139,24 +139,24 @@ class Batch:
             self._joules_per_weight += self._watts_per_weight * passed
 
     def sequences(self) -> float:
-        """Sequences that run at once, as many as fit."""
+        """Returns how many sequences run at once: those that fit."""
         wanted = sum(j.duty.sequences for j in self.running.values())
         if not wanted or self._model is None:
             return 0.0
         context = sum(j.duty.sequences * j.duty.context for j in self.running.values()) / wanted
-        room = self._device.kv_tokens(self._model, self._memory_mib)
-        most = min(float(self._device.serving.sequences_max), room / max(1.0, context))
+        cache_tokens = self._device.kv_tokens(self._model, self._memory_mib)
+        most = min(float(self._device.serving.sequences_max), cache_tokens / max(1.0, context))
         return min(wanted, max(1.0, most))
 
     def plan(self, share: float, slow: float, watts: float) -> None:
-        """Sets its share of the device and of the draw, and finds when the next job ends.
+        """Sets its share of the device and its power, and when the next job ends.
 
         Args:
             share: of the device, in (0, 1].
-            slow: how many times longer everything takes now.
-            watts: what it draws.
+            slow: factor by which everything takes longer now.
+            watts: its power.
         """
-        if not self.running:  # sums of fractions leave a trace otherwise
+        if not self.running:  # drops rounding errors of sums
             self._weight = 0.0
             self._kinds.clear()
         self.rate = share / slow
@@ -180,7 +180,7 @@ class Batch:
         return turn / step_s
 
     def watts(self) -> float:
-        """What the device draws while this runs alone on it; 0 where nothing draws more."""
+        """Returns the device's power while this runs alone on it; 0 if no job adds to it."""
         if self._kinds[TRAINING]:
             return self._device.training_w()
         if self._kinds[SERVING]:

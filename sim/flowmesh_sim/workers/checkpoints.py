@@ -1,4 +1,4 @@
-"""Checkpoints of simulated attempts: how much of the work one holds is all that it is."""
+"""Checkpoints of simulated attempts: each is just the share of the work that it saves."""
 
 from flowmesh_core.identity.digest import digest_bytes
 from flowmesh_core.protocol.messages import Checkpoint
@@ -11,7 +11,7 @@ CHECKPOINT_MIB = 64
 
 
 def write_checkpoint(store: SimStore, attempt_id: str, done: float) -> Checkpoint:
-    """Stores a checkpoint of an attempt, ``done`` of whose work are saved by it."""
+    """Stores and returns a checkpoint that saves the share ``done`` of an attempt's work."""
     digest = digest_bytes(f"checkpoint {attempt_id} {done!r}".encode())
     size = CHECKPOINT_MIB * MIB
     store.contents.by_digest[digest] = SimCheckpoint(done)
@@ -21,6 +21,6 @@ def write_checkpoint(store: SimStore, attempt_id: str, done: float) -> Checkpoin
 
 
 def saved_share(store: SimStore, digest: Digest) -> float:
-    """The share of the work that a checkpoint holds; 0 where it is none."""
+    """Returns the share of the work that a checkpoint saves; 0 if there is none."""
     found = store.contents.by_digest.get(digest)
     return found.done if isinstance(found, SimCheckpoint) else 0.0

@@ -1,4 +1,7 @@
-"""A simulated worker's connection: it dials, reports everything, then changes, and dials again."""
+"""A simulated worker's connection: connects, reports everything, then changes; reconnects.
+
+It models the shipped ``flowmesh_worker.agent.connection`` over simulated links.
+"""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -14,18 +17,24 @@ if TYPE_CHECKING:
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 5.0
 GATHER_S = 0.0005
-"""What is ready within so long joins a message."""
+"""Changes within this time are sent in one message."""
 
 
 class SimConnection:
-    """Keeps one connection to whichever control plane leads.
+    """Keeps one connection to the control plane that leads.
 
     Attributes:
-        epoch: the highest that it has seen.
+        epoch: the highest seen.
+        over: the connection; None while there is none.
     """
 
     def __init__(self, worker: "SimWorker", phase_s: float) -> None:
-        """Dials at once."""
+        """Connects at once.
+
+        Args:
+            worker: makes the reports.
+            phase_s: where in an interval of one second its heartbeats fall, in [0, 1).
+        """
         self._worker = worker
         self._engine = worker.engine
         self._site = worker.around.network
@@ -43,13 +52,13 @@ class SimConnection:
         self._engine.after(0.0, self.dial)
 
     def dial(self) -> None:
-        """Opens a connection and reports everything; tries again where none can be made."""
+        """Opens a connection and reports everything; retries later if that fails."""
         worker = self._worker
         if worker.gone or self.over is not None:
             return
         gateway = self._site.gateway
         if gateway is None or not self.link.up:
-            self._later()
+            self._retry_later()
             return
         self.over, self._gateway = SimulatedLinkConnection(), gateway
         self._welcomed, self._seq, self._received = False, 0, 0
@@ -57,7 +66,7 @@ class SimConnection:
         hello = worker.hello(self.epoch)
         self.link.send("up", self.over, gateway.hello, self, self.over, hello)
 
-    def _later(self) -> None:
+    def _retry_later(self) -> None:
         pause_s = self._backoff_s * self._site.jitter()
         self._backoff_s = min(2 * self._backoff_s, BACKOFF_MAX_S)
         self._engine.after(pause_s, self.dial)
@@ -65,7 +74,7 @@ class SimConnection:
     # -- called by the gateway through the link --------------------------------------------------
 
     def welcomed(self, epoch: int, interval_s: float) -> None:
-        """The worker is known; a second time, it is where another message belongs."""
+        """Begins reporting; a second welcome, or one of an older epoch, ends the connection."""
         if epoch < self.epoch or self._welcomed:
             self.broken()
             return
@@ -77,7 +86,7 @@ class SimConnection:
         self._worker.shell.post(Connected())
 
     def receive(self, desired: Desired) -> None:
-        """Passes on what the worker should do; a gap in the numbers ends the connection."""
+        """Passes the desired state on; a gap in the numbers ends the connection."""
         self._received += 1
         if desired.epoch < self.epoch or not self._welcomed or desired.seq != self._received:
             self.broken()
@@ -85,12 +94,12 @@ class SimConnection:
         self._worker.shell.post(DesiredReceived(desired))
 
     def hung_up(self, over: SimulatedLinkConnection) -> None:
-        """The other end has closed a connection."""
+        """Ends a connection that the gateway has closed."""
         if over is self.over:
             self.broken()
 
     def broken(self) -> None:
-        """The connection is gone; another is opened after a while."""
+        """Ends the connection and opens another later."""
         if self.over is None:
             return
         over, self.over = self.over, None
@@ -100,12 +109,12 @@ class SimConnection:
         self._gateway.disconnected(self._worker.name, over)
         if not self._worker.gone:
             self._worker.shell.post(Disconnected())
-            self._later()
+            self._retry_later()
 
     # -- reports ---------------------------------------------------------------------------------
 
     def send_by(self, at_s: float) -> None:
-        """The agent has something to report no later than this; a new ``Hello`` reports it too."""
+        """Sends the next report by this time; without a connection, ``Hello`` carries it."""
         if self.over is not None and at_s < self._due_s:
             self._due_s = at_s
             self._schedule()
@@ -135,12 +144,12 @@ class SimConnection:
         self.link.send("up", over, self._gateway.sync, worker.name, over, sync, goodbye)
 
     def goodbye(self) -> None:
-        """Sends the last message: the worker has nothing any more."""
+        """Sends the last message of a drained worker."""
         if self.over is not None and self._welcomed:
             self._send(self.over, goodbye=True)
 
     def closed(self) -> None:
-        """The process has ended; its last message is still on its way."""
+        """Closes the connection with the process; messages under way still arrive."""
         over, self.over = self.over, None
         self._all_sent()
         if over is not None:

@@ -1,4 +1,4 @@
-"""What all workers of a simulation share: time, store, duties, network, and who measures them."""
+"""What all workers of a simulation share: time, store, work model, network and observer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from flowmesh_sim.models.work_model import WorkModel
 
 
 class Observer(Protocol):
-    """Who measures workers from outside."""
+    """Measures workers from outside, and injects failures."""
 
     def began(self, attempt_id: str) -> None:
-        """An attempt runs."""
+        """Records that an attempt runs."""
         ...
 
     def spoils(self, attempt_id: str) -> FailureReport | None:
-        """Whether an attempt that did its work is to fail all the same, and how."""
+        """Returns the failure to inject into an attempt that has done its work; None for none."""
         ...
 
 
@@ -30,7 +30,12 @@ class WorkerContext:
 
     Attributes:
         applied: called with a worker's agent and its instructions after every event.
-        epoch_s: the worker's wall clock at virtual second 0.
+        capacity: attempts at once, by engine.
+        needs_device: whether an engine uses a device, by engine.
+        unload_s: seconds that an engine with and one without a model take to exit.
+        epoch_s: Unix time at virtual second 0.
+        request_s: seconds to the first byte of the store.
+        latency_s: of a message, one way.
     """
 
     engine: Environment

@@ -1,7 +1,7 @@
-"""A simulated worker's disk: models, adapters and inputs, fetched once, the least used leave first.
+"""A simulated worker's disk: a cache of models, adapters and inputs, least recently used out first.
 
-What is being fetched is fetched once however many wait for it. A blob that the store has lost, or a
-store that does not answer for long, ends the wait with a failure.
+Concurrent requests for the same content share one fetch. It fails if the store has lost a blob or
+does not answer for ``PATIENCE_S``.
 """
 
 from collections import OrderedDict
@@ -16,7 +16,7 @@ from flowmesh_sim.models.store import SimStore
 
 RETRY_S = 1.0
 PATIENCE_S = 60.0
-"""How long a store that does not answer is waited for."""
+"""After this time without an answer of the store a fetch fails."""
 
 Done = Callable[[FailureReport | None], None]
 
@@ -30,11 +30,11 @@ class _Fetch:
 
 
 class DiskCache:
-    """What lies near one worker.
+    """The content on one worker's disk.
 
     Attributes:
-        sizes: digest → bytes, the least recently used first.
-        weights: those of them that are models and adapters.
+        sizes: size in bytes by digest, the least recently used first.
+        weights: the models and adapters among them.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class DiskCache:
 
         Args:
             engine: virtual time.
-            store: what is fetched from.
+            store: the store to fetch from.
             budget_bytes: the disk's size.
             bytes_per_s: rate of one fetch.
             request_s: time to the first byte.
-            in_use: what must stay.
-            weights_changed: called with all models and adapters when one has come or has left.
+            in_use: returns what must not be evicted.
+            weights_changed: called with all models and adapters when their set has changed.
         """
         self._engine = engine
         self._store = store
@@ -71,7 +71,7 @@ class DiskCache:
         self.weights: dict[Digest, int] = {}
 
     def fetch(self, digest: Digest, blobs: tuple[Digest, ...], size_bytes: int, done: Done) -> None:
-        """Brings something near; ``done`` hears of it, at once where it is near already."""
+        """Fetches content and calls ``done``; at once if it is on the disk already."""
         if digest in self.sizes:
             self.sizes.move_to_end(digest)
             done(None)
@@ -115,14 +115,14 @@ class DiskCache:
             done(failure)
 
     def restore(self, found: Mapping[Digest, int]) -> None:
-        """Begins with what another worker left on this disk."""
+        """Begins with the content that another worker left on this disk."""
         self.sizes.update(found)
         is_weights = self._store.contents.is_weights
         self.weights.update((d, size) for d, size in found.items() if is_weights(d))
         self._weights_changed(frozenset(self.weights))
 
     def add(self, digest: Digest, size_bytes: int) -> None:
-        """Something has come: it was fetched, or made here."""
+        """Adds content that was fetched, or made here."""
         self.sizes[digest] = size_bytes
         changed = self._evict(digest)
         if self._store.contents.is_weights(digest):
@@ -132,7 +132,7 @@ class DiskCache:
             self._weights_changed(frozenset(self.weights))
 
     def _evict(self, newest: Digest) -> bool:
-        """Frees the disk of what was used longest ago; whether weights have gone."""
+        """Evicts least recently used content; returns whether weights were evicted."""
         used, before = sum(self.sizes.values()), len(self.weights)
         if used <= self._budget_bytes:
             return False

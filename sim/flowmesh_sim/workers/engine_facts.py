@@ -1,4 +1,4 @@
-"""What the worker agent asks about engines, answered from the catalog and the models."""
+"""Answers the worker agent's questions about engines from the catalog and the models."""
 
 from flowmesh_core.protocol.messages import Assignment, FailureReport, PrewarmSpec
 from flowmesh_core.worker_agent.ports import Preload
@@ -18,7 +18,7 @@ class SimEngineFacts:
         return None
 
     def devices(self, engine: str, tensor_parallel: int) -> int:
-        """Returns how many devices a host owns; 0 on a CPU worker, and for engines without."""
+        """Returns how many devices a host owns; 0 on a CPU worker or for engines that use none."""
         owns = self._device.accelerator and self._context.needs_device(engine)
         return tensor_parallel if owns else 0
 

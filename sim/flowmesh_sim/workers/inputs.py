@@ -1,4 +1,4 @@
-"""What has to be fetched of an attempt's inputs, and the work of an entry of the prewarm list."""
+"""Blobs to fetch for an attempt's inputs; prewarm entries in the form of an attempt."""
 
 from flowmesh_core.protocol.messages import Assignment, InputRef, PrewarmSpec
 from flowmesh_core.protocol.results import Artifact
@@ -6,11 +6,11 @@ from flowmesh_core.units import Digest
 from flowmesh_sim.models.content import SimContents, SimWeights
 
 Items = dict[Digest, tuple[tuple[Digest, ...], int]]
-"""What has to be fetched: name → blobs that must be there, and bytes."""
+"""Content to fetch: by digest, the blobs that the store must have, and the size in bytes."""
 
 
 def items_of(ref: InputRef) -> Items:
-    """What has to be fetched for an input."""
+    """Returns the content to fetch for an input."""
     a = ref.artifact
     if a.kind == "dataset" and a.manifest is not None:
         chunks = [c for c in a.manifest.chunks if c.blob not in ref.inline]
@@ -19,7 +19,7 @@ def items_of(ref: InputRef) -> Items:
 
 
 def as_assignment(wanted: Assignment | PrewarmSpec, contents: SimContents) -> Assignment:
-    """Returns what a host is started for as an attempt, which a prewarm is not."""
+    """Returns what a host is started for as an assignment; a prewarm entry is converted."""
     if isinstance(wanted, Assignment):
         return wanted
     models = {

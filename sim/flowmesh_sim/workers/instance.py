@@ -1,6 +1,7 @@
-"""A simulated engine host: it starts, loads, runs attempts side by side, and ends.
+"""A simulated engine host: starts, loads, runs attempts side by side, and exits.
 
-It is the physics of an engine instance: what it runs, and when it closes, the worker agent decides.
+It models what takes time, memory and power. The worker agent decides what it runs and when it
+closes.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ from flowmesh_sim.workers.batch import Batch, SimJob
 from flowmesh_sim.workers.checkpoints import write_checkpoint
 
 OOM_AFTER_S = 2.0
-"""After so long an attempt that needs more memory than its instance has runs out of it."""
+"""An attempt that needs more memory than its instance has runs out of it after this time."""
 _ENDED = FailureReport(FailureKind.HOST_CRASHED.value, "the host ended")
 _CANCELLED = FailureReport(FailureKind.CANCELLED.value, "the attempt was stopped")
 _HANDED_BACK = FailureReport(
@@ -39,7 +40,7 @@ _HANDED_BACK = FailureReport(
 
 
 class InstanceOwner(Protocol):
-    """What an instance needs of its worker."""
+    """The part of the worker that an instance uses."""
 
     @property
     def engine(self) -> Environment:
@@ -47,7 +48,7 @@ class InstanceOwner(Protocol):
         ...
 
     def changed(self) -> None:
-        """What runs or draws power has changed: the next ``post`` plans all instances anew."""
+        """Notes that load or power has changed: the next ``post`` plans all instances anew."""
         ...
 
     def post(self, *events: Event) -> None:
@@ -55,17 +56,17 @@ class InstanceOwner(Protocol):
         ...
 
     def finished(self, instance: "SimInstance", jobs: Sequence[SimJob]) -> None:
-        """Jobs have done all their work."""
+        """Handles jobs that have done all their work."""
         ...
 
 
 class SimInstance:
-    """One host. Its state is the physical one, which the worker agent knows by its events.
+    """One host. Its state is the actual one; the worker agent learns of it by events.
 
     Attributes:
         on: devices that it owns; none for a host on the CPU.
         loaded: components in its memory.
-        batch: what runs; ``running`` its jobs by attempt.
+        batch: the jobs that run; ``running`` has them by attempt id.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class SimInstance:
             engine: its name.
             reservation: memory, and devices.
             device: the class of device.
-            model: what it loads; None for an engine without a model.
+            model: the one that it loads; None for an engine without a model.
             capacity: attempts at once.
         """
         self._owner = owner
@@ -120,7 +121,7 @@ class SimInstance:
         self._start = self._owner.engine.after(start_s, self._load, start_s, load_s)
 
     def refuse(self, after_s: float, failure: FailureReport) -> None:
-        """Has the engine find after so long that it cannot load; its process ends then."""
+        """Fails the load after ``after_s``; the process exits then."""
         self._owner.engine.after(after_s, self._refused, failure)
 
     def _load(self, start_s: float, load_s: float) -> None:
@@ -140,7 +141,7 @@ class SimInstance:
             self.exit(failure)
 
     def close(self, unload_s: float) -> None:
-        """Ends the host in peace."""
+        """Ends the host after the time that it takes to exit."""
         if not self.has_ended:
             self.state = InstanceState.CLOSING
             self._owner.engine.after(unload_s, self.exit)
@@ -152,7 +153,7 @@ class SimInstance:
             self._owner.post(HostExited(self.id, failure))
 
     def stop(self) -> None:
-        """Ends the host without an event: its worker's process may be gone too."""
+        """Ends the host without an event, as when its worker's process is gone."""
         self.batch.stop()
         self.state = InstanceState.GONE
         self._owner.changed()
@@ -161,7 +162,7 @@ class SimInstance:
     # -- attempts --------------------------------------------------------------------------------
 
     def run(self, job: SimJob) -> None:
-        """Runs an attempt from now on."""
+        """Begins an attempt."""
         self.batch.add(job)
         self._owner.changed()
         if self.on and job.duty.peak_mib > self.memory_mib * len(self.on):
@@ -169,13 +170,13 @@ class SimInstance:
         self._next_checkpoint(job)
 
     def cancel(self, attempt_id: str) -> None:
-        """Stops an attempt at once; harmless for one that does not run."""
+        """Stops an attempt at once; does nothing for one that does not run."""
         job = self.running.get(attempt_id)
         if job is not None:
             self._end(job, _CANCELLED)
 
     def request_checkpoint(self, attempt_id: str) -> None:
-        """Has an attempt write a checkpoint and end, where its engine can."""
+        """Has an attempt write a checkpoint and end, if its engine can."""
         job = self.running.get(attempt_id)
         if job is not None and job.duty.ends_on_request:
             if job.duty.kind == TRAINING or job.duty.checkpoint_every:
@@ -183,14 +184,14 @@ class SimInstance:
             self._end(job, _HANDED_BACK)
 
     def watts(self) -> float:
-        """What the device draws for it alone."""
+        """Returns the device's power when this is alone on it."""
         if self.state is InstanceState.LOADING:
             return self._device.loading_w()
         facts = self._device.facts
         return self.batch.watts() or float(facts.context_w if self.loaded else facts.idle_w)
 
     def progress(self) -> list[Event]:
-        """How far everything is that runs."""
+        """Returns progress events of all running attempts."""
         self.batch.advance()
         found: list[Event] = []
         for attempt_id, job in self.running.items():

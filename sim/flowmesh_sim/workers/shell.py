@@ -1,8 +1,8 @@
-"""The simulated worker's shell: does what the worker agent says, in virtual time.
+"""The simulated worker's shell: performs the worker agent's instructions in virtual time.
 
 The agent (``flowmesh_core.worker_agent``) is the code that real workers run. This module performs
-its instructions around modelled hosts, disks and stores, and posts what comes of them as events. It
-decides nothing.
+its instructions with modelled hosts, disks and stores, and posts the results as events. It decides
+nothing.
 """
 
 from collections import deque
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class SimShell:
-    """Holds the agent of a worker and everything that it acts on.
+    """Connects the agent of a worker with the models that it acts on.
 
     Attributes:
-        agent: decides.
-        hosts: engine hosts by the number of their instance, closing ones included.
-        transfers: what comes from the store and goes there.
+        agent: makes the decisions.
+        hosts: engine hosts by the id of their instance, also closing ones.
+        transfers: fetches and uploads.
     """
 
     def __init__(self, worker: "SimWorker") -> None:
@@ -86,7 +86,7 @@ class SimShell:
         return self._context.engine
 
     def post(self, *events: e.Event) -> None:
-        """Gives events to the agent and does what it says; what is posted meanwhile comes next."""
+        """Hands events to the agent and performs its instructions; new ones meanwhile follow."""
         worker, agent, now_s = self._worker, self.agent, self.engine.now_s
         if worker.gone:
             return
@@ -230,4 +230,4 @@ class SimShell:
 
 
 def _nothing(_: Any) -> None:
-    """Has no counterpart here."""
+    """Does nothing: the instruction has no counterpart here."""

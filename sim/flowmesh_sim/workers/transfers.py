@@ -1,6 +1,6 @@
-"""What comes to a simulated worker from the store, and what it stores there.
+"""Transfers between a simulated worker and the store.
 
-Inputs of attempts, the checkpoints that they begin at, components of the prewarm list, and outputs.
+They are inputs and checkpoints of attempts, components of the prewarm list, and outputs.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,10 +24,10 @@ from flowmesh_sim.workers.instance import SimInstance
 
 @dataclass(slots=True, eq=False)
 class SimAttempt:
-    """What the shell has of an attempt until ``DropAttempt``.
+    """The shell's data of an attempt, until ``DropAttempt``.
 
     Attributes:
-        missing: inputs that are still to be fetched.
+        missing: number of inputs still to be fetched.
         resumed: share of the work that its checkpoint saves.
         host: where it runs or ran, as ``job``; None before.
     """
@@ -46,7 +46,7 @@ class SimAttempt:
         return self.assignment.attempt_id
 
     def upload_bytes(self) -> int:
-        """Size of the outputs that do not travel in the report."""
+        """Returns the size of the outputs that do not travel in the report."""
         return sum(
             a.size_bytes
             for a in self.outputs.values()
@@ -55,10 +55,10 @@ class SimAttempt:
 
 
 class Transfers:
-    """Moves them; each answers with an event.
+    """Fetches and uploads; each transfer is answered with an event.
 
     Attributes:
-        disk: what is here.
+        disk: content on this worker.
         attempts: by id, from their inputs to their end.
     """
 
@@ -72,8 +72,8 @@ class Transfers:
 
         Args:
             context: shared by all workers.
-            post: gives an event to the worker agent.
-            loaded: components in the memory of some host, which stay on the disk.
+            post: hands an event to the worker agent.
+            loaded: returns components in the memory of hosts; they stay on the disk.
         """
         self._context = context
         self._engine = context.engine
@@ -92,11 +92,11 @@ class Transfers:
         )
 
     def drop(self, attempt_id: str) -> None:
-        """An attempt has ended; harmless for an unknown one."""
+        """Removes an attempt that has ended; does nothing for an unknown one."""
         self.attempts.pop(attempt_id, None)
 
     def stop(self) -> None:
-        """The worker's process is gone."""
+        """Removes all attempts: the worker's process is gone."""
         self.attempts.clear()
 
     def _in_use(self) -> set[Digest]:
@@ -110,19 +110,19 @@ class Transfers:
     # -- inputs ----------------------------------------------------------------------------------
 
     def fetch_inputs(self, a: Assignment) -> None:
-        """Brings the inputs of an attempt here."""
+        """Fetches the inputs of an attempt."""
         attempt = self.attempts[a.attempt_id] = SimAttempt(a)
-        far = [ref for ref in a.inputs.values() if not comes_inline(ref)]
-        if not far:
+        remote = [ref for ref in a.inputs.values() if not comes_inline(ref)]
+        if not remote:
             self._post(e.InputsReady(a.attempt_id))
         elif self._context.duties.weights_mib(a) > a.memory_mib * max(1, a.tensor_parallel):
-            # The manifest and the model's configuration are read first.
+            # Only the manifest and the model's configuration are read before this is known.
             message = f"the weights do not fit {a.memory_mib} MiB"
             failure = FailureReport(FailureKind.OUT_OF_MEMORY.value, message)
-            self._engine.after(2 * self._context.request_s, self._inputs_here, attempt, failure)
+            self._engine.after(2 * self._context.request_s, self._inputs_fetched, attempt, failure)
         else:
             items: Items = {}
-            for ref in far:
+            for ref in remote:
                 items.update(items_of(ref))
             attempt.missing = len(items)
             for digest, (blobs, size) in items.items():
@@ -131,16 +131,16 @@ class Transfers:
     def _fetched(self, attempt: SimAttempt, failure: FailureReport | None) -> None:
         attempt.missing -= 1
         if failure is not None or attempt.missing == 0:
-            self._inputs_here(attempt, failure)
+            self._inputs_fetched(attempt, failure)
 
-    def _inputs_here(self, attempt: SimAttempt, failure: FailureReport | None) -> None:
+    def _inputs_fetched(self, attempt: SimAttempt, failure: FailureReport | None) -> None:
         if failure is not None:
             self._post(e.InputsFailed(attempt.id, failure))
         else:
             self._post(e.InputsReady(attempt.id))
 
     def fetch_checkpoint(self, attempt_id: str) -> None:
-        """Brings the checkpoint here that an attempt begins at."""
+        """Fetches the checkpoint at which an attempt begins."""
         attempt = self.attempts[attempt_id]
         resume = attempt.assignment.resume
         assert resume is not None
@@ -159,7 +159,7 @@ class Transfers:
         self._post(e.CheckpointFetched(attempt.id, unusable))
 
     def fetch_component(self, signature: Digest, port: str, digest: Digest) -> None:
-        """Brings a component of the prewarm list here, to stay until it is released."""
+        """Fetches a component of the prewarm list; it stays until it is released."""
         weights = self._context.store.contents.by_digest.get(digest)
         if not isinstance(weights, SimWeights):
             failure = FailureReport(FailureKind.BAD_INPUT.value, f"{digest} is not a model")
@@ -178,7 +178,7 @@ class Transfers:
             self._post(e.ComponentFailed(signature, failure))
 
     def release_components(self, signature: Digest) -> None:
-        """What was fetched for an entry of the prewarm list may leave the disk."""
+        """Lets the components of an entry of the prewarm list be evicted."""
         self._pinned.pop(signature, None)
 
     # -- outputs ---------------------------------------------------------------------------------
@@ -198,7 +198,9 @@ class Transfers:
         if self.attempts.get(attempt.id) is not attempt:
             return
         if attempt.host is None or attempt.host.has_ended:
-            failure = FailureReport(FailureKind.STORE.value, "the files went with their host")
+            failure = FailureReport(
+                FailureKind.STORE.value, "the files were removed with their host"
+            )
             self._post(e.OutputsFailed(attempt.id, failure))
             return
         if store.down:

@@ -1,7 +1,6 @@
-"""A simulated worker as the rest of the simulator sees it: what it is, and what it measures.
+"""A simulated worker: its reports, its power, and how its engine instances share its devices.
 
-What it decides is the shipped worker agent's, in ``shell``; what it sends is ``connection``'s. Here
-are its power and how its engine instances share its devices.
+Decisions are made by the shipped worker agent, in ``shell``; messages are sent by ``connection``.
 """
 
 from collections.abc import Callable
@@ -21,12 +20,12 @@ class SimWorker:
     """One worker, from its process's start to its end.
 
     Attributes:
-        slow: how many times longer everything takes here now.
-        skew_s: how far its wall clock is off.
-        busy_s: seconds in which something ran; ``joules`` what it has drawn.
-        held_s: seconds in which it had an attempt, loading and fetching included; ``freed_s`` when
-            it last had one.
-        gone: the process has ended; ``left_s`` says when.
+        slow: factor by which everything takes longer here now.
+        skew_s: error of its wall clock.
+        busy_s: seconds in which something ran; ``joules`` is the energy that it has used.
+        held_s: seconds in which it had an attempt, also while loading and fetching; ``freed_s`` is
+            when it last began or ceased to have one.
+        gone: whether the process has ended; ``left_s`` is when.
     """
 
     def __init__(
@@ -43,13 +42,13 @@ class SimWorker:
         """Starts the process, which connects.
 
         Args:
-            around: shared by all.
-            shape: what it reports of itself.
+            around: shared by all workers.
+            shape: resources and labels that it reports.
             device: the class of its devices.
             incarnation: unique per process.
             billed_since_s: virtual time from which it is paid for.
             phase_s: where in the interval its heartbeats fall.
-            on_gone: called when the process has ended.
+            on_gone: called with this worker when the process has ended.
         """
         self.engine = around.engine
         self.around = around
@@ -81,17 +80,17 @@ class SimWorker:
 
     @property
     def agent(self) -> WorkerAgent:
-        """What decides."""
+        """The worker agent, which makes the decisions."""
         return self.shell.agent
 
     @property
     def disk(self) -> DiskCache:
-        """What lies near it."""
+        """Its disk."""
         return self.shell.transfers.disk
 
     @property
     def draining(self) -> bool:
-        """Whether it takes nothing new."""
+        """Whether it drains."""
         return self.agent.reports.draining
 
     @property
@@ -107,13 +106,13 @@ class SimWorker:
         return sum(i.reservation.memory_mib for i in ready)
 
     def wall_s(self, virtual_s: float) -> float:
-        """Its wall clock at a virtual time."""
+        """Returns its wall clock at a virtual time."""
         return self.around.epoch_s + virtual_s + self.skew_s
 
     # -- reports ---------------------------------------------------------------------------------
 
     def hello(self, epoch: int) -> Hello:
-        """Everything about it."""
+        """Returns a full report for a new connection."""
         now_s = self.engine.now_s
         full = self.agent.full_report(now_s)
         return Hello(
@@ -133,7 +132,7 @@ class SimWorker:
         )
 
     def components(self) -> tuple[Component, ...]:
-        """Models and adapters with the nearest tier."""
+        """Returns models and adapters, each with its fastest tier."""
         tier = "device" if self.device.accelerator else "host"
         hosts = self.shell.hosts.values()
         loaded = {d for host in hosts for d in host.loaded if host.state is InstanceState.READY}
@@ -143,7 +142,7 @@ class SimWorker:
         )
 
     def refresh(self) -> None:
-        """Brings the progress of what runs up to date, before a heartbeat."""
+        """Updates the progress of running attempts, before a heartbeat."""
         progress: list[Event] = []
         for host in self.shell.hosts.values():
             if host.running:
@@ -177,14 +176,14 @@ class SimWorker:
                 host.batch.plan(1.0, self.slow, 0.0)
 
     def measure(self) -> None:
-        """Counts energy and busy time up to now."""
+        """Counts energy and busy time until now."""
         passed = self.engine.now_s - self._measured_s
         self._measured_s = self.engine.now_s
         self.joules += self._watts * passed
         self.busy_s += passed if self._busy else 0.0
 
     def count_attempts(self) -> None:
-        """Notes when it has its first attempt, and when its last one has ended."""
+        """Counts the time in which the worker has attempts."""
         has_attempts = bool(self.agent.state.attempts)
         if has_attempts is not self._has_attempts:
             now_s = self.engine.now_s
@@ -196,7 +195,7 @@ class SimWorker:
     # -- the end ---------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Asks the process to end within its grace period; harmless while it does."""
+        """Asks the process to end within its grace period; does nothing if it drains already."""
         if not (self.draining or self.gone):
             self.shell.post(StopRequested())
 

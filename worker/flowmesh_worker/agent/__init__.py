@@ -1,1 +1,1 @@
-"""The worker agent: its connection, the attempts that it holds and what it reports."""
+"""The worker process around the worker agent: shell, connection, and data of attempts."""

@@ -1,7 +1,7 @@
-"""A worker process: the worker agent, its shell and its connection, put together.
+"""Assembles a worker process: the worker agent, its shell, hosts, caches and connection.
 
-It runs no engine itself. It connects, does what it is told to do, keeps hosts and caches, and goes
-on whatever happens to a host. What it does when is decided in ``flowmesh_core.worker_agent``.
+``flowmesh_worker.__main__`` runs it. Engines run in hosts, so that a crash of one does not end the
+worker. Decisions are made in ``flowmesh_core.worker_agent``, never here.
 """
 
 import asyncio
@@ -53,15 +53,16 @@ _log = logging.getLogger(__name__)
 
 
 def since_boot_s() -> float:
-    """Seconds on a clock that cannot be set and that counts suspended time."""
+    """Returns seconds of a clock that cannot be set and that counts suspended time."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Agent:
-    """One worker.
+    """One worker process.
 
     Attributes:
-        machine: what decides; ``hosts`` and ``standby`` the processes that it has started.
+        machine: makes the decisions.
+        hosts: engine hosts; ``standby`` has the standby hosts.
     """
 
     def __init__(
@@ -78,11 +79,11 @@ class Agent:
 
         Args:
             settings: from the command line.
-            shape: what the worker reports of itself.
-            engines: those installed.
+            shape: resources and labels that the worker reports.
+            engines: the installed ones.
             blobs: the store.
             devices: accelerators; None on a CPU worker.
-            meter: of energy; None estimates it from the stated power.
+            meter: measures energy; None estimates it from the stated power.
         """
         self._settings = settings
         self._shape = shape
@@ -153,15 +154,15 @@ class Agent:
         self._components_changed()
 
     def stop(self) -> None:
-        """Drains and leaves; called twice, it hands everything back at once."""
+        """Drains the worker and leaves; a second call ends the grace period at once."""
         self._shell.post(e.StopRequested())
 
     async def run(self) -> None:
-        """Works until stopped, drained or orphaned.
+        """Runs until stopped, drained or orphaned.
 
         Raises:
-            PermanentlyRefusedError: the control plane does not want this worker.
-            InvariantError: the agent is in a state that it must not be in.
+            PermanentlyRefusedError: the control plane refuses this worker for good.
+            InvariantError: the agent would change a state in a way that is not allowed.
         """
         loop = asyncio.get_running_loop()
         connection = loop.create_task(self._connection.run())

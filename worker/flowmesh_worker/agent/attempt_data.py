@@ -1,7 +1,7 @@
-"""The bytes of attempts: inputs brought here, checkpoints, outputs taken to the store.
+"""Fetches inputs and checkpoints of attempts, and stores their outputs.
 
-The worker agent says what to fetch and store, and is answered with events. Paths, file contents and
-tasks stay here.
+The shell calls it with the worker agent's instructions; the answers are events. Paths, contents of
+files and tasks stay here. It makes no decisions.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _AttemptFiles:
-    """What lies here for one attempt; the stack of pins is closed when nothing reads them."""
+    """Files of one attempt; ``pins`` keeps cached ones on the disk until it is closed."""
 
     assignment: Assignment
     inputs: dict[str, HostInput] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class _AttemptFiles:
 
 
 class AttemptData:
-    """Inputs and outputs of all attempts."""
+    """The inputs, checkpoints and outputs of all attempts."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class AttemptData:
         self._closing: set[asyncio.Task[None]] = set()
 
     def fetch(self, assignment: Assignment) -> None:
-        """Brings the inputs here; those that came with the assignment are ready at once."""
+        """Fetches the inputs; those that came with the assignment are ready at once."""
         files = self._attempts[assignment.attempt_id] = _AttemptFiles(assignment)
         try:
             inline = Inputs.inline_inputs(assignment)
@@ -74,21 +74,21 @@ class AttemptData:
             self._do(files, self._fetch(files))
 
     def fetch_checkpoint(self, attempt_id: str) -> None:
-        """Brings the checkpoint here that an attempt begins at."""
+        """Fetches the checkpoint at which an attempt begins."""
         files = self._attempts[attempt_id]
         self._do(files, self._fetch_checkpoint(files))
 
     def flush_checkpoints(self, attempt_id: str) -> None:
-        """Finishes storing the checkpoints that an attempt handed over."""
+        """Finishes storing the checkpoints of an attempt."""
         self._do(self._attempts[attempt_id], self._flush_checkpoints(attempt_id))
 
     def take_checkpoint(self, attempt_id: str, path: str, done: float) -> None:
-        """A host hands a checkpoint over; one of an attempt that has ended stays with the host."""
+        """Takes a checkpoint over from a host, unless its attempt has ended."""
         if attempt_id in self._attempts:
             self._checkpoints.take(attempt_id, path, done)
 
     def run_message(self, attempt_id: str) -> RunAttempt:
-        """What a host is sent to run an attempt."""
+        """Returns the message with which a host runs an attempt."""
         files = self._attempts[attempt_id]
         a = files.assignment
         return RunAttempt(
@@ -105,14 +105,17 @@ class AttemptData:
         )
 
     def components(self, assignment: Assignment) -> dict[str, HostInput]:
-        """What a host must load for an attempt, by port; mixable components come with each run."""
+        """Returns what a host must load for an attempt, by port, without mixable components.
+
+        Those come with each attempt.
+        """
         contract = self._engines.contract(assignment.engine)
         mixable = {p.name for p in contract.inputs if p.mixable} if contract else set()
         inputs = self._attempts[assignment.attempt_id].inputs
         return {p: inputs[p] for p in assignment.components if p in inputs and p not in mixable}
 
     def ended(self, instance_id: int, message: AttemptEnded) -> None:
-        """A host has ended an attempt: posts its end, with the outputs that fit into a report."""
+        """Posts that a host has ended an attempt, with the outputs if all fit into a report."""
         files = self._attempts.get(message.attempt_id)
         failure, stored = message.failure, None
         if failure is None and files is not None:
@@ -147,12 +150,12 @@ class AttemptData:
         )
 
     def store(self, attempt_id: str) -> None:
-        """Takes the outputs of an attempt to the store."""
+        """Stores the outputs of an attempt."""
         files = self._attempts[attempt_id]
         self._do(files, self._store(files))
 
     def drop(self, instruction: DropAttempt) -> None:
-        """Stops what is under way for an attempt that has ended, and releases its inputs."""
+        """Stops fetching and storing for an attempt that has ended, and releases its inputs."""
         a, failure = instruction.assignment, instruction.failure
         if failure is not None and failure.kind not in _UNREMARKABLE:
             text = "%s failed: %s: %s"

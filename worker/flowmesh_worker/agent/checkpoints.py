@@ -1,7 +1,7 @@
-"""The agent's end of checkpoints: stored while the attempt goes on, fetched before one begins.
+"""Stores checkpoints while their attempts run, and fetches those at which attempts begin.
 
-Of each attempt one checkpoint is being stored and one may wait; a newer one takes the place of the
-one that waits. Nothing that goes wrong here ends an attempt: it only costs what would be resumed.
+Of each attempt one checkpoint is being stored and one may wait; a newer one replaces the one that
+waits. An error here never ends an attempt: it only loses progress that could have been resumed.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Storing:
-    """What one attempt has handed over."""
+    """The checkpoints of one attempt that are not stored yet."""
 
     task: "asyncio.Task[None] | None" = None
     waiting: tuple[Path, float] | None = None
 
 
 class Checkpoints:
-    """All checkpoints of a worker."""
+    """The checkpoints of all attempts of a worker."""
 
     def __init__(self, blobs: CachingBlobs, directory: Path, post: Callable[[Event], None]) -> None:
-        """Stores none yet.
+        """Prepares for storing and fetching.
 
         Args:
             blobs: the store.
@@ -55,29 +55,29 @@ class Checkpoints:
         self._removals: set[asyncio.Task[None]] = set()
 
     def take(self, attempt_id: str, path: str, done: float) -> None:
-        """Takes a directory over from a host, out of its scratch, which may vanish with it."""
-        taken = self._directory / f"checkpoint-{next(self._numbers)}"
+        """Moves a checkpoint out of the host's directory, which is removed with the host."""
+        target = self._directory / f"checkpoint-{next(self._numbers)}"
         try:
-            os.rename(path, taken)
-        except (OSError, ValueError) as error:  # ValueError: no path at all
+            os.rename(path, target)
+        except (OSError, ValueError) as error:  # ValueError: it is not a path
             name = without_mac(attempt_id)
             _log.warning("a checkpoint of %s is lost: %s", name, error, extra={"attempt": name})
             return
         storing = self._storing.setdefault(attempt_id, _Storing())
         if storing.waiting is not None:
             self._remove(storing.waiting[0])
-        storing.waiting = (taken, done)
+        storing.waiting = (target, done)
         if storing.task is None:
             storing.task = asyncio.get_running_loop().create_task(self._store(attempt_id, storing))
 
     async def settled(self, attempt_id: str) -> None:
-        """Waits until everything that the attempt handed over is stored and told, or has failed."""
+        """Waits until all checkpoints of an attempt are stored and reported, or have failed."""
         storing = self._storing.get(attempt_id)
         if storing is not None and storing.task is not None:
             await asyncio.wait([storing.task])
 
     def forget(self, attempt_id: str) -> None:
-        """The attempt has ended: what is not stored yet is dropped."""
+        """Drops checkpoints of an attempt that has ended and that are not stored yet."""
         storing = self._storing.pop(attempt_id, None)
         if storing is None:
             return
@@ -90,10 +90,10 @@ class Checkpoints:
     async def fetch(
         self, assignment: Assignment, pins: AsyncExitStack
     ) -> tuple[HostInput | None, Checkpoint | None]:
-        """The directory that the attempt begins at, its own until the stack is closed.
+        """Fetches the checkpoint of an attempt into a directory that exists until ``pins`` closes.
 
         Returns:
-            The input for the host and None, or None and the report that it cannot be used.
+            The input for the host and None; or None and the report that it cannot be used.
         """
         ref = assignment.resume
         assert ref is not None, "only an attempt with a checkpoint fetches one"
@@ -103,7 +103,7 @@ class Checkpoints:
         try:
             await retry_while_unavailable(lambda: fetch_tree(self._blobs, digest, target))
         except (FlowMeshError, OSError) as error:
-            text = "%s begins at the start: %s"
+            text = "%s begins at the start: its checkpoint cannot be used: %s"
             name = without_mac(assignment.attempt_id)
             _log.warning(text, name, error, extra=attempt_fields(assignment))
             lost = error.digest if isinstance(error, LostBlobError) else ""
@@ -129,7 +129,7 @@ class Checkpoints:
         self._post(CheckpointStored(Checkpoint(attempt_id, tree.digest, done, tree.size_bytes)))
 
     def _remove(self, path: Path) -> None:
-        with suppress(RuntimeError):  # the loop is closing, and the whole scratch goes with it
+        with suppress(RuntimeError):  # the loop is closing; the whole directory is removed then
             task = asyncio.get_running_loop().create_task(_removed(path))
             self._removals.add(task)
             task.add_done_callback(self._removals.discard)

@@ -1,6 +1,6 @@
-"""The connection to the control plane: opened by the worker, kept up, and said everything anew.
+"""The connection to the control plane: sends reports and receives the desired state.
 
-The worker never decides here what to do; it passes on what is desired and sends what is held.
+Each new connection begins with a ``Hello`` that reports everything. It decides nothing about work.
 """
 
 import asyncio
@@ -58,12 +58,12 @@ class GatewayConnection:
 
         Args:
             url: of the gateway, without ``/worker``.
-            worker: what reports and follows.
+            worker: makes the reports and follows the desired state.
             token: read at each connection, and sent with its handshake.
             orphan_timeout_s: how long to try before giving up.
             authority: PEM certificates to trust for ``wss://``, read anew at each connection, since
-                authorities are rotated too; the system's where None.
-            on_change: called with whether a control plane is there, at every welcome and loss.
+                they are rotated; None trusts the system's.
+            on_change: called with True at each welcome and False when the connection is lost.
         """
         self._url = f"{url}/worker"
         self._worker = worker
@@ -73,15 +73,15 @@ class GatewayConnection:
         self._on_change = on_change
         self._epoch = 0
         self._closing = False
-        self._said_goodbye = asyncio.Event()
-        self._alone_since_s = time.monotonic()
+        self._closed = asyncio.Event()
+        self._orphaned_since_s = time.monotonic()
         self._backoff_s = BACKOFF_FIRST_S
         self._task: asyncio.Task[None] | None = None
         self._report_due = asyncio.Event()
         self._report_timer: asyncio.TimerHandle | None = None
 
     def report_within(self, delay_s: float) -> None:
-        """Sends the next report no later than this; without a connection, ``Hello`` has it."""
+        """Sends the next report within this time; without a connection, ``Hello`` carries it."""
         if self._report_timer is not None:
             self._report_timer.cancel()
             self._report_timer = None
@@ -95,8 +95,8 @@ class GatewayConnection:
         """Serves until closed.
 
         Raises:
-            RefusedForGoodError: the control plane does not want this worker.
-            OrphanedError: none answered within the orphan timeout.
+            PermanentlyRefusedError: the control plane refuses this worker for good.
+            OrphanedError: no control plane answered within the orphan timeout.
         """
         self._task = asyncio.current_task()
         timeout = aiohttp.ClientTimeout(total=None, connect=_CONNECT_WITHIN_S)
@@ -110,24 +110,24 @@ class GatewayConnection:
                     _log.info("no control plane at %s: %s", self._url, error)
                 if not self._closing:
                     await self._back_off()
-        self._said_goodbye.set()
+        self._closed.set()
 
     async def close(self, within_s: float) -> None:
-        """Says goodbye and ends the connection; does not wait longer than told."""
+        """Sends a goodbye and closes the connection; waits for at most ``within_s``."""
         self._closing = True
         self._report_due.set()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._said_goodbye.wait(), within_s)
+            await asyncio.wait_for(self._closed.wait(), within_s)
 
     async def _back_off(self) -> None:
-        alone_s = time.monotonic() - self._alone_since_s
-        if alone_s >= self._orphan_timeout_s:
+        orphaned_s = time.monotonic() - self._orphaned_since_s
+        if orphaned_s >= self._orphan_timeout_s:
             raise OrphanedError(
-                f"no control plane at {self._url} for {alone_s:.0f} s",
-                remedy="start one, or a worker with its address",
+                f"no control plane at {self._url} for {orphaned_s:.0f} s",
+                remedy="start a control plane, or give the worker its address",
             )
-        pause_s = min(self._backoff_s, self._orphan_timeout_s - alone_s)
-        # Workers that lost the same control plane must not come back in step.
+        pause_s = min(self._backoff_s, self._orphan_timeout_s - orphaned_s)
+        # Jitter: workers that lost the same control plane must not reconnect all at once.
         pause_s *= random.uniform(0.5, 1.0)
         self._backoff_s = min(2 * self._backoff_s, BACKOFF_MAX_S)
         await asyncio.sleep(max(pause_s, 0.01))
@@ -150,7 +150,7 @@ class GatewayConnection:
                 await self._both_ways(socket, welcome.sync_interval_s)
             finally:
                 self._on_change(False)
-                self._alone_since_s = time.monotonic()
+                self._orphaned_since_s = time.monotonic()
 
     async def _first(self, socket: aiohttp.ClientWebSocketResponse) -> Welcome:
         message = self._decoded(await socket.receive())
@@ -160,8 +160,8 @@ class GatewayConnection:
             case Refused(reason=reason, final=True):
                 raise PermanentlyRefusedError(f"the control plane refuses this worker: {reason}")
             case Refused(reason=reason):
-                raise ProtocolError(f"refused for now: {reason}")
-        raise ProtocolError("the control plane did not begin with Welcome or Refused")
+                raise ProtocolError(f"the control plane refuses this worker for now: {reason}")
+        raise ProtocolError("the first message is not Welcome or Refused")
 
     async def _both_ways(
         self, socket: aiohttp.ClientWebSocketResponse, sync_interval_s: float
@@ -189,12 +189,16 @@ class GatewayConnection:
                     raise PermanentlyRefusedError(
                         f"the control plane refuses this worker: {message.reason}"
                     )
-                raise ProtocolError(f"refused: {message.reason}")
+                raise ProtocolError(
+                    f"the control plane refuses this worker for now: {message.reason}"
+                )
             if not isinstance(message, Desired):
-                raise ProtocolError(f"unexpected {type(message).__name__} from the control plane")
+                raise ProtocolError(
+                    f"unexpected message {type(message).__name__}: expected Desired"
+                )
             self._see_epoch(message.epoch)
             if message.seq != expected:
-                raise ProtocolError(f"message {message.seq} came where {expected} was expected")
+                raise ProtocolError(f"message {message.seq} is out of order: expected {expected}")
             expected += 1
             self._worker.follow(message)
 
@@ -213,12 +217,14 @@ class GatewayConnection:
                 await self._send(socket, msgspec.structs.replace(sync, goodbye=True))
                 return
             await self._send(socket, sync)
-            # One turn for what is ready anyway: it joins the next message.
+            # Lets tasks run that are ready now: their changes share the next message.
             await asyncio.sleep(0)
 
     def _see_epoch(self, epoch: int) -> None:
         if epoch < self._epoch:
-            raise ProtocolError(f"a control plane of epoch {epoch}; {self._epoch} was seen before")
+            raise ProtocolError(
+                f"the control plane's epoch {epoch} is outdated: expected {self._epoch} or later"
+            )
         self._epoch = epoch
 
     @staticmethod
@@ -232,4 +238,6 @@ class GatewayConnection:
         try:
             return decode_control(raw.data)
         except msgspec.DecodeError as error:
-            raise ProtocolError(f"the control plane sent no message of ours: {error}") from error
+            raise ProtocolError(
+                f"the control plane's message cannot be decoded: {error}"
+            ) from error

@@ -1,4 +1,4 @@
-"""What the connection asks of the rest of the worker."""
+"""The port through which the connection uses the rest of the worker."""
 
 from typing import Protocol
 
@@ -6,16 +6,16 @@ from flowmesh_core.protocol.messages import Desired, Hello, Sync
 
 
 class ConnectedWorker(Protocol):
-    """A worker that reports itself and follows what the control plane desires."""
+    """A worker that reports itself and follows the desired state."""
 
     def hello(self, epoch: int) -> Hello:
-        """Everything about it, for a new connection; ``epoch`` is the highest it has seen."""
+        """Returns a full report for a new connection; ``epoch`` is the highest it has seen."""
         ...
 
     def sync(self, seq: int) -> Sync:
-        """What has changed since the last report."""
+        """Returns what has changed since the last report."""
         ...
 
     def follow(self, desired: Desired) -> None:
-        """Does from now on what is desired."""
+        """Follows a new desired state."""
         ...

@@ -1,4 +1,7 @@
-"""Components that are fetched before work needs them, and kept until their host has loaded them."""
+"""Fetches components of prewarm entries, and keeps them on the disk until they are loaded.
+
+The shell calls it with the worker agent's instructions; the answers are events.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +24,7 @@ class _PrewarmFiles:
 
 
 class PrewarmData:
-    """Components by entry of the prewarm list."""
+    """The components of all entries of the prewarm list."""
 
     def __init__(self, cache: ComponentCache, post: Callable[[e.Event], None]) -> None:
         self._cache = cache
@@ -30,17 +33,17 @@ class PrewarmData:
         self._closing: set[asyncio.Task[None]] = set()
 
     def fetch(self, instruction: FetchComponent) -> None:
-        """Brings a component here and keeps it."""
+        """Fetches a component and keeps it on the disk."""
         files = self._entries.setdefault(instruction.signature, _PrewarmFiles())
         files.task = asyncio.get_running_loop().create_task(self._fetch(instruction, files))
 
     def components(self, signature: Digest) -> dict[str, HostInput]:
-        """What has been fetched for an entry, by port."""
+        """Returns what has been fetched for an entry, by port."""
         files = self._entries.get(signature)
         return dict(files.components) if files is not None else {}
 
     def release(self, signature: Digest) -> None:
-        """Stops fetching for an entry, and lets what was fetched leave the disk."""
+        """Stops fetching for an entry; what was fetched may be evicted from the disk."""
         files = self._entries.pop(signature, None)
         if files is None:
             return
@@ -62,7 +65,7 @@ class PrewarmData:
         try:
             path = await files.pins.enter_async_context(self._cache.pinned(digest))
         except Exception as error:
-            failure = store_failure(error, "its host could not be opened")
+            failure = store_failure(error, "a model could not be fetched")
             self._post(e.ComponentFailed(signature, failure))
         else:
             files.components[port] = HostInput("tree", digest, (str(path),))

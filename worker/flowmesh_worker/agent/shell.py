@@ -1,7 +1,7 @@
-"""Runs the worker agent: posts what happens to it, and does what it says.
+"""The shell of the worker agent: hands it events and performs its instructions.
 
-Events are handled one after another on the event loop. An instruction that does I/O starts a task,
-which posts the answer.
+Events are handled one after another on the event loop. An instruction that needs I/O starts a task,
+which posts the answer. Nothing is decided here.
 """
 
 import asyncio
@@ -10,10 +10,12 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
+from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import Assignment
 from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent import instructions as i
 from flowmesh_core.worker_agent.machine import WorkerAgent
+from flowmesh_core.worker_agent.prewarm import RETRY_STORE_S
 from flowmesh_worker.agent.attempt_data import AttemptData
 from flowmesh_worker.agent.prewarm_data import PrewarmData
 from flowmesh_worker.instances.engine_hosts import EngineHosts
@@ -27,23 +29,22 @@ _log = logging.getLogger(__name__)
 
 
 class ReportSender(Protocol):
-    """What the shell asks of the connection."""
+    """The part of the connection that the shell uses."""
 
     def report_within(self, delay_s: float) -> None:
-        """Sends the next report no later than this."""
+        """Sends the next report within this time."""
         ...
 
 
 class Shell:
-    """The agent with the parts of the worker that do I/O.
+    """Connects the agent with the parts of the worker that do I/O.
 
     Attributes:
-        left: set once the agent says that the worker leaves.
-        broken: the error after which the agent cannot go on; None while it can.
+        left: set when the agent wants the worker to leave, or is broken.
+        broken: the error after which the agent cannot continue; None before.
     """
 
     def __init__(self, agent: WorkerAgent) -> None:
-        """Does nothing before :meth:`connect`."""
         self.left = asyncio.Event()
         self.broken: BaseException | None = None
         self._agent = agent
@@ -60,7 +61,7 @@ class Shell:
         standby: StandbyProcesses,
         reports: ReportSender,
     ) -> None:
-        """Takes the parts that do what the agent says."""
+        """Sets the parts that perform instructions; no event may be posted before."""
         self._attempts = attempts
         self._prewarms = prewarms
         self._hosts = hosts
@@ -90,7 +91,7 @@ class Shell:
         }
 
     def post(self, event: e.Event) -> None:
-        """Hands the agent an event, and does what it says. One posted meanwhile comes after it."""
+        """Hands the agent an event and performs its instructions; those posted meanwhile follow."""
         self._events.append(event)
         if self._handling or self._closed or self.broken is not None:
             return
@@ -100,14 +101,14 @@ class Shell:
                 event = self._events.popleft()
                 for instruction in self._agent.apply(event, time.monotonic(), time.time()):
                     self._perform[type(instruction)](instruction)
-        except Exception as error:  # its state may be wrong now: the worker ends, work is redone
+        except Exception as error:  # its state may be wrong: the worker ends, its work is redone
             self.broken = error
             self.left.set()
         finally:
             self._handling = False
 
     def close(self) -> None:
-        """Does nothing any more, whatever is posted."""
+        """Cancels all timers; events that are posted later are ignored."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
@@ -145,11 +146,15 @@ class Shell:
 
 def _log_failed_prewarm(instruction: i.PrewarmFailed) -> None:
     spec, failure = instruction.spec, instruction.failure
+    if failure.kind == FailureKind.STORE.value:
+        consequence = f"it is retried after {RETRY_STORE_S:.0f} s"
+    else:
+        consequence = failure.remedy or "it is loaded when an attempt needs it"
     _log.warning(
         "%s is not prewarmed: %s; %s",
         spec.engine,
         failure.message,
-        failure.remedy or "it is tried again when work asks for it",
+        consequence,
         extra={
             "signature": spec.signature,
             "engine": spec.engine,

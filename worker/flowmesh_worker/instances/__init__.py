@@ -1,1 +1,1 @@
-"""Engine instances: host processes with their queues and memory, prewarmed and standby hosts."""
+"""Host processes of engine instances and standby hosts, and what is measured of them."""

@@ -1,4 +1,4 @@
-"""What the worker agent asks about the engines that are installed here."""
+"""Answers the worker agent's questions about the installed engines."""
 
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import Assignment, FailureReport, PrewarmSpec
@@ -15,7 +15,7 @@ class InstalledEngines:
         self._preloads: dict[str, HostPreload] = {}
 
     def refusal(self, wanted: Assignment | PrewarmSpec) -> FailureReport | None:
-        """See ``EngineFacts.refusal``: the engine is missing, or of another version."""
+        """See ``EngineFacts.refusal``: the engine is missing, or has another version."""
         name = wanted.engine
         contract = self._engines.contract(name)
         if contract is None:
@@ -28,8 +28,8 @@ class InstalledEngines:
         if expected != (contract.version, contract.implementation):
             return FailureReport(
                 FailureKind.ENGINE.value,
-                f"{name} is wanted in contract and implementation {expected}; this worker has "
-                f"{(contract.version, contract.implementation)}",
+                f"contract and implementation of {name} on this worker are "
+                f"{(contract.version, contract.implementation)}: expected {expected}",
                 "use a pool with the pinned version, or re-pin the run",
             )
         return None
@@ -48,5 +48,5 @@ class InstalledEngines:
         return Preload(key, preload.memory_mib)
 
     def host_preload(self, name: str) -> HostPreload:
-        """What a standby host imports, by the name that :meth:`preload` gave it."""
+        """Returns what a standby host imports, by the name that :meth:`preload` returned."""
         return self._preloads[name]

@@ -1,7 +1,8 @@
-"""The processes behind engine instances: started, spoken to and ended as the worker agent says.
+"""Engine hosts: starts, messages and ends the processes of engine instances.
 
-What the hosts do becomes events of the agent. Nothing is decided here but what the end of a process
-means: whether it crashed, or the kernel killed it for want of memory.
+The shell calls it with the worker agent's instructions; what hosts do becomes events. The only
+decision here is what the end of a process means: it crashed, or the kernel killed it for lack of
+memory.
 """
 
 import asyncio
@@ -49,8 +50,8 @@ class EngineHost:
     """One host process.
 
     Attributes:
-        start: what it was told to load.
-        folder: where it writes.
+        start: the message that has it load its engine.
+        folder: the directory that it may write into.
         running: ids of the attempts that it was sent and has not ended.
     """
 
@@ -69,7 +70,7 @@ class EngineHost:
 
 
 class EngineHosts:
-    """All of a worker's."""
+    """All engine hosts of a worker."""
 
     def __init__(
         self,
@@ -85,13 +86,13 @@ class EngineHosts:
         """Starts none.
 
         Args:
-            engines: those there are.
+            engines: the installed ones.
             cpus: CPU threads of the worker.
             scratch: where hosts write.
-            post: takes events.
-            ended: called when a host has ended an attempt.
-            checkpoint: called when an attempt has handed over a directory.
-            oom_kills: counts what the kernel kills.
+            post: hands events to the agent.
+            ended: called with the instance's number when a host has ended an attempt.
+            checkpoint: called with attempt, directory and progress of a new checkpoint.
+            oom_kills: counts processes that the kernel has killed for lack of memory.
         """
         self._engines = engines
         self._cpus = cpus
@@ -101,11 +102,11 @@ class EngineHosts:
         self._checkpoint = checkpoint
         self._oom_victims = OomVictims(oom_kills or OomKills())
         self._hosts: dict[int, EngineHost] = {}
-        self._none = asyncio.Event()
-        self._none.set()
+        self._empty = asyncio.Event()
+        self._empty.set()
 
     def __iter__(self) -> Iterator[EngineHost]:
-        """The hosts there are."""
+        """Iterates over a copy of the hosts."""
         return iter(list(self._hosts.values()))
 
     def start(
@@ -118,7 +119,7 @@ class EngineHosts:
         """Has a new host, or a standby host, load an engine.
 
         Args:
-            instruction: of the agent.
+            instruction: of the worker agent.
             components: what it loads, on the local disk, by port.
             mixed: ports of components that come with each attempt.
             standby: the host to use; None starts a process.
@@ -151,11 +152,11 @@ class EngineHosts:
         host = EngineHost(number, wanted.signature, start, folder, process)
         self._hosts[number] = host
         self._oom_victims.add(number)
-        self._none.clear()
-        self._do(host, self._open(host))
+        self._empty.clear()
+        self._do(host, self._start_process(host))
 
     def send(self, instance_id: int, message: ToHost) -> None:
-        """Sends a message to a host; does nothing once it is gone."""
+        """Sends a message to a host; does nothing if the host is gone."""
         host = self._hosts.get(instance_id)
         if host is None:
             return
@@ -164,29 +165,29 @@ class EngineHosts:
         host.process.send(message)
 
     def close(self, instance_id: int, within_s: float) -> None:
-        """Asks a host to end; kills it when it takes longer."""
+        """Asks a host to exit; kills it after ``within_s``."""
         host = self._hosts.get(instance_id)
         if host is not None:
             self._do(host, host.process.close(within_s))
 
     def kill(self, instance_id: int) -> None:
-        """Ends a host at once."""
+        """Kills a host."""
         host = self._hosts.get(instance_id)
         if host is not None:
             host.process.kill()
 
     async def close_all(self, within_s: float) -> None:
-        """Ends all hosts: asks first, and kills those that take longer."""
+        """Asks all hosts to exit; kills those that have not after ``within_s``."""
         for host in self:
             self.close(host.instance_id, within_s)
         try:
-            await asyncio.wait_for(self._none.wait(), within_s)
+            await asyncio.wait_for(self._empty.wait(), within_s)
         except TimeoutError:
             for host in self:
                 host.process.kill()
-            await self._none.wait()
+            await self._empty.wait()
 
-    async def _open(self, host: EngineHost) -> None:
+    async def _start_process(self, host: EngineHost) -> None:
         environment = host_environment(os.environ, host.start.threads)
         try:
             await host.process.start(environment | {"TMPDIR": str(host.folder)})
@@ -240,10 +241,10 @@ class EngineHosts:
         self._post(e.HostExited(host.instance_id, failure))
         remove_host_folder(host.folder)
         if not self._hosts:
-            self._none.set()
+            self._empty.set()
 
     def _or_out_of_memory(self, host: EngineHost, failure: FailureReport) -> FailureReport:
-        """An engine's failure, or out-of-memory where the kernel killed one of its processes."""
+        """Returns the failure, or out-of-memory if the kernel killed a process of the host."""
         is_plain = failure.kind == FailureKind.ENGINE.value
         if is_plain and self._oom_victims.blame(host.instance_id):
             return _out_of_memory(host.engine, failure.detail)
@@ -265,7 +266,7 @@ def _not_started(engine: str, error: OSError) -> FailureReport:
 def _out_of_memory(engine: str, detail: str) -> FailureReport:
     return FailureReport(
         FailureKind.OUT_OF_MEMORY.value,
-        f"the kernel killed a process of {engine} for want of memory",
+        f"the kernel killed a process of {engine} for lack of memory",
         "ask for more with resources.memory, or give it less at once",
         detail=detail,
     )

@@ -1,7 +1,7 @@
-"""Reports how long hosts have sent no heartbeat; a stopped process would hold its run for ever.
+"""Reports how long hosts have sent no heartbeat: a run would wait for a stopped process for ever.
 
-A host beats every few seconds from its start, also while it loads. Where the agent itself did not
-run for a while, or the whole machine was suspended, the silence is not the host's and counts anew.
+A host sends one every few seconds from its start, also while it loads. If the worker's process
+itself did not run for a while, or the machine was suspended, the silence is counted anew.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from flowmesh_worker.instances.engine_hosts import EngineHost
 from flowmesh_worker.ipc.heartbeat import BEAT_S
 
 AGENT_LATE_S = 5.0
-"""Where the agent looks so much later than it meant to, it could hear no host itself."""
+"""Above this delay of a check, the worker's process itself may have missed heartbeats."""
 
 
 async def watch_heartbeats(
@@ -23,15 +23,15 @@ async def watch_heartbeats(
     """Watches until cancelled.
 
     Args:
-        hosts: the hosts there are.
-        post: takes ``HostSilent`` of each host that is silent, and once when it beats again.
+        hosts: returns the hosts to watch.
+        post: gets ``HostSilent`` for each silent host, and once when its heartbeat is back.
     """
-    looked_s = time.monotonic()
+    checked_s = time.monotonic()
     silent: set[int] = set()
     while True:
         await asyncio.sleep(BEAT_S)
         now_s = time.monotonic()
-        late_s, looked_s = now_s - looked_s - BEAT_S, now_s
+        late_s, checked_s = now_s - checked_s - BEAT_S, now_s
         was_silent, silent = silent, set()
         for host in hosts():
             if late_s > AGENT_LATE_S:

@@ -1,4 +1,7 @@
-"""The agent's end of a host: starts the process, talks to it, keeps its last lines, ends it."""
+"""The worker's end of a host: starts the process, exchanges messages, reads its output, ends it.
+
+Engine hosts and standby hosts are built on it. It does not know what a host runs.
+"""
 
 import asyncio
 import contextlib
@@ -23,7 +26,11 @@ _WITHHELD_PREFIX = "AWS_"
 
 
 class HostProcess:
-    """A running host. Callbacks come on the event loop; ``on_exit`` comes once, after the rest."""
+    """A host process. Callbacks run on the event loop; ``on_exit`` is called once, as the last.
+
+    Attributes:
+        log: its last lines.
+    """
 
     def __init__(
         self,
@@ -31,7 +38,13 @@ class HostProcess:
         on_line: Callable[[str], None],
         on_exit: Callable[[int], None],
     ) -> None:
-        """Takes who listens."""
+        """Starts nothing.
+
+        Args:
+            on_message: called with each message of the host.
+            on_line: called with each line that it or its children print.
+            on_exit: called with its exit code, negative for a signal.
+        """
         self._on_message = on_message
         self._on_line = on_line
         self._on_exit = on_exit
@@ -52,7 +65,7 @@ class HostProcess:
         on_line: Callable[[str], None],
         on_exit: Callable[[int], None],
     ) -> None:
-        """Replaces the callbacks; what came before is not repeated."""
+        """Replaces the callbacks; earlier messages and lines are not repeated."""
         self._on_message = on_message
         self._on_line = on_line
         self._on_exit = on_exit
@@ -65,18 +78,18 @@ class HostProcess:
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the last heartbeat; 0 where it does not run."""
+        """Seconds since the last heartbeat; 0 if it does not run."""
         return time.monotonic() - self._beat_s if self._beats >= 0 else 0.0
 
     def forgive_silence(self) -> None:
-        """Counts the silence from now on: until now nothing could be heard."""
+        """Counts the silence from now on: heartbeats before this could not be read."""
         self._beat_s = time.monotonic()
 
     async def start(self, environment: Mapping[str, str]) -> None:
-        """Starts the process, once: who comes later waits until it has started.
+        """Starts the process; further calls wait until it has started.
 
         Raises:
-            OSError: the machine has no room for another process.
+            OSError: the process cannot be started.
         """
         if self._starting is None:
             self._starting = asyncio.get_running_loop().create_task(self._start(environment))
@@ -125,19 +138,19 @@ class HostProcess:
         )
 
     def send(self, message: ToHost) -> None:
-        """Sends a message; does nothing once the host is gone."""
+        """Sends a message; does nothing before the start and once the host is gone."""
         if self._channel is not None:
             self._channel.send(message)
 
     def kill(self) -> None:
-        """Ends the host and all that it started, at once; one that is being started too."""
+        """Kills the host and all its children, also while it is being started."""
         self._killed = True
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     async def end(self) -> None:
-        """Ends it at once, as :meth:`kill`, and waits until it is gone."""
+        """Kills the host and waits until it is gone."""
         self.kill()
         if self._starting is not None:
             await asyncio.wait([self._starting])
@@ -145,7 +158,7 @@ class HostProcess:
             await asyncio.wait([self._watch])
 
     async def close(self, within_s: float) -> None:
-        """Asks it to close and waits; kills it when it takes longer."""
+        """Asks the host to exit; kills it after ``within_s``; waits until it is gone."""
         if self._watch is None:
             return
         self.send(Close())
@@ -166,13 +179,13 @@ class HostProcess:
         self._on_exit(code)
 
     def _received(self, message: FromHost) -> None:
-        """A message of the host: what it printed before comes first."""
+        """Passes a message on; lines that the host printed before are passed on first."""
         if isinstance(message, AttemptEnded):
             self._read_lines()
         self._on_message(message)
 
     def _read_lines(self) -> None:
-        """Reads what is there, no more than a pipe holds: a host may print without end."""
+        """Reads at most what a pipe holds: a host that prints without end must not block."""
         for _ in range(_READS_MAX):
             if self._output < 0:
                 return
@@ -233,18 +246,18 @@ def _open_pipe(opened: contextlib.ExitStack) -> tuple[int, int]:
 
 
 def _as_seen(line: bytes) -> bytes:
-    """What a terminal shows of a line in the end: what follows its last return."""
+    """Returns what a terminal shows of a line in the end: what follows its last return."""
     line = line.rstrip(b"\r")
     return line[line.rfind(b"\r") + 1 :]
 
 
 def host_environment(given: Mapping[str, str], threads: int) -> dict[str, str]:
-    """The environment of a host: the agent's without its token and credentials.
+    """Returns the environment of a host: the worker's without its token and credentials.
 
-    Two thread pools that spin on the same cores fight, so every host is told how many threads it
-    has and to wait without spinning.
+    Two thread pools that spin on the same cores slow each other down, so every host gets a number
+    of threads and the order to wait without spinning.
     """
-    kept = {
+    passed = {
         name: value
         for name, value in given.items()
         if name not in _WITHHELD and not name.startswith(_WITHHELD_PREFIX)
@@ -252,7 +265,7 @@ def host_environment(given: Mapping[str, str], threads: int) -> dict[str, str]:
     count = str(threads)
     pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
     return {
-        **kept,
+        **passed,
         **dict.fromkeys(pools, count),
         "OMP_WAIT_POLICY": "PASSIVE",
         "TOKENIZERS_PARALLELISM": "false",

@@ -1,7 +1,7 @@
-"""Measures what every host really uses; the agent ends one that outgrows what it reserved.
+"""Measures the memory of hosts; the worker agent kills one that exceeds its reservation.
 
-A limit on the address space would break libraries that map more than they use, so the resident
-memory that is the host's own (not mapped files) is read about once a second.
+A limit on the address space would break libraries that map more than they use. So the resident
+memory without mapped files is read about once a second.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ async def watch_memory(
     """Watches until cancelled.
 
     Args:
-        hosts: the hosts there are.
-        post: takes ``MemoryMeasured`` of each host.
+        hosts: returns the hosts to watch.
+        post: gets ``MemoryMeasured`` for each host.
     """
     while True:
         await asyncio.sleep(WATCH_EVERY_S)
@@ -37,9 +37,9 @@ async def watch_memory(
 
 
 def used_mib(pid: int) -> int:
-    """Anonymous and shared memory of a process and of all that it started, in MiB.
+    """Returns the anonymous and shared memory of a process and all its children, in MiB.
 
-    A page that several of them share (a forked engine core has its host's) counts once in all.
+    A page that several of them share (a forked engine core shares its host's) counts once.
     """
     try:
         process = psutil.Process(pid)
@@ -50,7 +50,7 @@ def used_mib(pid: int) -> int:
 
 
 def _own_kib(pid: int) -> int:
-    """A process's proportional share of anonymous and shared pages; 0 once it is gone."""
+    """Returns a process's proportional share of its anonymous and shared pages; 0 if it is gone."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:

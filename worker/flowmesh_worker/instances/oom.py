@@ -1,4 +1,7 @@
-"""Whether the kernel killed for want of memory: the counters of the cgroup, or the machine's."""
+"""Detects processes that the kernel killed for lack of memory, by the counters of the cgroup.
+
+The engine hosts ask it what the end of a process or the failure of an engine means.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,39 +11,39 @@ _PROC = Path("/proc")
 
 
 class OomKills:
-    """Reads how many processes were killed for want of memory where this worker runs.
+    """Counts processes that the kernel killed for lack of memory, in this worker's cgroup.
 
-    In cgroup v2 the count is in ``memory.events``, in v1 in ``memory.oom_control``; a machine
-    without either has one count for all in ``/proc/vmstat``.
+    In cgroup v2 the count is in ``memory.events``, in v1 in ``memory.oom_control``; without
+    either, ``/proc/vmstat`` has one count for the whole machine.
     """
 
     def __init__(self, files: tuple[Path, ...] | None = None) -> None:
-        """Takes the files that count.
+        """Chooses the file to read.
 
         Args:
-            files: each with a line ``oom_kill N``; the first that has one is used. None finds them.
+            files: candidates; the first with a line ``oom_kill N`` is used. None finds them.
         """
         candidates = tuple(_candidates()) if files is None else files
         self._file = next((f for f in candidates if _count(f) is not None), None)
 
     def count(self) -> int:
-        """How many so far; compare two readings."""
+        """Returns the number so far; only differences are meaningful."""
         return (_count(self._file) or 0) if self._file is not None else 0
 
 
 class KillCounter(Protocol):
-    """What counts kills: :class:`OomKills`."""
+    """Counts kills; implemented by :class:`OomKills`."""
 
     def count(self) -> int:
-        """How many so far."""
+        """Returns the number so far."""
         ...
 
 
 class OomVictims:
-    """Decides which host a process belonged to that the kernel killed.
+    """Decides to which host a process belonged that the kernel killed.
 
     The kernel only counts. A host that ends by SIGKILL, or whose engine fails, after the count has
-    grown is taken for the victim; the same kill then explains no end in another host.
+    grown is taken for the victim. One kill explains only one failure.
     """
 
     def __init__(self, kills: KillCounter) -> None:
@@ -48,15 +51,15 @@ class OomVictims:
         self._explained: dict[int, int] = {}
 
     def add(self, host_id: int) -> None:
-        """Watches a host that starts; kills before that are not its."""
+        """Adds a host that starts; earlier kills do not explain its failures."""
         self._explained[host_id] = self._kills.count()
 
     def remove(self, host_id: int) -> None:
-        """Forgets a host that is gone."""
+        """Removes a host that is gone."""
         del self._explained[host_id]
 
     def blame(self, host_id: int) -> bool:
-        """Returns whether a failure in a host is explained by a kill, which no other's is then."""
+        """Returns whether a kill explains a failure in a host; it then explains no other's."""
         count = self._kills.count()
         if count <= self._explained[host_id]:
             return False
@@ -76,7 +79,7 @@ def _candidates() -> Iterator[Path]:
         else:
             continue
         for root in roots:
-            # In a container the path is often the host's and the mount shows the group itself.
+            # In a container the path is often that of the machine, while the mount is the group.
             yield root / path.lstrip("/") / name
             yield root / name
     yield _PROC / "vmstat"

@@ -1,4 +1,7 @@
-"""Where hosts write: a directory per worker process, swept when its process is gone."""
+"""The scratch directory of a worker process, in which hosts write.
+
+The next worker with the same cache directory removes those of processes that have died.
+"""
 
 import fcntl
 import os
@@ -11,25 +14,26 @@ _LOCK = "lock"
 
 
 class Scratch:
-    """A directory that this process holds a lock in, so that others know it is in use.
+    """A directory with a lock, by which other processes see that it is in use.
 
     Attributes:
-        host_folders: how many directories hosts have been given.
+        path: the directory.
+        host_folders: number of directories that were made for hosts.
     """
 
     def __init__(self, root: Path, name: str) -> None:
-        """Makes the directory and removes those of processes that have died.
+        """Creates the directory and removes those of processes that have died.
 
         Args:
             root: shared by the workers of one cache directory.
             name: unique to this process.
 
         Raises:
-            OSError: the directory cannot be made.
+            OSError: the directory cannot be created.
         """
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for left in root.iterdir():
-            _remove_if_abandoned(left)
+        for directory in root.iterdir():
+            _remove_if_abandoned(directory)
         self.path = root / name
         self.host_folders = 0
         self.path.mkdir(mode=0o700)
@@ -37,10 +41,10 @@ class Scratch:
         fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def new_host_folder(self) -> Path:
-        """Makes a directory that one host may write into.
+        """Creates a directory that one host may write into.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: it cannot be created.
         """
         self.host_folders += 1
         folder = self.path / f"host-{self.host_folders}"
@@ -48,7 +52,7 @@ class Scratch:
         return folder
 
     def remove(self) -> None:
-        """Removes it with all that is in it."""
+        """Removes the directory with its contents."""
         _remove(self.path)
         os.close(self._lock)
 
@@ -63,7 +67,7 @@ def _remove_if_abandoned(directory: Path) -> None:
     try:
         lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        return  # being made at this moment, or not ours
+        return  # it is being created at this moment, or is not a scratch directory
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _remove(directory)

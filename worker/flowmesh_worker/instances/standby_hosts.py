@@ -1,4 +1,7 @@
-"""The processes of standby hosts: started, given away and ended as the worker agent says."""
+"""Starts, gives away and ends the processes of standby hosts.
+
+The shell calls it with the worker agent's instructions; the answers are events.
+"""
 
 import asyncio
 import logging
@@ -23,10 +26,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class StandbyProcess:
-    """One of them.
+    """The process of one standby host.
 
     Attributes:
-        folder: where it writes; a new owner removes that with it.
+        preload: what it imports.
+        folder: the directory that it may write into; an engine instance takes it over.
     """
 
     host_id: int
@@ -37,7 +41,7 @@ class StandbyProcess:
 
 
 class StandbyProcesses:
-    """All of a worker's."""
+    """All standby hosts of a worker."""
 
     def __init__(
         self,
@@ -53,9 +57,9 @@ class StandbyProcesses:
         Args:
             cpus: CPU threads of the worker.
             scratch: where hosts write.
-            post: takes events.
-            preload: what a host imports, by name.
-            on_devices: whether the engines own devices.
+            post: hands events to the agent.
+            preload: returns what a host imports, by name.
+            on_devices: whether the engines use devices.
         """
         self._cpus = cpus
         self._scratch = scratch
@@ -66,11 +70,11 @@ class StandbyProcesses:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def by_preload(self) -> dict[HostPreload, StandbyProcess]:
-        """The hosts there are."""
+        """Returns the hosts by what they import."""
         return {host.preload: host for host in self._hosts.values()}
 
     def start(self, instruction: StartStandby) -> None:
-        """Starts a process and has it import."""
+        """Starts a process that imports libraries."""
         number, preload = instruction.host_id, self._preload(instruction.preload)
         try:
             folder = self._scratch.new_host_folder()
@@ -82,26 +86,26 @@ class StandbyProcesses:
             partial(self._received, number), _ignore, partial(self._exited, number)
         )
         self._hosts[number] = StandbyProcess(number, preload, folder, process)
-        self._do(self._open(self._hosts[number]))
+        self._do(self._start_process(self._hosts[number]))
 
     def take(self, host_id: int) -> StandbyProcess | None:
-        """Gives a process away."""
+        """Removes and returns a process; None if it is gone."""
         return self._hosts.pop(host_id, None)
 
     def stop(self, host_id: int) -> None:
-        """Kills a process; harmless once it is gone."""
+        """Kills a process; does nothing if it is gone."""
         host = self._hosts.pop(host_id, None)
         if host is not None:
             self._do(self._end(host))
 
     async def close(self) -> None:
-        """Kills all and waits until they are gone."""
+        """Kills all processes and waits until they are gone."""
         for number in list(self._hosts):
             self.stop(number)
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _open(self, host: StandbyProcess) -> None:
+    async def _start_process(self, host: StandbyProcess) -> None:
         environment = host_environment(os.environ, self._cpus)
         try:
             await host.process.start({**environment, "TMPDIR": str(host.folder)})
@@ -128,18 +132,18 @@ class StandbyProcesses:
     def _exited(self, host_id: int, code: int) -> None:
         self._remove(host_id, f"exit code {code}")
 
-    def _remove(self, host_id: int, why: str) -> None:
+    def _remove(self, host_id: int, reason: str) -> None:
         host = self._hosts.pop(host_id, None)
         if host is None:
             return
         if not host.ready:
-            self._give_up(host.preload, "; ".join([*host.process.log, why][-_LINES_LOGGED:]))
+            self._give_up(host.preload, "; ".join([*host.process.log, reason][-_LINES_LOGGED:]))
         self._do(self._end(host))
         self._post(e.StandbyExited(host_id))
 
     @staticmethod
-    def _give_up(preload: HostPreload, why: str) -> None:
-        _log.warning("no standby host is started for %s any more: %s", preload.name, why)
+    def _give_up(preload: HostPreload, reason: str) -> None:
+        _log.warning("no further standby host is started for %s: %s", preload.name, reason)
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -148,4 +152,4 @@ class StandbyProcesses:
 
 
 def _ignore(_: str) -> None:
-    """Drops what a library prints while it is imported; the process keeps the last lines."""
+    """Drops a line that a library printed while it was imported; the process has the last ones."""
