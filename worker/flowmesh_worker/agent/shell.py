@@ -147,7 +147,8 @@ class Shell:
 def _log_failed_prewarm(instruction: i.PrewarmFailed) -> None:
     spec, failure = instruction.spec, instruction.failure
     if failure.kind == FailureKind.STORE.value:
-        consequence = f"it is retried after {RETRY_STORE_S:.0f} s"
+        retry = f"it is retried after {RETRY_STORE_S:.0f} s"
+        consequence = f"{failure.remedy}; {retry}" if failure.remedy else retry
     else:
         consequence = failure.remedy or "it is loaded when an attempt needs it"
     _log.warning(
