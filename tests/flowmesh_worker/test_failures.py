@@ -3,9 +3,15 @@
 import errno
 import os
 
+import msgspec
+import pytest
 from safetensors import SafetensorError
 
-from flowmesh_worker.failures import FREE_SPACE, engine_failure
+from flowmesh_core.errors import IdentityError, StoreError
+from flowmesh_worker.failures import FREE_SPACE, engine_failure, store_failure
+
+NO_TEXT = "\udcff"
+"""What Python makes of a file's name that is not UTF-8."""
 
 
 def test_a_full_disk_is_the_stores_failure_whoever_writes() -> None:
@@ -22,3 +28,18 @@ def test_a_full_disk_is_the_stores_failure_whoever_writes() -> None:
 def test_another_error_of_the_operating_system_is_the_engines() -> None:
     gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "No space left on device")
     assert engine_failure(gone, "model.merge").kind == "engine"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(f"no such file: {NO_TEXT}"),
+        StoreError(f"cannot read {NO_TEXT}", remedy=f"rename {NO_TEXT}"),
+        IdentityError(f"cannot use {NO_TEXT}", remedy=f"rename {NO_TEXT}"),
+        ValueError(NO_TEXT),
+    ],
+)
+def test_a_failure_whose_text_is_not_unicode_can_be_sent(error: Exception) -> None:
+    for failure in (store_failure(error, "an input could not be read"), engine_failure(error, "x")):
+        assert msgspec.msgpack.encode(failure)
+        assert "\\udcff" in failure.message

@@ -24,9 +24,9 @@ def report(failure: Failure) -> FailureReport:
     """Returns the failure as a message of the worker protocol."""
     return FailureReport(
         kind=failure.kind.value,
-        message=failure.message,
-        remedy=failure.remedy,
-        detail=failure.detail,
+        message=_as_unicode(failure.message),
+        remedy=_as_unicode(failure.remedy),
+        detail=_as_unicode(failure.detail),
         retry_after_s=failure.retry_after_s,
     )
 
@@ -36,9 +36,8 @@ def engine_failure(error: BaseException, engine: str) -> FailureReport:
     if isinstance(error, AttemptError):
         return report(error.failure)
     if isinstance(error, StoreFullError) or _is_disk_full(error):
-        return FailureReport(
-            FailureKind.STORE.value, f"{engine}: no space is left for outputs: {error}", FREE_SPACE
-        )
+        message = f"{engine}: no space is left for outputs: {_as_unicode(str(error))}"
+        return FailureReport(FailureKind.STORE.value, message, FREE_SPACE)
     if _is_out_of_memory(error):
         return FailureReport(
             FailureKind.OUT_OF_MEMORY.value,
@@ -65,7 +64,8 @@ def store_failure(error: BaseException, doing: str) -> FailureReport:
         error = error.exceptions[0]
     if isinstance(error, AttemptError):
         return report(error.failure)
-    message = f"{doing}: {error.message if isinstance(error, FlowMeshError) else _short(error)}"
+    message = _as_unicode(error.message) if isinstance(error, FlowMeshError) else _short(error)
+    message = f"{doing}: {message}"
     if isinstance(error, LostBlobError):
         kind = FailureKind.MISSING_BLOB.value
         return FailureReport(kind, message, error.remedy, detail=error.digest)
@@ -73,12 +73,12 @@ def store_failure(error: BaseException, doing: str) -> FailureReport:
         remedy = error.remedy or (FREE_SPACE if isinstance(error, StoreFullError) else "")
         return FailureReport(
             FailureKind.STORE.value,
-            f"{doing}: {error.reason}",
-            remedy,
+            f"{doing}: {_as_unicode(error.reason)}",
+            _as_unicode(remedy),
             retry_after_s=error.retry_after_s,
         )
     if isinstance(error, FlowMeshError):
-        return FailureReport(FailureKind.BAD_INPUT.value, message, error.remedy)
+        return FailureReport(FailureKind.BAD_INPUT.value, message, _as_unicode(error.remedy))
     if isinstance(error, OSError):
         remedy = FREE_SPACE if error.errno in _FULL else ""
         return FailureReport(FailureKind.STORE.value, message, remedy)
@@ -88,7 +88,12 @@ def store_failure(error: BaseException, doing: str) -> FailureReport:
 def traceback_lines(error: BaseException) -> str:
     """Returns the last lines of the error's traceback."""
     lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
-    return "\n".join(lines[-_LAST_LINES:])
+    return _as_unicode("\n".join(lines[-_LAST_LINES:]))
+
+
+def _as_unicode(text: str) -> str:
+    """Text that can be sent: names of files that are not UTF-8 have parts that cannot."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _is_disk_full(error: BaseException) -> bool:
@@ -106,5 +111,5 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def _short(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
+    text = _as_unicode(str(error)).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
