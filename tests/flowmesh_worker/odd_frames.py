@@ -12,6 +12,9 @@ import msgspec
 from flowmesh_worker.engine_api import HostSettings, Progress, Result, TreeInput, Work
 from flowmesh_worker.engines.testing.noop import Noop
 
+NO_TEXT = "\udcff"
+"""What Python makes of a file's name that is not UTF-8."""
+
 
 class OddFrames(Noop):
     """Sends frames while it runs; ``stay`` in ``params`` keeps an attempt running after that."""
@@ -26,8 +29,13 @@ class OddFrames(Noop):
             raise ValueError("no such model")
 
     async def run(self, work: Work, progress: Progress) -> Result:
-        """Sends ``frames``, each a list that begins with the frame's tag."""
+        """Sends ``frames``, each a list that begins with the frame's tag, and what it ``says``."""
         _send(work.params.get("frames", []))
+        if work.params.get("says") == "progress":
+            progress(0.0, 1.0, NO_TEXT)
+            await asyncio.Event().wait()
+        if work.params.get("says") == "error":
+            raise ValueError(f"no such file: {NO_TEXT}")
         if work.params.get("stay"):
             await asyncio.Event().wait()
         return await super().run(work, progress)

@@ -90,3 +90,21 @@ async def test_a_host_that_cannot_be_started_leaves_no_file_open(
     for descriptor in made:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(descriptor)
+
+
+async def test_an_error_that_is_not_utf_8_ends_its_attempt_and_no_other(odd: "World") -> None:
+    agent = await odd.worker()
+    end = await odd.gateway.do(odd.assignment(ENGINE, params={"says": "error"}))
+    assert end.failure is not None
+    assert end.failure.kind == FailureKind.ENGINE
+    assert "\\udcff" in end.failure.message
+    assert (await odd.gateway.do(odd.assignment(ENGINE, params={"value": 1}))).failure is None
+    assert len(list(agent.hosts)) == 1
+
+
+async def test_a_host_that_cannot_send_a_message_ends_as_crashed(odd: "World") -> None:
+    await odd.worker()
+    end = await odd.gateway.do(odd.assignment(ENGINE, params={"says": "progress"}))
+    assert end.failure is not None
+    assert end.failure.kind == FailureKind.HOST_CRASHED
+    assert (await odd.gateway.do(odd.assignment(ENGINE, params={"value": 1}))).failure is None

@@ -66,16 +66,27 @@ class Channel(asyncio.Protocol, Generic[Received]):
     def flush(self) -> None:
         """Sends the queued messages now.
 
+        The connection is closed where they cannot be sent: the other end would wait for them.
+
         Raises:
-            ValueError: the frame is larger than its length field can express.
+            ValueError: the frame is larger than its length field can express, or a text in it is
+                not Unicode.
         """
         messages, self._outgoing = self._outgoing, []
         if not messages or self._transport is None or self._transport.is_closing():
             return
+        try:
+            frame = self._encoded(messages)
+        except Exception:
+            self._transport.close()
+            raise
+        self._transport.write(frame)
+
+    def _encoded(self, messages: list[Any]) -> bytes:
         body = self._encoder.encode(messages)
         if len(body) > FRAME_BYTES_MAX:
             raise ValueError(f"a frame of {len(body)} bytes between agent and host is too large")
-        self._transport.write(_LENGTH.pack(len(body)) + body)
+        return _LENGTH.pack(len(body)) + body
 
     def close(self) -> None:
         """Sends the queued messages and closes the connection."""
