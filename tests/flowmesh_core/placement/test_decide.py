@@ -383,7 +383,7 @@ def test_the_terms_of_a_placement_are_those_that_explain_shows():
     candidates = candidates_of(ready[0], view, CostModel())
     assert candidates[0].worker == placement.worker
     assert candidates[0].terms == placement.terms
-    assert [c.has_instance for c in candidates] == [True, False, False]
+    assert [c.lane for c in candidates] == [True, False, False]
     utilities = [c.terms.utility for c in candidates]
     assert utilities == sorted(utilities, reverse=True)
 
