@@ -1,7 +1,9 @@
 """Results that are reused: published earlier, by another run, or by work in flight.
 
-A run that reuses a result books a hit in its ledger, with what that saved. ``actions`` subscribes
-parts of steps and asks for look-ups; the answers come here.
+A run that reuses a result books a hit in its ledger, with what that saved. The way to a hit:
+``sharing.scopes`` says which scopes a namespace publishes to and looks up, by its cache policy;
+``action_spec.name_of`` names the work without naming a tenant; ``actions.subscribe`` joins work in
+flight or asks for a look-up; the answer comes here, and ``merged`` books what was in flight.
 """
 
 from flowmesh_api.v1.enums import ActionState, HitKind

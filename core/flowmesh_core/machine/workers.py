@@ -186,7 +186,11 @@ def _log(state: State, worker: Worker, sync: Sync) -> None:
 def lost(
     state: State, name: str, reason: str, now_s: float, *, kind: FailureKind = FailureKind.LOST
 ) -> None:
-    """Removes a worker: its bill is closed, its actions go back to the ready set at once."""
+    """Removes a worker: closes its bill and fails its attempts.
+
+    ``failure_policy`` decides what their actions do: most become ready again at once, one that has
+    lost too many workers is poison, and one that must not be repeated fails.
+    """
     worker = state.workers.get(name)
     if worker is None:
         return
