@@ -208,10 +208,10 @@ def test_of_two_entries_with_one_signature_the_later_counts_and_is_fetched_once(
     worker = Worker(memory_mib=500)
     worker.run(assignment("1", "busy"))
     first, second = prewarm("a", "m"), prewarm("a", "n", memory_mib=300)
-    assert worker.desire(hold_open=(first, second)) == [
+    assert worker.desire(prewarm=(first, second)) == [
         i.FetchComponent(second.signature, "port-n", digest("n"))
     ]
     worker.post(e.ComponentFetched(second.signature, "port-n"))
-    assert worker.desire(hold_open=(first, second)) == []
-    assert worker.desire(hold_open=(second, second)) == []
-    assert worker.desire(hold_open=()) == [i.ReleaseComponents(second.signature)]
+    assert worker.desire(prewarm=(first, second)) == []
+    assert worker.desire(prewarm=(second, second)) == []
+    assert worker.desire(prewarm=()) == [i.ReleaseComponents(second.signature)]

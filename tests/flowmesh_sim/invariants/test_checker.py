@@ -230,7 +230,7 @@ def test_a_worker_agent_that_loses_an_attempt_is_caught(monkeypatch: pytest.Monk
     from flowmesh_core.worker_agent.instances import Instances
 
     monkeypatch.setattr(Instances, "enqueue", lambda self, instance, attempt: None)
-    with pytest.raises(InvariantError, match=r"worker agent: attempt .* is loading and in"):
+    with pytest.raises(InvariantError, match=r"worker agent: attempt .* is loading: expected"):
         world(["noop-flat"], load={"rows": 2}).run()
 
 

@@ -106,7 +106,7 @@ async def test_a_library_that_does_not_import_is_told_once_and_work_goes_on(
 async def test_an_engine_that_cannot_name_its_libraries_runs_without_a_standby_host(
     world: "World", agent: "Agent", caplog: pytest.LogCaptureFixture
 ) -> None:
-    await world.gateway.desire(hold_open=())
+    await world.gateway.desire(prewarm=())
     raising = {"library": "raises"}
     with caplog.at_level(logging.WARNING, registry.__name__):
         await run(world, signature=FIRST, signature_params=raising)
