@@ -220,7 +220,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         needed=with_retries(store),
         cache=cache,
         fleet=gateway,
-        hands=tasks,
+        tasks=tasks,
         append=lambda uid, line: _append_line(context.ledger, listeners, uid, line),
         settled=lambda attempt: _notify_settled(listeners, attempt),
         finish=finalizer,
@@ -316,7 +316,7 @@ def _metrics(
     return MetricsPage(
         state=state,
         loop=loop,
-        hands=tasks,
+        tasks=tasks,
         workers=workers,
         dropped=gateway.drops.counts,
         audits=context.audits,

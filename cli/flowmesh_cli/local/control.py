@@ -35,7 +35,7 @@ class ListenAddress:
 
 async def serve_control(
     folder: Path,
-    door: ListenAddress,
+    address: ListenAddress,
     *,
     dispatches: bool,
     weights: Mapping[str, float],
@@ -46,7 +46,7 @@ async def serve_control(
 
     Args:
         folder: the state folder, which is the store too.
-        door: the address and tokens.
+        address: the address and tokens.
         dispatches: whether there will be workers; without them no step fails as unplaceable, and a
             folder that cannot be written is opened read-only.
         weights: weights of tenants in the fair share.
@@ -66,8 +66,8 @@ async def serve_control(
             ControlSettings(machine=machine),
             catalog=load_catalog(),
             master_key=load_master_key(folder),
-            users=StaticUsers(door.token),
-            tokens=StaticWorkerTokens({POOL: door.worker_token}),
+            users=StaticUsers(address.token),
+            tokens=StaticWorkerTokens({POOL: address.worker_token}),
             secrets=EnvironmentSecrets(),
         )
 
@@ -75,13 +75,13 @@ async def serve_control(
     refusal: StoreError | None = None
     try:
         try:
-            await plane.start(door.host, door.port)
+            await plane.start(address.host, address.port)
         except (StoreAccessError, StoreFullError) as e:
             if dispatches:
                 raise
             await plane.stop()
             plane, refusal = make(), e
-            await plane.start_reading(e, door.host, door.port)
+            await plane.start_reading(e, address.host, address.port)
         ready(plane.url, refusal is not None)
         await _first(plane.wait(), stop.wait())
     finally:

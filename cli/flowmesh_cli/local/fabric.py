@@ -125,10 +125,10 @@ class LocalFabric:
             self._control.url, self._control.only_reads = url, only_reads
             self._control.ready.set()
 
-        door = ListenAddress(HOST, self._port, self._owner.token, self._owner.worker_token)
+        address = ListenAddress(HOST, self._port, self._owner.token, self._owner.worker_token)
         await serve_control(
             self._state.path,
-            door,
+            address,
             dispatches=not self._is_reader,
             weights=self._options.weights,
             ready=ready,

@@ -72,7 +72,7 @@ class CommandExecutor:
         needed: BlobStore,
         cache: ActionCache,
         fleet: WorkerChannel,
-        hands: TaskPool,
+        tasks: TaskPool,
         append: Callable[[str, Line], None],
         settled: Callable[[AttemptSettled], None],
         finish: Finisher,
@@ -88,7 +88,7 @@ class CommandExecutor:
             needed: the same with retries, for blobs that should exist.
             cache: the action cache.
             fleet: sends to the workers.
-            hands: runs store tasks.
+            tasks: runs store tasks.
             append: adds a line to a run's ledger.
             settled: called with every end of an attempt.
             finish: makes a run's end durable.
@@ -101,7 +101,7 @@ class CommandExecutor:
         self._needed = needed
         self._cache = cache
         self._fleet = fleet
-        self._hands = hands
+        self._tasks = tasks
         self._append = append
         self._finisher = finish
         self._changed = changed
@@ -140,10 +140,10 @@ class CommandExecutor:
     @property
     def backlog(self) -> int:
         """As :attr:`Executor.backlog`."""
-        return self._hands.backlog
+        return self._tasks.backlog
 
     def _later(self, job: Callable[[Any], Awaitable[None]]) -> Callable[[Any], None]:
-        give, namespaces = self._hands.submit, self._owners.namespaces
+        give, namespaces = self._tasks.submit, self._owners.namespaces
         return lambda command: give(job, command, namespaces(command))
 
     async def _look_up(self, c: LookUp) -> None:
@@ -187,7 +187,7 @@ class CommandExecutor:
 
     def _put_later(self, c: PutManifest | PutBlob) -> None:
         pending = self._puts.begin(c.uid, c.digest)
-        self._hands.submit(self._put, (c, pending), self._owners.namespaces(c))
+        self._tasks.submit(self._put, (c, pending), self._owners.namespaces(c))
 
     async def _put(self, given: tuple[PutManifest | PutBlob, PendingPut]) -> None:
         c, pending = given
@@ -223,7 +223,7 @@ class CommandExecutor:
     def _finish_later(self, c: FinalizeRun) -> None:
         """Queues a run's end after its pending puts: ``final`` must not name missing blobs."""
         namespaces = self._owners.namespaces(c)
-        self._puts.after(c.uid, lambda: self._hands.submit(self._finish, c, namespaces))
+        self._puts.after(c.uid, lambda: self._tasks.submit(self._finish, c, namespaces))
 
     async def _finish(self, c: FinalizeRun) -> None:
         await self._finisher.finish(c.uid)
@@ -232,7 +232,7 @@ class CommandExecutor:
 
     def _assign(self, c: Assign) -> None:
         if c.secrets:
-            self._hands.submit(self._assign_with_secrets, c, (c.namespace,))
+            self._tasks.submit(self._assign_with_secrets, c, (c.namespace,))
         else:
             self._fleet.assign(c.worker, c.assignment)
 

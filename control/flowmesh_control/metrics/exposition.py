@@ -34,7 +34,7 @@ class MetricsPage(Collector):
         *,
         state: State,
         loop: EventLoop,
-        hands: TaskPool,
+        tasks: TaskPool,
         workers: WorkerTelemetry,
         dropped: Mapping[str, int],
         audits: AuditRecords,
@@ -48,7 +48,7 @@ class MetricsPage(Collector):
         Args:
             state: the machine's.
             loop: the event loop.
-            hands: the pool of store tasks.
+            tasks: the pool of store tasks.
             workers: counters that workers report.
             dropped: items of workers' messages that were dropped, by reason.
             audits: verdicts and quarantine.
@@ -60,7 +60,7 @@ class MetricsPage(Collector):
         self.last_accounts = last_accounts
         self._state = state
         self._loop = loop
-        self._hands = hands
+        self._tasks = tasks
         self._workers = workers
         self._dropped = dropped
         self._audits = audits
@@ -104,7 +104,7 @@ class MetricsPage(Collector):
         yield from fleet.over_time(state, self._workers)
         yield from fleet.dropped(self._dropped)
         yield from internal.leading(self._loop, state.epoch)
-        yield from internal.store(self._store, self._hands, self._trouble)
+        yield from internal.store(self._store, self._tasks, self._trouble)
         yield from internal.audited(self._audits)
 
 

@@ -23,7 +23,7 @@ def leading(loop: EventLoop, epoch: int) -> Iterator[Metric]:
     )
 
 
-def store(meter: StoreMeter, hands: TaskPool, trouble: StoreHealth) -> Iterator[Metric]:
+def store(meter: StoreMeter, tasks: TaskPool, trouble: StoreHealth) -> Iterator[Metric]:
     """Yields latency, traffic and errors of the control plane's store operations."""
     yield histograms(
         "flowmesh_store_seconds",
@@ -37,8 +37,8 @@ def store(meter: StoreMeter, hands: TaskPool, trouble: StoreHealth) -> Iterator[
         ["operation"],
         [([operation], count) for operation, count in meter.moved_bytes.items()],
     )
-    yield gauge("flowmesh_jobs_waiting", "Store tasks that have not started.", hands.backlog)
-    yield counter("flowmesh_store_retries", "Store tasks that were retried.", hands.retries)
+    yield gauge("flowmesh_jobs_waiting", "Store tasks that have not started.", tasks.backlog)
+    yield counter("flowmesh_store_retries", "Store tasks that were retried.", tasks.retries)
     yield gauge(
         "flowmesh_store_refuses",
         "1 while the store refuses writes and they are tried again.",

@@ -20,7 +20,7 @@ What a leader may still write after another one has taken over (it was frozen be
   first one (``run_ownership.py``), and recovery uses a line only if its epoch is not before the
   last one that took the run. A leader that dies between the two writes does no harm: the run is
   then read, and its ``final`` counts.
-- *Action results and lineage*: written once, and valid whoever wrote them.
+- *Action results and lineage*: written once, and valid whichever leader wrote them.
 
 Checking the leadership once more before each write would not do, since the freeze can come after
 the check; comparing times would not either, since the clocks of two machines differ. Tests:

@@ -49,8 +49,8 @@ class LineageIndex:
         sharded = _sharded(uid, wide)
         left = itertools.chain(_of_run(uid, plain), sharded.items())
         count = 1 + len(plain) // OF_ONE_RECORD_MAX + len(sharded)
-        hands = (self._write_some(left) for _ in range(min(WRITES_AT_ONCE, count)))
-        for failure in await asyncio.gather(*hands, return_exceptions=True):
+        writers = (self._write_some(left) for _ in range(min(WRITES_AT_ONCE, count)))
+        for failure in await asyncio.gather(*writers, return_exceptions=True):
             if failure is not None:
                 raise failure
 

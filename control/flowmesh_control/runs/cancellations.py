@@ -1,4 +1,4 @@
-"""Cancellations, made durable before the machine is told, and read at every start.
+"""Cancellations, made durable before the machine gets them, and read at every start.
 
 So a run that was cancelled never continues, even if the leader that received the request dies. Used
 by the API and the operator to cancel, and by a control plane that starts.
@@ -59,7 +59,7 @@ class RunCanceller:
     post_and_wait: Callable[[CancelRequested], Awaitable[None]]
 
     async def cancel(self, uid: str, reason: str) -> None:
-        """Cancels a run; the request is durable before the machine is told.
+        """Cancels a run; the request is durable before the machine gets it.
 
         Args:
             uid: of a run that has not ended.

@@ -77,28 +77,15 @@ def _hit(
     kind: HitKind,
     now_s: float,
 ) -> None:
-    saved = result.bill.nanousd
     step.hits += 1
-    _save(state, run, step, result, saved, result.bill.joules, now_s)
     if result.run_uid:
         step.shared_with[result.run_uid] = None
     if kind is HitKind.STEP_LEVEL:
         state.book.hits_step_level += 1
     else:
         state.book.hits_published += 1
-    state.append(
-        run,
-        HitLine(
-            time_s=now_s,
-            step=subscriber.path,
-            chunk=subscriber.part,
-            action_id=result.action_id,
-            hit=kind,
-            saved_nanousd=saved,
-            producer=result.run_uid,
-            joules_saved=result.bill.joules,
-            units=result.usage.units,
-        ),
+    _book(
+        state, run, step, subscriber, result, kind, result.bill.nanousd, result.bill.joules, now_s
     )
 
 
@@ -120,34 +107,23 @@ def merged(
     step.hits += 1
     step.in_flight += 1
     step.shared_with.update(dict.fromkeys(sharers))
-    _save(state, run, step, result, saved, joules, now_s)
     state.book.hits_in_flight += 1
-    state.append(
-        run,
-        HitLine(
-            time_s=now_s,
-            step=subscriber.path,
-            chunk=subscriber.part,
-            action_id=result.action_id,
-            hit=HitKind.IN_FLIGHT,
-            saved_nanousd=saved,
-            producer=result.run_uid,
-            sharers=sharers,
-            joules_saved=joules,
-            units=result.usage.units,
-        ),
-    )
+    _book(state, run, step, subscriber, result, HitKind.IN_FLIGHT, saved, joules, now_s, sharers)
 
 
-def _save(
+def _book(
     state: State,
     run: Run,
     step: StepRun,
+    subscriber: Subscriber,
     result: ActionResult,
+    kind: HitKind,
     saved: int,
     joules: float,
     now_s: float,
+    sharers: tuple[str, ...] = (),
 ) -> None:
+    """Books what a hit saved, in nano-dollars and joules, and writes its line."""
     step.saved_nanousd += saved
     run.saved_nanousd += saved
     state.book.saved_nanousd += saved
@@ -158,4 +134,19 @@ def _save(
         nanousd=saved,
         joules=joules,
         now_s=now_s,
+    )
+    state.append(
+        run,
+        HitLine(
+            time_s=now_s,
+            step=subscriber.path,
+            chunk=subscriber.part,
+            action_id=result.action_id,
+            hit=kind,
+            saved_nanousd=saved,
+            producer=result.run_uid,
+            sharers=sharers,
+            joules_saved=joules,
+            units=result.usage.units,
+        ),
     )

@@ -121,7 +121,7 @@ class Askers:
 class Bench:
     machine: Answers
     loop: EventLoop
-    hands: TaskPool
+    tasks: TaskPool
     cache: ActionCache
     workers: Workers
     store: Store
@@ -155,7 +155,7 @@ def nothing(*_: object) -> None: ...
 async def bench(store: Store) -> AsyncIterator[Bench]:
     machine, workers, notes, askers = Answers(), Workers(), Notes(), Askers()
     failures: list[BaseException] = []
-    hands = TaskPool(failed=failures.append, waits=nothing, count=4)
+    tasks = TaskPool(failed=failures.append, waits=nothing, count=4)
     cache = ActionCache(store.records)
     posts: list[Callable[[Event], None]] = []
 
@@ -167,7 +167,7 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
         needed=store.blobs,
         cache=cache,
         fleet=workers,
-        hands=hands,
+        tasks=tasks,
         append=nothing,
         settled=nothing,
         finish=notes,
@@ -180,15 +180,15 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
         machine=machine, decide=lambda s: Decision((), ()), executor=outside, clock=lambda: 5.0
     )
     posts.append(loop.post)
-    hands.start()
+    tasks.start()
     running = asyncio.create_task(loop.run())
     yield Bench(
-        machine, loop, hands, cache, workers, store, failures, notes.finished, askers, running
+        machine, loop, tasks, cache, workers, store, failures, notes.finished, askers, running
     )
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError, RuntimeError):
         await running
-    await hands.stop()
+    await tasks.stop()
 
 
 def result(attempt: str = "t1", generation: int = 1) -> ActionResult:
@@ -276,7 +276,7 @@ async def test_a_result_that_finds_no_space_and_that_nothing_waits_for_is_given_
     bench.askers.left.add(KEY)
     await until(lambda: bench.askers.given_up)
     await bench.do()
-    assert bench.hands.retries == len(bench.machine.of(PublishDelayed)) == len(full) == 2
+    assert bench.tasks.retries == len(bench.machine.of(PublishDelayed)) == len(full) == 2
 
 
 def full_until(bench: Bench, monkeypatch: pytest.MonkeyPatch, *, calls: int) -> list[str]:
@@ -308,7 +308,7 @@ async def test_an_unavailable_store_is_asked_again(
     await bench.do(LookUp(KEY, ("ns-a",)))
     await until(lambda: bench.machine.of(LookedUp))
     assert len(calls) == 3
-    assert bench.hands.retries == 2
+    assert bench.tasks.retries == 2
     assert bench.failures == []
 
 
@@ -370,7 +370,7 @@ async def test_a_look_up_that_nobody_waits_for_any_more_is_not_made(
     await bench.do(*commands)
     await until(lambda: bench.machine.of(LookedUp))
     assert len(asked) == 1
-    assert bench.hands.backlog == 0
+    assert bench.tasks.backlog == 0
 
 
 async def test_a_store_that_fails_for_one_tenant_does_not_hold_up_another(
@@ -385,7 +385,7 @@ async def test_a_store_that_fails_for_one_tenant_does_not_hold_up_another(
 
     monkeypatch.setattr(bench.cache, "lookup", fails_for_a)
     await bench.do(*lookups(100, "ns-a"))
-    await until(lambda: bench.hands.retries >= 4)
+    await until(lambda: bench.tasks.retries >= 4)
     await bench.do(*lookups(100, "ns-b"))
     await until(lambda: len(bench.machine.of(LookedUp)) == 100)
     assert {e.key.scope for e in bench.machine.of(LookedUp)} == {"ns-b"}
@@ -418,7 +418,7 @@ async def test_a_runs_end_waits_for_its_own_blobs_and_not_for_those_of_another(
         FinalizeRun("run-a"),
         FinalizeRun("run-b"),
     )
-    await until(lambda: bench.finished == ["run-b"] and bench.hands.retries >= 2)
+    await until(lambda: bench.finished == ["run-b"] and bench.tasks.retries >= 2)
     assert await bench.store.blobs.get(mine) == b"mine"
     puts.refused.clear()
     await until(lambda: bench.finished == ["run-b", "run-a"])
@@ -435,7 +435,7 @@ async def test_a_runs_end_waits_for_a_blob_that_is_stored_for_another_run(
     await until(lambda: bench.machine.of(BlobsChecked))
     assert bench.machine.of(BlobsChecked) == [BlobsChecked("run-b", frozenset({D}))]
     await bench.do(FinalizeRun("run-b"), FinalizeRun("run-c"))
-    await until(lambda: bench.finished == ["run-c"] and bench.hands.retries >= 2)
+    await until(lambda: bench.finished == ["run-c"] and bench.tasks.retries >= 2)
     puts.refused.clear()
     await until(lambda: bench.finished == ["run-c", "run-b"])
 

@@ -45,9 +45,9 @@ async def test_a_job_that_waits_for_the_store_says_why() -> None:
             raise StoreUnavailableError("no space is left", where="cas/x", remedy="free space")
         done.set()
 
-    hands = TaskPool(failed=lambda e: None, waits=errors.append, count=1)
-    hands.start()
-    hands.submit(job, None)
+    tasks = TaskPool(failed=lambda e: None, waits=errors.append, count=1)
+    tasks.start()
+    tasks.submit(job, None)
     await asyncio.wait_for(done.wait(), 10)
-    await hands.stop()
+    await tasks.stop()
     assert [e.message for e in errors] == ["no space is left"]

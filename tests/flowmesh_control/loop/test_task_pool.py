@@ -43,10 +43,10 @@ async def test_jobs_that_wait_to_be_tried_again_take_no_turn_of_their_tenant(
     async def serve(_: object) -> None:
         done.set()
 
-    async with pool() as hands:
+    async with pool() as tasks:
         for number in range(3 * COUNT):
-            hands.submit(refuse, number, ("a",))
-        hands.submit(serve, None, ("a",))
+            tasks.submit(refuse, number, ("a",))
+        tasks.submit(serve, None, ("a",))
         await asyncio.wait_for(done.wait(), 10)
     assert refused == list(range(3 * COUNT))
 
@@ -66,10 +66,10 @@ async def test_a_job_that_is_tried_again_comes_behind_those_of_its_tenant_that_w
         if name in gates:
             await gates[name].wait()
 
-    async with pool() as hands:
+    async with pool() as tasks:
         for name in ("refused", "one", "two", "three"):
-            hands.submit(work, name, ("a",))
-        await until(lambda: hands.backlog == 2 and "two" in order, within_s=10)
+            tasks.submit(work, name, ("a",))
+        await until(lambda: tasks.backlog == 2 and "two" in order, within_s=10)
         gates["one"].set()
         await until(lambda: order.count("refused") == 2, within_s=10)
         gates["two"].set()
@@ -90,9 +90,9 @@ async def test_an_error_outside_a_job_ends_no_task_in_silence() -> None:
     async def work(_: object) -> None:
         weights["a"] = 0.0
 
-    async with pool(failures.append, weights.__getitem__) as hands:
-        hands.submit(work, None, ("a",))
-        hands.submit(work, None, ("a",))
-        hands.submit(work, None, ("a",))
+    async with pool(failures.append, weights.__getitem__) as tasks:
+        tasks.submit(work, None, ("a",))
+        tasks.submit(work, None, ("a",))
+        tasks.submit(work, None, ("a",))
         await until(lambda: failures, within_s=10)
     assert "weight" in str(failures[0])
