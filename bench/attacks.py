@@ -47,6 +47,8 @@ from flowmesh_core.protocol.messages import (
     WorkerShape,
     encode,
 )
+from flowmesh_core.sharing.key_ring import KeyRing
+from flowmesh_core.spec.secrets import SecretValue
 from flowmesh_store.store import open_store
 
 TOKEN = "attacks"
@@ -63,7 +65,9 @@ TEN = "[0,1,2,3,4,5,6,7,8,9]"
 class NoSecrets:
     """No step of this benchmark names a secret."""
 
-    async def read(self, namespace: str, names: tuple[str, ...]) -> dict[str, str]:
+    async def read(
+        self, namespace: str, names: tuple[str, ...], engine: str
+    ) -> dict[str, SecretValue]:
         """Refuses."""
         raise FlowMeshError(f"namespace {namespace} has no secrets {names}")
 
@@ -72,9 +76,9 @@ async def serve(root: Path) -> None:
     """Runs the control plane until it is killed."""
     control = ControlPlane(
         open_store(str(root / "store")),
-        ControlSettings(),
+        ControlSettings(sandboxed_evaluators=True),
         catalog=load_catalog(),
-        master_key=secrets.token_bytes(32),
+        key_ring=KeyRing.of(secrets.token_bytes(32)),
         users=StaticUsers(TOKEN),
         tokens=StaticWorkerTokens({"trusted": "trusted", "hostile": "hostile"}),
         secrets=NoSecrets(),

@@ -12,10 +12,13 @@ class Rounds:
 
     Attributes:
         rates: measured from the acceptance of the graph; ``whole``: from its submission.
+        processor_us: microseconds of CPU time an action of the fabric's control plane, from its
+            submission to the moment that its end is durable; only the fabric reports it.
     """
 
     rates: list[float] = field(default_factory=list)
     whole: list[float] = field(default_factory=list)
+    processor_us: list[float] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -46,6 +49,8 @@ class Contestant:
         answer = await self._peer.ask("graph", shape=shape, count=count)
         rounds.rates.append(tasks / answer["seconds"])
         rounds.whole.append(tasks / (answer["seconds"] + answer.get("acceptance_s", 0.0)))
+        if "processor_s" in answer:
+            rounds.processor_us.append(answer["processor_s"] / tasks * 1e6)
 
     async def load(self, load: Load, seconds: float, seed: int) -> None:
         """Submits chains at random times and waits for all of them."""

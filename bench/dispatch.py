@@ -172,10 +172,17 @@ def _write_result(
     ]
     title = "The same with compiling and accepting the workflow"
     result.tables.append(Table(title, ["shape", *_shown(arguments.stores)], whole))
+    processor = [
+        [shape, *(spread(found[n, shape].processor_us, ",.0f") for n in arguments.stores)]
+        for shape in arguments.shapes
+    ]
+    title = "CPU time of the control plane, µs an action, from submission to the durable end"
+    result.tables.append(Table(title, ["shape", *_shown(arguments.stores)], processor))
     if loads:
         result.tables.append(_half_load(loads, arguments))
     result.figures = {
         "rates": {f"{n} {s}": r.rates for (n, s), r in found.items()},
+        "processor_us": {f"{n} {s}": r.processor_us for (n, s), r in found.items()},
         "loads": {n: _figures(load) for n, load in loads.items()},
     }
 

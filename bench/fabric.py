@@ -24,6 +24,8 @@ from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.machine.machine import Machine
 from flowmesh_core.machine.state import parse_attempt_id
 from flowmesh_core.protocol.messages import Assignment
+from flowmesh_core.sharing.key_ring import KeyRing
+from flowmesh_core.spec.secrets import SecretValue
 from flowmesh_store.datasets import read_dataset
 from flowmesh_store.store import open_store
 from flowmesh_store.tree import fetch_tree
@@ -36,7 +38,9 @@ MEMORY = "memory:"
 class NoSecrets:
     """No step of this bench names a secret."""
 
-    async def read(self, namespace: str, names: tuple[str, ...]) -> dict[str, str]:
+    async def read(
+        self, namespace: str, names: tuple[str, ...], engine: str
+    ) -> dict[str, SecretValue]:
         """Refuses."""
         raise FlowMeshError(f"namespace {namespace} has no secrets {names}")
 
@@ -72,7 +76,7 @@ class Bench:
             open_store(store or own_store),
             ControlSettings(),
             catalog=load_catalog(),
-            master_key=secrets.token_bytes(32),
+            key_ring=KeyRing.of(secrets.token_bytes(32)),
             users=StaticUsers(TOKEN),
             tokens=StaticWorkerTokens({"local": TOKEN}),
             secrets=NoSecrets(),
@@ -84,12 +88,14 @@ class Bench:
         gateway = self.services.gateway
         original_assign = gateway.assign
 
-        def assign(worker: str, assignment: Assignment) -> None:
+        def assign(
+            worker: str, assignment: Assignment, generation: int, read_scopes: tuple[str, ...]
+        ) -> None:
             actions = self.machine.state.actions
             action = actions.get(parse_attempt_id(assignment.attempt_id))
             if action is not None:
                 self.waits_s.append(time.time() - action.ready_s)
-            original_assign(worker, assignment)
+            original_assign(worker, assignment, generation, read_scopes)
 
         gateway.assign = assign  # type: ignore[method-assign]
         for n in range(self._count):
@@ -159,7 +165,7 @@ class Bench:
     async def directory(self, uid: str, output: str, target: Path) -> None:
         """Fetches a run's model or adapter."""
         [artifact] = (await self.services.views.outputs(uid))[output]
-        await fetch_tree(self._control.services.store.blobs, artifact.digest, target)
+        await fetch_tree(self._control.services.store.blobs, artifact.blob, target)
 
     def hosts(self, engine: str) -> set[tuple[str, str]]:
         """Returns worker and signature of every current instance of an engine."""

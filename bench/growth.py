@@ -26,7 +26,7 @@ from tick import case, measure
 
 from flowmesh_control.loop.gc_tuning import tune_gc
 from flowmesh_core.machine.events import WorkerConnected
-from flowmesh_core.protocol.messages import Assignment, Hello, WorkerShape
+from flowmesh_core.protocol.messages import Assignment, EngineVersion, Hello, WorkerShape
 
 TICK_READY = (100, 1_000, 10_000, 100_000)
 TICK_WORKERS = (1, 10, 100, 1_000)
@@ -97,9 +97,11 @@ async def one(actions: int, workers: int) -> dict[str, float]:
         first_s = [0.0]
         plain = bench.services.gateway.assign
 
-        def assign(worker: str, assignment: Assignment) -> None:
+        def assign(
+            worker: str, assignment: Assignment, generation: int, scopes: tuple[str, ...]
+        ) -> None:
             first_s[0] = first_s[0] or time.monotonic()
-            plain(worker, assignment)
+            plain(worker, assignment, generation, scopes)
 
         bench.services.gateway.assign = assign  # type: ignore[method-assign]
         document = _document(actions)
@@ -125,7 +127,7 @@ def _hello(n: int) -> Hello:
         host_memory_mib=64_000,
         cpus=16,
         price_nanousd_per_hour=100_000_000,
-        engines={"test.noop": (1, 1)},
+        engines={"test.noop": EngineVersion(1, 1)},
     )
     return Hello(1, token="", epoch=0, incarnation=str(n), started_s=time.time(), shape=shape)
 

@@ -28,7 +28,7 @@ from flowmesh_core.fleet.snapshot import (
 )
 from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.placement import decide
-from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_core.protocol.messages import EngineVersion, WorkerShape
 from flowmesh_core.units import Digest
 
 NOW_S = 1_000_000.0
@@ -118,7 +118,7 @@ def fleet(
             host_memory_mib=128_000,
             cpus=16,
             price_nanousd_per_hour=price,
-            engines={"llm.generate": (1, 1), "data.sql": (1, 1)},
+            engines={"llm.generate": EngineVersion(1, 1), "data.sql": EngineVersion(1, 1)},
         )
         instances = [] if cold else [_instance(rng, info) for info in rng.sample(infos, 3)]
         input_tiers = (

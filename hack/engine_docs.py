@@ -89,7 +89,7 @@ def _engine(c: EngineContract) -> str:
     rows = [[f"`{p.name}`", p.kind.value, *_output(c, p), _output_doc(p)] for p in c.outputs]
     parts.append(_table(["output", "kind", *(["over chunks"] if c.row_wise else []), ""], rows))
     if c.params:
-        rows = [[f"`{p.name}`", p.type.value, _default(p), _cell(p.doc)] for p in c.params]
+        rows = [[f"`{p.name}`", p.type.value, _default(p), _param_doc(p)] for p in c.params]
         parts.append(_table(["parameter", "type", "default", ""], rows))
     for group in c.one_of:
         parts.append(f"Exactly one of {', '.join(f'`{name}`' for name in group)}.")
@@ -122,6 +122,11 @@ def _output(c: EngineContract, port: Port) -> list[str]:
 def _output_doc(port: Port) -> str:
     only = f"Only with {_choices((port.only_with,))}. " if port.only_with is not None else ""
     return _cell(only + port.doc)
+
+
+def _param_doc(param: Param) -> str:
+    since = f" Needs a worker with minor {param.added} of the contract." if param.added else ""
+    return _cell(param.doc + since)
 
 
 def _choices(choices: tuple[Choice, ...]) -> str:

@@ -46,7 +46,7 @@ from flowmesh_store.store import open_store
 from flowmesh_store.tree import decode_tree
 from flowmesh_worker.engines.code import locked_calls
 from flowmesh_worker.engines.code.answers import AnswerBytes
-from flowmesh_worker.engines.code.limits import SandboxRequest
+from flowmesh_worker.engines.code.limits import ProcessEnd, SandboxRequest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("core", "store", "control", "operator", "worker", "cli", "sim")
@@ -83,7 +83,7 @@ def _answer_of_users_code() -> object:
     answer = AnswerBytes(256)
     answer.data += b"\x81\xa5error\xa1\xff"
     task = SandboxRequest(code="", function="f", inputs={}, args={}, cpu_s=1, memory_mib=256)
-    return locked_calls._read(answer, 0, task)
+    return locked_calls._read(answer, ProcessEnd(0), task)
 
 
 async def _frame() -> object:
@@ -102,7 +102,7 @@ async def _frame() -> object:
         (lambda: decode_control(REFUSED), msgspec.DecodeError),
         (lambda: decode_manifest(MANIFEST), IdentityError),
         (lambda: decode_tree(TREE, "a" * 64), StoreError),  # type: ignore[arg-type]
-        (lambda: decode_record(spec_decoder, "k", SPEC), DamagedRecordError),
+        (lambda: decode_record(spec_decoder, "k", Record(SPEC, "")), DamagedRecordError),
         (_answer_of_users_code, AttemptError),
         (lambda: asyncio.run(_frame()), BrokenFrameError),
     ],

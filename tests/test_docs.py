@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 LINK = re.compile(r"\]\(([^)#:]+?)(?:#[^)]*)?\)")
 COMMAND = re.compile(r"(?:`|^\$ )fmesh ([a-z]+)", re.MULTILINE)
-TEST = re.compile(r"`((?:tests|examples|docs)/[\w./-]+)`")
+TEST = re.compile(r"`((?:tests|e2e|examples|docs)/[\w./-]+)`")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -22,6 +22,15 @@ def test_every_link_and_path_on_a_page_leads_somewhere(page: Path) -> None:
     wanted = [page.parent / link for link in LINK.findall(text)]
     wanted += [ROOT / path for path in TEST.findall(text)]
     assert [str(path) for path in wanted if not path.exists()] == []
+
+
+def test_every_rule_of_the_security_page_names_its_test() -> None:
+    rows = [
+        line for line in (ROOT / "docs/security.md").read_text().splitlines() if line[:2] == "| "
+    ]
+    rules = [row for row in rows if not row.startswith(("| rule |", "| --- |"))]
+    assert len(rules) > 40
+    assert [row for row in rules if not re.search(r"`(tests|e2e)/[\w/]+\.py`", row)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

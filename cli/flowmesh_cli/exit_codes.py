@@ -23,5 +23,7 @@ class ExitCode(IntEnum):
     """another command cancelled a run, or its budget or deadline ended it"""
     INTERNAL = 70
     """an internal error; FMESH_DEBUG=1 shows the traceback"""
+    HUNG = 75
+    """the control plane in this process made no progress for 20 s and ended itself; run it again"""
     INTERRUPTED = 130
     """Ctrl-C, which cancelled the runs of this command; or the user declined a confirmation"""

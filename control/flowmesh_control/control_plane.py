@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Coroutine, Mapping, Set
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,7 +23,9 @@ from flowmesh_control.auth.tls_certificate import TlsCertificate
 from flowmesh_control.auth.users import NamespaceLabels, Users, no_labels
 from flowmesh_control.auth.worker_tokens import WorkerTokenVerifier
 from flowmesh_control.loop.clock import Clock, system_clock
+from flowmesh_control.loop.current_event import CurrentEventMarker
 from flowmesh_control.loop.gc_tuning import tune_gc
+from flowmesh_control.loop.hang_watchdog import HangWatchdog
 from flowmesh_control.metrics.exposition import MetricsPage
 from flowmesh_control.metrics.store_latency import StoreMeter, metered
 from flowmesh_control.observability.otlp import OtlpExporter, wanted
@@ -32,10 +35,15 @@ from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.cost_model_snapshot import CostModelSnapshot, load_model
+from flowmesh_control.records.current_keys import CurrentKeys, adopt_keys, check_keys, read_keys
 from flowmesh_control.records.ended_index import EndedRunIndex
 from flowmesh_control.records.epochs import SupersededError, begin_epoch, check_leads, last_epoch
+from flowmesh_control.records.key_admin import KeyAdmin
+from flowmesh_control.records.keys import SUSPECT_RUNS, SUSPECT_WORKERS
 from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.quarantine import Quarantine
+from flowmesh_control.records.store_format import begin_format, require_format
+from flowmesh_control.records.suspects import DEATHS_MAX, read_suspects, record_last_death
 from flowmesh_control.runs.cancellations import Withdrawn, find_cancelled, none_withdrawn
 from flowmesh_control.runs.recovery import RecoveredState, recover
 from flowmesh_control.services import ControlPlaneServices
@@ -51,7 +59,11 @@ from flowmesh_core.errors import (
 )
 from flowmesh_core.machine.machine import Machine
 from flowmesh_core.metrics.counters import MachineCounters
+from flowmesh_core.sharing.key_ring import KeyRing
+from flowmesh_core.sharing.prefix_salts import PrefixSalts
+from flowmesh_core.sharing.seals import RecordSeals, Seals, UncheckedSeals
 from flowmesh_store.conditional_write_check import prove_conditional_writes
+from flowmesh_store.sealed_records import SealedRecords
 from flowmesh_store.store import Store
 
 log = logging.getLogger("flowmesh.control")
@@ -68,7 +80,7 @@ class ControlPlane:
         settings: ControlSettings,
         *,
         catalog: Catalog,
-        master_key: bytes,
+        key_ring: KeyRing,
         users: Users,
         tokens: WorkerTokenVerifier,
         secrets: SecretReader,
@@ -77,6 +89,7 @@ class ControlPlane:
         withdrawn: Withdrawn = none_withdrawn,
         clock: Clock = system_clock,
         owner: str = "",
+        state_folder: Path | None = None,
     ) -> None:
         """Prepares a control plane; nothing is read or written before :meth:`start`.
 
@@ -84,7 +97,7 @@ class ControlPlane:
             store: one bucket or directory; this control plane leads it once started.
             settings: of the control plane.
             catalog: the engine contracts (``plugins.load_catalog``).
-            master_key: signs references (``master_key.load_master_key``).
+            key_ring: seals records and signs references (``master_key.load_key_ring``).
             users: authenticates users and decides their rights.
             tokens: verifies the tokens that workers join with.
             secrets: reads secrets for attempts.
@@ -93,13 +106,17 @@ class ControlPlane:
             withdrawn: names runs that were cancelled while no control plane ran; called at start.
             clock: Unix time in seconds.
             owner: name of this leader in ``epochs/``; host and process id where empty.
+            state_folder: of this machine or pod, where the current-event marker survives the
+                process; None keeps it in memory.
         """
         self._tracing = OtlpExporter(os.environ) if wanted(os.environ) else None
         self._store_meter = StoreMeter()
-        self._store = metered(store, self._store_meter)
+        self._bare_store = metered(store, self._store_meter)
+        self._store = self._bare_store
+        self._current_keys = CurrentKeys("", {})
         self._settings = settings
         self._catalog = catalog
-        self._master_key = master_key
+        self._key_ring = key_ring
         self._users = users
         self._tokens = tokens
         self._secrets = secrets
@@ -108,6 +125,8 @@ class ControlPlane:
         self._withdrawn = withdrawn
         self._clock = clock
         self._owner = owner or f"{socket.gethostname()}/{os.getpid()}"
+        self._state_folder = state_folder
+        self._watchdog: HangWatchdog | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._runner: web.AppRunner | None = None
         self._runtime: EpochRuntime | None = None
@@ -120,6 +139,17 @@ class ControlPlane:
         """The services of the running control plane, for its API and the operator."""
         return self._started().services
 
+    async def adopt_keys(self) -> tuple[str, ...]:
+        """Makes its key ring the store's, before :meth:`start`.
+
+        Returns:
+            The ids of the lost keys; what is sealed with them is lost.
+        """
+        lost = await adopt_keys(self._bare_store.records, self._key_ring)
+        if lost:
+            log.warning("what was sealed with master key %s is lost", ", ".join(lost))
+        return lost
+
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Recovers, then leads and serves.
 
@@ -129,17 +159,25 @@ class ControlPlane:
 
         Raises:
             StoreError: the store cannot be used; the message says why.
+            LostKeyError: its records are sealed with a master key that is not in the ring.
             OSError: the address is in use.
         """
         tune_gc()
+        await prove_conditional_writes(self._bare_store.records)
+        await begin_format(self._bare_store.records)
+        self._current_keys = await check_keys(self._bare_store.records, self._key_ring)
+        self._seal_records(Seals(self._key_ring, retired=self._current_keys.retired))
         records = self._store.records
-        await prove_conditional_writes(records)
+        if self._state_folder is not None:
+            await record_last_death(records, self._state_folder)
         epoch = await begin_epoch(records, owner=self._owner, now_s=self._clock())
         runtime, recovered = await self._recover(epoch)
         self._runtime, services = runtime, runtime.services
         cancelled = await find_cancelled(records, recovered, self._withdrawn)
         runtime.tasks.start()
+        runtime.evaluations.start()
         self._run(runtime.loop.run())
+        self._watch_for_hangs(runtime)
         for event in recovered.submitted:
             if event.uid not in cancelled:
                 services.admission.remember(recovered.specs[event.uid])
@@ -153,7 +191,12 @@ class ControlPlane:
         log.info("epoch %d on %s, %d runs recovered", epoch, self.url, len(recovered.submitted))
 
     async def start_reading(
-        self, refusal: StoreError, host: str = "127.0.0.1", port: int = 0
+        self,
+        refusal: StoreError,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        checks_seals: bool = True,
     ) -> None:
         """Serves what is stored and writes nothing, not even an epoch.
 
@@ -164,12 +207,20 @@ class ControlPlane:
             refusal: why the store cannot be written.
             host: address to listen on.
             port: 0 for any free one; see ``url``.
+            checks_seals: False where the master key cannot be read: records are then shown
+                unchecked, and references are not valid elsewhere.
 
         Raises:
             StoreError: the store cannot be read either.
             OSError: the address is in use.
         """
         tune_gc()
+        await require_format(self._bare_store.records)
+        if checks_seals:
+            self._current_keys = await read_keys(self._bare_store.records, self._key_ring)
+            self._seal_records(Seals(self._key_ring, retired=self._current_keys.retired))
+        else:
+            self._seal_records(UncheckedSeals())
         epoch = await last_epoch(self._store.records)
         runtime, recovered = await self._recover(epoch, refusal)
         self._runtime, services = runtime, runtime.services
@@ -184,6 +235,11 @@ class ControlPlane:
         await self._listen(services, host, port)
         self._run(services.gateway.watch_always())
         log.info("read-only on %s: %s", self.url, refusal)
+
+    def _seal_records(self, seals: RecordSeals) -> None:
+        bare = self._bare_store
+        records = SealedRecords(bare.records, seals, refused=self._store_meter.refuse)
+        self._store = replace(bare, records=records)
 
     def _started(self) -> EpochRuntime:
         if self._runtime is None:
@@ -203,6 +259,8 @@ class ControlPlane:
 
     async def stop(self) -> None:
         """Stops serving and makes everything durable; runs continue at the next start."""
+        if self._watchdog is not None:
+            self._watchdog.stop()
         if self._runner is not None:
             await self.services.gateway.close()
             await self._runner.cleanup()
@@ -213,6 +271,8 @@ class ControlPlane:
         self._tasks.clear()
         if self._runtime is not None:
             await self._runtime.tasks.stop()
+            await self._runtime.evaluations.stop()
+            await self._runtime.evaluators.close()
             if self._failure is None and self._runtime.services.refusal is None:
                 with contextlib.suppress(StoreUnavailableError, StoreFullError, SupersededError):
                     await self._books.close(self._clock())
@@ -239,12 +299,14 @@ class ControlPlane:
             archive=archive,
             index=index,
             catalog=self._catalog,
+            deaths=await read_suspects(records, SUSPECT_RUNS),
             refusal=refusal,
         )
         await audits.load(archive)
         until_s = self._clock() + settings.machine.sync_window_s if recovered.submitted else 0.0
         counters = MachineCounters()
         counters.restore(recovered.opening.shares, self._clock())
+        marker = self._marker(epoch, refusal)
         machine = Machine(
             epoch=epoch,
             catalog=self._catalog,
@@ -257,6 +319,8 @@ class ControlPlane:
             unsettled=recovered.opening.unsettled if recovered.submitted else {},
             paid=recovered.opening.paid_by(self._clock()),
             recovering_until_s=until_s,
+            on_settle=marker.settle,
+            prefix_salt=PrefixSalts(self._key_ring),
         )
         runtime = assemble(
             epoch=epoch,
@@ -265,11 +329,14 @@ class ControlPlane:
             tracing=self._tracing,
             settings=settings,
             catalog=self._catalog,
-            master_key=self._master_key,
+            key_ring=self._key_ring,
+            keys=KeyAdmin(self._bare_store.records, self._key_ring, self._current_keys),
             tokens=self._tokens,
             secrets=self._secrets,
             clock=self._clock,
             machine=machine,
+            marker=marker,
+            refused_workers=await self._refused_workers(),
             ledger=ledger,
             archive=archive,
             index=index,
@@ -292,6 +359,30 @@ class ControlPlane:
             snapshot=CostModelSnapshot(records, epoch=epoch),
         )
         return runtime, recovered
+
+    def _marker(self, epoch: int, refusal: StoreError | None) -> CurrentEventMarker:
+        if self._state_folder is None or refusal is not None:
+            return CurrentEventMarker.in_memory(epoch=epoch)
+        return CurrentEventMarker.in_folder(self._state_folder, epoch=epoch)
+
+    async def _refused_workers(self) -> Set[str]:
+        """Returns the workers whose messages have ended the control plane too often.
+
+        None on a laptop, whose workers belong to its only user and keep their names.
+        """
+        if not self._settings.objects:
+            return frozenset()
+        deaths = await read_suspects(self._store.records, SUSPECT_WORKERS)
+        return {name for name, count in deaths.items() if count >= DEATHS_MAX}
+
+    def _watch_for_hangs(self, runtime: EpochRuntime) -> None:
+        if self._settings.hang_s:
+            self._watchdog = HangWatchdog(
+                turns=lambda: runtime.loop.turns,
+                current=runtime.marker.current,
+                hang_s=self._settings.hang_s,
+            )
+            self._watchdog.start()
 
     async def _listen(self, services: ControlPlaneServices, host: str, port: int) -> None:
         app = build_app(services, self._users, self._labels)
@@ -338,6 +429,8 @@ class ControlPlane:
 
     def _fail(self, error: BaseException) -> None:
         """Stops leading on an unexpected error, which :meth:`wait` raises."""
+        if self._watchdog is not None:
+            self._watchdog.stop()
         if self._failure is None:
             log.error("the control plane stops: %s", error)
             self._failure = error

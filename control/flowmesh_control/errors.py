@@ -14,6 +14,10 @@ class ConflictError(FlowMeshError):
     """The request is not possible in the current state of the object."""
 
 
+class NewerPlanError(ConflictError):
+    """The plan of a run has a level that only newer releases run; nothing of it may be guessed."""
+
+
 class PlanRefusedError(FlowMeshError):
     """The plan cannot meet the workflow's budget or deadline."""
 
@@ -28,6 +32,13 @@ class ForbiddenError(FlowMeshError):
 
 class AuthorizationUnavailableError(FlowMeshError):
     """The service that knows users and their rights does not answer."""
+
+    retryable = True
+    retry_after_s = 2.0
+
+
+class EvaluatorUnavailableError(FlowMeshError):
+    """A process that evaluates what tenants wrote cannot be started now."""
 
     retryable = True
     retry_after_s = 2.0

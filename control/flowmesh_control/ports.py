@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from flowmesh_core.fleet.snapshot import Snapshot
-from flowmesh_core.machine.commands import CheckBlobs, Command, LookUp, Publish
+from flowmesh_core.graph.conditions import ConditionQuery, ConditionVerdict
+from flowmesh_core.machine.commands import CheckBlobs, Command, EvaluateCondition, LookUp, Publish
 from flowmesh_core.machine.events import Event
 from flowmesh_core.protocol.messages import Assignment, AttemptEnd, PrewarmSpec
+from flowmesh_core.spec.secrets import SecretValue
 
 
 class MachinePort(Protocol):
@@ -46,8 +48,17 @@ class Executor(Protocol):
 class WorkerChannel(Protocol):
     """Sends workers changes of their desired state."""
 
-    def assign(self, worker: str, assignment: Assignment) -> None:
-        """Adds an attempt to the worker's desired state."""
+    def assign(
+        self, worker: str, assignment: Assignment, generation: int, read_scopes: tuple[str, ...]
+    ) -> None:
+        """Adds an attempt to the worker's desired state.
+
+        Args:
+            worker: its name.
+            assignment: without a token.
+            generation: of the result that the attempt would publish.
+            read_scopes: where its inputs may lie.
+        """
         ...
 
     def cancel(self, worker: str, attempt_id: str) -> None:
@@ -82,8 +93,20 @@ class TaskOwners(Protocol):
         """Returns the namespaces that need it, at least one; the empty one is the fabric's."""
         ...
 
-    def awaits(self, command: LookUp | CheckBlobs | Publish) -> bool:
+    def awaits(self, command: LookUp | CheckBlobs | EvaluateCondition | Publish) -> bool:
         """Whether a run still waits for the answer."""
+        ...
+
+
+class ConditionEvaluator(Protocol):
+    """Evaluates conditions."""
+
+    async def evaluate(self, query: ConditionQuery) -> ConditionVerdict:
+        """Returns the verdict; one with a failure where the condition cannot be evaluated.
+
+        Raises:
+            EvaluatorUnavailableError: not now; try again.
+        """
         ...
 
 
@@ -102,15 +125,18 @@ class Finisher(Protocol):
 class SecretReader(Protocol):
     """Reads secrets under the rights of their owner."""
 
-    async def read(self, namespace: str, names: tuple[str, ...]) -> dict[str, str]:
+    async def read(
+        self, namespace: str, names: tuple[str, ...], engine: str
+    ) -> dict[str, SecretValue]:
         """Returns the values by bare name.
 
         Args:
             namespace: the run's.
             names: as plans carry them, for ``SecretLocation.parse``.
+            engine: the engine of the attempt that they are sent to.
 
         Raises:
-            FlowMeshError: a secret does not exist or may not be read; the message names the secret
-                and never contains its value.
+            FlowMeshError: a secret does not exist, may not be read, or may not be sent to this
+                engine; the message names the secret and never contains its value.
         """
         ...

@@ -20,10 +20,12 @@ from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.queries.status_document import StatusDocuments
 from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_control.records.cache_policies import CachePolicyStore
+from flowmesh_control.records.key_admin import KeyAdmin
 from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.runs.admission import Admission
 from flowmesh_control.runs.commands import RunCommands
 from flowmesh_control.runs.repin import RepinService
+from flowmesh_control.runs.resume import RunResumption
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_control.settings import ControlSettings
 from flowmesh_control.workers.gateway import WorkerGateway
@@ -51,6 +53,7 @@ class ControlPlaneServices:
     queries: RunQueries
     admission: Admission
     repinning: RepinService
+    resumption: RunResumption
     planner: Planner
     fleet: ConnectedFleet
     fleet_queries: FleetQueries
@@ -63,5 +66,6 @@ class ControlPlaneServices:
     audits: AuditRecords
     auditing: AuditSubmission
     cache: CacheAdmin
+    keys: KeyAdmin
     metrics: MetricsPage
     refusal: StoreError | None = None

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from flowmesh_core.graph.limits import Limits
 from flowmesh_core.machine.settings import Settings
 
+HANG_S = 20.0
+"""How long the event loop of a process that serves users may make no turn."""
+
 
 @dataclass(frozen=True, slots=True)
 class ControlSettings:
@@ -20,6 +23,9 @@ class ControlSettings:
         upload_bytes_max: the largest upload of a directory.
         objects: runs and policies are objects of a cluster; the API then accepts none, and changes
             runs only by cancelling or re-pinning them.
+        hang_s: the process ends when its event loop makes no turn for this long; 0 for never.
+        sandboxed_evaluators: conditions are evaluated and workflows compiled in child processes;
+            False where all runs have one owner, who would only harm himself.
         metrics_open: ``/metrics`` needs no token; for a network that only Prometheus can reach.
     """
 
@@ -31,4 +37,6 @@ class ControlSettings:
     model_save_s: float = 30.0
     upload_bytes_max: int = 64 << 30
     objects: bool = False
+    hang_s: float = 0.0
     metrics_open: bool = False
+    sandboxed_evaluators: bool = False

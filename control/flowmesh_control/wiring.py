@@ -4,7 +4,7 @@ Called by the control plane; the only place that passes on the machine's state.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from flowmesh_api.v1.runs import RunStatus
@@ -14,9 +14,12 @@ from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.pool_rejections import explain_with_pools
 from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
 from flowmesh_control.cache.admin import CacheAdmin
+from flowmesh_control.evaluators.evaluators import Evaluators
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.loop.command_executor import CommandExecutor
+from flowmesh_control.loop.current_event import CurrentEventMarker
 from flowmesh_control.loop.epoch import CurrentEpoch
+from flowmesh_control.loop.evaluations import InlineEvaluations, QueuedEvaluations
 from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_owners import WorkOwners
@@ -41,14 +44,17 @@ from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.ended_index import EndedRunIndex
+from flowmesh_control.records.key_admin import KeyAdmin
 from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.lineage_index import LineageIndex
+from flowmesh_control.records.reference_issuer import ReferenceIssuer
 from flowmesh_control.records.run_logs import RunLogArchive
 from flowmesh_control.runs.admission import Admission
 from flowmesh_control.runs.cancellations import RunCanceller
 from flowmesh_control.runs.commands import RunCommands
 from flowmesh_control.runs.finalizer import RunFinalizer
 from flowmesh_control.runs.repin import RepinService
+from flowmesh_control.runs.resume import RunResumption
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_control.services import ControlPlaneServices
 from flowmesh_control.settings import ControlSettings
@@ -63,7 +69,9 @@ from flowmesh_core.machine.events import Event
 from flowmesh_core.machine.machine import Machine
 from flowmesh_core.machine.model import Run
 from flowmesh_core.placement import decide
-from flowmesh_core.protocol.wire_ids import attempt_key
+from flowmesh_core.protocol.attempt_tokens import CONTEXT as ATTEMPT_TOKENS
+from flowmesh_core.protocol.attempt_tokens import AttemptTokens
+from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_store.action_cache import ActionCache
 from flowmesh_store.retrying_blobs import with_retries
 from flowmesh_store.store import Store
@@ -85,11 +93,15 @@ class EpochContext:
     tracing: OtlpExporter | None
     settings: ControlSettings
     catalog: Catalog
-    master_key: bytes
+    key_ring: KeyRing
+    references: ReferenceIssuer
+    keys: KeyAdmin
     tokens: WorkerTokenVerifier
     secrets: SecretReader
     clock: Clock
     machine: Machine
+    marker: CurrentEventMarker
+    refused_workers: Set[str]
     ledger: LedgerWriter
     archive: Archive
     index: EndedRunIndex
@@ -107,11 +119,15 @@ class EpochRuntime:
 
     Attributes:
         tasks: executes store tasks.
+        evaluations: has conditions evaluated, by ``evaluators``.
         health: the error, if any, for which they are retried.
     """
 
     loop: EventLoop
+    marker: CurrentEventMarker
     tasks: TaskPool
+    evaluations: InlineEvaluations | QueuedEvaluations
+    evaluators: Evaluators
     health: StoreHealth
     services: ControlPlaneServices
 
@@ -124,11 +140,14 @@ def assemble(
     tracing: OtlpExporter | None,
     settings: ControlSettings,
     catalog: Catalog,
-    master_key: bytes,
+    key_ring: KeyRing,
+    keys: KeyAdmin,
     tokens: WorkerTokenVerifier,
     secrets: SecretReader,
     clock: Clock,
     machine: Machine,
+    marker: CurrentEventMarker,
+    refused_workers: Set[str],
     ledger: LedgerWriter,
     archive: Archive,
     index: EndedRunIndex,
@@ -148,11 +167,14 @@ def assemble(
         tracing: where spans go; None where tracing is off.
         settings: of the control plane.
         catalog: the engine contracts.
-        master_key: signs references.
+        key_ring: signs references and attempt ids.
+        keys: administers the keys of the records.
         tokens: verifies the tokens that workers join with.
         secrets: reads secrets for attempts.
         clock: Unix time in seconds.
         machine: recovered.
+        marker: says which event is being applied.
+        refused_workers: names of workers that may not join.
         ledger: of the runs under way.
         archive: of the runs that have ended.
         index: of ended runs, the latest ones.
@@ -171,11 +193,15 @@ def assemble(
             tracing=tracing,
             settings=settings,
             catalog=catalog,
-            master_key=master_key,
+            key_ring=key_ring,
+            references=ReferenceIssuer(key_ring, policies),
+            keys=keys,
             tokens=tokens,
             secrets=secrets,
             clock=clock,
             machine=machine,
+            marker=marker,
+            refused_workers=refused_workers,
             ledger=ledger,
             archive=archive,
             index=index,
@@ -203,7 +229,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         store.records, ttl_s=context.settings.machine.result_ttl_s, clock=context.clock
     )
     lineage = LineageIndex(store.records)
-    content = UploadStore(store.blobs, context.master_key)
+    content = UploadStore(store.blobs, context.references)
     loops: list[EventLoop] = []
 
     def post(event: Event) -> None:
@@ -214,6 +240,8 @@ def _assemble(context: EpochContext) -> EpochRuntime:
 
     gateway = _gateway(context, post, telemetry)
     finalizer = _finalizer(context, lineage, logs)
+    evaluators = Evaluators.of(context.settings, context.catalog)
+    evaluations = _evaluations(context, evaluators, owners, post)
     listeners = _listeners(context)
     executor = CommandExecutor(
         blobs=store.blobs,
@@ -227,14 +255,19 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         changed=changes.changed,
         secrets=context.secrets,
         owners=owners,
+        evaluate=evaluations.submit,
         post=post,
     )
     loop = EventLoop(
-        machine=context.machine, decide=decide_with_pools, executor=executor, clock=context.clock
+        machine=context.machine,
+        decide=decide_with_pools,
+        executor=executor,
+        marker=context.marker,
+        clock=context.clock,
     )
     loops.append(loop)
     signals = CapacitySignalSource(state, context.clock)
-    admission, views = _admission(context, content, loop), _views(context, logs)
+    admission, views = _admission(context, content, loop, evaluators), _views(context, logs)
     repinning = _repinning(context, admission, finalizer, loop)
     metrics = _metrics(context, loop, tasks, telemetry, gateway, signals, health)
     services = ControlPlaneServices(
@@ -249,22 +282,40 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         queries=RunQueries(state, views, context.clock),
         admission=admission,
         repinning=repinning,
-        planner=_planner(context, cache),
+        resumption=RunResumption(
+            store.records, context.ledger, admission, context.waiting, loop.post_and_wait
+        ),
+        planner=_planner(context, cache, evaluators),
         fleet=ConnectedFleet(state, loop.post_and_wait),
         fleet_queries=FleetQueries(state, context.catalog, health, context.clock),
         gateway=gateway,
         signals=signals,
         uploads=content,
         lineage=lineage,
-        documents=StatusDocuments(store.blobs, context.policies, context.master_key),
+        documents=StatusDocuments(store.blobs, context.policies, context.references),
         policies=context.policies,
         audits=context.audits,
         auditing=_auditing(context, cache, views, admission),
         cache=_cache_admin(context),
+        keys=context.keys,
         metrics=metrics,
         refusal=context.refusal,
     )
-    return EpochRuntime(loop, tasks, health, services)
+    return EpochRuntime(loop, context.marker, tasks, evaluations, evaluators, health, services)
+
+
+def _evaluations(
+    context: EpochContext, evaluators: Evaluators, owners: WorkOwners, post: Callable[[Event], None]
+) -> InlineEvaluations | QueuedEvaluations:
+    if not context.settings.sandboxed_evaluators:
+        return InlineEvaluations(post, context.marker.settle)
+    return QueuedEvaluations(
+        evaluators.of_runs,
+        owners=owners,
+        weight=owners.weight,
+        post=post,
+        failed=context.failed,
+    )
 
 
 def _gateway(
@@ -272,15 +323,17 @@ def _gateway(
 ) -> WorkerGateway:
     return WorkerGateway(
         epoch=context.epoch,
-        key=attempt_key(context.master_key),
+        attempt_tokens=AttemptTokens(context.key_ring.derive(ATTEMPT_TOKENS)),
         post=post,
         tokens=context.tokens,
         telemetry=telemetry,
         clock=time.monotonic,  # a jump of the wall clock must not look like silent workers
+        wall_clock=context.clock,
         watchdog_s=context.settings.machine.watchdog_s,
         sync_interval_s=context.settings.sync_interval_s,
         knows=lambda name: name in context.machine.state.workers,
         later_epoch_seen=context.later_epoch_seen,
+        refused=context.refused_workers,
     )
 
 
@@ -337,19 +390,20 @@ def _finalizer(context: EpochContext, lineage: LineageIndex, logs: RunLogArchive
         logs=logs,
         archive=context.archive,
         index=context.index,
-        master_key=context.master_key,
+        references=context.references,
         clock=context.clock,
     )
 
 
-def _admission(context: EpochContext, content: UploadStore, loop: EventLoop) -> Admission:
+def _admission(
+    context: EpochContext, content: UploadStore, loop: EventLoop, evaluators: Evaluators
+) -> Admission:
     state, waiting = context.machine.state, context.waiting
     return Admission(
         records=context.store.records,
         content=content,
         policies=context.policies,
-        catalog=context.catalog,
-        limits=context.settings.limits,
+        compiler=evaluators.compiler,
         clock=context.clock,
         quarantine_salts=context.audits.quarantine.salts,
         unfinished=lambda uid: _has_no_verdict(state.runs.get(uid)) or uid in waiting,
@@ -406,12 +460,13 @@ def _commands(
     )
 
 
-def _planner(context: EpochContext, cache: ActionCache) -> Planner:
+def _planner(context: EpochContext, cache: ActionCache, evaluators: Evaluators) -> Planner:
     return Planner(
         state=context.machine.state,
         cache=cache,
         clock=context.clock,
         quarantine_salts=context.audits.quarantine.salts,
+        conditions=evaluators.of_forecasts,
     )
 
 
@@ -438,6 +493,6 @@ def _views(context: EpochContext, logs: RunLogArchive) -> RunViews:
         archive=context.archive,
         waiting=context.waiting,
         logs=logs,
-        master_key=context.master_key,
+        references=context.references,
         clock=context.clock,
     )

@@ -28,7 +28,7 @@ _RUN = _rate("flowmesh_run_seconds_total", "pool")
 _BUSY = _rate("flowmesh_worker_seconds_total", "pool", 'state="busy"')
 _ALL = _rate("flowmesh_worker_seconds_total", "pool")
 _NO_RESULT = 'outcome!~"published|adopted|audited"'
-_HIT_RATE = "sum(rate(flowmesh_actions_hits_total[$__rate_interval]))"
+_HIT_RATE = "sum(rate(flowmesh_action_cache_hits_total[$__rate_interval]))"
 _RUN_RATE = "sum(rate(flowmesh_actions_executed_total[$__rate_interval]))"
 
 _NOW = (
@@ -58,7 +58,7 @@ _NOW = (
         "Hit share",
         (
             Query(
-                "sum(flowmesh_actions_hits_total) / (sum(flowmesh_actions_hits_total)"
+                "sum(flowmesh_action_cache_hits_total) / (sum(flowmesh_action_cache_hits_total)"
                 " + sum(flowmesh_actions_executed_total))"
             ),
         ),
@@ -122,7 +122,7 @@ _WORK = (
     ),
     Panel(
         "Hits by kind",
-        (Query(_rate("flowmesh_actions_hits_total", "kind"), "{{kind}}"),),
+        (Query(_rate("flowmesh_action_cache_hits_total", "kind"), "{{kind}}"),),
         "ops",
         "Published before, merged with one in flight, or a whole step.",
         Kind.STACKED,
@@ -174,7 +174,7 @@ _WORKERS = (
     ),
     Panel(
         "Engine hosts",
-        (Query("sum by (pool, state) (flowmesh_lanes)", "{{pool}} {{state}}"),),
+        (Query("sum by (pool, state) (flowmesh_engine_instances)", "{{pool}} {{state}}"),),
         "short",
         "Loaded engine instances, and those that load.",
         Kind.STACKED,
@@ -233,7 +233,7 @@ _FAILURES = (
         "Workers that went away",
         (
             Query(
-                "sum by (pool, kind) (increase(flowmesh_workers_left_total[$__rate_interval]))",
+                "sum by (pool, kind) (increase(flowmesh_workers_gone_total[$__rate_interval]))",
                 "{{pool}} {{kind}}",
             ),
         ),
@@ -246,8 +246,8 @@ _INSIDE = (
     Panel(
         "A scheduling decision",
         (
-            Query(_quantile(0.5, "flowmesh_tick_seconds", ""), "median"),
-            Query(_quantile(0.99, "flowmesh_tick_seconds", ""), "p99"),
+            Query(_quantile(0.5, "flowmesh_scheduling_cycle_seconds", ""), "median"),
+            Query(_quantile(0.99, "flowmesh_scheduling_cycle_seconds", ""), "p99"),
         ),
         "s",
         "The limit is 20 ms for 10,000 ready actions on 100 workers.",
@@ -268,7 +268,7 @@ _INSIDE = (
         "Store errors and retries",
         (
             Query("sum(rate(flowmesh_store_retries_total[$__rate_interval]))", "retries"),
-            Query("max(flowmesh_store_refuses)", "refuses"),
+            Query("max(flowmesh_store_writes_failing)", "refuses"),
         ),
         "short",
         "While the store refuses writes, nothing is published and verdicts wait.",
@@ -276,8 +276,8 @@ _INSIDE = (
     Panel(
         "Events and store work that wait",
         (
-            Query("sum(flowmesh_events_waiting)", "events"),
-            Query("sum(flowmesh_jobs_waiting)", "store work"),
+            Query("sum(flowmesh_event_queue_length)", "events"),
+            Query("sum(flowmesh_store_task_queue_length)", "store work"),
         ),
         "short",
         "If it stays in the thousands, the control plane is overloaded.",

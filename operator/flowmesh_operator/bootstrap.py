@@ -19,7 +19,7 @@ from typing import Any
 import kubernetes
 import urllib3
 
-from flowmesh_control.auth.master_key import KEY_BYTES
+from flowmesh_control.auth.master_key import encode_ring, new_ring
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.access.gateway_certificate import gateway_certificate, self_signed
 from flowmesh_operator.kube.connection import load_configuration
@@ -96,7 +96,7 @@ def wanted_secrets(
     if master_key:
         yield RequiredSecret(
             MASTER_KEY, "operator", ("master-key",),
-            lambda _: {"master-key": secrets.token_bytes(KEY_BYTES)},
+            lambda _: {"master-key": encode_ring(new_ring())},
         )  # fmt: skip
     if store:
         pair = (_ACCESS, _SECRET)

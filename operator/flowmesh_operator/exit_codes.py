@@ -16,3 +16,5 @@ class OperatorExitCode(IntEnum):
     """the lease was not renewed in time, or another replica leads; a standby takes over"""
     WATCH_FAILED = 4
     """the watches on the API server failed permanently"""
+    HUNG = 75
+    """the event loop made no progress for 20 s; the log says what it was working on"""

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flowmesh_control.auth.master_key import KEY_BYTES
+from flowmesh_control.auth.master_key import decode_ring
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_operator.pod_environment import PodEnvironment
 
 _API_SERVER = "KUBERNETES_SERVICE_HOST"
@@ -27,7 +28,9 @@ class OperatorSettings:
 
     Attributes:
         store: address of the bucket or directory (``open_store``); required.
-        master_key: 32 bytes, read from the file that ``FLOWMESH_MASTER_KEY_FILE`` names; required.
+        key_ring: the master keys, from the file that ``FLOWMESH_MASTER_KEY_FILE`` names; required.
+        loses_results: start although the store is sealed with a lost master key, and give up its
+            results and runs (``FLOWMESH_LOSE_RESULTS=true``).
         namespace: the operator's own, with the Lease, the pools and its pods; by default the pod's.
         pod_name: this replica's pod, for the leader's label; without it no label is set.
         pod_selector: the label selector of all the operator's pods.
@@ -44,6 +47,8 @@ class OperatorSettings:
             for use with a network policy that admits only Prometheus.
         worker_token: a fixed token with which any worker joins, where pods have no token; none if
             empty.
+        state_folder: a folder that survives restarts of the container (``FLOWMESH_STATE_DIR``), so
+            that a run that ends the process is found; none if empty.
         watch_workers: how many objects the watches handle at a time.
         sync_window_s: after a takeover, how long workers may take to report what they run.
         worker_gateway: the gateway's address for pools' pods; its Service by default.
@@ -59,7 +64,7 @@ class OperatorSettings:
     """
 
     store: str
-    master_key: bytes = field(repr=False)
+    key_ring: KeyRing = field(repr=False)
     namespace: str = "default"
     pod_name: str = ""
     pod_selector: str = "app.kubernetes.io/name=flowmesh,app.kubernetes.io/component=operator"
@@ -75,7 +80,9 @@ class OperatorSettings:
     tls_key: str = ""
     health_port: int = 0
     metrics_open: bool = False
+    loses_results: bool = False
     worker_token: str = field(default="", repr=False)
+    state_folder: Path | None = None
     watch_workers: int = 200
     sync_window_s: float = 3.0
     worker_gateway: str = ""
@@ -126,10 +133,11 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
     """
     reader = _Reader(environment)
     pod = reader.text("POD_NAME")
-    defaults = OperatorSettings(store="", master_key=b"")
+    defaults = OperatorSettings(store="", key_ring=KeyRing.of(bytes(32)))
     settings = OperatorSettings(
         store=reader.required("STORE", "set it to the bucket, such as s3://bucket/prefix"),
-        master_key=reader.key("MASTER_KEY_FILE"),
+        key_ring=reader.keys("MASTER_KEY_FILE"),
+        loses_results=reader.flag("LOSE_RESULTS"),
         namespace=reader.text("NAMESPACE") or _own_namespace() or defaults.namespace,
         pod_name=pod,
         pod_selector=reader.text("POD_SELECTOR") or defaults.pod_selector,
@@ -146,6 +154,7 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
         health_port=reader.whole("HEALTH_PORT", defaults.health_port),
         metrics_open=reader.flag("METRICS_OPEN"),
         worker_token=reader.text("WORKER_TOKEN"),
+        state_folder=Path(folder) if (folder := reader.text("STATE_DIR")) else None,
         watch_workers=reader.whole("WATCH_WORKERS", defaults.watch_workers),
         sync_window_s=reader.seconds("SYNC_WINDOW_S", defaults.sync_window_s),
         worker_gateway=reader.text("WORKER_GATEWAY"),
@@ -233,24 +242,19 @@ class _Reader:
     def whole(self, name: str, default: int) -> int:
         return int(self._number(name, default, int, "a whole number"))
 
-    def key(self, name: str) -> bytes:
+    def keys(self, name: str) -> KeyRing:
         path = Path(self.required(name, "mount the Secret of the master key and name its file"))
         where = f"FLOWMESH_{name}={path}"
         try:
-            key = path.read_bytes()
+            return decode_ring(path.read_bytes(), where=where)
+        except FlowMeshError as e:
+            raise SettingsError(e.message, where=where, remedy=e.remedy) from e
         except OSError as e:
             raise SettingsError(
                 f"cannot be read: {e.strerror}",
                 where=where,
                 remedy="mount the Secret of the master key there",
             ) from e
-        if len(key) != KEY_BYTES:
-            raise SettingsError(
-                f"the master key has {len(key)} bytes: expected {KEY_BYTES}",
-                where=where,
-                remedy=f"make one: head -c {KEY_BYTES} /dev/urandom; put it into the Secret as is",
-            )
-        return key
 
     def _number(
         self, name: str, default: float, read: Callable[[str], float], expected: str

@@ -5,6 +5,7 @@
     cas/<2 hex>/<digest>             blobs
     actions/<scope>/<action_id>      action results; in a directory all of them are in actions/log
     runs/<uid>/...                   spec, ledger segments, final
+    format                           the identity scheme of all content
     epochs/<n>                       leaderships
     lineage/...                      derivations, by run
     quarantine/<class>               signature classes whose results did not repeat

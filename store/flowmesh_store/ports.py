@@ -60,10 +60,22 @@ class BlobFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A small mutable object and its version."""
+    """A small mutable object and its version.
+
+    Attributes:
+        damage: why the content is not believed, and left out; empty where it is.
+        unknown_key: the id of the missing key that it is sealed with; empty for other reasons.
+    """
 
     data: bytes
     etag: str
+    damage: str = ""
+    unknown_key: str = ""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this installation did not write it as it is: it is as good as missing."""
+        return bool(self.damage) and not self.unknown_key
 
 
 class RecordStore(Protocol):

@@ -18,7 +18,8 @@ import msgspec
 import orjson
 
 from flowmesh_core.decoding import decode
-from flowmesh_core.errors import StoreError
+from flowmesh_core.errors import BlobCorruptError, StoreError
+from flowmesh_core.identity import tree_identity
 from flowmesh_core.units import Digest
 from flowmesh_store.atomic_files import temporary_name
 from flowmesh_store.hashing import digest_of, digest_of_file
@@ -53,11 +54,35 @@ class TreeManifest(msgspec.Struct, frozen=True, tag_field="kind", tag="tree"):
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A stored directory: the manifest's digest, the sum of its files' sizes, and its files."""
+    """A stored directory.
+
+    Attributes:
+        digest: the manifest's, where the store has it.
+        size_bytes: the sum of its files' sizes.
+        files: all of them.
+    """
 
     digest: Digest
     size_bytes: int
     files: tuple[TreeFile, ...]
+
+    def require(self, kind: str, identity: Digest) -> None:
+        """Refuses a tree whose files are not those of an identity.
+
+        Args:
+            kind: ``model`` or ``adapter``.
+            identity: the one that the reader expects.
+
+        Raises:
+            BlobCorruptError: the manifest has another identity; names its blob.
+        """
+        if tree_identity(kind, self.files) != identity:
+            raise BlobCorruptError(
+                f"the files are not those of the {kind} {identity}",
+                where=f"cas/{self.digest}",
+                remedy="the step that produced it runs again",
+                digest=self.digest,
+            )
 
 
 class TreeBlobs(BlobStore, BlobFiles, Protocol):
@@ -103,19 +128,25 @@ async def read_tree(blobs: BlobStore, digest: Digest) -> Tree:
     return _tree(digest, decode_tree(await blobs.get(digest), digest))
 
 
-async def fetch_tree(blobs: TreeBlobs, digest: Digest, target: Path) -> Tree:
+async def fetch_tree(
+    blobs: TreeBlobs, digest: Digest, target: Path, expected: tuple[str, Digest] | None = None
+) -> Tree:
     """Writes a stored directory, which appears complete or not at all.
 
     Args:
         blobs: has the content; every file is verified while it is written.
         digest: of the manifest.
         target: must not exist, or be an empty directory.
+        expected: kind and identity that the tree must have (:meth:`Tree.require`); None for a
+            checkpoint, which has none.
 
     Raises:
         StoreError: the manifest is invalid, or the target exists.
         BlobNotFoundError, BlobCorruptError, StoreFullError, StoreUnavailableError.
     """
     tree = await read_tree(blobs, digest)
+    if expected is not None:
+        tree.require(*expected)
     partial = target.with_name(temporary_name(f".{target.name}-"))
     limit = asyncio.Semaphore(_FILES_AT_ONCE)
 

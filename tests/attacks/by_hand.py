@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType
 from tests.flowmesh_control import waiting
-from tests.flowmesh_control.fabric import API_TOKEN, KEY, NoSecrets, loop_of, workflow
+from tests.flowmesh_control.fabric import API_TOKEN, KEY, NoSecrets, loop_of, sealed, workflow
 
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.auth.users import StaticUsers
@@ -25,6 +25,7 @@ from flowmesh_core.protocol.messages import (
     AttemptEnd,
     AttemptProgress,
     Desired,
+    EngineVersion,
     Hello,
     Refused,
     Sync,
@@ -34,7 +35,9 @@ from flowmesh_core.protocol.messages import (
     encode,
 )
 from flowmesh_core.protocol.results import ActionResult, Artifact, Usage
+from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_store.action_cache import decoded
+from flowmesh_store.sealed_records import SealedRecords
 from flowmesh_store.store import Store, open_store
 
 
@@ -127,10 +130,15 @@ class Place:
             data = await self.get(f"/v1/runs/{uid}/watch")
         return msgspec.json.decode(data.splitlines()[-1], type=RunStatus)
 
+    @property
+    def sealed(self) -> SealedRecords:
+        """The store's records as the control plane reads and writes them."""
+        return sealed(self.store)
+
     async def published(self) -> list[ActionResult]:
         """All records of results there are."""
         keys = [key async for key in self.store.records.keys("actions/")]
-        found = [decoded(await self.store.records.read(key)) for key in keys]
+        found = [decoded(await self.sealed.read(key)) for key in keys]
         assert None not in found
         return [result for result in found if result is not None]
 
@@ -158,13 +166,13 @@ class Place:
         await self.control.start()
 
 
-def control_on(store: Store) -> ControlPlane:
+def control_on(store: Store, key_ring: KeyRing = KEY) -> ControlPlane:
     settings = ControlSettings()
     return ControlPlane(
         store,
         replace(settings, machine=Settings(sync_window_s=1.0), flush_s=0.05),
         catalog=load_catalog(),
-        master_key=KEY,
+        key_ring=key_ring,
         users=StaticUsers(API_TOKEN),
         tokens=StaticWorkerTokens(TOKENS),
         secrets=NoSecrets(),
@@ -195,7 +203,7 @@ def hello_of(name: str, pool: str, **changes: Any) -> Hello:
         host_memory_mib=4096,
         cpus=1,
         price_nanousd_per_hour=1_000_000,
-        engines={"test.noop": (1, 1), "test.sleep": (1, 1)},
+        engines={"test.noop": EngineVersion(1, 1), "test.sleep": EngineVersion(1, 1)},
     )
     shape = msgspec.structs.replace(shape, **changes.pop("shape", {}))
     hello = Hello(
@@ -233,5 +241,5 @@ def noop(value: str = "made") -> dict[str, Any]:
     return {"steps": [{"name": "one", "uses": "test.noop", "with": {"value": value}}]}
 
 
-def holding(*attempt_ids: str) -> tuple[AttemptProgress, ...]:
-    return tuple(AttemptProgress(a, "running") for a in attempt_ids)
+def holding(*attempt_ids: str, token: str = "") -> tuple[AttemptProgress, ...]:
+    return tuple(AttemptProgress(a, "running", token=token) for a in attempt_ids)

@@ -11,6 +11,9 @@ import pytest
 from tests.attacks.forged_metrics import publish, read_as
 from tests.attacks.tenants import ADMIN, ATTACKER, OWNER, tenants
 
+from flowmesh_core.identity import content_identity
+from flowmesh_core.units import Digest
+
 pytestmark = pytest.mark.slow
 
 ROWS = b'{"secret": "of team-a"}\n'
@@ -30,7 +33,7 @@ async def test_metrics_shaped_like_a_data_set_are_not_read_as_rows(tmp_path: Pat
             assert status in (400, 403, 422), answer
             assert b"of team-a" not in answer
         # Lineage does not take it for a data set either: it tells of the digest that was asked for.
-        digest = forged.rpartition(":")[2].partition(".")[0]
+        digest = content_identity("metrics", Digest(forged.rpartition(":")[2].partition(".")[0]))
         for asked in (digest, forged):
             for who in (ATTACKER, ADMIN):
                 walk = await fabric.ask(who, "GET", f"/v1/lineage/{asked}?namespace=team-b")

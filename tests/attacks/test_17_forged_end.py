@@ -5,12 +5,19 @@ names an attempt that the worker was not given; an action stops being ready beca
 
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from tests.attacks.by_hand import Place, end_of, holding, noop, place, until
 from tests.flowmesh_control.fabric import machine_of
 
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.protocol.messages import Assignment, Checkpoint, FailureReport, Welcome
+from flowmesh_core.protocol.messages import (
+    Assignment,
+    AttemptProgress,
+    Checkpoint,
+    FailureReport,
+    Welcome,
+)
 from flowmesh_core.units import Digest
 
 pytestmark = pytest.mark.slow
@@ -22,20 +29,17 @@ async def there() -> AsyncIterator[Place]:
         yield found
 
 
-def bare(assignment: Assignment) -> str:
-    """The machine's id of an attempt, which receipts, traces and logs show."""
-    return assignment.attempt_id.rpartition(".")[0]
-
-
-def forgeries(assignment: Assignment) -> list[str]:
-    attempt_id = bare(assignment)
+def forgeries(assignment: Assignment) -> list[tuple[str, str]]:
+    """Ids and tokens that a worker may show which saw another one's assignment."""
+    attempt_id, token = assignment.attempt_id, assignment.token
     scope_and_action, _, _ = attempt_id.rpartition("/")
+    flipped = token[:40] + ("A" if token[40] != "A" else "B") + token[41:]
     return [
-        assignment.attempt_id,
-        attempt_id,
-        f"{attempt_id}.{'0' * 32}",
-        f"{scope_and_action}/1-999",
-        f"{scope_and_action}/1-999.{assignment.attempt_id.rpartition('.')[2]}",
+        (attempt_id, token),
+        (attempt_id, ""),
+        (attempt_id, flipped),
+        (f"{scope_and_action}/1-999", ""),
+        (f"{scope_and_action}/1-999", token),
     ]
 
 
@@ -45,9 +49,11 @@ async def test_no_worker_ends_an_attempt_of_another(there: Place) -> None:
     [assignment] = await honest.given()
     for n, (name, pool) in enumerate([("thief", "low"), ("mate", "good")]):
         thief = await there.join(name, pool, shape={"engines": {}})
-        forged = [end_of(i, assignment.action_id, "forged") for i in forgeries(assignment)]
+        forged = [
+            end_of(i, assignment.action_id, "forged", token=t) for i, t in forgeries(assignment)
+        ]
         failure = FailureReport(FailureKind.BAD_INPUT, "forged")
-        failed = [end_of(e.attempt_id, e.action_id, failure=failure, outputs={}) for e in forged]
+        failed = [msgspec.structs.replace(e, failure=failure, outputs={}) for e in forged]
         await thief.sync(ended=tuple(forged))
         await thief.sync(ended=tuple(failed[:4]))
         await there.heard(lambda n=n: there.dropped.get("attempt-id") == 9 * (n + 1))
@@ -57,7 +63,7 @@ async def test_no_worker_ends_an_attempt_of_another(there: Place) -> None:
     assert status.phase == "Succeeded"
     [result] = await there.published()
     assert result.provenance.worker == "honest"
-    assert result.provenance.attempt_id == bare(assignment)
+    assert result.provenance.attempt_id == assignment.attempt_id
     assert result.outputs["metrics"].value == {"value": "made"}
 
 
@@ -95,28 +101,28 @@ async def test_the_next_leader_believes_the_worker_that_was_given_the_attempt_an
     held, ended = await honest.given(2)
     await there.lead_anew()
 
-    ids = [i for a in (held, ended) for i in forgeries(a)]
+    shown = [pair for a in (held, ended) for pair in forgeries(a)]
     thief = await there.join(
         "thief",
         "low",
         shape={"engines": {}},
-        attempts=holding(*ids),
-        ended=tuple(end_of(i, held.action_id, "forged") for i in ids),
+        attempts=tuple(AttemptProgress(i, "running", token=t) for i, t in shown),
+        ended=tuple(end_of(i, held.action_id, "forged", token=t) for i, t in shown),
     )
     assert isinstance(thief.answer, Welcome)
-    await there.heard(lambda: len(thief.acknowledged) == len(ids))
+    await there.heard(lambda: len(thief.acknowledged) == len(shown))
     assert thief.kept == []
 
     back = await there.join(
         "honest",
-        attempts=holding(held.attempt_id),
-        ended=(end_of(ended.attempt_id, ended.action_id, "ended before"),),
+        attempts=holding(held.attempt_id, token=held.token),
+        ended=(end_of(ended.attempt_id, ended.action_id, "ended before", token=ended.token),),
     )
     await until(lambda: back.kept == [held.attempt_id])
     await back.sync(ended=(end_of(held.attempt_id, held.action_id, "held before"),))
     assert [(await there.ended(uid)).phase for uid in uids] == ["Succeeded"] * 2
     made = {r.provenance.attempt_id: r.provenance.worker for r in await there.published()}
-    assert made == {bare(held): "honest", bare(ended): "honest"}
+    assert made == {held.attempt_id: "honest", ended.attempt_id: "honest"}
     await until(lambda: {held.attempt_id, ended.attempt_id} <= set(back.acknowledged))
 
 
@@ -126,7 +132,7 @@ async def test_who_forges_much_is_disconnected_and_an_honest_worker_is_not(there
     for n in range(20):
         await there.submit(f"w{n}", noop(f"v{n}"))
     told = await honest.given(20)
-    forged = [end_of(f"{a.attempt_id}0", a.action_id) for a in told]
+    forged = [end_of(a.attempt_id, a.action_id, token=a.token) for a in told]
     await thief.sync(ended=tuple(forged[:9]))
     await there.heard(lambda: there.dropped == {"attempt-id": 9})
     assert not thief.closed
@@ -136,3 +142,50 @@ async def test_who_forges_much_is_disconnected_and_an_honest_worker_is_not(there
     await until(lambda: len(honest.acknowledged) == 20)
     assert not honest.closed
     assert there.dropped == {"attempt-id": 10}
+
+
+async def test_a_restarted_process_does_not_have_the_attempts_of_the_one_before(
+    there: Place,
+) -> None:
+    honest = await there.join("honest")
+    uid = await there.submit("w", noop())
+    [assignment] = await honest.given()
+    await there.lead_anew()
+    for incarnation, admitted in (("another process", False), ("process of honest", True)):
+        back = await there.join(
+            "honest",
+            incarnation=incarnation,
+            shape={"engines": {}} if not admitted else {},
+            attempts=holding(assignment.attempt_id, token=assignment.token),
+        )
+        if not admitted:
+            await there.heard(lambda: there.dropped == {"attempt-id": 1})
+            assert there.alive
+            await back.sync(goodbye=True)
+            await until(lambda w=back: w.closed)
+        else:
+            await until(lambda w=back: w.kept == [assignment.attempt_id])
+    await back.sync(ended=(end_of(assignment.attempt_id, assignment.action_id),))
+    assert (await there.ended(uid)).phase == "Succeeded"
+
+
+async def test_a_worker_cannot_turn_its_failed_attempt_into_a_success(there: Place) -> None:
+    """The token is its own and valid, but the attempt is over and the action is ready again."""
+    worker = await there.join("worker")
+    uid = await there.submit("w", noop())
+    [assignment] = await worker.given()
+    state = machine_of(there.control).state
+    failure = FailureReport(FailureKind.DRAINED, "it is to leave")
+    end = end_of(assignment.attempt_id, assignment.action_id, token=assignment.token)
+    # It drains, so that the action stays ready.
+    await worker.sync(ended=(msgspec.structs.replace(end, failure=failure),), draining=True)
+    await until(lambda: [a.state for a in state.actions.values()] == ["ready"])
+    before = len(worker.acknowledged)
+    await worker.sync(ended=(end,), draining=True)
+    await there.heard(lambda: len(worker.acknowledged) > before)
+    assert [a.state for a in state.actions.values()] == ["ready"]
+    assert await there.published() == []
+    honest = await there.join("honest")
+    [other] = await honest.given()
+    await honest.sync(ended=(end_of(other.attempt_id, other.action_id),))
+    assert (await there.ended(uid)).phase == "Succeeded"

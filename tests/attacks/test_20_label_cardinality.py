@@ -6,7 +6,7 @@ Must not happen: a label of a metric takes their values, so that /metrics grows 
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.attacks.by_hand import Place, place
+from tests.attacks.by_hand import Place, place, until
 from tests.flowmesh_control.fabric import machine_of
 
 from flowmesh_core.protocol.messages import EngineInstanceState
@@ -34,8 +34,9 @@ async def test_what_workers_name_is_in_no_label(there: Place) -> None:
     state = machine_of(there.control).state
     first = await there.join("first", instances=(lane("ready"),))
     await there.heard(lambda: len(state.workers) == 1)
+    await until(lambda: state.figures.worker_s)  # counted from the first tick on
     before = await series(there)
-    assert 'flowmesh_lanes{pool="good",state="ready"}' in before
+    assert 'flowmesh_engine_instances{pool="good",state="ready"}' in before
     for n in range(30):
         shape = {
             "device_class": f"device-{n}",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.attacks.one_fabric import fabric_at
+from tests.attacks.one_fabric import fabric_at, nothing_compiles_here
 from tests.flowmesh_control.fabric import Fabric, workflow
 
 DEEP = (300, 700, 100_000)
@@ -46,9 +46,14 @@ async def post(fabric: Fabric, method: str, path: str, body: bytes) -> tuple[int
         return answer.status, await answer.json()
 
 
+@pytest.mark.parametrize("sandboxed", [False, True], ids=["inline", "sandboxed"])
 @pytest.mark.parametrize("path", ["/v1/runs", "/v1/plan"])
-async def test_a_deep_document_is_the_senders_fault(tmp_path: Path, path: str) -> None:
-    async with fabric_at(tmp_path) as fabric:
+async def test_a_deep_document_is_the_senders_fault(
+    tmp_path: Path, path: str, sandboxed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if sandboxed:
+        nothing_compiles_here(monkeypatch)
+    async with fabric_at(tmp_path, sandboxed=sandboxed) as fabric:
         places = product(["rows", "with", "status", "spec", "labels"], ["list", "object"], DEEP)
         for at, kind, depth in places:
             body = document(at).replace(b'"MARK"', nested(depth, kind), 1)

@@ -4,12 +4,16 @@ Action: writes templates that fold, double, square or repeat until memory is ful
 Must not happen: the control plane computes any of it, or a rendering makes more than it may.
 """
 
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 from jinja2.exceptions import SecurityError
+from tests.attacks.one_fabric import fabric_at, nothing_compiles_here
 from tests.attacks.renderings import render
+from tests.flowmesh_control.fabric import Fabric, workflow
 
+from flowmesh_control.evaluators.compilers import SandboxedCompiler
 from flowmesh_core.catalog.template_meter import COPIED_MAX, MADE_MAX, PRINTED_MAX
 from flowmesh_core.catalog.templates import environment, undeclared
 
@@ -104,7 +108,7 @@ HONEST = {
     "{% for r in rows %}{{ r.a }}: {{ r.b }}{{ ', ' if not loop.last }}{% endfor %}": "x: 1, y: 2",
     "{{ rows | map(attribute='a') | join('-') }}": "x-y",
     "{{ rows | sum(attribute='b') }} {{ 0.1 + 0.2 }} {{ [[1], [2]] | sum(start=[]) }}": (
-        "3 0.30000000000000004 [1, 2]"
+        "3 0.30000000000000004 [1,2]"
     ),
     "{{ 'a b' | replace('a', 'c') | replace(old='b', new='d') | upper }}": "C D",
     "{{ 'one\ntwo' | indent(width=2, first=true) }}": "  one\n  two",
@@ -112,36 +116,36 @@ HONEST = {
     "{% for b in [1, 2, 3] | batch(2, 'x') %}{{ b | join }};{% endfor %}": "12;3x;",
     "{% for b in [1, 2, 3] | slice(2, fill_with='x') %}{{ b | join }};{% endfor %}": "12;3x;",
     "{{ {'a': [1, 'é']} | tojson }} {{ {'a': 1} | tojson(indent=2) }}": (
-        '{"a": [1, "\\u00e9"]} {\n  "a": 1\n}'
+        '{"a":[1,"é"]} {\n  "a": 1\n}'
     ),
-    "{{ 'ab' ~ 1 ~ 2.5 ~ [1] ~ none }} {{ ('a' ~ 'b') | length }}": "ab12.5[1]None 2",
+    "{{ 'ab' ~ 1 ~ 2.5 ~ [1] ~ true }} {{ ('a' ~ 'b') | length }}": "ab12.5[1]true 2",
     "{% set ns = namespace(n=0) %}{% for r in rows %}{% set ns.n = ns.n + r.b %}{% endfor %}"
     "{{ ns.n }}": "3",
     "{% set x %}{{ rows | length }} rows{% endset %}{{ x | title }}": "2 Rows",
     "{% macro m(r, d='?') %}<{{ r.a }}{{ d }}>{% endmacro %}{{ m(rows[0]) }}": "<x?>",
     "{% filter upper %}a{{ 'b' }}{% endfilter %}": "AB",
     "{{ 'a,b'.split(',') | list }} {{ ', '.join(['a', 'b']) }} {{ 'ab'.replace('a', '') }}": (
-        "['a', 'b'] a, b b"
+        '["a","b"] a, b b'
     ),
     "{{ ', '.join(rows | map(attribute='a')) }} {{ '%s and %s' % ('a', 2) }}": "x, y a and 2",
     "{{ 7 // 2 }} {{ 7 % 4 }} {{ 2 ** 64 }} {{ 1 ** 5000 }} {{ 3.14159 | round(2) }}": (
         "3 3 18446744073709551616 1 3.14"
     ),
     "{% autoescape true %}{{ '<' ~ rows[0].a ~ ('<i>' | safe) }}{% endautoescape %}": ("&lt;x<i>"),
-    "{{ rows | tojson | length }} {{ rows | string | length }}": "40 40",
+    "{{ rows | tojson | length }} {{ rows | string | length }}": "33 33",
     "{{ {'a': 1, 'b': 2} | xmlattr }} {{ 'see www.a.com' | urlize }}": (
         ' a="1" b="2" see <a href="https://www.a.com" rel="noopener">www.a.com</a>'
     ),
     "{{ dict(a=1, b=2) | dictsort }} {{ [3, 1] | sort | first }} {{ [1, 1] | unique | list }}": (
-        "[('a', 1), ('b', 2)] 1 [1]"
+        '[["a",1],["b",2]] 1 [1]'
     ),
-    "{% set a, b = 1, 2 %}{{ (a, b) }} {{ [a, b] + [3] }} {{ [0] * 2 }}": "(1, 2) [1, 2, 3] [0, 0]",
+    "{% set a, b = 1, 2 %}{{ (a, b) }} {{ [a, b] + [3] }} {{ [0] * 2 }}": "[1,2] [1,2,3] [0,0]",
     "{% block b %}in{% endblock %} {{ self.b() }}": "in in",
     "{{ 'abc'[1:] }} {{ [1, 2, 3][:-1] }} {{ rows[0]['a'] }} {{ 'abc'[::-1] | first }}": (
-        "bc [1, 2] x c"
+        "bc [1,2] x c"
     ),
     "{{ ' a ' | trim | default('b') }} {{ [2, 1] | sort | join }} {{ 'ab' | length }}": "a 12 2",
-    "{{ rows | groupby('a') | map('first') | list }} {{ 'a b' | wordcount }}": "['x', 'y'] 2",
+    "{{ rows | groupby('a') | map('first') | list }} {{ 'a b' | wordcount }}": '["x","y"] 2',
     "{{ 'A' | lower }} {{ missing | default('none') }} {{ 3.7 | int }} {{ '4' | float }}": (
         "a none 3 4.0"
     ),
@@ -192,6 +196,38 @@ def test_the_control_plane_computes_nothing_of_a_template(
     assert computed == []
 
 
+async def test_a_control_plane_of_several_tenants_does_not_even_parse_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing_compiles_here(monkeypatch)
+    async with fabric_at(tmp_path, sandboxed=True) as fabric:
+        assert await _status(fabric, "{{ a ~ b }}") == 201
+        assert await _status(fabric, "{% for %}") == 422
+        assert await _status(fabric, *CONSTANTS.values(), *GROWING.values()) in (201, 422)
+        compiler = fabric.control._started().evaluators.compiler
+        assert isinstance(compiler, SandboxedCompiler)
+        assert sum(p.started for p in compiler.processes) == 1
+
+
+async def _status(fabric: Fabric, *templates: str) -> int:
+    """Submits a workflow with these templates; returns the status of the response."""
+    steps = [
+        {
+            "name": f"s{n}",
+            "uses": "llm.generate",
+            "inputs": {"rows": "inputs.rows", "model": "inputs.model"},
+            "with": {"prompt": text},
+        }
+        for n, text in enumerate(templates)
+    ]
+    inputs = {"rows": {"rows": [{"a": "x", "b": 1}]}, "model": {"model": "hf://a/b"}}
+    headers = {"Authorization": f"Bearer {fabric.token}"}
+    document = workflow("templates", {"inputs": inputs, "steps": steps})
+    url = f"{fabric.control.url}/v1/runs"
+    async with fabric.http.post(url, json={"document": document}, headers=headers) as response:
+        return response.status
+
+
 @pytest.mark.parametrize(
     "text", [*CONSTANTS.values(), *GROWING.values()], ids=[*CONSTANTS, *GROWING]
 )
@@ -210,7 +246,7 @@ def test_an_engine_host_folds_nothing_and_renders_within_bounds(
 
 
 @pytest.mark.parametrize(("text", "expected"), HONEST.items(), ids=HONEST)
-def test_honest_templates_render_as_they_did(text: str, expected: str) -> None:
+def test_honest_templates_render(text: str, expected: str) -> None:
     rows = [{"a": "x", "b": 1}, {"a": "y", "b": 2}]
     rendered, meter = render(text, {"rows": rows})
     assert rendered == expected

@@ -4,11 +4,17 @@ Action: writes conditions that would take ages or gigabytes, or raise what nobod
 Must not happen: the evaluation takes more than its steps, or anything but a failed step comes out.
 """
 
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
+import psutil
 import pytest
+from tests.attacks.one_fabric import fabric_at
+from tests.flowmesh_control.fabric import machine_of, workflow
+from tests.flowmesh_control.waiting import until
 from tests.flowmesh_core.machine.world import World, plan, step
 
+from flowmesh_control.evaluators.conditions import SandboxedConditions
 from flowmesh_core.errors import AttemptError, FailureKind
 from flowmesh_core.graph.cel import ConditionError, check_size
 from flowmesh_core.graph.conditions import evaluate
@@ -43,6 +49,13 @@ NEEDS_TOO_MUCH = {
     "values of a large list": "size(params.huge) > 1",
     "a long text letter by letter": "'a' in params.text",
 }
+ADMITTED = (
+    "macros nested three deep",
+    "strings doubled by map",
+    "values of a large list",
+    "a long text letter by letter",
+)
+"""Those of them that admission accepts: how much they need is seen in their evaluation."""
 CANNOT_BE_DECIDED = {
     "errors that print errors, by a macro": f"[{','.join('123456789' * 8)}].all(x, 'a\"b')",
     "errors that print errors, by &&": "&&".join(["'a'"] * 400),
@@ -151,3 +164,81 @@ def test_a_condition_over_its_budget_fails_though_it_reads_a_skipped_step() -> N
     text = f"steps['a'].metrics.x > 1 || {NEEDS_TOO_MUCH['long lists']}"
     with pytest.raises(AttemptError, match="needs more than 5,000 steps"):
         evaluate(text, params={}, matrix={}, steps={"a": None}, budget=EvaluationBudget.of(1))
+
+
+def _nowhere_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets every evaluation of a condition in this process fail."""
+
+    def refused(*_: Any, **__: Any) -> NoReturn:
+        raise AssertionError("a condition was evaluated in the control plane")
+
+    monkeypatch.setattr("flowmesh_core.graph.conditions.evaluate", refused)
+    monkeypatch.setattr("flowmesh_core.graph.cel.truth", refused)
+
+
+async def test_a_control_plane_of_several_tenants_evaluates_none_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _nowhere_here(monkeypatch)
+    async with fabric_at(tmp_path, sandboxed=True) as fabric:
+        steps = [
+            {"name": f"s{n}", "uses": "test.noop", "when": NEEDS_TOO_MUCH[name]}
+            for n, name in enumerate(ADMITTED)
+        ]
+        hostile = {"params": PARAMS, "steps": steps}
+        attacks = [
+            await fabric.submit(workflow(f"attack-{n}", hostile, "team-b")) for n in range(3)
+        ]
+        honest = {
+            "params": {"list": [1, 2]},
+            "steps": [{"name": "a", "uses": "test.noop", "when": "size(params.list) == 3"}],
+        }
+        uid = await fabric.submit(workflow("honest", honest))
+        assert (await fabric.ended(uid)).phase == "Succeeded"
+        for attack in attacks:
+            status = await fabric.ended(attack)
+            assert status.phase == "Failed"
+            assert {s.reason for s in status.steps} == {FailureKind.BAD_INPUT}
+        evaluator = fabric.control._started().evaluators.of_runs
+        assert isinstance(evaluator, SandboxedConditions)
+        assert evaluator.process.started == 1
+
+
+async def test_a_restart_evaluates_nothing_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _nowhere_here(monkeypatch)
+    steps = [
+        {"name": "a", "uses": "test.noop", "when": "1 > 2"},
+        {"name": "waits", "uses": "test.noop"},
+    ]
+    async with fabric_at(tmp_path, sandboxed=True) as fabric:
+        uid = await fabric.submit(workflow("honest", {"steps": steps}))
+        run = machine_of(fabric.control).state.runs[uid]
+        await until(lambda: run.steps["a"].ended)
+    async with fabric_at(tmp_path, sandboxed=True) as fabric:
+        run = machine_of(fabric.control).state.runs[uid]
+        assert (run.steps["a"].state, run.steps["a"].reason) == ("SKIPPED", "condition")
+        evaluator = fabric.control._started().evaluators.of_runs
+        assert isinstance(evaluator, SandboxedConditions)
+        assert evaluator.process.started == 0
+
+
+async def test_a_restart_meanwhile_evaluates_what_was_not_decided(tmp_path: Path) -> None:
+    steps = [{"name": "a", "uses": "test.noop", "when": "1 > 2"}]
+    async with fabric_at(tmp_path, sandboxed=True) as fabric:
+        evaluator = fabric.control._started().evaluators.of_runs
+        assert isinstance(evaluator, SandboxedConditions)
+        await evaluator.process.start()
+        (child,) = (p for p in psutil.Process().children() if "conditions" in p.cmdline())
+        child.suspend()
+        uid = await fabric.submit(workflow("honest", {"steps": steps}))
+        run = machine_of(fabric.control).state.runs[uid]
+        await until(lambda: run.evaluations)
+        assert run.steps["a"].state == "PENDING"
+        other = {"steps": [{"name": "b", "uses": "test.noop"}]}
+        await fabric.submit(workflow("other", other, "team-b"))  # the loop does not wait
+    assert not child.is_running()
+    async with fabric_at(tmp_path, sandboxed=True) as fabric:
+        status = await fabric.ended(uid)
+        assert (status.phase, status.steps[0].state) == ("Succeeded", "SKIPPED")

@@ -29,7 +29,7 @@ async def test_a_name_belongs_to_the_pool_of_its_worker_until_that_is_lost(there
         thief = await there.join("w", "low", incarnation=incarnation)
         assert isinstance(thief.answer, Refused)
         assert "another pool" in thief.answer.reason
-    back = await there.join("w", attempts=holding(assignment.attempt_id))
+    back = await there.join("w", attempts=holding(assignment.attempt_id, token=assignment.token))
     assert isinstance(back.answer, Welcome)
     await until(lambda: back.kept == [assignment.attempt_id])
     await back.sync(ended=(end_of(assignment.attempt_id, assignment.action_id),))

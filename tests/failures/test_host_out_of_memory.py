@@ -94,7 +94,7 @@ async def test_the_host_is_lost_and_only_the_cause_of_it_needs_more(
 
     await until(eight_run)
     together = dict(state.workers["w1"].attempts)
-    signature = next(iter(together.values())).action.spec.info.signature
+    signature = next(iter(together.values())).info.signature
 
     async def host_lost() -> bool:
         return not any(a.attempt_id in state.attempts for a in together.values())

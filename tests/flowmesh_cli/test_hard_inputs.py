@@ -122,7 +122,7 @@ def test_no_rows_pass_through_every_engine(fabric: SharedFabric, source: str) ->
         "outputs": {"rows": "code.rows", "count": "count.rows", "score": "score.metrics"},
     }
     run = fabric.answer(spec, name=f"none-{source}")
-    assert run["outputs"]["score"]["value"] == {"accuracy": 0.0, "count": 0}
+    assert run["outputs"]["score"]["value"] == {"accuracy": None, "count": 0}
     into = fabric.folder / f"none-{source}"
     for form in ("jsonl", "parquet"):
         told = fmesh("outputs", run["uid"], "--download", into, "--format", form, cwd=fabric.folder)

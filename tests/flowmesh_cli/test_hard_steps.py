@@ -59,7 +59,7 @@ CASES = {
     ),
     "SQL that never ends": sql(
         "with recursive t(n) as (select 1 union all select n + 1 from t) select count(*) from t",
-        "the attempt ran longer than its 1 s",
+        "the attempt ran longer than your step's timeout of 1 s",
         "raise the step's timeout",
         kind="timeout",
         timeout="1s",
@@ -127,7 +127,7 @@ CASES = {
         "test.fail",
         {"kind": "hang"},
         "timeout",
-        "the attempt ran longer than its 1 s",
+        "the attempt ran longer than your step's timeout of 1 s",
         "raise the step's timeout",
         timeout="1s",
     ),

@@ -111,7 +111,7 @@ def ran_again(folder: Path, before: dict[str, bytes], killed_in: int) -> list[st
     """Returns actions published before the kill that a later epoch published or paid again."""
     again = []
     for segment in (folder / ".flowmesh" / "runs").glob("*/ledger/*"):
-        for line in segment.read_bytes().splitlines():
+        for line in filter(None, segment.read_bytes().splitlines()):
             said = json.loads(line)
             if said.get("type") != "attempt" or said["outcome"] not in ("published", "adopted"):
                 continue

@@ -91,7 +91,7 @@ def test_outputs_are_downloaded_in_the_wanted_format(ended: Path, tmp_path: Path
 
 def test_lineage_goes_up_from_an_output_and_why_names_the_attempt(ended: Path):
     shown = fmesh("lineage", "small/accuracy", cwd=ended).stdout
-    assert "by eval.exact-match 1.1 in team-a/small score" in shown
+    assert "by eval.exact-match 1.2 in team-a/small score" in shown
     assert 'prediction="answer"' in shown
     assert "from rows: dataset" in shown
     assert "action on local-1 (cpu): duckdb" in shown

@@ -26,16 +26,22 @@ from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.machine.machine import Machine
 from flowmesh_core.machine.settings import Settings
+from flowmesh_core.sharing.key_ring import KeyRing
+from flowmesh_core.sharing.seals import Seals
+from flowmesh_core.spec.secrets import SecretValue
 from flowmesh_store.durability import Durability
-from flowmesh_store.store import open_store
+from flowmesh_store.sealed_records import SealedRecords
+from flowmesh_store.store import Store, open_store
 
 API_TOKEN = "api-token"
 WORKER_TOKEN = "worker-token"
-KEY = b"k" * 32
+KEY = KeyRing.of(b"k" * 32)
 
 
 class NoSecrets:
-    async def read(self, namespace: str, names: tuple[str, ...]) -> dict[str, str]:
+    async def read(
+        self, namespace: str, names: tuple[str, ...], engine: str
+    ) -> dict[str, SecretValue]:
         raise FlowMeshError(f"namespace {namespace} has no secrets {names}")
 
 
@@ -46,6 +52,8 @@ def control_plane(
     certificate: TlsCertificate | None = None,
     settings: ControlSettings = ControlSettings(),  # noqa: B008 - frozen
     labels: NamespaceLabels = no_labels,
+    state_folder: Path | None = None,
+    key_ring: KeyRing = KEY,
     **machine: Any,
 ) -> ControlPlane:
     return ControlPlane(
@@ -56,14 +64,20 @@ def control_plane(
             flush_s=0.2,
         ),
         catalog=load_catalog(),
-        master_key=KEY,
+        key_ring=key_ring,
         users=users,
         tokens=StaticWorkerTokens({"local": WORKER_TOKEN}),
         secrets=NoSecrets(),
         certificate=certificate,
         labels=labels,
         clock=clock,
+        state_folder=state_folder,
     )
+
+
+def sealed(store: Store) -> SealedRecords:
+    """Returns the store's records as a control plane reads and writes them."""
+    return SealedRecords(store.records, Seals(KEY), refused=lambda _: None)
 
 
 def machine_of(control: ControlPlane) -> Machine:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.attacks.by_hand import Place, control_on, end_of, noop, place
-from tests.flowmesh_control.fabric import control_plane, machine_of
+from tests.flowmesh_control.fabric import control_plane, machine_of, sealed
 from tests.flowmesh_control.records.test_ended_index import ends, taken_over
 
 from flowmesh_control.cache.admin import CacheAdmin
@@ -240,7 +240,7 @@ async def test_the_api_lists_a_run_that_it_cannot_read_and_says_so_of_it_alone(
     from tests.flowmesh_control.fabric import Fabric
 
     control = control_plane(tmp_path)
-    records = control._store.records
+    records = sealed(control._bare_store)
     await ends(records, "whole")
     await ends(records, "bad")
     await damage(records, final_key("bad"))
@@ -292,7 +292,7 @@ async def test_a_wish_to_cancel_that_cannot_be_read_cancels_all_the_same() -> No
     async with place() as there:
         uid = await there.submit("a", noop())
         wish = b'{"time_s": 1.0, "reason": "\xff"}'
-        await there.store.records.write(cancelled_key(uid), wish)
+        await there.sealed.write(cancelled_key(uid), wish)
         await there.lead_anew()
         assert (await there.ended(uid)).phase == "Cancelled"
 
@@ -302,7 +302,7 @@ async def test_a_run_that_was_cancelled_says_so_where_the_store_is_only_read() -
         stays, goes = await there.submit("stays", noop("1")), await there.submit("goes", noop("2"))
         await there.control.stop()
         wish = msgspec.json.encode({"time_s": 1.0, "reason": "nobody needs it"})
-        await there.store.records.write(cancelled_key(goes), wish)
+        await there.sealed.write(cancelled_key(goes), wish)
         there.control = control_on(there.store)
         await there.control.start_reading(StoreAccessError("this user may not write"))
         shown = {uid: await there.control.services.views.status(uid) for uid in (stays, goes)}
@@ -349,7 +349,7 @@ async def test_what_an_attempt_of_a_run_damaged_for_a_while_had_run_up_is_billed
 ) -> None:
     async with place() as there:
         uid = await half_run(there)
-        records = there.store.records
+        records = there.sealed
         await there.control.stop()
         epoch = await last_epoch(records)
         last = await records.read(accounts_key(epoch))

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from flowmesh_control.importer.fair_places import FairPlaces
+from flowmesh_control.evaluators.fair_places import FairPlaces
 
 
 class Room:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.flowmesh_control.given import given_attempts
 from tests.flowmesh_core.machine import world as w
 
 from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry
@@ -45,7 +46,6 @@ from flowmesh_core.protocol.results import (
     encode_result,
 )
 from flowmesh_core.protocol.validation import of_hello, problems
-from flowmesh_core.protocol.wire_ids import WireIds, attempt_key
 from flowmesh_core.status.projection import run_status
 from flowmesh_core.units import Digest
 
@@ -53,7 +53,6 @@ from flowmesh_core.units import Digest
 truth("true", {}, EvaluationBudget.of(1))
 WORLDS = int(os.environ.get("FLOWMESH_MESSAGE_WORLDS", "50"))
 MESSAGES = 80
-KEY = attempt_key(b"k" * 32)
 A = "a" * 64
 DEEP: Any = []
 for _ in range(300):
@@ -87,6 +86,7 @@ class World(w.World):
         match command:
             case c.Assign(worker, assignment):
                 self.held.setdefault(worker, {})[assignment.attempt_id] = assignment
+                self.generations[assignment.attempt_id] = command.generation
             case c.CancelAttempt(worker, attempt_id):
                 self.held.get(worker, {}).pop(attempt_id, None)
             case c.Publish(_, result):
@@ -107,15 +107,12 @@ class Worker:
         self.world, self.rng = world, rng
         self.logs = LogBuffer(attempts=20)
         self.telemetry = WorkerTelemetry(self.logs, lambda name: "default")
-        self.ids = WireIds(KEY, worker="w1", pool="default")
-        self.intake, self.name, self.incarnation = (
-            MessageIntake(self.ids),
-            "w1",
-            world.incarnations["w1"],
-        )
+        self.name, self.incarnation = "w1", world.incarnations["w1"]
+        self.given = given_attempts("w1", "default", self.incarnation, lambda: world.now)
+        self.intake = MessageIntake(self.given)
         self.taken = self.dropped = self.unreadable = 0
         self.seen = dict[str, Assignment]()
-        self.given = dict[str, WireIds]()
+        self.tokens = dict[str, str]()
 
     def say(self, message: Hello | Sync) -> None:
         plain = msgspec.to_builtins(message, builtin_types=(bytes,))
@@ -131,20 +128,23 @@ class Worker:
             self._check(taken.message)
             self.dropped += len(taken.dropped)
             self.telemetry.synced(self.name, taken.message)
-            self.world.apply(e.WorkerSynced(self.name, self.incarnation, taken.message))
+            self.world.apply(
+                e.WorkerSynced(self.name, self.incarnation, taken.message, taken.generations)
+            )
 
     def _hello(self, hello: Hello) -> None:
         if of_hello(hello) is not None:
             self.dropped += 1
             return
         self.name, self.incarnation = hello.shape.name, hello.incarnation
-        self.ids = WireIds(KEY, worker=self.name, pool=hello.shape.pool)
-        self.intake = MessageIntake(self.ids)
+        holder = (self.name, hello.shape.pool, self.incarnation)
+        self.given = given_attempts(*holder, lambda: self.world.now)
+        self.intake = MessageIntake(self.given)
         taken = self.intake.hello(hello)
         self._check(taken.message)
         self.dropped += len(taken.dropped)
         self.world.incarnations[self.name] = self.incarnation
-        self.world.apply(e.WorkerConnected(taken.message))
+        self.world.apply(e.WorkerConnected(taken.message, taken.generations))
 
     def _check(self, message: Hello | Sync) -> None:
         assert problems(message) == []
@@ -170,30 +170,44 @@ class Worker:
 
     # -- what honest workers say -----------------------------------------------------------------
 
-    def id_of(self, attempt_id: str) -> str:
+    def token_of(self, attempt_id: str) -> str:
         if self.rng.random() < 0.05:
-            other = self.rng.choice((WireIds(KEY, worker="w2", pool="default"), None))
-            return attempt_id if other is None else other.wire(attempt_id)
-        return self.given[attempt_id].wire(attempt_id)
+            return self.rng.choice((*self.tokens.values(), ""))
+        return self.tokens[attempt_id]
 
     def message(self) -> Hello | Sync:
         rng = self.rng
         held = list(self.world.held.get(self.name, {}).values())
         self.seen.update({a.attempt_id: a for a in held})
         for attempt in held:
-            self.given.setdefault(attempt.attempt_id, self.ids)
+            if attempt.attempt_id not in self.tokens:
+                generation = self.world.generations[attempt.attempt_id]
+                self.tokens[attempt.attempt_id] = self.given.give(
+                    attempt.attempt_id, generation, ("ns-team-1",)
+                )
         some = rng.sample(held, min(len(held), rng.randrange(3)))
         old = rng.sample(list(self.seen.values()), min(len(self.seen), rng.randrange(2)))
         ended = tuple(self.end(a) for a in (*some, *old))
         checkpoints = tuple(
             Checkpoint(
-                self.id_of(a.attempt_id), Digest(A), 0.5, 10, (Digest(A),) * rng.randrange(2)
+                a.attempt_id,
+                Digest(A),
+                0.5,
+                10,
+                (Digest(A),) * rng.randrange(2),
+                self.token_of(a.attempt_id),
             )
             for a in some[:1]
         )
         progress = tuple(
             AttemptProgress(
-                self.id_of(a.attempt_id), rng.choice(("loading", "running")), 3, 3.0, 9.0, "rows"
+                a.attempt_id,
+                rng.choice(("loading", "running")),
+                3,
+                3.0,
+                9.0,
+                "rows",
+                self.token_of(a.attempt_id),
             )
             for a in held
         )
@@ -204,7 +218,7 @@ class Worker:
         )
         if rng.random() < 0.2:
             return Hello(
-                version=1,
+                version=2,
                 token="",
                 epoch=0,
                 incarnation=rng.choice((*[self.incarnation] * 9, "again")),
@@ -223,7 +237,7 @@ class Worker:
             ended=ended,
             instances=lanes,
             components=components,
-            logs=tuple(LogLine(self.id_of(a.attempt_id), 1.0, "a line") for a in held[:1]),
+            logs=tuple(LogLine(a.attempt_id, 1.0, "a line") for a in held[:1]),
             metrics={"stored_bytes": 1.0, "agent_cpu_s": 2.0},
             draining=rng.random() < 0.05,
             goodbye=rng.random() < 0.02,
@@ -239,7 +253,7 @@ class Worker:
             )
             failure = FailureReport(kind, "it failed", "", A, 0.5)
         return AttemptEnd(
-            attempt_id=self.id_of(a.attempt_id),
+            attempt_id=a.attempt_id,
             action_id=a.action_id,
             outputs=outputs if failure is None else {},
             inline={Digest(w.digest_bytes(b"x")): b"x"},
@@ -249,6 +263,7 @@ class Worker:
             started_s=1.0,
             ended_s=2.0,
             log="one\ntwo",
+            token=self.token_of(a.attempt_id),
         )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
+from tests.flowmesh_control.fabric import sealed
 from tests.flowmesh_operator.api_server import ApiServer, until
 
 from flowmesh_control.records.keys import final_key
@@ -83,12 +84,12 @@ class Replicas:
 
     def phase(self, uid: str) -> str:
         """Returns a run's final phase from the store; empty before its end."""
-        record = self._stored(lambda store: store.records.read(final_key(uid)))
+        record = self._stored(lambda store: sealed(store).read(final_key(uid)))
         return "" if record is None else final_decoder.decode(record.data).status.phase
 
     def final(self, uid: str) -> FinalRecord:
         """Returns the record of an ended run."""
-        record = self._stored(lambda store: store.records.read(final_key(uid)))
+        record = self._stored(lambda store: sealed(store).read(final_key(uid)))
         return final_decoder.decode(record.data)
 
     def blob(self, digest: str) -> bytes:

@@ -152,3 +152,56 @@ def test_a_large_workflow_is_not_beyond_what_the_policies_may_spend(
     guarded.kubectl("create", "-n", own, "-f", "-", given=text(given))
     words = ("patch", "fmw", "w", "-n", own, "--type=merge", "-p")
     guarded.kubectl(*words, '{"spec":{"priority":5}}')
+
+
+def reads(*objects: str, **more: Any) -> dict[str, Any]:
+    """A workflow that sends these Secrets."""
+    listed = {f"KEY_{n}": {"name": name, "key": "k"} for n, name in enumerate(objects)}
+    return workflow("w", secrets=listed, **more)
+
+
+def granted(server: ApiServer, own: str, *flags: str) -> None:
+    """Gives the user ``creator`` a role in the namespace."""
+    name = f"r{abs(hash(flags))}"
+    server.kubectl("create", "role", name, "-n", own, *flags)
+    server.kubectl("create", "rolebinding", name, "-n", own, f"--role={name}", "--user=creator")
+
+
+def refusal_of_creator(server: ApiServer, own: str, given: dict[str, Any]) -> str:
+    words = ("create", "--dry-run=server", "-n", own, "-f", "-", "--as=creator")
+    return server.kubectl(*words, given=text(given), ok=False).stderr
+
+
+@pytest.mark.parametrize(("resource", "several"), [("secrets", True), ("configmaps", False)])
+def test_who_creates_a_workflow_must_be_allowed_to_get_what_it_sends(
+    guarded: ApiServer, own: str, resource: str, several: bool
+) -> None:
+    one, two = reads("hub"), reads("hub", "api")
+    if resource == "configmaps":
+        inputs = {n: {"configMap": {"name": n, "key": "q.jsonl"}} for n in ("hub", "api")}
+        one, two = workflow("w", inputs={"hub": inputs["hub"]}), workflow("w", inputs=inputs)
+    granted(guarded, own, "--verb=create,get", "--resource=flowmeshworkflows.flowmesh.dev")
+    until(lambda: refusal_of_creator(guarded, own, workflow("w")) == "", "the role holds")
+    for given, names in ((one, ["hub"]), (two, ["hub", "api"] if several else [])):
+        said = refusal_of_creator(guarded, own, given)
+        assert f"you may not get the {'Secrets' if several else 'ConfigMaps'} of spec." in said
+        assert all(name in said for name in names)
+    # One by name, several only with the right to get all.
+    granted(guarded, own, "--verb=get", f"--resource={resource}", "--resource-name=hub")
+    until(lambda: refusal_of_creator(guarded, own, one) == "", "the right to get one holds")
+    assert "you may not get" in refusal_of_creator(guarded, own, two)
+    granted(guarded, own, "--verb=get", f"--resource={resource}")
+    until(lambda: refusal_of_creator(guarded, own, two) == "", "the right to get all holds")
+
+
+def test_another_may_amend_a_workflow_whose_secret_it_may_not_get(
+    guarded: ApiServer, own: str
+) -> None:
+    guarded.kubectl("create", "-n", own, "-f", "-", given=text(reads("hub")))
+    granted(guarded, own, "--verb=get,patch", "--resource=flowmeshworkflows.flowmesh.dev")
+    amend = ("patch", "fmw", "w", "-n", own, "--as=creator", "--type=merge", "-p")
+    priority = (*amend, '{"spec":{"priority":5}}')
+    until(lambda: guarded.kubectl(*priority, ok=False).returncode == 0, "the role holds")
+    other = {"spec": {"secrets": {"KEY_0": {"name": "api", "key": "k"}}}}
+    said = guarded.kubectl(*amend, json.dumps(other), ok=False).stderr
+    assert "secrets cannot change" in said

@@ -11,6 +11,7 @@ import kubernetes
 import pytest
 from tests.flowmesh_operator.api_server import ApiServer
 
+from flowmesh_control.auth.master_key import decode_ring
 from flowmesh_operator.bootstrap import (
     BootstrapError,
     RequiredSecret,
@@ -53,7 +54,8 @@ def test_the_second_time_nothing_changes(
     assert said == [f"Secret {name} was created" for name in NAMES]
     made = contents(api_server, namespace)
     assert set(made) == set(NAMES)
-    assert len(made["flowmesh-master-key"]["master-key"]) == 32
+    ring = decode_ring(made["flowmesh-master-key"]["master-key"], where="")
+    assert [key_id for key_id, _ in ring.secrets] == ["00"]
     said = list(create_missing(api, namespace, everything()))
     assert said == [f"Secret {name} exists and is not changed" for name in NAMES]
     assert contents(api_server, namespace) == made

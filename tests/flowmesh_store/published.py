@@ -9,10 +9,17 @@ from flowmesh_store.ports import Record
 
 
 def published(directory: Path) -> dict[str, Record]:
-    """Every action result by ``<scope>/<action_id>``; the etag tells when it was written."""
+    """Every action result by ``<scope>/<action_id>``; the etag tells when it was written.
+
+    The data are the result as JSON, without the line of the seal below it.
+    """
     if not directory.exists():
         return {}
     log = RecordLog(StoreRoot(directory), ACTIONS)
     keys = [stored.key for stored in log.aged(f"{ACTIONS}/")]
     records = ((key, log.read(key)) for key in keys)
-    return {key.removeprefix(f"{ACTIONS}/"): found for key, found in records if found}
+    return {
+        key.removeprefix(f"{ACTIONS}/"): Record(found.data.splitlines()[0], found.etag)
+        for key, found in records
+        if found
+    }

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from flowmesh_core.dataset import dataset_digest, encode_manifest
-from flowmesh_core.identity import canonical_bytes, digest_bytes
+from flowmesh_core.identity import canonical_bytes, digest_bytes, tree_identity
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
     Assignment,
@@ -31,7 +31,7 @@ from flowmesh_core.protocol.messages import (
     decode_worker,
     encode,
 )
-from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.protocol.results import Artifact, content_artifact
 from flowmesh_core.units import Digest
 from flowmesh_store.datasets import read_dataset, rows_to_chunks
 from flowmesh_store.store import Store, open_store
@@ -283,7 +283,9 @@ class World:
         directory.mkdir(parents=True)
         (directory / "config.json").write_text(f'{{"name": "{name}"}}')
         tree = await store_tree(self.store.blobs, directory)
-        return InputRef(Artifact("model", tree.digest, tree.digest, tree.size_bytes))
+        return InputRef(
+            Artifact("model", tree_identity("model", tree.files), tree.digest, tree.size_bytes)
+        )
 
     async def dataset(self, rows: Any, *, inline: bool = False) -> InputRef:
         """A stored data set as an input."""
@@ -314,7 +316,7 @@ class World:
         """Metrics as an input."""
         data = canonical_bytes(value)
         digest = digest_bytes(data)
-        return InputRef(Artifact("metrics", digest, digest, value=value), {digest: data})
+        return InputRef(content_artifact("metrics", digest, value=value), {digest: data})
 
 
 @pytest.fixture

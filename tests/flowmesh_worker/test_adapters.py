@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flowmesh_core.identity import tree_identity
 from flowmesh_core.protocol.messages import InputRef
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_store.tree import store_tree
@@ -23,7 +24,9 @@ def weights(file: Path) -> None:
 
 async def tree(world: "World", kind: str, folder: Path) -> InputRef:
     stored = await store_tree(world.store.blobs, folder)
-    return InputRef(Artifact(kind, stored.digest, stored.digest, stored.size_bytes))
+    return InputRef(
+        Artifact(kind, tree_identity(kind, stored.files), stored.digest, stored.size_bytes)
+    )
 
 
 async def test_an_engine_keeps_room_for_adapters_only_where_work_carries_them(

@@ -45,9 +45,9 @@ async def test_numbers_equal_their_text() -> None:
     assert result.outputs["metrics"].values == {"accuracy": 1.0, "count": 1}  # type: ignore[union-attr]
 
 
-async def test_no_rows_have_no_columns_and_an_accuracy_over_none() -> None:
+async def test_no_rows_have_no_columns_and_no_accuracy() -> None:
     result = await judge([])
-    assert result.outputs["metrics"].values == {"accuracy": 0.0, "count": 0}  # type: ignore[union-attr]
+    assert result.outputs["metrics"].values == {"accuracy": None, "count": 0}  # type: ignore[union-attr]
 
 
 async def test_a_missing_column_is_named_with_those_there_are() -> None:

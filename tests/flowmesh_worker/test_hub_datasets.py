@@ -24,6 +24,7 @@ from flowmesh_worker.engines.egress.addresses import ALLOW_VARIABLE
 from flowmesh_worker.engines.imports.dataset import DatasetImport
 from flowmesh_worker.engines.imports.resolve import Resolve
 from flowmesh_worker.engines.imports.sources import HUB_VARIABLE
+from flowmesh_worker.secret_values import SecretValues
 
 GSM8K = "hf://datasets/openai/gsm8k"
 ODD = "odd/a b/rows+1@2.jsonl"
@@ -77,7 +78,15 @@ async def imported(steps: list[StepPlan], secrets: Mapping[str, str] | None = No
         engine = {"source.resolve": Resolve, "dataset.import": DatasetImport}[step.engine]()
         await engine.load({}, HostSettings((), 512, 1, {}, Path("unused")))
         inputs = {e.port: made[e.sources[0].step] for e in step.edges}  # type: ignore[union-attr]
-        work = Work("a", "a", step.params, {}, inputs, Path("unused"), secrets=secrets or {})
+        work = Work(
+            "a",
+            "a",
+            step.params,
+            {},
+            inputs,
+            Path("unused"),
+            secrets=SecretValues.for_any_host(secrets or {}),
+        )
         outputs = (await engine.run(work, lambda *_: None)).outputs
         if "pin" in outputs:
             assert isinstance(outputs["pin"], Blob)

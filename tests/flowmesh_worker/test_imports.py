@@ -21,6 +21,7 @@ from flowmesh_worker.engines.egress.addresses import (
 from flowmesh_worker.engines.imports.dataset import DatasetImport
 from flowmesh_worker.engines.imports.resolve import Resolve
 from flowmesh_worker.engines.imports.sigv4 import signed_headers
+from flowmesh_worker.secret_values import SecretValues
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "flowmesh_store"))
 import versitygw
@@ -68,7 +69,15 @@ async def load(
     inputs = {} if pin is None else {"pin": BlobInput("d", json.dumps(pin).encode())}
     engine = DatasetImport()
     await engine.load({}, HostSettings((), 512, 1, {}, Path("unused")))
-    work = Work("action", "attempt", values, {}, inputs, Path("unused"), secrets=secrets or {})
+    work = Work(
+        "action",
+        "attempt",
+        values,
+        {},
+        inputs,
+        Path("unused"),
+        secrets=SecretValues.for_any_host(secrets or {}),
+    )
     return await engine.run(work, lambda *_: None)
 
 
@@ -82,7 +91,7 @@ async def resolve(
         {},
         {},
         Path("unused"),
-        secrets=secrets or {},
+        secrets=SecretValues.for_any_host(secrets or {}),
     )
     result = await Resolve().run(work, lambda *_: None)
     pin: dict[str, Any] = json.loads(result.outputs["pin"].content)  # type: ignore[union-attr,arg-type]

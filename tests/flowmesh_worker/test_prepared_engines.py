@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.flowmesh_worker.prewarming import FIRST, SECOND, host_of
 
+from flowmesh_core.identity import tree_identity
 from flowmesh_core.protocol.messages import InputRef
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.worker_agent.events import Connected
@@ -32,7 +33,9 @@ async def test_an_engine_draws_the_same_in_a_prepared_host(
     world: "World", tiny_model: "Path", implementation: str, preparation: "HostPreload"
 ) -> None:
     tree = await store_tree(world.store.blobs, tiny_model)
-    model = InputRef(Artifact("model", tree.digest, tree.digest, tree.size_bytes))
+    model = InputRef(
+        Artifact("model", tree_identity("model", tree.files), tree.digest, tree.size_bytes)
+    )
     rows = await world.dataset([{"p": f"the fox {n}"} for n in range(4)])
     shared = {"implementation": implementation, "dtype": "float32", "batchInvariant": True}
     agent = await world.worker(memory_mib=16_384)

@@ -7,7 +7,7 @@ field filled, since no recording meets every field.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -21,6 +21,7 @@ from flowmesh_api.v1 import (
     engines,
     errors,
     fabric,
+    keys,
     lineage,
     plan,
     receipts,
@@ -49,6 +50,7 @@ ANSWER_TYPES: dict[str, Any] = {
     "POST /v1/runs/{uid}/cancel": runs.RunStatus,
     "POST /v1/runs/{uid}/amend": runs.RunStatus,
     "POST /v1/runs/{uid}/repin": runs.RepinnedRun,
+    "POST /v1/runs/{uid}/resume": runs.RunStatus,
     "GET /v1/runs/{uid}/logs": list[runs.StepLogLine],
     "GET /v1/runs/{uid}/why": why.Why,
     "GET /v1/runs/{uid}/explain": why.Explanation,
@@ -78,6 +80,9 @@ ANSWER_TYPES: dict[str, Any] = {
     "GET /v1/cache/stats": fabric.CacheStats,
     "POST /v1/cache/gc": fabric.CollectionReport,
     "POST /v1/cache/purge": fabric.PurgeReport,
+    "GET /v1/keys": keys.MasterKeys,
+    "POST /v1/keys/reseal": keys.ResealReport,
+    "POST /v1/keys/retire": keys.RetireReport,
     "GET /healthz": fabric.Health,
 }
 CONTENT_ROUTES = {"GET /v1/runs/{uid}/outputs/{name}", "GET /v1/content"}
@@ -92,6 +97,7 @@ BODY_TYPES: dict[str, Any] = {
     "POST /v1/runs/{uid}/audit": audit.AuditBody,
     "PUT /v1/policies": list[fabric.CachePolicy],
     "POST /v1/cache/purge": fabric.PurgeBody,
+    "POST /v1/keys/retire": keys.RetireBody,
 }
 ERROR_STATUSES = {400, 401, 402, 403, 404, 405, 408, 409, 410, 413, 422, 500, 503, 507}
 
@@ -165,15 +171,28 @@ def _filled(info: inspect.Type, numbers: Iterator[int]) -> Any:
         case inspect.UnionType():
             some = next(t for t in info.types if not isinstance(t, inspect.NoneType))
             return _filled(some, numbers)
-        case inspect.VarTupleType() | inspect.ListType() | inspect.TupleType():
-            fixed = isinstance(info, inspect.TupleType)
-            items = info.item_types if fixed else [info.item_type]
-            return [_filled(item, numbers) for item in items]
+        case (
+            inspect.VarTupleType()
+            | inspect.ListType()
+            | inspect.TupleType()
+            | inspect.NamedTupleType()
+        ):
+            return [_filled(item, numbers) for item in _item_types(info)]
         case inspect.DictType():
             return {f"key-{next(numbers)}": _filled(info.value_type, numbers)}
         case inspect.EnumType():
             return list(info.cls)[-1].value
     return _SCALARS[type(info)](next(numbers))
+
+
+def _item_types(info: inspect.Type) -> Sequence[inspect.Type]:
+    match info:
+        case inspect.TupleType():
+            return info.item_types
+        case inspect.NamedTupleType():
+            return [field.type for field in info.fields]
+    assert isinstance(info, inspect.VarTupleType | inspect.ListType)
+    return [info.item_type]
 
 
 _SCALARS: dict[type[inspect.Type], Callable[[int], Any]] = {

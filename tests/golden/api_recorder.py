@@ -21,9 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import ClientSession
-from tests.flowmesh_control.fabric import API_TOKEN, Fabric, control_plane, machine_of, workflow
+from tests.flowmesh_control.fabric import (
+    API_TOKEN,
+    KEY,
+    Fabric,
+    control_plane,
+    machine_of,
+    workflow,
+)
 from tests.flowmesh_control.rights import EDIT, VIEW, TableOfUsers
 from tests.flowmesh_control.runs.test_repin import catalog
+from tests.flowmesh_control.runs.test_suspended_runs import die
 from tests.flowmesh_control.waiting import until
 from tests.golden.api import ANSWERS, FILLED, INDEX, filled_texts, types
 
@@ -31,6 +39,8 @@ from flowmesh_control.api import connections
 from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.records.keys import final_key
 from flowmesh_core.errors import StoreAccessError, StoreFullError, StoreUnavailableError
+from flowmesh_core.machine.events import CancelRequested
+from flowmesh_core.sharing.key_ring import KeyRing
 
 NUMBERS = [{"n": i, "word": f"w{i}"} for i in range(80)]
 CODE = "def main():\n    print('a line of a step')\n    return [{'n': 1}]"
@@ -178,9 +188,23 @@ async def record() -> Recorder:
             await _live(recorder, fabric)
             await _errors(recorder, fabric, uid)
             await _cache(recorder, fabric)
+        await _keys(recorder, next(roots))
         await _repinned(recorder, next(roots))
+        await _resumed(recorder, next(roots))
         await _refused(recorder, next(roots), next(roots), next(roots))
     return recorder
+
+
+async def _keys(recorder: Recorder, root: Path) -> None:
+    """Rotates the master keys of a new store, and retires the former one."""
+    async with _serving(root, control_plane(root, key_ring=KEY)):
+        pass
+    rotated = KeyRing((("01", b"n" * 32), *KEY.secrets))
+    async with _serving(root, control_plane(root, key_ring=rotated)) as fabric:
+        await recorder.ask(fabric, "keys", "GET /v1/keys")
+        await recorder.ask(fabric, "keys.reseal", "POST /v1/keys/reseal")
+        body = {"key_id": "00", "lose_results": False}
+        await recorder.ask(fabric, "keys.retire", "POST /v1/keys/retire", body=body)
 
 
 async def _fabric(recorder: Recorder, fabric: Fabric) -> None:
@@ -392,6 +416,16 @@ async def _repinned(recorder: Recorder, root: Path) -> None:
         await recorder.ask(fabric, "runs.status.outdated", "GET /v1/runs/{uid}", uid=uid)
         repin = "POST /v1/runs/{uid}/repin"
         await recorder.ask(fabric, "runs.repin", repin, uid=uid)
+
+
+async def _resumed(recorder: Recorder, root: Path) -> None:
+    noop = {"steps": [_step("a", "test.noop", value=1)], "outputs": {}}
+    async with _serving(root) as fabric:
+        uid = await fabric.submit(workflow("twice", noop))
+    await die(root, CancelRequested(uid), 1, 2)
+    async with _serving(root) as fabric:
+        await recorder.ask(fabric, "runs.status.stopped", "GET /v1/runs/{uid}", uid=uid)
+        await recorder.ask(fabric, "runs.resume", "POST /v1/runs/{uid}/resume", uid=uid)
 
 
 async def _refused(recorder: Recorder, damaged: Path, doors: Path, reading: Path) -> None:

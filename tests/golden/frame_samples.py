@@ -4,7 +4,7 @@ from tests.golden.protocol_samples import FAILURE, MANIFEST, digest
 
 from flowmesh_control.importer import frames as importer
 from flowmesh_worker.engines.code import sidecar
-from flowmesh_worker.engines.code.limits import SandboxRequest, SandboxResult
+from flowmesh_worker.engines.code.limits import ProcessEnd, SandboxRequest, SandboxResult
 from flowmesh_worker.ipc import frames
 
 _DATASET = frames.HostInput(
@@ -13,6 +13,7 @@ _DATASET = frames.HostInput(
     paths=("chunks/0.parquet", "chunks/1.parquet"),
     manifest=MANIFEST,
     contents={digest(2): b"chunk"},
+    blob=digest(37),
 )
 _OUTPUT = frames.HostOutput(
     kind="dataset",
@@ -47,6 +48,7 @@ TO_HOST: dict[str, frames.ToHost] = {
         cache_salt="salt",
         priority=4,
         secrets={"TOKEN": "secret"},
+        secret_hosts={"TOKEN": ("api.example.com",)},
         resume=frames.HostInput(kind="tree", digest=digest(36), paths=("checkpoint",)),
     ),
     "stop": frames.Stop(attempt_id="ns-a/0a/2"),
@@ -75,7 +77,7 @@ SIDECAR: dict[str, sidecar.Started | sidecar.Printed | sidecar.Answered | sideca
     "started": sidecar.Started(),
     "printed": sidecar.Printed(data=b"line\n\xff"),
     "answered": sidecar.Answered(data=b"\x81part"),
-    "ended": sidecar.Ended(code=-9),
+    "ended": sidecar.Ended(ProcessEnd(-9, "64 processes", ("a memory group",))),
 }
 CODE_TASK = SandboxRequest(
     code="def f(): ...",

@@ -11,8 +11,8 @@ recorded before stays valid. How a value is written:
   ``ScopePlan``, ``Settings``), which msgspec would write by attribute name: it knows no other name.
 - Every other class is a message of the worker protocol or a stored record (``Plan``,
   ``ActionResult``, ``Artifact``, ``Assignment``, ``Hello``, ``Sync``, lines of the ledger, ...) and
-  is written as msgspec writes it. Today that is by attribute name too; who renames such an
-  attribute has to keep its name on the wire with ``msgspec.field(name=...)`` anyway. ``Book``, a
+  is written as msgspec writes it, by attribute name; whoever renames such an attribute of a
+  release keeps its name with ``msgspec.field(name=...)``. ``Book``, a
   dataclass, is a stored record.
 """
 
@@ -59,11 +59,13 @@ EVENTS: Mapping[type, str] = {
     e.PublishDelayed: "publish-delayed",
     e.WorkerConnected: "worker-connected",
     e.WorkerSynced: "worker-synced",
+    e.ProtocolViolated: "protocol-violated",
     e.WorkerLost: "worker-lost",
     e.CordonChanged: "cordoned",
     e.PrewarmPlanChanged: "held-open",
     e.PlacementDecided: "decided",
     e.BlobsChecked: "blobs-checked",
+    e.ConditionEvaluated: "condition-evaluated",
     e.Amended: "amended",
     e.Repinned: "repinned",
     e.CancelRequested: "cancel-requested",
@@ -86,6 +88,7 @@ COMMANDS: Mapping[type, str] = {
     c.PutBlob: "put-blob",
     c.CheckBlobs: "check-blobs",
     c.DeleteCorruptBlobs: "discard",
+    c.EvaluateCondition: "evaluate-condition",
     c.FinalizeRun: "finish",
     c.RunChanged: "changed",
 }
@@ -116,6 +119,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "replica_after_s",
         "tenant_weights",
         "results_waiting_max",
+        "violations_max",
     ),
     # -- events
     e.Submitted: (
@@ -128,17 +132,19 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "bumps",
         "cancelled",
     ),
-    e.LookedUp: ("key", "result"),
+    e.LookedUp: ("key", "result", "scopes", "not_before_s"),
     e.Published: ("key", "result", "adopted", "attempt_id"),
     e.PublishFailed: ("key", "failure", "attempt_id"),
     e.PublishDelayed: ("key", "failure", "attempt_id"),
-    e.WorkerConnected: ("hello",),
-    e.WorkerSynced: ("name", "incarnation", "sync"),
+    e.WorkerConnected: ("hello", "generations"),
+    e.WorkerSynced: ("name", "incarnation", "sync", "generations"),
+    e.ProtocolViolated: ("name", "problem"),
     e.WorkerLost: ("name", "reason"),
     e.CordonChanged: ("workers",),
     e.PrewarmPlanChanged: ("workers",),
     e.PlacementDecided: ("decision",),
     e.BlobsChecked: ("uid", "missing"),
+    e.ConditionEvaluated: ("uid", "number", "verdict"),
     e.Amended: ("uid", "changes"),
     e.Repinned: ("run", "key", "versions"),
     e.CancelRequested: ("uid", "reason"),
@@ -147,8 +153,15 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     e.ControlStalled: (),
     # -- commands
     c.LookUp: ("key", "scopes", "not_before_s", "uid"),
-    c.Publish: ("key", "result", "replace"),
-    c.Assign: ("worker", "assignment", "secrets", "namespace"),
+    c.Publish: ("key", "result", "replace", "not_before_s"),
+    c.Assign: (
+        "worker",
+        "assignment",
+        "secrets",
+        "namespace",
+        "generation",
+        "read_scopes",
+    ),
     c.CancelAttempt: ("worker", "attempt_id"),
     c.Prewarm: ("worker", "openings"),
     c.Acknowledge: ("worker", "attempt_id"),
@@ -171,12 +184,21 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     c.PutBlob: ("digest", "data", "uid"),
     c.CheckBlobs: ("uid", "digests"),
     c.DeleteCorruptBlobs: ("digests", "uid"),
+    c.EvaluateCondition: ("uid", "number", "query"),
     c.FinalizeRun: ("uid",),
     c.RunChanged: ("uid",),
     # -- inside them
     e.ActionKey: ("scope", "action_id"),
     Failure: ("kind", "message", "remedy", "detail", "retry_after_s"),
-    ScopePlan: ("publish", "lookup", "private", "salt", "ttl_s", "policy"),
+    ScopePlan: (
+        "publish",
+        "lookup",
+        "private",
+        "salt",
+        "ttl_s",
+        "policy",
+        "shares_prefixes",
+    ),
     Decision: ("placements", "rejections"),
     Rejection: ("signature", "cause", "count", "detail"),
     Placement: (

@@ -12,6 +12,7 @@ from flowmesh_core.protocol.messages import (
     Desired,
     EngineInstanceState,
     EngineVariant,
+    EngineVersion,
     FailureReport,
     Hello,
     InputRef,
@@ -82,7 +83,7 @@ SHAPE = WorkerShape(
     host_memory_mib=515_000,
     cpus=48,
     price_nanousd_per_hour=3_500_000_000,
-    engines={"llm.generate": (2, 7), "data.sql": (1, 3)},
+    engines={"llm.generate": EngineVersion(2, 7), "data.sql": EngineVersion(1, 3)},
     devices=2,
     variants=(
         EngineVariant(
@@ -103,12 +104,13 @@ SHAPE = WorkerShape(
     builtin_models=("smollm2",),
 )
 PROGRESS = AttemptProgress(
-    attempt_id="ns-a/0a/1.aa",
+    attempt_id="ns-a/0a/1",
     phase="running",
     units=21,
     done=22.5,
     total=23.5,
     unit="tokens",
+    token="token-1",
 )
 END = AttemptEnd(
     attempt_id="ns-a/0b/2.bb",
@@ -121,6 +123,7 @@ END = AttemptEnd(
     started_s=1_700_000_000.25,
     ended_s=1_700_000_060.5,
     log="one\ntwo",
+    token="token-2",
 )
 INSTANCE = EngineInstanceState(
     signature=digest(10),
@@ -133,14 +136,15 @@ INSTANCE = EngineInstanceState(
 )
 COMPONENT = Component(digest=digest(11), tier="disk", size_bytes=2_000_000)
 CHECKPOINT = Checkpoint(
-    attempt_id="ns-a/0c/3.cc",
+    attempt_id="ns-a/0c/3",
     digest=digest(12),
     done=40.5,
     size_bytes=41,
     spoiled=(digest(13),),
+    token="token-3",
 )
 ASSIGNMENT = Assignment(
-    attempt_id="ns-a/0d/4.dd",
+    attempt_id="ns-a/0d/4",
     action_id=digest(14),
     signature=digest(15),
     engine="train.sft",
@@ -162,15 +166,17 @@ ASSIGNMENT = Assignment(
     isolate=True,
     cache_salt="salt",
     secrets={"TOKEN": "secret"},
+    secret_hosts={"TOKEN": ("api.example.com",)},
     run_uids=("run-1", "run-2"),
     resume=InputRef(Artifact(kind="checkpoint", digest=digest(18), blob=digest(19))),
+    token="token-4",
 )
 PREWARM = PrewarmSpec(
     signature=digest(20),
     engine="llm.generate",
     contract=2,
     implementation=7,
-    components={"model": digest(21)},
+    components={"model": Artifact(kind="model", digest=digest(21), blob=digest(22))},
     per_attempt_components=("adapter",),
     signature_params={"maxModelLen": 2048},
     memory_mib=6000,
@@ -179,7 +185,7 @@ PREWARM = PrewarmSpec(
 
 WORKER_MESSAGES: dict[str, WorkerMessage] = {
     "hello": Hello(
-        version=1,
+        version=2,
         token="worker-token",
         epoch=7,
         incarnation="process-1",
@@ -199,7 +205,7 @@ WORKER_MESSAGES: dict[str, WorkerMessage] = {
         ended=(END,),
         instances=(INSTANCE,),
         components=(COMPONENT,),
-        logs=(LogLine(attempt_id="ns-a/0a/1.aa", time_s=1_700_000_001.5, text="a line"),),
+        logs=(LogLine(attempt_id="ns-a/0a/1", time_s=1_700_000_001.5, text="a line"),),
         metrics={"flowmesh_cache_bytes": 5.5},
         draining=True,
         goodbye=True,
@@ -214,10 +220,10 @@ CONTROL_MESSAGES: dict[str, ControlMessage] = {
         epoch=7,
         seq=10,
         assign=(ASSIGNMENT,),
-        cancel=("ns-a/0a/1.aa",),
+        cancel=("ns-a/0a/1",),
         acknowledged=("ns-a/0b/2.bb",),
         full_state=True,
-        keep=("ns-a/0c/3.cc",),
+        keep=("ns-a/0c/3",),
         drain=True,
         prewarm=(PREWARM,),
     ),

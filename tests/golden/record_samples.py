@@ -29,6 +29,7 @@ from flowmesh_control.records.accounts import AccountsRecord
 from flowmesh_control.records.ended_index import EndedRunEntry
 from flowmesh_control.records.run_logs import RunLogRecord
 from flowmesh_control.records.run_records import AcceptedRecord, FinalRecord, PinsRecord
+from flowmesh_control.records.store_format import StoreFormat
 from flowmesh_control.runs.cancellations import Cancellation
 from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.accounting.ledger_lines import (
@@ -36,9 +37,11 @@ from flowmesh_core.accounting.ledger_lines import (
     AttemptDetails,
     AttemptLine,
     CheckpointLine,
+    ConditionLine,
     HitLine,
     Line,
     StepLine,
+    UnknownLine,
     VerdictLine,
 )
 from flowmesh_core.costmodel.model import CostModel, FittedModel
@@ -156,6 +159,15 @@ LEDGER: dict[str, Line] = {
         message="the engine ended",
         outputs={"rows": DATASET, "metrics": METRICS, "none": None},
     ),
+    "condition": ConditionLine(
+        time_s=1_700_000_016.5,
+        step="tune",
+        digest=digest(55),
+        holds=True,
+        evaluation_steps=1601,
+        message="the condition needs more than 5,000 steps",
+        remedy="compare values that a step has computed",
+    ),
     "verdict": VerdictLine(
         time_s=1_700_000_015.5,
         phase="Failed",
@@ -163,6 +175,7 @@ LEDGER: dict[str, Line] = {
         message="the engine ended",
         step="tune",
     ),
+    "of a newer release": UnknownLine(b'{"type":"evaluated","time_s":1700000020.5,"verdict":true}'),
 }
 
 ACTION_RESULT = ActionResult(
@@ -253,6 +266,7 @@ PINS = PinsRecord(
     scopes=SCOPES,
     artifacts={"cas:dataset:ab.cd": DATASET},
     quarantine_salts={digest(75): 2},
+    level=3,
 )
 ACCEPTED = AcceptedRecord(
     uid="weekly-1",
@@ -379,7 +393,9 @@ POLICY = CachePolicy(
     labels={"team": "a"},
     salt="salt",
     ttl_s=3600.5,
+    reference_generation=3,
 )
+STORE_FORMAT = StoreFormat(identity_scheme=2)
 QUARANTINED = QuarantineEntry(
     signature_class=digest(78),
     engine="llm.generate",
@@ -564,7 +580,9 @@ TRACE = RecordedRun(
         ),
     ),
 )
-FINAL = FinalRecord(epoch=7, status=RUN_STATUS, outputs={"rows": (DATASET,), "none": ()})
+FINAL = FinalRecord(
+    epoch=7, status=RUN_STATUS, outputs={"rows": (DATASET,), "none": ()}, scope="group-x"
+)
 ENDED = [EndedRunEntry(epoch=7, run=SUMMARY)]
 CANCELLATION = Cancellation(time_s=1_700_000_080.5, reason="not needed")
 DATASET_MANIFEST = MANIFEST

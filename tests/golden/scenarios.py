@@ -156,7 +156,7 @@ def budget_end() -> None:
     long = plan(step("long", uses=SOLO), namespace="team-c", budget_nanousd=3_000_000)
     world.submit(long)
     for value in range(6):
-        world.submit(plan(step("own", value=value), budget_nanousd=100_000 * (value + 1)))
+        world.submit(plan(step("own", value=value), budget_nanousd=150_000 * (value + 1)))
     world.tick(0.1)
     for _ in range(8):
         for attempt in world.attempts():
@@ -226,6 +226,7 @@ def operations() -> None:
     world.tick(0.1)
     signatures = tuple(sorted(world.machine.state.signatures))
     world.apply(e.CordonChanged(frozenset({"w1", "absent"})))
+    world.apply(e.ProtocolViolated("w2", "metrics: a value below 0"))
     world.apply(e.PrewarmPlanChanged({"w2": signatures, "w1": signatures[:1]}))
     for _ in range(3):
         world.tick(0.5)
@@ -245,6 +246,33 @@ def operations() -> None:
     world.apply(e.CancelRequested(cancelled))
     world.apply(e.PrewarmPlanChanged({}))
     world.apply(e.CordonChanged(frozenset()))
+    world.run()
+
+
+def conditions() -> None:
+    """Conditions that hold, do not, fail, wait for evaluators, and lose what they have read."""
+    world = World()
+    world.join("w1", "w2")
+    rows = dataset_of("one", "two")
+    read: dict[str, Any] = {"when_steps": ("map",)}
+    made = plan(
+        step("map", rows_of(rows), uses=MAP),
+        step("some", when="steps['map'].rows.count > 1", **read),
+        step("none", when="steps['map'].rows.count > 2", **read),
+        step("wrong", when="steps['map'].metrics.count + 1", **read),
+        step("after", *after("some")),
+        step("skipped", *after("none")),
+    )
+    world.evaluators_stopped = True
+    for name in ("one", "two", "three"):
+        world.submit(made, name, share="all", artifacts=[rows])
+    for _ in range(4):
+        world.tick(0.5)
+        world.beat()
+        for attempt in world.attempts():
+            world.finish(attempt.attempt_id)
+    world.apply(e.CancelRequested("two"))
+    world.answer()
     world.run()
 
 
@@ -318,6 +346,7 @@ SCENARIOS: Mapping[str, tuple[str, Callable[[], None]]] = {
     "many-chunks": ("world", many_chunks),
     "full-store": ("world", full_store),
     "operations": ("world", operations),
+    "conditions": ("world", conditions),
     "chaos": ("world", chaos),
 }
 """By golden: the catalog of its machines, and what happens to them."""

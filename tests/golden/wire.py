@@ -25,6 +25,7 @@ from flowmesh_control.records import run_records
 from flowmesh_control.records.accounts import AccountsRecord
 from flowmesh_control.records.ended_index import EndedRunEntry
 from flowmesh_control.records.run_logs import RunLogRecord
+from flowmesh_control.records.store_format import StoreFormat
 from flowmesh_control.runs.cancellations import Cancellation
 from flowmesh_core.accounting.ledger_lines import decode_lines, encode_lines
 from flowmesh_core.costmodel.state import decode_model, encode_model
@@ -106,6 +107,7 @@ def _records() -> Iterator[Sample]:
         ("accounts", record_samples.ACCOUNTS, AccountsRecord),
         ("ended", record_samples.ENDED, list[EndedRunEntry]),
         ("taken", ["weekly-1", "weekly-2"], list[str]),
+        ("format", record_samples.STORE_FORMAT, StoreFormat),
         ("policy", record_samples.POLICY, CachePolicy | None),
         ("removed policy", None, CachePolicy | None),
         ("quarantine", record_samples.QUARANTINED, QuarantineEntry),

@@ -17,6 +17,7 @@ from flowmesh_store.retrying_blobs import with_retries
 from flowmesh_store.store import open_store
 from flowmesh_worker.agent.agent import Agent
 from flowmesh_worker.energy import EnergyMeter, NvmlMeter, RaplMeter
+from flowmesh_worker.engines.code.call_limits import machine_groups
 from flowmesh_worker.engines.registry import installed_engines
 from flowmesh_worker.log_format import formatter
 from flowmesh_worker.settings import WorkerSettings, parse_settings
@@ -38,6 +39,9 @@ def main() -> None:
         logging.basicConfig(level=logging.INFO, handlers=[handler])
         if warning := unsupported():
             _log.warning("%s", warning)
+        # Engine hosts find the delegated control group ready, since none runs yet.
+        if settings.allow_user_code and isinstance(reason := machine_groups(), str):
+            _log.warning("user code runs here without a memory group: %s", reason)
         asyncio.run(run_worker(settings))
     except FlowMeshError as error:
         sys.stderr.write(f"{settings.name}: {error}\n")

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.dataset.schema import Schema
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_worker.secret_values import SecretValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,9 @@ class Work:
         out_dir: an empty directory for outputs, created when it is first read.
         cache_salt: separates prefix caches of tenants that do not share.
         priority: higher first, if the engine can order its queue.
-        secrets: values sent for this one attempt; never log them.
+        secrets: values sent for this one attempt; never log them. Before each request that
+            carries one, also after a redirect, ``secrets.require([name], url)`` checks that its
+            owner allows the host.
         resume: the newest checkpoint of this action, from any attempt on any worker: a private
             copy, which the engine may change; None to begin at the start.
         checkpoint: stores a directory as the newest checkpoint.
@@ -212,7 +215,7 @@ class Work:
     out_dir: Path
     cache_salt: str = ""
     priority: int = 0
-    secrets: Mapping[str, str] = field(default_factory=dict)
+    secrets: SecretValues = field(default_factory=SecretValues)
     resume: TreeInput | None = None
     checkpoint: CheckpointSink = _discard
     stopping: threading.Event = field(default_factory=threading.Event)

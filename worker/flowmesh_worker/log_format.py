@@ -11,7 +11,6 @@ from pythonjsonlogger.json import JsonFormatter
 
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.protocol.messages import Assignment
-from flowmesh_core.protocol.wire_ids import without_mac
 
 VARIABLE = "FLOWMESH_LOG_FORMAT"
 
@@ -42,7 +41,7 @@ def formatter(environment: Mapping[str, str], worker: str) -> logging.Formatter:
 def attempt_fields(assignment: Assignment) -> dict[str, object]:
     """Returns the fields of a line about an attempt: ``extra`` of the logging call."""
     return {
-        "attempt": without_mac(assignment.attempt_id),
+        "attempt": assignment.attempt_id,
         "action": assignment.action_id,
         "engine": assignment.engine,
         "runs": list(assignment.run_uids),

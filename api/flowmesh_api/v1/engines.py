@@ -43,6 +43,7 @@ class EngineParameter(msgspec.Struct, frozen=True):
         template: ``jinja`` where the value is a template over the columns of the row port.
         columns: ``one`` or ``many`` where the value names columns of the row port.
         format: what the value must parse as at admission.
+        added: the contract's minor that brought it; 0 where the version had it from the start.
     """
 
     name: str
@@ -58,6 +59,7 @@ class EngineParameter(msgspec.Struct, frozen=True):
     columns: str
     format: str
     doc: str
+    added: int
 
 
 class OfferedEngine(msgspec.Struct, frozen=True):
@@ -82,6 +84,8 @@ class OfferedEngine(msgspec.Struct, frozen=True):
         default_timeout_s: limit of an attempt where the step has none; 0 is unlimited.
         max_timeout_s: the longest timeout that a step may have; 0 is unlimited.
         timeout_param: a parameter that limits the engine's own work, in seconds.
+        minor: the number of additions to this version.
+        added_fields: identity fields that were added later, each with its minor.
     """
 
     name: str
@@ -111,4 +115,6 @@ class OfferedEngine(msgspec.Struct, frozen=True):
     default_timeout_s: Number
     max_timeout_s: Number
     timeout_param: str
+    minor: int
+    added_fields: tuple[tuple[str, int], ...]
     offered_by: tuple[str, ...] = ()

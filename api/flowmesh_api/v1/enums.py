@@ -102,6 +102,13 @@ class Verdict(StrEnum):
     NOT_CHECKABLE = "not-checkable"
 
 
+class PrefixCache(StrEnum):
+    """With whom a namespace shares the prefix caches of engines."""
+
+    PRIVATE = "private"
+    SHARED = "shared"
+
+
 class Sharing(StrEnum):
     """With which namespaces a cache policy shares results."""
 

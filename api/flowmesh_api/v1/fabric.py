@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from flowmesh_api.v1.enums import Sharing
+from flowmesh_api.v1.enums import PrefixCache, Sharing
 
 
 class EngineVariant(msgspec.Struct, frozen=True):
@@ -34,7 +34,8 @@ class WorkerShape(msgspec.Struct, frozen=True):
         price_nanousd_per_hour: integer price of the whole worker.
         price_estimated: whether the price comes from a table.
         power_w: draw under load, of the whole worker; ``idle_w`` without work.
-        engines: ``name`` → (contract version, implementation version) of every engine in the image.
+        engines: ``name`` → (contract version, implementation version, minor) of every engine in
+            the image.
         variants: combinations of identity fields that it serves.
         builtin_models: names of the built-in models in the image; None is all.
     """
@@ -46,9 +47,9 @@ class WorkerShape(msgspec.Struct, frozen=True):
     host_memory_mib: int
     cpus: int
     price_nanousd_per_hour: int
-    engines: dict[str, tuple[int, int]]
+    engines: dict[str, tuple[int, int, int]]
     devices: int = 1
-    variants: tuple[EngineVariant, ...] = msgspec.field(default=(), name="honours")
+    variants: tuple[EngineVariant, ...] = ()
     price_estimated: bool = True
     power_w: float = 0.0
     idle_w: float = 0.0
@@ -103,9 +104,9 @@ class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
     shape: WorkerShape
     state: str
-    instances: tuple[EngineInstanceState, ...] = msgspec.field(default=(), name="lanes")
+    instances: tuple[EngineInstanceState, ...] = ()
     components: tuple[Component, ...] = ()
-    attempts: tuple[str, ...] = msgspec.field(default=(), name="held")
+    attempts: tuple[str, ...] = ()
     last_seen_s: float = 0.0
     lifetime_s: float = 0.0
     bill_nanousd: int = 0
@@ -160,6 +161,9 @@ class CachePolicy(msgspec.Struct, frozen=True):
         labels: namespaces with all of these labels are selected too; none where empty.
         salt: enters the names of their actions; a new salt starts their cache anew.
         ttl_s: how long their results last, in seconds; the store's default where None.
+        reference_generation: raising it voids every reference of the scope; outputs show new ones.
+        prefix_cache: whether they also share engines' prefix caches, whose speed then shows them
+            which prompts others of the scope sent.
     """
 
     name: str
@@ -169,6 +173,8 @@ class CachePolicy(msgspec.Struct, frozen=True):
     labels: dict[str, str] = {}
     salt: str = ""
     ttl_s: float | None = None
+    reference_generation: int = 0
+    prefix_cache: PrefixCache = PrefixCache.PRIVATE
 
 
 class ScopeStats(msgspec.Struct, frozen=True):

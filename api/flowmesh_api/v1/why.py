@@ -173,12 +173,12 @@ class Candidate(msgspec.Struct, frozen=True):
     """A worker that could run an action now.
 
     Attributes:
-        lane: whether an engine instance of the signature is open there.
+        has_instance: whether an engine instance of the signature is open there.
     """
 
     worker: str
     terms: UtilityTerms
-    lane: bool
+    has_instance: bool
 
 
 class PlacedAction(msgspec.Struct, frozen=True):

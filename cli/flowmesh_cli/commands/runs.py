@@ -48,6 +48,7 @@ def add_to(app: typer.Typer) -> None:
         ("cancel", cancel),
         ("amend", amend),
         ("repin", repin),
+        ("resume", resume),
         ("logs", logs),
     ):
         app.command(name, rich_help_panel=panel)(guarded(placed(command)))
@@ -209,6 +210,17 @@ def repin(
     from flowmesh_cli.verbs.manage_runs import repin_run  # noqa: PLC0415
 
     repin_run(run, place=place, as_json=json)
+
+
+def resume(run: RunArgument = "", place: Target = HERE, json: JsonOption = False) -> None:
+    """Continue a run that stopped the control plane.
+
+    It was suspended because the control plane stopped twice while it worked on this run. Needs the
+    rights of an administrator.
+    """
+    from flowmesh_cli.verbs.manage_runs import resume_run  # noqa: PLC0415
+
+    resume_run(run, place=place, as_json=json)
 
 
 def logs(

@@ -4,7 +4,7 @@
 
     .flowmesh/owner      the owner's pid, address and tokens; locked by the owner while it lives
     .flowmesh/joined     locked by every `fmesh run` that uses the fabric
-    .flowmesh/master.key the key that signs references
+    .flowmesh/master.key the master keys, which seal the records and sign references
     .flowmesh/workers/   caches and logs of the local workers
     .flowmesh/…          everything else is the store
 """

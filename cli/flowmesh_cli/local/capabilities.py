@@ -13,7 +13,7 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.installation import install_command
 from flowmesh_cli.local.options import POOL
 from flowmesh_cli.workflows.sources import Source
-from flowmesh_control.runs.admission import check_engine_variants
+from flowmesh_control.evaluators.compilation import check_engine_variants
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.plan import Plan, StepPlan

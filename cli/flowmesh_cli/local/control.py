@@ -9,14 +9,15 @@ from typing import Any
 
 from flowmesh_cli.local.options import POOL
 from flowmesh_cli.local.secrets import EnvironmentSecrets
-from flowmesh_control.auth.master_key import load_master_key
+from flowmesh_control.auth.master_key import load_key_ring, new_ring
 from flowmesh_control.auth.users import StaticUsers
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
-from flowmesh_control.settings import ControlSettings
+from flowmesh_control.settings import HANG_S, ControlSettings
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import StoreAccessError, StoreError, StoreFullError
 from flowmesh_core.machine.settings import Settings
+from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_store.store import open_store
 
 UNPLACEABLE_AFTER_S = 20.0
@@ -57,36 +58,52 @@ async def serve_control(
         FlowMeshError: it cannot start, or another control plane took over the store.
     """
     patience_s = UNPLACEABLE_AFTER_S if dispatches else 0.0
-    machine = Settings(unplaceable_after_s=patience_s, tenant_weights=weights)
+    # All workers are the owner's: one that breaks the protocol is logged and goes on.
+    machine = Settings(unplaceable_after_s=patience_s, tenant_weights=weights, violations_max=0)
     store = open_store(folder)
 
-    def make() -> ControlPlane:
+    def make(ring: KeyRing) -> ControlPlane:
         return ControlPlane(
             store,
-            ControlSettings(machine=machine),
+            ControlSettings(machine=machine, hang_s=HANG_S),
             catalog=load_catalog(),
-            master_key=load_master_key(folder),
+            key_ring=ring,
             users=StaticUsers(address.token),
             tokens=StaticWorkerTokens({POOL: address.worker_token}),
             secrets=EnvironmentSecrets(),
+            state_folder=folder,
         )
 
-    plane = make()
-    refusal: StoreError | None = None
+    refusal: StoreError | None
+    ring, refusal = _key_ring(folder, may_read_only=not dispatches)
+    has_keys = refusal is None
+    plane = make(ring)
     try:
         try:
+            if refusal is not None:
+                raise refusal
             await plane.start(address.host, address.port)
         except (StoreAccessError, StoreFullError) as e:
             if dispatches:
                 raise
             await plane.stop()
-            plane, refusal = make(), e
-            await plane.start_reading(e, address.host, address.port)
+            plane, refusal = make(ring), e
+            await plane.start_reading(e, address.host, address.port, checks_seals=has_keys)
         ready(plane.url, refusal is not None)
         await _first(plane.wait(), stop.wait())
     finally:
         await plane.stop()
         store.close()
+
+
+def _key_ring(folder: Path, *, may_read_only: bool) -> tuple[KeyRing, StoreAccessError | None]:
+    """Returns the folder's master keys; a substitute and the error if another user owns them."""
+    try:
+        return load_key_ring(folder), None
+    except StoreAccessError as e:
+        if not may_read_only:
+            raise
+        return new_ring(), e
 
 
 async def _first(*waits: Coroutine[Any, Any, Any]) -> None:

@@ -1,4 +1,4 @@
-"""``fmesh status``, ``cancel``, ``amend`` and ``repin``."""
+"""``fmesh status``, ``cancel``, ``amend``, ``repin`` and ``resume``."""
 
 import time
 from collections.abc import Mapping
@@ -109,3 +109,15 @@ def repin_run(run: str, *, place: Target, as_json: bool) -> None:
     terminal.text(f"{found.uid} continues with the newest versions")
     for engine, versions in found.versions.items():
         terminal.text(f"  {engine} {versions}")
+
+
+def resume_run(run: str, *, place: Target, as_json: bool) -> None:
+    """Continues a run that is suspended because the control plane stopped twice."""
+    terminal = Terminal(as_json=as_json)
+    with query_fabric(place) as http:
+        uid = find_run(http, run)
+        status = http.ask("POST", f"/v1/runs/{uid}/resume", RunStatus)
+    if as_json:
+        terminal.answer(status)
+    else:
+        terminal.text(f"{uid} {status.phase}")

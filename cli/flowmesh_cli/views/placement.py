@@ -92,5 +92,5 @@ def _row(candidate: Candidate, loading: Container[str]) -> list[str]:
         formatting.seconds(max(0.0, terms.start_s)),
         formatting.seconds(max(0.0, terms.finish_s)),
         formatting.usd(terms.nanousd, estimated=True),
-        engine if candidate.lane else "an engine would start",
+        engine if candidate.has_instance else "an engine would start",
     ]

@@ -70,6 +70,9 @@ def show_run(
         facts.append(f"deadline {formatting.date(run.created_s + run.deadline_s)}")
     facts.append(formatting.joules(run.joules, estimated=run.joules_estimated))
     terminal.text("  " + ", ".join(facts))
+    if run.phase == Phase.SUSPENDED and run.reason:  # not by its user
+        terminal.text(f"  {run.message}")
+        terminal.text(f"  try: {run.remedy}")
     rows = [
         [
             MARKS[StepState(step.state)] + " " + step.path,

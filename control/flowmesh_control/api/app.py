@@ -8,6 +8,7 @@ from flowmesh_control.api.audits import AuditHandlers
 from flowmesh_control.api.authorization import Authorizer
 from flowmesh_control.api.data import DataHandlers
 from flowmesh_control.api.fabric import FabricHandlers
+from flowmesh_control.api.keys import KeyHandlers
 from flowmesh_control.api.lineage import LineageHandlers
 from flowmesh_control.api.probes import ProbeHandlers
 from flowmesh_control.api.read_only import refusing_writes
@@ -49,6 +50,7 @@ def build_app(
         _lineage_handlers(services, labels),
         AuditHandlers(auditing=services.auditing, audits=services.audits, views=services.views),
         _fabric_handlers(services),
+        KeyHandlers(services.keys),
         probes,
     )
     authorizer = Authorizer(users, services.views)
@@ -67,6 +69,7 @@ def _run_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> Ru
         admission=services.admission,
         planner=services.planner,
         repinning=services.repinning,
+        resumption=services.resumption,
         labels=labels,
         objects=services.settings.objects,
     )

@@ -273,9 +273,9 @@ class LineageHandlers:
             try:
                 self._uploads.verified(text, *await self._scopes(call))
             except InvalidReferenceError:
-                return _Query(name, named.digest, named.digest)
+                return _Query(name, named.blob, named.blob)
         identity = await self._uploads.identity_of(named)
-        return _Query(name, identity, named.digest, has_reference=True)
+        return _Query(name, identity, named.blob, has_reference=True)
 
     async def _scopes(self, call: AuthorizedRequest) -> list[ScopePlan]:
         """Returns the scopes of each namespace whose runs the user may list."""

@@ -14,6 +14,7 @@ from flowmesh_control.api.connections import BodyPausedError
 from flowmesh_control.errors import (
     AuthorizationUnavailableError,
     ConflictError,
+    EvaluatorUnavailableError,
     ForbiddenError,
     NotFoundError,
     PlanRefusedError,
@@ -51,6 +52,7 @@ _STATUS: tuple[tuple[type[FlowMeshError], int], ...] = (
     (StoreAccessError, 500),
     (StoreUnavailableError, 503),
     (AuthorizationUnavailableError, 503),
+    (EvaluatorUnavailableError, 503),
     (FlowMeshError, 400),
 )
 _CODES: tuple[tuple[type[FlowMeshError], str], ...] = (

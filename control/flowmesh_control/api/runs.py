@@ -14,6 +14,7 @@ from flowmesh_api.v1.runs import AmendBody, CancelBody, SubmitBody
 from flowmesh_control.api.authorization import (
     AuthorizedRequest,
     Route,
+    fabric_route,
     for_any_user,
     run_route,
     workflow_route,
@@ -21,7 +22,7 @@ from flowmesh_control.api.authorization import (
 from flowmesh_control.api.ports import RunWriter
 from flowmesh_control.api.request_body import decode_body, read_body
 from flowmesh_control.api.responses import flag, json_response
-from flowmesh_control.auth.users import NamespaceLabels, Verb
+from flowmesh_control.auth.users import NamespaceLabels, Resource, Verb
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.queries.change_feed import RunChangeFeed
 from flowmesh_control.queries.planner import Planner, refuse_unmeetable
@@ -29,6 +30,7 @@ from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.runs.admission import Admission, Submission
 from flowmesh_control.runs.repin import RepinService
+from flowmesh_control.runs.resume import RunResumption
 from flowmesh_core.errors import SpecError
 from flowmesh_core.spec.quantities import budget, seconds
 
@@ -56,6 +58,7 @@ class RunHandlers:
         admission: Admission,
         planner: Planner,
         repinning: RepinService,
+        resumption: RunResumption,
         labels: NamespaceLabels,
         objects: bool,
     ) -> None:
@@ -69,6 +72,7 @@ class RunHandlers:
             admission: compiles workflows that are only planned.
             planner: forecasts.
             repinning: moves runs to the newest engine versions.
+            resumption: continues runs that stopped the control plane.
             labels: of namespaces.
             objects: whether runs are objects of the cluster; the API then neither submits nor
                 amends them.
@@ -80,6 +84,7 @@ class RunHandlers:
         self._admission = admission
         self._planner = planner
         self._repinning = repinning
+        self._resumption = resumption
         self._labels = labels
         self._objects = objects
 
@@ -94,6 +99,9 @@ class RunHandlers:
             run_route("POST", "/v1/runs/{uid}/cancel", self.cancel, Verb.UPDATE),
             run_route("POST", "/v1/runs/{uid}/amend", self.amend, Verb.UPDATE),
             run_route("POST", "/v1/runs/{uid}/repin", self.repin, Verb.UPDATE),
+            fabric_route(
+                "POST", "/v1/runs/{uid}/resume", self.resume, Verb.UPDATE, Resource.WORKFLOWS
+            ),
             run_route("GET", "/v1/runs/{uid}/logs", self.logs),
             run_route("GET", "/v1/runs/{uid}/why", self.why),
             run_route("GET", "/v1/runs/{uid}/explain", self.explain),
@@ -176,6 +184,13 @@ class RunHandlers:
     async def repin(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/runs/{uid}/repin`` → :class:`RepinnedRun`, on the newest engine versions."""
         return json_response(await self._repinning.repin(await self._active_uid(call)))
+
+    async def resume(self, call: AuthorizedRequest) -> web.Response:
+        """``POST /v1/runs/{uid}/resume`` → :class:`RunStatus`; for administrators, by full uid."""
+        uid = call.request.match_info["uid"]
+        await self._views.status(uid)
+        await self._resumption.resume(uid)
+        return json_response(await self._views.status(uid))
 
     async def logs(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/logs?step=`` → a list of :class:`StepLogLine`."""

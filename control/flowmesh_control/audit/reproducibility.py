@@ -73,11 +73,11 @@ class ReproducibilityCheck:
             return set()  # it travels in the assignment
         if artifact.kind in _TREES:
             try:
-                tree = await read_tree(self._blobs, artifact.digest)
+                tree = await read_tree(self._blobs, artifact.blob)
             except StoreUnavailableError:
                 raise
             except (LostBlobError, StoreError):
-                return {artifact.digest}
+                return {artifact.blob}
             return set(await self._blobs.missing({f.digest for f in tree.files}))
         needed = set(artifact.blobs())
         if artifact.manifest is not None:

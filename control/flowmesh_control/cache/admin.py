@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from flowmesh_api.v1.fabric import CacheStats, CollectionReport, ScopeStats
-from flowmesh_control.cache.roots import live_artifacts, worker_digests
+from flowmesh_control.cache.roots import live_artifacts
 from flowmesh_control.cache.stored_roots import artifacts_of_stored_run
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.queries.status_document import document_artifact
@@ -96,10 +96,10 @@ class CacheAdmin:
         return sum([deleted async for _, deleted in found])
 
     async def _live(self) -> set[Digest]:
-        """Marks from the roots: results, live runs, outputs of ended runs, workers' blobs."""
+        """Marks from the roots: results, live runs, outputs of ended runs."""
         found = [*live_artifacts(self._state), *await self._of_ended_runs()]
         manifests = {a.blob for a in found if a.kind in _WITH_MANIFEST and a.manifest is None}
-        others = {d for a in found for d in a.blobs()} | worker_digests(self._state)
+        others = {d for a in found for d in a.blobs()}
         live = await mark(self._store.blobs, manifests=manifests, others=others)
         return live | await mark_results(self._store.blobs, self._store.records)
 

@@ -6,7 +6,6 @@ Called by the control plane's :class:`CacheAdmin` and by the simulator's collect
 from flowmesh_core.machine import checkpoints
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.units import Digest
 
 
 def live_artifacts(state: State) -> list[Artifact]:
@@ -16,7 +15,7 @@ def live_artifacts(state: State) -> list[Artifact]:
     """
     found = checkpoints.roots(state)
     ends = [a.end for a in state.attempts.values()] + [
-        end for _, end in state.orphaned_ends.values()
+        orphan.end for orphan in state.orphaned_ends.values()
     ]
     for end in ends:
         found += end.outputs.values() if end is not None else ()
@@ -28,13 +27,4 @@ def live_artifacts(state: State) -> list[Artifact]:
             for part in step.parts.values():
                 found += part.inputs.values()
                 found += part.result.outputs.values() if part.result else ()
-    return found
-
-
-def worker_digests(state: State) -> set[Digest]:
-    """Returns the digests that connected workers have on disk or in memory."""
-    found: set[Digest] = set()
-    for worker in state.workers.values():
-        found.update(c.digest for c in worker.components)
-        found.update(worker.local_digests)
     return found

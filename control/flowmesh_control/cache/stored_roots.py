@@ -18,6 +18,7 @@ async def artifacts_of_stored_run(records: RecordStore, uid: str) -> list[Artifa
 
     Raises:
         DamagedRecordError: pins or ledger cannot be read, so nothing may be deleted.
+        NewerPlanError: only a newer release can read the pins; again nothing may be deleted.
     """
     if await records.read(spec_key(uid)) is None:
         return []

@@ -5,10 +5,7 @@ no store: it reads one file and writes frames to its standard output. Its memory
 a file that needs too much ends this process and not the control plane.
 """
 
-import ctypes
 import os
-import resource
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +13,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from flowmesh_control.evaluators.confinement import confine
 from flowmesh_control.importer.frames import (
     MEMORY_BYTES,
     PIECE_BYTES,
@@ -33,8 +31,6 @@ from flowmesh_store.datasets.budget import DecodeBudget
 from flowmesh_store.datasets.decoding import Decoding
 from flowmesh_store.datasets.row_readers import reader_of
 
-_FIRST_TO_BE_KILLED = "1000"
-_SET_PDEATHSIG = 1
 _MEMORY_REMEDY = "cut it into several files, or its rows into shorter ones"
 
 
@@ -43,27 +39,13 @@ def main() -> None:
     name, path, parent = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    confine(parent)
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    confine(parent, MEMORY_BYTES)
     for frame in frames(name, path):
         write(out, frame)
     out.flush()
     os._exit(0)  # skips the exit handlers of libraries, which would only take time
-
-
-def confine(parent: int) -> None:
-    """Bounds this process's memory irrevocably, and makes it end with its parent."""
-    ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
-    Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_BE_KILLED)
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + MEMORY_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # It writes to a pipe only, so it may not write to files.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
 def frames(name: str, path: Path) -> Iterator[BlobEnd | DatasetDecoded | DecodingRefused]:

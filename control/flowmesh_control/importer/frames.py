@@ -7,13 +7,14 @@ import asyncio
 
 import msgspec
 
+from flowmesh_control.evaluators import framing
+from flowmesh_control.evaluators.framing import BrokenFrameError, framed
 from flowmesh_core.decoding import decode
 from flowmesh_core.units import Digest
 
 MEMORY_BYTES = 1 << 30
 """Memory that the process may use beyond the interpreter and its libraries."""
 PIECE_BYTES = 1 << 20
-_LENGTH_BYTES = 4
 _FRAME_BYTES_MAX = 2 * PIECE_BYTES
 
 
@@ -62,14 +63,9 @@ _decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 _encoder = msgspec.msgpack.Encoder()
 
 
-class BrokenFrameError(Exception):
-    """The process ended within a frame, or wrote something other than frames."""
-
-
 def encoded(frame: Frame) -> bytes:
     """Encodes a frame, preceded by its length."""
-    data = _encoder.encode(frame)
-    return len(data).to_bytes(_LENGTH_BYTES) + data
+    return framed(_encoder.encode(frame))
 
 
 async def read_frame(reader: asyncio.StreamReader) -> Frame:
@@ -79,9 +75,6 @@ async def read_frame(reader: asyncio.StreamReader) -> Frame:
         BrokenFrameError: the stream ended, or the frame is too long or malformed.
     """
     try:
-        length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES))
-        if length > _FRAME_BYTES_MAX:
-            raise BrokenFrameError(f"a frame of {length} bytes")
-        return decode(_decoder, await reader.readexactly(length))
-    except (asyncio.IncompleteReadError, msgspec.DecodeError) as e:
+        return decode(_decoder, await framing.read_frame(reader, _FRAME_BYTES_MAX))
+    except msgspec.DecodeError as e:
         raise BrokenFrameError(str(e)) from e

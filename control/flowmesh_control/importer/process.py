@@ -6,13 +6,14 @@ import os
 import sys
 from pathlib import Path
 
+from flowmesh_control.evaluators.confinement import child_environment
+from flowmesh_control.evaluators.fair_places import FairPlaces
+from flowmesh_control.evaluators.framing import BrokenFrameError
 from flowmesh_control.importer.concurrent_puts import ConcurrentPuts
-from flowmesh_control.importer.fair_places import FairPlaces
 from flowmesh_control.importer.frames import (
     MEMORY_BYTES,
     BlobEnd,
     BlobPart,
-    BrokenFrameError,
     DatasetDecoded,
     DecodingRefused,
     read_frame,
@@ -24,7 +25,6 @@ AT_ONCE = 2
 DEADLINE_S = 300.0
 _BYTES_PER_S = 1 << 20
 """Extra time for large files: a second for each this many bytes."""
-_INHERITED = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV")
 
 
 class Importer:
@@ -73,7 +73,7 @@ class Importer:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
-                env=_environment(),
+                env=child_environment(),
             )
             try:
                 async with asyncio.timeout(deadline_s):
@@ -131,10 +131,3 @@ def _ended(name: str, code: int) -> ContentLimitError:
         where=name,
         remedy="cut it into several files, or its rows into shorter ones",
     )
-
-
-def _environment() -> dict[str, str]:
-    inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    # One arena of the system's allocator: memory that more arenas reserve would count against the
-    # limit.
-    return {**inherited, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}

@@ -39,6 +39,7 @@ from flowmesh_core.machine.commands import (
     Command,
     ConfirmAttempts,
     DeleteCorruptBlobs,
+    EvaluateCondition,
     FinalizeRun,
     LookUp,
     Prewarm,
@@ -79,6 +80,7 @@ class CommandExecutor:
         changed: Callable[[str], None],
         secrets: SecretReader,
         owners: TaskOwners,
+        evaluate: Callable[[EvaluateCondition], None],
         post: Callable[[Event], None],
     ) -> None:
         """Keeps what commands are executed with.
@@ -95,6 +97,7 @@ class CommandExecutor:
             changed: called with the uid of a run whose status changed.
             secrets: reads secrets for attempts.
             owners: says for which namespaces a task is done.
+            evaluate: has a condition evaluated; its result comes as an event.
             post: posts an event to the machine.
         """
         self._blobs = blobs
@@ -116,6 +119,7 @@ class CommandExecutor:
             PutBlob: self._put_later,
             CheckBlobs: self._later(self._check_blobs),
             DeleteCorruptBlobs: self._later(self._discard),
+            EvaluateCondition: evaluate,
             FinalizeRun: self._finish_later,
             Assign: self._assign,
             CancelAttempt: lambda c: fleet.cancel(c.worker, c.attempt_id),
@@ -150,7 +154,8 @@ class CommandExecutor:
         if not self._owners.awaits(c):
             return
         found = await self._cache.lookup(c.key.action_id, c.scopes, not_before_s=c.not_before_s)
-        self._post(LookedUp(c.key, None if found is None else found.result))
+        result = None if found is None else found.result
+        self._post(LookedUp(c.key, result, c.scopes, c.not_before_s))
 
     async def _publish(self, c: Publish) -> None:
         attempt_id = c.result.provenance.attempt_id
@@ -175,8 +180,11 @@ class CommandExecutor:
         if c.replace:
             standing = await self._cache.lookup(c.key.action_id, [scope])
         if standing is None:
-            now = await self._cache.publish(scope, result)
-        elif standing.result.generation >= result.generation:
+            now = await self._cache.publish(scope, result, not_before_s=c.not_before_s)
+        elif (
+            standing.result.generation >= result.generation
+            and standing.result.created_s >= c.not_before_s
+        ):
             now = standing
         else:
             now = await self._cache.replace(standing, result)
@@ -234,17 +242,22 @@ class CommandExecutor:
         if c.secrets:
             self._tasks.submit(self._assign_with_secrets, c, (c.namespace,))
         else:
-            self._fleet.assign(c.worker, c.assignment)
+            self._fleet.assign(c.worker, c.assignment, c.generation, c.read_scopes)
 
     async def _assign_with_secrets(self, c: Assign) -> None:
         try:
-            values = await self._secrets.read(c.namespace, c.secrets)
+            found = await self._secrets.read(c.namespace, c.secrets, c.assignment.engine)
         except StoreUnavailableError:
             raise
         except FlowMeshError as e:
             self._refuse(c, e)
             return
-        self._fleet.assign(c.worker, msgspec.structs.replace(c.assignment, secrets=values))
+        assignment = msgspec.structs.replace(
+            c.assignment,
+            secrets={name: secret.value for name, secret in found.items()},
+            secret_hosts={name: secret.hosts for name, secret in found.items()},
+        )
+        self._fleet.assign(c.worker, assignment, c.generation, c.read_scopes)
         self._fleet.flush()
 
     def _refuse(self, c: Assign, error: FlowMeshError) -> None:

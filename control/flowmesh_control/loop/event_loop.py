@@ -37,6 +37,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flowmesh_control.loop.clock import Clock
+from flowmesh_control.loop.current_event import CurrentEventMarker
 from flowmesh_control.ports import Executor, MachinePort
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.machine.commands import Command, ConfirmAttempts
@@ -83,6 +84,7 @@ class EventLoop:
         machine: MachinePort,
         decide: Callable[[Snapshot], Decision],
         executor: Executor,
+        marker: CurrentEventMarker,
         clock: Clock,
     ) -> None:
         """Starts without events.
@@ -91,11 +93,13 @@ class EventLoop:
             machine: the run machine.
             decide: the scheduler.
             executor: executes the machine's commands.
+            marker: says which event is being applied, for the case that it ends the process.
             clock: Unix time in seconds.
         """
         self.machine = machine
         self._decide = decide
         self._executor = executor
+        self._marker = marker
         self._clock = clock
         self._events: deque[Event | _Asked] = deque()
         self._wake = asyncio.Event()
@@ -104,6 +108,7 @@ class EventLoop:
         self._next_decide_idle_s = float("-inf")
         self._last_cycle_placed_all = True
         self.applied = 0
+        self.turns = 0
         self.ticks = Histogram(TICK_BOUNDS_S)
 
     def post(self, event: Event) -> None:
@@ -141,7 +146,11 @@ class EventLoop:
             await asyncio.sleep(0)
 
     def run_once(self) -> None:
-        """Runs one pass: applies events, advances time if due, and decides if the machine asks."""
+        """Runs one pass: applies events, advances time if due, and decides if the machine asks.
+
+        An error leaves the event marked that raised it.
+        """
+        self.turns += 1
         if 0.0 < self._ticked_s < self._clock() - STALL_S:
             self._apply(ControlStalled(), self._clock())
         end = time.monotonic() + (UNDERLOADED_SLICE_S if self._last_cycle_placed_all else TURN_S)
@@ -153,6 +162,7 @@ class EventLoop:
             self._apply(TimeAdvanced(), now_s)
         if self.machine.wants_decision and time.monotonic() >= self._decide_from():
             self._decide_now()
+        self._marker.end()
         self._executor.flush()
 
     def _wait_s(self) -> float:
@@ -185,6 +195,7 @@ class EventLoop:
             item.applied.set_result(None)
 
     def _apply(self, event: Event, now_s: float) -> None:
+        self._marker.begin(event)
         commands = self.machine.apply(event, now_s)
         self.applied += 1
         if not commands:
@@ -198,6 +209,7 @@ class EventLoop:
     def _decide_now(self) -> None:
         started = time.monotonic()
         now_s = self._clock()
+        self._marker.begin_decision()
         decision = self._decide(self.machine.snapshot(now_s))
         self._apply(PlacementDecided(decision), now_s)
         ended = time.monotonic()

@@ -8,7 +8,7 @@ tasks of the control plane (``task_pool``), with the weights of placement.
 
 from collections import deque
 from collections.abc import Callable, Collection
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -92,15 +92,20 @@ class FairQueue(Generic[T]):
         Raises:
             ValueError: the tenant's weight is no longer a positive number.
         """
-        if not self._heap:
+        heap = self._heap
+        if not heap:
             return None
-        self._now, _, line = heappop(self._heap)
-        line.ready = False
-        self._in_service += 1
+        self._now, _, line = heap[0]
         line.turn = self._now + self._turn_of(line.tenant)
         item = line.waiting.popleft()
         self._waiting -= 1
-        self._offer(line)
+        self._in_service += 1
+        if line.waiting:
+            self._entered += 1
+            heapreplace(heap, (line.turn, self._entered, line))
+        else:
+            heappop(heap)
+            line.ready = False
         return line.tenant, item
 
     def done(self) -> None:

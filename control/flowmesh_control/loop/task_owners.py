@@ -6,12 +6,12 @@ result any more, for example because its run was cancelled.
 
 from collections.abc import Sequence
 
-from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.machine.commands import (
     Assign,
     CheckBlobs,
     Command,
     DeleteCorruptBlobs,
+    EvaluateCondition,
     FinalizeRun,
     LookUp,
     Publish,
@@ -19,6 +19,7 @@ from flowmesh_core.machine.commands import (
     PutManifest,
 )
 from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.machine.model import StepLookUp
 from flowmesh_core.machine.pending_publications import awaited
 from flowmesh_core.machine.state import State
 
@@ -43,6 +44,7 @@ class WorkOwners:
                 | CheckBlobs()
                 | FinalizeRun()
                 | DeleteCorruptBlobs()
+                | EvaluateCondition()
             ):
                 return (self._of_run(command.uid),)
             case Publish():
@@ -51,17 +53,22 @@ class WorkOwners:
                 return (command.namespace,)
         return ("",)
 
-    def awaits(self, command: LookUp | CheckBlobs | Publish) -> bool:
+    def awaits(self, command: LookUp | CheckBlobs | EvaluateCondition | Publish) -> bool:
         """Whether the machine awaits the result; it would ignore it otherwise."""
         if isinstance(command, Publish):
             return awaited(self._state, command.result.provenance.attempt_id) is not None
         if isinstance(command, CheckBlobs):
             run = self._state.runs.get(command.uid)
             return run is not None and run.checking
+        if isinstance(command, EvaluateCondition):
+            run = self._state.runs.get(command.uid)
+            pending = run.evaluations.get(command.number) if run is not None else None
+            return run is not None and pending is not None and not run.steps[pending.step].ended
+        question = (command.scopes, command.not_before_s)
         action = self._state.actions.get(command.key)
-        if action is not None and action.state is ActionState.LOOKING_UP:
+        if action is not None and question in action.questions:
             return True
-        return command.key in self._state.step_lookups
+        return StepLookUp(command.key, question) in self._state.step_lookups
 
     def _subscribed(self, key: ActionKey) -> Sequence[str]:
         action = self._state.actions.get(key)

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flowmesh_control.errors import EvaluatorUnavailableError
 from flowmesh_control.loop.fair_queue import FairQueue
 from flowmesh_core.errors import FlowMeshError, StoreUnavailableError
 
@@ -135,7 +136,7 @@ class TaskPool:
     async def _do(self, tenant: str, job: _Job) -> None:
         try:
             await job.work(job.argument)
-        except StoreUnavailableError as e:
+        except (StoreUnavailableError, EvaluatorUnavailableError) as e:
             self.retries += 1
             self._waits(e)
             self._requeue_later(tenant, job)

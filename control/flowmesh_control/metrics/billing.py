@@ -34,7 +34,7 @@ def accounts(kept: AccountsRecord) -> Iterator[Metric]:
     )
     yield counter("flowmesh_actions_executed", "Actions that were run.", book.executed)
     yield counters(
-        "flowmesh_actions_hits",
+        "flowmesh_action_cache_hits",
         "Actions that needed no run, by kind.",
         ["kind"],
         [

@@ -42,7 +42,7 @@ def fleet(state: State, backlogs: CapacitySignalSource) -> Iterator[Metric]:
         sorted(count.items()),
     )
     yield gauges(
-        "flowmesh_lanes",
+        "flowmesh_engine_instances",
         "Engine hosts, by pool and state.",
         ["pool", "state"],
         sorted(instances.items()),
@@ -70,10 +70,19 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
         ],
     )
     yield counters(
-        "flowmesh_workers_left",
+        "flowmesh_workers_gone",
         "Workers that left: lost to the watchdog, or drained.",
         ["pool", "kind"],
         departed.items(),
+    )
+    yield counters(
+        "flowmesh_protocol_violations",
+        "Messages of workers with items that were dropped, by pool.",
+        ["pool"],
+        [
+            ([pool], state.figures.protocol_violations[pool])
+            for pool in {*state.figures.worker_s, *state.figures.protocol_violations}
+        ],
     )
     yield counters(
         "flowmesh_worker_stored_bytes",

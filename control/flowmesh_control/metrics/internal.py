@@ -17,9 +17,12 @@ def leading(loop: EventLoop, epoch: int) -> Iterator[Metric]:
     """Yields the epoch and the metrics of the event loop."""
     yield gauge("flowmesh_leader_epoch", "The epoch that is led.", epoch)
     yield counter("flowmesh_events_applied", "Events applied.", loop.applied)
-    yield gauge("flowmesh_events_waiting", "Events that wait.", loop.backlog)
+    yield gauge("flowmesh_event_queue_length", "Events that wait.", loop.backlog)
     yield histograms(
-        "flowmesh_tick_seconds", "Seconds of a scheduling decision.", [], {(): loop.ticks}
+        "flowmesh_scheduling_cycle_seconds",
+        "Seconds of a scheduling decision.",
+        [],
+        {(): loop.ticks},
     )
 
 
@@ -37,10 +40,18 @@ def store(meter: StoreMeter, tasks: TaskPool, trouble: StoreHealth) -> Iterator[
         ["operation"],
         [([operation], count) for operation, count in meter.moved_bytes.items()],
     )
-    yield gauge("flowmesh_jobs_waiting", "Store tasks that have not started.", tasks.backlog)
+    yield counters(
+        "flowmesh_store_records_refused",
+        "Records read that are not sealed by this installation, by reason.",
+        ["reason"],
+        [([reason], count) for reason, count in meter.refused.items()],
+    )
+    yield gauge(
+        "flowmesh_store_task_queue_length", "Store tasks that have not started.", tasks.backlog
+    )
     yield counter("flowmesh_store_retries", "Store tasks that were retried.", tasks.retries)
     yield gauge(
-        "flowmesh_store_refuses",
+        "flowmesh_store_writes_failing",
         "1 while the store refuses writes and they are tried again.",
         1.0 if trouble.text else 0.0,
     )

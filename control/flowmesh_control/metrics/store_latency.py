@@ -16,6 +16,7 @@ class StoreMeter:
     Attributes:
         latency: seconds by (operation, outcome); an outcome is ``ok`` or the name of an error.
         moved_bytes: by operation.
+        refused: records that were not believed, by reason.
     """
 
     def __init__(self) -> None:
@@ -23,12 +24,17 @@ class StoreMeter:
             lambda: Histogram(BOUNDS_S)
         )
         self.moved_bytes: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
 
     def observe(self, operation: str, outcome: str, seconds: float, size_bytes: int) -> None:
         """As :meth:`OperationMeter.observe`."""
         self.latency[operation, outcome].observe(seconds)
         if size_bytes:
             self.moved_bytes[operation] += size_bytes
+
+    def refuse(self, reason: str) -> None:
+        """Counts a record that is not believed, because of its seal."""
+        self.refused[reason] += 1
 
 
 def metered(store: Store, meter: StoreMeter) -> Store:

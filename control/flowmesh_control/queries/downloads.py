@@ -68,7 +68,8 @@ async def _bytes(blobs: Blobs, artifacts: Sequence[Artifact]) -> AsyncIterator[b
 
 
 async def _tar(blobs: Blobs, artifact: Artifact) -> AsyncIterator[bytes]:
-    tree = await read_tree(blobs, artifact.digest)
+    tree = await read_tree(blobs, artifact.blob)
+    tree.require(artifact.kind, artifact.digest)
     for file in tree.files:
         info = tarfile.TarInfo(file.path)
         info.size = file.bytes

@@ -32,7 +32,9 @@ class FleetQueries:
         found = []
         for contract in self.catalog:
             version = (contract.version, contract.implementation)
-            offered = sorted(s.name for s in shapes if s.engines.get(contract.name) == version)
+            offered = sorted(
+                s.name for s in shapes if s.engines.get(contract.name, ())[:2] == version
+            )
             found.append((contract, offered))
         return found
 

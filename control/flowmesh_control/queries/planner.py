@@ -13,12 +13,13 @@ from flowmesh_api.v1.enums import StepState
 from flowmesh_api.v1.plan import GUESS, NOTHING, Forecast, PlannedStep
 from flowmesh_control.errors import PlanRefusedError
 from flowmesh_control.loop.clock import Clock
+from flowmesh_control.ports import ConditionEvaluator
 from flowmesh_control.runs.admission import Compiled
 from flowmesh_core.costmodel.model import CostKey, Prediction
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import SignatureInfo
-from flowmesh_core.machine.commands import Command, LookUp, Publish
-from flowmesh_core.machine.events import LookedUp, Published, Submitted
+from flowmesh_core.machine.commands import Command, EvaluateCondition, LookUp, Publish
+from flowmesh_core.machine.events import ConditionEvaluated, LookedUp, Published, Submitted
 from flowmesh_core.machine.machine import Machine
 from flowmesh_core.machine.model import Action, Run, StepRun
 from flowmesh_core.machine.state import State
@@ -53,6 +54,7 @@ class Planner:
         cache: ActionCache,
         clock: Clock,
         quarantine_salts: Callable[[], Mapping[Digest, int]],
+        conditions: ConditionEvaluator,
     ) -> None:
         """Keeps what forecasts are computed from.
 
@@ -62,11 +64,13 @@ class Planner:
             clock: Unix time in seconds.
             quarantine_salts: the signature classes in quarantine, as for a run that is accepted
                 now.
+            conditions: evaluates conditions.
         """
         self._state = state
         self._cache = cache
         self._clock = clock
         self._quarantine_salts = quarantine_salts
+        self._conditions = conditions
 
     async def forecast(self, compiled: Compiled) -> Forecast:
         """Returns the expected hits, cost, time and energy of a compiled workflow."""
@@ -128,11 +132,16 @@ class Planner:
                     command.key.action_id, command.scopes, not_before_s=command.not_before_s
                 )
                 result = None if found is None else found.result
-                todo += machine.apply(LookedUp(command.key, result), now_s)
+                answer = LookedUp(command.key, result, command.scopes, command.not_before_s)
+                todo += machine.apply(answer, now_s)
             elif isinstance(command, Publish):
                 # The real run would write this step-level record; here it counts as written.
                 published = Published(command.key, command.result, adopted=False)
                 todo += machine.apply(published, now_s)
+            elif isinstance(command, EvaluateCondition):
+                verdict = await self._conditions.evaluate(command.query)
+                evaluated = ConditionEvaluated(command.uid, command.number, verdict)
+                todo += machine.apply(evaluated, now_s)
         return machine.state
 
     def _cost(self, scratch: State, step: StepRun) -> _Cost:
@@ -156,7 +165,7 @@ class Planner:
         action: Action,
         shapes: list[WorkerShape],
     ) -> None:
-        info = action.spec.info
+        info = action.info
         able = [s for s in shapes if unmet(info.requirement, s) is None]
         first = info.signature not in cost.signatures
         cost.signatures.add(info.signature)

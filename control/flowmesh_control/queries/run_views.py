@@ -10,15 +10,16 @@ import msgspec
 from flowmesh_api.v1.enums import ENDED_PHASES, Phase
 from flowmesh_api.v1.receipts import Receipt
 from flowmesh_api.v1.runs import RunStatus, RunSummary, StepLogLine
-from flowmesh_control.errors import NotFoundError
+from flowmesh_control.errors import NewerPlanError, NotFoundError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.keys import spec_key
 from flowmesh_control.records.ledger import LedgerWriter, read_segments
+from flowmesh_control.records.output_references import current_status
+from flowmesh_control.records.reference_issuer import ReferenceIssuer
 from flowmesh_control.records.run_logs import RunLogArchive
 from flowmesh_control.records.run_pins import accepted_pins
 from flowmesh_control.records.run_records import decode_record, spec_decoder, summary_of
-from flowmesh_control.runs.former_references import renewed_final
 from flowmesh_core.accounting.ledger_lines import HitLine, Line
 from flowmesh_core.accounting.receipt import receipt
 from flowmesh_core.errors import DamagedRecordError
@@ -42,7 +43,7 @@ class RunViews:
         archive: Archive,
         waiting: Mapping[str, RunStatus],
         logs: RunLogArchive,
-        master_key: bytes,
+        references: ReferenceIssuer,
         clock: Clock,
     ) -> None:
         """Keeps where runs are read from.
@@ -54,7 +55,7 @@ class RunViews:
             archive: ended runs.
             waiting: runs that cannot continue with the versions that they are pinned to.
             logs: lines that attempts printed.
-            master_key: signs references to outputs.
+            references: issues those to outputs.
             clock: Unix time in seconds.
         """
         self._state = state
@@ -63,7 +64,7 @@ class RunViews:
         self._archive = archive
         self._waiting = waiting
         self._logs = logs
-        self._master_key = master_key
+        self._references = references
         self._clock = clock
 
     async def runs_named(self, name: str) -> list[tuple[str, str]]:
@@ -95,7 +96,7 @@ class RunViews:
             record = await self._records.read(spec_key(uid))
             if record is None:
                 return []
-            spec = decode_record(spec_decoder, spec_key(uid), record.data)
+            spec = decode_record(spec_decoder, spec_key(uid), record)
             return [(uid, spec.namespace)]
         return [] if final is None else [(uid, final.status.namespace)]
 
@@ -114,7 +115,7 @@ class RunViews:
         final = await self._archive.get(uid)
         if final is None:
             raise NotFoundError(f"there is no run {uid!r}", where="runs")
-        return (await renewed_final(final, self._records, self._master_key)).status
+        return current_status(final, self._references)
 
     def live(self, uid: str) -> Run:
         """Returns a run under way.
@@ -155,7 +156,7 @@ class RunViews:
         """The weights of placement of a run that has ended; None where its plan is unreadable."""
         try:
             pins = await accepted_pins(self._records, uid)
-        except DamagedRecordError:
+        except (DamagedRecordError, NewerPlanError):
             return None
         return None if pins is None else pins.plan.weights
 

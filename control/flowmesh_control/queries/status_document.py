@@ -11,10 +11,10 @@ import msgspec
 
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.records.cache_policies import CachePolicyStore
+from flowmesh_control.records.reference_issuer import ReferenceIssuer
 from flowmesh_core.decoding import decode
 from flowmesh_core.identity import digest_bytes
-from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.sharing import issue
+from flowmesh_core.protocol.results import Artifact, content_artifact
 from flowmesh_store.blobs import Blobs
 
 _KIND = "blob"
@@ -26,12 +26,12 @@ class StatusDocuments:
 
     Attributes:
         policies: give a namespace's private scope.
-        master_key: signs references.
+        references: issues them.
     """
 
     blobs: Blobs
     policies: CachePolicyStore
-    master_key: bytes
+    references: ReferenceIssuer
 
     async def store(self, run: RunStatus, labels: Mapping[str, str]) -> str:
         """Stores an ended run's status as JSON.
@@ -51,14 +51,14 @@ class StatusDocuments:
         data = _content(run)
         digest = digest_bytes(data)
         await self.blobs.put(digest, data)
-        return issue(self.master_key, scope, _KIND, digest)
+        return self.references.issue(scope, _KIND, digest)
 
 
 def document_artifact(run: RunStatus) -> Artifact:
     """Returns the document of an ended run as an artifact, whether it was stored or not."""
     data = _content(run)
     digest = digest_bytes(data)
-    return Artifact(_KIND, digest, digest, len(data))
+    return content_artifact(_KIND, digest, len(data))
 
 
 def _content(run: RunStatus) -> bytes:

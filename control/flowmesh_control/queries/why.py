@@ -89,7 +89,7 @@ def _attempt(state: State, attempt: Attempt) -> dict[str, Any]:
         "phase": attempt.phase,
     }
     worker = state.workers.get(attempt.worker)
-    signature = attempt.action.spec.info.signature
+    signature = attempt.info.signature
     instances = worker.instances if worker is not None else ()
     silent_s = max((i.silent_s for i in instances if i.signature == signature), default=0.0)
     return {**shown, "silentS": silent_s} if silent_s else shown
@@ -97,7 +97,7 @@ def _attempt(state: State, attempt: Attempt) -> dict[str, Any]:
 
 def _rejections(state: State, step: StepRun) -> tuple[dict[str, Any], ...]:
     keys = [p.key for p in step.parts.values() if p.key is not None and not step.ended]
-    signatures = {state.actions[k].spec.info.signature for k in keys if k in state.actions}
+    signatures = {state.actions[k].info.signature for k in keys if k in state.actions}
     return tuple(
         {"cause": r.cause, "count": r.count, "detail": r.detail}
         for r in state.rejections

@@ -183,7 +183,7 @@ async def read_last(records: RecordStore) -> AccountsRecord | None:
         if record is None:
             continue
         try:
-            return decode_record(_decoder, key, record.data)
+            return decode_record(_decoder, key, record)
         except DamagedRecordError as e:
             log.warning("%s; the accounts go on from the record before it", e)
     return None

@@ -76,7 +76,7 @@ class Archive:
         record = await self._records.read(key)
         if record is None:
             return None
-        return decode_record(final_decoder, key, record.data, remedy=FINAL_REMEDY.format(uid=uid))
+        return decode_record(final_decoder, key, record, remedy=FINAL_REMEDY.format(uid=uid))
 
     def summaries(self) -> list[RunSummary]:
         """Returns the latest ended runs, oldest first."""

@@ -159,12 +159,12 @@ class AuditRecords:
     async def _order(self, uid: str) -> AuditOrder | None:
         key = spec_key(uid)
         record = await self._records.read(key)
-        return None if record is None else decode_record(_spec_decoder, key, record.data).order
+        return None if record is None else decode_record(_spec_decoder, key, record).order
 
     async def _report(self, uid: str) -> AuditReport | None:
         key = audit_key(uid)
         record = await self._records.read(key)
-        return None if record is None else decode_record(_decoder, key, record.data)
+        return None if record is None else decode_record(_decoder, key, record)
 
     async def _quarantine(self, run: Run, order: AuditOrder, finding: AuditFinding) -> bool:
         check = finding.check

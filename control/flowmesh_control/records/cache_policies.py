@@ -26,6 +26,8 @@ class CachePolicyStore:
     async def load(self) -> None:
         """Reads every policy; a removed one is a record of ``null``.
 
+        A record without a valid seal is not a policy: its namespaces share nothing.
+
         Raises:
             DamagedRecordError: one cannot be read. There is no fallback, since it decides who may
                 read what.
@@ -34,8 +36,8 @@ class CachePolicyStore:
             record = await self._records.read(key)
             policy = (
                 None
-                if record is None
-                else decode_record(_decoder, key, record.data, remedy=_REMEDY)
+                if record is None or record.is_foreign
+                else decode_record(_decoder, key, record, remedy=_REMEDY)
             )
             if policy is not None:
                 self._policies[policy.name] = policy

@@ -114,7 +114,7 @@ async def read_ended(records: RecordStore) -> dict[str, EndedRunEntry]:
         async with limit:
             record = await records.read(key)
         try:
-            return [] if record is None else decode_record(_decoder, key, record.data)
+            return [] if record is None else decode_record(_decoder, key, record)
         except DamagedRecordError as e:
             log.warning("%s; the runs that it names are read whole", e)
             return []

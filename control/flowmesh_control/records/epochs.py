@@ -56,5 +56,7 @@ async def check_leads(records: RecordStore, epoch: int) -> None:
         SupersededError: one has.
         StoreUnavailableError: the store did not answer.
     """
-    if await records.read(epoch_key(epoch + 1)) is not None:
+    later = await records.read(epoch_key(epoch + 1))
+    # A later leader may have a newer master key than this one.
+    if later is not None and not later.is_foreign:
         raise SupersededError(epoch, epoch + 1)

@@ -12,15 +12,21 @@
     runs/<uid>/final                    the verdict and the last status
     runs/<uid>/audit                    of an audit, its report; written before final
     quarantine/<class>                  signature classes whose results did not repeat
+    format                              the identity scheme of all content
     epochs/<n>                          leaderships
     policies/<name>                     cache policies
     accounts/<epoch>                    the fabric's accounts
     ended/<epoch>-<n>                   lines of runs that have ended; may be lost
     taken/<epoch>                       runs that a leader took over
     learned/<epoch>                     the cost model; may be lost
+    suspects/runs/<uid>                 deaths of leaders that were working on a run
+    suspects/workers/<name>             the same of a worker
+    keys/current                        the master keys that records are sealed with; not sealed
 """
 
 import re
+
+from flowmesh_store.keys import ACTIONS
 
 _EPOCH_DIGITS = 8
 _SEQ_DIGITS = 8
@@ -34,7 +40,17 @@ ACCOUNTS = "accounts/"
 LEARNED = "learned/"
 ENDED = "ended/"
 TAKEN = "taken/"
+LINEAGE = "lineage/"
 QUARANTINE = "quarantine/"
+STORE_FORMAT = "format"
+SUSPECT_RUNS = "suspects/runs/"
+SUSPECT_WORKERS = "suspects/workers/"
+CURRENT_KEYS = "keys/current"
+SEALED_PREFIXES = (
+    f"{ACTIONS}/", RUNS, EPOCHS, POLICIES, ACCOUNTS, LEARNED, ENDED, TAKEN, QUARANTINE, LINEAGE,
+    SUSPECT_RUNS, SUSPECT_WORKERS,
+)  # fmt: skip
+"""Begin the keys of all sealed records."""
 
 
 def spec_key(uid: str) -> str:

@@ -17,10 +17,11 @@ import orjson
 from flowmesh_control.records.epochs import SupersededError
 from flowmesh_control.records.keys import ledger_prefix, parse_segment, segment_key
 from flowmesh_control.records.known_keys import known_keys
+from flowmesh_control.records.run_records import RESTORE, check_seal
 from flowmesh_core.accounting.ledger_lines import Line, decode_lines, encode_lines
 from flowmesh_core.decoding import decode
 from flowmesh_core.errors import ConditionFailedError, DamagedRecordError, FlowMeshError
-from flowmesh_store.ports import RecordStore
+from flowmesh_store.ports import Record, RecordStore
 
 FLUSHES = 32
 """Runs whose lines are written concurrently."""
@@ -171,11 +172,11 @@ async def read_segments(records: RecordStore, uid: str) -> LedgerSegments:
         DamagedRecordError: a segment that counts cannot be read.
     """
     keys = [found async for found in known_keys(records, ledger_prefix(uid), parse_segment)]
-    data: dict[tuple[int, int], bytes] = {}
+    data: dict[tuple[int, int], Record] = {}
     for start in range(0, len(keys), READS):
         some = keys[start : start + READS]
         found = await asyncio.gather(*(records.read(key) for key, _ in some))
-        data |= {at: r.data for (_, at), r in zip(some, found, strict=True) if r is not None}
+        data |= {at: r for (_, at), r in zip(some, found, strict=True) if r is not None}
     opened = max((e for e, n in data if n == 0), default=0)
     bounds: dict[int, int] = {}
     if opened:
@@ -196,15 +197,14 @@ def _decoded(
     reading: Callable[[bytes], _Content],
     uid: str,
     at: tuple[int, int],
-    data: Mapping[tuple[int, int], bytes],
+    data: Mapping[tuple[int, int], Record],
 ) -> _Content:
     """Decodes a segment."""
+    check_seal(key := segment_key(uid, *at), data[at])
     try:
-        return reading(data[at])
+        return reading(data[at].data)
     except msgspec.DecodeError as e:
-        raise DamagedRecordError(
-            segment_key(uid, *at), str(e), remedy="restore the object from a copy of the store"
-        ) from e
+        raise DamagedRecordError(key, str(e), remedy=RESTORE) from e
 
 
 def _decode_opening(data: bytes) -> dict[int, int]:

@@ -34,8 +34,8 @@ class Quarantine:
         """Reads every class, also released ones, whose salts must not be reused."""
         for key in await digest_keys(self._records, QUARANTINE):
             record = await self._records.read(key)
-            if record is not None:
-                entry = decode_record(_decoder, key, record.data)
+            if record is not None and not record.is_foreign:
+                entry = decode_record(_decoder, key, record)
                 self._entries[Digest(entry.signature_class)] = entry
 
     def salts(self) -> Mapping[Digest, int]:
@@ -99,7 +99,7 @@ class Quarantine:
         record = await self._records.read(key)
         if record is None:
             return None, None
-        return decode_record(_decoder, key, record.data), record.etag
+        return decode_record(_decoder, key, record), record.etag
 
     async def _write(self, entry: QuarantineEntry, etag: str | None) -> None:
         key = quarantine_key(entry.signature_class)

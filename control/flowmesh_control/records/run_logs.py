@@ -90,7 +90,7 @@ class RunLogArchive:
         record = await self._records.read(key)
         if record is None:
             return []
-        kept = decode_record(_decoder, key, record.data).steps
+        kept = decode_record(_decoder, key, record).steps
         chosen = kept if step is None else {step: kept.get(step, {})}
         found = [
             StepLogLine(attempt, time_s, text, path)

@@ -39,7 +39,7 @@ async def read_taken(records: RecordStore) -> defaultdict[str, int]:
         if record is None:
             continue
         try:
-            uids = decode_record(_decoder, key, record.data)
+            uids = decode_record(_decoder, key, record)
             found.update(dict.fromkeys(uids, epoch))
         except DamagedRecordError as e:
             log.warning("%s; every run before it is read whole", e)

@@ -6,13 +6,18 @@ import msgspec
 
 from flowmesh_api.v1.enums import StepState
 from flowmesh_api.v1.runs import RunStatus, RunSummary
+from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.decoding import decode
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.graph.plan import Plan
+from flowmesh_core.machine.events import Submitted
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.units import Digest
+from flowmesh_store.ports import Record
 
+RESTORE = "restore the object from a copy of the store"
+"""The default remedy for a damaged record."""
 UNREADABLE = "unreadable"
 """The phase, in lists, of a run with a damaged record."""
 
@@ -51,13 +56,15 @@ class PinsRecord(msgspec.Struct, frozen=True):
         scheme: version of the identity scheme.
         artifacts: the artifacts of the references in the plan.
         quarantine_salts: signature classes in quarantine at its creation; they salt its action ids.
+        level: the least ``PLAN_LEVEL`` of a release that runs the plan.
     """
 
     scheme: int
     plan: Plan
     scopes: ScopePlan
     artifacts: dict[str, Artifact] = {}
-    quarantine_salts: dict[Digest, int] = msgspec.field(default_factory=dict, name="bumps")
+    quarantine_salts: dict[Digest, int] = {}
+    level: int = 1
 
 
 class AcceptedRecord(SpecRecord, frozen=True):
@@ -71,11 +78,16 @@ class AcceptedRecord(SpecRecord, frozen=True):
 
 
 class FinalRecord(msgspec.Struct, frozen=True):
-    """``runs/<uid>/final``: a run's end, by the leader of ``epoch``."""
+    """``runs/<uid>/final``: a run's end, by the leader of ``epoch``.
+
+    Attributes:
+        scope: the one that the run published to; its references are issued for it.
+    """
 
     epoch: int
     status: RunStatus
     outputs: dict[str, tuple[Artifact, ...]] = {}
+    scope: str = ""
 
 
 def summary_of(status: RunStatus) -> RunSummary:
@@ -103,24 +115,55 @@ def summary_of(status: RunStatus) -> RunSummary:
 
 
 def decode_record(
-    decoder: "msgspec.json.Decoder[_Content]", key: str, data: bytes, *, remedy: str = ""
+    decoder: "msgspec.json.Decoder[_Content]", key: str, record: Record, *, remedy: str = ""
 ) -> _Content:
     """Decodes a record.
 
     Args:
         decoder: of its type.
         key: of the record, for the error.
-        data: its bytes.
+        record: as the store returned it.
         remedy: replaces the default one, which is to restore the object.
 
     Raises:
-        DamagedRecordError: it is not of the type.
+        DamagedRecordError: it is not of the type, or not sealed by this installation.
     """
+    check_seal(key, record, remedy=remedy or RESTORE)
     try:
-        return decode(decoder, data)
+        return decode(decoder, record.data)
     except msgspec.DecodeError as e:
-        remedy = remedy or "restore the object from a copy of the store"
-        raise DamagedRecordError(key, str(e), remedy=remedy) from e
+        raise DamagedRecordError(key, str(e), remedy=remedy or RESTORE) from e
+
+
+def check_seal(key: str, record: Record, *, remedy: str = RESTORE) -> None:
+    """Checks that the store believed a record.
+
+    Raises:
+        DamagedRecordError: its seal is not valid, or its key is not in the key ring.
+    """
+    if record.unknown_key:
+        remedy = f"restore master key {record.unknown_key} and start again"
+    if record.damage:
+        raise DamagedRecordError(key, record.damage, remedy=remedy)
+
+
+def submission_of(spec: SpecRecord, pins: PinsRecord, lines: tuple[Line, ...]) -> Submitted:
+    """Returns the event that gives a run to the machine again.
+
+    Args:
+        spec: of the run.
+        pins: what it is pinned to now.
+        lines: its ledger so far.
+    """
+    return Submitted(
+        uid=spec.uid,
+        plan=pins.plan,
+        created_s=spec.created_s,
+        scopes=pins.scopes,
+        artifacts=pins.artifacts,
+        restored=lines,
+        quarantine_salts=pins.quarantine_salts,
+    )
 
 
 def unreadable(uid: str, spec: SpecRecord | None, error: DamagedRecordError) -> RunSummary:

@@ -18,6 +18,8 @@ import orjson
 
 from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.runs import RunAccepted
+from flowmesh_control.evaluators.compilation import CheckedWorkflow, CompileRequest
+from flowmesh_control.evaluators.compilers import WorkflowCompiler, nesting_error
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.keys import spec_key
@@ -28,21 +30,14 @@ from flowmesh_control.records.run_records import (
     decode_record,
     spec_decoder,
 )
-from flowmesh_control.runs.former_references import renewed_spec
 from flowmesh_control.runs.uploads import UploadStore
-from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.errors import ContentLimitError, InvalidReferenceError, SpecError
-from flowmesh_core.graph.compile import compile_workflow
-from flowmesh_core.graph.limits import Limits
+from flowmesh_core.errors import InvalidReferenceError, SpecError
 from flowmesh_core.graph.plan import ArtifactSource, Plan
 from flowmesh_core.identity import SCHEME, digest_bytes
 from flowmesh_core.machine.events import Submitted
-from flowmesh_core.placement.engine_variants import VariantRequest, problem
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import REFERENCE_PREFIX, ScopePlan
-from flowmesh_core.spec.load import parse_object
-from flowmesh_core.spec.workflow import FlowMeshWorkflow
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import RecordStore
 
@@ -89,8 +84,7 @@ class Admission:
         records: RecordStore,
         content: UploadStore,
         policies: CachePolicyStore,
-        catalog: Catalog,
-        limits: Limits,
+        compiler: WorkflowCompiler,
         clock: Clock,
         quarantine_salts: Callable[[], Mapping[Digest, int]],
         unfinished: Callable[[str], bool],
@@ -103,8 +97,7 @@ class Admission:
             records: where specs are written.
             content: stores inline rows and loads references.
             policies: give the scopes of a namespace.
-            catalog: the engine contracts.
-            limits: bounds on one workflow.
+            compiler: checks and compiles workflows.
             clock: gives the time of creation.
             quarantine_salts: the signature classes in quarantine, which a new run is pinned to.
             unfinished: whether the run of a uid has not ended.
@@ -115,8 +108,7 @@ class Admission:
         self._records = records
         self._content = content
         self._policies = policies
-        self._catalog = catalog
-        self._limits = limits
+        self._compiler = compiler
         self._clock = clock
         self._quarantine_salts = quarantine_salts
         self._unfinished = unfinished
@@ -128,19 +120,11 @@ class Admission:
     def remember(self, spec: SpecRecord) -> None:
         """Registers an unfinished run of an earlier control plane, so that submissions join it."""
         self._by_digest[spec.digest] = spec.uid
-        renewed = self.renewed(spec)
-        if renewed is not spec:  # the same files, uploaded again, get references of today's form
-            found = _digest(spec.namespace, renewed.document, renewed.uploads)
-            self._by_digest[found] = spec.uid
 
     def forget(self, uid: str) -> None:
         """Prevents later submissions from joining a run, because it is about to be cancelled."""
         for digest in [d for d, run in self._by_digest.items() if run == uid]:
             del self._by_digest[digest]
-
-    def renewed(self, spec: SpecRecord) -> SpecRecord:
-        """Returns a spec with references in today's form, which admission accepts."""
-        return renewed_spec(spec, self._content.issued)
 
     async def submit(self, submission: Submission) -> RunAccepted:
         """Accepts a workflow, or returns the unfinished run of the same workflow.
@@ -232,59 +216,55 @@ class Admission:
         try:
             return await self._compile(submission)
         except RecursionError as e:
-            raise _nesting_error() from e
+            raise nesting_error() from e
 
     async def _compile(self, submission: Submission) -> Compiled:
-        workflow, document = _parse(submission)
-        namespace = workflow.metadata.namespace
-        scopes = self._policies.scopes(namespace, dict(submission.labels))
-        uploads = await self._uploads(workflow, submission.uploads, scopes)
+        document = _document(submission)
+        workflow = await self._compiler.check(document)
+        scopes = self._policies.scopes(workflow.namespace, dict(submission.labels))
+        uploads = await self._uploads(document, workflow, submission.uploads, scopes)
         artifacts = await self._stored_inputs(workflow, uploads, scopes)
         columns = {
-            name: artifact.manifest.schema.names
+            name: tuple(artifact.manifest.schema.names)
             for name, (_, artifact) in artifacts.items()
             if artifact.manifest is not None
         }
-        plan = await asyncio.to_thread(
-            compile_workflow,
-            workflow,
-            self._catalog,
-            self._limits,
-            uploads=uploads,
-            columns=columns,
+        shapes = tuple(self._fixed_fleet())
+        plan = await self._compiler.compile(
+            CompileRequest(document, uploads, columns, shapes), workflow
         )
-        check_engine_variants(workflow, plan, self._catalog, self._fixed_fleet())
         wanted = _references(plan)
         found = {r: a for r, a in artifacts.values() if r in wanted}
         return Compiled(document, plan, scopes, found, uploads)
 
     async def _uploads(
-        self, workflow: FlowMeshWorkflow, given: Mapping[str, str], scopes: ScopePlan
+        self,
+        document: Mapping[str, Any],
+        workflow: CheckedWorkflow,
+        given: Mapping[str, str],
+        scopes: ScopePlan,
     ) -> dict[str, str]:
         """Returns references for all local inputs, after storing rows given in the document."""
         uploads = dict(given)
-        for name, source in workflow.spec.inputs.items():
-            if source.rows is not None:
-                stored = await self._content.put_rows(source.rows, scopes.private)
+        for name, source in workflow.inputs.items():
+            if source.has_rows:
+                rows = document["spec"]["inputs"][name]["rows"]
+                stored = await self._content.put_rows(rows, scopes.private)
                 uploads[name] = stored.reference
         return uploads
 
     async def _stored_inputs(
-        self, workflow: FlowMeshWorkflow, uploads: Mapping[str, str], scopes: ScopePlan
+        self, workflow: CheckedWorkflow, uploads: Mapping[str, str], scopes: ScopePlan
     ) -> dict[str, tuple[str, Artifact]]:
         """Returns reference and artifact of every input that is stored already, by name."""
         found = {}
         problems = []
-        for name, source in workflow.spec.inputs.items():
-            kind, value = next(
-                ((k, v) for k in ("model", "adapter", "dataset") if (v := getattr(source, k))),
-                ("dataset", ""),
-            )
-            reference = uploads.get(name, value)
+        for name, source in workflow.inputs.items():
+            reference = uploads.get(name, source.value)
             if not reference.startswith(REFERENCE_PREFIX):
                 continue
             try:
-                found[name] = (reference, await self._content.load(kind, reference, scopes))
+                found[name] = (reference, await self._content.load(source.kind, reference, scopes))
             except InvalidReferenceError as e:
                 problems.append(Problem(f"spec.inputs.{name}", f"{e.message}; {e.remedy}"))
         if problems:
@@ -296,7 +276,7 @@ class Admission:
         if submission.uid:
             key = spec_key(submission.uid)
             record = await self._records.read(key)
-            return "" if record is None else decode_record(spec_decoder, key, record.data).uid
+            return "" if record is None else decode_record(spec_decoder, key, record).uid
         uid = self._active_run(digest)
         return uid if submission.resume else ""
 
@@ -330,44 +310,12 @@ class Admission:
         await self._records.write(spec_key(uid), msgspec.json.encode(spec), if_match=None)
 
 
-def check_engine_variants(
-    workflow: FlowMeshWorkflow, plan: Plan, catalog: Catalog, shapes: Sequence[WorkerShape]
-) -> None:
-    """Refuses steps whose identity fields no worker serves.
-
-    Args:
-        workflow: as it was written, for the places of errors.
-        plan: the same workflow, compiled.
-        catalog: the engine contracts.
-        shapes: the workers; empty to refuse nothing.
-
-    Raises:
-        SpecError: every such step.
-    """
-    places = {step.name: f"spec.steps[{i}].with" for i, step in enumerate(workflow.spec.steps)}
-    problems = []
-    for step in plan.steps:
-        contract = catalog.pinned(step.engine, step.contract, step.implementation)
-        if contract is None or not contract.identity_fields:
-            continue
-        found = problem(VariantRequest.of(step.engine, step.fields), shapes)
-        if found:
-            problems.append(Problem(places.get(step.name, step.path), found))
-    if problems:
-        raise SpecError(list(dict.fromkeys(problems)))
-
-
-def _parse(submission: Submission) -> tuple[FlowMeshWorkflow, dict[str, Any]]:
+def _document(submission: Submission) -> dict[str, Any]:
     document = dict(submission.document)
     metadata = document.get("metadata")
     if submission.namespace and isinstance(metadata, dict):
         document["metadata"] = {**metadata, "namespace": submission.namespace}
-    workflow = parse_object(document)
-    if not isinstance(workflow, FlowMeshWorkflow):
-        raise SpecError(
-            [Problem("kind", "expected a FlowMeshWorkflow; an administrator sets cache policies")]
-        )
-    return workflow, document
+    return document
 
 
 def _references(plan: Plan) -> set[str]:
@@ -381,10 +329,4 @@ def _digest(namespace: str, document: Mapping[str, Any], uploads: Mapping[str, s
     try:
         return digest_bytes(orjson.dumps(identity, option=orjson.OPT_SORT_KEYS))
     except orjson.JSONEncodeError as e:
-        raise _nesting_error() from e
-
-
-def _nesting_error() -> ContentLimitError:
-    return ContentLimitError(
-        "the document is nested too deeply", where="document", remedy="flatten it"
-    )
+        raise nesting_error() from e

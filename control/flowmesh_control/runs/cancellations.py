@@ -72,13 +72,22 @@ class RunCanceller:
         self.forget(uid)
         record = msgspec.json.encode(Cancellation(self.clock(), reason))
         try:
-            with suppress(ConditionFailedError):  # it was cancelled before
-                await self.records.write(cancelled_key(uid), record)
+            await self._write(cancelled_key(uid), record)
         finally:
             if uid in self.waiting:
                 await self.cancel_waiting(uid, reason)
             else:
                 await self.post_and_wait(CancelRequested(uid, reason))
+
+    async def _write(self, key: str, data: bytes) -> None:
+        """Writes the first request; one that the control plane did not write is replaced."""
+        try:
+            await self.records.write(key, data)
+        except ConditionFailedError:
+            found = await self.records.read(key)
+            if found is not None and found.is_foreign:
+                with suppress(ConditionFailedError):  # it was cancelled meanwhile
+                    await self.records.write(key, data, if_match=found.etag)
 
 
 async def find_cancelled(
@@ -107,7 +116,7 @@ async def find_cancelled(
 
 async def _stored_reason(records: RecordStore, uid: str) -> str:
     record = await records.read(cancelled_key(uid))
-    if record is None:
+    if record is None or record.is_foreign:
         return ""
     try:
         return decode(_decoder, record.data).reason or _NO_REASON

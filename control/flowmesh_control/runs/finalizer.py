@@ -15,7 +15,9 @@ from flowmesh_control.records.epochs import check_leads
 from flowmesh_control.records.keys import final_key
 from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.lineage_index import LineageIndex
+from flowmesh_control.records.output_references import with_references
 from flowmesh_control.records.overwrite import overwrite
+from flowmesh_control.records.reference_issuer import ReferenceIssuer
 from flowmesh_control.records.run_logs import RunLogArchive
 from flowmesh_control.records.run_records import FinalRecord
 from flowmesh_core.errors import StoreFullError, StoreUnavailableError
@@ -24,7 +26,6 @@ from flowmesh_core.machine.model import Run
 from flowmesh_core.machine.state import State
 from flowmesh_core.machine.steps import source_artifact
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.sharing import issue
 from flowmesh_core.status.projection import run_status
 from flowmesh_store.ports import RecordStore
 
@@ -43,7 +44,7 @@ class RunFinalizer:
         logs: RunLogArchive,
         archive: Archive,
         index: EndedRunIndex,
-        master_key: bytes,
+        references: ReferenceIssuer,
         clock: Clock,
     ) -> None:
         self._records = records
@@ -54,7 +55,7 @@ class RunFinalizer:
         self._logs = logs
         self._archive = archive
         self._index = index
-        self._master_key = master_key
+        self._references = references
         self._clock = clock
 
     async def finish(self, uid: str) -> None:
@@ -107,8 +108,8 @@ class RunFinalizer:
         status = run_status(self._state, run.uid, self._clock())
         outputs = outputs_of(run)
         if run.phase is Phase.SUCCEEDED:
-            status = with_references(status, outputs, self._master_key, run.scopes.publish)
-        return FinalRecord(self._state.epoch, status, outputs)
+            status = with_references(status, outputs, self._references, run.scopes.publish)
+        return FinalRecord(self._state.epoch, status, outputs, run.scopes.publish)
 
 
 def outputs_of(run: Run) -> dict[str, tuple[Artifact, ...]]:
@@ -118,21 +119,3 @@ def outputs_of(run: Run) -> dict[str, tuple[Artifact, ...]]:
         given = (source_artifact(run, s) for s in sources)
         found[name] = tuple(a for a in given if a is not None)
     return found
-
-
-def with_references(
-    status: RunStatus, outputs: dict[str, tuple[Artifact, ...]], master_key: bytes, scope: str
-) -> RunStatus:
-    """Adds to each output the reference by which another workflow may use it."""
-    shown = dict(status.outputs)
-    for name, artifacts in outputs.items():
-        described = shown.get(name)
-        if described is None:
-            continue
-        references = [issue(master_key, scope, a.kind, a.blob) for a in artifacts]
-        if len(references) == 1:
-            shown[name] = {**described, "reference": references[0]}
-        else:
-            parts = zip(described["parts"], references, strict=True)
-            shown[name] = {**described, "parts": [{**p, "reference": r} for p, r in parts]}
-    return msgspec.structs.replace(status, outputs=shown)

@@ -11,12 +11,13 @@ leader owned which run, settle the others without reading them. Of those only th
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from flowmesh_api.v1.enums import Phase, StepState
 from flowmesh_api.v1.runs import RunStatus, StepStatus
+from flowmesh_control.errors import NewerPlanError
 from flowmesh_control.records.accounts import (
     AccountsRecord,
     OpeningBalance,
@@ -37,11 +38,14 @@ from flowmesh_control.records.run_records import (
     decode_record,
     final_decoder,
     spec_decoder,
+    submission_of,
     unreadable,
 )
+from flowmesh_control.records.suspects import CONTROL_PLANE_STOPPED, DEATHS_MAX
 from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, Line
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import DamagedRecordError, StoreError
+from flowmesh_core.graph.plan import Plan
 from flowmesh_core.identity import SCHEME
 from flowmesh_core.machine.events import Submitted
 from flowmesh_store.ports import Records, RecordStore
@@ -50,6 +54,8 @@ log = logging.getLogger("flowmesh.control")
 
 STORE_ONLY_READ = "store-only-read"
 """The reason of an unfinished run that waits because the store is read-only."""
+NEWER_PLAN = "newer-plan"
+"""The reason of an unfinished run whose plan only a newer release runs."""
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -62,7 +68,7 @@ class RecoveredState:
     Attributes:
         submitted: unfinished runs, in order of creation.
         specs: their specs by uid.
-        waiting: unfinished runs whose pinned versions the catalog does not have.
+        waiting: unfinished runs that this control plane cannot continue.
         opening: the accounts to continue with.
     """
 
@@ -79,6 +85,7 @@ async def recover(
     archive: Archive,
     index: EndedRunIndex,
     catalog: Catalog,
+    deaths: Mapping[str, int],
     refusal: StoreError | None = None,
 ) -> RecoveredState:
     """Finds every run, and opens the ledgers of the unfinished ones.
@@ -89,6 +96,7 @@ async def recover(
         archive: receives the ended runs, and those that cannot be read.
         index: receives entries for ended runs that have none.
         catalog: the contracts that plans may use.
+        deaths: how many control planes died while they worked on a run, by its uid.
         refusal: why the store is read-only; then nothing is written, and unfinished runs wait.
     """
     indexed = await read_ended(records)
@@ -102,7 +110,7 @@ async def recover(
             others.append(uid)
     for run in sorted(ended, key=lambda run: run.ended_s):
         archive.note(run)
-    recovery = _Recovery(records, ledger, archive, index, catalog, last, refusal)
+    recovery = _Recovery(records, ledger, archive, index, catalog, last, deaths, refusal)
     return await recovery.run(others, {run.uid for run in ended})
 
 
@@ -117,6 +125,7 @@ class _Recovery:
         index: EndedRunIndex,
         catalog: Catalog,
         last: AccountsRecord | None,
+        deaths: Mapping[str, int],
         refusal: StoreError | None,
     ) -> None:
         self._records = records
@@ -125,6 +134,7 @@ class _Recovery:
         self._index = index
         self._catalog = catalog
         self._last = last
+        self._deaths = deaths
         self._refusal = refusal
         self._recovered = RecoveredState()
 
@@ -176,13 +186,39 @@ class _Recovery:
         """Adds an unfinished run; returns its ledger lines that the accounts do not count."""
         try:
             restored = await self._ledger.open(spec.uid)
-            await _resume(self._records, spec, restored, self._catalog, self._recovered)
+            await self._resume(spec, restored)
         except DamagedRecordError as e:
             self._ledger.close(spec.uid)
             self._add_unreadable(spec.uid, spec, e)
             return ()
         self._recovered.specs[spec.uid] = spec
         return restored[0 if self._last is None else self._last.counted.get(spec.uid, 0) :]
+
+    async def _resume(self, spec: SpecRecord, restored: tuple[Line, ...]) -> None:
+        """Submits a run again, or lets it wait with a reason."""
+        found, uid = self._recovered, spec.uid
+        try:
+            pins = await read_pins(self._records, uid, restored)
+        except NewerPlanError as e:
+            found.waiting[uid] = _newer_plan_status(spec, restored, e)
+            return
+        wait = self._reason_to_wait(uid, pins)
+        if wait is not None:
+            found.waiting[uid] = _waiting_status(spec, pins.plan, restored, *wait)
+        else:
+            found.submitted.append(submission_of(spec, pins, restored))
+
+    def _reason_to_wait(self, uid: str, pins: PinsRecord) -> tuple[str, str, str] | None:
+        """Returns reason, message and remedy of a run that must not continue now."""
+        missing = _missing_version(pins, self._catalog)
+        if missing:
+            remedy = f"install the pinned version, or `fmesh repin {uid}`, or cancel it"
+            return "version-not-offered", missing, remedy
+        if self._deaths.get(uid, 0) >= DEATHS_MAX:
+            message = "the control plane stopped twice while it worked on this run"
+            remedy = f"`fmesh cancel {uid}`; or an administrator continues it: `fmesh resume {uid}`"
+            return CONTROL_PLANE_STOPPED, message, remedy
+        return None
 
     async def _defer(self, spec: SpecRecord) -> None:
         """Adds an unfinished run that only waits, because the store is read-only."""
@@ -193,10 +229,13 @@ class _Recovery:
         except DamagedRecordError as e:
             self._add_unreadable(spec.uid, spec, e)
             return
+        except NewerPlanError as e:
+            self._recovered.waiting[spec.uid] = _newer_plan_status(spec, lines, e)
+            return
         if refusal is not None:
             reason = f"it waits because the store is read-only: {refusal.message}"
             self._recovered.waiting[spec.uid] = _waiting_status(
-                spec, pins, lines, STORE_ONLY_READ, reason, refusal.remedy
+                spec, pins.plan, lines, STORE_ONLY_READ, reason, refusal.remedy
             )
 
     async def _add_ended(self, final: FinalRecord) -> tuple[Line, ...]:
@@ -216,34 +255,6 @@ class _Recovery:
             return ()
 
 
-async def _resume(
-    records: RecordStore,
-    spec: SpecRecord,
-    restored: tuple[Line, ...],
-    catalog: Catalog,
-    found: RecoveredState,
-) -> None:
-    pins = await read_pins(records, spec.uid, restored)
-    reason = _missing_version(pins, catalog)
-    if reason:
-        remedy = f"install the pinned version, or `fmesh repin {spec.uid}`, or cancel it"
-        found.waiting[spec.uid] = _waiting_status(
-            spec, pins, restored, "version-not-offered", reason, remedy
-        )
-        return
-    found.submitted.append(
-        Submitted(
-            uid=spec.uid,
-            plan=pins.plan,
-            created_s=spec.created_s,
-            scopes=pins.scopes,
-            artifacts=pins.artifacts,
-            restored=restored,
-            quarantine_salts=pins.quarantine_salts,
-        )
-    )
-
-
 async def _map_in_batches(
     work: Callable[[_Item], Awaitable[_Result]], given: Sequence[_Item]
 ) -> list[_Result]:
@@ -260,7 +271,7 @@ async def _final(records: RecordStore, uid: str) -> FinalRecord | None:
     if record is None:
         return None
     final = decode_record(
-        final_decoder, final_key(uid), record.data, remedy=FINAL_REMEDY.format(uid=uid)
+        final_decoder, final_key(uid), record, remedy=FINAL_REMEDY.format(uid=uid)
     )
     segments = [at async for _, at in known_keys(records, ledger_prefix(uid), parse_segment)]
     opened = max((epoch for epoch, number in segments if number == 0), default=0)
@@ -270,24 +281,36 @@ async def _final(records: RecordStore, uid: str) -> FinalRecord | None:
 async def _spec(records: RecordStore, uid: str) -> SpecRecord | None:
     """Returns what was submitted; None where the submission was interrupted before acceptance."""
     record = await records.read(spec_key(uid))
-    return None if record is None else decode_record(spec_decoder, spec_key(uid), record.data)
+    return None if record is None else decode_record(spec_decoder, spec_key(uid), record)
 
 
 def _missing_version(pins: PinsRecord, catalog: Catalog) -> str:
     if pins.scheme != SCHEME:
         return f"it is pinned to identity scheme {pins.scheme}; this release has {SCHEME}"
     for step in pins.plan.steps:
-        if catalog.pinned(step.engine, step.contract, step.implementation) is None:
+        pinned = (step.engine, step.contract, step.implementation)
+        if catalog.pinned(*pinned) is None:
             return (
                 f"step {step.path} is pinned to {step.engine} version {step.contract}."
                 f"{step.implementation}, which is not installed"
             )
+        if catalog.pinned(*pinned, step.minor) is None:
+            return (
+                f"step {step.path} sets what minor {step.minor} of {step.engine} version "
+                f"{step.contract} added; this release does not have it"
+            )
     return ""
+
+
+def _newer_plan_status(
+    spec: SpecRecord, lines: tuple[Line, ...], error: NewerPlanError
+) -> RunStatus:
+    return _waiting_status(spec, None, lines, NEWER_PLAN, error.message, error.remedy)
 
 
 def _waiting_status(
     spec: SpecRecord,
-    pins: PinsRecord,
+    plan: Plan | None,
     lines: tuple[Line, ...],
     reason: str,
     message: str,
@@ -295,7 +318,7 @@ def _waiting_status(
 ) -> RunStatus:
     paid = [line for line in lines if isinstance(line, AttemptLine)]
     hits = [line for line in lines if isinstance(line, HitLine)]
-    steps = pins.plan.steps
+    steps = () if plan is None else plan.steps
     return RunStatus(
         uid=spec.uid,
         name=spec.name,
@@ -306,7 +329,7 @@ def _waiting_status(
         counts={StepState.PENDING: len(steps)},
         paid_nanousd=sum(line.share_nanousd for line in paid),
         saved_nanousd=sum(line.saved_nanousd for line in hits),
-        budget_nanousd=pins.plan.budget_nanousd,
+        budget_nanousd=0 if plan is None else plan.budget_nanousd,
         reason=reason,
         message=message,
         remedy=remedy,

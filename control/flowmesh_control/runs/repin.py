@@ -17,13 +17,20 @@ from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.keys import repins_key, spec_key
 from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.run_pins import read_pins
-from flowmesh_control.records.run_records import PinsRecord, SpecRecord, decode_record, spec_decoder
+from flowmesh_control.records.run_records import (
+    PinsRecord,
+    SpecRecord,
+    decode_record,
+    spec_decoder,
+    submission_of,
+)
+from flowmesh_control.records.suspects import CONTROL_PLANE_STOPPED
 from flowmesh_control.runs.admission import Admission, Submission
 from flowmesh_control.runs.finalizer import RunFinalizer
-from flowmesh_core.accounting.ledger_lines import Line, VerdictLine
+from flowmesh_core.accounting.ledger_lines import VerdictLine
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.identity import SCHEME
-from flowmesh_core.machine.events import Repinned, Submitted
+from flowmesh_core.machine.events import Repinned
 from flowmesh_store.ports import RecordStore
 
 
@@ -50,10 +57,14 @@ class RepinService:
         """Moves an unfinished run to the newest versions of its engines.
 
         Raises:
-            ConflictError: it has the newest versions, or it is an audit.
+            ConflictError: it has the newest versions, is an audit, or is suspended because it
+                stopped the control plane.
             SpecError: the workflow does not compile with the newest contracts; nothing changed.
             StoreError: nothing changed.
         """
+        waits = self.waiting.get(uid)
+        if waits is not None and waits.reason == CONTROL_PLANE_STOPPED:
+            raise ConflictError(waits.message, where=f"runs/{uid}", remedy=waits.remedy)
         lines = tuple(self.ledger.lines(uid) or ())
         spec = await self._spec(uid)
         old = await read_pins(self.records, uid, lines)
@@ -63,9 +74,8 @@ class RepinService:
                 where=f"runs/{uid}",
                 remedy="cancel it, and audit a newer run",
             )
-        given = self.admission.renewed(spec)
         compiled = await self.admission.compile(
-            Submission(document=given.document, namespace=given.namespace, uploads=given.uploads)
+            Submission(document=spec.document, namespace=spec.namespace, uploads=spec.uploads)
         )
         versions = _changes(old.plan, compiled.plan)
         if not versions and old.scheme == SCHEME:
@@ -82,7 +92,7 @@ class RepinService:
         etag = None if found is None else found.etag  # of an earlier call that was interrupted
         await self.records.write(key, msgspec.json.encode(pins), if_match=etag)
         current = tuple(self.ledger.lines(uid) or ())
-        await self.post_and_wait(Repinned(_run(spec, pins, current), key, versions))
+        await self.post_and_wait(Repinned(submission_of(spec, pins, current), key, versions))
         await self.ledger.flush(uid)
         if self.waiting.pop(uid, None) is not None:
             self.admission.remember(spec)
@@ -109,19 +119,7 @@ class RepinService:
         record = await self.records.read(key)
         if record is None:
             raise NotFoundError(f"there is no run {uid!r}", where="runs")
-        return decode_record(spec_decoder, key, record.data)
-
-
-def _run(spec: SpecRecord, pins: PinsRecord, lines: tuple[Line, ...]) -> Submitted:
-    return Submitted(
-        uid=spec.uid,
-        plan=pins.plan,
-        created_s=spec.created_s,
-        scopes=pins.scopes,
-        artifacts=pins.artifacts,
-        restored=lines,
-        quarantine_salts=pins.quarantine_salts,
-    )
+        return decode_record(spec_decoder, key, record)
 
 
 def _changes(old: Plan, new: Plan) -> dict[str, str]:

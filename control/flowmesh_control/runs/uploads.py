@@ -13,6 +13,7 @@ import orjson
 
 from flowmesh_control.importer.decoder import UploadDecoder
 from flowmesh_control.importer.frames import DatasetDecoded
+from flowmesh_control.records.reference_issuer import ReferenceIssuer
 from flowmesh_core.dataset import dataset_digest, decode_manifest, encode_manifest
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.errors import (
@@ -24,13 +25,15 @@ from flowmesh_core.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from flowmesh_core.identity import digest_bytes
-from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.sharing import Reference, ScopePlan, issue, verify
+from flowmesh_core.identity import content_identity, digest_bytes, tree_identity
+from flowmesh_core.protocol.results import Artifact, content_artifact
+from flowmesh_core.sharing import Reference, ScopePlan
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import Blobs
 from flowmesh_store.spool import SpooledFile
 from flowmesh_store.tree import Tree, read_tree, store_tree
+
+_TREES = ("model", "adapter")
 
 
 class StoredContent(msgspec.Struct, frozen=True):
@@ -44,9 +47,9 @@ class StoredContent(msgspec.Struct, frozen=True):
 class UploadStore:
     """Stores uploads; issues and verifies references."""
 
-    def __init__(self, blobs: Blobs, master_key: bytes) -> None:
+    def __init__(self, blobs: Blobs, references: ReferenceIssuer) -> None:
         self._blobs = blobs
-        self._master_key = master_key
+        self._references = references
         self._decoder = UploadDecoder(blobs)
 
     async def put_rows(self, rows: Sequence[Mapping[str, Any]], scope: str) -> StoredContent:
@@ -96,16 +99,12 @@ class UploadStore:
     async def put_directory(self, kind: str, directory: Path, scope: str) -> StoredContent:
         """Stores a model or adapter directory as a tree."""
         stored = await store_tree(self._blobs, directory)
-        artifact = Artifact(kind, stored.digest, stored.digest, stored.size_bytes)
+        artifact = _tree_artifact(kind, stored)
         return StoredContent(self.reference(scope, artifact), artifact)
 
     def reference(self, scope: str, artifact: Artifact) -> str:
         """Returns a reference by which users of a scope may use this content."""
-        return self.issued(scope, artifact.kind, artifact.blob)
-
-    def issued(self, scope: str, kind: str, digest: Digest) -> str:
-        """Returns a reference by which users of a scope may use the blob of a digest."""
-        return issue(self._master_key, scope, kind, digest)
+        return self._references.issue(scope, artifact.kind, artifact.blob)
 
     def verified(self, reference: str, *plans: ScopePlan) -> Reference:
         """Verifies a reference for one of several namespaces, and returns its parts.
@@ -117,8 +116,7 @@ class UploadStore:
         Raises:
             InvalidReferenceError: it is malformed, of an older release, or valid for none of them.
         """
-        allowed = dict.fromkeys(scope for p in plans for scope in (*p.lookup, p.publish, p.private))
-        return verify(self._master_key, allowed, reference)
+        return self._references.verify(reference, plans)
 
     async def load(self, kind: str, reference: str, scopes: ScopePlan) -> Artifact:
         """Returns the artifact of a reference, which must have been issued as this kind.
@@ -140,7 +138,7 @@ class UploadStore:
                 remedy="`fmesh outputs` shows the kind of each output",
             )
         try:
-            return await self._load(kind, named.digest)
+            return await self._load(kind, named.blob)
         except LostBlobError as e:
             is_missing = isinstance(e, BlobNotFoundError)
             raise InvalidReferenceError(
@@ -156,27 +154,30 @@ class UploadStore:
             ) from e
 
     async def identity_of(self, named: Reference) -> Digest:
-        """Returns the identity of a verified reference's content: of a data set, its rows' digest.
+        """Returns the identity of a verified reference's content.
 
-        If the content cannot be read, returns the digest in the reference.
+        If its manifest cannot be read, returns the digest in the reference.
         """
-        if named.kind == "dataset":
-            with contextlib.suppress(IdentityError, LostBlobError):
-                return dataset_digest(decode_manifest(await self._blobs.get(named.digest)))
-        return named.digest
+        if named.kind not in (*_TREES, "dataset"):
+            return content_identity(named.kind, named.blob)
+        with contextlib.suppress(IdentityError, LostBlobError, _NotATreeError):
+            if named.kind == "dataset":
+                return dataset_digest(decode_manifest(await self._blobs.get(named.blob)))
+            return tree_identity(named.kind, (await self._tree(named.blob)).files)
+        return named.blob
 
     async def _load(self, kind: str, digest: Digest) -> Artifact:
         if kind == "dataset":
             return dataset_artifact(decode_manifest(await self._blobs.get(digest)))
-        if kind in ("model", "adapter"):
+        if kind in _TREES:
             tree = await self._tree(digest)
-            return Artifact(kind, digest, digest, tree.size_bytes)
+            return _tree_artifact(kind, tree)
         if await self._blobs.missing([digest]):
             raise BlobNotFoundError("it is missing", where=f"cas/{digest}")
         if kind == "metrics":
             data = await self._blobs.get(digest)
-            return Artifact(kind, digest, digest, len(data), value=orjson.loads(data))
-        return Artifact(kind, digest, digest)
+            return content_artifact(kind, digest, len(data), orjson.loads(data))
+        return content_artifact(kind, digest)
 
     async def _tree(self, digest: Digest) -> Tree:
         try:
@@ -189,6 +190,10 @@ class UploadStore:
 
 class _NotATreeError(Exception):
     """The bytes are not a tree manifest."""
+
+
+def _tree_artifact(kind: str, tree: Tree) -> Artifact:
+    return Artifact(kind, tree_identity(kind, tree.files), tree.digest, tree.size_bytes)
 
 
 def dataset_artifact(manifest: Manifest) -> Artifact:

@@ -12,7 +12,7 @@ attempt that was not assigned to this worker, is dropped. A connection with many
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,10 +22,18 @@ from aiohttp import WSMsgType, web
 from flowmesh_control.auth.worker_tokens import WorkerTokenVerifier
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.workers.dropped_items import DropCounters
-from flowmesh_control.workers.message_intake import DropReason
+from flowmesh_control.workers.given_attempts import GivenAttempts, TokenIssuer
+from flowmesh_control.workers.message_intake import DroppedItems, DropReason
 from flowmesh_control.workers.session import WorkerSession, refuse, welcome
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_core.machine.events import Event, WorkerConnected, WorkerLost, WorkerSynced
+from flowmesh_core.machine.events import (
+    Event,
+    ProtocolViolated,
+    WorkerConnected,
+    WorkerLost,
+    WorkerSynced,
+)
+from flowmesh_core.protocol.attempt_tokens import AttemptTokens, TokenHolder
 from flowmesh_core.protocol.checks import MessageProblem
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
@@ -37,7 +45,6 @@ from flowmesh_core.protocol.messages import (
     decode_worker,
 )
 from flowmesh_core.protocol.validation import of_hello
-from flowmesh_core.protocol.wire_ids import WireIds
 
 HELLO_WITHIN_S = 10.0
 MAX_MESSAGE_BYTES = 256 << 20
@@ -93,33 +100,37 @@ class WorkerGateway:
         self,
         *,
         epoch: int,
-        key: bytes,
+        attempt_tokens: AttemptTokens,
         post: Callable[[Event], None],
         tokens: WorkerTokenVerifier,
         telemetry: Telemetry,
         clock: Clock,
+        wall_clock: Clock,
         watchdog_s: float,
         sync_interval_s: float,
         knows: Callable[[str], bool],
         later_epoch_seen: Callable[[int], None],
+        refused: Set[str] = frozenset(),
     ) -> None:
         """Starts without workers.
 
         Args:
             epoch: sent in every message.
-            key: of the MACs of attempt ids (``wire_ids.attempt_key``).
+            attempt_tokens: issues and verifies the tokens of attempts.
             post: posts an event to the machine.
             tokens: verifies workers' tokens.
             telemetry: receives logs and metrics.
             clock: seconds on any clock that does not jump.
+            wall_clock: Unix time in seconds.
             watchdog_s: a worker that was silent for this long is lost.
             sync_interval_s: how often workers must synchronise.
             knows: whether the machine has a worker; one that it gave up must reconnect and send its
                 full state.
             later_epoch_seen: called with the epoch that a worker has seen, if later than this one.
+            refused: names of workers whose messages have stopped the control plane too often.
         """
         self._epoch = epoch
-        self._key = key
+        self._issuer = TokenIssuer(attempt_tokens, wall_clock, clock)
         self._post = post
         self._tokens = tokens
         self._telemetry = telemetry
@@ -128,6 +139,7 @@ class WorkerGateway:
         self._sync_interval_s = sync_interval_s
         self._knows = knows
         self._later_epoch_seen = later_epoch_seen
+        self._refused = refused
         self._known: dict[str, _KnownWorker] = {}
         self._closing: set[asyncio.Future[None]] = set()
         self._checked_at = time.monotonic()
@@ -155,11 +167,13 @@ class WorkerGateway:
         """Names of the workers that have joined and are not lost."""
         return sorted(self._known)
 
-    def assign(self, worker: str, assignment: Assignment) -> None:
+    def assign(
+        self, worker: str, assignment: Assignment, generation: int, read_scopes: tuple[str, ...]
+    ) -> None:
         """As :meth:`WorkerChannel.assign`; a worker without connection gets it when it is back."""
         session = self._session(worker)
         if session is not None:
-            session.assign(assignment)
+            session.assign(assignment, generation, read_scopes)
 
     def cancel(self, worker: str, attempt_id: str) -> None:
         """As :meth:`WorkerChannel.cancel`."""
@@ -309,6 +323,12 @@ class WorkerGateway:
 
     def _refusal_of_name(self, hello: Hello) -> _Refusal | None:
         """Refuses a name that another worker has; it has it until it is lost."""
+        if hello.shape.name in self._refused:
+            return _Refusal(
+                "the control plane stopped twice while it worked on this worker's messages; "
+                "delete the worker's pod, and report what it sends",
+                final=True,
+            )
         known = self._known.get(hello.shape.name)
         if known is None:
             return None
@@ -341,8 +361,9 @@ class WorkerGateway:
     async def _serve(self, hello: Hello, socket: web.WebSocketResponse) -> None:
         name = hello.shape.name
         before = self._session(name)
-        ids = WireIds(self._key, worker=name, pool=hello.shape.pool)
-        session = WorkerSession(hello, socket, epoch=self._epoch, ids=ids)
+        holder = TokenHolder(hello.shape.pool, name, hello.incarnation)
+        given = GivenAttempts(self._issuer, holder)
+        session = WorkerSession(hello, socket, epoch=self._epoch, given=given)
         self._known[name] = _KnownWorker(
             hello.incarnation, hello.shape.pool, self._clock(), session
         )
@@ -352,7 +373,8 @@ class WorkerGateway:
         checked = session.intake.hello(hello)
         self.drops.count(name, hello.shape.pool, checked.dropped)
         session.dismiss(checked.unknown_ends)
-        self._post(WorkerConnected(checked.message))
+        self._post(WorkerConnected(checked.message, checked.generations))
+        self._violated(name, checked.dropped)
         sender = asyncio.create_task(session.send())
         try:
             await self._receive(session, socket)
@@ -363,6 +385,11 @@ class WorkerGateway:
             known = self._known.get(name)
             if known is not None and known.session is session:
                 known.session = None
+
+    def _violated(self, worker: str, dropped: DroppedItems) -> None:
+        """Reports a message with dropped items to the machine: one violation, however many."""
+        if dropped:
+            self._post(ProtocolViolated(worker, str(dropped.first[0].problem)))
 
     async def _receive(self, session: WorkerSession, socket: web.WebSocketResponse) -> None:
         async for message in socket:
@@ -381,8 +408,10 @@ class WorkerGateway:
             checked = session.intake.sync(received)
             sync = checked.message
             self._telemetry.synced(session.name, sync)
-            self._post(WorkerSynced(session.name, session.incarnation, sync))
+            event = WorkerSynced(session.name, session.incarnation, sync, checked.generations)
+            self._post(event)
             self.drops.count(session.name, known.pool, checked.dropped)
+            self._violated(session.name, checked.dropped)
             if session.drops(self._clock(), len(checked.dropped)):
                 await session.close("too many items are malformed or of other workers' attempts")
                 return

@@ -1,17 +1,18 @@
 """Validates workers' messages; the machine and the telemetry see nothing else of them.
 
 An item that is malformed, or of an attempt that was not assigned to this worker, is dropped and
-counted; the rest of the message is used. The MACs of attempt ids are verified and removed here
-(``wire_ids``). The gateway has one :class:`MessageIntake` per connection.
+counted; the rest of the message is used. Attempt tokens are verified and removed here. The gateway
+has one :class:`MessageIntake` per connection.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Generic, TypeVar
 
 import msgspec
 
+from flowmesh_control.workers.given_attempts import GivenAttempts
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.checks import MessageProblem
 from flowmesh_core.protocol.messages import (
@@ -37,7 +38,6 @@ from flowmesh_core.protocol.validation import (
     of_progress,
     of_usage,
 )
-from flowmesh_core.protocol.wire_ids import WireIds
 from flowmesh_core.units import Digest
 
 LINE_CHARS = 8192
@@ -49,6 +49,8 @@ DESCRIBED = 10
 """Dropped items of one message that are described in the log."""
 CALLED_S = 1e-6
 """Running time of an attempt that ran but whose reported time is not credible."""
+CLOCKS_DIFFER_S = 5.0
+"""How much longer than since its assignment an attempt may say that it ran."""
 _REMEDY = "use a worker of the control plane's release; the control plane's log names the field"
 
 _Message = TypeVar("_Message", Hello, Sync)
@@ -107,20 +109,22 @@ class CheckedMessage(msgspec.Struct, Generic[_Message], frozen=True):
     Attributes:
         message: without the dropped items.
         dropped: the items that were dropped.
-        unknown_ends: wire ids of dropped ends whose attempts were not assigned to the worker. They
+        unknown_ends: ids of dropped ends whose attempts were not assigned to the worker. They
             are acknowledged, because an honest worker would otherwise repeat them for ever.
+        generations: of the ended attempts, and of those in a full state: what they were made for.
     """
 
     message: _Message
     dropped: DroppedItems
     unknown_ends: Sequence[str] = ()
+    generations: Mapping[str, int] = {}
 
 
 class MessageIntake:
     """Validates the messages of one connection."""
 
-    def __init__(self, ids: WireIds) -> None:
-        self._ids = ids
+    def __init__(self, given: GivenAttempts) -> None:
+        self._given = given
         self._dropped = DroppedItems()
         self._unknown_ends: list[str] = []
 
@@ -133,7 +137,7 @@ class MessageIntake:
         checked = msgspec.structs.replace(
             hello,
             token="",
-            attempts=self._progress("held", hello.attempts, keep=True),
+            attempts=self._progress("attempts", hello.attempts, keep=True),
             ended=self._ends(hello.ended),
             checkpoints=self._checkpoints(hello.checkpoints),
         )
@@ -163,7 +167,8 @@ class MessageIntake:
         return self._checked(checked)
 
     def _checked(self, message: _Message) -> CheckedMessage[_Message]:
-        checked = CheckedMessage(message, self._dropped, self._unknown_ends)
+        generations = self._generations(message)
+        checked = CheckedMessage(message, self._dropped, self._unknown_ends, generations)
         if self._dropped:
             self._dropped, self._unknown_ends = DroppedItems(), []
         return checked
@@ -173,8 +178,8 @@ class MessageIntake:
     ) -> tuple[AttemptProgress, ...]:
         found = []
         for n, p in enumerate(self._limited(place, reports)):
-            attempt_id = self._bare_id(place, n, p.attempt_id)
-            if attempt_id is None:
+            attempt_id = p.attempt_id
+            if not self._admits(place, n, attempt_id, p.token):
                 continue
             problem = of_progress(p)
             if problem is None:
@@ -189,12 +194,11 @@ class MessageIntake:
     def _ends(self, ends: Sequence[AttemptEnd]) -> tuple[AttemptEnd, ...]:
         found = []
         for n, report in enumerate(self._limited("ended", ends)):
-            attempt_id = self._bare_id("ended", n, report.attempt_id)
-            if attempt_id is None:
+            if not self._admits("ended", n, report.attempt_id, report.token):
                 self._unknown_ends.append(report.attempt_id)
                 continue
-            end = _shortened(report, attempt_id)
-            problem = of_end(end)
+            end = _shortened(report)
+            problem = of_end(end) or self._too_long(end)
             if problem is not None:
                 self._drop(DropReason.MALFORMED, f"ended[{n}]", problem)
                 end = _failed(end, problem)
@@ -204,8 +208,8 @@ class MessageIntake:
     def _checkpoints(self, reports: Sequence[Checkpoint]) -> tuple[Checkpoint, ...]:
         found = []
         for n, c in enumerate(self._limited("checkpoints", reports)):
-            attempt_id = self._bare_id("checkpoints", n, c.attempt_id)
-            if attempt_id is None:
+            attempt_id = c.attempt_id
+            if not self._admits("checkpoints", n, attempt_id, c.token):
                 continue
             problem = of_checkpoint(c)
             if problem is None:
@@ -217,22 +221,38 @@ class MessageIntake:
     def _lines(self, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
         found = []
         for n, line in enumerate(self._limited("logs", lines, LINES_MAX)):
-            attempt_id = self._bare_id("logs", n, line.attempt_id)
-            if attempt_id is None:
+            if not self._admits("logs", n, line.attempt_id, ""):
                 continue
             problem = of_line(line)
             if problem is None:
-                found.append(LogLine(attempt_id, line.time_s, line.text[:LINE_CHARS]))
+                found.append(LogLine(line.attempt_id, line.time_s, line.text[:LINE_CHARS]))
             else:
                 self._drop(DropReason.MALFORMED, f"logs[{n}]", problem)
         return tuple(found)
 
-    def _bare_id(self, place: str, n: int, wire_id: str) -> str | None:
-        attempt_id = self._ids.bare(wire_id)
-        if attempt_id is None:
-            problem = MessageProblem("attempt_id", f"{wire_id[:120]!r} was not assigned to it")
-            self._drop(DropReason.ATTEMPT_ID, f"{place}[{n}]", problem)
-        return attempt_id
+    def _admits(self, place: str, n: int, attempt_id: str, token: str) -> bool:
+        if self._given.admits(attempt_id, token):
+            return True
+        problem = MessageProblem("attempt_id", f"{attempt_id[:120]!r} was not assigned to it")
+        self._drop(DropReason.ATTEMPT_ID, f"{place}[{n}]", problem)
+        return False
+
+    def _too_long(self, end: AttemptEnd) -> MessageProblem | None:
+        """Returns a problem if an attempt ran longer than the time since it was assigned."""
+        usage, passed_s = end.usage, self._given.passed_s(end.attempt_id)
+        said_s = usage.run_s + usage.load_s
+        if said_s <= passed_s + CLOCKS_DIFFER_S:
+            return None
+        text = f"{said_s:g} s with loading, and it was assigned {passed_s:.1f} s ago"
+        return MessageProblem("usage.run_s", text)
+
+    def _generations(self, message: Hello | Sync) -> dict[str, int]:
+        """Returns the generations of the attempts that ended, and of those in a full state."""
+        generation = self._given.generation
+        found = {end.attempt_id: generation(end.attempt_id) for end in message.ended}
+        if isinstance(message, Hello):
+            found.update((p.attempt_id, generation(p.attempt_id)) for p in message.attempts)
+        return found
 
     def _limited(
         self, place: str, items: Sequence[_Item], most: int = ITEMS_MAX
@@ -252,8 +272,8 @@ class MessageIntake:
         self._dropped.add(reason, problem.within(place))
 
 
-def _shortened(end: AttemptEnd, attempt_id: str) -> AttemptEnd:
-    """Returns an end with the machine's attempt id and truncated texts."""
+def _shortened(end: AttemptEnd) -> AttemptEnd:
+    """Returns an end with truncated texts and without its token."""
     failure = end.failure
     if failure is not None and (
         len(failure.message) > FAILURE_CHARS
@@ -267,7 +287,7 @@ def _shortened(end: AttemptEnd, attempt_id: str) -> AttemptEnd:
             detail=failure.detail[-DETAIL_CHARS:],
         )
     return AttemptEnd(
-        attempt_id,
+        end.attempt_id,
         end.action_id,
         end.outputs,
         end.inline,

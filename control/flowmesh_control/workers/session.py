@@ -1,8 +1,8 @@
 """One worker's connection: buffers changes of its desired state and sends them in batches.
 
 Messages are numbered within a connection. While one is being sent, further changes are buffered, so
-that a slow worker gets few large messages instead of many small ones. Outgoing attempt ids get
-their MACs here; the session's intake removes them from incoming ones.
+that a slow worker gets few large messages instead of many small ones. Assignments get their attempt
+tokens here.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import msgspec
 from aiohttp import web
 
+from flowmesh_control.workers.given_attempts import GivenAttempts
 from flowmesh_control.workers.message_intake import MessageIntake
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
@@ -24,7 +25,6 @@ from flowmesh_core.protocol.messages import (
     Welcome,
     encode,
 )
-from flowmesh_core.protocol.wire_ids import WireIds
 
 BATCH_ASSIGNMENTS = 256
 MESSAGE_BYTES = 2 << 20
@@ -49,12 +49,12 @@ class WorkerSession:
     """
 
     def __init__(
-        self, hello: Hello, socket: web.WebSocketResponse, *, epoch: int, ids: WireIds
+        self, hello: Hello, socket: web.WebSocketResponse, *, epoch: int, given: GivenAttempts
     ) -> None:
         self.name = hello.shape.name
         self.incarnation = hello.incarnation
-        self.intake = MessageIntake(ids)
-        self._ids = ids
+        self.intake = MessageIntake(given)
+        self._given = given
         self._socket = socket
         self._epoch = epoch
         self._assign: list[Assignment] = []
@@ -77,19 +77,19 @@ class WorkerSession:
         Nothing is sent before.
         """
         self._assign, self._cancel, self._acknowledged = [], [], []
-        self._keep = tuple(map(self._ids.wire, attempts))
+        self._keep = attempts
         self._opened = True
 
-    def assign(self, assignment: Assignment) -> None:
+    def assign(self, assignment: Assignment, generation: int, read_scopes: tuple[str, ...]) -> None:
         """Buffers an assignment; dropped before the full state was answered."""
         if self._opened:
-            wire_id = self._ids.wire(assignment.attempt_id)
-            self._assign.append(msgspec.structs.replace(assignment, attempt_id=wire_id))
+            token = self._given.give(assignment.attempt_id, generation, read_scopes)
+            self._assign.append(msgspec.structs.replace(assignment, token=token))
 
     def cancel(self, attempt_id: str) -> None:
         """Buffers the cancellation of an attempt; an unsent assignment of it is sent first."""
         if self._opened:
-            self._cancel.append(self._ids.wire(attempt_id))
+            self._cancel.append(attempt_id)
 
     def prewarm(self, specs: tuple[PrewarmSpec, ...]) -> None:
         """Sets all engines to prewarm; sent once the full state was answered."""
@@ -98,11 +98,12 @@ class WorkerSession:
     def acknowledge(self, attempt_id: str) -> None:
         """Buffers the acknowledgement of an attempt's end."""
         if self._opened:
-            self._acknowledged.append(self._ids.forget(attempt_id))
+            self._given.forget(attempt_id)
+            self._acknowledged.append(attempt_id)
 
-    def dismiss(self, wire_ids: Iterable[str]) -> None:
-        """Buffers acknowledgements, by wire ids, of ends that were dropped as unknown."""
-        self._dismissed += wire_ids
+    def dismiss(self, attempt_ids: Iterable[str]) -> None:
+        """Buffers acknowledgements of ends that were dropped as unknown."""
+        self._dismissed += attempt_ids
         if self._dismissed:
             self.flush()
 

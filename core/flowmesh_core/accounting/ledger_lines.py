@@ -2,9 +2,12 @@
 
 The machine emits lines; the control plane appends them to ``runs/<uid>/ledger/<epoch>-<seq>`` each
 second and before a verdict is published; recovery reads them back; receipts are computed from them.
+
+A release reads ledgers of older and of newer releases. A line of a type that it does not know is
+kept as it is and has no effect; a plan that needs such lines has a higher level (``PLAN_LEVEL``).
 """
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -139,6 +142,25 @@ class StepLine(msgspec.Struct, frozen=True, tag="step", omit_defaults=True, gc=F
     outputs: dict[str, Artifact | None] = {}
 
 
+class ConditionLine(msgspec.Struct, frozen=True, tag="condition", omit_defaults=True, gc=False):
+    """The result of a step's condition, so that a restart does not evaluate it again.
+
+    Attributes:
+        digest: of the condition and of the artifacts that it reads; the line counts for these only.
+        holds: whether the step runs.
+        evaluation_steps: that the evaluation took of the run's budget.
+        message: why it could not be evaluated, with its ``remedy``; empty where it was.
+    """
+
+    time_s: float
+    step: str
+    digest: Digest
+    holds: bool = False
+    evaluation_steps: int = 0
+    message: str = ""
+    remedy: str = ""
+
+
 class VerdictLine(msgspec.Struct, frozen=True, tag="verdict", omit_defaults=True, gc=False):
     """The end of the run."""
 
@@ -149,20 +171,44 @@ class VerdictLine(msgspec.Struct, frozen=True, tag="verdict", omit_defaults=True
     step: str = ""
 
 
+class UnknownLine(msgspec.Struct, frozen=True, tag="unknown", gc=False):
+    """A line of a type that only newer releases know.
+
+    It takes its place among the lines, since the accounts count lines.
+
+    Attributes:
+        data: the line as it is stored, without the line break.
+    """
+
+    data: bytes
+
+
 EXECUTED_OUTCOMES = frozenset({"published", "adopted", "audited"})
 """Outcomes of attempts that a run had executed to a result."""
 
 PINS = "pins"
 """The field of an amendment that names the record of the new pins."""
 
-Line = AttemptLine | HitLine | CheckpointLine | AmendmentLine | StepLine | VerdictLine
+KnownLine = (
+    AttemptLine | HitLine | CheckpointLine | AmendmentLine | StepLine | ConditionLine | VerdictLine
+)
+Line = KnownLine | UnknownLine
 
-_decoder = msgspec.json.Decoder(Line)
+
+class _Tagged(msgspec.Struct):
+    """The field of a line that names its type."""
+
+    type: str
+
+
+_TYPES = frozenset(line.__struct_config__.tag for line in get_args(KnownLine))
+_decoder: msgspec.json.Decoder[KnownLine] = msgspec.json.Decoder(KnownLine)
+_tag_decoder = msgspec.json.Decoder(_Tagged)
 
 
 def encode_lines(lines: list[Line]) -> bytes:
-    """Returns one JSON object per line."""
-    return b"\n".join(msgspec.json.encode(line) for line in lines) + b"\n"
+    """Returns one JSON object per line; an unknown one as it was read."""
+    return b"\n".join(map(_encode_line, lines)) + b"\n"
 
 
 def decode_lines(data: bytes) -> list[Line]:
@@ -171,4 +217,17 @@ def decode_lines(data: bytes) -> list[Line]:
     Raises:
         msgspec.DecodeError: a line is not a ledger line.
     """
-    return [decode(_decoder, part) for part in data.splitlines() if part]
+    return [_decode_line(part) for part in data.splitlines() if part]
+
+
+def _encode_line(line: Line) -> bytes:
+    return line.data if type(line) is UnknownLine else msgspec.json.encode(line)
+
+
+def _decode_line(data: bytes) -> Line:
+    try:
+        return decode(_decoder, data)
+    except msgspec.ValidationError:
+        if decode(_tag_decoder, data).type in _TYPES:
+            raise
+        return UnknownLine(data)

@@ -111,6 +111,9 @@ class Param:
             ``verifiers`` (a list of named checks, see ``catalog.verifiers``) or ``secret`` (the
             name of a secret, whose value is sent with each attempt); empty where it is not parsed.
         doc: one sentence.
+        added: the contract's minor that brought the parameter; 0 where the version had it from the
+            start. One that was added later is left out of names while it has its default, which so
+            may never change within the version.
     """
 
     name: str
@@ -126,6 +129,7 @@ class Param:
     columns: str = ""
     format: str = ""
     doc: str = ""
+    added: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,8 @@ class EngineContract:
 
     Attributes:
         name: as in ``uses``, e.g. ``llm.generate``.
-        version: the contract's version; raised when ports or parameters change.
+        version: the contract's version; raised when ports or parameters change, other than by
+            additions.
         implementation: the implementation's version; raised when results change.
         inputs: input ports.
         outputs: output ports.
@@ -166,6 +171,8 @@ class EngineContract:
         max_timeout_s: the longest timeout of a step; 0 is unlimited. Neither is part of any name.
         timeout_param: a parameter that limits the engine's own work, in seconds; the default is
             never shorter. Empty where there is none.
+        minor: the number of additions to this version: raised by one where parameters are added.
+        added_fields: identity fields that were added later, each with its minor.
     """
 
     name: str
@@ -195,6 +202,8 @@ class EngineContract:
     default_timeout_s: float = 0.0
     max_timeout_s: float = 0.0
     timeout_param: str = ""
+    minor: int = 0
+    added_fields: tuple[tuple[str, int], ...] = ()
 
     @property
     def row_port(self) -> str:
@@ -217,3 +226,26 @@ class EngineContract:
     def param(self, name: str) -> Param | None:
         """Returns the parameter of this name, or None."""
         return next((p for p in self.params if p.name == name), None)
+
+
+def require_sound_additions(contract: EngineContract) -> None:
+    """Refuses additions that would change the names of earlier actions.
+
+    Raises:
+        ValueError: names the parameter or field.
+    """
+    name, minors = contract.name, dict(contract.added_fields)
+    minors |= {p.name: p.added for p in contract.params}
+    late = next((p for p, minor in minors.items() if minor > contract.minor), "")
+    if late:
+        raise ValueError(
+            f"{name}: {late} was added in minor {minors[late]}, but the contract has minor"
+            f" {contract.minor}; raise minor"
+        )
+    if required := next((p.name for p in contract.params if p.added and p.required), ""):
+        raise ValueError(
+            f"{name}: {required} was added later and is required; give it a default, or raise"
+            " version"
+        )
+    if strange := sorted(set(dict(contract.added_fields)) - set(contract.identity_fields)):
+        raise ValueError(f"{name}: {strange[0]} is not among its identity fields")

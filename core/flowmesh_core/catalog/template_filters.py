@@ -1,14 +1,15 @@
 """The filters and methods of templates whose result may be much larger than their input.
 
-Used by ``templates``. The results are those of Jinja's own filters; their size is estimated before,
-and counted after, in the rendering's meter.
+Used by ``templates``. The results are those of Jinja's own filters, but for ``tojson``, which
+writes plain JSON, and for filters on texts, which see a list, an object or a boolean as its JSON.
+Their size is estimated before, and counted after, in the rendering's meter.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from jinja2 import filters, pass_context
+from jinja2 import Environment, filters, pass_context, pass_environment
 from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context, markup_join, str_join
 from jinja2.utils import Namespace
@@ -20,12 +21,12 @@ from flowmesh_core.catalog.template_meter import (
     refuse_large,
     small_number,
 )
+from flowmesh_core.catalog.template_text import INDENT_MAX, json_of, text_of
 
 WIDENING = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs", "to_bytes"})
 FORMATTING = frozenset({"format", "format_map"})
 GROWING = WIDENING | FORMATTING | {"replace", "join", "translate", "fromkeys", "split", "encode"}
 """Methods whose result may be larger than their input."""
-INDENT_MAX = 64
 PLACES_MAX = 400
 """Decimal places: beyond this a rounded number is 0 or infinite."""
 COPIES_MAX = 20_000_000_000
@@ -123,6 +124,7 @@ def joined(context: Context, *values: Any) -> str:
     """Returns the result of ``~``, counted."""
     meter = _meter(context)
     refuse_large(sum(map(meter.size, values)), "text")
+    values = tuple(map(text_of, values))
     result = markup_join(values) if context.eval_ctx.autoescape else str_join(values)
     return meter.makes(result)  # type: ignore[no-any-return]
 
@@ -238,6 +240,14 @@ _ESTIMATES: Mapping[str, Callable[..., None]] = {
 _LAZY = frozenset({"batch", "slice"})
 """Filters that return an iterator, whose items are counted one by one."""
 _SHORTENING = frozenset({"round", "striptags"})
+_OF_TEXT = frozenset(
+    {
+        *("capitalize", "center", "e", "escape", "forceescape", "format", "indent", "lower"),
+        *("replace", "striptags", "title", "trim", "truncate", "upper", "urlize", "wordcount"),
+        "wordwrap",
+    }
+)
+"""Filters on a text, which would otherwise see another value in Python's notation."""
 
 
 def bounded_filters(known: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
@@ -246,17 +256,20 @@ def bounded_filters(known: Mapping[str, Callable[..., Any]]) -> dict[str, Callab
     Args:
         known: of an environment.
     """
-    copying = {name: _copying(function) for name, function in known.items()}
+    copying = {name: _copying(name, function) for name, function in known.items()}
+    known = {**known, "tojson": _plain_json, "join": _join_texts}
     bounded = {name: _bounded(name, known[name], e) for name, e in _ESTIMATES.items()}
     return {**copying, **bounded, "list": _list, "sum": _sum, "string": _string}
 
 
-def _copying(function: Callable[..., Any]) -> Callable[..., Any]:
+def _copying(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a filter whose result is never larger than its input."""
     first = filters_argument(function)
 
     @pass_context
     def copying(context: Context, *args: Any, **kwargs: Any) -> Any:
+        if args and name in _OF_TEXT:
+            args = (text_of(args[0]), *args[1:])
         return _meter(context).copies(function(*first(context), *args, **kwargs))
 
     return copying
@@ -272,6 +285,8 @@ def _bounded(
         meter = _meter(context)
         if name == "join" and not hasattr(value, "__len__"):
             value = list(meter.items(value))
+        if name in _OF_TEXT:
+            value = text_of(value)
         estimate(meter, value, *args, **kwargs)
         result = function(*first(context), value, *args, **kwargs)
         if name in _LAZY:
@@ -301,8 +316,21 @@ def _list(context: Context, value: Any) -> Any:
 
 @pass_context
 def _string(context: Context, value: Any) -> Any:
-    """Returns a text; of another value its form in Python, in which quotes may double."""
-    return value if isinstance(value, str) else _meter(context).makes(soft_str(value))
+    """Returns what is printed for a value."""
+    return value if isinstance(value, str) else _meter(context).makes(soft_str(text_of(value)))
+
+
+@pass_environment
+def _join_texts(environment: Environment, value: Any, d: Any = "", attribute: Any = None) -> str:
+    """Returns what is printed for each item, with the text ``d`` between them."""
+    if attribute is not None:
+        value = map(filters.make_attrgetter(environment, attribute), value)
+    return str(text_of(d)).join(str(text_of(item)) for item in value)
+
+
+def _plain_json(value: Any, indent: int | str | None = None) -> str:
+    """Returns a value as JSON, without the escapes that Jinja adds for HTML pages."""
+    return json_of(value, indent)
 
 
 @pass_context

@@ -2,8 +2,9 @@
 
 A template sees each column of the row as a name, and all of them as ``row`` (for columns whose
 names are not identifiers: ``{{ row["my column"] }}``). It reaches no Python objects, draws no
-random numbers and reads no clock, so equal rows render equal text. An undefined name is an error,
-and so is a null where a value is printed.
+random numbers and reads no clock, so equal rows render equal text. Lists, objects and booleans are
+printed as JSON (see ``template_text``). An undefined name is an error, and so is a null where a
+value is printed.
 
 Tenants write templates. The control plane parses them and walks their trees; only an engine host
 compiles them, without folding constants, so that everything a template makes is made, and counted,
@@ -15,7 +16,7 @@ from typing import Any, ClassVar
 
 from jinja2 import StrictUndefined, TemplateSyntaxError, nodes, pass_context
 from jinja2.compiler import CodeGenerator
-from jinja2.exceptions import SecurityError, TemplateRuntimeError
+from jinja2.exceptions import SecurityError
 from jinja2.meta import TrackingCodeGenerator
 from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -39,6 +40,7 @@ from flowmesh_core.catalog.template_meter import (
     RenderingMeter,
     small_number,
 )
+from flowmesh_core.catalog.template_text import text_of
 
 ROW = "row"
 TAGS_MAX = 4_000
@@ -52,10 +54,6 @@ _INDENTS_MAX = 98
 _LOOPS_MAX = 20
 """Python reads no code that is nested more deeply (200, 100, 20)."""
 _TOO_DEEP = "nested too deeply"
-
-
-class NullInTemplateError(TemplateRuntimeError):
-    """A template would print a null."""
 
 
 class _Rendering(Context):
@@ -185,11 +183,9 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
 @pass_context
 def _finalized(rendering: _Rendering, value: Any) -> Any:
-    """Counts a printed value; refuses a null, which would be printed as a word."""
-    if value is None:
-        raise NullInTemplateError("prints a null")
+    """Returns the text of a printed value, counted; refuses a null."""
     rendering.meter.print(1 + rendering.meter.size(value))
-    return value
+    return text_of(value)
 
 
 def _size_of(operator: str, left: Any, right: Any) -> float:

@@ -143,6 +143,8 @@ def _ints(values: Sequence[Any], types: set[type]) -> list[Any]:
 def _floats(values: Sequence[Any], types: set[type]) -> list[Any]:
     if not types <= {int, float}:
         raise _UnfitError
+    if int in types and any(type(v) is int and _finite(v) != v for v in values):
+        raise _UnfitError  # an integer of more digits than a float has
     # The sum turns -0.0 into 0.0.
     return [v if v is None else _finite(v) + 0.0 for v in values]
 

@@ -18,7 +18,8 @@ def reduce_metrics(reduction: Reduction, parts: Sequence[Mapping[str, Any]]) -> 
 
     Args:
         reduction: ``sum`` adds numbers by key; ``mean-by-count`` weighs numbers by the part's
-            ``count`` and sums the counts; ``merge`` unites keys.
+            ``count`` and sums the counts, and a mean over nothing is null; ``merge`` unites
+            keys.
         parts: one object per chunk, in the order of the chunks.
 
     Raises:
@@ -56,10 +57,11 @@ def _mean(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             )
         total += count
         for key, value in part.items():
-            if key != COUNT and count:
-                gathered.setdefault(key, []).append((_number(value, number, key), count))
+            if key != COUNT:
+                pairs = gathered.setdefault(key, [])
+                pairs += [(_number(value, number, key), count)] if count else []
     means = {
-        key: _fsum(key, (v * n for v, n in pairs)) / sum(n for _, n in pairs)
+        key: _fsum(key, (v * n for v, n in pairs)) / sum(n for _, n in pairs) if pairs else None
         for key, pairs in sorted(gathered.items())
     }
     return {**means, COUNT: total}

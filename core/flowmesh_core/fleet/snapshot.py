@@ -81,6 +81,7 @@ class Requirement:
     """Hard constraints of the actions of one signature (shared by all of a group).
 
     Attributes:
+        minor: the least minor of the contract that knows everything that the actions set.
         memory_mib: memory for an instance on each of its devices, learned raises included.
         capacity_factor: share of an instance's capacity that may be admitted (halved after running
             out of memory), by device class; 1.0 where absent.
@@ -110,6 +111,7 @@ class Requirement:
     anti_labels: Mapping[str, str] = field(default_factory=dict)
     capacity_factor: Mapping[str, float] = field(default_factory=dict)
     min_memory_by_class: Mapping[str, int] = field(default_factory=dict)
+    minor: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,7 @@ class Candidate:
 
     worker: str
     terms: UtilityTerms
-    lane: bool
+    has_instance: bool
 
 
 class ScoredWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -21,6 +21,7 @@ from flowmesh_core.graph.plan import (
     StepPlan,
     StepSource,
 )
+from flowmesh_core.identity.additions import needed_minor
 from flowmesh_core.spec.quantities import mebibytes, seconds
 from flowmesh_core.spec.secrets import with_place
 from flowmesh_core.spec.suggestions import did_you_mean
@@ -95,6 +96,7 @@ def _step(
         cache=_cache(scope, entry, contract, params, fields),
         timeout_s=_timeout_s(scope, entry, contract),
         secrets=_secrets(scope, spec, contract, params),
+        minor=needed_minor(contract, params, fields),
     )
 
 

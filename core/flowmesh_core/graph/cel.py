@@ -21,7 +21,15 @@ from flowmesh_core.graph.cel_evaluator import (
     MeteredEvaluator,
     OverBudgetError,
 )
-from flowmesh_core.graph.evaluation_budget import MADE_MAX, NESTING_MAX, STEPS_MAX, EvaluationBudget
+from flowmesh_core.graph.evaluation_budget import (
+    MADE_MAX,
+    NESTING_MAX,
+    REMEDY,
+    STEPS_MAX,
+    EvaluationBudget,
+    shown,
+    too_many_steps,
+)
 
 MACROS = frozenset({"all", "exists", "exists_one", "map", "filter"})
 LONGEST = 4096
@@ -208,17 +216,11 @@ def _evaluated(text: str, names: Mapping[str, Any], meter: EvaluationMeter) -> A
 
 
 def _over(text: str, meter: EvaluationMeter, budget: EvaluationBudget) -> OverBudgetConditionError:
-    remedy = "compare values that a step has computed"
-    if meter.steps > budget.remaining < STEPS_MAX:
-        return OverBudgetConditionError(
-            f"the run's conditions need more than {budget.total:,} steps together", remedy
-        )
-    shown = text if len(text) <= SHORT else f"{text[:SHORT]}..."
-    if meter.steps > STEPS_MAX:
-        why = f"needs more than {STEPS_MAX:,} steps"
+    if meter.steps > min(STEPS_MAX, budget.remaining):
+        message = too_many_steps(text, remaining=budget.remaining, total=budget.total)
     else:
-        why = f"makes a string or list of more than {MADE_MAX:,}"
-    return OverBudgetConditionError(f"the condition {shown!r} {why}", remedy)
+        message = f"the condition {shown(text)!r} makes a string or list of more than {MADE_MAX:,}"
+    return OverBudgetConditionError(message, REMEDY)
 
 
 def _in_words(reason: str) -> str:

@@ -16,10 +16,8 @@ import re2
 from celpy import celtypes
 from celpy.evaluation import Activation, CELEvalError, Evaluator, base_functions
 
-from flowmesh_core.graph.evaluation_budget import MADE_MAX
+from flowmesh_core.graph.evaluation_budget import CHARS_PER_VALUE, MADE_MAX, VALUES_PER_STEP
 
-VALUES_PER_STEP = 10
-CHARS_PER_VALUE = 100
 PATTERN_STEPS = 50
 """Steps of a match, since the pattern must be compiled first."""
 PATTERN_BYTES = 1 << 20

@@ -20,6 +20,7 @@ from flowmesh_core.graph.plan import (
     StepSource,
 )
 from flowmesh_core.identity import digest_bytes
+from flowmesh_core.identity.additions import needed_minor
 from flowmesh_core.identity.coerce import default_of
 from flowmesh_core.sharing import REFERENCE_PREFIX, read_reference
 from flowmesh_core.spec.inputs import ONE_SOURCE_RULE, ConfigMapKey, InputSpec
@@ -226,17 +227,19 @@ def _step(
     secrets: tuple[str, ...] = (),
     reuse: str = "always",
 ) -> StepPlan:
+    params = {p.name: given.get(p.name, default_of(p)) for p in contract.params}
     return StepPlan(
         path=path,
         name=path,
         engine=contract.name,
         contract=contract.version,
         implementation=contract.implementation,
-        params={p.name: given.get(p.name, default_of(p)) for p in contract.params},
+        params=params,
         fields={},
         edges=edges,
         cache=Cache(reuse=reuse),
         # An input has no field for a timeout, and a large model takes long, so it gets the maximum.
         timeout_s=contract.max_timeout_s,
         secrets=secrets,
+        minor=needed_minor(contract, params, {}),
     )

@@ -13,6 +13,13 @@ from typing import Any
 
 import msgspec
 
+PLAN_LEVEL = 1
+"""The highest level of plans that this release runs.
+
+A release whose plans have a field that older releases must not drop raises it, and pins the runs
+that use the field to the new level; an older release lets such a run wait.
+"""
+
 
 class StepSource(msgspec.Struct, frozen=True, tag="step"):
     """An output port of another step."""
@@ -101,6 +108,7 @@ class StepPlan(msgspec.Struct, frozen=True):
         timeout_s: limit of one attempt as the step has it; 0 leaves it to the engine's contract.
         secrets: names of secrets to send for one attempt, each with its place where the workflow
             gives one (``SecretLocation``).
+        minor: the least minor of the contract that knows everything that the step sets.
     """
 
     path: str
@@ -119,6 +127,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     cache: Cache = Cache()
     timeout_s: float = 0.0
     secrets: tuple[str, ...] = ()
+    minor: int = 0
 
     def parents(self) -> tuple[str, ...]:
         """Returns the paths of all steps that must end before this one begins, without repeats."""

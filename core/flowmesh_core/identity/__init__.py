@@ -3,6 +3,7 @@
 from flowmesh_core.identity.action import FIELD_DEFAULTS, action_id, signature
 from flowmesh_core.identity.canonical import canonical_bytes, decode
 from flowmesh_core.identity.coerce import coerce, default_of, effective_params
+from flowmesh_core.identity.content import content_identity, tree_identity
 from flowmesh_core.identity.digest import (
     SCHEME,
     digest_bytes,
@@ -17,6 +18,7 @@ __all__ = [
     "action_id",
     "canonical_bytes",
     "coerce",
+    "content_identity",
     "decode",
     "default_of",
     "digest_bytes",
@@ -25,4 +27,5 @@ __all__ = [
     "effective_params",
     "is_digest",
     "signature",
+    "tree_identity",
 ]

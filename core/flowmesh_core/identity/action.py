@@ -9,6 +9,7 @@ from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.errors import IdentityError
+from flowmesh_core.identity.additions import identity_fields, needed_minor, without_additions
 from flowmesh_core.identity.coerce import default_of
 from flowmesh_core.identity.digest import digest_value
 from flowmesh_core.units import Digest
@@ -104,22 +105,27 @@ def signature(
             contract.name,
             contract.version,
             contract.implementation,
-            {p.name: complete[p.name] for p in contract.params if p.batch_wide},
+            {n: complete[n] for p in contract.params if p.batch_wide and (n := p.name) in complete},
             _fields(contract, fields),
             loaded,
             resource_class,
             *([sorted(mixed)] if mixed else []),
+            *([minor] if (minor := needed_minor(contract, params, fields)) else []),
         ],
     )
 
 
 def _complete(contract: EngineContract, params: Mapping[str, Any]) -> dict[str, Any]:
-    complete = dict(params)
+    complete = dict(params) if not contract.minor else without_additions(contract, params)
     for p in contract.params:
-        if p.name not in complete:
+        if p.name not in complete and not p.added:
             complete[p.name] = default_of(p)
     return complete
 
 
 def _fields(contract: EngineContract, fields: Mapping[str, Any]) -> dict[str, Any]:
+    if contract.added_fields:
+        return identity_fields(contract, fields)
+    if not contract.identity_fields:
+        return {}
     return {f: fields.get(f, FIELD_DEFAULTS.get(f)) for f in contract.identity_fields}

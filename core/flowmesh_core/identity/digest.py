@@ -13,7 +13,7 @@ from blake3 import blake3
 from flowmesh_core.identity.canonical import canonical_bytes
 from flowmesh_core.units import Digest
 
-SCHEME = 1
+SCHEME = 2
 PREFIX = b"flowmesh/%d\0" % SCHEME
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 

@@ -20,6 +20,7 @@ from flowmesh_core.identity.quarantine_salt import salt_of, signature_class
 from flowmesh_core.machine.base_model import base_model
 from flowmesh_core.machine.model import ActionSpec, Run, SignatureSpec, StepRun
 from flowmesh_core.machine.state import State
+from flowmesh_core.machine.terms import Question, Terms
 from flowmesh_core.protocol.messages import PrewarmSpec
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
@@ -57,15 +58,53 @@ def _salt(run: Run, step: StepRun, inputs: dict[str, Artifact]) -> str:
     return SEPARATOR.join(parts) if any(parts) else ""
 
 
-def spec_of(
-    state: State, run: Run, step: StepRun, inputs: dict[str, Artifact], cache_salt: str
-) -> ActionSpec:
-    """Returns everything that a worker needs to know of a part of a step."""
-    plan, contract = step.plan, step.contract
+def question_of(run: Run, step: StepRun, lookup: tuple[str, ...]) -> Question:
+    """Returns what a step's look-ups ask in these scopes."""
+    max_age_s = step.plan.cache.max_age_s
+    return lookup, run.created_s - max_age_s if max_age_s else 0.0
+
+
+def terms_of(
+    state: State, run: Run, step: StepRun, inputs: dict[str, Artifact], lookup: tuple[str, ...]
+) -> Terms:
+    """Returns the terms of a step's subscriptions, the same for all its parts."""
+    if step.terms is None:
+        plan, contract = step.plan, step.contract
+        shape = shape_of(state, step, inputs)
+        step.terms = Terms(
+            info=shape.info,
+            signature_params=shape.params,
+            timeout_s=attempt_timeout_s(contract, plan.params, plan.timeout_s),
+            own_timeout=plan.timeout_s > 0,
+            attempts=plan.retry.attempts,
+            backoff_s=plan.retry.backoff_s,
+            question=question_of(run, step, lookup),
+        )
+    return step.terms
+
+
+def shape_of(state: State, step: StepRun, inputs: dict[str, Artifact]) -> SignatureSpec:
+    """Returns what the actions of a step share with all others of their signature."""
+    loaded, mixed = component_ports(step.contract, inputs)
+    return _shape(state, step.plan, step.contract, {c: inputs[c] for c in loaded}, mixed)
+
+
+def component_ports(
+    contract: EngineContract, inputs: dict[str, Artifact]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the ports that a host loads at its start, and those that it loads per attempt."""
+    if not inputs:
+        return (), ()
     ports = {name: contract.input_port(name) for name in inputs}
     mixed = tuple(name for name, port in ports.items() if port and port.mixable)
     loaded = tuple(n for n, port in ports.items() if port and port.component and n not in mixed)
-    shape = _shape(state, plan, contract, {c: inputs[c] for c in loaded}, mixed)
+    return loaded, mixed
+
+
+def spec_of(run: Run, step: StepRun, inputs: dict[str, Artifact], terms: Terms) -> ActionSpec:
+    """Returns everything that a worker needs to know of a part of a step."""
+    plan, contract = step.plan, step.contract
+    loaded, mixed = component_ports(contract, inputs)
     inline = {
         digest: run.inline[digest]
         for artifact in inputs.values()
@@ -80,14 +119,9 @@ def spec_of(
         inline=inline,
         components=loaded + mixed,
         loaded=loaded,
-        signature_params=shape.params,
-        info=shape.info,
+        signature_params=terms.signature_params,
         work=work_of(contract, plan.params, inputs, loaded, mixed),
-        cache_salt=cache_salt,
         row_output=contract.row_output if contract.row_wise else "",
-        timeout_s=attempt_timeout_s(contract, plan.params, plan.timeout_s),
-        max_attempts=plan.retry.attempts,
-        backoff_s=plan.retry.backoff_s,
         secrets=plan.secrets,
         once=_only_once(plan, contract),
         model=base_model(run, step),
@@ -120,7 +154,7 @@ def _shape(
             engine=contract.name,
             contract=contract.version,
             implementation=contract.implementation,
-            components={port: a.digest for port, a in components.items()},
+            components=components,
             per_attempt_components=mixed,
             signature_params=params,
             tensor_parallel=plan.resources.tensor_parallel,
@@ -147,6 +181,7 @@ def _shape_key(
             runs_user_code(contract, plan.params),
             builtin_model(contract.name, plan.params),
             mixed,
+            plan.minor,
         )
     )
 
@@ -205,6 +240,7 @@ def _requirement(plan: StepPlan, contract: EngineContract, memory_mib: int) -> R
         engine=contract.name,
         contract=contract.version,
         implementation_version=contract.implementation,
+        minor=plan.minor,
         memory_mib=memory_mib,
         checks_variants=bool(contract.identity_fields),
         implementation=str(fields.get("implementation") or ""),

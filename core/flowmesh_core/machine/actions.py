@@ -4,15 +4,18 @@ A part of a step subscribes to an action; equal parts subscribe to the same one.
 changes a step's course itself: it marks the step with ``State.touch``.
 """
 
+from collections.abc import Collection, Iterable, Mapping
+
 from flowmesh_api.v1.enums import ActionState, StepState
 from flowmesh_core.errors import Failure
-from flowmesh_core.machine import checkpoints, ready_actions
-from flowmesh_core.machine.action_spec import name_of, spec_of
+from flowmesh_core.machine import checkpoints, effective_requirement, ready_actions, timeouts
+from flowmesh_core.machine.action_spec import name_of, spec_of, terms_of
 from flowmesh_core.machine.cache_scopes import scopes_of
 from flowmesh_core.machine.commands import CancelAttempt, LookUp
 from flowmesh_core.machine.events import ActionKey
-from flowmesh_core.machine.model import Action, PendingLookUp, Run, StepRun, Subscriber
+from flowmesh_core.machine.model import Action, Run, StepRun, Subscriber
 from flowmesh_core.machine.state import State
+from flowmesh_core.machine.terms import Subscription, Terms
 from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.sharing.scopes import AUDIT_SCOPE
 
@@ -22,33 +25,63 @@ def subscribe(state: State, run: Run, step: StepRun, number: int, now_s: float) 
     part = step.parts[number]
     name = name_of(run, step, part.inputs)
     publish, lookup = scopes_of(run, step, part.inputs)
+    terms = terms_of(state, run, step, part.inputs, lookup)
     subscriber = Subscriber(run.uid, step.plan.path, number)
+    subscription = Subscription(terms, state.observed_s, now_s)
     for scope in dict.fromkeys((publish, *lookup)):
         action = state.actions.get(ActionKey(scope, name))
         if action is not None:
             part.key = action.key
-            action.subscribers[subscriber] = None
-            if action.state is ActionState.LOOKING_UP and action.look_up is not None:
-                further = action.look_up.asked_by(run)
-                if further is not None:
-                    state.emit(further)
-            ready_actions.mark_changed(state, action)
-            checkpoints.begin(state, run, action, now_s)
-            if action.attempts:
-                started(state, action, now_s)
+            _join(state, run, action, subscriber, subscription, now_s)
             return
     key = ActionKey(publish, name)
     part.key = key
-    action = Action(key, spec_of(state, run, step, part.inputs, publish), lookup)
+    spec = spec_of(run, step, part.inputs, terms)
+    action = Action(key, spec, terms.info, run.scopes.lookup)
     action.isolate = publish.startswith(AUDIT_SCOPE)
-    action.subscribers[subscriber] = None
+    action.options = (terms.info,)
+    action.subscribers[subscriber] = subscription
     state.actions[key] = action
     checkpoints.begin(state, run, action, now_s)
-    max_age_s = step.plan.cache.max_age_s
-    oldest_s = run.created_s - max_age_s if max_age_s else 0.0
-    command = LookUp(key, lookup, oldest_s, run.uid)
-    action.look_up = PendingLookUp(command, (run.plan.namespace,))
-    state.emit(command)
+    _look_up(state, run, action, terms)
+
+
+def _join(
+    state: State,
+    run: Run,
+    action: Action,
+    subscriber: Subscriber,
+    subscription: Subscription,
+    now_s: float,
+) -> None:
+    """Subscribes a part to an action in flight.
+
+    A result that is too old for those who wait may do for this one, so it is looked up again.
+    """
+    terms = subscription.terms
+    action.subscribers[subscriber] = subscription
+    effective_requirement.joined(state, action, terms)
+    if action.state is ActionState.LOOKING_UP or terms.oldest_s < action.missed_from_s:
+        _look_up(state, run, action, terms)
+    else:
+        subscription.answered = True
+    ready_actions.mark_changed(state, action)
+    checkpoints.begin(state, run, action, now_s)
+    if action.attempts:
+        timeouts.joined(action, subscription)
+        started(state, action, now_s)
+
+
+def _look_up(state: State, run: Run, action: Action, terms: Terms) -> None:
+    """Emits a look-up, unless one for the same namespace asks the same.
+
+    Look-ups take turns by namespace, so another namespace's turn may come late.
+    """
+    namespace = run.plan.namespace
+    asked = action.questions.get(terms.question, ())
+    if namespace not in asked:
+        action.questions[terms.question] = (*asked, namespace)
+        state.emit(LookUp(action.key, *terms.question, run.uid))
 
 
 def reproduce(
@@ -58,17 +91,24 @@ def reproduce(
     part = step.parts[number]
     part.result = None
     name = name_of(run, step, part.inputs)
-    key = ActionKey(scopes_of(run, step, part.inputs)[0], name)
+    publish, lookup = scopes_of(run, step, part.inputs)
+    key = ActionKey(publish, name)
+    terms = terms_of(state, run, step, part.inputs, lookup)
     subscriber = Subscriber(run.uid, step.plan.path, number)
     action = state.actions.get(key)
     if action is None:
-        action = Action(key, spec_of(state, run, step, part.inputs, key.scope), (key.scope,))
+        spec = spec_of(run, step, part.inputs, terms)
+        action = Action(key, spec, terms.info, run.scopes.lookup)
+        action.options = (terms.info,)
         state.actions[key] = action
         enqueue(state, action, now_s)
     part.key = key
     action.replace = True
     action.generation = max(action.generation, generation)
-    action.subscribers[subscriber] = None
+    subscription = Subscription(terms, state.observed_s, now_s, answered=True)
+    action.subscribers[subscriber] = subscription
+    effective_requirement.joined(state, action, terms)
+    timeouts.joined(action, subscription)
     ready_actions.mark_changed(state, action)
 
 
@@ -81,34 +121,73 @@ def enqueue(state: State, action: Action, now_s: float) -> None:
     ready_actions.enter(state, action)
 
 
-def deliver(state: State, action: Action, result: ActionResult) -> None:
-    """Gives a published result to all subscribers and forgets the action."""
-    for subscriber in action.subscribers:
+def deliver(
+    state: State, action: Action, result: ActionResult, subscribers: Collection[Subscriber]
+) -> None:
+    """Gives a published result to these subscribers; without any left the action is forgotten.
+
+    Args:
+        state: the machine's.
+        action: whose result it is.
+        result: published by the action, or found by a look-up.
+        subscribers: of the action, at least one.
+    """
+    last = next(iter(subscribers))
+    for subscriber in subscribers:
+        subscription = action.subscribers.pop(subscriber)
         run = state.runs[subscriber.uid]
         step = run.steps[subscriber.path]
         part = step.parts.get(subscriber.part)
-        if part is None or part.result is not None:
-            continue
-        part.result = result
-        run.inline.update(result.inline)
-        step.pending_parts -= 1
-        step.fresh.append(subscriber.part)
-        state.touch(run, subscriber.path)
-    action.move(ActionState.DONE)
-    _forget(state, action)
+        if part is not None and part.result is None:
+            part.result = result
+            run.inline.update(result.inline)
+            step.pending_parts -= 1
+            step.fresh.append(subscriber.part)
+            state.touch(run, subscriber.path)
+        effective_requirement.left(state, action, subscription.terms)
+        last = subscriber
+    if action.subscribers:
+        ready_actions.mark_changed(state, action)
+    elif action.state in (ActionState.LOOKING_UP, ActionState.PUBLISHING):
+        action.move(ActionState.DONE)
+        _forget(state, action)
+    else:
+        _withdraw(state, action, last)
 
 
 def fail(state: State, action: Action, failure: Failure) -> None:
     """Fails an action for good: every subscribed step fails with this failure."""
     action.move(ActionState.FAILED)
     for subscriber in action.subscribers:
-        run = state.runs[subscriber.uid]
-        step = run.steps[subscriber.path]
-        if not step.ended and step.failure is None:
-            step.failure = failure
-            state.touch(run, subscriber.path)
+        _fail_step(state, subscriber, failure)
     cancel_attempts(state, action)
     _forget(state, action)
+
+
+def leave(state: State, action: Action, failures: Mapping[Subscriber, Failure]) -> None:
+    """Ends subscriptions, each with its own failure; the others go on.
+
+    Those that leave pay nothing while others stay. Without any left the action fails, and the last
+    ones pay for the attempts that still run.
+    """
+    for subscriber, failure in failures.items():
+        subscription = action.subscribers.pop(subscriber, None)
+        if subscription is not None:
+            _fail_step(state, subscriber, failure)
+            effective_requirement.left(state, action, subscription.terms)
+    if action.subscribers:
+        ready_actions.mark_changed(state, action)
+        return
+    action.move(ActionState.FAILED)
+    _end_attempts(state, action, failures)
+
+
+def _fail_step(state: State, subscriber: Subscriber, failure: Failure) -> None:
+    run = state.runs[subscriber.uid]
+    step = run.steps[subscriber.path]
+    if not step.ended and step.failure is None:
+        step.failure = failure
+        state.touch(run, subscriber.path)
 
 
 def unsubscribe(state: State, run: Run, step: StepRun) -> None:
@@ -129,7 +208,10 @@ def unsubscribe(state: State, run: Run, step: StepRun) -> None:
         if action is None:
             continue
         subscriber = Subscriber(run.uid, step.plan.path, number)
-        action.subscribers.pop(subscriber, None)
+        subscription = action.subscribers.pop(subscriber, None)
+        if subscription is None:
+            continue
+        effective_requirement.left(state, action, subscription.terms)
         ready_actions.mark_changed(state, action)
         if not action.subscribers:
             _withdraw(state, action, subscriber)
@@ -137,10 +219,16 @@ def unsubscribe(state: State, run: Run, step: StepRun) -> None:
 
 def _withdraw(state: State, action: Action, last: Subscriber) -> None:
     action.move(ActionState.WITHDRAWN)
+    _end_attempts(state, action, (last,))
+
+
+def _end_attempts(state: State, action: Action, payers: Iterable[Subscriber]) -> None:
+    """Cancels the attempts of an action without subscribers; these pay, one part a run."""
+    steps = {s.uid: (s.path, s.part) for s in payers}
     for attempt in action.attempts.values():
-        attempt.payers = (last.uid,)
-        attempt.payer_steps = {last.uid: (last.path, last.part)}
-        state.runs[last.uid].unsettled[attempt.attempt_id] = None
+        attempt.payers, attempt.payer_steps = tuple(steps), dict(steps)
+        for uid in steps:
+            state.runs[uid].unsettled[attempt.attempt_id] = None
     cancel_attempts(state, action)
     _forget(state, action)
 

@@ -8,19 +8,25 @@ from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES
+from flowmesh_core.fleet.snapshot import SignatureInfo
 from flowmesh_core.machine import (
     actions,
     billing,
+    budgets,
     cache_hits,
     checkpoints,
     failure_policy,
     ready_actions,
+    timeouts,
 )
 from flowmesh_core.machine.commands import Acknowledge, CancelAttempt, Publish
+from flowmesh_core.machine.eligibility import eligible
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.model import Action, Attempt, Subscriber, Worker
+from flowmesh_core.machine.orphans import OrphanedEnd
 from flowmesh_core.machine.output_checks import misfit
 from flowmesh_core.machine.state import State, parse_attempt_id
+from flowmesh_core.placement.constraints import unmet
 from flowmesh_core.protocol.messages import AttemptEnd, FailureReport
 from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
 from flowmesh_core.sharing.scopes import AUDIT_SCOPE
@@ -31,11 +37,21 @@ THEIRS = frozenset({FailureKind.BAD_INPUT, FailureKind.USER_CODE, FailureKind.TI
 """Failures that the step itself causes: its runs pay for the attempt."""
 
 
-def ended(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> None:
-    """Applies a worker's report of an attempt's end; a repeated report changes nothing."""
+def ended(
+    state: State, worker: Worker, end: AttemptEnd, generation: int | None, now_s: float
+) -> None:
+    """Applies a worker's report of an attempt's end; a repeated report changes nothing.
+
+    Args:
+        state: the machine's.
+        worker: the reporter, which was given the attempt.
+        end: the report.
+        generation: that the attempt was made for; None where it was never sent.
+        now_s: the time.
+    """
     attempt = worker.attempts.pop(end.attempt_id, None)
     if attempt is None:
-        _unknown(state, worker, end, now_s)
+        _unknown(state, worker, end, generation, now_s)
         return
     state.dirty = True
     attempt.end = end
@@ -62,15 +78,26 @@ def _reported(report: FailureReport) -> Failure:
     )
 
 
-def _unknown(state: State, worker: Worker, end: AttemptEnd, now_s: float) -> None:
+def _unknown(
+    state: State, worker: Worker, end: AttemptEnd, generation: int | None, now_s: float
+) -> None:
     if end.attempt_id in state.attempts:
         return  # its publication is under way; the acknowledgement follows
     key = parse_attempt_id(end.attempt_id)
-    if state.orphaned_attempts.get(key) == (worker.name, end.attempt_id):
+    running = state.orphaned_attempts.get(key)
+    if running is not None and (running.worker, running.attempt_id) == (
+        worker.name,
+        end.attempt_id,
+    ):
         del state.orphaned_attempts[key]  # it runs no more, so the action needs a new attempt
     action = state.actions.get(key)
-    if end.failure is None and (now_s < state.recovering_until_s or action is not None):
-        state.orphaned_ends[key] = (worker.name, end)
+    wanted = now_s < state.recovering_until_s or action is not None
+    if (
+        end.failure is None
+        and wanted
+        and generation is not None
+        and state.orphaned_ends.add(key, OrphanedEnd(worker.name, end, generation))
+    ):
         return
     state.emit(Acknowledge(worker.name, end.attempt_id))
 
@@ -87,26 +114,53 @@ def adopt_orphans(state: State, now_s: float) -> None:
     # that still runs is not adopted, and is cancelled when the action is done. To cancel all
     # orphans and start over would be simpler, but a restart would cost hours of running work:
     # test_after_a_restart_finished_and_running_attempts_are_taken_up_not_run_again.
-    for key in [k for k in state.orphaned_ends if _wants(state, k)]:
-        name, end = state.orphaned_ends.pop(key)
-        worker = state.workers.get(name)
-        if worker is not None and end.attempt_id not in state.attempts:
-            adopt(state, worker, state.actions[key], end.attempt_id, now_s)
-            ended(state, worker, end, now_s)
+    for key in [k for k, _ in state.orphaned_ends.items() if _wants(state, k)]:
+        found = state.orphaned_ends.pop(key)
+        worker, end, action = state.workers.get(found.worker), found.end, state.actions[key]
+        if worker is None or end.attempt_id in state.attempts:
+            continue
+        if may_adopt(action, worker, end.attempt_id, found.generation):
+            adopt(state, worker, action, end.attempt_id, now_s)
+            ended(state, worker, end, found.generation, now_s)
+        else:
+            state.emit(Acknowledge(worker.name, end.attempt_id))
     for key in [k for k in state.orphaned_attempts if _wants(state, k)]:
-        name, attempt_id = state.orphaned_attempts.pop(key)
-        worker = state.workers.get(name)
-        if worker is not None and attempt_id not in state.attempts:
-            adopt(state, worker, state.actions[key], attempt_id, now_s)
+        orphan = state.orphaned_attempts.pop(key)
+        worker, action = state.workers.get(orphan.worker), state.actions[key]
+        if worker is None or orphan.attempt_id in state.attempts:
+            continue
+        if may_adopt(action, worker, orphan.attempt_id, orphan.generation):
+            adopt(state, worker, action, orphan.attempt_id, now_s)
+        else:
+            state.emit(CancelAttempt(worker.name, orphan.attempt_id))
     if now_s >= state.recovering_until_s:
         for key in [k for k in state.orphaned_attempts if k not in state.actions]:
-            name, attempt_id = state.orphaned_attempts.pop(key)
-            state.emit(CancelAttempt(name, attempt_id))
+            orphan = state.orphaned_attempts.pop(key)
+            state.emit(CancelAttempt(orphan.worker, orphan.attempt_id))
 
 
 def _wants(state: State, key: ActionKey) -> bool:
     action = state.actions.get(key)
     return action is not None and action.state is ActionState.READY
+
+
+def may_adopt(action: Action, worker: Worker, attempt_id: str, generation: int | None) -> bool:
+    """Whether an action may go on with an attempt that its worker was given earlier.
+
+    Not where the result would be of another generation, where the worker could not be given the
+    action now, or where the attempt's end was reported already: it is over.
+    """
+    return (
+        generation == action.generation
+        and attempt_id not in action.reported
+        and _requirement_met(action, worker) is not None
+    )
+
+
+def _requirement_met(action: Action, worker: Worker) -> SignatureInfo | None:
+    """Returns the first of an action's least requirements that a worker meets."""
+    met = (o for o in action.options if unmet(o.requirement, worker.shape) is None)
+    return next(met, None)
 
 
 def adopt(state: State, worker: Worker, action: Action, attempt_id: str, now_s: float) -> Attempt:
@@ -119,11 +173,14 @@ def adopt(state: State, worker: Worker, action: Action, attempt_id: str, now_s: 
         assigned_s=now_s,
         predicted_s=0.0,
         reserve_nanousd=0,
+        info=_requirement_met(action, worker) or action.info,
+        shape=worker.shape,
         phase="running",
         pool=worker.shape.pool,
     )
     billing.resume(state, attempt)
     record_assignment(state, worker, action, attempt, now_s)
+    timeouts.begin(state, attempt)
     return attempt
 
 
@@ -150,9 +207,8 @@ def _log(state: State, action: Action, end: AttemptEnd) -> None:
 def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> None:
     action, end = attempt.action, attempt.end
     assert end is not None
-    spec = action.spec
     peak_mib = end.usage.peak_memory_mib
-    state.learned.succeeded(spec.info.signature, worker.shape.device_class, peak_mib)
+    state.learned.succeeded(attempt.info.signature, worker.shape.device_class, peak_mib)
     _learn(state, worker, attempt, end)
     for artifact in end.outputs.values():
         if artifact.size_bytes > NEGLIGIBLE_BYTES:
@@ -171,15 +227,16 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
         # Audited results are compared and never stored, so no look-up can find them.
         published(state, attempt, result, now_s, outcome="audited")
     else:
-        state.emit(Publish(action.key, result, action.replace))
+        oldest_s = max((s.terms.oldest_s for s in action.subscribers.values()), default=0.0)
+        state.emit(Publish(action.key, result, action.replace, oldest_s))
 
 
 def _learn(state: State, worker: Worker, attempt: Attempt, end: AttemptEnd) -> None:
     spec, usage = attempt.action.spec, end.usage
-    key, device_class = CostKey.of(spec.info), worker.shape.device_class
+    key, device_class = CostKey.of(attempt.info), worker.shape.device_class
     mates = len(worker.attempts)
     if mates <= FEW_ATTEMPTS:  # among many, the few of other instances do not matter
-        mates = sum(a.action.spec.info is spec.info for a in worker.attempts.values())
+        mates = sum(a.info is attempt.info for a in worker.attempts.values())
     if not usage.resumed:  # a resumed attempt did an unknown part of the work
         state.model.observe(
             key, spec.work, usage.run_s, usage.load_s, device_class, batch=float(1 + mates)
@@ -237,6 +294,8 @@ def published(
     """
     action = attempt.action
     state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
+    if action.publishing is attempt:
+        budgets.joined_late(state, attempt)
     subscribers = list(action.subscribers)
     shares = billing.settle(
         state, attempt, subscribers or payers_after_cancel(attempt), outcome, now_s
@@ -276,7 +335,7 @@ def published(
                 now_s=now_s,
             )
     actions.cancel_attempts(state, action)
-    actions.deliver(state, action, result)
+    actions.deliver(state, action, result, subscribers)
 
 
 def publish_failed(
@@ -320,11 +379,15 @@ def failed(
     alive = action.state in (ActionState.RUNNING, ActionState.PUBLISHING)
     if attempt.payers:
         payers = payers_after_cancel(attempt)
-    elif alive and failure.kind in THEIRS:
-        payers = list(action.subscribers)
+    elif alive and (
+        failure.kind in THEIRS or failure_policy.costs_them(state, action, failure, now_s)
+    ):
+        payers = [s for s, own in action.subscribers.items() if eligible(attempt, own.terms)]
     else:
         payers = []
     _count_attempt(state, action)
+    if attempt.end is not None:
+        action.reported += (attempt.attempt_id,)
     billing.settle(state, attempt, payers, failure.kind, now_s, failure.message)
     if action.state is not ActionState.RUNNING or (action.attempts and not for_good):
         return

@@ -61,7 +61,7 @@ def _active(worker: Worker) -> list[Attempt]:
 def _shares(worker: Worker, delta: int) -> SegmentShares[str]:
     active = {
         a.attempt_id: Activity(
-            instance=a.action.spec.info.signature,
+            instance=a.info.signature,
             running=a.phase in ("running", "storing"),
             units=max(0, a.units - a.metered_units),
         )
@@ -251,7 +251,7 @@ def _details(state: State, attempt: Attempt, usage: Usage) -> AttemptDetails | N
         return None
     spec, shape = attempt.action.spec, worker.shape
     return AttemptDetails(
-        signature=spec.info.signature,
+        signature=attempt.info.signature,
         pool=shape.pool,
         device_class=shape.device_class,
         price_nanousd_per_hour=shape.price_nanousd_per_hour,

@@ -3,61 +3,98 @@
 ``billing`` settles what was spent; nothing is stopped there.
 """
 
+from collections.abc import Mapping
+
 from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.machine import actions
-from flowmesh_core.machine.model import Action, Run
+from flowmesh_core.machine.model import Action, Attempt, Run
 from flowmesh_core.machine.state import State
 from flowmesh_core.units import usd_text
 
 
-def affordable(state: State, action: Action, runs: list[Run], reserve: int) -> bool:
-    """Whether some subscribed run can pay its part; fails the action where none can."""
-    part = -(-reserve // len(runs))
-    short = [r for r in runs if _exceeds(r, part)]
-    if len(short) < len(runs):
-        return True
-    run = short[0]
-    failure = Failure(
+def affordable(state: State, action: Action, reserve: int) -> bool:
+    """Whether the subscribed runs can pay for an attempt, in equal parts.
+
+    A run that cannot reserve its part leaves, and the parts of the others are worked out without
+    it. One whose own attempts have reserved what it lacks stays; where no other can pay, the
+    action waits for them to end.
+    """
+    while action.subscribers:
+        runs = [state.runs[uid] for uid in action.runs()]
+        part = -(-reserve // len(runs))
+        short = [r for r in runs if _exceeds(r, part)]
+        out = [r for r in short if not r.reserved_nanousd or _exceeds(r, part, reserved=False)]
+        if not short:
+            return True
+        if len(short) == len(runs):
+            out = [r for r in short if not r.reserved_nanousd]
+            if not out:
+                return False
+        elif not out:
+            return True
+        _remove(state, action, {r.uid: _unaffordable(r, part) for r in out})
+    return False
+
+
+def joined_late(state: State, attempt: Attempt) -> None:
+    """Removes runs that joined after the dispatch and cannot pay their part of what it cost."""
+    action = attempt.action
+    runs = [state.runs[uid] for uid in action.runs()]
+    while len(runs) > 1:
+        part = -(-attempt.charged_nanousd // len(runs))
+        late = (r for r in runs if r.uid not in attempt.reserved)
+        out = [r for r in late if _exceeds(r, part, reserved=False)]
+        if not out or len(out) == len(runs):
+            return
+        _remove(state, action, {r.uid: _unaffordable(r, part) for r in out})
+        runs = [state.runs[uid] for uid in action.runs()]
+
+
+def _remove(state: State, action: Action, failures: Mapping[str, Failure]) -> None:
+    """Ends all subscriptions of these runs."""
+    leaving = {s: failures[s.uid] for s in action.subscribers if s.uid in failures}
+    actions.leave(state, action, leaving)
+
+
+def _unaffordable(run: Run, part: int) -> Failure:
+    return Failure(
         FailureKind.BUDGET,
         f"the next action is predicted to cost up to {usd_text(part)}; of the budget of "
         f"{usd_text(run.budget_nanousd)} {usd_text(run.paid_nanousd)} are spent and "
         f"{usd_text(run.reserved_nanousd)} reserved",
         "raise spec.budgetUsd, or request fewer rows, samples or tokens",
     )
-    if not any(run.reserved_nanousd for run in short):
-        actions.fail(state, action, failure)
-    return False
 
 
-def _exceeds(run: Run, part: int) -> bool:
+def _exceeds(run: Run, part: int, *, reserved: bool = True) -> bool:
     if not run.budget_nanousd:
         return False
-    return run.paid_nanousd + run.reserved_nanousd + part > run.budget_nanousd
+    return run.paid_nanousd + run.reserved_nanousd * reserved + part > run.budget_nanousd
 
 
 def overspent(state: State, now_s: float) -> None:
-    """Stops attempts past their reservation where all subscribed runs are out of budget.
+    """Ends subscriptions of runs whose part of an attempt past its reservation exceeds the budget.
 
-    While a result is being published the work is done, and a replica attempt of it stops anyway.
+    Without any other run the attempt stops, and they pay for it. While a result is being published
+    the work is done, and a replica attempt of it stops anyway.
     """
     for attempt in list(state.attempts.values()):
         if attempt.end is not None or attempt.charged_nanousd <= attempt.reserve_nanousd:
             continue
-        if attempt.action.state is ActionState.PUBLISHING:
+        action = attempt.action
+        if action.state is not ActionState.RUNNING:
             continue
-        runs = [state.runs[uid] for uid in attempt.action.runs()]
+        runs = [state.runs[uid] for uid in action.runs()]
         share = -(-attempt.charged_nanousd // max(1, len(runs)))
-        over = [r for r in runs if r.budget_nanousd and r.paid_nanousd + share > r.budget_nanousd]
-        if runs and len(over) == len(runs):
-            failure = Failure(
-                FailureKind.BUDGET,
-                f"the budget of {usd_text(over[0].budget_nanousd)} is spent",
-                "raise spec.budgetUsd and submit again: what is published is not run again",
-            )
-            for s in attempt.action.subscribers:
-                attempt.payer_steps[s.uid] = (s.path, s.part)
-            attempt.payers = tuple(dict.fromkeys(attempt.payer_steps))
-            for run in runs:
-                run.unsettled[attempt.attempt_id] = None
-            actions.fail(state, attempt.action, failure)
+        over = {r.uid: _spent(r) for r in runs if _exceeds(r, share, reserved=False)}
+        if over:
+            _remove(state, action, over)
+
+
+def _spent(run: Run) -> Failure:
+    return Failure(
+        FailureKind.BUDGET,
+        f"the budget of {usd_text(run.budget_nanousd)} is spent",
+        "raise spec.budgetUsd and submit again: what is published is not run again",
+    )

@@ -11,27 +11,36 @@ from flowmesh_core.accounting.ledger_lines import HitLine
 from flowmesh_core.catalog.resolved_contract import output_ports
 from flowmesh_core.machine import actions
 from flowmesh_core.machine.base_model import base_model
-from flowmesh_core.machine.events import ActionKey
-from flowmesh_core.machine.model import Run, StepPart, StepRun, Subscriber
+from flowmesh_core.machine.events import ActionKey, LookedUp
+from flowmesh_core.machine.model import Action, Run, StepPart, StepRun, Subscriber
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import ActionResult
 
 
-def looked_up(state: State, key: ActionKey, result: ActionResult | None, now_s: float) -> None:
-    """Applies the answer to a look-up of an action."""
-    action = state.actions.get(key)
-    if action is None or action.state is not ActionState.LOOKING_UP:
+def looked_up(state: State, event: LookedUp, now_s: float) -> None:
+    """Applies the answer to a look-up of an action, for the subscriptions that asked this.
+
+    What one of them accepts another may not read, or not accept for its age. The action is placed
+    as soon as one has found nothing; an answer that comes later completes those that it is for.
+    """
+    action = state.actions.get(event.key)
+    if action is None:
         return
-    if result is None:
-        actions.enqueue(state, action, now_s)
+    waiting = _answered(action, event)
+    if not waiting:
         return
-    ports = output_ports(action.spec.contract, action.spec.params)
-    if any(p.name not in result.outputs for p in ports if p.required):
-        action.replace = True
-        action.generation = result.generation + 1
-        actions.enqueue(state, action, now_s)
+    result = event.result
+    if result is None or not _has_outputs(action, result):
+        if result is not None:
+            action.replace = True
+            action.generation = max(action.generation, result.generation + 1)
+        if action.state is ActionState.LOOKING_UP:
+            action.missed_from_s = event.not_before_s
+            actions.enqueue(state, action, now_s)
+        else:
+            action.missed_from_s = min(action.missed_from_s, event.not_before_s)
         return
-    for subscriber in list(action.subscribers):
+    for subscriber in waiting:
         run = state.runs[subscriber.uid]
         step = run.steps[subscriber.path]
         if _hit_before(run, step, subscriber, result):
@@ -40,7 +49,29 @@ def looked_up(state: State, key: ActionKey, result: ActionResult | None, now_s: 
             step.executed += 1
         else:
             _hit(state, run, step, subscriber, result, HitKind.PUBLISHED, now_s)
-    actions.deliver(state, action, result)
+    actions.deliver(state, action, result, waiting)
+
+
+def _answered(action: Action, event: LookedUp) -> list[Subscriber]:
+    """Marks and returns the subscribers that an answer is for."""
+    question = (event.scopes, event.not_before_s)
+    every = not event.scopes
+    if every:
+        action.questions.clear()
+    else:
+        action.questions.pop(question, None)
+    found = []
+    for subscriber, subscription in action.subscribers.items():
+        if not subscription.answered and (every or subscription.terms.question == question):
+            subscription.answered = True
+            found.append(subscriber)
+    return found
+
+
+def _has_outputs(action: Action, result: ActionResult) -> bool:
+    """Whether a result has all outputs that the engine requires."""
+    ports = output_ports(action.spec.contract, action.spec.params)
+    return all(p.name in result.outputs for p in ports if p.required)
 
 
 def step_hit(

@@ -11,9 +11,11 @@ def scopes_of(
 ) -> tuple[str, tuple[str, ...]]:
     """Returns the scope where a part with these inputs is published, and those for its look-up.
 
-    A name that leaves an input out does not depend on that input's content, so such a result
-    neither leaves the run's own scope nor comes from another one.
+    A name that leaves an input out does not depend on that input's content. No name depends on
+    secrets either, and what they open is not everybody's. So such a result neither leaves the run's
+    own scope nor comes from another one.
     """
-    if any(port in inputs for port in step.plan.cache.ignored_inputs):
+    plan = step.plan
+    if plan.secrets or any(port in inputs for port in plan.cache.ignored_inputs):
         return run.scopes.private, (run.scopes.private,)
     return run.scopes.publish, run.scopes.lookup

@@ -71,7 +71,7 @@ def resume(action: Action, attempt: Attempt) -> InputRef | None:
 
 
 def artifact(kept: LatestCheckpoint) -> Artifact:
-    """Returns a checkpoint as an artifact."""
+    """Returns a checkpoint as an artifact; it has no identity, so it is named by its blob."""
     return Artifact(KIND, kept.digest, kept.digest, kept.size_bytes)
 
 
@@ -141,6 +141,8 @@ def _update(state: State, action: Action, checkpoint: LatestCheckpoint, now_s: f
     ready_actions.mark_changed(state, action)
     # The action makes progress, so earlier losses were the workers' and not its own.
     action.losses = 0
+    for subscription in action.subscribers.values():
+        subscription.losses = 0
     state.unnoted[action.key] = action
     if not 0 <= now_s - action.noted_s < LINE_EVERY_S:
         note(state, action, now_s)

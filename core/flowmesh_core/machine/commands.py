@@ -4,6 +4,7 @@ import msgspec
 
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.dataset.manifest import Manifest
+from flowmesh_core.graph.conditions import ConditionQuery
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.protocol.messages import Assignment, PrewarmSpec
 from flowmesh_core.protocol.results import ActionResult, Usage
@@ -14,7 +15,7 @@ class LookUp(msgspec.Struct, frozen=True, gc=False):
     """Look for a published result; answer with ``LookedUp``.
 
     Attributes:
-        scopes: tried in this order.
+        scopes: tried in this order; the answer repeats them, and ``not_before_s``.
         not_before_s: results created earlier are too old (``maxAge``); 0 accepts any.
         uid: the run that wants it. Look-ups take turns by namespace; one that another namespace
             wants too is emitted again for it, so that it does not wait for the first one's turn.
@@ -32,20 +33,30 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         replace: whether a stored result of a lower generation is to be replaced (it expired or lost
             a blob); otherwise the first wins.
+        not_before_s: a stored result that was created earlier is replaced too, since a subscriber
+            does not accept it (``maxAge``); 0 accepts any.
     """
 
     key: ActionKey
     result: ActionResult
     replace: bool = False
+    not_before_s: float = 0.0
 
 
 class Assign(msgspec.Struct, frozen=True, gc=False):
-    """Assign this attempt to the worker. Secrets named in ``secrets`` are filled in outside."""
+    """Assign this attempt to the worker. Secrets named in ``secrets`` are filled in outside.
+
+    Attributes:
+        generation: of the result that the attempt would publish.
+        read_scopes: where its inputs may lie: those of the subscription that it was made from.
+    """
 
     worker: str
     assignment: Assignment
     secrets: tuple[str, ...] = ()
     namespace: str = ""
+    generation: int = 1
+    read_scopes: tuple[str, ...] = ()
 
 
 class CancelAttempt(msgspec.Struct, frozen=True, gc=False):
@@ -139,6 +150,18 @@ class DeleteCorruptBlobs(msgspec.Struct, frozen=True, gc=False):
     uid: str
 
 
+class EvaluateCondition(msgspec.Struct, frozen=True, gc=False):
+    """Evaluate a step's condition; answer with ``ConditionEvaluated``.
+
+    Attributes:
+        number: of the evaluation; no two of an epoch share it.
+    """
+
+    uid: str
+    number: int
+    query: ConditionQuery
+
+
 class FinalizeRun(msgspec.Struct, frozen=True, gc=False):
     """Flush the run's ledger, write ``final``, then answer with ``RunFinalized``."""
 
@@ -165,6 +188,7 @@ Command = (
     | PutBlob
     | CheckBlobs
     | DeleteCorruptBlobs
+    | EvaluateCondition
     | FinalizeRun
     | RunChanged
 )

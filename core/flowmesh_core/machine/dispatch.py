@@ -11,6 +11,7 @@ from flowmesh_core.machine import (
     billing,
     budgets,
     checkpoints,
+    effective_requirement,
     pending_publications,
     ready_actions,
 )
@@ -19,12 +20,15 @@ from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.fleet_snapshot import informed
 from flowmesh_core.machine.model import Action, Attempt, Run, Worker
 from flowmesh_core.machine.state import State, attempt_id_of
+from flowmesh_core.placement.constraints import unmet_remedy
 from flowmesh_core.protocol.messages import Assignment, InputRef
+from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.units import Digest
 
 REASONS_EVERY_S = 0.25
 """Seconds between updates of the reasons why steps wait."""
 SETTLED_S = 2.0
+_INF = float("inf")
 
 NEVER = frozenset(
     {
@@ -51,28 +55,29 @@ def decided(state: State, decision: Decision, now_s: float) -> None:
             state.dirty = True
             continue
         billing.accrue(state, worker, now_s)
-        memory_mib = informed(state, Digest(placement.signature), 1.0).requirement.memory_mib
+        signature = Digest(placement.signature)
         count_before = len(worker.attempts)
         for index, name in enumerate(placement.actions):
             scope, _, action_id = name.partition("/")
             action = state.actions.get(ActionKey(scope, Digest(action_id)))
-            if action is not None and _still_wanted(action, placement):
-                _assign(state, worker, action, placement, index, memory_mib, now_s)
+            if action is not None and _still_wanted(action, signature):
+                _assign(state, worker, action, placement, index, now_s)
         if len(worker.attempts) > count_before:
-            _count_batch(state, worker, Digest(placement.signature))
+            _count_batch(state, worker, signature)
     _wait_reasons(state, decision, now_s)
 
 
 def _count_batch(state: State, worker: Worker, signature: Digest) -> None:
     """Observes how many attempts of the signature the worker has after a batch joined them."""
     engine = state.signatures[signature].requirement.engine
-    together = sum(a.action.spec.info.signature == signature for a in worker.attempts.values())
+    together = sum(a.info.signature == signature for a in worker.attempts.values())
     state.figures.batch[engine].observe(together)
 
 
-def _still_wanted(action: Action, placement: Placement) -> bool:
+def _still_wanted(action: Action, signature: Digest) -> bool:
+    """Whether an action waits still, or for a replica, and for a worker of this kind."""
     if action.state is ActionState.READY:
-        return True
+        return action.info.signature == signature
     return action.state is ActionState.RUNNING and len(action.attempts) == 1
 
 
@@ -82,13 +87,14 @@ def _assign(
     action: Action,
     placement: Placement,
     index: int,
-    memory_mib: int,
     now_s: float,
 ) -> None:
-    reserve = placement.reserve_nanousd[index]
-    runs = [state.runs[uid] for uid in action.runs()]
-    if not budgets.affordable(state, action, runs, reserve):
+    reserve, signature = placement.reserve_nanousd[index], Digest(placement.signature)
+    if not budgets.affordable(state, action, reserve):
         return
+    runs = [state.runs[uid] for uid in action.runs()]
+    info = state.signatures[signature]
+    memory_mib = informed(state, signature, 1.0).requirement.memory_mib
     action.attempt_count += 1
     state.attempts_made += 1
     attempt = Attempt(
@@ -100,6 +106,8 @@ def _assign(
         predicted_s=placement.predicted_s[index],
         starts_s=now_s + placement.terms.start_s,
         reserve_nanousd=reserve,
+        info=info,
+        shape=worker.shape,
         memory_mib=memory_mib,
         deadline_s=ready_actions.deadline_at_s(runs),
         placed=placement.candidates,
@@ -109,25 +117,33 @@ def _assign(
     state.figures.dispatched[worker.shape.pool] += 1
     if action.attempt_count == 1:
         state.figures.waited_s[worker.shape.pool].observe(max(0.0, now_s - action.ready_s))
-    state.demand.count(action.spec.info.signature, action.spec.work, runs[0].plan.weights, now_s)
+    state.demand.count(signature, action.spec.work, runs[0].plan.weights, now_s)
     attempts.record_assignment(state, worker, action, attempt, now_s)
     billing.reserve(state, attempt)
+    cache_salt = state.prefix_salt(cache_salt_scope(runs[0].scopes, action.key.scope))
     state.emit(
         Assign(
             worker.name,
-            _assignment(action, attempt, runs),
+            _assignment(action, attempt, runs, cache_salt),
             action.spec.secrets,
             runs[0].plan.namespace,
+            action.generation,
+            action.read_scopes,
         )
     )
 
 
-def _assignment(action: Action, attempt: Attempt, runs: list[Run]) -> Assignment:
+def cache_salt_scope(scopes: ScopePlan, published_to: str) -> str:
+    """Returns the scope whose salt separates prefix caches: the namespace's, unless shared."""
+    return published_to if scopes.shares_prefixes else scopes.private
+
+
+def _assignment(action: Action, attempt: Attempt, runs: list[Run], cache_salt: str) -> Assignment:
     spec = action.spec
     return Assignment(
         attempt_id=attempt.attempt_id,
         action_id=action.key.action_id,
-        signature=spec.info.signature,
+        signature=attempt.info.signature,
         engine=spec.contract.name,
         contract=spec.contract.version,
         implementation=spec.contract.implementation,
@@ -141,11 +157,11 @@ def _assignment(action: Action, attempt: Attempt, runs: list[Run]) -> Assignment
         components=spec.components,
         row_output=spec.row_output,
         memory_mib=attempt.memory_mib,
-        tensor_parallel=spec.requirement.tensor_parallel,
+        tensor_parallel=attempt.info.requirement.tensor_parallel,
         priority=ready_actions.priority(runs),
-        timeout_s=spec.timeout_s,
+        timeout_s=spec.contract.max_timeout_s,
         isolate=action.isolate,
-        cache_salt=spec.cache_salt,
+        cache_salt=cache_salt,
         run_uids=tuple(r.uid for r in runs),
         resume=checkpoints.resume(action, attempt),
     )
@@ -167,16 +183,38 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
     newest_s = max((w.started_s for w in state.workers.values()), default=now_s)
     for action in list(state.ready.values()):
         reasons = pausing if action.not_before_s > now_s else others
-        found = reasons.get(action.spec.info.signature)
+        found = reasons.get(action.info.signature)
         if found is None:
             continue
         # A fixed fleet starts together, and what its first workers offer the others offer too.
         settled = found.cause is RejectionCause.VARIANT_UNSUPPORTED and now_s - newest_s > SETTLED_S
-        late = settled or now_s - action.ready_s > patience_s
-        if patience_s and found.cause in NEVER and late:
-            actions.fail(state, action, Failure(FailureKind.UNPLACEABLE, found.detail))
+        ready_before_s = _INF if settled else now_s - patience_s
+        if patience_s and found.cause in NEVER and _give_up(state, action, found, ready_before_s):
             continue
         _show_wait_reason(state, action, found.cause, found.detail)
+
+
+def _give_up(state: State, action: Action, why: Rejection, ready_before_s: float) -> bool:
+    """Ends the subscriptions that have waited long enough for what no worker can run.
+
+    Only where no requirement of the action can be met; where another one can, it is shown next.
+    Returns whether the action waits for nothing any more, or for another kind of worker.
+    """
+    others = [o for o in action.options if o is not action.info]
+    if any(effective_requirement.placeable(state, o) for o in others):
+        effective_requirement.show_next(state, action)
+        return True
+    shapes = [w.shape for w in state.workers.values()]
+    failures = {}
+    for subscriber, own in action.subscribers.items():
+        if max(action.ready_s, own.ready_s) < ready_before_s:
+            detail = why.detail
+            if own.terms.info is not action.info:
+                detail = unmet_remedy(own.terms.info.requirement, shapes) or detail
+            failures[subscriber] = Failure(FailureKind.UNPLACEABLE, detail)
+    if failures:
+        actions.leave(state, action, failures)
+    return not action.subscribers
 
 
 def _show_wait_reason(state: State, action: Action, reason: str, detail: str) -> None:

@@ -8,6 +8,7 @@ import msgspec
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.errors import Failure
 from flowmesh_core.fleet.snapshot import Decision
+from flowmesh_core.graph.conditions import ConditionVerdict
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.protocol.messages import Hello, Sync
 from flowmesh_core.protocol.results import ActionResult, Artifact
@@ -38,15 +39,22 @@ class Submitted(msgspec.Struct, frozen=True):
     scopes: ScopePlan
     artifacts: Mapping[str, Artifact] = {}
     restored: tuple[Line, ...] = ()
-    quarantine_salts: Mapping[Digest, int] = msgspec.field(default_factory=dict, name="bumps")
+    quarantine_salts: Mapping[Digest, int] = {}
     cancelled: str = ""
 
 
-class LookedUp(msgspec.Struct, frozen=True, gc=False):
-    """The answer to ``LookUp``: the unexpired published result, or None."""
+class LookedUp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The answer to ``LookUp``: the unexpired published result, or None.
+
+    Attributes:
+        scopes: as in the command; where empty, it answers every look-up of the key.
+        not_before_s: as in the command.
+    """
 
     key: ActionKey
     result: ActionResult | None
+    scopes: tuple[str, ...] = ()
+    not_before_s: float = 0.0
 
 
 class Published(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -91,17 +99,40 @@ class PublishDelayed(msgspec.Struct, frozen=True, gc=False):
 
 
 class WorkerConnected(msgspec.Struct, frozen=True):
-    """A worker reported its full state."""
+    """A worker reported its full state.
+
+    Attributes:
+        hello: names only attempts that the worker was given.
+        generations: of those attempts: the generation of the result that each would publish.
+    """
 
     hello: Hello
+    generations: Mapping[str, int] = {}
 
 
 class WorkerSynced(msgspec.Struct, frozen=True, gc=False):
-    """A worker reported what has changed."""
+    """A worker reported what has changed.
+
+    Attributes:
+        sync: names only attempts that the worker was given.
+        generations: of its ended attempts, as in :class:`WorkerConnected`.
+    """
 
     name: str
     incarnation: str
     sync: Sync
+    generations: Mapping[str, int] = {}
+
+
+class ProtocolViolated(msgspec.Struct, frozen=True, gc=False):
+    """A message of a worker had items that were dropped, as an honest worker sends none.
+
+    Attributes:
+        problem: the first of them.
+    """
+
+    name: str
+    problem: str
 
 
 class WorkerLost(msgspec.Struct, frozen=True):
@@ -140,6 +171,14 @@ class BlobsChecked(msgspec.Struct, frozen=True):
 
     uid: str
     missing: frozenset[Digest]
+
+
+class ConditionEvaluated(msgspec.Struct, frozen=True):
+    """The answer to ``EvaluateCondition``."""
+
+    uid: str
+    number: int
+    verdict: ConditionVerdict
 
 
 class Amended(msgspec.Struct, frozen=True):
@@ -192,11 +231,13 @@ Event = (
     | PublishDelayed
     | WorkerConnected
     | WorkerSynced
+    | ProtocolViolated
     | WorkerLost
     | CordonChanged
     | PrewarmPlanChanged
     | PlacementDecided
     | BlobsChecked
+    | ConditionEvaluated
     | Amended
     | Repinned
     | CancelRequested

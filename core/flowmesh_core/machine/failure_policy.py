@@ -9,22 +9,73 @@ from dataclasses import replace
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.identity.digest import is_digest
 from flowmesh_core.machine import actions, checkpoints, repair
-from flowmesh_core.machine.model import Action, Attempt, Worker
+from flowmesh_core.machine.eligibility import eligible
+from flowmesh_core.machine.model import Action, Attempt, FailedTries, Subscriber, Worker
 from flowmesh_core.machine.state import State
+from flowmesh_core.machine.terms import Subscription
 
 MEMORY_ATTEMPTS = 12
 """Each failure doubles the reservation or excludes a size of device, so more would not help."""
 
 
+FREE_TRIES = 20
+"""Failed tries of an action in a day that the fabric pays for."""
+_DAY_S = 86_400.0
+
+Leaving = dict[Subscriber, Failure]
+"""Whose subscriptions end, and as what."""
+
+
 def after_failure(
     state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
 ) -> None:
-    """Retries the action as its failure requires, or fails it for good."""
-    attempt.action.last_failure = failure
-    if attempt.action.spec.once and _may_have_called(attempt, failure):
-        actions.fail(state, attempt.action, _not_repeatable(failure))
+    """Retries the action as its failure requires, for the subscriptions that have tries left.
+
+    An attempt counts only for those that it is eligible for; the others stay.
+    """
+    action = attempt.action
+    action.last_failure = failure
+    if action.spec.once and _may_have_called(attempt, failure):
+        actions.fail(state, action, _not_repeatable(failure))
         return
-    _POLICY.get(failure.kind, _retry)(state, worker, attempt, failure, now_s)
+    leaving = _POLICY.get(failure.kind, _retry)(state, worker, attempt, failure, now_s)
+    if leaving is None:
+        return
+    actions.leave(state, action, leaving)
+    if not action.subscribers:
+        return
+    actions.back_to_ready(state, action, now_s)
+    if failure.kind is FailureKind.MISSING_BLOB:
+        repair.inputs_lost(state, action, _lost_digests(failure), failure, now_s)
+
+
+def costs_them(state: State, action: Action, failure: Failure, now_s: float) -> bool:
+    """Whether the runs pay for a failed try: the fabric has paid for many of the action."""
+    if failure.kind in _POLICY or not state.failed_tries:
+        return False
+    _forget_tries(state, now_s)
+    tries = state.failed_tries.get(action.key)
+    return tries is not None and tries.count >= FREE_TRIES
+
+
+def _forget_tries(state: State, now_s: float) -> None:
+    """Forgets the tries of actions that failed first more than a day ago."""
+    while state.failed_tries:
+        oldest = next(iter(state.failed_tries))
+        if now_s - state.failed_tries[oldest].since_s < _DAY_S:
+            break
+        del state.failed_tries[oldest]
+
+
+def _count_try(state: State, action: Action, now_s: float) -> None:
+    _forget_tries(state, now_s)
+    state.failed_tries.setdefault(action.key, FailedTries(now_s)).count += 1
+
+
+def _counted(attempt: Attempt) -> list[tuple[Subscriber, Subscription]]:
+    """The subscriptions that an attempt counts for."""
+    subscribers = attempt.action.subscribers
+    return [(s, own) for s, own in subscribers.items() if eligible(attempt, own.terms)]
 
 
 def _may_have_called(attempt: Attempt, failure: Failure) -> bool:
@@ -44,38 +95,48 @@ def _not_repeatable(failure: Failure) -> Failure:
 
 def _give_up(
     state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
-) -> None:
-    actions.fail(state, attempt.action, failure)
+) -> Leaving:
+    """The work itself fails, as it would again."""
+    return {subscriber: failure for subscriber, _ in _counted(attempt)}
 
 
 def _return_to_ready(
     state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
-) -> None:
+) -> Leaving:
     """Preemption, drain and the machine's own cancels do not count as failures."""
-    actions.back_to_ready(state, attempt.action, now_s)
+    return {}
 
 
 def _retry(
     state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
-) -> None:
-    """Engine and store errors: bounded, with backoff, and on another worker first."""
+) -> Leaving:
+    """Engine and store errors: bounded for each step, with backoff, on another worker first.
+
+    The action is tried while a step has tries left, after the shortest delay among those.
+    """
     action = attempt.action
-    count = _count_failure(action, failure)
-    if not failure.retryable or count >= action.spec.max_attempts:
-        actions.fail(state, action, failure)
-        return
-    factor = state.settings.backoff_factor ** (count - 1)
-    action.not_before_s = now_s + max(failure.retry_after_s, action.spec.backoff_s * factor)
+    _count_try(state, action, now_s)
+    _count_failure(action.failures, failure)
+    leaving: Leaving = {}
+    delays, last_try = [], False
+    for subscriber, own in _counted(attempt):
+        count = _count_failure(own.failures, failure)
+        if not failure.retryable or count >= own.terms.attempts:
+            leaving[subscriber] = failure
+            continue
+        delays.append(own.terms.backoff_s * state.settings.backoff_factor ** (count - 1))
+        last_try = last_try or count == own.terms.attempts - 1
+    action.not_before_s = now_s + max(failure.retry_after_s, min(delays, default=0.0))
     action.avoid_workers.add(attempt.worker)
-    if count == action.spec.max_attempts - 1:
+    if last_try:
         checkpoints.doubt(action, attempt)
-    actions.back_to_ready(state, action, now_s)
+    return leaving
 
 
 def _lost(
     state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
-) -> None:
-    """Lost workers and crashed hosts: suspects run alone; the third loss is poison.
+) -> Leaving:
+    """Lost workers and crashed hosts: suspects run alone; a step's third loss is poison.
 
     A host that crashes makes what it ran suspect. A worker is lost for many reasons, and isolating
     everything on it costs each action a load; so only the second lost worker makes an action
@@ -83,37 +144,40 @@ def _lost(
     neither.
     """
     action = attempt.action
-    if attempt.phase in ("running", "loading", "storing"):
-        action.losses += 1
-        action.lost_attempt = attempt.attempt_id
-        crashed = failure.kind is FailureKind.HOST_CRASHED
-        action.isolate = action.isolate or crashed or action.losses > 1
-        action.avoid_workers.add(attempt.worker)
-    if action.losses >= state.settings.poison_losses:
-        poison = Failure(
-            FailureKind.POISON,
-            f"the action ended its engine host or worker {action.losses} times "
-            f"(last: {failure.message})",
-            "find the row that causes it in the log; raise resources.memory if it is memory",
-            failure.detail,
-        )
-        actions.fail(state, action, poison)
-        return
-    if action.losses == state.settings.poison_losses - 1:
+    if attempt.phase not in ("running", "loading", "storing"):
+        return {}
+    action.losses += 1
+    action.lost_attempt = attempt.attempt_id
+    crashed = failure.kind is FailureKind.HOST_CRASHED
+    action.isolate = action.isolate or crashed or action.losses > 1
+    action.avoid_workers.add(attempt.worker)
+    leaving: Leaving = {}
+    counted = _counted(attempt)
+    action.lost_for = tuple(subscriber for subscriber, _ in counted)
+    for subscriber, own in counted:
+        own.losses += 1
+        if own.losses >= state.settings.poison_losses:
+            leaving[subscriber] = Failure(
+                FailureKind.POISON,
+                f"the action ended its engine host or worker {own.losses} times "
+                f"(last: {failure.message})",
+                "find the row that causes it in the log; raise resources.memory if it is memory",
+                failure.detail,
+            )
+    if any(own.losses == state.settings.poison_losses - 1 for _, own in counted):
         checkpoints.doubt(action, attempt)
-    actions.back_to_ready(state, action, now_s)
+    return leaving
 
 
 def _out_of_memory(
     state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
-) -> None:
+) -> Leaving:
     """First a smaller load, then a larger reservation, then a worker with more memory (ADR 4)."""
     action = attempt.action
     if worker is None:
-        _retry(state, worker, attempt, failure, now_s)
-        return
-    signature = action.spec.info.signature
-    beside = [a for a in worker.attempts.values() if a.action.spec.info.signature == signature]
+        return _retry(state, worker, attempt, failure, now_s)
+    signature = attempt.info.signature
+    beside = [a for a in worker.attempts.values() if a.info.signature == signature]
     # ``alone`` is whether the failure shows what one action needs, and so what is learned:
     #
     #   isolated          its own host           raise the reservation, then exclude the device
@@ -138,39 +202,39 @@ def _out_of_memory(
         )
     for other in beside:
         other.memory_shared = True
-    count = _count_failure(action, failure)
+    _count_failure(action.failures, failure)
     action.isolate = action.isolate or not unloaded
     largest = max(w.shape.device_memory_mib for w in state.workers.values())
-    if alone and attempt.memory_mib >= largest:
+    final = alone and attempt.memory_mib >= largest
+    if final:
         failure = replace(
             failure,
             message=f"{failure.message} (alone on the largest device there is, of {largest} MiB)",
             remedy="give the step less data at once, or add a worker with more memory",
         )
-        actions.fail(state, action, failure)
-        return
-    if count > MEMORY_ATTEMPTS:
-        actions.fail(state, action, failure)
-        return
-    actions.back_to_ready(state, action, now_s)
+    counted = [(s, _count_failure(own.failures, failure)) for s, own in _counted(attempt)]
+    return {s: failure for s, count in counted if final or count > MEMORY_ATTEMPTS}
 
 
 def _missing_blob(
     state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
-) -> None:
+) -> Leaving | None:
     """A lost input is reproduced by the steps that made it."""
     action = attempt.action
     action.repairs += 1
-    # Digests become keys of the store and names of files, so nothing else may pass as one.
-    digests = frozenset(filter(is_digest, failure.detail.split()))
-    if action.repairs > state.settings.repairs or not digests:
+    if action.repairs > state.settings.repairs or not _lost_digests(failure):
         actions.fail(state, action, failure)
-        return
-    actions.back_to_ready(state, action, now_s)
-    repair.inputs_lost(state, action, digests, failure, now_s)
+        return None
+    return {}
 
 
-Policy = Callable[[State, Worker | None, Attempt, Failure, float], None]
+def _lost_digests(failure: Failure) -> frozenset[str]:
+    # Digests become keys of the store and names of files, so nothing else may pass as one.
+    return frozenset(filter(is_digest, failure.detail.split()))
+
+
+Policy = Callable[[State, Worker | None, Attempt, Failure, float], Leaving | None]
+"""Returns whose subscriptions end; None where the policy has ended the action itself."""
 
 _POLICY: dict[FailureKind, Policy] = {
     FailureKind.BAD_INPUT: _give_up,
@@ -187,7 +251,7 @@ _POLICY: dict[FailureKind, Policy] = {
 }
 
 
-def _count_failure(action: Action, failure: Failure) -> int:
-    """Counts a failure; returns how many of its kind the action has had."""
-    count = action.failures[failure.kind] = action.failures.get(failure.kind, 0) + 1
+def _count_failure(counts: dict[str, int], failure: Failure) -> int:
+    """Counts a failure; returns how many of its kind there have been."""
+    count = counts[failure.kind] = counts.get(failure.kind, 0) + 1
     return count

@@ -95,7 +95,7 @@ def as_if_ready(state: State, action: Action, now_s: float) -> tuple[ReadyAction
 def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
     by_signature: dict[Digest, list[Attempt]] = defaultdict(list)
     for attempt in worker.attempts.values():
-        by_signature[attempt.action.spec.info.signature].append(attempt)
+        by_signature[attempt.info.signature].append(attempt)
     instances = {}
     reserved = 0
     for instance in worker.instances:
@@ -113,7 +113,7 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
         )
         reserved += _reserved_mib(assigned, instance.memory_mib)
     for signature, assigned in by_signature.items():
-        info = assigned[0].action.spec.info
+        info = assigned[0].info
         memory = assigned[0].memory_mib or info.requirement.memory_mib
         instances[signature] = _instance_view(
             signature, info.capacity, memory, assigned, now_s, starting=True

@@ -7,7 +7,7 @@ The control plane, on a laptop or in a cluster, and the simulator run this same 
     commands = machine.apply(PlacementDecided(decision), now_s)
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.catalog.catalog import Catalog
@@ -16,19 +16,24 @@ from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.fleet.memory_limits import MemoryLimits
 from flowmesh_core.fleet.snapshot import Snapshot
 from flowmesh_core.machine import (
+    actions,
     attempts,
     billing,
     budgets,
     cache_hits,
     checkpoints,
+    conditions,
     dispatch,
+    effective_requirement,
     fleet_snapshot,
     pending_publications,
     prewarm,
+    protocol_violations,
     repin,
     run_lifecycle,
     steps,
     stragglers,
+    timeouts,
     workers,
 )
 from flowmesh_core.machine.commands import CancelAttempt, Command
@@ -36,12 +41,14 @@ from flowmesh_core.machine.events import (
     Amended,
     BlobsChecked,
     CancelRequested,
+    ConditionEvaluated,
     ControlStalled,
     CordonChanged,
     Event,
     LookedUp,
     PlacementDecided,
     PrewarmPlanChanged,
+    ProtocolViolated,
     PublishDelayed,
     Published,
     PublishFailed,
@@ -83,6 +90,8 @@ class Machine:
         unsettled: Mapping[str, int] | None = None,
         paid: Mapping[str, tuple[float, float]] | None = None,
         recovering_until_s: float = 0.0,
+        on_settle: Callable[[str], None] = lambda _: None,
+        prefix_salt: Callable[[str], str] = str,
     ) -> None:
         """Starts without runs and workers.
 
@@ -98,7 +107,10 @@ class Machine:
                 fabric pays them until it is adopted.
             paid: what tenants paid recently in earlier epochs, as ``FairShare.paid`` returned it.
             recovering_until_s: dispatch nothing before; until then workers report what they run.
+            on_settle: called with the uid of each run whose steps are about to be settled.
+            prefix_salt: returns the salt of prefix caches for a scope: unpredictable, constant.
         """
+        self._on_settle = on_settle
         self.state = State(
             epoch=epoch,
             catalog=catalog,
@@ -111,6 +123,7 @@ class Machine:
             resumed_bills=dict(billed or {}),
             resumed_charges=dict(unsettled or {}),
             recovering_until_s=recovering_until_s,
+            prefix_salt=prefix_salt,
         )
 
     @property
@@ -142,6 +155,7 @@ class Machine:
             for uid in touched:
                 run = state.runs.get(uid)
                 if run is not None:
+                    self._on_settle(uid)
                     steps.settle(state, run, now_s)
                     run_lifecycle.end_if_over(state, run, now_s)
             if not state.touched:
@@ -152,12 +166,12 @@ class Machine:
         state = self.state
         match event:
             case WorkerSynced():
-                workers.synced(state, event.name, event.incarnation, event.sync, now_s)
+                workers.synced(state, event, now_s)
             case Published() | PublishFailed() | PublishDelayed():
                 pending_publications.answered(state, event, now_s)
             case LookedUp():
-                cache_hits.looked_up(state, event.key, event.result, now_s)
-                steps.step_looked_up(state, event.key, event.result, now_s)
+                cache_hits.looked_up(state, event, now_s)
+                steps.step_looked_up(state, event, now_s)
             case PlacementDecided():
                 dispatch.decided(state, event.decision, now_s)
             case TimeAdvanced():
@@ -168,7 +182,9 @@ class Machine:
             case Submitted():
                 run_lifecycle.submitted(state, event, now_s)
             case WorkerConnected():
-                workers.connected(state, event.hello, now_s)
+                workers.connected(state, event.hello, event.generations, now_s)
+            case ProtocolViolated():
+                protocol_violations.violated(state, event.name)
             case WorkerLost():
                 workers.lost(state, event.name, event.reason, now_s)
             case CordonChanged():
@@ -177,6 +193,8 @@ class Machine:
                 prewarm.send_prewarm_plans(state, event.workers)
             case BlobsChecked():
                 run_lifecycle.blobs_checked(state, event.uid, event.missing, now_s)
+            case ConditionEvaluated():
+                conditions.evaluated(state, event, now_s)
             case Amended():
                 run_lifecycle.amended(state, event.uid, event.changes, now_s)
             case Repinned():
@@ -191,6 +209,7 @@ class Machine:
         state = self.state
         passed_s = min(max(0.0, now_s - state.ticked_s), LONGEST_TICK_S) if state.ticked_s else 0.0
         state.ticked_s = now_s
+        state.observed_s += passed_s
         for name, worker in list(state.workers.items()):
             state.figures.worker_s[worker.shape.pool][not worker.attempts] += passed_s
             if now_s - worker.last_seen_s > state.settings.watchdog_s:
@@ -201,6 +220,9 @@ class Machine:
         pending_publications.time_passed(state, now_s)
         run_lifecycle.deadlines(state, now_s)
         budgets.overspent(state, now_s)
+        for action, failures in timeouts.expired(state):
+            actions.leave(state, action, failures)
+        effective_requirement.take_turns(state)
         state.late = bool(stragglers.find_stragglers(state, now_s))
         state.dirty = state.dirty or bool(state.ready) or state.late
         if state.recovering_until_s and now_s >= state.recovering_until_s:
@@ -211,8 +233,8 @@ class Machine:
         """Cancels the attempts of earlier epochs that no run wants any more."""
         state = self.state
         state.dirty = True
-        for name, attempt_id in state.orphaned_attempts.values():
-            state.emit(CancelAttempt(name, attempt_id))
+        for orphan in state.orphaned_attempts.values():
+            state.emit(CancelAttempt(orphan.worker, orphan.attempt_id))
         state.orphaned_attempts.clear()
         state.orphaned_checkpoints.clear()
         state.resumed_charges.clear()

@@ -11,17 +11,18 @@ from typing import Any
 import msgspec
 
 from flowmesh_api.v1.enums import ActionState, Phase, StepState
-from flowmesh_core.accounting.ledger_lines import HitLine, Line
+from flowmesh_core.accounting.ledger_lines import ConditionLine, HitLine, Line
 from flowmesh_core.accounting.meter import WorkerMeter
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.errors import Failure, InvariantError
 from flowmesh_core.fleet.ready import ReadyAction, WorkSize
-from flowmesh_core.fleet.snapshot import Requirement, ScoredWorker, SignatureInfo
+from flowmesh_core.fleet.snapshot import ScoredWorker, SignatureInfo
 from flowmesh_core.graph.evaluation_budget import EvaluationBudget
 from flowmesh_core.graph.plan import Plan, StepPlan
 from flowmesh_core.lifecycle_states import ENDED, TRANSITIONS
 from flowmesh_core.machine.commands import LookUp
 from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.machine.terms import Question, Subscription, Terms
 from flowmesh_core.machine.transitions import ACTION_TRANSITIONS
 from flowmesh_core.protocol.messages import AttemptEnd, Component, EngineInstanceState, WorkerShape
 from flowmesh_core.protocol.results import ActionResult, Artifact
@@ -63,7 +64,6 @@ class ActionSpec(msgspec.Struct, frozen=True, gc=False):
         inputs: artifacts by port; ``inline`` has the contents of small blobs among them.
         components: ports whose artifacts the host loads, at its start or with each attempt.
         loaded: those of them that it loads at its start, which are part of the signature.
-        info: what all actions of its signature share.
         once: it calls the outside world in a way that must not be repeated once it has begun.
         model: the base model that its cost is counted under (``base_model``); may be empty.
     """
@@ -76,21 +76,11 @@ class ActionSpec(msgspec.Struct, frozen=True, gc=False):
     components: tuple[str, ...]
     loaded: tuple[str, ...]
     signature_params: dict[str, Any]
-    info: SignatureInfo
     work: WorkSize
-    cache_salt: str
     row_output: str
-    timeout_s: float
-    max_attempts: int
-    backoff_s: float
     secrets: tuple[str, ...]
     once: bool = False
     model: str = ""
-
-    @property
-    def requirement(self) -> Requirement:
-        """Hard constraints on workers."""
-        return self.info.requirement
 
 
 class LatestCheckpoint(msgspec.Struct, eq=False):
@@ -124,6 +114,10 @@ class Attempt(msgspec.Struct, eq=False):
         unobserved_nanousd: its part of what its worker cost while the control plane stood still;
             charged at its end as far as the worker reports that it worked.
         adopted: begun under an earlier epoch; its cost in between is charged at its end.
+        info: the effective requirement that it was placed by; its host has that signature.
+        shape: of its worker.
+        begun_s: when it began to run, on the clock of ``State.observed_s``.
+        times_out_s: when the first timeout of a subscription may have passed, on the same clock.
         payers: runs that pay for it after the last subscriber has left; ``payer_steps`` are theirs.
         end: the worker's report, while the publication is under way.
         store_full_s: when its result began to wait for space in a full store; 0 where it does not.
@@ -140,6 +134,8 @@ class Attempt(msgspec.Struct, eq=False):
     assigned_s: float
     predicted_s: float
     reserve_nanousd: int
+    info: SignatureInfo
+    shape: WorkerShape
     memory_mib: int = 0
     memory_shared: bool = False
     deadline_s: float = float("inf")
@@ -148,6 +144,8 @@ class Attempt(msgspec.Struct, eq=False):
     loading: bool = False
     starts_s: float = 0.0
     running_s: float = 0.0
+    begun_s: float = 0.0
+    times_out_s: float = float("inf")
     units: int = 0
     metered_units: int = 0
     done: float = 0.0
@@ -171,13 +169,20 @@ class Attempt(msgspec.Struct, eq=False):
     rate_mark: tuple[float, int] = (0.0, 0)
 
 
+class StepLookUp(msgspec.Struct, frozen=True, gc=False):
+    """A step-level look-up: of which result, and what it asks."""
+
+    key: ActionKey
+    question: Question
+
+
 class PendingLookUp(msgspec.Struct, eq=False):
-    """A look-up whose answer is awaited.
+    """A step-level look-up whose answer is awaited.
 
     Attributes:
         command: as it was first emitted.
         namespaces: those that it was emitted for, each once.
-        steps: of a step-level look-up, (uid, step path) of those that wait: at least one.
+        steps: (uid, step path) of those that wait: at least one.
     """
 
     command: LookUp
@@ -200,27 +205,38 @@ class Action(msgspec.Struct, eq=False):
     """An action in flight.
 
     Attributes:
-        subscribers: in order of subscription; the fair order counts it to the first one's tenant.
+        info: the effective requirement of its subscriptions (``effective_requirement``);
+            ``info_since_s`` is since when, and ``options`` has all that take turns.
+        subscribers: in order of subscription, each with its terms.
         attempts: those assigned to a worker, by id; two where there is a replica attempt.
+        read_scopes: where its inputs may lie: those of the subscription that it was made from.
         attempt_count: attempts started so far.
-        lost_attempt: the attempt of the last of its ``losses``.
+        lost_attempt: the attempt of the last of its ``losses``; ``lost_for`` are those that it
+            counted against.
+        reported: attempts whose end was reported and did not complete it; none is adopted again.
         replace: whether its publication replaces a result that lost a blob.
         generation: of the result that it will publish.
         view: its entry in the index of ready actions; None while it is not in there.
         checkpoint: where its next attempt begins.
         noted_s: when a checkpoint was last written to the ledgers.
-        look_up: the pending or answered look-up; None where there was none.
+        missed_from_s: results created earlier were not looked for; 0 where any would have done.
+        questions: pending look-ups, each with the namespaces that it was emitted for.
     """
 
     key: ActionKey
     spec: ActionSpec
-    scopes: tuple[str, ...]
+    info: SignatureInfo
+    read_scopes: tuple[str, ...]
     state: ActionState = ActionState.LOOKING_UP
-    subscribers: dict[Subscriber, None] = {}
+    subscribers: dict[Subscriber, Subscription] = {}
+    options: tuple[SignatureInfo, ...] = ()
+    info_since_s: float = 0.0
     attempts: dict[str, Attempt] = {}
     attempt_count: int = 0
     losses: int = 0
     lost_attempt: str = ""
+    lost_for: tuple[Subscriber, ...] = ()
+    reported: tuple[str, ...] = ()
     failures: dict[str, int] = {}
     repairs: int = 0
     isolate: bool = False
@@ -234,7 +250,8 @@ class Action(msgspec.Struct, eq=False):
     view: ReadyAction | None = None
     checkpoint: LatestCheckpoint | None = None
     noted_s: float = float("-inf")
-    look_up: PendingLookUp | None = None
+    missed_from_s: float = 0.0
+    questions: dict[Question, tuple[str, ...]] = {}
 
     def move(self, state: ActionState) -> None:
         """Changes its state as the transition table allows.
@@ -261,6 +278,13 @@ class Action(msgspec.Struct, eq=False):
         return list(dict.fromkeys(s.uid for s in self.subscribers))
 
 
+class FailedTries(msgspec.Struct, eq=False):
+    """How often an action has failed since a time, for all its subscribers together."""
+
+    since_s: float
+    count: int = 0
+
+
 class StepPart(msgspec.Struct, eq=False):
     """One action's worth of a step: the whole step, or a chunk of it.
 
@@ -285,7 +309,10 @@ class StepRun(msgspec.Struct, eq=False):
         parts: by number; ``total`` is how many there are, None while the row port still grows.
         fresh: parts published since the steps that stream from this one last took some.
         streams: the step whose parts feed this one's row port as they come; empty otherwise.
+        evaluation: number of the evaluation of its condition that is under way; 0 where none is.
+        holds: whether its condition holds; None until it is evaluated.
         lookup: the step-level look-up, under way or answered.
+        terms: of its subscriptions; None until they are computed from its inputs.
         step_level: its only part is a step-level result.
         skip_lookup: the step-level result lost a blob, so its parts are looked up one by one.
         outputs: by port; None for a skipped step's.
@@ -307,7 +334,10 @@ class StepRun(msgspec.Struct, eq=False):
     total: int | None = None
     pending_parts: int = 0
     begun: bool = False
-    lookup: ActionKey | None = None
+    evaluation: int = 0
+    holds: bool | None = None
+    lookup: StepLookUp | None = None
+    terms: Terms | None = None
     skip_lookup: bool = False
     step_level: bool = False
     outputs: dict[str, Artifact | None] = {}
@@ -338,6 +368,20 @@ class StepRun(msgspec.Struct, eq=False):
         return self.state in ENDED
 
 
+class PendingEvaluation(msgspec.Struct, frozen=True):
+    """An evaluation of a condition that is under way.
+
+    Attributes:
+        step: its path.
+        digest: of the condition and of the artifacts that it reads.
+        granted: steps that are reserved for it.
+    """
+
+    step: str
+    digest: Digest
+    granted: int
+
+
 @dataclass(slots=True, eq=False)
 class Run:
     """One execution of a workflow.
@@ -357,6 +401,9 @@ class Run:
         quarantine_salts: signature classes that were in quarantine when it was accepted.
         has_executed: some action of it had no published result and had to run.
         conditions: what the evaluation of its conditions may take.
+        evaluations: those under way, by number.
+        unevaluated: steps whose conditions are to be evaluated next, in order.
+        verdicts: results of conditions, by step and by the digest of what was evaluated.
     """
 
     uid: str
@@ -393,6 +440,9 @@ class Run:
     checked: bool = False
     has_executed: bool = False
     conditions: EvaluationBudget = field(default_factory=lambda: EvaluationBudget.of(0))
+    evaluations: dict[int, PendingEvaluation] = field(default_factory=dict)
+    unevaluated: dict[str, None] = field(default_factory=dict)
+    verdicts: dict[tuple[str, Digest], ConditionLine] = field(default_factory=dict)
     finishing: bool = False
     ended_s: float = 0.0
     story: deque[Change] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from flowmesh_core.fleet.demand import FIRST_GAP_S, SignatureDemand
-from flowmesh_core.machine.action_spec import spec_of
+from flowmesh_core.machine.action_spec import component_ports, shape_of, work_of
 from flowmesh_core.machine.commands import Prewarm
 from flowmesh_core.machine.fleet_snapshot import informed
 from flowmesh_core.machine.model import PredictedDemand, Run, StepRun
@@ -80,8 +80,9 @@ def _look_ahead(state: State, run: Run, step: StepRun) -> PredictedDemand | None
         models[edge.port] = artifact
     if not models:
         return None
-    spec = spec_of(state, run, step, models, "")
-    return PredictedDemand(spec.info.signature, spec.work)
+    contract = step.contract
+    work = work_of(contract, step.plan.params, models, *component_ports(contract, models))
+    return PredictedDemand(shape_of(state, step, models).info.signature, work)
 
 
 def send_prewarm_plans(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> None:

@@ -21,6 +21,7 @@ def enter(state: State, action: Action) -> None:
     """Puts an action into the ready set."""
     state.ready[action.key] = action
     state.unseen[action.key] = action
+    alternate(state, action)
     state.dirty = True
 
 
@@ -30,6 +31,7 @@ def leave(state: State, action: Action) -> None:
         _hide(state, action)
         del state.ready[action.key]
         state.unseen.pop(action.key, None)
+        state.alternating.pop(action.key, None)
 
 
 def mark_changed(state: State, action: Action) -> None:
@@ -37,6 +39,14 @@ def mark_changed(state: State, action: Action) -> None:
     if state.ready.get(action.key) is action:
         _hide(state, action)
         state.unseen[action.key] = action
+
+
+def alternate(state: State, action: Action) -> None:
+    """Notes whether a ready action has several requirements that take turns."""
+    if len(action.options) > 1 and state.ready.get(action.key) is action:
+        state.alternating[action.key] = action
+    else:
+        state.alternating.pop(action.key, None)
 
 
 def index(state: State, now_s: float) -> ReadyIndex:
@@ -50,7 +60,10 @@ def index(state: State, now_s: float) -> ReadyIndex:
             state.index.add(action.view)
     state.unseen.clear()
     late = stragglers.find_stragglers(state, now_s)
-    state.replicas = [structs.replace(view(state, a.action), replica_of=a.worker) for a in late]
+    state.replicas = [
+        structs.replace(view(state, a.action), signature=info.signature, replica_of=a.worker)
+        for a, info in late
+    ]
     for replica in state.replicas:
         state.index.add(replica)
     state.index.release(now_s)
@@ -70,25 +83,38 @@ def ready_name(key: ActionKey) -> Digest:
 
 def view(state: State, action: Action) -> ReadyAction:
     """Returns what the scheduler would see of an action if it were ready now."""
-    runs = [state.runs[uid] for uid in action.runs()]
     spec = action.spec
+    run, path_s = _first_in_order(state, action)
     return ReadyAction(
         action_id=ready_name(action.key),
-        signature=spec.info.signature,
-        tenant=runs[0].plan.namespace,
-        priority=priority(runs),
-        deadline_s=deadline_at_s(runs),
-        critical_path_s=max(
-            state.runs[s.uid].remaining_s.get(s.path, 0.0) for s in action.subscribers
-        ),
+        signature=action.info.signature,
+        tenant=run.plan.namespace,
+        priority=run.priority,
+        deadline_s=run.deadline_at_s,
+        critical_path_s=path_s,
         ready_s=action.ready_s,
         work=spec.work,
         inputs=_inputs(action),
-        weights=runs[0].plan.weights,
+        weights=run.plan.weights,
         isolate=action.isolate,
         avoid_workers=frozenset(action.avoid_workers) if action.avoid_workers else _NO_WORKERS,
         not_before_s=action.not_before_s,
     )
+
+
+def _first_in_order(state: State, action: Action) -> tuple[Run, float]:
+    """Returns the subscribed run that would come first alone, and the length of its path.
+
+    The action is ranked as that one, and counted to its tenant. Suspended runs count only where
+    there is no other.
+    """
+    waiting = [(state.runs[s.uid], s.path) for s in action.subscribers]
+    if len(waiting) > 1:
+        waiting = [w for w in waiting if not w[0].suspended] or waiting
+    rated = [(run, run.remaining_s.get(path, 0.0)) for run, path in waiting]
+    if len(rated) == 1:
+        return rated[0]
+    return min(rated, key=lambda r: (-r[0].priority, r[0].deadline_at_s - r[1], -r[1]))
 
 
 def _inputs(action: Action) -> tuple[tuple[Digest, int], ...]:

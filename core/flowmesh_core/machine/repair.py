@@ -9,7 +9,7 @@ from collections.abc import Collection
 from flowmesh_api.v1.enums import StepState
 from flowmesh_core.errors import Failure
 from flowmesh_core.graph.plan import StepSource
-from flowmesh_core.machine import actions
+from flowmesh_core.machine import actions, conditions
 from flowmesh_core.machine.commands import DeleteCorruptBlobs
 from flowmesh_core.machine.model import Action, Run, StepRun
 from flowmesh_core.machine.state import State
@@ -45,6 +45,8 @@ def inputs_lost(
 def reset(run: Run, step: StepRun) -> None:
     """Forgets a step's inputs and parts, so that it begins again when its parents have ended."""
     step.begun, step.streams = False, ""
+    step.terms = None
+    conditions.forget(run, step)
     step.inputs = {}
     step.parts = {}
     step.fresh = []
@@ -71,6 +73,7 @@ def remake_lost(
     state.emit(DeleteCorruptBlobs(frozenset(_output_digests(step)), run.uid))
     for child in run.children.get(step.plan.path, ()):
         run.steps[child].waiting += 1
+        conditions.forget(run, run.steps[child])
     if step.step_level:  # its parts are not known, so they are looked up one by one
         reset(run, step)
         step.step_level = False

@@ -9,6 +9,7 @@ from flowmesh_core.accounting.ledger_lines import (
     AmendmentLine,
     AttemptLine,
     CheckpointLine,
+    ConditionLine,
     HitLine,
     Line,
     StepLine,
@@ -54,7 +55,7 @@ def run_of(catalog: Catalog, event: Submitted) -> Run:
     step_runs = {}
     children: dict[str, list[str]] = {}
     for step in plan.steps:
-        contract = catalog.pinned(step.engine, step.contract, step.implementation)
+        contract = catalog.pinned(step.engine, step.contract, step.implementation, step.minor)
         if contract is None:
             contract = catalog.newest(step.engine)
         if contract is None:
@@ -103,6 +104,8 @@ def _restore(run: Run, event: Submitted) -> None:
             run.restored_hits[line.step, line.chunk, line.action_id] = line
         elif isinstance(line, CheckpointLine):
             checkpoints.restore(run, line)
+        elif isinstance(line, ConditionLine):
+            run.verdicts[line.step, line.digest] = line
         elif isinstance(line, AmendmentLine):
             _apply(run, line.changes)
 

@@ -26,6 +26,8 @@ class Settings:
         tenant_weights: tenant → weight of its fair share, above 0; 1 where absent.
         results_waiting_max: while more results than this wait for space in the store, no attempt
             begins: workers retain their reports until they are published.
+        violations_max: a worker of this many protocol violations gets nothing new, where others can
+            do its work; 0 lets every worker go on.
     """
 
     watchdog_s: float = 10.0
@@ -41,3 +43,4 @@ class Settings:
     replica_after_s: float = 10.0
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
     results_waiting_max: int = 64
+    violations_max: int = 3

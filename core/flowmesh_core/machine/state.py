@@ -1,5 +1,6 @@
 """The machine's whole state, and the few primitives that all its modules share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,17 @@ from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Rejection, SignatureInfo
 from flowmesh_core.machine.commands import AppendLedgerLine, Command, RunChanged
 from flowmesh_core.machine.events import ActionKey
-from flowmesh_core.machine.model import Action, Attempt, PendingLookUp, Run, SignatureSpec, Worker
+from flowmesh_core.machine.model import (
+    Action,
+    Attempt,
+    FailedTries,
+    PendingLookUp,
+    Run,
+    SignatureSpec,
+    StepLookUp,
+    Worker,
+)
+from flowmesh_core.machine.orphans import OrphanedAttempt, OrphanedEnds
 from flowmesh_core.machine.settings import Settings
 from flowmesh_core.metrics.counters import MachineCounters
 from flowmesh_core.protocol.messages import PrewarmSpec
@@ -23,7 +34,7 @@ if TYPE_CHECKING:
     from flowmesh_core.costmodel.model import CostModel
     from flowmesh_core.fleet.memory_limits import MemoryLimits
     from flowmesh_core.placement.fair_share import FairShare
-    from flowmesh_core.protocol.messages import AttemptEnd, Checkpoint
+    from flowmesh_core.protocol.messages import Checkpoint
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +49,8 @@ class State:
         unseen: those of them that the index does not have, or not as they are now.
         index: the ready actions as the scheduler sees them, and ``replicas``.
         replicas: replica attempts wanted for stragglers at the last snapshot.
+        alternating: ready actions whose subscriptions have requirements that take turns.
+        failed_tries: of actions in the last day, for :mod:`failure_policy`; oldest first.
         orphaned_ends: after a restart, ends of attempts whose action is not known (yet), by key.
         orphaned_attempts: attempts that workers run though their action is not known (yet).
         orphaned_checkpoints: reported checkpoints of actions that are not known (yet), and when.
@@ -49,13 +62,18 @@ class State:
         reasons_told_s: when waiting steps last got their reasons to wait.
         recovering_until_s: nothing is dispatched before.
         ticked_s: when time last advanced.
+        observed_s: how long this machine has seen time advance; unlike the clock, it neither steps
+            back nor counts the time in which the control plane stood still.
         late: whether a running attempt needed a replica when time last advanced.
         store_full: why a publication recently found no space, at ``store_full_s``; None where the
             store is not known to be full.
         cordoned: names of workers that must not get anything new; some may not be connected (yet).
+        violations: protocol violations in this epoch, by pool and name of the worker.
+        distrusted: workers that are cordoned for them.
         demand: recent arrivals by signature.
         attempts_made: how many attempts this epoch has made, of any action: a number that no two of
             them share, even when an action is wanted anew after it was forgotten.
+        evaluations_made: the number of the last evaluation of a condition in this epoch.
     """
 
     epoch: int
@@ -73,13 +91,15 @@ class State:
     signatures: dict[Digest, SignatureInfo] = field(default_factory=dict)
     shapes: dict[bytes, SignatureSpec] = field(default_factory=dict)
     openings: dict[Digest, PrewarmSpec] = field(default_factory=dict)
-    step_lookups: dict[ActionKey, PendingLookUp] = field(default_factory=dict)
+    step_lookups: dict[StepLookUp, PendingLookUp] = field(default_factory=dict)
     ready: dict[ActionKey, Action] = field(default_factory=dict)
     unseen: dict[ActionKey, Action] = field(default_factory=dict)
     index: ReadyIndex = field(default_factory=ReadyIndex)
     replicas: list[ReadyAction] = field(default_factory=list)
-    orphaned_ends: dict[ActionKey, tuple[str, "AttemptEnd"]] = field(default_factory=dict)
-    orphaned_attempts: dict[ActionKey, tuple[str, str]] = field(default_factory=dict)
+    alternating: dict[ActionKey, Action] = field(default_factory=dict)
+    failed_tries: dict[ActionKey, FailedTries] = field(default_factory=dict)
+    orphaned_ends: OrphanedEnds = field(default_factory=OrphanedEnds)
+    orphaned_attempts: dict[ActionKey, OrphanedAttempt] = field(default_factory=dict)
     orphaned_checkpoints: dict[ActionKey, tuple["Checkpoint", float]] = field(default_factory=dict)
     unnoted: dict[ActionKey, Action] = field(default_factory=dict)
     resumed_bills: dict[str, int] = field(default_factory=dict)
@@ -93,15 +113,24 @@ class State:
     store_full: Failure | None = None
     store_full_s: float = 0.0
     cordoned: frozenset[str] = frozenset()
+    violations: dict[tuple[str, str], int] = field(default_factory=dict)
+    distrusted: set[tuple[str, str]] = field(default_factory=set)
     demand: DemandTracker = field(default_factory=DemandTracker)
     attempts_made: int = 0
+    prefix_salt: Callable[[str], str] = str
+    evaluations_made: int = 0
     ticked_s: float = 0.0
+    observed_s: float = 0.0
     late: bool = False
     dirty: bool = False
 
     def takes_work(self, worker: Worker) -> bool:
         """Whether a worker may get anything new."""
-        return not worker.draining and worker.name not in self.cordoned
+        return (
+            not worker.draining
+            and worker.name not in self.cordoned
+            and not (self.distrusted and (worker.shape.pool, worker.name) in self.distrusted)
+        )
 
     def emit(self, command: Command) -> None:
         """Adds a command to those that ``apply`` returns."""

@@ -8,13 +8,13 @@ from flowmesh_core.dataset.reductions import reduce_metrics
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.identity.canonical import canonical_bytes
 from flowmesh_core.identity.digest import digest_bytes
-from flowmesh_core.machine.action_spec import name_of
+from flowmesh_core.machine.action_spec import name_of, question_of
 from flowmesh_core.machine.cache_scopes import scopes_of
 from flowmesh_core.machine.commands import Publish
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.model import Run, StepRun
 from flowmesh_core.machine.state import State
-from flowmesh_core.protocol.results import ActionResult, Artifact, Bill
+from flowmesh_core.protocol.results import ActionResult, Artifact, Bill, content_artifact
 
 if TYPE_CHECKING:
     from flowmesh_core.units import Digest
@@ -48,10 +48,7 @@ def manifest_of(artifact: Artifact) -> Manifest:
 def metrics_artifact(values: dict[str, Any]) -> Artifact:
     """Returns the artifact of metrics that the control plane composed."""
     data = canonical_bytes(values)
-    digest = digest_bytes(data)
-    return Artifact(
-        kind=PortKind.METRICS, digest=digest, blob=digest, size_bytes=len(data), value=values
-    )
+    return content_artifact(PortKind.METRICS, digest_bytes(data), len(data), values)
 
 
 def compose(step: StepRun, port: str, results: list[ActionResult]) -> Artifact | None:
@@ -121,5 +118,6 @@ def publish_step(
                 run_uid=run.uid,
             ),
             replace=step.skip_lookup,
+            not_before_s=question_of(run, step, ())[1],
         )
     )

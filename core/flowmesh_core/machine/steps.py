@@ -5,27 +5,23 @@ parents have ended; a row-wise step whose row port is fed by a row-wise step str
 when chunk k of its parent is published.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from flowmesh_api.v1.enums import StepState
 from flowmesh_core.accounting.ledger_lines import StepLine
 from flowmesh_core.catalog.contract import Port
 from flowmesh_core.catalog.resolved_contract import output_ports
 from flowmesh_core.dataset.manifest import Manifest, concat
 from flowmesh_core.errors import Failure, FailureKind, FlowMeshError
-from flowmesh_core.graph.conditions import evaluate
 from flowmesh_core.graph.plan import ArtifactSource, Edge, StepSource
 from flowmesh_core.lifecycle_states import ENDED
-from flowmesh_core.machine import actions, cache_hits
-from flowmesh_core.machine.action_spec import name_of
+from flowmesh_core.machine import actions, cache_hits, conditions
+from flowmesh_core.machine.action_spec import name_of, question_of
 from flowmesh_core.machine.cache_scopes import scopes_of
 from flowmesh_core.machine.commands import LookUp
-from flowmesh_core.machine.events import ActionKey
-from flowmesh_core.machine.model import PendingLookUp, Run, StepPart, StepRun
+from flowmesh_core.machine.events import ActionKey, LookedUp
+from flowmesh_core.machine.model import PendingLookUp, Run, StepLookUp, StepPart, StepRun
 from flowmesh_core.machine.state import State
 from flowmesh_core.machine.step_results import compose, dataset_artifact, manifest_of, publish_step
-from flowmesh_core.protocol.results import ActionResult, Artifact
+from flowmesh_core.protocol.results import Artifact
 
 BROKEN = frozenset({StepState.FAILED, StepState.CANCELLED})
 
@@ -42,6 +38,8 @@ def settle(state: State, run: Run, now_s: float) -> None:
             _try_begin(state, run, step, now_s)
         else:
             _advance(state, run, step, now_s)
+    if run.unevaluated:
+        conditions.evaluate_next(state, run)
 
 
 def _try_begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
@@ -56,8 +54,13 @@ def _try_begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
     streams = _streams_from(run, step, open_parents) if open_parents else ""
     if open_parents and not streams:
         return
+    wanted = not step.plan.when or conditions.verdict(run, step)
+    if step.failure is not None:
+        _end(state, run, step, StepState.FAILED, now_s, step.failure.kind)
+        return
+    if wanted is None:
+        return
     try:
-        wanted = not step.plan.when or _condition(run, step)
         inputs = inputs_of(run, step, skip=streams) if wanted else None
     except FlowMeshError as e:
         step.failure = Failure(FailureKind.BAD_INPUT, e.reason, e.remedy)
@@ -94,28 +97,6 @@ def _streams_from(run: Run, step: StepRun, open_parents: list[str]) -> str:
 
 def _of(source: object, step: str) -> bool:
     return isinstance(source, StepSource) and source.step == step
-
-
-def _condition(run: Run, step: StepRun) -> bool:
-    values = {path: _fields(run.steps[path]) for path in step.plan.when_steps}
-    return evaluate(
-        step.plan.when,
-        params=run.plan.params,
-        matrix=step.plan.matrix,
-        steps=values,
-        budget=run.conditions,
-    )
-
-
-def _fields(step: StepRun) -> dict[str, Mapping[str, Any]] | None:
-    """What a condition may read of a step: metrics' values and data sets' counts by port."""
-    if step.state is StepState.SKIPPED:
-        return None
-    return {
-        port: a.value if a.value is not None else {"count": a.rows}
-        for port, a in step.outputs.items()
-        if a is not None
-    }
 
 
 def inputs_of(run: Run, step: StepRun, *, skip: str = "") -> dict[str, Artifact] | None:
@@ -175,31 +156,36 @@ def _begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
         return
     publish, lookup = scopes_of(run, step, step.inputs)
     key = ActionKey(publish, name_of(run, step, step.inputs))
-    step.lookup = key
-    max_age_s = step.plan.cache.max_age_s
-    oldest_s = run.created_s - max_age_s if max_age_s else 0.0
-    waiting = state.step_lookups.get(key)
+    asked = step.lookup = StepLookUp(key, question_of(run, step, lookup))
+    waiting = state.step_lookups.get(asked)
     if waiting is None:
-        command = LookUp(key, lookup, oldest_s, run.uid)
-        waiting = state.step_lookups[key] = PendingLookUp(command, (run.plan.namespace,))
+        command = LookUp(key, *asked.question, run.uid)
+        waiting = state.step_lookups[asked] = PendingLookUp(command, (run.plan.namespace,))
         state.emit(command)
     elif (further := waiting.asked_by(run)) is not None:
         state.emit(further)
     waiting.steps[run.uid, step.plan.path] = None
 
 
-def step_looked_up(state: State, key: ActionKey, result: ActionResult | None, now_s: float) -> None:
+def step_looked_up(state: State, event: LookedUp, now_s: float) -> None:
     """Applies the answer to a step-level look-up: a hit completes the step, a miss expands it."""
-    waiting = state.step_lookups.pop(key, None)
-    for uid, path in waiting.steps if waiting is not None else ():
-        run = state.runs.get(uid)
-        step = run.steps[path] if run is not None else None
-        if run is None or step is None or step.ended or step.parts:
-            continue
-        if result is not None:
-            cache_hits.step_hit(state, run, step, key, result, now_s)
-        else:
-            expand(state, run, step, now_s)
+    if not state.step_lookups:
+        return
+    if event.scopes:
+        answered = [StepLookUp(event.key, (event.scopes, event.not_before_s))]
+    else:
+        answered = [asked for asked in state.step_lookups if asked.key == event.key]
+    for asked in answered:
+        waiting = state.step_lookups.pop(asked, None)
+        for uid, path in waiting.steps if waiting is not None else ():
+            run = state.runs.get(uid)
+            step = run.steps[path] if run is not None else None
+            if run is None or step is None or step.ended or step.parts:
+                continue
+            if event.result is not None:
+                cache_hits.step_hit(state, run, step, event.key, event.result, now_s)
+            else:
+                expand(state, run, step, now_s)
 
 
 def expand(state: State, run: Run, step: StepRun, now_s: float) -> None:

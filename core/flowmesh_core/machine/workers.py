@@ -1,14 +1,16 @@
 """Workers connect, report, and leave."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.accounting.meter import WorkerMeter
 from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
-from flowmesh_core.machine import actions, attempts, billing, checkpoints
+from flowmesh_core.machine import actions, attempts, billing, checkpoints, timeouts
 from flowmesh_core.machine.commands import ConfirmAttempts
+from flowmesh_core.machine.events import WorkerSynced
 from flowmesh_core.machine.model import Action, Attempt, Worker
+from flowmesh_core.machine.orphans import OrphanedAttempt
 from flowmesh_core.machine.state import State, parse_attempt_id
 from flowmesh_core.protocol.messages import AttemptProgress, EngineInstanceState, Hello, Sync
 
@@ -16,8 +18,15 @@ NEAR_MAX = 4096
 """Digests remembered per worker."""
 
 
-def connected(state: State, hello: Hello, now_s: float) -> None:
-    """Adds a worker, or updates one that is back after a break, from its full state."""
+def connected(state: State, hello: Hello, generations: Mapping[str, int], now_s: float) -> None:
+    """Adds a worker, or updates one that is back after a break, from its full state.
+
+    Args:
+        state: the machine's.
+        hello: the full state.
+        generations: that the attempts in it were made for.
+        now_s: the time.
+    """
     name = hello.shape.name
     worker = state.workers.get(name)
     if worker is not None and worker.incarnation != hello.incarnation:
@@ -29,12 +38,12 @@ def connected(state: State, hello: Hello, now_s: float) -> None:
     worker.prewarmed = None  # the last prewarm plan may not have arrived
     worker.instances, worker.components = hello.instances, hello.components
     worker.draining = hello.draining
-    keep = _match_attempts(state, worker, hello, now_s)
+    keep = _match_attempts(state, worker, hello, generations, now_s)
     _progress(state, worker, hello.attempts, now_s)
     billing.accrue(state, worker, now_s)
     checkpoints.reported(state, worker, hello.checkpoints, now_s)
     for end in hello.ended:
-        attempts.ended(state, worker, end, now_s)
+        attempts.ended(state, worker, end, generations.get(end.attempt_id), now_s)
     state.emit(ConfirmAttempts(name, tuple(keep)))
     state.dirty = True
 
@@ -49,7 +58,9 @@ def _new(state: State, hello: Hello, now_s: float) -> Worker:
     return worker
 
 
-def _match_attempts(state: State, worker: Worker, hello: Hello, now_s: float) -> list[str]:
+def _match_attempts(
+    state: State, worker: Worker, hello: Hello, generations: Mapping[str, int], now_s: float
+) -> list[str]:
     """Matches what the worker runs with what it should run; returns the attempts that go on."""
     keep = []
     reported = {p.attempt_id for p in hello.attempts} | {e.attempt_id for e in hello.ended}
@@ -61,26 +72,35 @@ def _match_attempts(state: State, worker: Worker, hello: Hello, now_s: float) ->
             continue
         if attempt_id in state.attempts:
             continue  # it has ended, and its publication is under way
-        key = parse_attempt_id(attempt_id)
-        action = state.actions.get(key)
-        if action is not None and action.state is ActionState.READY:
-            attempts.adopt(state, worker, action, attempt_id, now_s)
-            _not_lost(action, attempt_id)
+        generation = generations.get(attempt_id)
+        if generation is not None and _goes_on(state, worker, attempt_id, generation, now_s):
             keep.append(attempt_id)
-        elif _may_be_wanted(state, action, now_s):
-            # Several workers may come back with attempts of one action. The first is retained and
-            # the others stop: it is the only one that is known to be there, since a worker that is
-            # still missing may never come. To wait for all and compare progress would cost the
-            # whole recovery window. To let all go on would run the work twice and leave all but one
-            # to the fabric's bill. If the action has an attempt already, none goes on:
-            # test_of_attempts_that_come_back_after_another_one_was_sent_none_goes_on.
-            ours = (worker.name, attempt_id)
-            if state.orphaned_attempts.setdefault(key, ours) == ours:
-                keep.append(attempt_id)
     for attempt_id in [a for a in worker.attempts if a not in reported]:
         attempt = worker.attempts.pop(attempt_id)
         _never_arrived(state, worker, attempt, now_s)
     return keep
+
+
+def _goes_on(state: State, worker: Worker, attempt_id: str, generation: int, now_s: float) -> bool:
+    """Adopts an attempt that the machine does not know, or keeps it for later; else it stops."""
+    key = parse_attempt_id(attempt_id)
+    action = state.actions.get(key)
+    if action is not None and action.state is ActionState.READY:
+        if not attempts.may_adopt(action, worker, attempt_id, generation):
+            return False
+        attempts.adopt(state, worker, action, attempt_id, now_s)
+        _not_lost(action, attempt_id)
+        return True
+    if not _may_be_wanted(state, action, now_s):
+        return False
+    # Several workers may come back with attempts of one action. The first is retained and the
+    # others stop: it is the only one that is known to be there, since a worker that is still
+    # missing may never come. To wait for all and compare progress would cost the whole recovery
+    # window. To let all go on would run the work twice and leave all but one to the fabric's bill.
+    # If the action has an attempt already, none goes on:
+    # test_of_attempts_that_come_back_after_another_one_was_sent_none_goes_on.
+    ours = OrphanedAttempt(worker.name, attempt_id, generation)
+    return state.orphaned_attempts.setdefault(key, ours) == ours
 
 
 def _not_lost(action: Action, attempt_id: str) -> None:
@@ -88,6 +108,10 @@ def _not_lost(action: Action, attempt_id: str) -> None:
     if action.lost_attempt == attempt_id:
         action.lost_attempt = ""
         action.losses = max(0, action.losses - 1)
+        for subscriber in action.lost_for:
+            subscription = action.subscribers.get(subscriber)
+            if subscription is not None:
+                subscription.losses = max(0, subscription.losses - 1)
 
 
 def _may_be_wanted(state: State, action: Action | None, now_s: float) -> bool:
@@ -103,10 +127,11 @@ def _never_arrived(state: State, worker: Worker, attempt: Attempt, now_s: float)
     attempts.failed(state, worker, attempt, failure, now_s)
 
 
-def synced(state: State, name: str, incarnation: str, sync: Sync, now_s: float) -> None:
+def synced(state: State, event: WorkerSynced, now_s: float) -> None:
     """Applies what a worker reports as changed; a message of another incarnation is stale."""
-    worker = state.workers.get(name)
-    if worker is None or worker.incarnation != incarnation:
+    sync = event.sync
+    worker = state.workers.get(event.name)
+    if worker is None or worker.incarnation != event.incarnation:
         return
     worker.last_seen_s = now_s
     _progress(state, worker, sync.progress, now_s)
@@ -125,12 +150,12 @@ def synced(state: State, name: str, incarnation: str, sync: Sync, now_s: float) 
     _log(state, worker, sync)
     checkpoints.reported(state, worker, sync.checkpoints, now_s)
     for end in sync.ended:
-        attempts.ended(state, worker, end, now_s)
+        attempts.ended(state, worker, end, event.generations.get(end.attempt_id), now_s)
     if sync.draining != worker.draining:
         worker.draining = sync.draining
         state.dirty = True
     if sync.goodbye:
-        lost(state, name, "it left", now_s, kind=FailureKind.DRAINED)
+        lost(state, event.name, "it left", now_s, kind=FailureKind.DRAINED)
 
 
 def cordoned(state: State, names: frozenset[str]) -> None:
@@ -162,6 +187,7 @@ def _progress(
             attempt.running_s = attempt.starts_s = now_s
             attempt.rate_mark = (now_s, p.units)
             actions.started(state, attempt.action, now_s)
+            timeouts.begin(state, attempt)
         attempt.phase, attempt.loading = p.phase, p.phase == "loading"
         attempt.units = max(attempt.units, p.units)
         attempt.done, attempt.total, attempt.unit = p.done, p.total, p.unit
@@ -202,8 +228,8 @@ def lost(
     for attempt in list(worker.attempts.values()):
         worker.attempts.pop(attempt.attempt_id)
         attempts.failed(state, worker, attempt, failure, now_s)
-    for key, (holder, _) in list(state.orphaned_attempts.items()):
-        if holder == name:
+    for key, orphan in list(state.orphaned_attempts.items()):
+        if orphan.worker == name:
             del state.orphaned_attempts[key]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.fleet.snapshot import Requirement
 from flowmesh_core.placement.engine_variants import VariantRequest, problem
-from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_core.protocol.messages import EngineVersion, WorkerShape
 
 CHECKS = (
     RejectionCause.ENGINE_NOT_OFFERED,
@@ -29,7 +29,7 @@ def unmet(requirement: Requirement, shape: WorkerShape) -> RejectionCause | None
     offered = shape.engines.get(requirement.engine)
     if offered is None:
         return RejectionCause.ENGINE_NOT_OFFERED
-    if tuple(offered) != (requirement.contract, requirement.implementation_version):
+    if not _is_version(requirement, offered):
         return RejectionCause.VERSION_NOT_OFFERED
     if not _has_model(shape, requirement.builtin_model):
         return RejectionCause.NOT_BUILT_IN
@@ -38,6 +38,13 @@ def unmet(requirement: Requirement, shape: WorkerShape) -> RejectionCause | None
     if requirement.user_code and not shape.allows_user_code:
         return RejectionCause.USER_CODE
     return _unmet_by_hardware(requirement, shape)
+
+
+def _is_version(requirement: Requirement, offered: EngineVersion) -> bool:
+    wanted = (requirement.contract, requirement.implementation_version)
+    return (offered.version, offered.implementation) == wanted and (
+        requirement.minor <= offered.minor
+    )
 
 
 def _has_model(shape: WorkerShape, model: str) -> bool:
@@ -87,10 +94,7 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
         RejectionCause.ENGINE_NOT_OFFERED: (
             f"no worker offers engine {r.engine}; add a pool whose image has it"
         ),
-        RejectionCause.VERSION_NOT_OFFERED: (
-            f"no worker offers {r.engine} in contract version {r.contract}, implementation "
-            f"{r.implementation_version}; add a pool with that image, or `fmesh repin` the run"
-        ),
+        RejectionCause.VERSION_NOT_OFFERED: _other_version(r, shapes),
         RejectionCause.NOT_BUILT_IN: (
             f"no worker with {r.engine} has the built-in model {r.builtin_model} in its image; add "
             "a pool with flavor cpu, or install the model's package in the pool's image"
@@ -114,6 +118,30 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
         ),
     }
     return texts[cause]
+
+
+def _other_version(r: Requirement, shapes: Sequence[WorkerShape]) -> str:
+    wanted = (r.contract, r.implementation_version)
+    offered = [s.engines[r.engine] for s in shapes if r.engine in s.engines]
+    minors = [o.minor for o in offered if (o.version, o.implementation) == wanted]
+    if minors:
+        return (
+            f"the step sets a parameter that minor {r.minor} of {r.engine} added, and workers have "
+            f"minor {max(minors)}; update a pool's image, or leave the parameter out"
+        )
+    return (
+        f"no worker offers {r.engine} in contract version {r.contract}, implementation "
+        f"{r.implementation_version}; add a pool with that image, or `fmesh repin` the run"
+    )
+
+
+def unmet_remedy(requirement: Requirement, shapes: Sequence[WorkerShape]) -> str:
+    """Returns :func:`remedy` for the worker that comes nearest; empty where one meets all."""
+    causes = [unmet(requirement, shape) for shape in shapes]
+    missing = [cause for cause in causes if cause is not None]
+    if not missing or len(missing) < len(causes):
+        return ""
+    return remedy(requirement, max(missing, key=CHECKS.index), shapes)
 
 
 def min_learned(requirement: Requirement) -> int:

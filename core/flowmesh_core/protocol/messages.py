@@ -1,4 +1,4 @@
-"""The worker protocol, version 1.
+"""The worker protocol, version 2.
 
 A worker opens a WebSocket to the gateway and sends :class:`Hello`, its full state. The gateway
 answers :class:`Welcome` (or :class:`Refused`, and closes). After that both sides send deltas with
@@ -16,17 +16,19 @@ the control plane acknowledges it, once the result is published or refused.
 Epochs: a control plane states its epoch in every message; a worker refuses a lower epoch than it
 has seen.
 
-Attempt ids are opaque to a worker, which returns them unchanged: they end with a MAC that binds
-them to its name and pool (``wire_ids``). The gateway drops and counts every item of a message that
-names an attempt which was not assigned to the worker, or that fails ``validation``; a malformed end
-of one of its own attempts fails the attempt. The gateway closes a connection of which it dropped
-ten items within a minute.
+An assignment carries an attempt token (``attempt_tokens``), which the worker returns whole with the
+attempt's end and checkpoints, and with all attempts that it has when it connects again. The gateway
+drops and counts every item of a message that names an attempt which was not assigned on this
+connection, unless its token is valid and was issued to this worker process; and every item that
+fails ``validation``. A malformed end of one of its own attempts fails the attempt. Each is a
+protocol violation (``control.workers.violations``). The gateway closes a connection of which it
+dropped ten items within a minute.
 
 Messages are MessagePack; unknown fields are ignored, so fields may be added within a version. A
 worker of another version is refused with a reason.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -34,13 +36,17 @@ from flowmesh_core.decoding import decode
 from flowmesh_core.protocol.results import Artifact, Usage
 from flowmesh_core.units import Digest
 
-PROTOCOL_VERSION = 1
+if TYPE_CHECKING:
+    from flowmesh_core.catalog.contract import EngineContract
+
+PROTOCOL_VERSION = 2
 
 
 class Component(msgspec.Struct, frozen=True, gc=False):
-    """A model, adapter or tokenizer that a worker has.
+    """A model or adapter that a worker has.
 
     Attributes:
+        digest: its identity.
         tier: the nearest of ``device``, ``host``, ``disk``.
     """
 
@@ -65,6 +71,19 @@ class EngineVariant(msgspec.Struct, frozen=True):
     batch_invariant: tuple[bool, ...] = (True, False)
 
 
+class EngineVersion(NamedTuple):
+    """The versions of an engine in a worker's image, as in its contract."""
+
+    version: int
+    implementation: int
+    minor: int = 0
+
+    @classmethod
+    def of(cls, contract: "EngineContract") -> "EngineVersion":
+        """Returns the versions of a contract."""
+        return cls(contract.version, contract.implementation, contract.minor)
+
+
 class WorkerShape(msgspec.Struct, frozen=True):
     """The properties of a worker; they do not change while it lives.
 
@@ -79,7 +98,8 @@ class WorkerShape(msgspec.Struct, frozen=True):
         price_nanousd_per_hour: integer price of the whole worker.
         price_estimated: whether the price comes from a table.
         power_w: draw under load, of the whole worker; ``idle_w`` without work.
-        engines: ``name`` → (contract version, implementation version) of every engine in the image.
+        engines: ``name`` → contract version, implementation version and minor of every engine in
+            the image.
         variants: combinations of identity fields that it serves.
         allows_user_code: whether the pool allows user code.
         builtin_models: names of the built-in models in the image; None counts as all of them.
@@ -92,9 +112,9 @@ class WorkerShape(msgspec.Struct, frozen=True):
     host_memory_mib: int
     cpus: int
     price_nanousd_per_hour: int
-    engines: dict[str, tuple[int, int]]
+    engines: dict[str, EngineVersion]
     devices: int = 1
-    variants: tuple[EngineVariant, ...] = msgspec.field(default=(), name="honours")
+    variants: tuple[EngineVariant, ...] = ()
     price_estimated: bool = True
     power_w: float = 0.0
     idle_w: float = 0.0
@@ -123,7 +143,7 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One attempt that the worker should run.
 
     Attributes:
-        attempt_id: unique; names the action, the epoch and a number, and ends with a MAC.
+        attempt_id: unique; names the action, the epoch and a number.
         signature: attempts of one signature share an engine host.
         engine: the engine's name.
         params: typed parameters, ``fields`` the identity fields.
@@ -137,9 +157,12 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         isolate: run it alone in a host of its own (suspected of poison, or audited).
         cache_salt: separates prefix caches.
         secrets: for this attempt only.
+        secret_hosts: by name, the hosts that a secret may be sent to: a host, ``*.suffix`` or ``*``
+            for any; none where the name is missing.
         run_uids: subscribed runs, for logs.
         resume: the action's newest checkpoint, a tree, to begin at; a worker that cannot read it
             reports that (``Checkpoint.spoiled``) and begins at the start.
+        token: the attempt token; the worker returns it whole.
     """
 
     attempt_id: str
@@ -163,6 +186,8 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     secrets: dict[str, str] = {}
     run_uids: tuple[str, ...] = ()
     resume: InputRef | None = None
+    secret_hosts: dict[str, tuple[str, ...]] = {}
+    token: str = ""
 
 
 class PrewarmSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -170,7 +195,7 @@ class PrewarmSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         signature: of the attempts to come, which will use the host.
-        components: digests of the models that it loads at its start, by port.
+        components: the models that it loads at its start, by port.
         per_attempt_components: ports of components that come with each attempt.
         the rest: as in :class:`Assignment`.
     """
@@ -179,8 +204,8 @@ class PrewarmSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     engine: str
     contract: int
     implementation: int
-    components: dict[str, Digest] = {}
-    per_attempt_components: tuple[str, ...] = msgspec.field(default=(), name="mixed")
+    components: dict[str, Artifact] = {}
+    per_attempt_components: tuple[str, ...] = ()
     signature_params: dict[str, Any] = {}
     memory_mib: int = 0
     tensor_parallel: int = 1
@@ -204,6 +229,7 @@ class AttemptEnd(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             already, or is in ``inline``.
         failure: None after a success.
         log: the last lines that the host printed during the attempt.
+        token: the attempt's, as it was assigned.
     """
 
     attempt_id: str
@@ -216,6 +242,7 @@ class AttemptEnd(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     started_s: float = 0.0
     ended_s: float = 0.0
     log: str = ""
+    token: str = ""
 
 
 class AttemptProgress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -225,6 +252,7 @@ class AttemptProgress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
         phase: ``fetching``, ``loading``, ``queued``, ``running`` or ``storing``.
         units: work done so far in the contract's unit (to split cost, and for tokens/s).
         done: and ``total`` in ``unit`` for progress bars; total 0 is unknown.
+        token: the attempt's, as it was assigned; only in a :class:`Hello`.
     """
 
     attempt_id: str
@@ -233,6 +261,7 @@ class AttemptProgress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     done: float = 0.0
     total: float = 0.0
     unit: str = ""
+    token: str = ""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -242,6 +271,7 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         digest: of its tree, all of which is stored.
         done: how far the work was, on the scale of the attempt's progress.
         spoiled: blobs of it that are missing or damaged, so that it can no longer be used.
+        token: the attempt's, as it was assigned.
     """
 
     attempt_id: str
@@ -249,6 +279,7 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     done: float = 0.0
     size_bytes: int = 0
     spoiled: tuple[Digest, ...] = ()
+    token: str = ""
 
 
 class EngineInstanceState(msgspec.Struct, frozen=True, gc=False):
@@ -300,9 +331,9 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     incarnation: str
     started_s: float
     shape: WorkerShape
-    attempts: tuple[AttemptProgress, ...] = msgspec.field(default=(), name="held")
+    attempts: tuple[AttemptProgress, ...] = ()
     ended: tuple[AttemptEnd, ...] = ()
-    instances: tuple[EngineInstanceState, ...] = msgspec.field(default=(), name="lanes")
+    instances: tuple[EngineInstanceState, ...] = ()
     components: tuple[Component, ...] = ()
     draining: bool = False
     checkpoints: tuple[Checkpoint, ...] = ()
@@ -325,7 +356,7 @@ class Sync(msgspec.Struct, frozen=True, tag="sync", omit_defaults=True):
     seq: int
     progress: tuple[AttemptProgress, ...] = ()
     ended: tuple[AttemptEnd, ...] = ()
-    instances: tuple[EngineInstanceState, ...] | None = msgspec.field(default=None, name="lanes")
+    instances: tuple[EngineInstanceState, ...] | None = None
     components: tuple[Component, ...] | None = None
     logs: tuple[LogLine, ...] = ()
     metrics: dict[str, float] = {}
@@ -374,10 +405,10 @@ class Desired(msgspec.Struct, frozen=True, tag="desired", omit_defaults=True):
     assign: tuple[Assignment, ...] = ()
     cancel: tuple[str, ...] = ()
     acknowledged: tuple[str, ...] = ()
-    full_state: bool = msgspec.field(default=False, name="everything")
+    full_state: bool = False
     keep: tuple[str, ...] = ()
     drain: bool = False
-    prewarm: tuple[PrewarmSpec, ...] | None = msgspec.field(default=None, name="hold_open")
+    prewarm: tuple[PrewarmSpec, ...] | None = None
 
 
 WorkerMessage = Hello | Sync

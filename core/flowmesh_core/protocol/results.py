@@ -10,6 +10,7 @@ import msgspec
 
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.decoding import decode
+from flowmesh_core.identity.content import content_identity
 from flowmesh_core.units import Digest
 
 INLINE_BYTES_MAX = 4096
@@ -21,10 +22,10 @@ class Artifact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     Attributes:
         kind: ``dataset``, ``model``, ``adapter``, ``metrics`` or ``blob``.
-        digest: its identity. For a data set that of its rows (``dataset_digest``), otherwise that
-            of its bytes or of its tree manifest.
-        blob: where its bytes are: for a data set the digest of its encoded manifest, otherwise the
-            same as ``digest``.
+        digest: its identity, which contains its kind: ``dataset_digest``, ``tree_identity`` or
+            ``content_identity``. Names of actions are made of it.
+        blob: the digest of its bytes, under which the store has it: of a data set, a model or an
+            adapter those of its manifest. A checkpoint has no other name.
         size_bytes: content size, chunks and files included.
         rows: number of rows of a data set.
         manifest: for a data set, its manifest, where it is known.
@@ -124,6 +125,20 @@ class ActionResult(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     created_s: float = 0.0
     expires_s: float = 0.0
     run_uid: str = ""
+
+
+def content_artifact(
+    kind: str, blob: Digest, size_bytes: int = 0, value: dict[str, Any] | None = None
+) -> Artifact:
+    """Returns metrics or a blob as an artifact.
+
+    Args:
+        kind: ``metrics`` or ``blob``.
+        blob: the digest of its bytes.
+        size_bytes: their number, 0 where it is not known.
+        value: of metrics.
+    """
+    return Artifact(kind, content_identity(kind, blob), blob, size_bytes, value=value)
 
 
 def encode_result(result: ActionResult) -> bytes:

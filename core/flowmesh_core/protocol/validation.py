@@ -1,8 +1,8 @@
 """Checks the values of a worker's message, after the decoder has checked the types.
 
 The gateway calls it for every message before anything else reads it, so that nothing behind it can
-raise. A worker of this release never sends what is refused here. Attempt ids are those of the
-machine (``wire_ids`` has verified them); whose attempts they are is the gateway's check.
+raise. A worker of this release never sends what is refused here. Whose attempts the ids name, and
+how long ago they were assigned, are the gateway's checks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from flowmesh_core.catalog.contract import PortKind
 from flowmesh_core.dataset.manifest import FORMAT, Manifest, dataset_digest
 from flowmesh_core.errors import FailureKind, IdentityError
 from flowmesh_core.identity.canonical import canonical_bytes
+from flowmesh_core.identity.content import content_identity
 from flowmesh_core.identity.digest import digest_bytes, is_digest
 from flowmesh_core.protocol import checks
 from flowmesh_core.protocol.checks import MessageProblem
@@ -22,6 +23,7 @@ from flowmesh_core.protocol.messages import (
     Component,
     EngineInstanceState,
     EngineVariant,
+    EngineVersion,
     Hello,
     LogLine,
     Sync,
@@ -35,6 +37,7 @@ PHASES = frozenset({"fetching", "loading", "queued", "running", "storing"})
 INSTANCE_STATES = frozenset({"starting", "loading", "ready", "closing"})
 TIERS = frozenset({"device", "host", "disk"})
 KINDS = frozenset(PortKind)
+_BY_FILES = frozenset({PortKind.MODEL, PortKind.ADAPTER})
 FAILURES = frozenset(FailureKind)
 
 ITEMS_MAX = 65_536
@@ -58,6 +61,8 @@ AGE_MAX_S = 20 * 365 * 86400.0
 RETRY_AFTER_MAX_S = 30 * 86400.0
 FIGURE_MAX = 1e18
 TIME_MAX_S = 1e11
+NAMES_BYTES_MAX = 320
+"""Name, pool and incarnation of a worker together, so that attempt tokens stay short."""
 REASON_CHARS = 200
 """Characters of a reason that may quote a message."""
 
@@ -102,7 +107,7 @@ def problems(message: WorkerMessage) -> list[MessageProblem]:
     """Returns every problem of a message; none where the machine may read it."""
     if isinstance(message, Hello):
         found = of_hello(message)
-        reports = [("held", p.attempt_id, of_progress(p)) for p in message.attempts]
+        reports = [("attempts", p.attempt_id, of_progress(p)) for p in message.attempts]
     else:
         found = of_sync(message)
         reports = [("progress", p.attempt_id, of_progress(p)) for p in message.progress]
@@ -133,6 +138,7 @@ def of_hello(hello: Hello) -> MessageProblem | None:
         checks.number(hello, _HELLO)
         or checks.text("incarnation", hello.incarnation)
         or of_shape(hello.shape)
+        or _names(hello)
         or _attempts(hello.attempts)
         or checks.counts(hello, _REPORTS)
         or of_instances(hello.instances)
@@ -140,9 +146,18 @@ def of_hello(hello: Hello) -> MessageProblem | None:
     )
 
 
+def _names(hello: Hello) -> MessageProblem | None:
+    names = f"{hello.shape.name}{hello.shape.pool}{hello.incarnation}"
+    size = len(names.encode(errors="replace"))
+    if size <= NAMES_BYTES_MAX:
+        return None
+    text = f"with name and pool it has {size} bytes, of at most {NAMES_BYTES_MAX}"
+    return MessageProblem("incarnation", text)
+
+
 def _attempts(attempts: Sequence[AttemptProgress]) -> MessageProblem | None:
     found = len(attempts)
-    return checks.too_many("held", found, ITEMS_MAX) if found > ITEMS_MAX else None
+    return checks.too_many("attempts", found, ITEMS_MAX) if found > ITEMS_MAX else None
 
 
 def of_sync(sync: Sync) -> MessageProblem | None:
@@ -186,7 +201,7 @@ def of_shape(shape: WorkerShape) -> MessageProblem | None:
 def of_instances(instances: tuple[EngineInstanceState, ...]) -> MessageProblem | None:
     """Returns the first problem of a worker's engine instances."""
     if len(instances) > INSTANCES_MAX:
-        return checks.too_many("lanes", len(instances), INSTANCES_MAX)
+        return checks.too_many("instances", len(instances), INSTANCES_MAX)
     for n, instance in enumerate(instances):
         found = (
             checks.digest("signature", instance.signature)
@@ -308,7 +323,7 @@ def of_artifact(artifact: Artifact, inline: Mapping[Digest, bytes]) -> MessagePr
     found = (
         checks.one_of("kind", artifact.kind, KINDS)
         or checks.digest("digest", artifact.digest)
-        or (checks.digest("blob", artifact.blob) if artifact.blob != artifact.digest else None)
+        or checks.digest("blob", artifact.blob)
         or checks.number(artifact, _ARTIFACT)
     )
     if found is not None:
@@ -317,10 +332,10 @@ def of_artifact(artifact: Artifact, inline: Mapping[Digest, bytes]) -> MessagePr
         return None if artifact.manifest is None else _manifest(artifact, artifact.manifest)
     if artifact.manifest is not None:
         return MessageProblem("manifest", f"an artifact of kind {artifact.kind} has no manifest")
-    if artifact.blob != artifact.digest:
-        return MessageProblem(
-            "blob", "it differs from the digest, and the artifact is not a data set"
-        )
+    if artifact.kind not in _BY_FILES:  # of a directory only a reader of its manifest can tell
+        identity = content_identity(artifact.kind, artifact.blob)
+        if identity != artifact.digest:
+            return MessageProblem("digest", f"{artifact.kind} of this blob has another identity")
     if artifact.value is None:
         return None
     return _value(artifact, artifact.value, inline.get(artifact.blob))
@@ -368,7 +383,7 @@ def _value(
     return MessageProblem("value", "it does not have the artifact's digest")
 
 
-def _engines(engines: Mapping[str, tuple[int, int]]) -> MessageProblem | None:
+def _engines(engines: Mapping[str, EngineVersion]) -> MessageProblem | None:
     if len(engines) > ENTRIES_MAX:
         return checks.too_many("engines", len(engines), ENTRIES_MAX)
     for name, versions in engines.items():
@@ -382,10 +397,10 @@ def _engines(engines: Mapping[str, tuple[int, int]]) -> MessageProblem | None:
 
 def _variants(variants: tuple[EngineVariant, ...]) -> MessageProblem | None:
     if len(variants) > ENTRIES_MAX:
-        return checks.too_many("honours", len(variants), ENTRIES_MAX)
+        return checks.too_many("variants", len(variants), ENTRIES_MAX)
     for n, one in enumerate(variants):
         texts = (one.engine, one.implementation, *one.dtypes)
-        found = next((p for t in texts if (p := checks.text("honours", t, least=0))), None)
+        found = next((p for t in texts if (p := checks.text("variants", t, least=0))), None)
         if found is not None or len(texts) > PORTS_MAX:
-            return found or checks.too_many(f"honours[{n}].dtypes", len(one.dtypes), PORTS_MAX)
+            return found or checks.too_many(f"variants[{n}].dtypes", len(one.dtypes), PORTS_MAX)
     return None

@@ -62,7 +62,7 @@ def recorded(
 
 
 def _contract(catalog: Catalog, step: StepPlan) -> EngineContract | None:
-    found = catalog.pinned(step.engine, step.contract, step.implementation)
+    found = catalog.pinned(step.engine, step.contract, step.implementation, step.minor)
     return found or catalog.newest(step.engine)
 
 

@@ -1,15 +1,17 @@
 """References: how users name content, since a digest alone does not give the right to read it.
 
-``cas:<kind>:<digest>.<key id><mac>``. The MAC covers the kind and the digest and is keyed by the
-secret of the scope for which the reference was issued: a reference of another tenant is not valid
-unless its scope is looked up too, and a reference to metrics never reads a model. The control plane
-issues references at upload, import and publication; workers have no key and cannot. Version 1,
-``cas:<digest>.<mac>``, named no kind and is refused.
+``cas:<kind>:<blob>.<key id><mac>``. The MAC covers the kind and the blob's digest and is keyed by
+the secret of the scope for which the reference was issued: a reference of another tenant is not
+valid unless its scope is looked up too, and a reference to metrics never reads a model. The secret
+depends on a key of the installation's ring, which the reference names, and on the scope's
+generation: raising that (``spec.referenceGeneration`` of a cache policy) voids all references of
+the scope. The control plane issues references at upload, import and publication; workers have no
+key and cannot. Version 1, ``cas:<digest>.<mac>``, named no kind and is refused.
 """
 
 import hmac
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from blake3 import blake3
@@ -17,18 +19,15 @@ from blake3 import blake3
 from flowmesh_core.catalog.contract import PortKind
 from flowmesh_core.errors import InvalidReferenceError
 from flowmesh_core.identity import canonical_bytes, is_digest
+from flowmesh_core.sharing.key_ring import DerivedKeys
 from flowmesh_core.units import Digest
 
 REFERENCE_PREFIX = "cas:"
 KINDS = tuple(kind.value for kind in PortKind)
 """The kinds of content that a reference may name: those of ports."""
-MIN_KEY_BYTES = 16
 MAC_BYTES = 16
-KEY_ID = "00"
-"""The id of the only key."""
-_GENERATION = 0
-"""Of a scope's secret; part of its derivation, so that references stay valid once keys rotate."""
-_CONTEXT = "flowmesh.dev 2 references"
+REFERENCES_CONTEXT = "flowmesh.dev 2 references"
+"""Derives the keys that sign references (``KeyRing.derive``)."""
 _VERSION = "ref2"
 _FORM = re.compile(rf"cas:({'|'.join(KINDS)}):([0-9a-f]{{64}})\.([0-9a-f]{{2}})([0-9a-f]{{32}})")
 _FORMER = re.compile(r"cas:([0-9a-f]{64})\.[0-9a-f]{32}")
@@ -40,31 +39,32 @@ class Reference:
 
     Attributes:
         kind: what the content was issued as; one of ``KINDS``.
-        digest: of its bytes; of a data set, a model or an adapter those of its manifest.
+        blob: the digest of its bytes; of a data set, a model or an adapter those of its manifest.
     """
 
     kind: str
-    digest: Digest
+    blob: Digest
 
 
-def issue(master_key: bytes, scope: str, kind: str, digest: Digest) -> str:
+def issue(keys: DerivedKeys, scope: str, generation: int, kind: str, blob: Digest) -> str:
     """Returns the reference by which a scope's users may name this content.
 
     Args:
-        master_key: the cluster's secret, at least 16 random bytes.
+        keys: derived under ``REFERENCES_CONTEXT``; the newest one signs.
         scope: the scope that may read it.
+        generation: the scope's (``reference_generation``).
         kind: what the content is; it can be read as nothing else.
-        digest: of the content's bytes.
+        blob: the digest of the content's bytes.
 
     Raises:
-        InvalidReferenceError: the kind or the digest is not one, or the key is too short.
+        InvalidReferenceError: the kind or the digest is not one.
     """
     if kind not in KINDS:
         raise InvalidReferenceError(f"{_short(kind)} is not a kind of content")
-    if not is_digest(digest):
-        raise InvalidReferenceError(f"{_short(digest)} is not a digest")
-    mac = _mac(_scope_secret(master_key, scope), kind, digest)
-    return f"{REFERENCE_PREFIX}{kind}:{digest}.{KEY_ID}{mac}"
+    if not is_digest(blob):
+        raise InvalidReferenceError(f"{_short(blob)} is not a digest")
+    mac = _mac(_scope_secret(keys.newest, scope, generation), kind, blob)
+    return f"{REFERENCE_PREFIX}{kind}:{blob}.{keys.newest_id}{mac}"
 
 
 def read_reference(text: str) -> Reference:
@@ -76,12 +76,12 @@ def read_reference(text: str) -> Reference:
     return _parsed(text)[0]
 
 
-def verify(master_key: bytes, scopes: Iterable[str], reference: str) -> Reference:
+def verify(keys: DerivedKeys, scopes: Mapping[str, int], reference: str) -> Reference:
     """Returns what a reference names, if it was issued for one of these scopes.
 
     Args:
-        master_key: the cluster's secret.
-        scopes: the scopes that the user's namespace looks in.
+        keys: as for :func:`issue`; any of them may have signed.
+        scopes: those that the user's namespace looks in, with their generations.
         reference: as the user wrote it.
 
     Returns:
@@ -89,26 +89,31 @@ def verify(master_key: bytes, scopes: Iterable[str], reference: str) -> Referenc
 
     Raises:
         InvalidReferenceError: malformed, of an older release, or not issued for any of these
-            scopes; the message does not distinguish the last from a forged one.
+            scopes, or before its scope's generation was raised, which the message does not
+            distinguish from a forged one; or signed with a key that is not in use any more.
     """
     named, key_id, mac = _parsed(reference)
+    key = keys.by_id.get(key_id)
+    if key is None:
+        raise InvalidReferenceError(
+            f"the reference {_short(reference)} was signed with master key {key_id}, which is not"
+            " in use any more",
+            remedy="take a new one from `fmesh outputs`, or upload again",
+        )
     # Every scope is tried, so that the time taken does not reveal which one matched.
     valid = [
-        hmac.compare_digest(_mac(_scope_secret(master_key, s), named.kind, named.digest), mac)
-        for s in scopes
+        hmac.compare_digest(
+            _mac(_scope_secret(key, scope, generation), named.kind, named.blob), mac
+        )
+        for scope, generation in scopes.items()
     ]
-    if key_id != KEY_ID or not any(valid):
+    if not any(valid):
         raise InvalidReferenceError(
             f"the reference {_short(reference)} is not valid for this namespace",
-            remedy="upload the content from here, or request a cache policy that shares it",
+            remedy="take a new one from `fmesh outputs`, upload the content from here, or request a"
+            " cache policy that shares it",
         )
     return named
-
-
-def former_digest(text: str) -> Digest | None:
-    """Returns the digest in a reference of version 1; None where the text is not one."""
-    match = _FORMER.fullmatch(text)
-    return None if match is None else Digest(match[1])
 
 
 def _parsed(text: str) -> tuple[Reference, str, str]:
@@ -116,7 +121,7 @@ def _parsed(text: str) -> tuple[Reference, str, str]:
     match = _FORM.fullmatch(text)
     if match is not None:
         return Reference(match[1], Digest(match[2])), match[3], match[4]
-    if former_digest(text) is not None:
+    if _FORMER.fullmatch(text) is not None:
         raise InvalidReferenceError(
             f"the reference {_short(text)} was made by an older release",
             remedy="take a new one from `fmesh outputs`, or upload again",
@@ -127,18 +132,12 @@ def _parsed(text: str) -> tuple[Reference, str, str]:
     )
 
 
-def _scope_secret(master_key: bytes, scope: str) -> bytes:
-    if len(master_key) < MIN_KEY_BYTES:
-        raise InvalidReferenceError(
-            f"the master key has {len(master_key)} bytes",
-            remedy=f"give at least {MIN_KEY_BYTES} random bytes",
-        )
-    key = blake3(master_key, derive_key_context=_CONTEXT).digest()
-    return blake3(canonical_bytes([scope, _GENERATION]), key=key).digest()
+def _scope_secret(key: bytes, scope: str, generation: int) -> bytes:
+    return blake3(canonical_bytes([scope, generation]), key=key).digest()
 
 
-def _mac(secret: bytes, kind: str, digest: Digest) -> str:
-    content = canonical_bytes([_VERSION, kind, digest])
+def _mac(secret: bytes, kind: str, blob: Digest) -> str:
+    content = canonical_bytes([_VERSION, kind, blob])
     return blake3(content, key=secret).digest(length=MAC_BYTES).hex()
 
 

@@ -8,13 +8,14 @@ namespace without a policy shares with no other.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from flowmesh_api.v1.enums import Sharing
+from flowmesh_api.v1.enums import PrefixCache, Sharing
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_api.v1.problems import Problem
 from flowmesh_core.errors import SpecError
 
 ALL_SCOPE = "all"
 ANY_NAMESPACE = "*"
+_OWN = "ns-"
 AUDIT_SCOPE = "audit-"
 """Begins the scope of an audit's actions; no other run publishes or looks there."""
 
@@ -29,6 +30,8 @@ class ScopePlan:
         salt: the policy's cache salt.
         ttl_s: how long its results stay valid, in seconds; the store's default where None.
         private: its own scope; results with ignored inputs stay there.
+        shares_prefixes: whether prefix caches are shared within ``publish``; else a namespace has
+            its own.
         policy: the name of the policy, for ``fmesh why``; empty where none applies.
     """
 
@@ -38,6 +41,7 @@ class ScopePlan:
     salt: str = ""
     ttl_s: float | None = None
     policy: str = ""
+    shares_prefixes: bool = False
 
 
 def selects(policy: CachePolicy, namespace: str, labels: Mapping[str, str]) -> bool:
@@ -49,7 +53,7 @@ def selects(policy: CachePolicy, namespace: str, labels: Mapping[str, str]) -> b
 
 def namespace_scope(namespace: str) -> str:
     """Returns the scope of one namespace alone."""
-    return f"ns-{namespace}"
+    return f"{_OWN}{namespace}"
 
 
 def group_scope(group: str) -> str:
@@ -91,6 +95,21 @@ def plan_scopes(
     return first
 
 
+def reference_generation(policies: Iterable[CachePolicy], scope: str) -> int:
+    """Returns a scope's generation: the highest of the policies whose namespaces publish to it."""
+    return max((p.reference_generation for p in policies if _publishes_to(p, scope)), default=0)
+
+
+def _publishes_to(policy: CachePolicy, scope: str) -> bool:
+    if policy.scope is Sharing.GROUP:
+        return scope == group_scope(policy.group)
+    if policy.scope is Sharing.ALL:
+        return scope == ALL_SCOPE
+    if ANY_NAMESPACE in policy.namespaces:
+        return scope.startswith(_OWN)
+    return scope in map(namespace_scope, policy.namespaces)
+
+
 def _plan_of(policy: CachePolicy, own: str) -> ScopePlan:
     publish = {
         Sharing.PRIVATE: own,
@@ -100,8 +119,13 @@ def _plan_of(policy: CachePolicy, own: str) -> ScopePlan:
     if (policy.scope is Sharing.GROUP) != bool(policy.group):
         reason = "scope: group needs a group" if not policy.group else "only scope: group has one"
         raise SpecError([Problem(f"FlowMeshCachePolicy {policy.name}: spec.group", reason)])
+    if policy.scope is Sharing.PRIVATE and policy.labels and policy.reference_generation:
+        where = f"FlowMeshCachePolicy {policy.name}: spec.referenceGeneration"
+        reason = "a policy of scope private cannot set it by labels; name the namespaces"
+        raise SpecError([Problem(where, reason)])
     lookup = (own,) if publish == own else (own, publish)
-    return ScopePlan(publish, lookup, own, policy.salt, policy.ttl_s, policy.name)
+    shares = policy.prefix_cache is PrefixCache.SHARED
+    return ScopePlan(publish, lookup, own, policy.salt, policy.ttl_s, policy.name, shares)
 
 
 def _difference(a: ScopePlan, b: ScopePlan) -> str:
@@ -111,6 +135,8 @@ def _difference(a: ScopePlan, b: ScopePlan) -> str:
         return "their salts differ"
     if a.ttl_s != b.ttl_s:
         return "they keep results for different times"
+    if a.shares_prefixes != b.shares_prefixes:
+        return "only one of them shares prefix caches"
     return ""
 
 

@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from flowmesh_api.v1.enums import Sharing
+from flowmesh_api.v1.enums import PrefixCache, Sharing
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_core.spec.error_messages import RULE
 from flowmesh_core.spec.fields import Duration, Name, SelectedNamespace, SpecModel, cel_rules
@@ -68,6 +68,18 @@ class CachePolicySpec(SpecModel):
     ttl: Duration | None = Field(
         default=None, description="How long their results stay valid, such as 30d."
     )
+    reference_generation: int = Field(
+        default=0,
+        ge=0,
+        le=2**31 - 1,
+        description="Raising it voids every reference of the scope, for example when a namespace"
+        " leaves the group; outputs show new ones.",
+    )
+    prefix_cache: Literal["private", "shared"] = Field(
+        default="private",
+        description="private: each namespace has prefix caches of its own; shared: one for the"
+        " scope, whose speed shows which prompts other namespaces of it sent.",
+    )
 
     @model_validator(mode="after")
     def _group(self) -> Self:
@@ -95,4 +107,6 @@ class FlowMeshCachePolicy(SpecModel):
             labels=dict(selector.match_labels) if selector else {},
             salt=self.spec.salt,
             ttl_s=seconds(self.spec.ttl) if self.spec.ttl else None,
+            reference_generation=self.spec.reference_generation,
+            prefix_cache=PrefixCache(self.spec.prefix_cache),
         )

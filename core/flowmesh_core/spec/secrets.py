@@ -6,7 +6,7 @@ reader needs nothing else. No secret is part of an action's name.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from pydantic import Field
@@ -28,7 +28,7 @@ class SecretLocation:
     Attributes:
         name: the worker's name of it.
         object: the Secret's name.
-        key: in it; empty where the workflow has none: then the key ``name``, or the only one.
+        key: in it; empty where the workflow has no entry for it, which a cluster refuses.
     """
 
     name: str
@@ -43,6 +43,19 @@ class SecretLocation:
             return cls(name, name.lower().replace("_", "-"))
         found, _, key = place.partition("/")
         return cls(name, found, key)
+
+
+@dataclass(frozen=True, slots=True)
+class SecretValue:
+    """A secret's value, and the hosts that it may be sent to.
+
+    Attributes:
+        value: the text; never printed.
+        hosts: hosts, ``*.suffix`` for the hosts below a domain, or ``*`` for any.
+    """
+
+    value: str = field(repr=False)
+    hosts: tuple[str, ...]
 
 
 def with_place(name: str, places: Mapping[str, SecretKey]) -> str:

@@ -47,16 +47,18 @@ class ResourcesSpec(SpecModel):
         " engine's own estimate.",
     )
     gpu_product: list[str] = Field(
-        default=[], max_length=32, description="Any of these GPU products; all where empty."
+        default_factory=list,
+        max_length=32,
+        description="Any of these GPU products; all where empty.",
     )
     tensor_parallel: int | None = Field(
         default=None, ge=1, le=64, description="Devices that share one copy of the model."
     )
     labels: dict[str, str] = Field(
-        default={}, max_length=32, description="Labels that the worker must have."
+        default_factory=dict, max_length=32, description="Labels that the worker must have."
     )
     anti_labels: dict[str, str] = Field(
-        default={}, max_length=32, description="Labels that the worker must not have."
+        default_factory=dict, max_length=32, description="Labels that the worker must not have."
     )
 
 
@@ -86,7 +88,7 @@ class CacheSpec(SpecModel):
         default=None, description="Reuse results at most this old when the run was created."
     )
     ignored_inputs: list[Name] = Field(
-        default=[],
+        default_factory=list,
         max_length=64,
         description="Input ports whose content is not part of the action's name. Such results stay"
         " in the namespace's own scope.",
@@ -108,19 +110,19 @@ class StepSpec(SpecModel):
         " them with their ports and parameters.",
     )
     inputs: dict[Name, str] = Field(
-        default={},
+        default_factory=dict,
         max_length=256,
         description="Input port to source: inputs.<name>, <step>.<port>, <step>[name=value].<port>,"
         " or <step>[*].<port> for all instances of a matrix, one after the other.",
     )
     with_: dict[str, Any] = Field(
-        default={},
+        default_factory=dict,
         alias="with",
         description="The engine's parameters, and for model engines dtype, batchInvariant and"
         " implementation. ${params.x} and ${matrix.x} are filled in; $${ is a plain ${.",
     )
     matrix: dict[Variable, list[Scalar]] = Field(
-        default={},
+        default_factory=dict,
         max_length=16,
         description="Static fan-out: one instance of the step for each combination of values, such"
         " as tune[lr=1e-5].",
@@ -142,7 +144,7 @@ class StepSpec(SpecModel):
         default=None, description="Time limit of one attempt, such as 10m."
     )
     secrets: list[Name] = Field(
-        default=[], max_length=16, description="Names of secrets sent with each attempt."
+        default_factory=list, max_length=16, description="Names of secrets sent with each attempt."
     )
 
 
@@ -173,26 +175,26 @@ class WorkflowSpec(SpecModel):
         description="The steps, in any order; each names an engine and where its inputs come from.",
     )
     inputs: dict[Name, InputSpec] = Field(
-        default={},
+        default_factory=dict,
         max_length=1000,
         description="Inputs from outside, by name; a step reads one as inputs.<name>.",
         json_schema_extra=key_rule("an input"),
     )
     params: dict[Variable, Any] = Field(
-        default={}, description="Values for ${params.x} and for conditions."
+        default_factory=dict, description="Values for ${params.x} and for conditions."
     )
     outputs: dict[Name, str] = Field(
-        default={},
+        default_factory=dict,
         max_length=1000,
         description="Output name to source, such as vote.rows.",
         json_schema_extra=key_rule("an output"),
     )
     secrets: dict[Name, SecretKey] = Field(
-        default={},
+        default_factory=dict,
         max_length=64,
-        description="Where a cluster has the secrets that inputs and steps name. One that is not"
-        " listed is the Secret of its name (in lower case, - for _), and in that the key of its"
-        " name or the only key. A laptop reads FMESH_SECRET_<NAME> from the environment.",
+        description="Where a cluster has the secrets that inputs and steps name; whoever creates"
+        " the workflow must be allowed to get each Secret. A laptop reads FMESH_SECRET_<NAME> from"
+        " the environment.",
         json_schema_extra=key_rule("a secret"),
     )
     optimize: Optimize | None = Field(

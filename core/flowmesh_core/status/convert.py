@@ -23,7 +23,9 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 def worker_shape(shape: WorkerShape) -> fabric.WorkerShape:
     """Returns a worker's properties."""
     variants = tuple([_copied(fabric.EngineVariant, variant) for variant in shape.variants])
-    return msgspec.structs.replace(_copied(fabric.WorkerShape, shape), variants=variants)
+    engines = {name: tuple(version) for name, version in shape.engines.items()}
+    copied = _copied(fabric.WorkerShape, shape)
+    return msgspec.structs.replace(copied, variants=variants, engines=engines)
 
 
 def engine_instance(state: EngineInstanceState) -> fabric.EngineInstanceState:
@@ -50,7 +52,9 @@ def hit_line(line: HitLine) -> why.HitLine:
 
 def candidate(scored: Candidate) -> why.Candidate:
     """Returns a worker that could run an action."""
-    return why.Candidate(scored.worker, _copied(why.UtilityTerms, scored.terms), scored.lane)
+    return why.Candidate(
+        scored.worker, _copied(why.UtilityTerms, scored.terms), scored.has_instance
+    )
 
 
 def provenance_of(result: Provenance) -> audit.Provenance:

@@ -6,6 +6,8 @@ The control plane calls it whenever a run has changed; nothing here is read back
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import structs
+
 from flowmesh_api.v1.enums import StepState
 from flowmesh_api.v1.fabric import FabricStatus, WorkerStatus
 from flowmesh_api.v1.runs import RunStatus, StepStatus
@@ -97,8 +99,7 @@ def _step(state: State, run: Run, step: StepRun) -> StepStatus:
     attempts = [] if step.ended else _attempts(state, step)
     done = sum(p.result is not None for p in step.parts.values())
     reason, message = _reason(state, step, attempts)
-    counts_tokens = step.contract.work_unit == "tokens"
-    return StepStatus(
+    status = StepStatus(
         path=step.plan.path,
         engine=step.plan.engine,
         state=step.state,
@@ -110,19 +111,28 @@ def _step(state: State, run: Run, step: StepRun) -> StepStatus:
         in_flight=step.in_flight,
         executed=step.executed,
         attempts=step.attempts,
-        done_units=sum(a.done for a in attempts),
-        total_units=sum(a.total for a in attempts),
-        unit=next((a.unit for a in attempts if a.unit), ""),
         tokens=step.tokens,
-        tokens_per_s=sum(a.tokens_rate for a in attempts) if counts_tokens else 0.0,
-        workers=tuple(sorted({a.worker for a in attempts})),
         paid_nanousd=step.paid_nanousd,
         saved_nanousd=step.saved_nanousd,
         shared_with=tuple(step.shared_with),
         started_s=step.started_s,
         ended_s=step.ended_s,
         matrix=step.plan.matrix,
-        doing=max((a.phase for a in attempts), key=lambda phase: _PHASES.get(phase, 0), default=""),
+    )
+    return _with_progress(status, step, attempts) if attempts else status
+
+
+def _with_progress(status: StepStatus, step: StepRun, attempts: Sequence[Attempt]) -> StepStatus:
+    """Adds what the step's attempts report."""
+    counts_tokens = step.contract.work_unit == "tokens"
+    return structs.replace(
+        status,
+        done_units=sum(a.done for a in attempts),
+        total_units=sum(a.total for a in attempts),
+        unit=next((a.unit for a in attempts if a.unit), ""),
+        tokens_per_s=sum(a.tokens_rate for a in attempts) if counts_tokens else 0.0,
+        workers=tuple(sorted({a.worker for a in attempts})),
+        doing=max((a.phase for a in attempts), key=lambda phase: _PHASES.get(phase, 0)),
     )
 
 
@@ -130,6 +140,8 @@ def _reason(state: State, step: StepRun, attempts: Sequence[Attempt]) -> tuple[s
     """Why a step is in its state, as a word and as a sentence."""
     if step.state is StepState.READY and step.wait_reason:
         return step.wait_reason, step.wait_detail
+    if step.evaluation and not step.ended:
+        return "condition", "its condition is being evaluated"
     full = state.store_full if step.state is StepState.RUNNING else None
     if full is not None and any(a.store_full_s for a in attempts):
         return full.kind, f"{full.message}; {full.remedy}"

@@ -101,7 +101,7 @@ class Attempts:
             return
         attempt = Attempt(assignment, self._out.now_s, self._out.wall_s)
         self._state.attempts[attempt.id] = attempt
-        self._reports.take(attempt.id)
+        self._reports.take(attempt.id, assignment.token)
         if self._reports.draining:
             refusal: FailureReport | None = FailureReport(
                 FailureKind.DRAINED.value, "the worker takes nothing new"
@@ -394,6 +394,7 @@ class Attempts:
             started_s=attempt.started_wall_s,
             ended_s=self._out.wall_s,
             log=log[-LOG_CHARS_MAX:],
+            token=assignment.token,
         )
         attempt.move(AttemptPhase.ENDED)
         kind = failure.kind if failure is not None else "completed"
@@ -408,8 +409,10 @@ class Attempts:
         used = finished.usage if finished is not None else AttemptUsage()
         joules, estimated = self._energy.end(attempt.id)
         run_s = used.run_s
-        if not run_s and attempt.sent_s is not None and attempt.stopped_s is not None:
-            run_s = attempt.stopped_s - attempt.sent_s
+        if attempt.sent_s is not None and attempt.stopped_s is not None:
+            # The control plane believes no longer time than has passed, whatever an engine says.
+            passed_s = attempt.stopped_s - attempt.sent_s
+            run_s = min(run_s, passed_s) if run_s else passed_s
         put_s = self._out.now_s - attempt.storing_s if attempt.storing_s is not None else 0.0
         return Usage(
             units=used.units,

@@ -3,6 +3,7 @@
 import msgspec
 
 from flowmesh_core.protocol.messages import Assignment, FailureReport, PrewarmSpec
+from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.events import TimerKey
 from flowmesh_core.worker_agent.memory_reservations import Reservation
@@ -109,7 +110,12 @@ class FetchComponent(msgspec.Struct, frozen=True, gc=False):
 
     signature: Digest
     port: str
-    digest: Digest
+    artifact: Artifact
+
+    @property
+    def digest(self) -> Digest:
+        """The component's identity."""
+        return self.artifact.digest
 
 
 class ReleaseComponents(msgspec.Struct, frozen=True, gc=False):

@@ -161,7 +161,7 @@ class WorkerAgent:
         """Returns everything for a ``Hello``, after which only changes are reported."""
         reports = self.reports
         full = FullReport(
-            attempts=tuple(reports.progress.values()),
+            attempts=reports.full_progress(),
             ended=tuple(reports.ended.values()),
             instances=self.instance_states(),
             checkpoints=tuple(reports.checkpoints.values()),

@@ -193,12 +193,12 @@ class Prewarmer:
     def _fetch(self, entry: PrewarmEntry) -> None:
         """Fetches the next component: at once if it is on the disk, else when it is its turn."""
         port = entry.missing[0]
-        digest = entry.spec.components[port]
-        remote = digest not in self._local
+        artifact = entry.spec.components[port]
+        remote = artifact.digest not in self._local
         if remote and not self._is_next(entry):
             return
         entry.pending, entry.remote = port, remote
-        self._out.add(FetchComponent(entry.spec.signature, port, digest))
+        self._out.add(FetchComponent(entry.spec.signature, port, artifact))
 
     def _is_next(self, entry: PrewarmEntry) -> bool:
         if any(e.pending and e.remote for e in self.entries.values()):

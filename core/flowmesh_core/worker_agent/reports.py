@@ -52,6 +52,7 @@ class Reports:
         self.ended: dict[str, AttemptEnd] = {}
         self.checkpoints: dict[str, Checkpoint] = {}
         self.draining = False
+        self._tokens: dict[str, str] = {}
         self._settled: OrderedDict[str, None] = OrderedDict()
         self._changed: dict[str, AttemptProgress] = {}
         self._new_ends: dict[str, AttemptEnd] = {}
@@ -68,9 +69,24 @@ class Reports:
             attempt_id in self.progress or attempt_id in self.ended or attempt_id in self._settled
         )
 
-    def take(self, attempt_id: str) -> None:
-        """Adds an attempt to the reports."""
+    def take(self, attempt_id: str, token: str) -> None:
+        """Adds an attempt to the reports.
+
+        Args:
+            attempt_id: the attempt's.
+            token: the control plane's proof that this worker was given it.
+        """
+        if token:
+            self._tokens[attempt_id] = token
         self.progress[attempt_id] = AttemptProgress(attempt_id, "fetching")
+
+    def full_progress(self) -> tuple[AttemptProgress, ...]:
+        """Returns where each attempt is, with its token, for a ``Hello``."""
+        tokens = self._tokens
+        return tuple(
+            msgspec.structs.replace(p, token=tokens.get(p.attempt_id, ""))
+            for p in self.progress.values()
+        )
 
     def report(self, progress: AttemptProgress) -> None:
         """Reports where an attempt is now."""
@@ -83,7 +99,11 @@ class Reports:
         """Reports an attempt's newest stored checkpoint, or that the given one is unusable."""
         attempt_id = checkpoint.attempt_id
         if attempt_id in self.progress or attempt_id in self.ended:
-            checkpoint = msgspec.structs.replace(checkpoint, done=figure(checkpoint.done))
+            checkpoint = msgspec.structs.replace(
+                checkpoint,
+                done=figure(checkpoint.done),
+                token=self._tokens.get(attempt_id, ""),
+            )
             self.checkpoints[attempt_id] = checkpoint
             self._new_checkpoints[attempt_id] = checkpoint
             self._send_now()
@@ -102,6 +122,7 @@ class Reports:
             self._new_ends.pop(attempt_id, None)
             self.checkpoints.pop(attempt_id, None)
             self._new_checkpoints.pop(attempt_id, None)
+            self._tokens.pop(attempt_id, None)
             self._settled[attempt_id] = None
             if len(self._settled) > SETTLED_MAX:
                 self._settled.popitem(last=False)

@@ -4,7 +4,7 @@ from functools import partial
 
 from flowmesh_control.auth.tls_certificate import TlsCertificate
 from flowmesh_control.control_plane import ControlPlane
-from flowmesh_control.settings import ControlSettings
+from flowmesh_control.settings import HANG_S, ControlSettings
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.machine.settings import Settings
 from flowmesh_operator.access.secrets import NamespaceSecrets
@@ -37,10 +37,12 @@ def make_control_plane(
         ControlSettings(
             machine=Settings(sync_window_s=settings.sync_window_s),
             objects=True,
+            sandboxed_evaluators=True,
             metrics_open=settings.metrics_open,
+            hang_s=HANG_S,
         ),
         catalog=load_catalog(),
-        master_key=settings.master_key,
+        key_ring=settings.key_ring,
         users=ReviewedUsers(api.with_single_try(REVIEW_S), namespace=settings.namespace),
         tokens=ReviewedWorkerTokens(
             api.with_single_try(REVIEW_S), namespace=settings.namespace, fixed=settings.worker_token
@@ -50,4 +52,5 @@ def make_control_plane(
         labels=lambda namespace: mirror.namespaces.get(namespace, {}),
         withdrawn=partial(withdrawn, api, mirror),
         owner=owner,
+        state_folder=settings.state_folder,
     )

@@ -8,8 +8,10 @@ import threading
 from typing import Protocol
 
 from flowmesh_control.control_plane import ControlPlane
+from flowmesh_control.records.suspects import record_last_death
 from flowmesh_control.services import ControlPlaneServices
-from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.errors import FlowMeshError, StoreError
+from flowmesh_core.sharing.seals import Seals
 from flowmesh_operator.exit_codes import OperatorExitCode
 from flowmesh_operator.kube.client import KubeClient
 from flowmesh_operator.kube.connection import connected
@@ -28,6 +30,7 @@ from flowmesh_operator.tasks import first
 from flowmesh_operator.workflows.config_maps import ConfigMapInputs
 from flowmesh_operator.workflows.controller import WorkflowController
 from flowmesh_operator.workflows.status_writer import StatusWriter
+from flowmesh_store.sealed_records import SealedRecords
 from flowmesh_store.store import Store, open_store
 
 log = logging.getLogger("flowmesh.operator")
@@ -64,7 +67,7 @@ async def lead(
     lease, acquired_event = Lease(settings), asyncio.Event()
     loop = asyncio.get_running_loop()
     # Opened while it waits: creating the clients is slow, and a takeover should not wait for it.
-    store_task = asyncio.create_task(asyncio.to_thread(open_store, settings.store))
+    store_task = asyncio.create_task(_open_store(settings))
 
     def acquired() -> None:
         loop.call_soon_threadsafe(acquired_event.set)
@@ -90,6 +93,22 @@ async def lead(
         lease_task.cancel()
         await asyncio.gather(lease_task, return_exceptions=True)
         await _close(store_task)
+
+
+async def _open_store(settings: OperatorSettings) -> Store:
+    """Opens the store, and records what this pod's last process died of.
+
+    Also where another replica leads: its next start must know.
+    """
+    store = await asyncio.to_thread(open_store, settings.store)
+    if settings.state_folder is not None:
+        try:
+            seals = Seals(settings.key_ring)
+            records = SealedRecords(store.records, seals, refused=lambda _: None)
+            await record_last_death(records, settings.state_folder)
+        except StoreError as e:  # the control plane tries again before it leads
+            log.warning("the death of the last process is not recorded yet: %s", e)
+    return store
 
 
 async def _close(store_task: "asyncio.Task[Store]") -> None:
@@ -121,6 +140,8 @@ async def _run_as_leader(
 ) -> None:
     plane = make_control_plane(settings, store, api, mirror, owner)
     try:
+        if settings.loses_results:
+            await plane.adopt_keys()
         await _start(plane, settings)
         plane.services.metrics.add(OperatorCollector(api, mirror))
         await take_label(api, settings)

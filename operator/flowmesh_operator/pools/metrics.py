@@ -31,7 +31,7 @@ class PoolCollector(Collector):
             [([name], figures.external_target) for name, figures in found],
         )
         yield gauges(
-            "flowmesh_pool_workers_asked",
+            "flowmesh_pool_replicas",
             "Replicas of a pool's Deployment.",
             ["pool"],
             [([name], figures.replicas) for name, figures in found],

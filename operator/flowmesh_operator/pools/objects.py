@@ -13,7 +13,7 @@ from flowmesh_operator.pod_environment import PodEnvironment
 from flowmesh_operator.pools.network import network_policy
 from flowmesh_operator.pools.pod import ACKNOWLEDGE_S, pod_template
 
-WANTED_METRIC = "flowmesh_pool_workers_wanted"
+WANTED_METRIC = "flowmesh_pool_replicas_desired"
 """The metric that an HPA and KEDA read: how many workers a pool should have, and those above it
 that must not be removed yet."""
 _PROGRESS_DEADLINE_S = 1800

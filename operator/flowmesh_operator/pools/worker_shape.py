@@ -10,7 +10,7 @@ from flowmesh_core.catalog.builtin_models import BUILTIN_MODELS
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.catalog.load import builtin_contracts
-from flowmesh_core.protocol.messages import EngineVariant, WorkerShape
+from flowmesh_core.protocol.messages import EngineVariant, EngineVersion, WorkerShape
 from flowmesh_core.spec.pool import FlowMeshWorkerPool, WorkerPoolSpec
 from flowmesh_core.spec.quantities import mebibytes
 from flowmesh_core.units import nano_usd
@@ -68,7 +68,7 @@ def pool_shape(pool: FlowMeshWorkerPool, catalog: Catalog) -> WorkerShape:
         idle_w=spec.power.idle_watts if spec.power else 0.0,
         labels=spec.labels,
         allows_user_code=spec.user_code,
-        engines={c.name: (c.version, c.implementation) for c in offered},
+        engines={c.name: EngineVersion.of(c) for c in offered},
         variants=tuple(h for c in offered for h in _variants(c, kind)),
         # The images of the other flavors contain none.
         builtin_models=tuple(sorted(BUILTIN_MODELS)) if spec.flavor == "cpu" else (),

@@ -122,6 +122,8 @@ def _cause(run: RunStatus) -> WorkflowReason:
 def _running(run: RunStatus) -> WorkflowConditionUpdate:
     if run.phase == Phase.SUSPENDED:
         message = "no new attempts start until spec.suspend is false"
+        if run.reason:  # not by its spec
+            message = f"{run.message}; {run.remedy}" if run.remedy else run.message
         return WorkflowConditionUpdate(
             WorkflowCondition.RUNNING, False, WorkflowReason.SUSPENDED, message
         )

@@ -13,6 +13,7 @@ import msgspec
 from flowmesh_control.loop.pending_puts import PendingPut, PendingPuts
 from flowmesh_control.loop.task_pool import FIRST_RETRY_S, LAST_RETRY_S
 from flowmesh_core.dataset.manifest import encode_manifest
+from flowmesh_core.graph.conditions import verdict_of
 from flowmesh_core.machine.commands import (
     Acknowledge,
     AppendLedgerLine,
@@ -23,6 +24,7 @@ from flowmesh_core.machine.commands import (
     Command,
     ConfirmAttempts,
     DeleteCorruptBlobs,
+    EvaluateCondition,
     FinalizeRun,
     LookUp,
     Prewarm,
@@ -34,6 +36,7 @@ from flowmesh_core.machine.commands import (
 from flowmesh_core.machine.events import (
     ActionKey,
     BlobsChecked,
+    ConditionEvaluated,
     Event,
     LookedUp,
     Published,
@@ -111,6 +114,7 @@ class SimCommandExecutor:
             PutBlob: self._put_later,
             CheckBlobs: partial(self._request, self._check_blobs, times.look_up_s),
             DeleteCorruptBlobs: partial(self._request, self._discard, times.look_up_s),
+            EvaluateCondition: self._evaluate,
             FinalizeRun: self._finish_later,
             Assign: self._assign,
             CancelAttempt: lambda c: gateway.cancel(c.worker, c.attempt_id),
@@ -155,14 +159,16 @@ class SimCommandExecutor:
     def _look_up(self, c: LookUp) -> bool:
         if self._owner.alive:
             found = self._store.look_up(c.key, c.scopes, c.not_before_s, self._owner.now_s())
-            self._owner.post(LookedUp(c.key, found))
+            self._owner.post(LookedUp(c.key, found, c.scopes, c.not_before_s))
         return True
 
     def _publish(self, c: Publish) -> bool:
         if self._store.races and self._rng.random() < self._store.races:
             self._rival(c)
         now_s = self._owner.now_s()
-        stands, won = self._store.publish(c.key, c.result, replace=c.replace, now_s=now_s)
+        stands, won = self._store.publish(
+            c.key, c.result, replace=c.replace, now_s=now_s, not_before_s=c.not_before_s
+        )
         if won:
             self._owner.wrote(c.key, stands)
         ours = stands.provenance.attempt_id == c.result.provenance.attempt_id
@@ -203,6 +209,9 @@ class SimCommandExecutor:
             self._owner.post(BlobsChecked(c.uid, frozenset(self._store.missing(wanted))))
         return True
 
+    def _evaluate(self, c: EvaluateCondition) -> None:
+        self._owner.post(ConditionEvaluated(c.uid, c.number, verdict_of(c.query)))
+
     def _finish_later(self, c: FinalizeRun) -> None:
         self._puts.after(c.uid, lambda: self._request(self._finish, self._times.final_s, c))
 
@@ -214,4 +223,4 @@ class SimCommandExecutor:
 
     def _assign(self, c: Assign) -> None:
         self._owner.assigned(c)
-        self._gateway.assign(c.worker, c.assignment)
+        self._gateway.assign(c.worker, c.assignment, c.generation, c.read_scopes)

@@ -9,11 +9,17 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from flowmesh_control.workers.given_attempts import GivenAttempts, TokenIssuer
+from flowmesh_control.workers.message_intake import MessageIntake
 from flowmesh_core.machine.events import Event, WorkerConnected, WorkerLost, WorkerSynced
+from flowmesh_core.protocol.attempt_tokens import CONTEXT, AttemptTokens, TokenHolder
 from flowmesh_core.protocol.messages import Assignment, Desired, Hello, PrewarmSpec, Sync
+from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_sim.kernel.environment import Environment
 from flowmesh_sim.kernel.network import SimulatedLinkConnection
 from flowmesh_sim.workers.connection import SimConnection
+
+_TOKENS = AttemptTokens(KeyRing.of(b"simulated master key").derive(CONTEXT))
 
 
 @dataclass(slots=True, eq=False)
@@ -23,6 +29,8 @@ class SimSession:
     dialling: SimConnection
     over: SimulatedLinkConnection
     incarnation: str
+    given: GivenAttempts
+    intake: MessageIntake
     opened: bool = False
     assign: list[Assignment] = field(default_factory=list)
     cancel: list[str] = field(default_factory=list)
@@ -77,6 +85,7 @@ class SimGateway:
         self._known: dict[str, _Known] = {}
         self._ready: dict[str, SimSession] = {}
         self._closed = False
+        self._issuer = TokenIssuer(_TOKENS, lambda: engine.now_s, lambda: engine.now_s)
 
     # -- from workers ----------------------------------------------------------------------------
 
@@ -84,7 +93,9 @@ class SimGateway:
         """Accepts a worker's full state, unless another process has its name."""
         name = hello.shape.name
         known = self._known.get(name)
-        session = SimSession(dialling, over, hello.incarnation)
+        holder = TokenHolder(hello.shape.pool, name, hello.incarnation)
+        given = GivenAttempts(self._issuer, holder)
+        session = SimSession(dialling, over, hello.incarnation, given, MessageIntake(given))
         if self._closed or hello.epoch > self._epoch:
             session.hang_up()
             return
@@ -99,7 +110,8 @@ class SimGateway:
         if not over.alive:  # the message was late: its connection is already closed
             self._engine.after(0.0, self.disconnected, name, over)
         dialling.link.send("down", over, dialling.welcomed, self._epoch, self._interval_s)
-        self._post(WorkerConnected(hello))
+        checked = session.intake.hello(hello)
+        self._post(WorkerConnected(checked.message, checked.generations))
 
     def sync(self, name: str, over: SimulatedLinkConnection, sync: Sync, goodbye: bool) -> None:
         """Accepts a worker's changes; closes the session if a message is missing."""
@@ -115,7 +127,9 @@ class SimGateway:
         if goodbye:
             sync = msgspec.structs.replace(sync, goodbye=True)
             del self._known[name]
-        self._post(WorkerSynced(name, known.incarnation, sync))
+        checked = known.session.intake.sync(sync)
+        incarnation = known.incarnation
+        self._post(WorkerSynced(name, incarnation, checked.message, checked.generations))
 
     def disconnected(self, name: str, over: SimulatedLinkConnection) -> None:
         """Drops a broken connection; its worker may reconnect until the watchdog."""
@@ -150,11 +164,14 @@ class SimGateway:
             self._ready[worker] = session
         return session
 
-    def assign(self, worker: str, assignment: Assignment) -> None:
+    def assign(
+        self, worker: str, assignment: Assignment, generation: int, read_scopes: tuple[str, ...]
+    ) -> None:
         """Queues an assignment; dropped before the answer to the worker's full state."""
         session = self._session(worker)
         if session is not None and session.opened:
-            session.assign.append(assignment)
+            token = session.given.give(assignment.attempt_id, generation, read_scopes)
+            session.assign.append(msgspec.structs.replace(assignment, token=token))
 
     def cancel(self, worker: str, attempt_id: str) -> None:
         """Queues the cancellation of an attempt."""
@@ -172,6 +189,7 @@ class SimGateway:
         """Queues the acknowledgement of an attempt's report."""
         session = self._session(worker)
         if session is not None and session.opened:
+            session.given.forget(attempt_id)
             session.acknowledged.append(attempt_id)
 
     def confirm_attempts(self, worker: str, attempts: tuple[str, ...]) -> None:

@@ -5,7 +5,7 @@ results, then blobs older than the grace period that no running run, stored resu
 or connected worker references.
 """
 
-from flowmesh_control.cache.roots import live_artifacts, worker_digests
+from flowmesh_control.cache.roots import live_artifacts
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
@@ -43,7 +43,7 @@ def sweep(
         ttl_s: how long outputs of ended runs are retained.
         grace_s: younger blobs are not deleted.
     """
-    needed = worker_digests(state)
+    needed: set[Digest] = set()
     for artifact in _roots(store, state, bucket, wall_s - ttl_s):
         needed.update(artifact.blobs())
     old = [b for b in store.blobs if now_s - store.put_s[b] >= grace_s and b not in needed]

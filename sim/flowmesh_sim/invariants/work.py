@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def look_at_runs(state: State) -> None:
-    """Checks runs: their open steps, reservations and unsettled attempts."""
+    """Checks runs: their open steps, reservations, evaluations and unsettled attempts."""
     reserved: dict[str, int] = defaultdict(int)
     for attempt in state.attempts.values():
         for uid, part in attempt.reserved.items():
@@ -25,6 +25,12 @@ def look_at_runs(state: State) -> None:
         if run.reserved_nanousd != reserved.get(uid, 0):
             amount = f"{run.reserved_nanousd} nano-dollars are reserved"
             violated(f"run {uid}", f"{amount}, for attempts {reserved.get(uid, 0)}")
+        granted = sum(one.granted for one in run.evaluations.values())
+        if run.conditions.reserved != granted:
+            steps = f"{run.conditions.reserved} steps of conditions are reserved"
+            violated(f"run {uid}", f"{steps}, for evaluations of {granted}")
+        if run.unevaluated and not run.evaluations:
+            violated(f"run {uid}", f"conditions wait for nothing: {[*run.unevaluated]}")
         for attempt_id in run.unsettled:
             if attempt_id not in state.attempts:
                 violated(f"run {uid}", f"waits for {attempt_id}, which is over")
@@ -90,7 +96,7 @@ def _reserved(worker: Worker) -> dict[str, int]:
         instances[instance.signature] = min(instance.memory_mib, known)
     found: dict[str, int] = {}
     for attempt in worker.attempts.values():
-        signature = attempt.action.spec.info.signature
+        signature = attempt.info.signature
         if attempt.alone:
             found[attempt.attempt_id] = _requested_mib(attempt)
         elif signature not in found:
@@ -99,4 +105,4 @@ def _reserved(worker: Worker) -> dict[str, int]:
 
 
 def _requested_mib(attempt: Attempt) -> int:
-    return attempt.memory_mib or attempt.action.spec.info.requirement.memory_mib
+    return attempt.memory_mib or attempt.info.requirement.memory_mib

@@ -104,5 +104,5 @@ class WorkerInvariants:
 
 def _waits(state: "State", attempt_id: str) -> bool:
     """Whether the attempt is orphaned and waits for its action, as after a restart."""
-    assigned = any(a == attempt_id for _, a in state.orphaned_attempts.values())
-    return assigned or any(e.attempt_id == attempt_id for _, e in state.orphaned_ends.values())
+    assigned = any(o.attempt_id == attempt_id for o in state.orphaned_attempts.values())
+    return assigned or any(o.end.attempt_id == attempt_id for o in state.orphaned_ends.values())

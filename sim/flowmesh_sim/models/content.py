@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowmesh_core.dataset.manifest import ChunkRef, Manifest
 from flowmesh_core.dataset.schema import Schema
-from flowmesh_core.identity.digest import digest_bytes
+from flowmesh_core.identity.digest import digest_bytes, digest_value
 from flowmesh_core.machine.step_results import dataset_artifact
 from flowmesh_core.protocol.results import Artifact
 
@@ -69,11 +69,15 @@ class SimContents:
         self.by_digest: dict[Digest, Content] = {}
         self.scopes: dict[Digest, set[str]] = {}
 
-    def model(self, name: str, size_bytes: int, variant: str = "") -> Artifact:
-        """Returns a model's artifact; the variant distinguishes trained weights from the base."""
-        digest = digest_bytes(f"weights {name} {variant}".encode())
-        self.by_digest[digest] = SimWeights(name, size_bytes)
-        return Artifact("model", digest, digest, size_bytes)
+    def model(self, name: str, size_bytes: int, variant: str = "", kind: str = "model") -> Artifact:
+        """Returns a model or an adapter; the variant distinguishes trained weights from the base.
+
+        Its manifest is not made: identity and blob are those of its name.
+        """
+        blob = digest_bytes(f"weights {name} {variant}".encode())
+        identity = digest_value(kind, [name, variant])
+        self.by_digest[identity] = SimWeights(name, size_bytes)
+        return Artifact(kind, identity, blob, size_bytes)
 
     def dataset(self, name: str, rows: int, facts: Any, extra_tokens: float = 0.0) -> Artifact:
         """Returns the data set of a name: equal names give equal content.

@@ -66,12 +66,20 @@ class SimStore:
         return found
 
     def publish(
-        self, key: ActionKey, result: ActionResult, *, replace: bool, now_s: float = 0.0
+        self,
+        key: ActionKey,
+        result: ActionResult,
+        *,
+        replace: bool,
+        now_s: float = 0.0,
+        not_before_s: float = 0.0,
     ) -> tuple[ActionResult, bool]:
         """Writes a result conditionally; returns the stored result and whether this write won."""
         place = (key.scope, key.action_id)
         existing = self._usable(place, now_s)
-        if existing is not None and not (replace and existing.generation < result.generation):
+        recent = existing is not None and existing.created_s >= not_before_s
+        newer = replace and existing is not None and existing.generation < result.generation
+        if existing is not None and recent and not newer:
             return existing, False
         last = self.results.get(place)
         known = 0 if last is None or place in self.torn else last.generation

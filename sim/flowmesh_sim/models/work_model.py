@@ -17,7 +17,7 @@ from flowmesh_core.identity.canonical import canonical_bytes
 from flowmesh_core.identity.digest import digest_bytes
 from flowmesh_core.machine.step_results import dataset_artifact, metrics_artifact
 from flowmesh_core.protocol.messages import Assignment
-from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.protocol.results import Artifact, content_artifact
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.ports import Preload
 from flowmesh_sim.models.content import SCHEMA, SimContents, SimRows, SimWeights, extended
@@ -330,10 +330,8 @@ class WorkModel:
                 size = self._hardware.models[base].weights_bytes
                 if kind is PortKind.ADAPTER:
                     size = int(self._training.adapter_mib * MIB)
-                trained = self.contents.model(base, size, name)
-                return Artifact(kind, trained.digest, trained.blob, size)
-        digest = digest_bytes(_pin(a))
-        return Artifact(kind, digest, digest, len(_pin(a)))
+                return self.contents.model(base, size, name, kind)
+        return content_artifact(kind, digest_bytes(_pin(a)), len(_pin(a)))
 
 
 def _pin(a: Assignment) -> bytes:

@@ -26,6 +26,8 @@ HOST_SHAPES = (
 TOKEN_SHAPES = ("a-chain", "a-rag", "a-debate", "a-vote", "a-agents", "b-sft", "b-dpo", "b-tight")
 DEVICES = ("h100-nvl", "h100", "a100", "l40s", "4090", "4090-48")
 FAILURES = ("engine", "host-crashed", "out-of-memory", "bad-input", "store", "preempted")
+CONDITIONS_EVERY = 10
+"""Of this many seeds, the last has workflows with conditions too."""
 FAULTS: tuple[str, ...] = get_args(FaultKind)
 SMALL = 0.5
 """The share of scenarios with a few runs of a few rows."""
@@ -51,7 +53,10 @@ def random_document(seed: int) -> dict[str, Any]:
             *(_pool(rng, n, tokens) for n in range(rng.randint(1, 3))),
             {"name": SAFE, "device": "h100-nvl", "workers": 1},
         ],
-        "load": [_load(rng, tokens, small, span_s) for _ in range(rng.randint(1, 2))],
+        "load": [
+            *(_load(rng, tokens, small, span_s) for _ in range(rng.randint(1, 2))),
+            *_conditions(seed, span_s),
+        ],
         "faults": [_fault(rng, span_s) for _ in range(faults)],
         "sharing": rng.choice(("private", "group", "all", "all")),
         "control": {
@@ -105,6 +110,14 @@ def _load(rng: Random, tokens: bool, small: bool, span_s: float) -> dict[str, An
         ),
         "options": {"seconds": rng.choice((0.0, 0.5, 2.0, 10.0)), "steps": rng.randint(1, 4)},
     }
+
+
+def _conditions(seed: int, span_s: float) -> list[dict[str, Any]]:
+    if seed % CONDITIONS_EVERY != CONDITIONS_EVERY - 1:
+        return []
+    per_minute = 5 * 60.0 / span_s
+    arrivals = {"kind": "poisson", "perMinute": per_minute}
+    return [{"shapes": ["conditional"], "runs": 5, "rows": 10, "variants": 2, "arrivals": arrivals}]
 
 
 def _fault(rng: Random, span_s: float) -> dict[str, Any]:

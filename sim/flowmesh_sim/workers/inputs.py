@@ -1,9 +1,7 @@
 """Blobs to fetch for an attempt's inputs; prewarm entries in the form of an attempt."""
 
 from flowmesh_core.protocol.messages import Assignment, InputRef, PrewarmSpec
-from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
-from flowmesh_sim.models.content import SimContents, SimWeights
 
 Items = dict[Digest, tuple[tuple[Digest, ...], int]]
 """Content to fetch: by digest, the blobs that the store must have, and the size in bytes."""
@@ -18,15 +16,11 @@ def items_of(ref: InputRef) -> Items:
     return {a.digest: ((a.blob,), a.size_bytes)}
 
 
-def as_assignment(wanted: Assignment | PrewarmSpec, contents: SimContents) -> Assignment:
+def as_assignment(wanted: Assignment | PrewarmSpec) -> Assignment:
     """Returns what a host is started for as an assignment; a prewarm entry is converted."""
     if isinstance(wanted, Assignment):
         return wanted
-    models = {
-        port: Artifact("model", digest, digest, weights.size_bytes)
-        for port, digest in wanted.components.items()
-        if isinstance(weights := contents.by_digest.get(digest), SimWeights)
-    }
+    models = wanted.components
     return Assignment(
         attempt_id="",
         action_id=wanted.signature,

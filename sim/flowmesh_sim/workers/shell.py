@@ -69,7 +69,7 @@ class SimShell:
                 lambda host, x: host.request_checkpoint(x.attempt_id)
             ),
             i.ReleaseFiles: _nothing,
-            i.FetchComponent: lambda x: transfers.fetch_component(x.signature, x.port, x.digest),
+            i.FetchComponent: lambda x: transfers.fetch_component(x.signature, x.port, x.artifact),
             i.ReleaseComponents: lambda x: transfers.release_components(x.signature),
             i.PrewarmFailed: _nothing,
             i.StartStandby: self._start_standby,
@@ -137,7 +137,7 @@ class SimShell:
     def _start_host(self, instruction: i.StartHost) -> None:
         context, worker, reservation = self._context, self._worker, instruction.reservation
         duties, slow = context.duties, worker.slow
-        a = as_assignment(instruction.wanted, context.store.contents)
+        a = as_assignment(instruction.wanted)
         host = SimInstance(
             self,
             context.store,

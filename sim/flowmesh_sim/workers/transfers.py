@@ -13,7 +13,6 @@ from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent.attempts import comes_inline
-from flowmesh_sim.models.content import SimWeights
 from flowmesh_sim.workers.batch import SimJob
 from flowmesh_sim.workers.checkpoints import saved_share
 from flowmesh_sim.workers.context import WorkerContext
@@ -158,16 +157,11 @@ class Transfers:
             unusable = Checkpoint(attempt.id, digest, spoiled=(digest,))
         self._post(e.CheckpointFetched(attempt.id, unusable))
 
-    def fetch_component(self, signature: Digest, port: str, digest: Digest) -> None:
+    def fetch_component(self, signature: Digest, port: str, artifact: Artifact) -> None:
         """Fetches a component of the prewarm list; it stays until it is released."""
-        weights = self._context.store.contents.by_digest.get(digest)
-        if not isinstance(weights, SimWeights):
-            failure = FailureReport(FailureKind.BAD_INPUT.value, f"{digest} is not a model")
-            self._post(e.ComponentFailed(signature, failure))
-            return
-        self._pinned.setdefault(signature, set()).add(digest)
+        self._pinned.setdefault(signature, set()).add(artifact.digest)
         done = partial(self._component_fetched, signature, port)
-        self.disk.fetch(digest, (digest,), weights.size_bytes, done)
+        self.disk.fetch(artifact.digest, (artifact.blob,), artifact.size_bytes, done)
 
     def _component_fetched(
         self, signature: Digest, port: str, failure: FailureReport | None

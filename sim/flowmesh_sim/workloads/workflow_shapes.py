@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+import msgspec
+
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.graph.plan import (
@@ -224,3 +226,16 @@ def private(m: PlanBuilder) -> None:
     for n in range(2):
         inputs: dict[str, Source] = {"rows": rows, "corpus": out(corpus)}
         rows = out(m.step(f"s{n}", "retrieve.topk", inputs, k=n + 1, ignored=["corpus"]))
+
+
+@shape("conditional")
+def conditional(m: PlanBuilder) -> None:
+    """Steps with conditions on the rows of a step: about half of them run."""
+    first = m.step("map", "test.map", {"rows": m.data("gsm8k", m.rows)}, value=m.variant)
+    steps = []
+    for n in range(min(8, m.rows)):
+        text = f"steps['map'].rows.count > {n * 2}"
+        step = m.step(f"s{n}", "test.map", {"rows": out(first)}, value=n)
+        m.steps[-1] = msgspec.structs.replace(step, when=text, when_steps=("map",))
+        steps.append(_noop(m, f"after{n}", [step], n))
+    m.step("last", "test.noop", {"a": out(first, "metrics"), "b": out(steps[0], "metrics")})

@@ -30,6 +30,7 @@ from flowmesh_core.dataset.schema import column_name
 from flowmesh_core.errors import BlobCorruptError, IdentityError
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.units import Digest
+from flowmesh_store.datasets.exact_numbers import exact_float
 from flowmesh_store.datasets.parquet import (
     arrow_schema,
     arrow_table,
@@ -213,13 +214,27 @@ def columns_of_table(
         raise IdentityError(f"the table and the schema differ in {', '.join(map(repr, missing))}")
     columns: dict[str, list[Any]] = {}
     for c in wanted.columns:
-        values = _values(table.column(fields[c.name]), c)
+        values = _values(table.column(fields[c.name]), c, before)
         columns[c.name] = typed_column(values, c, before=before)
     return wanted, columns
 
 
-def _values(array: Any, column: Column) -> list[Any]:
+def _floats_of_decimals(values: Sequence[Any], column: Column, before: int) -> list[float | None]:
+    floats = [None if v is None else exact_float(str(v)) for v in values]
+    for number, (value, found) in enumerate(zip(values, floats, strict=True), before + 1):
+        if found is None and value is not None:
+            raise IdentityError(
+                f"the number {value} has more digits than a float",
+                where=f"row {number}, column {column.name!r}",
+                remedy="round it, or cast the column to a string or a double first",
+            )
+    return floats
+
+
+def _values(array: Any, column: Column, before: int) -> list[Any]:
     t = array.type
+    if pa.types.is_decimal(t) and column.type is ColumnType.FLOAT:
+        return _floats_of_decimals(array.to_pylist(), column, before)
     if pa.types.is_decimal(t) or pa.types.is_float16(t):
         target = pa.int64() if column.type is ColumnType.INT else pa.float64()
         try:

@@ -10,6 +10,7 @@ from flowmesh_core.dataset import Schema, SchemaInference, columns_of
 from flowmesh_core.dataset.infer import refuse_columns
 from flowmesh_core.errors import IdentityError
 from flowmesh_store.datasets.budget import COLUMNS_MAX, ROW_BYTES_MAX, DecodeBudget, long_row
+from flowmesh_store.datasets.csv_records import Values, records
 from flowmesh_store.datasets.csv_types import ColumnKind
 from flowmesh_store.datasets.decoding import Batch
 
@@ -19,7 +20,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class CsvReader:
-    """Rows of a CSV file whose first line names the columns; empty values are null."""
+    """Rows of a CSV file whose first line names the columns; empty fields are null."""
 
     def __init__(self, path: Path, name: str, delimiter: str, budget: DecodeBudget) -> None:
         """Keeps the arguments; nothing is read.
@@ -56,17 +57,18 @@ class CsvReader:
         """As :meth:`RowReader.batches`."""
         before = 0
         for lines in self._batches():
-            yield columns_of(self._rows(lines), schema, before=before), len(lines)
+            yield columns_of(self._rows(lines, before), schema, before=before), len(lines)
             before += len(lines)
 
-    def _rows(self, lines: Sequence[Sequence[str]]) -> list[Mapping[str, Any]]:
+    def _rows(self, lines: Sequence[Values], before: int) -> list[Mapping[str, Any]]:
+        by_column = zip(self._kinds, self._header, zip(*lines, strict=True), strict=True)
         columns = [
-            kind.read(values)
-            for kind, values in zip(self._kinds, zip(*lines, strict=True), strict=True)
+            kind.read(values, column, self._name, before=before)
+            for kind, column, values in by_column
         ]
         return [dict(zip(self._header, row, strict=True)) for row in zip(*columns, strict=True)]
 
-    def _batches(self) -> Iterator[list[list[str]]]:
+    def _batches(self) -> Iterator[list[Values]]:
         with self._path.open(encoding="utf-8", newline="", buffering=_PIECE_BYTES) as text:
             try:
                 yield from self._read(text)
@@ -75,27 +77,22 @@ class CsvReader:
                 where = f"{self._name}, line {line}"
                 raise IdentityError("not UTF-8", where=where, remedy="convert it") from e
 
-    def _read(self, text: TextIO) -> Iterator[list[list[str]]]:
+    def _read(self, text: TextIO) -> Iterator[list[Values]]:
         csv.field_size_limit(max(csv.field_size_limit(), ROW_BYTES_MAX))
         lines = _Lines(text, self._name)
-        reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
         self._header = []
-        batch: list[list[str]] = []
+        batch: list[Values] = []
         characters = 0
-        try:
-            for row in reader:
-                characters += lines.take()
-                if not self._header:
-                    self._header = self._checked_header(row)
-                elif row:
-                    self._require_width(row, reader.line_num)
-                    batch.append(row)
-                if len(batch) >= BATCH_ROWS or (batch and characters >= BATCH_CHARACTERS):
-                    yield batch
-                    batch, characters = [], 0
-        except csv.Error as e:
-            where = f"{self._name}, line {reader.line_num}"
-            raise IdentityError(f"not CSV ({e})", where=where) from e
+        for row, line in records(lines, self._name, self._delimiter):
+            characters += lines.take()
+            if not self._header:
+                self._header = self._checked_header([column or "" for column in row])
+            elif row:
+                self._require_width(row, line)
+                batch.append(row)
+            if len(batch) >= BATCH_ROWS or (batch and characters >= BATCH_CHARACTERS):
+                yield batch
+                batch, characters = [], 0
         if batch:
             yield batch
 
@@ -105,7 +102,7 @@ class CsvReader:
             raise IdentityError("a column is named twice", where=f"{self._name}, line 1")
         return row
 
-    def _require_width(self, row: list[str], line: int) -> None:
+    def _require_width(self, row: Values, line: int) -> None:
         if len(row) != len(self._header):
             raise IdentityError(
                 f"{len(row)} values where the first line names {len(self._header)} columns",

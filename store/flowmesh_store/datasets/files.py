@@ -1,14 +1,13 @@
 """Files of rows in the formats of users: JSON Lines, JSON, CSV and Parquet.
 
 The import engine and the CLI's uploads read them; errors name the line. CSV has no types: a column
-is a string, unless every value is an integer, a number or ``true``/``false``.
+is a string, unless every value is an integer, a number or ``true``/``false``. What would lose
+digits or keys is refused.
 """
 
 import base64
 import csv
 import io
-import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -16,10 +15,11 @@ from typing import Any
 import orjson
 
 from flowmesh_core.errors import BlobCorruptError, ContentLimitError, IdentityError
-from flowmesh_store.datasets.csv_types import DIGITS_MAX, INT64, ColumnKind
+from flowmesh_store.datasets.csv_records import Values, records
+from flowmesh_store.datasets.csv_types import ColumnKind
+from flowmesh_store.datasets.lossless_json import refuse_losses
 from flowmesh_store.datasets.parquet import decoded_sizes, read_parquet
 
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _TOO_DEEP = "depth limit exceeded"
 LINE_REMEDY = "each line must be one JSON object"
 LIST_REMEDY = "the file must be a list of objects; one object a line is .jsonl"
@@ -87,7 +87,7 @@ def jsonl_row(line: bytes, where: str) -> dict[str, Any]:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as e:
         raise no_json(e, where, LINE_REMEDY) from e
-    refuse_long_integers(line, where)
+    refuse_losses(line, row, where)
     return json_object(row, where)
 
 
@@ -105,22 +105,25 @@ def read_json(data: bytes, name: str = "file") -> list[dict[str, Any]]:
     Raises:
         IdentityError: names the line of a syntax error, or the row that is not an object.
     """
+    data = _without_mark(data)
     try:
-        value = orjson.loads(_without_mark(data))
+        value = orjson.loads(data)
     except orjson.JSONDecodeError as e:
         raise no_json(e, f"{name}, line {e.lineno}", LIST_REMEDY) from e
-    refuse_long_integers(data, name)
+    refuse_losses(data, value, name)
     if not isinstance(value, list):
         raise IdentityError("not a list of objects", where=name, remedy="write [ {...}, {...} ]")
     return [json_object(row, f"{name}, row {i}") for i, row in enumerate(value, 1)]
 
 
 def read_csv(data: bytes, name: str = "file", *, delimiter: str = ",") -> list[dict[str, Any]]:
-    """Returns the rows of a CSV file whose first line names the columns; empty values are null.
+    """Returns the rows of a CSV file whose first line names the columns.
+
+    An empty field is null, ``""`` is the empty string.
 
     Raises:
         IdentityError: names the line with too many or too few values, or with bytes that are not
-            UTF-8.
+            UTF-8, or the row and column of a number whose digits would be lost.
     """
     try:
         text = _without_mark(data).decode()
@@ -128,7 +131,9 @@ def read_csv(data: bytes, name: str = "file", *, delimiter: str = ",") -> list[d
         line = data[: e.start].count(b"\n") + 1
         raise IdentityError("not UTF-8", where=f"{name}, line {line}", remedy="convert it") from e
     header, values = _csv_lines(text, name, delimiter)
-    columns = [_csv_column([row[i] for row in values]) for i in range(len(header))]
+    columns = [
+        _csv_column([row[i] for row in values], column, name) for i, column in enumerate(header)
+    ]
     if not columns:
         return []
     return [dict(zip(header, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -140,58 +145,30 @@ def rows_to_jsonl(rows: Iterable[Mapping[str, Any]]) -> bytes:
     return b"".join(orjson.dumps(row, default=_download_form, option=option) for row in rows)
 
 
-def _csv_lines(text: str, name: str, delimiter: str) -> tuple[list[str], list[list[str]]]:
+def _csv_lines(text: str, name: str, delimiter: str) -> tuple[list[str], list[Values]]:
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     header: list[str] = []
-    values: list[list[str]] = []
-    try:
-        for row in reader:
-            if not header:
-                header = row
-                if len(set(header)) != len(header):
-                    raise IdentityError("a column is named twice", where=f"{name}, line 1")
-            elif row and len(row) != len(header):
-                raise IdentityError(
-                    f"{len(row)} values where the first line names {len(header)} columns",
-                    where=f"{name}, line {reader.line_num}",
-                    remedy="quote values that contain the delimiter",
-                )
-            elif row:
-                values.append(row)
-    except csv.Error as e:
-        raise IdentityError(f"not CSV ({e})", where=f"{name}, line {reader.line_num}") from e
+    values: list[Values] = []
+    for row, line in records(io.StringIO(text, newline=""), name, delimiter):
+        if not header:
+            header = [column or "" for column in row]
+            if len(set(header)) != len(header):
+                raise IdentityError("a column is named twice", where=f"{name}, line 1")
+        elif row and len(row) != len(header):
+            raise IdentityError(
+                f"{len(row)} values where the first line names {len(header)} columns",
+                where=f"{name}, line {line}",
+                remedy="quote values that contain the delimiter",
+            )
+        elif row:
+            values.append(row)
     return header, values
 
 
-def _csv_column(values: Sequence[str]) -> list[Any]:
+def _csv_column(values: Values, column: str, name: str) -> list[Any]:
     kind = ColumnKind()
     kind.add(values)
-    return kind.read(values)
-
-
-def refuse_long_integers(data: bytes, where: str) -> None:
-    """Refuses integers beyond 64 bits, which orjson would read as floats.
-
-    Raises:
-        IdentityError: there is one; digits would be lost.
-    """
-
-    def read(digits: str) -> int:
-        if len(digits) > DIGITS_MAX or int(digits) not in INT64:
-            raise IdentityError(
-                f"the integer {digits[:DIGITS_MAX]}{'…' * (len(digits) > DIGITS_MAX)}"
-                " does not fit into 64 bits",
-                where=where,
-                remedy="put it in quotes, so that no digit is lost",
-            )
-        return int(digits)
-
-    if _LONG_NUMBER.search(data):
-        try:
-            json.loads(_without_mark(data), parse_int=read)
-        except RecursionError as e:
-            raise ContentLimitError("nested too deeply", where=where, remedy="flatten it") from e
+    return kind.read(values, column, name)
 
 
 def _without_mark(data: bytes) -> bytes:

@@ -24,10 +24,10 @@ from flowmesh_store.datasets.files import (
     json_object,
     jsonl_row,
     no_json,
-    refuse_long_integers,
     unknown_format,
 )
 from flowmesh_store.datasets.json_elements import json_elements
+from flowmesh_store.datasets.lossless_json import refuse_losses
 from flowmesh_store.datasets.parquet import schema_of
 
 BATCH_ROWS = 256
@@ -182,7 +182,7 @@ def json_rows(file: BinaryIO, name: str) -> Iterator[Sized]:
             row = orjson.loads(text)
         except orjson.JSONDecodeError as e:
             raise no_json(e, f"{name}, line {line + e.lineno - 1}", LIST_REMEDY) from e
-        refuse_long_integers(text, where)
+        refuse_losses(text, row, where)
         yield json_object(row, where), len(text)
 
 

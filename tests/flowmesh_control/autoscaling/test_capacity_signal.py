@@ -25,4 +25,4 @@ def test_workers_of_a_declared_pool_prewarm_what_steps_to_come_need() -> None:
     world.apply(PrewarmPlanChanged(backlogs.prewarm_plan()))
     assert prewarm_is_current(world.machine.state, backlogs.prewarm_plan())
     ((_, (opening,)),) = world.told
-    assert (opening.signature, opening.components) == (signature, {"model": BASE.digest})
+    assert (opening.signature, opening.components) == (signature, {"model": BASE})

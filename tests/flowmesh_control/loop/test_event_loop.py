@@ -12,6 +12,7 @@ from tests.flowmesh_control.waiting import until
 
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_control.loop.command_executor import CommandExecutor
+from flowmesh_control.loop.current_event import CurrentEventMarker
 from flowmesh_control.loop.event_loop import DECIDE_GAP_S, TURN_S, UNDERLOADED_SLICE_S, EventLoop
 from flowmesh_control.loop.task_pool import TaskPool
 from flowmesh_core.dataset import Manifest, Schema, encode_manifest
@@ -23,6 +24,7 @@ from flowmesh_core.machine.commands import (
     Assign,
     CheckBlobs,
     Command,
+    EvaluateCondition,
     FinalizeRun,
     LookUp,
     Publish,
@@ -45,6 +47,7 @@ from flowmesh_core.machine.events import (
 )
 from flowmesh_core.protocol.messages import Assignment, AttemptEnd, PrewarmSpec
 from flowmesh_core.protocol.results import ActionResult, Provenance
+from flowmesh_core.spec.secrets import SecretValue
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import ActionCache
 from flowmesh_store.store import Store
@@ -82,7 +85,9 @@ class Workers:
     assigned: list[tuple[str, Assignment]] = field(default_factory=list)
     reports: list[AttemptEnd] = field(default_factory=list)
 
-    def assign(self, worker: str, assignment: Assignment) -> None:
+    def assign(
+        self, worker: str, assignment: Assignment, generation: int, read_scopes: tuple[str, ...]
+    ) -> None:
         self.assigned.append((worker, assignment))
 
     def cancel(self, worker: str, attempt_id: str) -> None: ...
@@ -109,7 +114,7 @@ class Askers:
         self.queued(found)
         return (found,)
 
-    def awaits(self, command: LookUp | CheckBlobs | Publish) -> bool:
+    def awaits(self, command: LookUp | CheckBlobs | EvaluateCondition | Publish) -> bool:
         if isinstance(command, Publish):
             if command.key in self.left:
                 self.given_up.append(command.key)
@@ -136,8 +141,10 @@ class Bench:
 
 
 class NoSecrets:
-    async def read(self, namespace: str, names: tuple[str, ...]) -> dict[str, str]:
-        return {n: f"{namespace}/{n}" for n in names}
+    async def read(
+        self, namespace: str, names: tuple[str, ...], engine: str
+    ) -> dict[str, SecretValue]:
+        return {n: SecretValue(f"{namespace}/{n}", ("*",)) for n in names}
 
 
 class Notes:
@@ -173,11 +180,16 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
         finish=notes,
         changed=nothing,
         secrets=NoSecrets(),
+        evaluate=nothing,
         owners=askers,
         post=post,
     )
     loop = EventLoop(
-        machine=machine, decide=lambda s: Decision((), ()), executor=outside, clock=lambda: 5.0
+        machine=machine,
+        decide=lambda s: Decision((), ()),
+        executor=outside,
+        marker=CurrentEventMarker.in_memory(epoch=1),
+        clock=lambda: 5.0,
     )
     posts.append(loop.post)
     tasks.start()
@@ -283,9 +295,9 @@ def full_until(bench: Bench, monkeypatch: pytest.MonkeyPatch, *, calls: int) -> 
     """Refuses publications for want of space before so many; returns those it has refused."""
     real, refused = bench.cache.publish, list[str]()
 
-    async def publish(scope: str, made: ActionResult) -> Any:
+    async def publish(scope: str, made: ActionResult, **more: float) -> Any:
         if len(refused) + 1 >= calls:
-            return await real(scope, made)
+            return await real(scope, made, **more)
         refused.append(scope)
         raise StoreFullError("no space is left", remedy="free some")
 
@@ -488,7 +500,11 @@ def test_it_decides_at_once_unless_other_work_waits_which_lets_ready_work_gather
     monkeypatch.setattr("flowmesh_control.loop.event_loop.time.monotonic", lambda: now_s[0])
     machine, executor = Answers(), Backlog()
     loop = EventLoop(
-        machine=machine, decide=lambda s: Decision((), ()), executor=executor, clock=lambda: 5.0
+        machine=machine,
+        decide=lambda s: Decision((), ()),
+        executor=executor,
+        marker=CurrentEventMarker.in_memory(epoch=1),
+        clock=lambda: 5.0,
     )
 
     def decided(*, after_s: float) -> bool:
@@ -515,7 +531,13 @@ def test_after_a_long_decision_events_get_as_long(monkeypatch: pytest.MonkeyPatc
         now_s[0] += 0.03
         return Decision((), ())
 
-    loop = EventLoop(machine=machine, decide=slow, executor=Backlog(), clock=lambda: 5.0)
+    loop = EventLoop(
+        machine=machine,
+        decide=slow,
+        executor=Backlog(),
+        marker=CurrentEventMarker.in_memory(epoch=1),
+        clock=lambda: 5.0,
+    )
     counts = []
     for wait_s in (0.0, 0.02, 0.02):
         now_s[0] += wait_s
@@ -544,6 +566,7 @@ def test_turns_are_short_while_the_workers_have_places_left(
         machine=machine,
         decide=lambda s: Decision((), rejections),
         executor=Backlog(),
+        marker=CurrentEventMarker.in_memory(epoch=1),
         clock=lambda: 5.0,
     )
     loop.run_once()
@@ -561,7 +584,11 @@ def test_a_loop_that_stood_still_says_so_before_anything_else() -> None:
     machine = Answers()
     executor = Backlog()
     loop = EventLoop(
-        machine=machine, decide=lambda s: Decision((), ()), executor=executor, clock=lambda: now[0]
+        machine=machine,
+        decide=lambda s: Decision((), ()),
+        executor=executor,
+        marker=CurrentEventMarker.in_memory(epoch=1),
+        clock=lambda: now[0],
     )
     loop.run_once()
     now[0] += 1.5

@@ -11,7 +11,7 @@ from tests.flowmesh_control.test_end_to_end import DOUBLE, sleeps
 from tests.flowmesh_control.waiting import until
 
 from flowmesh_core.autoscaling.pool_model import PoolView
-from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_core.protocol.messages import EngineVersion, WorkerShape
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ GOES_ON = (
     "flowmesh_saved_usd_total",
     "flowmesh_joules_total",
     "flowmesh_actions_executed_total",
-    "flowmesh_actions_hits_total",
+    "flowmesh_action_cache_hits_total",
 )
 """As docs/observability.md says: the counters that no change of leader sets back."""
 
@@ -77,8 +77,8 @@ async def test_what_was_run_paid_shared_and_failed_is_told(fabric: Fabric) -> No
     assert total(text, "flowmesh_saved_usd_total", tenant="team-b") > 0
     assert total(text, "flowmesh_saved_joules_total") > 0
     assert total(text, "flowmesh_joules_total", estimated="true") > 0
-    assert total(text, "flowmesh_actions_hits_total", kind="published") == 2
-    assert total(text, "flowmesh_actions_hits_total", kind="in-flight") == 1
+    assert total(text, "flowmesh_action_cache_hits_total", kind="published") == 2
+    assert total(text, "flowmesh_action_cache_hits_total", kind="in-flight") == 1
     assert total(text, "flowmesh_actions_executed_total") == 3
     assert total(text, "flowmesh_dispatches_total", pool="local") == 4
     assert total(text, "flowmesh_attempts_ended_total", outcome="published") == 3
@@ -92,7 +92,7 @@ async def test_what_was_run_paid_shared_and_failed_is_told(fabric: Fabric) -> No
     assert total(text, "flowmesh_attempt_seconds_count", pool="local") == 4
     assert total(text, "flowmesh_prediction_error_count", engine="data.sql") == 2
     assert total(text, "flowmesh_store_seconds_count", operation="record.write", outcome="ok") > 0
-    assert total(text, "flowmesh_tick_seconds_count") > 0
+    assert total(text, "flowmesh_scheduling_cycle_seconds_count") > 0
     busy = total(text, "flowmesh_worker_seconds_total", state="busy")
     assert 0 < busy < total(text, "flowmesh_worker_seconds_total")
     assert total(text, "flowmesh_worker_agent_cpu_seconds_total", pool="local") > 0
@@ -126,7 +126,7 @@ async def test_a_pool_without_workers_has_a_backlog_once_it_is_declared(fabric: 
         host_memory_mib=4096,
         cpus=2,
         price_nanousd_per_hour=10**9,
-        engines={contract.name: (contract.version, contract.implementation)},
+        engines={contract.name: EngineVersion.of(contract)},
     )
     fabric.control.services.signals.declare(lambda: [PoolView("empty", shape, maximum=3)])
     await fabric.submit(workflow("slow", {**sleeps(5, 3), "budgetUsd": "2"}))

@@ -102,6 +102,7 @@ async def _receipts(store: Store, ended_s: float, ended_by: int, recorded_by: in
         archive=Archive(records),
         index=EndedRunIndex(records, epoch=4),
         catalog=builtin_catalog(),
+        deaths={},
     )
     return found.opening.book.receipts_nanousd
 

@@ -67,7 +67,7 @@ async def test_an_audit_whose_order_cannot_be_read_ends_and_says_why(how: str) -
     async with place() as there:
         worker = await there.join("w")
         audit = await begun(there, worker)
-        records, key = there.store.records, spec_key(audit)
+        records, key = there.sealed, spec_key(audit)
         await spoil_order(records, key, how)
         await end(there, worker, audit)
         assert there.alive

@@ -83,6 +83,7 @@ async def taken_over(records: Records, epoch: int) -> tuple[RecoveredState, Arch
         archive=archive,
         index=index,
         catalog=builtin_catalog(),
+        deaths={},
     )
     return found, archive, index
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 from aiohttp import ClientSession
-from tests.flowmesh_control.fabric import API_TOKEN, Fabric, control_plane, workflow
+from tests.flowmesh_control.fabric import API_TOKEN, Fabric, control_plane, sealed, workflow
 
 from flowmesh_control.records.run_pins import accepted_pins, read_pins
 from flowmesh_control.records.run_records import AcceptedRecord
@@ -125,20 +125,20 @@ async def test_an_unfinished_run_of_an_earlier_release_goes_on(tmp_path: Path) -
             await fabric.call("GET", f"/v1/runs/{accepted.uid}/openlineage")
             resumed = await again.services.admission.submit(Submission(one("old")))
         assert (resumed.uid, resumed.resumed) == (accepted.uid, True)
-        assert await accepted_pins(store.records, accepted.uid) == pins
-        assert await read_pins(store.records, accepted.uid, []) == pins
+        assert await accepted_pins(sealed(store), accepted.uid) == pins
+        assert await read_pins(sealed(store), accepted.uid, []) == pins
     finally:
         await again.stop()
 
 
 async def _as_an_earlier_release_wrote_it(store: Store, uid: str) -> Any:
     key = f"runs/{uid}/spec"
-    record = await store.records.read(key)
+    record = await sealed(store).read(key)
     assert record is not None
     accepted = msgspec.json.decode(record.data, type=AcceptedRecord)
     assert accepted.pins is not None
     fields = msgspec.json.decode(record.data)
     del fields["pins"]
-    await store.records.write(f"runs/{uid}/pins", msgspec.json.encode(accepted.pins))
-    await store.records.write(key, msgspec.json.encode(fields), if_match=record.etag)
+    await sealed(store).write(f"runs/{uid}/pins", msgspec.json.encode(accepted.pins))
+    await sealed(store).write(key, msgspec.json.encode(fields), if_match=record.etag)
     return accepted.pins

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import msgspec
 import pytest
 from aiohttp import ClientSession
-from tests.flowmesh_control.fabric import Fabric, control_plane, machine_of, workflow
+from tests.flowmesh_control.fabric import Fabric, control_plane, machine_of, sealed, workflow
 from tests.flowmesh_control.runs.test_repin import catalog
 
 from flowmesh_control.records.keys import cancelled_key, final_key, segment_key
@@ -66,7 +66,7 @@ def nothing_is_evaluated(uid: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("a condition was evaluated")
 
-    monkeypatch.setattr("flowmesh_core.machine.steps.evaluate", refused)
+    monkeypatch.setattr("flowmesh_core.graph.conditions.evaluate", refused)
 
 
 async def _ends_cancelled(root: Path, uid: str, reason: str, **more: Any) -> None:
@@ -101,7 +101,7 @@ async def test_a_wish_is_durable_before_the_machine_hears_of_it(
     def refused(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("a condition was evaluated")
 
-    monkeypatch.setattr("flowmesh_core.machine.steps.evaluate", refused)
+    monkeypatch.setattr("flowmesh_core.graph.conditions.evaluate", refused)
     await _ends_cancelled(tmp_path, uid, "stop")
 
 
@@ -120,14 +120,14 @@ async def test_a_run_that_was_cancelled_but_not_ended_by_an_older_release_is_not
 ) -> None:
     store = control_plane(tmp_path)._store
     lines = encode_lines([VerdictLine(1.0, "Cancelled", message="stop")])
-    await store.records.write(segment_key(uid, 1, 9), lines)
+    await sealed(store).write(segment_key(uid, 1, 9), lines)
     await _ends_cancelled(tmp_path, uid, "stop")
 
 
 @pytest.mark.usefixtures("nothing_is_evaluated")
-async def test_a_wish_that_cannot_be_read_is_a_wish(tmp_path: Path, uid: str) -> None:
+async def test_a_wish_that_cannot_be_decoded_is_a_wish(tmp_path: Path, uid: str) -> None:
     store = control_plane(tmp_path)._store
-    await store.records.write(cancelled_key(uid), b'{"time_s": 1.0, "rea')
+    await sealed(store).write(cancelled_key(uid), b'{"time_s": 1.0, "rea')
     await _ends_cancelled(tmp_path, uid, "cancelled")
 
 
@@ -135,7 +135,7 @@ async def test_a_cancelled_run_that_waits_for_its_engines_ends_too(
     tmp_path: Path, uid: str
 ) -> None:
     store = control_plane(tmp_path)._store
-    await store.records.write(cancelled_key(uid), msgspec.json.encode(Cancellation(1.0, "stop")))
+    await sealed(store).write(cancelled_key(uid), msgspec.json.encode(Cancellation(1.0, "stop")))
     await _ends_cancelled(tmp_path, uid, "stop", contracts=catalog(2))
 
 

@@ -11,6 +11,7 @@ from aiohttp import ClientSession
 from tests.flowmesh_control.fabric import Fabric, control_plane, machine_of, workflow
 
 from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.catalog.contract import Param, ParamType
 from flowmesh_core.catalog.plugins import load_catalog
 
 NOOP = {"steps": [{"name": "a", "uses": "test.noop", "with": {"value": 1}}], "outputs": {}}
@@ -54,6 +55,25 @@ async def test_a_run_that_waits_is_told_with_its_steps_and_what_to_do(
         body = {"priority": 3}
         refused = await fabric.call("POST", f"/v1/runs/{uid}/amend", body=body, status=409)
         assert "fmesh repin" in refused["error"]["remedy"]
+
+
+async def test_a_run_that_sets_an_added_parameter_waits_under_a_release_without_it(
+    tmp_path: Path,
+) -> None:
+    fresh = Param("fresh", ParamType.INTEGER, 0, added=1)
+    later = Catalog(
+        replace(c, params=(*c.params, fresh), minor=1) if c.name == "test.noop" else c
+        for c in load_catalog()
+    )
+    async with serving(tmp_path, later) as fabric:
+        plain = await fabric.submit(workflow("plain", NOOP))
+        step = {"name": "a", "uses": "test.noop", "with": {"value": 1, "fresh": 1}}
+        setting = await fabric.submit(workflow("new", {"steps": [step], "outputs": {}}))
+    async with serving(tmp_path, catalog(1)) as fabric:
+        assert (await fabric.call("GET", f"/v1/runs/{plain}"))["phase"] != "Suspended"
+        status = await fabric.call("GET", f"/v1/runs/{setting}")
+        assert status["phase"] == "Suspended"
+        assert "sets what minor 1 of test.noop version 1 added" in status["message"]
 
 
 async def test_a_re_pinned_run_goes_on_and_stays_re_pinned_after_a_restart(

@@ -8,19 +8,25 @@ import msgspec
 import pytest
 
 from flowmesh_control.queries.downloads import download_of
+from flowmesh_control.records.cache_policies import CachePolicyStore
+from flowmesh_control.records.reference_issuer import ReferenceIssuer
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_core.errors import InvalidReferenceError
-from flowmesh_core.sharing import issue, plan_scopes
+from flowmesh_core.sharing import KeyRing, plan_scopes
 from flowmesh_core.units import Digest
 from flowmesh_store.store import Store
 
-KEY = b"k" * 32
+KEY_RING = KeyRing.of(b"k" * 32)
 A = plan_scopes([], "team-a")
 B = plan_scopes([], "team-b")
 
 
+def references(store: Store) -> ReferenceIssuer:
+    return ReferenceIssuer(KEY_RING, CachePolicyStore(store.records))
+
+
 async def test_rows_come_back_by_their_reference_in_their_own_namespace_only(store: Store) -> None:
-    content = UploadStore(store.blobs, KEY)
+    content = UploadStore(store.blobs, references(store))
     stored = await content.put_file("x.jsonl", b'{"a": 1}\n{"a": 2}\n', A.private)
     loaded = await content.load("dataset", stored.reference, A)
     assert msgspec.structs.replace(loaded, manifest=None) == stored.artifact
@@ -29,13 +35,13 @@ async def test_rows_come_back_by_their_reference_in_their_own_namespace_only(sto
         await content.load("dataset", stored.reference, B)
     with pytest.raises(InvalidReferenceError, match="of kind dataset; expected one of kind model"):
         await content.load("model", stored.reference, A)
-    gone = issue(KEY, A.private, "dataset", Digest("0" * 64))
+    gone = references(store).issue(A.private, "dataset", Digest("0" * 64))
     with pytest.raises(InvalidReferenceError, match="no longer"):
         await content.load("dataset", gone, A)
 
 
 async def test_a_directory_comes_back_as_the_tar_it_was(store: Store, tmp_path: Path) -> None:
-    content = UploadStore(store.blobs, KEY)
+    content = UploadStore(store.blobs, references(store))
     model = tmp_path / "model"
     (model / "sub").mkdir(parents=True)
     (model / "config.json").write_text("{}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 from aiohttp import ClientSession, ClientWebSocketResponse, WSCloseCode, WSMsgType, web
+from tests.flowmesh_control.given import TOKENS
 from tests.flowmesh_control.waiting import until
 
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
@@ -22,6 +23,7 @@ from flowmesh_core.protocol.messages import (
     AttemptProgress,
     ControlMessage,
     Desired,
+    EngineVersion,
     FailureReport,
     Hello,
     PrewarmSpec,
@@ -32,12 +34,10 @@ from flowmesh_core.protocol.messages import (
     decode_control,
     encode,
 )
-from flowmesh_core.protocol.wire_ids import WireIds, attempt_key
+from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
 
 D = Digest("0" * 64)
-KEY = attempt_key(b"k" * 32)
-IDS = WireIds(KEY, worker="w1", pool="local")
 
 
 class Silent:
@@ -82,7 +82,7 @@ def hello(name: str = "w1", **changes: object) -> Hello:
         host_memory_mib=1024,
         cpus=1,
         price_nanousd_per_hour=1,
-        engines={"test.noop": (1, 1)},
+        engines={"test.noop": EngineVersion(1, 1)},
     )
     full = Hello(
         version=PROTOCOL_VERSION,
@@ -106,24 +106,10 @@ async def receive_message(socket: ClientWebSocketResponse) -> ControlMessage:
 
 
 async def desired(socket: ClientWebSocketResponse) -> Desired:
-    """The next message to w1, with ids as the machine has them."""
+    """The next message to w1."""
     message = await receive_message(socket)
     assert isinstance(message, Desired)
-    return msgspec.structs.replace(
-        message,
-        assign=tuple(
-            msgspec.structs.replace(a, attempt_id=bare(a.attempt_id)) for a in message.assign
-        ),
-        cancel=tuple(map(bare, message.cancel)),
-        acknowledged=tuple(map(bare, message.acknowledged)),
-        keep=tuple(map(bare, message.keep)),
-    )
-
-
-def bare(wire_id: str) -> str:
-    attempt_id = IDS.bare(wire_id)
-    assert attempt_id is not None, wire_id
-    return attempt_id
+    return message
 
 
 @pytest.fixture
@@ -132,11 +118,12 @@ async def endpoint() -> AsyncIterator[Endpoint]:
     now, later, forgotten = [100.0], list[int](), set[str]()
     gateway = WorkerGateway(
         epoch=3,
-        key=KEY,
+        attempt_tokens=TOKENS,
         post=events.append,
         tokens=StaticWorkerTokens({"local": "secret", "other": "elsewhere"}),
         telemetry=Silent(),
         clock=lambda: now[0],
+        wall_clock=lambda: now[0],
         watchdog_s=10.0,
         sync_interval_s=1.0,
         knows=lambda name: name not in forgotten,
@@ -182,6 +169,16 @@ async def test_a_worker_that_does_not_fit_is_refused_with_the_reason(
     assert reason in answer.reason
     assert endpoint.events == []
     assert endpoint.later == ([4] if "epoch" in changes else [])
+
+
+async def test_a_worker_whose_messages_stopped_the_control_plane_twice_is_refused(
+    endpoint: Endpoint,
+) -> None:
+    endpoint.gateway._refused = {"w1"}
+    answer = await receive_message(await endpoint.connect(hello()))
+    assert isinstance(answer, Refused)
+    assert answer.final
+    assert "delete the worker's pod" in answer.reason
 
 
 class Away:
@@ -236,7 +233,7 @@ async def test_what_a_worker_should_hold_goes_out_in_one_message_a_turn(endpoint
     assert first.full_state
     assert first.seq == 1
     for n in range(5):
-        endpoint.gateway.assign("w1", assignment(n))
+        endpoint.gateway.assign("w1", assignment(n), 1, ())
     endpoint.gateway.cancel("w1", "a0")
     endpoint.gateway.acknowledge("w1", "old")
     endpoint.gateway.flush()
@@ -249,7 +246,7 @@ async def test_what_a_worker_should_hold_goes_out_in_one_message_a_turn(endpoint
 async def test_the_prewarm_list_is_sent_once_in_order_with_the_rest(endpoint: Endpoint) -> None:
     socket = await endpoint.join(hello())
     assert (await desired(socket)).prewarm is None
-    one = PrewarmSpec(D, "llm.generate", 1, 1, {"model": D})
+    one = PrewarmSpec(D, "llm.generate", 1, 1, {"model": Artifact("model", D, D)})
     for openings in ((one,), ()):
         endpoint.gateway.prewarm("w1", (one, one))
         endpoint.gateway.prewarm("w1", openings)
@@ -266,7 +263,7 @@ async def test_acknowledgements_wait_a_moment_for_something_to_say(endpoint: End
     endpoint.gateway.acknowledge("w1", "one")
     endpoint.gateway.flush()
     await asyncio.sleep(0)  # the sender would send it now
-    endpoint.gateway.assign("w1", assignment(1))
+    endpoint.gateway.assign("w1", assignment(1), 1, ())
     endpoint.gateway.flush()
     both = await desired(socket)
     assert (both.acknowledged, [a.attempt_id for a in both.assign]) == (("one",), ["a1"])
@@ -282,7 +279,7 @@ async def test_large_batches_are_split_and_numbered_without_a_gap(endpoint: Endp
     big = msgspec.structs.replace(assignment(0), params={"text": "x" * 300_000})
     for n in range(600):
         one = big if n < 20 else assignment(n)
-        endpoint.gateway.assign("w1", msgspec.structs.replace(one, attempt_id=f"a{n}"))
+        endpoint.gateway.assign("w1", msgspec.structs.replace(one, attempt_id=f"a{n}"), 1, ())
     endpoint.gateway.cancel("w1", "a599")
     endpoint.gateway.flush()
     got: list[str] = []
@@ -302,10 +299,10 @@ async def test_nothing_is_sent_before_the_full_state_is_answered(endpoint: Endpo
     socket = await endpoint.connect(hello())
     await receive_message(socket)
     await until(lambda: endpoint.events)
-    endpoint.gateway.assign("w1", assignment(1))
+    endpoint.gateway.assign("w1", assignment(1), 1, ())
     endpoint.gateway.flush()
     endpoint.gateway.confirm_attempts("w1", ("held",))
-    endpoint.gateway.assign("w1", assignment(2))
+    endpoint.gateway.assign("w1", assignment(2), 1, ())
     endpoint.gateway.flush()
     message = await desired(socket)
     assert message.full_state
@@ -441,7 +438,7 @@ async def test_a_message_that_cannot_be_read_is_counted_and_ends_the_connection(
 async def test_a_worker_that_holds_attempts_of_another_key_is_rid_of_them_and_stays(
     endpoint: Endpoint,
 ) -> None:
-    """As across an upgrade from a release without MACs, or after the master key was lost."""
+    """As after the master key was lost."""
     foreign = [f"ns-a/{D}/1-{n}" for n in range(30)]
     held = tuple(AttemptProgress(i, "running") for i in foreign)
     ended = tuple(AttemptEnd(i, D, failure=FailureReport("cancelled", "it was")) for i in foreign)

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import msgspec
+from tests.flowmesh_control.given import given_attempts
 from tests.flowmesh_control.workers.test_gateway import hello
 
 from flowmesh_control.workers.message_intake import (
@@ -25,25 +26,24 @@ from flowmesh_core.protocol.messages import (
 )
 from flowmesh_core.protocol.results import Usage
 from flowmesh_core.protocol.validation import LINES_MAX
-from flowmesh_core.protocol.wire_ids import WireIds, attempt_key
 from flowmesh_core.units import Digest
 
 D = Digest("a" * 64)
-BARE = f"ns-team-a/{D}/1-1"
-IDS = WireIds(attempt_key(b"k" * 32), worker="w1", pool="local")
-MINE = IDS.wire(BARE)
+MINE = f"ns-team-a/{D}/1-1"
+GIVEN = given_attempts()
+TOKEN = GIVEN.give(MINE, 1, ("ns-team-a",))
 
 
 def taken(**changes: Any) -> CheckedMessage[Sync]:
-    return MessageIntake(IDS).sync(Sync(seq=1, **changes))
+    return MessageIntake(GIVEN).sync(Sync(seq=1, **changes))
 
 
-def test_ids_come_without_their_macs() -> None:
+def test_items_of_a_given_attempt_are_taken_in() -> None:
     found = taken(
         progress=(AttemptProgress(MINE, "running"),), logs=(LogLine(MINE, 1.0, "a line"),)
     )
-    assert found.message.progress == (AttemptProgress(BARE, "running"),)
-    assert found.message.logs == (LogLine(BARE, 1.0, "a line"),)
+    assert found.message.progress == (AttemptProgress(MINE, "running"),)
+    assert found.message.logs == (LogLine(MINE, 1.0, "a line"),)
     assert not found.dropped
 
 
@@ -55,7 +55,7 @@ def test_a_malformed_item_is_left_out_and_the_others_count() -> None:
             AttemptProgress(MINE, "storing"),
         )
     )
-    assert found.message.progress == (AttemptProgress(BARE, "storing"),)
+    assert found.message.progress == (AttemptProgress(MINE, "storing"),)
     assert [(d.reason, d.problem.field) for d in found.dropped.first] == [
         (DropReason.MALFORMED, "progress[0].done"),
         (DropReason.ATTEMPT_ID, "progress[1].attempt_id"),
@@ -66,10 +66,10 @@ def test_an_attempt_stays_held_though_its_progress_is_malformed() -> None:
     told = hello(
         attempts=(AttemptProgress(MINE, "running", done=math.inf), AttemptProgress(MINE, "?"))
     )
-    found = MessageIntake(IDS).hello(told)
+    found = MessageIntake(GIVEN).hello(told)
     assert found.message.attempts == (
-        AttemptProgress(BARE, "running"),
-        AttemptProgress(BARE, "queued"),
+        AttemptProgress(MINE, "running"),
+        AttemptProgress(MINE, "queued"),
     )
     assert len(found.dropped) == 2
     assert found.message.token == ""
@@ -98,17 +98,44 @@ def test_more_lines_than_a_worker_keeps_are_too_many() -> None:
 
 def test_of_many_dropped_items_all_are_counted_and_few_are_described() -> None:
     unknown = tuple(AttemptProgress(f"x{n}", "running") for n in range(60_000))
-    found = MessageIntake(IDS).hello(hello(attempts=unknown))
+    found = MessageIntake(GIVEN).hello(hello(attempts=unknown))
     assert found.dropped.counts == {DropReason.ATTEMPT_ID: 60_000}
     assert len(found.dropped) == 60_000
     assert len(found.dropped.first) == DESCRIBED
 
 
 def test_an_end_of_another_workers_attempt_goes_back_to_be_forgotten() -> None:
-    theirs = WireIds(attempt_key(b"k" * 32), worker="w2", pool="local").wire(BARE)
-    found = taken(ended=(AttemptEnd(theirs, D),))
+    theirs = f"ns-team-a/{D}/1-2"
+    token = given_attempts("w2").give(theirs, 1, ())
+    found = taken(ended=(AttemptEnd(theirs, D, token=token),))
     assert found.message.ended == ()
     assert list(found.unknown_ends) == [theirs]
+
+
+def test_a_token_admits_its_own_process_on_another_connection_and_names_the_generation() -> None:
+    token = GIVEN.give(MINE, 7, ())
+    end = AttemptEnd(MINE, D, failure=FailureReport("engine", "it failed"), token=token)
+    for incarnation, admitted in (("i1", {MINE: 7}), ("i2", {})):
+        later = MessageIntake(given_attempts(incarnation=incarnation))
+        found = later.sync(Sync(seq=1, ended=(end,)))
+        assert found.generations == admitted
+        assert [e.token for e in found.message.ended] == [""] * len(admitted)
+
+
+def test_an_attempt_that_says_it_ran_longer_than_it_was_assigned_fails() -> None:
+    now = [100.0]
+    given = given_attempts(now=lambda: now[0])
+    token = given.give(MINE, 1, ())
+    now[0] += 10.0
+    again = given_attempts(now=lambda: now[0])
+    for connection in (given, again):
+        for usage, kind in (
+            (Usage(run_s=9.0, load_s=5.9), ""),
+            (Usage(run_s=9.0, load_s=6.1), "engine"),
+        ):
+            end = AttemptEnd(MINE, D, usage=usage, token=token)
+            [read] = MessageIntake(connection).sync(Sync(seq=1, ended=(end,))).message.ended
+            assert (read.failure.kind if read.failure else "") == kind
 
 
 def test_a_call_that_may_have_been_made_is_never_taken_for_one_that_was_not() -> None:
@@ -135,7 +162,7 @@ def test_parts_that_are_malformed_as_a_whole_say_nothing_has_changed() -> None:
 
 def test_a_message_without_attempts_is_the_same() -> None:
     told = Sync(seq=7, metrics={"stored_bytes": 1.0}, goodbye=True, instances=(), components=())
-    assert MessageIntake(IDS).sync(told).message == told
-    assert msgspec.structs.asdict(MessageIntake(IDS).sync(told).message) == msgspec.structs.asdict(
-        told
-    )
+    assert MessageIntake(GIVEN).sync(told).message == told
+    assert msgspec.structs.asdict(
+        MessageIntake(GIVEN).sync(told).message
+    ) == msgspec.structs.asdict(told)

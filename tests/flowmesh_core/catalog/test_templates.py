@@ -4,7 +4,8 @@ import pytest
 from jinja2 import TemplateSyntaxError, UndefinedError
 from jinja2.exceptions import SecurityError, TemplateRuntimeError
 
-from flowmesh_core.catalog.templates import NullInTemplateError, context, environment
+from flowmesh_core.catalog.template_text import NullInTemplateError
+from flowmesh_core.catalog.templates import context, environment
 
 
 def _render(text: str, row: dict[str, object]) -> str:
@@ -77,7 +78,7 @@ def test_a_counted_loop_is_a_loop_in_every_way() -> None:
         "none{% endfor %}"
     )
     render = environment().from_string(text).render
-    assert render(rows=[1, 2, 3]) == "1/2False 2/2True "
+    assert render(rows=[1, 2, 3]) == "1/2false 2/2true "
     assert render(rows=[1]) == "none"
     tree = "{% for n in rows recursive %}{{ n[0] }}{{ loop(n[1]) }}{% endfor %}"
     assert environment().from_string(tree).render(rows=[(1, [(2, [])]), (3, [])]) == "123"

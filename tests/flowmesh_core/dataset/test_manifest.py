@@ -82,6 +82,12 @@ def test_concat_names_the_columns_that_differ() -> None:
             [{"count": 1, "acc": 1.0}, {"count": 3, "acc": 0.0}, {"count": 0}],
             {"acc": 0.25, "count": 4},
         ),
+        (
+            Reduction.MEAN_BY_COUNT,
+            [{"count": 0, "acc": None}, {"count": 2, "acc": 0.5}],
+            {"acc": 0.5, "count": 2},
+        ),
+        (Reduction.MEAN_BY_COUNT, [{"count": 0, "acc": None}] * 2, {"acc": None, "count": 0}),
         (Reduction.MERGE, [{"a": 1}, {"b": "x", "a": 1}], {"a": 1, "b": "x"}),
         (Reduction.SUM, [], {}),
         (Reduction.MEAN_BY_COUNT, [], {"count": 0}),
@@ -97,6 +103,7 @@ def test_metrics_are_reduced(reduction: Reduction, parts: Any, wanted: Any) -> N
     ("reduction", "parts", "message"),
     [
         (Reduction.SUM, [{"n": 1}, {"n": "2"}], "metrics of chunk 2, key 'n': '2' is not a number"),
+        (Reduction.MEAN_BY_COUNT, [{"acc": None, "count": 1}], "key 'acc': None is not a number"),
         (Reduction.MEAN_BY_COUNT, [{"acc": 1.0}], "metrics of chunk 1, key 'count': None is no"),
         (Reduction.MERGE, [{"a": 1}, {"a": 2}], "chunk 2, key 'a': 2 differs from 1"),
         (Reduction.CONCAT, [{}], "cannot be concatenated"),

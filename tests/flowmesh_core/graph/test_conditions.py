@@ -62,6 +62,37 @@ def test_a_condition_that_reads_a_field_of_a_skipped_step_is_false() -> None:
     assert _holds("!(steps['skipped'].metrics.x > 1)") is False
 
 
+JUDGED = {
+    "metrics": {"mean": None, "count": 0},
+    "counts": {"rows": 12, "unparsed": 12},
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("steps['judge'].metrics.mean > 0.5", "!(steps.judge.metrics.mean >= 0.5)"),
+        "steps['judge'].metrics.mean * 2.0 < 1.0",
+    ],
+)
+def test_a_condition_that_compares_a_null_names_it(text: str) -> None:
+    with pytest.raises(AttemptError) as caught:
+        evaluate(text, params={}, matrix={}, steps={"judge": JUDGED})
+    assert caught.value.failure.message == (
+        "steps['judge'].metrics.mean is null: 12 of 12 answers held no verdict"
+    )
+    assert "!= null" in caught.value.failure.remedy
+
+
+@pytest.mark.parametrize(
+    ("mean", "holds"), [(None, False), (0.4, False), (0.6, True)], ids=["null", "low", "high"]
+)
+def test_a_condition_may_ask_for_a_null_first(mean: float | None, holds: bool) -> None:
+    steps = {"judge": {"metrics": {"mean": mean}}}
+    text = "steps['judge'].metrics.mean != null && steps['judge'].metrics.mean > 0.5"
+    assert evaluate(text, params={}, matrix={}, steps=steps) is holds
+
+
 @pytest.mark.parametrize(
     "text", ["params.other > 1", "params.mode > 1", "params.samples", "1 / 0 == 1"]
 )

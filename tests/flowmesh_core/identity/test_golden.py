@@ -2,6 +2,7 @@
 version of the scheme, never new vectors."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,23 @@ from flowmesh_core.identity import (
     SCHEME,
     action_id,
     canonical_bytes,
+    content_identity,
     digest_bytes,
     digest_value,
     effective_params,
     signature,
+    tree_identity,
 )
-from flowmesh_core.sharing import issue
+from flowmesh_core.sharing import REFERENCES_CONTEXT, KeyRing, issue
 from flowmesh_core.units import Digest
 
-GOLDEN: dict[str, Any] = json.loads(Path(__file__).with_name("golden.json").read_text())
+GOLDEN: dict[str, Any] = json.loads(Path(__file__).with_name("golden-2.json").read_text())
+KEYS = KeyRing.of(b"k" * 32).derive(REFERENCES_CONTEXT)
 NUMBERS = Schema.of({"n": "int", "text": "string"})
+
+
+FORMER: dict[str, Any] = json.loads(Path(__file__).with_name("golden-1.json").read_text())
+"""The vectors of scheme 1, which nothing may produce any more."""
 
 
 def numbers() -> list[dict[str, Any]]:
@@ -51,7 +59,7 @@ def test_canonical_forms_are_frozen(case: dict[str, Any]) -> None:
 
 
 def test_a_digest_is_blake3_of_scheme_tag_and_form() -> None:
-    assert digest_value("test", {"a": 1}) == blake3(b'flowmesh/1\0test\0{"a":1}').hexdigest()
+    assert digest_value("test", {"a": 1}) == blake3(b'flowmesh/2\0test\0{"a":1}').hexdigest()
 
 
 def test_action_ids_and_signatures_are_frozen() -> None:
@@ -85,5 +93,35 @@ def test_borders_chunks_and_dataset_digests_are_frozen() -> None:
     assert dataset_digest(Manifest(NUMBERS, tuple(chunks))) == GOLDEN["dataset"]
 
 
+@dataclass(frozen=True)
+class File:
+    path: str
+    mode: int
+    bytes: int
+    digest: Digest
+
+
+def test_identities_of_content_are_frozen() -> None:
+    x = digest_bytes(b"x")
+    for kind, identity in GOLDEN["content"].items():
+        assert content_identity(kind, x) == identity
+        raw = kind.encode() + b"\0" + blake3(b"x").digest()
+        assert identity == blake3(b"flowmesh/2\0" + raw).hexdigest()
+    files = [File("config.json", 0, 1, x), File("bin/run", 0o755, 1, x)]
+    for kind, identity in GOLDEN["trees"].items():
+        assert tree_identity(kind, files) == tree_identity(kind, files[::-1]) == identity
+
+
+def names(golden: dict[str, Any]) -> set[str]:
+    cases = [c["digest"] for c in (*golden["canonical"], *golden["rows"])]
+    single = ("action", "action_ignoring_rows", "signature", "first_chunk", "dataset")
+    return {*cases, *(golden[name] for name in single)}
+
+
+def test_nothing_has_the_name_that_it_had_in_scheme_1() -> None:
+    assert len(names(FORMER)) == len(names(GOLDEN))
+    assert not names(FORMER) & names(GOLDEN)
+
+
 def test_references_are_frozen() -> None:
-    assert issue(b"k" * 32, "ns-team-a", "model", digest_bytes(b"x")) == GOLDEN["reference"]
+    assert issue(KEYS, "ns-team-a", 0, "model", digest_bytes(b"x")) == GOLDEN["reference"]

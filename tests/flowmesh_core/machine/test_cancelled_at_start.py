@@ -24,7 +24,7 @@ def _nothing_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("a condition was evaluated")
 
-    monkeypatch.setattr("flowmesh_core.machine.steps.evaluate", refused)
+    monkeypatch.setattr("flowmesh_core.graph.conditions.evaluate", refused)
 
 
 def _half_done(world: World) -> tuple[Line, ...]:

@@ -34,7 +34,8 @@ def test_an_action_goes_on_while_one_of_its_runs_can_pay(world: World) -> None:
     rich = world.submit(plan(step("a"), namespace="team-b"), share="group-x")
     world.run()
     assert world.finals[rich].phase == "Succeeded"
-    assert world.finals[poor].phase == "Succeeded"
+    assert (world.finals[poor].phase, world.finals[poor].reason) == ("Failed", "budget")
+    assert world.finals[poor].paid_nanousd == 0
 
 
 @pytest.mark.parametrize(("budget_nanousd", "placed"), [(1, 0), (2, 1)])

@@ -101,7 +101,7 @@ def test_a_prewarm_plan_is_sent_once_and_again_when_its_worker_comes_back(
     ((worker, (opening,)),) = world.told
     assert worker == "w"
     assert (opening.engine, opening.memory_mib) == (ASK.name, 256 + 500)
-    assert opening.components == {"model": BASE.digest}
+    assert opening.components == {"model": BASE}
     world.hello("w")
     assert not prewarm_is_current(state, wanted)
     world.apply(PrewarmPlanChanged(wanted))
@@ -120,6 +120,4 @@ def test_what_is_opened_ahead_is_what_the_action_then_asks_for(world: World) -> 
     assert assignment.signature == opening.signature
     assert assignment.signature_params == opening.signature_params
     assert (assignment.engine, assignment.contract) == (opening.engine, opening.contract)
-    assert {p: assignment.inputs[p].artifact.digest for p in assignment.components} == (
-        opening.components
-    )
+    assert {p: assignment.inputs[p].artifact for p in assignment.components} == (opening.components)

@@ -37,7 +37,7 @@ def test_an_action_does_not_fail_for_what_keeps_another_of_its_signature_back() 
     world = World(settings=Settings(watchdog_s=1e9, unplaceable_after_s=5.0))
     uid = world.submit(plan(step("a", uses=SOLO)))
     (action,) = world.machine.state.ready.values()
-    signature = action.spec.info.signature
+    signature = action.info.signature
     passing = Rejection(signature, RejectionCause.BUSY, 1, "full")
     never = Rejection(signature, RejectionCause.MEMORY, 9, "too large")
     world.now += 60.0
@@ -52,7 +52,7 @@ def test_who_watches_a_run_is_told_its_reason_to_wait_once() -> None:
     world = World(settings=Settings(watchdog_s=1e9))
     uid = world.submit(plan(step("a", uses=SOLO)))
     (action,) = world.machine.state.ready.values()
-    small = Rejection(action.spec.info.signature, RejectionCause.MEMORY, 1, "too small")
+    small = Rejection(action.info.signature, RejectionCause.MEMORY, 1, "too small")
 
     def told_after(rejection: Rejection) -> list[c.Command]:
         world.now += 1.0

@@ -16,6 +16,7 @@ from flowmesh_core.accounting.ledger_lines import AmendmentLine, AttemptLine
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.machine import events as e
 from flowmesh_core.machine.settings import Settings
+from flowmesh_core.protocol.messages import EngineVersion
 
 
 def repin(world: World, uid: str, made: Plan) -> None:
@@ -112,7 +113,7 @@ def test_an_ended_run_is_left_alone() -> None:
 
 def test_a_version_that_nobody_offers_is_waited_for_on_a_fleet_that_does_not_grow() -> None:
     world = World(settings=Settings(watchdog_s=1e9, unplaceable_after_s=5.0))
-    newer = {NOOP.name: (NOOP.version, NOOP.implementation + 1)}
+    newer = {NOOP.name: EngineVersion(NOOP.version, NOOP.implementation + 1)}
     world.join("w1", engines=newer)
     uid = world.submit(plan(step("a")))
     for _ in range(20):

@@ -52,3 +52,26 @@ def test_a_late_end_of_an_action_that_is_published_changes_nothing(world: World)
     end = AttemptEnd(attempt.attempt_id, attempt.action_id)
     world._sync("w1", ended=(end,))
     assert len(world.publications) == before
+
+
+def test_who_has_work_tried_more_than_twenty_times_a_day_pays_for_further_failed_tries(
+    world: World,
+) -> None:
+    world.join("w1")
+
+    def failed(uid: str) -> int:
+        world.submit(plan(step("a", attempts=1)), uid)
+        world.tick(0.1)
+        world.begin(only(world).attempt_id)
+        world.tick(1.0)
+        world.beat()
+        world.fail(only(world).attempt_id, "engine")
+        return world.finals[uid].paid_nanousd
+
+    paid = [failed(f"r{n}") for n in range(22)]
+    assert not any(paid[:20])
+    assert all(paid[20:])
+    world.lose("w1")
+    world.now += 86_400.0
+    world.join("w1")
+    assert not failed("tomorrow")

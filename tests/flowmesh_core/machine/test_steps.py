@@ -266,7 +266,7 @@ def test_steps_that_are_alike_share_a_signature_that_is_worked_out_once(world: W
     state = world.machine.state
     assert len(state.actions) == 21
     assert len(state.shapes) == len(state.signatures) == 2
-    signatures = {a.spec.info.signature for a in state.actions.values()}
+    signatures = {a.info.signature for a in state.actions.values()}
     assert signatures == set(state.signatures)
     world.join("w1")
     world.run()

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.catalog.builtin.importing import RESOLVE
@@ -16,7 +18,17 @@ from flowmesh_core.catalog.contract import Determinism, EngineContract, Port, Po
 from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.dataset.manifest import ChunkRef, Manifest, dataset_digest, encode_manifest
 from flowmesh_core.dataset.schema import Schema
-from flowmesh_core.graph.plan import ArtifactSource, Cache, Edge, Plan, Retry, StepPlan, StepSource
+from flowmesh_core.graph.conditions import verdict_of
+from flowmesh_core.graph.plan import (
+    ArtifactSource,
+    Cache,
+    Edge,
+    Plan,
+    Resources,
+    Retry,
+    StepPlan,
+    StepSource,
+)
 from flowmesh_core.identity.digest import digest_bytes
 from flowmesh_core.machine import commands as c
 from flowmesh_core.machine import events as e
@@ -29,13 +41,14 @@ from flowmesh_core.protocol.messages import (
     AttemptEnd,
     AttemptProgress,
     Checkpoint,
+    EngineVersion,
     FailureReport,
     Hello,
     PrewarmSpec,
     Sync,
     WorkerShape,
 )
-from flowmesh_core.protocol.results import ActionResult, Artifact, Usage
+from flowmesh_core.protocol.results import ActionResult, Artifact, Usage, content_artifact
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.status.projection import run_status
 from flowmesh_core.units import Digest
@@ -98,7 +111,7 @@ def shape(name: str, **changes: Any) -> WorkerShape:
         "host_memory_mib": 4096,
         "cpus": 2,
         "price_nanousd_per_hour": PRICE,
-        "engines": {k.name: (k.version, k.implementation) for k in CONTRACTS},
+        "engines": {k.name: EngineVersion.of(k) for k in CONTRACTS},
         **changes,
     }
     return WorkerShape(**values)
@@ -112,6 +125,8 @@ def step(
     when_steps: tuple[str, ...] = (),
     cache: Cache | None = None,
     attempts: int = 3,
+    timeout_s: float = 0.0,
+    resources: Resources | None = None,
     **params: Any,
 ) -> StepPlan:
     return StepPlan(
@@ -127,6 +142,8 @@ def step(
         when_steps=when_steps,
         cache=cache or Cache(),
         retry=Retry(attempts=attempts, backoff_s=1.0),
+        timeout_s=timeout_s,
+        resources=resources or Resources(),
     )
 
 
@@ -170,7 +187,7 @@ def dataset(*texts: str) -> Artifact:
 
 def metrics(**values: Any) -> Artifact:
     digest = digest_bytes(repr(sorted(values.items())).encode())
-    return Artifact("metrics", digest, digest, 10, value=values)
+    return content_artifact("metrics", digest, 10, values)
 
 
 def outputs_of(a: Assignment) -> dict[str, Artifact]:
@@ -204,10 +221,13 @@ class World:
     deaf: set[str] = field(default_factory=set)
     mute_store: bool = False
     unanswered: list[c.Command] = field(default_factory=list)
+    evaluators_stopped: bool = False
+    evaluated: list[str] = field(default_factory=list)
     told: list[tuple[str, tuple[PrewarmSpec, ...]]] = field(default_factory=list)
     receipts: int = 0
     recovering_until_s: float = 0.0
     accounts: dict[str, Any] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.machine = Machine(
@@ -234,17 +254,19 @@ class World:
             self.unanswered.append(command)
             return
         match command:
-            case c.LookUp(key, scopes):
+            case c.LookUp(key, scopes, not_before_s):
                 self.lookups += 1
                 found = (self.cache.get((s, key.action_id)) for s in scopes)
-                self.apply(e.LookedUp(key, next((r for r in found if r), None)))
-            case c.Publish(key, result, replace):
-                self._publish(key, result, replace)
+                recent = (r for r in found if r and r.created_s >= not_before_s)
+                self.apply(e.LookedUp(key, next(recent, None), scopes, not_before_s))
+            case c.Publish(key, result, replace, not_before_s):
+                self._publish(key, result, replace, not_before_s)
             case c.Assign(worker, assignment):
                 if assignment.resume is not None:
                     digest = assignment.resume.artifact.digest
                     assert self.left.get(digest) == assignment.action_id, "of the same action"
                 self.held.setdefault(worker, {})[assignment.attempt_id] = assignment
+                self.generations[assignment.attempt_id] = command.generation
             case c.CancelAttempt(worker, attempt_id) if worker in self.deaf:
                 pass
             case c.CancelAttempt(worker, attempt_id):
@@ -253,6 +275,12 @@ class World:
                     self._sync(worker, ended=(self._end(attempt_id, failure=failure),))
             case c.CheckBlobs(uid, digests):
                 self.apply(e.BlobsChecked(uid, frozenset(digests & self.lost_blobs)))
+            case c.EvaluateCondition(uid, number, query):
+                if self.evaluators_stopped:
+                    self.unanswered.append(command)
+                else:
+                    self.evaluated.append(query.text)
+                    self.apply(e.ConditionEvaluated(uid, number, verdict_of(query)))
             case c.Prewarm(worker, openings):
                 self.told.append((worker, openings))
             case c.FinalizeRun(uid):
@@ -264,10 +292,16 @@ class World:
             case c.DeleteCorruptBlobs(digests):
                 self.discarded |= digests
 
-    def _publish(self, key: e.ActionKey, result: ActionResult, replace: bool) -> None:
+    def _publish(
+        self, key: e.ActionKey, result: ActionResult, replace: bool, not_before_s: float
+    ) -> None:
         at = (key.scope, key.action_id)
         standing = self.cache.get(at)
-        if standing is None or (replace and standing.generation < result.generation):
+        if standing is not None and standing.created_s < not_before_s:
+            result = msgspec.structs.replace(result, generation=standing.generation + 1)
+        if standing is None or standing.generation < result.generation * (
+            replace or standing.created_s < not_before_s
+        ):
             self.cache[at] = result
             self.publications.append((key.scope, key.action_id, result.generation))
             if result.provenance.attempt_id:  # a step-level record stores no chunk
@@ -278,8 +312,8 @@ class World:
             self.apply(e.Published(key, standing, adopted=True))
 
     def answer(self) -> None:
-        """Lets the store answer again."""
-        self.mute_store = False
+        """Lets the store and the evaluators answer again."""
+        self.mute_store = self.evaluators_stopped = False
         waiting, self.unanswered = self.unanswered, []
         for command in waiting:
             self._do(command)
@@ -297,26 +331,28 @@ class World:
         held = tuple(AttemptProgress(a, "running") for a in self.held.get(name, {}))
         ended = changes.pop("ended", ())
         said = changes.pop("checkpoints", ())
-        self.apply(
-            e.WorkerConnected(
-                Hello(
-                    1,
-                    "token",
-                    0,
-                    self.incarnations[name],
-                    started,
-                    shape(name, **changes),
-                    held,
-                    ended,
-                    checkpoints=said,
-                )
-            )
+        full = Hello(
+            2,
+            "token",
+            0,
+            self.incarnations[name],
+            started,
+            shape(name, **changes),
+            held,
+            ended,
+            checkpoints=said,
         )
+        self.apply(e.WorkerConnected(full, self._generations(*held, *ended)))
+
+    def _generations(self, *items: AttemptProgress | AttemptEnd) -> dict[str, int]:
+        """What the gateway reads in the tokens; attempts of an earlier world are of the first."""
+        return {i.attempt_id: self.generations.get(i.attempt_id, 1) for i in items}
 
     def _sync(self, worker: str, **changes: Any) -> None:
         self.seqs[worker] = self.seqs.get(worker, 0) + 1
         sync = Sync(self.seqs[worker], **changes)
-        self.apply(e.WorkerSynced(worker, self.incarnations[worker], sync))
+        generations = self._generations(*sync.ended)
+        self.apply(e.WorkerSynced(worker, self.incarnations[worker], sync, generations))
 
     def beat(self, *workers: str) -> None:
         for worker in workers or list(self.machine.state.workers):
@@ -444,6 +480,10 @@ class World:
         for run in state.runs.values():
             assert run.open_steps == sum(not s.ended for s in run.steps.values())
             assert run.reserved_nanousd >= 0
+            budget = run.conditions
+            assert budget.reserved == sum(p.granted for p in run.evaluations.values())
+            assert budget.spent <= budget.total + len(run.evaluations) + 1
+            assert run.evaluations or not run.unevaluated, "what waits is evaluated some day"
         for action in state.unnoted.values():
             assert state.actions.get(action.key) is action
             assert action.checkpoint is None or not action.checkpoint.noted

@@ -17,7 +17,7 @@ from flowmesh_core.fleet.snapshot import (
     WorkerView,
 )
 from flowmesh_core.graph.plan import UtilityWeights
-from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_core.protocol.messages import EngineVersion, WorkerShape
 from flowmesh_core.units import Digest
 
 NOW_S = 1_000.0
@@ -99,7 +99,7 @@ def worker(
         "host_memory_mib": 64_000,
         "cpus": 8,
         "price_nanousd_per_hour": HOUR_USD,
-        "engines": {"llm.generate": (1, 1), "data.sql": (1, 1)},
+        "engines": {"llm.generate": EngineVersion(1, 1), "data.sql": EngineVersion(1, 1)},
     }
     reserved = sum(one.memory_mib for one in lanes if one.assigned)
     return WorkerView(

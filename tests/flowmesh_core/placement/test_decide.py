@@ -20,7 +20,7 @@ from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import Tier
 from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.placement import candidates_of, decide
-from flowmesh_core.protocol.messages import EngineVariant
+from flowmesh_core.protocol.messages import EngineVariant, EngineVersion
 
 MODEL = {"model": 16_000_000_000}
 LLM = signature("llm", capacity=4, components=MODEL, work_unit="tokens")
@@ -230,7 +230,7 @@ def test_what_the_pool_honours_is_placed():
 
 def test_the_nearest_worker_gives_the_reason():
     offers = worker("small", memory_mib=100)
-    lacks = worker("other", engines={"data.sql": (1, 1)})
+    lacks = worker("other", engines={"data.sql": EngineVersion(1, 1)})
     (rejection,) = decide(snapshot([offers, lacks], many(1, LLM), [LLM]), CostModel()).rejections
     assert rejection.cause is RejectionCause.MEMORY
     assert "1000 MiB" in rejection.detail
@@ -383,7 +383,7 @@ def test_the_terms_of_a_placement_are_those_that_explain_shows():
     candidates = candidates_of(ready[0], view, CostModel())
     assert candidates[0].worker == placement.worker
     assert candidates[0].terms == placement.terms
-    assert [c.lane for c in candidates] == [True, False, False]
+    assert [c.has_instance for c in candidates] == [True, False, False]
     utilities = [c.terms.utility for c in candidates]
     assert utilities == sorted(utilities, reverse=True)
 

@@ -23,6 +23,7 @@ from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Snapshot
 from flowmesh_core.placement import FairShare, candidates_of, decide
 from flowmesh_core.placement.constraints import unmet
+from flowmesh_core.protocol.messages import EngineVersion
 
 
 @dataclass
@@ -143,7 +144,7 @@ def test_a_worker_that_is_not_feasible_changes_no_rank_and_no_term(case, data):
     one = data.draw(st.sampled_from(list(view.ready)))
     before = candidates_of(one, view, CostModel())
     price = data.draw(st.integers(1, 10**12))
-    stranger = worker("zz", engines={"other": (1, 1)}, price_nanousd_per_hour=price)
+    stranger = worker("zz", engines={"other": EngineVersion(1, 1)}, price_nanousd_per_hour=price)
     full = worker("zy", memory_mib=1, price_nanousd_per_hour=price)
     grown = replace(view, workers=[*view.workers, stranger, full])
     assert candidates_of(one, grown, CostModel()) == before

@@ -25,7 +25,7 @@ from flowmesh_core.protocol.messages import (
     LogLine,
     Sync,
 )
-from flowmesh_core.protocol.results import Artifact, Usage
+from flowmesh_core.protocol.results import Artifact, Usage, content_artifact
 from flowmesh_core.units import Digest
 
 D = Digest("a" * 64)
@@ -134,7 +134,7 @@ def test_what_is_no_attempt_id_is_named(attempt_id: str) -> None:
         ({"labels": {"a": "x" * 5000}}, "shape.labels['a']"),
         ({"engines": {"test.noop": (-1, 1)}}, "shape.engines['test.noop']"),
         ({"engines": {str(n): (1, 1) for n in range(5000)}}, "shape.engines"),
-        ({"variants": (EngineVariant("x" * 300),)}, "shape.honours"),
+        ({"variants": (EngineVariant("x" * 300),)}, "shape.variants"),
         ({"builtin_models": ("",)}, "shape.builtin_models"),
     ],
 )
@@ -154,11 +154,11 @@ def test_a_shape_that_no_worker_has_is_named(changes: dict[str, Any], field: str
         ({"instances": (msgspec.structs.replace(LANE, state="odd"),)}, "lanes[0].state"),
         ({"instances": (LANE, msgspec.structs.replace(LANE, load_s=math.nan))}, "lanes[1].load_s"),
         ({"instances": (msgspec.structs.replace(LANE, silent_s=1e300),)}, "lanes[0].silent_s"),
-        ({"instances": (LANE,) * 5000}, "lanes"),
+        ({"instances": (LANE,) * 5000}, "instances"),
         ({"components": (Component(D, "moon", 1),)}, "components[0].tier"),
         ({"components": (Component(Digest("../x"), "disk", 1),)}, "components[0].digest"),
         ({"components": (Component(D, "disk", -1),)}, "components[0].size_bytes"),
-        ({"attempts": (AttemptProgress(ID, "running"),) * 70_000}, "held"),
+        ({"attempts": (AttemptProgress(ID, "running"),) * 70_000}, "attempts"),
     ],
 )
 def test_what_no_worker_says_of_itself_is_named(changes: dict[str, Any], field: str) -> None:
@@ -211,6 +211,16 @@ def test_the_content_of_a_blob_has_its_digest() -> None:
     assert v.of_end(msgspec.structs.replace(END, inline={digest: b"another"})) is not None
 
 
+@pytest.mark.parametrize("kind", ["metrics", "blob"])
+def test_metrics_and_blobs_have_the_identity_of_their_kind_and_bytes(kind: str) -> None:
+    honest = content_artifact(kind, D, 1)
+    other = content_artifact("blob" if kind == "metrics" else "metrics", D, 1)
+    for digest, is_honest in ((honest.digest, True), (other.digest, False), (D, False)):
+        claimed = msgspec.structs.replace(honest, digest=digest)
+        found = v.of_end(msgspec.structs.replace(END, outputs={"out": claimed}))
+        assert (found is None) is is_honest, found
+
+
 def test_a_failure_needs_a_known_kind() -> None:
     for kind, known in (("engine", True), ("Engine", False), ("", False)):
         end = msgspec.structs.replace(END, failure=FailureReport(kind, "it failed"))
@@ -218,7 +228,7 @@ def test_a_failure_needs_a_known_kind() -> None:
 
 
 def test_a_problem_quotes_little_of_the_message() -> None:
-    odd = Artifact("metrics", D, D, 1, value={"k" * 10**6: math.nan})
+    odd = content_artifact("metrics", D, 1, {"k" * 10**6: math.nan})
     long = "x" * 10**6
     for end in (
         msgspec.structs.replace(END, outputs={"metrics": odd}),

@@ -4,6 +4,7 @@ from tests.flowmesh_core.worker_agent.worker import (
     Worker,
     assignment,
     blob,
+    component,
     digest,
     of_type,
     prewarm,
@@ -28,13 +29,13 @@ def state(worker: Worker, name: str) -> PrewarmState:
 def test_components_are_fetched_one_at_a_time_in_the_order_of_the_list() -> None:
     worker = Worker()
     found = worker.desire(prewarm=(prewarm("a", "m", "n"), prewarm("b", "o")))
-    assert found == [i.FetchComponent(digest("a"), "port-m", digest("m"))]
-    assert fetched(worker, "a", "m") == [i.FetchComponent(digest("a"), "port-n", digest("n"))]
+    assert found == [i.FetchComponent(digest("a"), "port-m", component("m"))]
+    assert fetched(worker, "a", "m") == [i.FetchComponent(digest("a"), "port-n", component("n"))]
     found = fetched(worker, "a", "n")
     assert [x.wanted for x in of_type(i.StartHost, found)] == [prewarm("a", "m", "n")]
     assert of_type(i.ReleaseComponents, found) == [i.ReleaseComponents(digest("a"))]
     assert of_type(i.FetchComponent, found) == [
-        i.FetchComponent(digest("b"), "port-o", digest("o"))
+        i.FetchComponent(digest("b"), "port-o", component("o"))
     ]
 
 
@@ -43,9 +44,9 @@ def test_what_is_on_the_disk_waits_for_no_turn() -> None:
     worker.post(e.ComponentsChanged(frozenset({digest("o")})))
     worker.desire(assign=(assignment("1", "x", inputs={"rows": blob("r")}),))
     found = worker.desire(prewarm=(prewarm("a", "m"), prewarm("b", "o")))
-    assert found == [i.FetchComponent(digest("b"), "port-o", digest("o"))]
+    assert found == [i.FetchComponent(digest("b"), "port-o", component("o"))]
     assert worker.post(e.InputsFailed("1", GONE))[-1] == i.FetchComponent(
-        digest("a"), "port-m", digest("m")
+        digest("a"), "port-m", component("m")
     )
 
 
@@ -114,7 +115,7 @@ def test_an_entry_that_leaves_the_list_is_fetched_no_further() -> None:
     found = worker.desire(prewarm=(prewarm("b", "o"),))
     assert found == [
         i.ReleaseComponents(digest("a")),
-        i.FetchComponent(digest("b"), "port-o", digest("o")),
+        i.FetchComponent(digest("b"), "port-o", component("o")),
     ]
     assert fetched(worker, "a", "m") == []
 
@@ -192,7 +193,7 @@ def test_an_entry_that_the_store_failed_is_fetched_again_a_minute_later() -> Non
     assert state(worker, "a") is PrewarmState.FAILED
     fetched(worker, "b", "o")
     assert worker.advance(59.0) == []
-    assert worker.advance(1.0) == [i.FetchComponent(digest("a"), "port-m", digest("m"))]
+    assert worker.advance(1.0) == [i.FetchComponent(digest("a"), "port-m", component("m"))]
 
 
 def test_an_entry_that_the_store_failed_is_forgotten_with_its_list() -> None:
@@ -209,7 +210,7 @@ def test_of_two_entries_with_one_signature_the_later_counts_and_is_fetched_once(
     worker.run(assignment("1", "busy"))
     first, second = prewarm("a", "m"), prewarm("a", "n", memory_mib=300)
     assert worker.desire(prewarm=(first, second)) == [
-        i.FetchComponent(second.signature, "port-n", digest("n"))
+        i.FetchComponent(second.signature, "port-n", component("n"))
     ]
     worker.post(e.ComponentFetched(second.signature, "port-n"))
     assert worker.desire(prewarm=(first, second)) == []

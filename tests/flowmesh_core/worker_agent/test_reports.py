@@ -34,8 +34,8 @@ def sync(made: Reports, now_s: float = 100.0) -> Sync:
 
 def test_mere_progress_waits_a_moment_for_other_changes() -> None:
     made, out = reports()
-    made.take("a")
-    made.take("b")
+    made.take("a", "")
+    made.take("b", "")
     made.report(AttemptProgress("a", "running"))
     made.report(AttemptProgress("b", "running"))
     assert out.take() == [SendReport(100.0 + PROGRESS_DELAY_S)]
@@ -56,14 +56,14 @@ def test_an_engines_figures_are_reported_as_the_protocol_has_them(
 ) -> None:
     assert figure(value) == reported
     made, _ = reports()
-    made.take("a")
+    made.take("a", "")
     made.checkpoint(Checkpoint("a", Digest("x"), value))
     assert made.checkpoints["a"].done == reported
 
 
 def test_a_change_is_sent_once_and_an_end_again_until_it_is_acknowledged() -> None:
     made, _ = reports()
-    made.take("a")
+    made.take("a", "")
     made.report(AttemptProgress("a", "running"))
     assert [p.phase for p in sync(made).progress] == ["running"]
     assert sync(made).progress == ()

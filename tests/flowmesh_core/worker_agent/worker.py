@@ -211,6 +211,11 @@ def assignment(attempt_id: str, name: str = "a", **changes: Any) -> Assignment:
     return Assignment(**(defaults | changes))
 
 
+def component(name: str) -> Artifact:
+    """A model by its name."""
+    return Artifact("model", digest(name), digest(f"manifest of {name}"))
+
+
 def prewarm(name: str, *components: str, **changes: Any) -> PrewarmSpec:
     """An entry of the prewarm list."""
     defaults: dict[str, Any] = {
@@ -218,7 +223,7 @@ def prewarm(name: str, *components: str, **changes: Any) -> PrewarmSpec:
         "engine": name,
         "contract": 1,
         "implementation": 1,
-        "components": {f"port-{c}": digest(c) for c in components},
+        "components": {f"port-{c}": component(c) for c in components},
         "memory_mib": 400,
     }
     return PrewarmSpec(**(defaults | changes))

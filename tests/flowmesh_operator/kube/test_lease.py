@@ -8,6 +8,7 @@ import pytest
 from tests.flowmesh_operator.api_server import ApiServer
 from tests.flowmesh_operator.replicas import connected
 
+from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_operator.kube.client import KubeClient
 from flowmesh_operator.kube.kinds import LEASES
 from flowmesh_operator.kube.lease import LeadershipLostError, Lease, boot_clock
@@ -40,7 +41,7 @@ def replica(namespace: str) -> Callable[[str], Replica]:
     def make(name: str) -> Replica:
         ahead_s = [0.0]
         settings = OperatorSettings(
-            store="", master_key=b"", namespace=namespace, identity=name,
+            store="", key_ring=KeyRing.of(bytes(32)), namespace=namespace, identity=name,
             lease_s=3.0, renew_deadline_s=2.0, retry_s=0.2,
         )  # fmt: skip
         return Replica(Lease(settings, lambda: boot_clock() + ahead_s[0]), ahead_s)

@@ -67,6 +67,16 @@ def test_conditions_say_how_it_stands(given: RunStatus, wanted: dict[str, tuple[
     assert wanted.items() <= conditions(of_run(given, about())).items()
 
 
+def test_the_condition_of_a_run_that_its_spec_does_not_suspend_says_what_does() -> None:
+    def message(given: RunStatus) -> str:
+        found = of_run(given, about())["conditions"]
+        return str(next(c["message"] for c in found if c["type"] == "Running"))
+
+    stopped = run("Suspended", reason="control-plane-stopped", message="it stopped", remedy="`x`")
+    assert message(stopped) == "it stopped; `x`"
+    assert "spec.suspend" in message(run("Suspended"))
+
+
 def test_a_condition_keeps_the_time_at_which_it_last_changed() -> None:
     first = of_run(run(), about(now_s=100.0))
     later = of_run(run("Succeeded"), about(first, now_s=200.0))

@@ -86,4 +86,4 @@ def test_workers_that_a_pool_has_rented_for_a_queue_are_used() -> None:
         simulation = Simulation(scenario_of({"name": "queue", "pools": [pool], "load": load}))
         took_s[most] = simulation.run().makespan_s
         assert sum(worker.busy_s > 0.0 for worker in simulation.measures.workers) == most
-    assert took_s[4] < 0.6 * took_s[1]
+    assert took_s[4] < 0.65 * took_s[1]

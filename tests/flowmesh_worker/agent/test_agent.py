@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flowmesh_core.errors import FailureKind, StoreFullError
-from flowmesh_core.identity import digest_bytes
+from flowmesh_core.identity import digest_bytes, tree_identity
 from flowmesh_core.protocol.messages import InputRef, Refused
-from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.protocol.results import Artifact, content_artifact
 from flowmesh_store.tree import store_tree
 from flowmesh_worker.agent.connection import PermanentlyRefusedError
 from flowmesh_worker.data.components import ComponentCache
@@ -31,7 +31,7 @@ async def test_a_noop_returns_its_value_inside_the_report(world: "World") -> Non
     assert end.failure is None
     metrics = end.outputs["metrics"]
     assert metrics.value == {"value": 7}
-    assert metrics.digest in end.inline
+    assert metrics.blob in end.inline
     assert end.usage.units == 1
     assert end.usage.peak_memory_mib > 0
 
@@ -228,7 +228,7 @@ async def test_an_engine_or_version_that_is_not_here_is_named(world: "World") ->
 async def test_a_missing_input_blob_is_named_as_missing(world: "World") -> None:
     await world.worker()
     gone = digest_bytes(b"gone")
-    pin = InputRef(Artifact("blob", gone, gone))
+    pin = InputRef(content_artifact("blob", gone))
     end = await world.gateway.do(world.assignment("test.noop", inputs={"x": pin}))
     assert end.failure is not None
     assert end.failure.kind == FailureKind.MISSING_BLOB
@@ -288,7 +288,9 @@ async def test_a_tree_is_fetched_once_for_many_attempts_and_reported(
     model.mkdir()
     (model / "config.json").write_text("{}")
     tree = await store_tree(world.store.blobs, model)
-    ref = InputRef(Artifact("model", tree.digest, tree.digest, tree.size_bytes))
+    ref = InputRef(
+        Artifact("model", tree_identity("model", tree.files), tree.digest, tree.size_bytes)
+    )
     await world.worker()
     work = [
         world.assignment("test.sleep", params={"seconds": 0}, inputs={"m": ref}, components=("m",))
@@ -298,7 +300,7 @@ async def test_a_tree_is_fetched_once_for_many_attempts_and_reported(
     for a in work:
         assert (await world.gateway.end(a.attempt_id)).failure is None
     (component,) = await world.gateway.until(lambda: world.gateway.components)
-    assert (component.digest, component.tier) == (tree.digest, "host")
+    assert (component.digest, component.tier) == (ref.artifact.digest, "host")
     assert component.size_bytes == 2
 
 

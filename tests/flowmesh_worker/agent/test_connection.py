@@ -23,7 +23,7 @@ async def break_off(gateway: "Gateway") -> None:
 async def test_hello_says_what_the_worker_is(world: "World") -> None:
     await world.worker(labels={"rack": "7"}, pool="p", price_nanousd_per_hour=5)
     hello = world.gateway.hellos[0]
-    assert hello.shape.engines["test.noop"] == (1, 1)
+    assert hello.shape.engines["test.noop"] == (1, 1, 0)
     assert hello.shape.device_class == "cpu"
     assert hello.shape.labels == {"rack": "7"}
     assert hello.shape.price_nanousd_per_hour == 5

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from flowmesh_core.identity import tree_identity
 from flowmesh_core.protocol.messages import Assignment, InputRef
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
@@ -37,7 +38,7 @@ class Fabric:
         tree = await store_tree(self.blobs, directory)
         (weights,) = (f.digest for f in tree.files if f.path == "model.safetensors")
         await self.blobs.delete(weights, older_than_s=0.0)
-        return Artifact("model", tree.digest, tree.digest, tree.size_bytes)
+        return Artifact("model", tree_identity("model", tree.files), tree.digest, tree.size_bytes)
 
     async def said(self, model: Artifact, engine: str = "llm.generate", **changes: Any) -> str:
         given: dict[str, Any] = {"memory_mib": 2, "fields": {}, **changes}
@@ -88,11 +89,11 @@ async def test_other_engines_know_better_what_they_need(fabric: Fabric) -> None:
 async def test_what_cannot_be_read_is_left_to_who_fetches_it(fabric: Fabric) -> None:
     model = await fabric.model(torch_dtype="bfloat16")
     (config,) = (
-        f.digest for f in (await read_tree(fabric.blobs, model.digest)).files if "config" in f.path
+        f.digest for f in (await read_tree(fabric.blobs, model.blob)).files if "config" in f.path
     )
     await fabric.blobs.delete(config, older_than_s=0.0)
     assert await fabric.said(model) == ""
-    await fabric.blobs.delete(model.digest, older_than_s=0.0)
+    await fabric.blobs.delete(model.blob, older_than_s=0.0)
     assert await fabric.said(model) == ""
 
 
@@ -102,6 +103,6 @@ async def test_a_configuration_that_is_none_is_left_to_the_engine(fabric: Fabric
     directory.mkdir()
     (directory / "config.json").write_text("[]")
     tree = await store_tree(fabric.blobs, directory)
-    odd = Artifact("model", tree.digest, tree.digest, tree.size_bytes)
+    odd = Artifact("model", tree_identity("model", tree.files), tree.digest, tree.size_bytes)
     assert await fabric.said(odd) == ""
     assert "need 3 MiB" in await fabric.said(model)

@@ -42,7 +42,7 @@ async def test_a_host_opened_ahead_of_work_is_loaded_once_and_runs_what_comes(
 ) -> None:
     agent = await world.worker()
     ref = await world.model("m")
-    opening = world.prewarm("test.noop", components={"m": ref.artifact.digest})
+    opening = world.prewarm("test.noop", components={"m": ref.artifact})
     await world.gateway.desire(prewarm=(opening,))
     await until_open(world, opening.signature)
     (said,) = world.gateway.lanes
@@ -67,7 +67,7 @@ async def test_it_is_started_as_an_attempt_would_have_it_started(world: "World")
     opening = world.prewarm(
         "llm.generate",
         signature=FIRST,
-        components={"model": model.artifact.digest},
+        components={"model": model.artifact},
         per_attempt_components=("adapter",),
         **alike,
     )
@@ -120,10 +120,10 @@ async def test_an_engine_that_does_not_load_is_told_once_and_the_worker_serves_o
 
 async def test_an_attempt_joins_the_fetch_of_what_it_needs(world: "World") -> None:
     ref = await world.model("m")
-    digest = ref.artifact.digest
+    digest = ref.artifact.blob
     blobs = Gates(world.store.blobs, digest)
     agent = await world.worker(blobs=blobs)
-    opening = world.prewarm("test.noop", components={"m": digest})
+    opening = world.prewarm("test.noop", components={"m": ref.artifact})
     await world.gateway.desire(prewarm=(opening,))
     await blobs.until_asked(digest)
     work = world.assignment("test.noop", **using(ref))
@@ -139,15 +139,15 @@ async def test_a_fetch_that_an_attempt_joined_goes_on_when_the_host_has_left_the
     world: "World",
 ) -> None:
     ref = await world.model("m")
-    digest = ref.artifact.digest
+    digest = ref.artifact.blob
     blobs = Gates(world.store.blobs, digest)
     agent = await world.worker(blobs=blobs)
-    opening = world.prewarm("test.noop", components={"m": digest})
+    opening = world.prewarm("test.noop", components={"m": ref.artifact})
     await world.gateway.desire(prewarm=(opening,))
     await blobs.until_asked(digest)
     work = world.assignment("test.noop", **using(ref))
     await world.gateway.assign(work)
-    await world.gateway.until(lambda: agent._components._trees[digest].pins == 2)
+    await world.gateway.until(lambda: agent._components._trees[ref.artifact.digest].pins == 2)
     await world.gateway.desire(prewarm=())
     await pass_by(world, signature=SECOND)
     blobs.open(digest)
@@ -159,7 +159,7 @@ async def test_a_busy_host_is_waited_for_and_what_was_fetched_meanwhile_is_kept(
     world: "World",
 ) -> None:
     ref = await world.model("m")
-    digest = ref.artifact.digest
+    digest = ref.artifact.blob
     blobs = Gates(world.store.blobs, digest)
     blobs.open(digest)
     # There is no room on the disk either.
@@ -167,7 +167,7 @@ async def test_a_busy_host_is_waited_for_and_what_was_fetched_meanwhile_is_kept(
     busy = sleeping(world, FIRST, memory_mib=800)
     await world.gateway.assign(busy)
     await world.gateway.phase(busy.attempt_id, "running")
-    held = {"m": digest}
+    held = {"m": ref.artifact}
     await world.gateway.desire(
         prewarm=(world.prewarm("test.noop", signature=SECOND, memory_mib=800, components=held),)
     )

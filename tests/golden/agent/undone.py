@@ -167,7 +167,9 @@ def _open_at_once(agent: WorkerAgent) -> None:
 
     def begin_and_open(entry: PrewarmEntry) -> None:
         begin(entry)
-        if entry.missing and prewarmer._local.issuperset(entry.spec.components.values()):
+        if entry.missing and prewarmer._local.issuperset(
+            a.digest for a in entry.spec.components.values()
+        ):
             entry.missing.clear()
             entry.move(PrewarmState.FETCHED)
         if entry.state is PrewarmState.FETCHED:

@@ -248,8 +248,8 @@ class Agent:
         counts = {f"attempts_{k}": float(v) for k, v in self.machine.attempts.counts.items()}
         return {
             **counts,
-            "held": float(len(self.machine.state.attempts)),
-            "lanes": float(len(self.machine.state.instances)),
+            "attempts": float(len(self.machine.state.attempts)),
+            "instances": float(len(self.machine.state.instances)),
             "stored_bytes": float(self._outputs.stored_bytes),
             "uptime_s": since_boot_s() - self._born_s,
             "agent_cpu_s": sum(os.times()[:2]),

@@ -102,6 +102,7 @@ class AttemptData:
             priority=a.priority,
             secrets=a.secrets,
             resume=files.resume,
+            secret_hosts=a.secret_hosts,
         )
 
     def components(self, assignment: Assignment) -> dict[str, HostInput]:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from flowmesh_core.errors import FlowMeshError, LostBlobError
 from flowmesh_core.protocol.messages import Assignment, Checkpoint
-from flowmesh_core.protocol.wire_ids import without_mac
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.events import CheckpointStored, Event
 from flowmesh_store.cache.caching_blobs import CachingBlobs
@@ -60,8 +59,8 @@ class Checkpoints:
         try:
             os.rename(path, target)
         except (OSError, ValueError) as error:  # ValueError: it is not a path
-            name = without_mac(attempt_id)
-            _log.warning("a checkpoint of %s is lost: %s", name, error, extra={"attempt": name})
+            text = "a checkpoint of %s is lost: %s"
+            _log.warning(text, attempt_id, error, extra={"attempt": attempt_id})
             return
         storing = self._storing.setdefault(attempt_id, _Storing())
         if storing.waiting is not None:
@@ -104,8 +103,7 @@ class Checkpoints:
             await retry_while_unavailable(lambda: fetch_tree(self._blobs, digest, target))
         except (FlowMeshError, OSError) as error:
             text = "%s begins at the start: its checkpoint cannot be used: %s"
-            name = without_mac(assignment.attempt_id)
-            _log.warning(text, name, error, extra=attempt_fields(assignment))
+            _log.warning(text, assignment.attempt_id, error, extra=attempt_fields(assignment))
             lost = error.digest if isinstance(error, LostBlobError) else ""
             spoiled = (Digest(lost or digest),)
             return None, Checkpoint(assignment.attempt_id, digest, spoiled=spoiled)
@@ -117,9 +115,8 @@ class Checkpoints:
             try:
                 await self._store_one(attempt_id, path, done)
             except Exception as error:
-                name = without_mac(attempt_id)
                 text = "a checkpoint of %s could not be stored: %s"
-                _log.warning(text, name, error, extra={"attempt": name})
+                _log.warning(text, attempt_id, error, extra={"attempt": attempt_id})
             finally:
                 self._remove(path)
         storing.task = None

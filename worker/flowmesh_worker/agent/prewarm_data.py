@@ -61,14 +61,14 @@ class PrewarmData:
             await asyncio.wait(self._closing)
 
     async def _fetch(self, instruction: FetchComponent, files: _PrewarmFiles) -> None:
-        signature, port, digest = instruction.signature, instruction.port, instruction.digest
+        signature, port, artifact = instruction.signature, instruction.port, instruction.artifact
         try:
-            path = await files.pins.enter_async_context(self._cache.pinned(digest))
+            path = await files.pins.enter_async_context(self._cache.pinned(artifact))
         except Exception as error:
             failure = store_failure(error, "a model could not be fetched")
             self._post(e.ComponentFailed(signature, failure))
         else:
-            files.components[port] = HostInput("tree", digest, (str(path),))
+            files.components[port] = HostInput("tree", artifact.digest, (str(path),))
             self._post(e.ComponentFetched(signature, port))
 
 

@@ -13,7 +13,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from flowmesh_core.errors import StoreError
 from flowmesh_core.protocol.messages import Component
+from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
 from flowmesh_store.tree import TreeBlobs, fetch_tree
 
@@ -27,10 +29,14 @@ class _CachedTree:
     ready: bool = False
     pins: int = 0
     fetch: asyncio.Task[None] | None = None
+    source: str = ""
 
 
 class ComponentCache:
-    """Trees by digest in one directory, which no other process may write to."""
+    """Trees by their identity in one directory, which no other process may write to.
+
+    What lies there was compared with its identity before it was fetched.
+    """
 
     def __init__(
         self,
@@ -75,18 +81,23 @@ class ComponentCache:
         return frozenset(digest for digest, held in self._trees.items() if held.ready)
 
     @asynccontextmanager
-    async def pinned(self, digest: Digest) -> AsyncIterator[Path]:
+    async def pinned(self, artifact: Artifact) -> AsyncIterator[Path]:
         """Fetches the tree if it is missing; its directory stays until the block ends.
 
+        Args:
+            artifact: a model or an adapter.
+
         Raises:
+            BlobCorruptError: the files that it names are not those of its identity.
             StoreError: as for ``fetch_tree``.
         """
+        digest = artifact.digest
         cached = self._trees.pop(digest, None) or _CachedTree(self._directory / digest)
         self._trees[digest] = cached
         cached.pins += 1
         try:
             if not cached.ready:
-                await self._fetched(digest, cached)
+                await self._fetched(artifact, cached)
             os.utime(cached.path)
             yield cached.path
         finally:
@@ -98,18 +109,25 @@ class ComponentCache:
                     await asyncio.wait([cached.fetch])
             await self._evict()
 
-    async def _fetched(self, digest: Digest, cached: _CachedTree) -> None:
+    async def _fetched(self, artifact: Artifact, cached: _CachedTree) -> None:
         """Begins or joins the fetch, which continues while at least one attempt has it pinned."""
-        if cached.fetch is None:
-            cached.fetch = asyncio.get_running_loop().create_task(self._fetch(digest, cached))
-        try:
-            await asyncio.shield(cached.fetch)
-        finally:
-            if cached.fetch is not None and cached.fetch.done():
-                cached.fetch = None
+        while not cached.ready:
+            if cached.fetch is None:
+                cached.source = artifact.blob
+                cached.fetch = asyncio.get_running_loop().create_task(self._fetch(artifact, cached))
+            is_own = cached.source == artifact.blob
+            try:
+                await asyncio.shield(cached.fetch)
+            except StoreError:
+                if is_own:
+                    raise  # else it was another attempt's manifest that is wrong, not this one's
+            finally:
+                if cached.fetch is not None and cached.fetch.done():
+                    cached.fetch = None
 
-    async def _fetch(self, digest: Digest, cached: _CachedTree) -> None:
-        tree = await fetch_tree(self._blobs, digest, cached.path)
+    async def _fetch(self, artifact: Artifact, cached: _CachedTree) -> None:
+        expected = (artifact.kind, artifact.digest)
+        tree = await fetch_tree(self._blobs, artifact.blob, cached.path, expected)
         cached.size_bytes, cached.ready = tree.size_bytes, True
         await self._evict()
         self._on_change()

@@ -64,7 +64,7 @@ class Inputs:
         if inline is not None:
             return inline
         if artifact.kind in _TREES:
-            path = await pins.enter_async_context(self._components.pinned(artifact.digest))
+            path = await pins.enter_async_context(self._components.pinned(artifact))
             return HostInput("tree", artifact.digest, (str(path),))
         if artifact.kind == "dataset":
             return await self._dataset(ref, pins)
@@ -105,8 +105,8 @@ def _inline(ref: InputRef) -> HostInput | None:
     if artifact.kind in _TREES:
         return None
     if artifact.blob in ref.inline:
-        return HostInput("blob", artifact.digest, contents=ref.inline)
+        return HostInput("blob", artifact.digest, (), None, ref.inline, artifact.blob)
     if artifact.value is not None:
         data = canonical_bytes(artifact.value)
-        return HostInput("blob", artifact.digest, contents={artifact.digest: data})
+        return HostInput("blob", artifact.digest, (), None, {artifact.blob: data}, artifact.blob)
     return None

@@ -9,9 +9,9 @@ from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.catalog.resolved_contract import output_ports
 from flowmesh_core.dataset import dataset_digest, encode_manifest
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.identity import digest_bytes
+from flowmesh_core.identity import digest_bytes, tree_identity
 from flowmesh_core.protocol.messages import FailureReport
-from flowmesh_core.protocol.results import INLINE_BYTES_MAX, Artifact
+from flowmesh_core.protocol.results import INLINE_BYTES_MAX, Artifact, content_artifact
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import Blobs
 from flowmesh_store.spool import SpooledFile
@@ -87,14 +87,14 @@ class Outputs:
     async def _tree(self, output: HostOutput, kind: str) -> Artifact:
         tree = await retry_while_unavailable(lambda: store_tree(self._blobs, Path(output.path)))
         self.stored_bytes += tree.size_bytes
-        return Artifact(kind, tree.digest, tree.digest, tree.size_bytes)
+        return Artifact(kind, tree_identity(kind, tree.files), tree.digest, tree.size_bytes)
 
     async def _file(self, path: Path) -> Artifact:
         """Stores a file whose digest is not known: it is hashed while it is spooled."""
         spooled = await asyncio.to_thread(self._spool, path)
         await self._blobs.put_spooled(spooled)
         self.stored_bytes += spooled.size_bytes
-        return Artifact("blob", spooled.digest, spooled.digest, spooled.size_bytes)
+        return content_artifact("blob", spooled.digest, spooled.size_bytes)
 
     def _spool(self, path: Path) -> SpooledFile:
         with (
@@ -137,13 +137,7 @@ def _described(output: HostOutput) -> tuple[Artifact, dict[Digest, bytes]]:
         )
         return artifact, {**output.contents, blob: encoded}
     data = output.contents[output.main]
-    artifact = Artifact(
-        kind=output.kind,
-        digest=output.main,
-        blob=output.main,
-        size_bytes=len(data),
-        value=output.value,
-    )
+    artifact = content_artifact(output.kind, output.main, len(data), output.value)
     return artifact, output.contents
 
 

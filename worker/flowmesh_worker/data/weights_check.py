@@ -36,7 +36,7 @@ async def weights_failure(
         if components.holds(artifact.digest):
             continue
         try:
-            files = (await read_tree(blobs, artifact.digest)).files
+            files = (await read_tree(blobs, artifact.blob)).files
             needed = await _needed_bytes(files, blobs, assignment.fields)
         except (FlowMeshError, ValueError):
             continue  # the fetch or the engine reports what is wrong

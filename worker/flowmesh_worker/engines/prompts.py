@@ -10,7 +10,8 @@ from typing import Any
 
 from jinja2 import Template, TemplateError, UndefinedError
 
-from flowmesh_core.catalog.templates import NullInTemplateError, context, environment
+from flowmesh_core.catalog.template_text import NullInTemplateError
+from flowmesh_core.catalog.templates import context, environment
 from flowmesh_core.identity.canonical import canonical_bytes
 from flowmesh_worker.engines.errors import bad_input
 

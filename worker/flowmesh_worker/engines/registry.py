@@ -14,7 +14,7 @@ from typing import Any
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.catalog.load import builtin_contracts
-from flowmesh_core.protocol.messages import EngineVariant
+from flowmesh_core.protocol.messages import EngineVariant, EngineVersion
 from flowmesh_worker.engines.preload import HostPreload
 
 CONTRACTS_GROUP = "flowmesh.contracts"
@@ -113,12 +113,9 @@ class Engines:
         """
         return self._entries[name].loads
 
-    def versions(self) -> dict[str, tuple[int, int]]:
-        """Returns contract and implementation versions by name, for the worker's shape."""
-        return {
-            n: (e.contract.version, e.contract.implementation)
-            for n, e in sorted(self._entries.items())
-        }
+    def versions(self) -> dict[str, EngineVersion]:
+        """Returns the engines' versions by name, for the worker's shape."""
+        return {n: EngineVersion.of(e.contract) for n, e in sorted(self._entries.items())}
 
     def devices(self, name: str, tensor_parallel: int) -> int:
         """Returns how many devices a host of this engine owns."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from flowmesh_worker.engine_api import BlobInput, DatasetInput, Input, TreeInput, Work
 from flowmesh_worker.host.checkpoints import AttemptSignals, CheckpointTaker
 from flowmesh_worker.ipc.frames import HostInput, RunAttempt
+from flowmesh_worker.secret_values import SecretValues
 
 
 class AttemptDir:
@@ -57,7 +58,7 @@ class HostWork(Work):
             "inputs": inputs,
             "cache_salt": run.cache_salt,
             "priority": run.priority,
-            "secrets": run.secrets,
+            "secrets": SecretValues(run.secrets, run.secret_hosts),
             "resume": TreeInput(resume.digest, Path(resume.paths[0])) if resume else None,
             "checkpoint": checkpoint,
             "stopping": signals.stopping,
@@ -90,5 +91,5 @@ def _input(given: HostInput) -> Input:
                 for c in given.manifest.chunks
             )
             return DatasetInput(given.manifest, files)
-    content = Path(given.paths[0]) if given.paths else given.contents[given.digest]
+    content = Path(given.paths[0]) if given.paths else given.contents[given.blob]
     return BlobInput(given.digest, content)

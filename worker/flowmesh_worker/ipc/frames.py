@@ -23,6 +23,7 @@ class HostInput(msgspec.Struct, frozen=True, array_like=True):
         manifest: of a dataset.
         paths: the chunks' files in order, the directory, or the file.
         contents: bytes by blob digest for chunks (or the blob) that have no file.
+        blob: the key of a blob in ``contents``.
     """
 
     kind: str
@@ -30,6 +31,7 @@ class HostInput(msgspec.Struct, frozen=True, array_like=True):
     paths: tuple[str, ...] = ()
     manifest: Manifest | None = None
     contents: dict[Digest, bytes] = {}
+    blob: Digest = Digest("")
 
 
 class HostOutput(msgspec.Struct, frozen=True, array_like=True):
@@ -106,6 +108,7 @@ class RunAttempt(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     priority: int
     secrets: dict[str, str]
     resume: HostInput | None = None
+    secret_hosts: dict[str, tuple[str, ...]] = {}
 
 
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):

@@ -6,7 +6,7 @@ from flowmesh_core.catalog.timeouts import HOUR_S, MINUTE_S
 PYTHON = EngineContract(
     name="code.python",
     version=1,
-    implementation=1,
+    implementation=2,
     default_timeout_s=10 * MINUTE_S,
     max_timeout_s=24 * HOUR_S,
     timeout_param="timeoutS",

@@ -14,7 +14,7 @@ from flowmesh_core.catalog.verifiers import FORMAT, VERIFIERS
 EXACT_MATCH = EngineContract(
     name="eval.exact-match",
     version=1,
-    implementation=1,
+    implementation=2,
     default_timeout_s=10 * MINUTE_S,
     max_timeout_s=24 * HOUR_S,
     inputs=(Port("rows", PortKind.DATASET, doc="Rows with a prediction and a target."),),
@@ -23,7 +23,7 @@ EXACT_MATCH = EngineContract(
             "metrics",
             PortKind.METRICS,
             reduction=Reduction.MEAN_BY_COUNT,
-            doc="`accuracy` in [0, 1], and `count`, the rows it is over.",
+            doc="`accuracy` in [0, 1], null without rows, and `count`, the rows it is over.",
         ),
         Port("rows", PortKind.DATASET, doc="The input's columns and `correct`."),
     ),
@@ -61,7 +61,7 @@ _CONFIDENCE = Param(
 MULTIPLE_CHOICE = EngineContract(
     name="eval.multiple-choice",
     version=1,
-    implementation=1,
+    implementation=2,
     default_timeout_s=10 * MINUTE_S,
     max_timeout_s=24 * HOUR_S,
     inputs=(Port("rows", PortKind.DATASET, doc="A question with its choices a row."),),
@@ -133,7 +133,7 @@ MULTIPLE_CHOICE = EngineContract(
 PASS_AT_K = EngineContract(
     name="eval.pass-at-k",
     version=1,
-    implementation=1,
+    implementation=2,
     default_timeout_s=10 * MINUTE_S,
     max_timeout_s=24 * HOUR_S,
     inputs=(
@@ -192,7 +192,7 @@ PASS_AT_K = EngineContract(
 WIN_RATE = EngineContract(
     name="eval.win-rate",
     version=1,
-    implementation=1,
+    implementation=2,
     default_timeout_s=10 * MINUTE_S,
     max_timeout_s=24 * HOUR_S,
     inputs=(Port("rows", PortKind.DATASET, doc="A comparison of two answers, a and b, a row."),),

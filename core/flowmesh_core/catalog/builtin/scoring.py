@@ -102,7 +102,7 @@ _JUDGING = (
 SCORE = EngineContract(
     name="llm.score",
     version=1,
-    implementation=1,
+    implementation=2,
     default_timeout_s=6 * HOUR_S,
     max_timeout_s=48 * HOUR_S,
     inputs=(
@@ -124,7 +124,8 @@ SCORE = EngineContract(
             PortKind.METRICS,
             reduction=Reduction.MEAN_BY_COUNT,
             doc="`mean` of the scores and `count`, the rows it is over: those with a score. With"
-            " labels `share.LABEL` in place of the mean, with choices `count` alone.",
+            " labels `share.LABEL` in place of the mean, with choices `count` alone. Null where no"
+            " row has a score.",
         ),
         Port(
             "counts",

@@ -51,7 +51,7 @@ def _without(params: Iterable[Param], *names: str) -> tuple[Param, ...]:
 PPO = EngineContract(
     name="train.ppo",
     version=1,
-    implementation=1,
+    implementation=2,
     default_timeout_s=7 * DAY_S,
     max_timeout_s=7 * DAY_S,
     inputs=(
@@ -188,7 +188,7 @@ PPO = EngineContract(
 GRPO = EngineContract(
     name="train.grpo",
     version=1,
-    implementation=1,
+    implementation=2,
     default_timeout_s=7 * DAY_S,
     max_timeout_s=7 * DAY_S,
     inputs=(

@@ -60,6 +60,7 @@ async def test_an_answer_is_an_index_a_letter_or_a_text(kind: str, answer: Any) 
 async def test_no_rows_have_an_interval_that_says_nothing() -> None:
     values = (await run([], completion="said"))["metrics"].values
     assert (values["accuracy_low"], values["accuracy_high"], values["count"]) == (0, 1, 0)
+    assert values["accuracy"] is None
 
 
 @pytest.mark.parametrize(

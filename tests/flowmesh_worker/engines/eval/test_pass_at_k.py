@@ -60,6 +60,7 @@ async def test_completions_pass_where_every_check_does() -> None:
 async def test_no_samples_have_an_interval_that_says_nothing() -> None:
     values = (await run([], problem=["q"], correct="right"))["metrics"].values
     assert (values["pass_at_1_low"], values["pass_at_1_high"], values["problems"]) == (0, 1, 0)
+    assert values["pass_at_1"] is None
 
 
 @pytest.mark.parametrize(

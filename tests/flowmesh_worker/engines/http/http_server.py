@@ -12,6 +12,7 @@ from flowmesh_core.catalog.load import builtin_catalog
 from flowmesh_core.identity.coerce import effective_params
 from flowmesh_store.datasets.chunks import as_single_chunk
 from flowmesh_worker.engine_api import DatasetInput, Rows, Work
+from flowmesh_worker.secret_values import SecretValues
 
 Respond = Callable[["Seen"], web.Response]
 
@@ -73,8 +74,9 @@ async def rows_of(
     manifest, blobs = as_single_chunk(rows)
     given = DatasetInput(manifest, tuple(blobs[c.blob] for c in manifest.chunks))
     typed = effective_params(contract, params)
-    work = Work("action", "attempt", typed, {}, {"rows": given}, Path("unused"),
-                secrets=secrets or {})  # fmt: skip
+    if not isinstance(secrets, SecretValues):
+        secrets = SecretValues.for_any_host(secrets or {})
+    work = Work("action", "attempt", typed, {}, {"rows": given}, Path("unused"), secrets=secrets)
     try:
         result = await engine.run(work, lambda *_: None)
     finally:

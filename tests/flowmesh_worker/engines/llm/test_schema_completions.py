@@ -145,11 +145,34 @@ def test_a_schema_that_is_none_is_refused_before_anything_is_drawn(
     assert generate._backend.asked == 0
 
 
-def test_a_judges_answer_that_violates_its_schema_is_no_verdict(tmp_path: Path) -> None:
+def judging(tmp_path: Path) -> LlmScore:
+    """An engine whose judge answers with the prompt."""
     engine, judge = LlmScore(), Echo()
     engine._facts = ModelFacts(tmp_path, "float32", judge.context_length, 0, 0)
     engine._judge = judge
     engine._tokenizing = Tokenizing(judge.tokenizer, judge.context_length)
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("answers", "params", "metrics"),
+    [
+        (["so", "so"], {}, {"mean": None, "count": 0}),
+        (["so", "3"], {}, {"mean": 3.0, "count": 1}),
+        (["so"], {"labels": ["a", "b"]}, {"share.a": None, "share.b": None, "count": 0}),
+        (["so", "b"], {"labels": ["a", "b"]}, {"share.a": 0.0, "share.b": 1.0, "count": 1}),
+    ],
+)
+def test_answers_without_a_verdict_have_neither_a_mean_nor_shares(
+    tmp_path: Path, answers: list[str], params: dict[str, Any], metrics: dict[str, Any]
+) -> None:
+    outputs = run(judging(tmp_path), work(answers, tmp_path, method="judge", **params)).outputs
+    assert isinstance(outputs["metrics"], Metrics)
+    assert outputs["metrics"].values == metrics
+
+
+def test_a_judges_answer_that_violates_its_schema_is_no_verdict(tmp_path: Path) -> None:
+    engine = judging(tmp_path)
     schema = {
         "type": "object",
         "properties": {"score": {"type": "integer", "allOf": [{"maximum": 5}]}},

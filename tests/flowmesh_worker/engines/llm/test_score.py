@@ -182,5 +182,5 @@ def test_verdicts_are_counted_and_what_holds_none_is_null(answers: list[dict[str
     assert math.isclose(sum(said["metrics"][f"share.{x}"] for x in LETTERS), 1.0)
     assert silent["counts"]["unparsed"] == 12
     assert {r["score"] for r in silent["rows"]} == {None}
-    assert silent["metrics"] == {"mean": 0.0, "count": 0}
+    assert silent["metrics"] == {"mean": None, "count": 0}
     assert all(r["verdict"] for r in said["rows"])

@@ -13,6 +13,7 @@ import versitygw
 from flowmesh_core.errors import AttemptError, FailureKind
 from flowmesh_worker.engine_api import Work
 from flowmesh_worker.engines.models.importing import ModelImport
+from flowmesh_worker.secret_values import SecretValues
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +54,7 @@ def names(folder: Path) -> set[str]:
 
 
 def work(uri: str, folder: Path, secrets: dict[str, str]) -> Work:
-    return Work("a", "a", {"uri": uri}, {}, {}, folder, secrets=secrets)
+    return Work("a", "a", {"uri": uri}, {}, {}, folder, secrets=SecretValues.for_any_host(secrets))
 
 
 async def test_a_model_comes_whole_and_files_that_are_none_of_it_stay(

@@ -96,7 +96,7 @@ class World:
     def loaded_components(self, wanted: Assignment | PrewarmSpec) -> tuple[str, ...]:
         """Digests of the components that a host loads before it runs anything."""
         if isinstance(wanted, PrewarmSpec):
-            return tuple(wanted.components.values())
+            return tuple(a.digest for a in wanted.components.values())
         mixable = self.engines[wanted.engine].mixable
         return tuple(
             wanted.inputs[p].artifact.digest for p in wanted.components if p not in mixable
@@ -109,7 +109,10 @@ class World:
             engine=signature.engine,
             contract=1,
             implementation=entry.implementation,
-            components={f"c{i}": Digest(d) for i, d in enumerate(signature.components)},
+            components={
+                f"c{i}": Artifact("model", Digest(d), Digest(d))
+                for i, d in enumerate(signature.components)
+            },
             memory_mib=entry.memory_mib or signature.memory_mib,
             tensor_parallel=signature.devices,
         )

@@ -27,6 +27,20 @@ class SandboxRequest(msgspec.Struct, frozen=True):
     own_user: bool = False
 
 
+class ProcessEnd(msgspec.Struct, frozen=True):
+    """How the process of a call ended.
+
+    Attributes:
+        code: the exit code; negative for a signal.
+        exceeded: what the call had more of than it may, if it was killed for that; else empty.
+        lacks: protections around the process that this machine does not support.
+    """
+
+    code: int
+    exceeded: str = ""
+    lacks: tuple[str, ...] = ()
+
+
 class SandboxResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of one call, written by the runner.
 

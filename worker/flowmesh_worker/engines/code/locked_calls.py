@@ -17,7 +17,7 @@ import msgspec
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.code.answers import AnswerBytes, user_code_failed
-from flowmesh_worker.engines.code.limits import SandboxRequest, SandboxResult
+from flowmesh_worker.engines.code.limits import ProcessEnd, SandboxRequest, SandboxResult
 from flowmesh_worker.engines.code.processes import Take, run_process
 from flowmesh_worker.engines.code.sidecar import VARIABLE, call_sidecar
 
@@ -88,12 +88,13 @@ class LockedCalls:
                 )
             ) from None
         answer = await asyncio.to_thread(_read, answer_bytes, ended, task)
-        if answer.lacks and not self._warned:
+        lacks = [*answer.lacks, *ended.lacks]
+        if lacks and not self._warned:
             self._warned = True
-            sys.stdout.write(f"{self._caller} runs here without {'; '.join(answer.lacks)}\n")
+            sys.stdout.write(f"{self._caller} runs here without {'; '.join(lacks)}\n")
         return answer
 
-    async def _run(self, task: SandboxRequest, timeout_s: float, take: Take) -> int:
+    async def _run(self, task: SandboxRequest, timeout_s: float, take: Take) -> ProcessEnd:
         socket = os.environ.get(VARIABLE)
         if not socket:
             async with asyncio.timeout(timeout_s):
@@ -112,7 +113,13 @@ class LockedCalls:
             ) from error
 
 
-def _read(answer: AnswerBytes, code: int, task: SandboxRequest) -> SandboxResult:
+def _read(answer: AnswerBytes, end: ProcessEnd, task: SandboxRequest) -> SandboxResult:
+    code = end.code
+    if end.exceeded:
+        raise user_code_failed(
+            f"the code and its processes used more than their {end.exceeded}",
+            "raise with.memoryMib, load less at once, or start fewer processes",
+        )
     if answer.data:
         try:
             return answer.decoded()

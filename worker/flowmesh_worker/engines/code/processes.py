@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -11,10 +12,13 @@ from pathlib import Path
 
 import msgspec
 
-from flowmesh_worker.engines.code.limits import SandboxRequest
+from flowmesh_worker.engines.code.call_limits import CallLimits, machine_groups
+from flowmesh_worker.engines.code.limits import ProcessEnd, SandboxRequest
 
 _PIECE_BYTES = 1 << 16
 _FIRST_UID = 1_879_048_192
+_ENDING_S = 5.0
+_calls = itertools.count(1)
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "VIRTUAL_ENV")
 
 
@@ -24,7 +28,7 @@ Take = Callable[[bytes], Awaitable[None]]
 
 async def run_process(
     task: SandboxRequest, scratch: Path, number: int, take: Take, *, output: int | None = None
-) -> int:
+) -> ProcessEnd:
     """Runs a task; a cancellation kills the process.
 
     Args:
@@ -35,21 +39,22 @@ async def run_process(
         output: the descriptor that the code prints to; None for this process's own.
 
     Returns:
-        The exit code.
+        The exit code, and whether the call was killed for exceeding a limit.
     """
-    uid = _FIRST_UID + (os.getpid() << 8 | number & 0xFF) % (1 << 27)
+    uid = _FIRST_UID + (os.getpid() << 8 | next(_calls) & 0xFF) % (1 << 27)
     jail = scratch / f"jail-{number}"
     jail.mkdir(mode=0o700)
     if os.geteuid() == 0:
         os.chown(jail, uid, uid)
     task = msgspec.structs.replace(task, jail=str(jail), wanted_uid=uid)
     try:
-        return await _run(msgspec.msgpack.encode(task), take, output)
+        return await _run(task, take, output)
     finally:
         shutil.rmtree(jail, ignore_errors=True)
 
 
-async def _run(task: bytes, take: Take, output: int | None) -> int:
+async def _run(task: SandboxRequest, take: Take, output: int | None) -> ProcessEnd:
+    groups = await asyncio.to_thread(machine_groups)
     read_end, write_end = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
@@ -71,16 +76,22 @@ async def _run(task: bytes, take: Take, output: int | None) -> int:
         raise
     finally:
         os.close(write_end)
-    sending = asyncio.ensure_future(_send(process, task))
+    limits = CallLimits(task)
+    limits.begin(process.pid, groups)
+    sending = asyncio.ensure_future(_send(process, msgspec.msgpack.encode(task)))
     try:
         await _read_all(read_end, take)
         await sending
-        return await process.wait()
+        code = await process.wait()
     finally:
         sending.cancel()
+        await limits.end()
+        with contextlib.suppress(TimeoutError):  # the supervisor ends once nothing is left below it
+            await asyncio.wait_for(process.wait(), _ENDING_S)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
+    return ProcessEnd(code, limits.exceeded, (limits.lacks,) if limits.lacks else ())
 
 
 async def _send(process: asyncio.subprocess.Process, task: bytes) -> None:

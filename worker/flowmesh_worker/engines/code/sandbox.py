@@ -14,6 +14,7 @@ from pathlib import Path
 
 from flowmesh_worker.engines.code import landlock, syscalls
 from flowmesh_worker.engines.code.limits import SandboxRequest
+from flowmesh_worker.engines.code.process_tree import end_children
 from flowmesh_worker.ipc.parent_death import die_with_parent
 
 _LIBRARIES = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache")
@@ -34,6 +35,8 @@ def enter(task: SandboxRequest) -> list[str]:
     lacks: list[str] = []
     root = os.geteuid() == 0 and not task.own_user
     private = _try(lacks, _WHOLE, _private, task, root)
+    if not private:
+        _supervise()
     own_uid = root and _try(lacks, "a user of its own", _become, task.wanted_uid)
     if not (root or task.own_user):
         lacks.append("a user of its own (the worker does not run as root)")
@@ -117,6 +120,16 @@ def _show(source: Path, jail: Path) -> None:
     syscalls.mount(str(source), str(target), "", syscalls.MS_BIND)
     flags = syscalls.MS_BIND | syscalls.MS_REMOUNT | syscalls.MS_RDONLY | syscalls.MS_NOSUID
     syscalls.mount("none", str(target), "", flags)
+
+
+def _supervise() -> None:
+    """Continues in a child; this process ends all that the child leaves behind."""
+    syscalls.adopt_orphans()
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        end_children()
+        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
 def _first_process() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from flowmesh_core.decoding import decode
-from flowmesh_worker.engines.code.limits import SandboxRequest
+from flowmesh_worker.engines.code.limits import ProcessEnd, SandboxRequest
 from flowmesh_worker.engines.code.processes import Take, run_process
 
 VARIABLE = "FLOWMESH_CODE_SOCKET"
@@ -48,16 +48,18 @@ class Answered(msgspec.Struct, frozen=True, tag="Answered"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="Ended"):
-    """The process has ended with this exit code."""
+    """The process has ended."""
 
-    code: int
+    end: ProcessEnd
 
 
 _frames = msgspec.msgpack.Decoder(Started | Printed | Answered | Ended)
 _tasks = msgspec.msgpack.Decoder(SandboxRequest)
 
 
-async def call_sidecar(socket: str, task: SandboxRequest, timeout_s: float, take: Take) -> int:
+async def call_sidecar(
+    socket: str, task: SandboxRequest, timeout_s: float, take: Take
+) -> ProcessEnd:
     """Runs a task in the sidecar container; its output is printed here.
 
     Args:
@@ -67,7 +69,7 @@ async def call_sidecar(socket: str, task: SandboxRequest, timeout_s: float, take
         take: gets the encoded ``SandboxResult`` in pieces; an exception ends the call.
 
     Returns:
-        The exit code.
+        How the process ended.
 
     Raises:
         TimeoutError: the call took longer and was ended.
@@ -82,7 +84,7 @@ async def call_sidecar(socket: str, task: SandboxRequest, timeout_s: float, take
             while True:
                 frame = decode(_frames, await _read(reader, _FRAME_BYTES_MAX))
                 if isinstance(frame, Ended):
-                    return frame.code
+                    return frame.end
                 if isinstance(frame, Answered):
                     await take(frame.data)
                 elif isinstance(frame, Started):
@@ -141,13 +143,13 @@ class Sidecar:
             printing = asyncio.create_task(_forward(read_end, writer))
             try:
                 task = msgspec.structs.replace(task, own_user=True)
-                code = await run_process(
+                end = await run_process(
                     task, self._scratch, next(self._numbers), forward_answer, output=write_end
                 )
             finally:
                 os.close(write_end)
                 await printing
-            _write(writer, Ended(code))
+            _write(writer, Ended(end))
             await writer.drain()
 
 

@@ -13,6 +13,7 @@ CLONE_NEWNET = 0x40000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND = 0x1, 0x2, 0x4, 0x20, 0x1000
 MS_REC, MS_PRIVATE = 0x4000, 0x40000
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
+_PR_SET_CHILD_SUBREAPER = 36
 
 # Calls that reach the network, other processes or rarely used parts of the kernel.
 _NUMBERS = {
@@ -57,6 +58,15 @@ def no_new_privileges() -> None:
         OSError: the kernel is too old.
     """
     _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of all processes that its descendants leave behind.
+
+    Raises:
+        OSError: the kernel is too old.
+    """
+    _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 
 
 def refuse_dangerous_calls() -> None:

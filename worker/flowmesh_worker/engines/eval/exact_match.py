@@ -63,8 +63,11 @@ def same(prediction: Any, target: Any, *, normalize: bool) -> bool:
 
 
 def scores(correct: int, count: int) -> dict[str, Any]:
-    """Returns accuracy and row count, from which the accuracy of several chunks is computed."""
-    return {"accuracy": correct / count if count else 0.0, "count": count}
+    """Returns accuracy and row count, from which the accuracy of several chunks is computed.
+
+    Without rows the accuracy is null.
+    """
+    return {"accuracy": correct / count if count else None, "count": count}
 
 
 def _text(value: Any) -> str:

@@ -34,8 +34,8 @@ class MultipleChoice(Scorer):
             row[CORRECT] = chosen == right
             correct += row[CORRECT]
             unparsed += chosen is None
-        share = correct / len(rows) if rows else 0.0
-        low, high = wilson(share, len(rows), float(params["confidence"]))
+        share = correct / len(rows) if rows else None
+        low, high = wilson(share or 0.0, len(rows), float(params["confidence"]))
         metrics = {
             "accuracy": share,
             "accuracy_low": low,

@@ -55,7 +55,7 @@ class PassAtK(Scorer):
                 row[name] = share
             trials = metrics["samples"] / k
             low, high = wilson_of_means(shares, trials, float(params["confidence"]))
-            mean = math.fsum(shares) / len(shares) if shares else 0.0
+            mean = math.fsum(shares) / len(shares) if shares else None
             metrics |= {name: mean, f"{name}_low": low, f"{name}_high": high}
         types = given.manifest.schema.types()
         kinds = {n: types[n] for n in names if n in types}

@@ -182,10 +182,10 @@ def _metrics(
             "win_rate_second": orders[False].rate,
         }
     parts = list(_by_order(comparisons).values())
-    share = sum(o.rate for o in parts) / len(parts) if parts else 0.0
+    share = sum(o.rate for o in parts) / len(parts) if parts else None
     # The effective size of a mean of shares of unequal size; the count itself if they are equal.
     size = len(parts) ** 2 / sum(1 / o.count for o in parts) if parts else 0.0
-    low, high = wilson(share, size, confidence)
+    low, high = wilson(share or 0.0, size, confidence)
     return found | {"win_rate": share, "win_rate_low": low, "win_rate_high": high}
 
 

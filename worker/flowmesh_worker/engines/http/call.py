@@ -1,6 +1,6 @@
 """The types of an HTTP call and its answer, shared by the engines and the client."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from flowmesh_core.errors import FailureKind
@@ -17,11 +17,13 @@ class Credential:
         header: the header's name.
         value: the header's value.
         secret: the part of ``value`` that must not appear in texts.
+        require_host: raises AttemptError for a URL whose host may not get the secret.
     """
 
     header: str
     value: str = field(repr=False)
     secret: str = field(repr=False)
+    require_host: Callable[[str], None] = field(repr=False)
 
     def hide(self, text: str) -> str:
         """Returns a text without the secret, since servers may echo it.

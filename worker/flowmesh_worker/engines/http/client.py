@@ -82,8 +82,8 @@ class HttpClient:
         for _ in range(_REDIRECTS_MAX + 1):
             self._check(call, url)
             seen = SimpleNamespace(sent=False)
-            headers = _headers(call, url)
             try:
+                headers = _headers(call, url)
                 async with self._session(call, url).request(
                     call.method,
                     url,
@@ -165,11 +165,16 @@ def _refused(error: AttemptError) -> CallError:
 
 
 def _headers(call: Call, url: str) -> dict[str, str]:
-    """Returns the headers for a URL: none of the user's headers go to another origin."""
+    """Returns the headers for a URL: none of the user's headers go to another origin.
+
+    Raises:
+        AttemptError: the credential's secret may not be sent to this host.
+    """
     if origin(url) != origin(call.url):
         return {}
     headers = dict(call.headers)
     if call.credential is not None:
+        call.credential.require_host(url)
         headers[call.credential.header] = call.credential.value
     return headers
 

@@ -7,6 +7,7 @@ from typing import Any
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.egress.urls import origin
 from flowmesh_worker.engines.http.call import Credential
+from flowmesh_worker.secret_values import SecretValues
 
 KEY_HEADER = "Idempotency-Key"
 _WRITTEN_OUT = re.compile(r"https?://[^\s/?#{}\\@]+(?=[/?#]|$)")
@@ -19,7 +20,7 @@ _OURS = frozenset(
 )
 
 
-def find_credential(params: Mapping[str, Any], secrets: Mapping[str, str]) -> Credential | None:
+def find_credential(params: Mapping[str, Any], secrets: SecretValues) -> Credential | None:
     """Returns the header that ``secret`` and ``secretHeader`` describe; None without a secret.
 
     Raises:
@@ -41,7 +42,8 @@ def find_credential(params: Mapping[str, Any], secrets: Mapping[str, str]) -> Cr
         )
     header, _, scheme = (part.strip() for part in str(params["secretHeader"]).partition(":"))
     require_settable(header, "secretHeader")
-    return Credential(header, f"{scheme} {secret}".strip(), secret)
+    value = f"{scheme} {secret}".strip()
+    return Credential(header, value, secret, lambda url: secrets.require([str(name)], url))
 
 
 def written_origin(url: str) -> str:

@@ -18,6 +18,7 @@ from flowmesh_worker.engines.http.credentials import (
 )
 from flowmesh_worker.engines.http.row_calls import idempotency_key
 from flowmesh_worker.engines.prompts import RowTemplate
+from flowmesh_worker.secret_values import SecretValues
 
 _BODYLESS = frozenset({"GET", "HEAD"})
 _TEXT, _JSON = "text/plain; charset=utf-8", "application/json"
@@ -26,7 +27,7 @@ _TEXT, _JSON = "text/plain; charset=utf-8", "application/json"
 class RequestTemplates:
     """The templates of one action, compiled once."""
 
-    def __init__(self, params: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
+    def __init__(self, params: Mapping[str, Any], secrets: SecretValues) -> None:
         """Compiles the templates.
 
         Raises:

@@ -32,6 +32,7 @@ from flowmesh_worker.engines.imports.sources import (
     refused,
     require_hub,
 )
+from flowmesh_worker.secret_values import SecretValues
 
 _BYTES_MIN = 64 << 20
 _ROWS_PER_BYTE = 4
@@ -91,7 +92,7 @@ class DatasetImport:
         joined = parts[0] if len(parts) == 1 else await asyncio.to_thread(_joined, parts, address)
         return Result({"rows": Rows(joined)}, Usage(units=total))
 
-    async def _listed(self, address: HubAddress, secrets: Mapping[str, str]) -> list[HubAddress]:
+    async def _listed(self, address: HubAddress, secrets: SecretValues) -> list[HubAddress]:
         """Returns the files of a repository that contain its rows."""
         answer = await self._download.fetch(
             hub_revision_url(address), sign=hub_headers(secrets), remedies=HUB_REMEDIES

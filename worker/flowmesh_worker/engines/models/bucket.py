@@ -5,16 +5,21 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind, StoreError
 from flowmesh_worker.engines.errors import bad_input
+from flowmesh_worker.engines.imports.sources import S3_SECRETS
 from flowmesh_worker.engines.models.safe_files import is_pickle, is_safe
+from flowmesh_worker.secret_values import SecretValues
+
+if TYPE_CHECKING:
+    from flowmesh_store.s3.location import S3Location
 
 _READ_BYTES = 8 << 20
 
 
-async def fetch_bucket(uri: str, target: Path, secrets: Mapping[str, str]) -> None:
+async def fetch_bucket(uri: str, target: Path, secrets: SecretValues) -> None:
     """Downloads ``s3://bucket/directory``, without files that do not belong to a model.
 
     Args:
@@ -35,8 +40,10 @@ async def fetch_bucket(uri: str, target: Path, secrets: Mapping[str, str]) -> No
     )
 
     try:
+        location = parse_location(uri)
         with _credentials(secrets):
-            store: Any = connect_blobs(parse_location(uri))
+            secrets.require(S3_SECRETS, _server(location))
+            store: Any = connect_blobs(location)
     except StoreError as e:
         raise bad_input(f"{uri}: {e.message}", e.remedy) from e
     try:
@@ -51,6 +58,13 @@ async def fetch_bucket(uri: str, target: Path, secrets: Mapping[str, str]) -> No
         raise AttemptError(
             Failure(FailureKind.STORE, f"{uri}: {error.message}", error.remedy)
         ) from e
+
+
+def _server(location: "S3Location") -> str:
+    """Returns the URL of the server that the client connects to."""
+    endpoint = location.endpoint or os.environ.get("AWS_ENDPOINT_URL", "")
+    region = location.region or os.environ.get("AWS_REGION", "")
+    return endpoint or f"https://{location.bucket}.s3.{region or 'us-east-1'}.amazonaws.com"
 
 
 @contextmanager

@@ -1,24 +1,30 @@
 """Fetches a model from a Hugging Face hub, by name and revision."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.errors import bad_input
+from flowmesh_worker.engines.imports.sources import HUB_TOKEN, hub_url
 from flowmesh_worker.engines.models.safe_files import WANTED
+from flowmesh_worker.secret_values import SecretValues
 
 
-def fetch_hub(name: str, revision: str, target: Path, token: str | None) -> None:
+def fetch_hub(name: str, revision: str, target: Path, secrets: SecretValues) -> None:
     """Downloads the safe files of a revision.
 
     Args:
         name: ``org/name`` or ``org/name@revision``.
         revision: overrides the one in the name; empty for that one, or else the hub's ``main``.
         target: a directory to create.
-        token: the user's token for gated models, or None.
+        secrets: of this attempt: ``HF_TOKEN`` for gated models.
 
     Raises:
-        AttemptError: the hub refuses (bad input), or cannot be reached (retryable).
+        AttemptError: the hub refuses, or may not get the token (bad input); or it cannot be
+            reached (retryable).
     """
     import httpx  # noqa: PLC0415 - comes with huggingface_hub
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - only this fetch needs it
@@ -34,14 +40,16 @@ def fetch_hub(name: str, revision: str, target: Path, token: str | None) -> None
     repository, _, written = name.partition("@")
     wanted = revision or written or None
     shown = f"hf://{repository}" + (f"@{wanted}" if wanted else "")
+    secrets.require([HUB_TOKEN], hub_url())
     try:
-        snapshot_download(
-            repository,
-            revision=wanted,
-            local_dir=target,
-            allow_patterns=list(WANTED),
-            token=token or False,
-        )
+        with _checked_requests(secrets):
+            snapshot_download(
+                repository,
+                revision=wanted,
+                local_dir=target,
+                allow_patterns=list(WANTED),
+                token=secrets.get(HUB_TOKEN) or False,
+            )
     except GatedRepoError as e:
         raise bad_input(
             f"{shown} is gated and the token may not read it",
@@ -62,3 +70,24 @@ def fetch_hub(name: str, revision: str, target: Path, token: str | None) -> None
         ) from e
     # The downloader's metadata contains times: the same model must have the same bytes.
     shutil.rmtree(target / ".cache", ignore_errors=True)
+
+
+@contextmanager
+def _checked_requests(secrets: SecretValues) -> Iterator[None]:
+    """Checks each request of the hub's client that carries the token, also after a redirect."""
+    from huggingface_hub import (  # noqa: PLC0415 - as above
+        close_session,
+        get_session,
+    )
+
+    def check(request: Any) -> None:
+        if "authorization" in request.headers:
+            secrets.require([HUB_TOKEN], str(request.url))
+
+    session = get_session()
+    hooks = session.event_hooks
+    session.event_hooks = {**hooks, "request": [*hooks.get("request", []), check]}
+    try:
+        yield
+    finally:
+        close_session()

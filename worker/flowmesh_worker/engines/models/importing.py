@@ -68,9 +68,7 @@ async def _fetch(uri: str, revision: str, target: Path, work: Work) -> None:
         case "builtin":
             await asyncio.to_thread(build, rest, target)
         case "hf":
-            await asyncio.to_thread(
-                fetch_hub, rest.lstrip("/"), revision, target, work.secrets.get("HF_TOKEN")
-            )
+            await asyncio.to_thread(fetch_hub, rest.lstrip("/"), revision, target, work.secrets)
         case "s3":
             await fetch_bucket(uri, target, work.secrets)
         case "https":

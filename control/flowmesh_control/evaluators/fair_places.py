@@ -1,4 +1,4 @@
-"""Limits how many uploads are decoded at once, and shares the places among tenants."""
+"""Limits how much untrusted content is processed at once, and shares the places among tenants."""
 
 import asyncio
 from collections import Counter

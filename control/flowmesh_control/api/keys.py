@@ -1,0 +1,43 @@
+"""HTTP handlers of the master keys, for administrators; no answer contains a key."""
+
+import msgspec
+from aiohttp import web
+
+from flowmesh_api.v1 import routes
+from flowmesh_api.v1.keys import RetireBody
+from flowmesh_control.api.authorization import AuthorizedRequest, Route, fabric_route
+from flowmesh_control.api.request_body import read_body
+from flowmesh_control.api.responses import json_response
+from flowmesh_control.auth.users import Resource, Verb
+from flowmesh_control.records.key_admin import KeyAdmin
+
+_retire_decoder = msgspec.json.Decoder(RetireBody)
+
+
+class KeyHandlers:
+    """Handlers of ``/v1/keys``."""
+
+    def __init__(self, keys: KeyAdmin) -> None:
+        self._keys = keys
+
+    def routes(self) -> list[Route]:
+        """Returns the routes of this class."""
+        policies = Resource.POLICIES
+        return [
+            fabric_route("GET", routes.KEYS, self.keys, Verb.UPDATE, policies),
+            fabric_route("POST", routes.KEYS_RESEAL, self.reseal, Verb.UPDATE, policies),
+            fabric_route("POST", routes.KEYS_RETIRE, self.retire, Verb.DELETE, policies),
+        ]
+
+    async def keys(self, _: AuthorizedRequest) -> web.Response:
+        """``GET /v1/keys`` → :class:`MasterKeys`."""
+        return json_response(await self._keys.keys())
+
+    async def reseal(self, _: AuthorizedRequest) -> web.Response:
+        """``POST /v1/keys/reseal`` → :class:`ResealReport`."""
+        return json_response(await self._keys.reseal())
+
+    async def retire(self, call: AuthorizedRequest) -> web.Response:
+        """``POST /v1/keys/retire`` :class:`RetireBody` → :class:`RetireReport`."""
+        body = await read_body(call.request, _retire_decoder)
+        return json_response(await self._keys.retire(body.key_id, lose_results=body.lose_results))

@@ -1,0 +1,1 @@
+"""Sandboxed evaluators: child processes that evaluate what tenants wrote."""

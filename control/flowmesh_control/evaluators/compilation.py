@@ -1,0 +1,142 @@
+"""What compiling a workflow is: pure functions, called in this process or in a sandboxed one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from flowmesh_api.v1.problems import Problem
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.errors import SpecError
+from flowmesh_core.graph.compile import compile_workflow
+from flowmesh_core.graph.limits import Limits
+from flowmesh_core.graph.matrix import size
+from flowmesh_core.graph.plan import Plan
+from flowmesh_core.placement.engine_variants import VariantRequest, problem
+from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_core.spec.load import parse_object
+from flowmesh_core.spec.workflow import FlowMeshWorkflow
+
+
+class WorkflowInput(msgspec.Struct, frozen=True):
+    """An input from outside of a checked workflow.
+
+    Attributes:
+        kind: ``model``, ``adapter`` or ``dataset``.
+        value: where its content is; empty for rows and for a key of a ConfigMap.
+        has_rows: whether its rows are in the document.
+    """
+
+    kind: str
+    value: str = ""
+    has_rows: bool = False
+
+
+class CheckedWorkflow(msgspec.Struct, frozen=True, tag="Checked"):
+    """What admission must know of a workflow before it can be compiled.
+
+    Attributes:
+        steps: how many there are after expansion; a limit on the time to compile them.
+    """
+
+    namespace: str
+    inputs: dict[str, WorkflowInput]
+    steps: int
+
+
+class CompileRequest(msgspec.Struct, frozen=True, tag="Compile"):
+    """A workflow with what is known of its inputs.
+
+    Attributes:
+        document: the workflow as JSON-like values.
+        uploads: the reference of every input that is stored, by its name.
+        columns: the columns of data sets, by the input's name.
+        shapes: all workers, where no others can join: a step that none of them serves is refused.
+        seconds: processor time that compiling may take.
+    """
+
+    document: dict[str, Any]
+    uploads: dict[str, str]
+    columns: dict[str, tuple[str, ...]]
+    shapes: tuple[WorkerShape, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CompilerSetup:
+    """What workflows are compiled with."""
+
+    catalog: Catalog
+    limits: Limits
+
+
+def checked(document: Mapping[str, Any]) -> CheckedWorkflow:
+    """Returns what admission must know of a document.
+
+    Raises:
+        SpecError: everything that is wrong with it.
+    """
+    workflow = _parsed(document)
+    inputs = {}
+    for name, source in workflow.spec.inputs.items():
+        kinds = [k for k in ("model", "adapter", "dataset") if getattr(source, k)]
+        kind = kinds[0] if kinds else "dataset"
+        value = getattr(source, kind) or ""
+        inputs[name] = WorkflowInput(kind, value, source.rows is not None)
+    steps = sum(size(step.matrix) for step in workflow.spec.steps) + len(inputs)
+    return CheckedWorkflow(workflow.metadata.namespace, inputs, min(steps, 2**53))
+
+
+def compiled(request: CompileRequest, setup: CompilerSetup) -> Plan:
+    """Returns the plan of a workflow.
+
+    Raises:
+        SpecError: everything that is wrong with it.
+    """
+    workflow = _parsed(request.document)
+    plan = compile_workflow(
+        workflow,
+        setup.catalog,
+        setup.limits,
+        uploads=request.uploads,
+        columns=request.columns,
+    )
+    check_engine_variants(workflow, plan, setup.catalog, request.shapes)
+    return plan
+
+
+def _parsed(document: Mapping[str, Any]) -> FlowMeshWorkflow:
+    workflow = parse_object(document)
+    if not isinstance(workflow, FlowMeshWorkflow):
+        raise SpecError(
+            [Problem("kind", "expected a FlowMeshWorkflow; an administrator sets cache policies")]
+        )
+    return workflow
+
+
+def check_engine_variants(
+    workflow: FlowMeshWorkflow, plan: Plan, catalog: Catalog, shapes: Sequence[WorkerShape]
+) -> None:
+    """Refuses steps whose identity fields no worker serves.
+
+    Args:
+        workflow: as it was written, for the places of errors.
+        plan: the same workflow, compiled.
+        catalog: the engine contracts.
+        shapes: the workers; empty to refuse nothing.
+
+    Raises:
+        SpecError: every such step.
+    """
+    places = {step.name: f"spec.steps[{i}].with" for i, step in enumerate(workflow.spec.steps)}
+    problems = []
+    for step in plan.steps:
+        contract = catalog.pinned(step.engine, step.contract, step.implementation, step.minor)
+        if contract is None or not contract.identity_fields:
+            continue
+        found = problem(VariantRequest.of(step.engine, step.fields), shapes)
+        if found:
+            problems.append(Problem(places.get(step.name, step.path), found))
+    if problems:
+        raise SpecError(list(dict.fromkeys(problems)))

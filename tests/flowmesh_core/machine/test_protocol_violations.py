@@ -1,0 +1,76 @@
+"""Workers that break the protocol get nothing new, where others can do it."""
+
+import pytest
+from tests.flowmesh_core.machine.world import World, plan, step
+
+from flowmesh_core.machine.events import ProtocolViolated
+from flowmesh_core.machine.protocol_violations import NAMES_MAX
+from flowmesh_core.machine.settings import Settings
+
+
+def violate(world: World, name: str, times: int) -> None:
+    for _ in range(times):
+        world.apply(ProtocolViolated(name, "ended[0].attempt_id: not assigned"))
+
+
+def works(world: World, name: str) -> bool:
+    return world.machine.state.takes_work(world.machine.state.workers[name])
+
+
+def test_after_three_violations_a_worker_gets_nothing_new() -> None:
+    world = World()
+    world.join("bad", "good")
+    violate(world, "bad", 2)
+    assert works(world, "bad")
+    violate(world, "bad", 1)
+    assert not works(world, "bad")
+    world.join("bad")  # another process of the same name
+    assert not works(world, "bad")
+    for n in range(3):
+        world.submit(plan(step("a", value=n)))
+        world.tick(0.5)
+    assert set(world.held) == {"good"}
+    assert world.machine.state.figures.protocol_violations == {"default": 3}
+
+
+@pytest.mark.parametrize("changes", [{"engines": {}}, None])
+def test_the_last_worker_of_an_engine_goes_on(changes: dict[str, object] | None) -> None:
+    world = World()
+    world.join("bad")
+    if changes is not None:
+        world.join("other", **changes)
+    violate(world, "bad", 9)
+    assert works(world, "bad")
+    world.join("good")
+    violate(world, "bad", 1)
+    assert not works(world, "bad")
+    violate(world, "good", 9)
+    assert works(world, "good")
+
+
+def test_on_a_laptop_every_worker_goes_on() -> None:
+    world = World(settings=Settings(violations_max=0))
+    world.join("bad", "good")
+    violate(world, "bad", 9)
+    assert works(world, "bad")
+
+
+def test_few_names_are_remembered() -> None:
+    world = World()
+    world.join("bad", "good")
+    violate(world, "bad", 3)
+    for n in range(NAMES_MAX):
+        world.machine.state.violations["default", f"worker {n}"] = 1
+    violate(world, "good", 1)
+    assert len(world.machine.state.violations) == NAMES_MAX + 1
+    assert world.machine.state.distrusted == set()
+
+
+def test_a_name_in_another_pool_is_another_worker() -> None:
+    world = World()
+    world.join("w", pool="low")
+    world.join("good")
+    violate(world, "w", 3)
+    world.lose("w")
+    world.join("w", pool="default")
+    assert works(world, "w")

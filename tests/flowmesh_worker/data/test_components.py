@@ -1,0 +1,86 @@
+"""A worker keeps models and adapters by their identity, and checks it before it fetches them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from flowmesh_core.errors import BlobCorruptError
+from flowmesh_core.identity import tree_identity
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_store.store import Store, open_store
+from flowmesh_store.tree import store_tree
+from flowmesh_worker.data.components import ComponentCache
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    found = open_store("memory:")
+    yield found
+    found.close()
+
+
+def cache_on(store: Store, root: Path) -> ComponentCache:
+    return ComponentCache(
+        store.blobs, root / "components", 1 << 30, in_use=tuple, on_change=lambda: None
+    )
+
+
+async def stored(store: Store, root: Path, content: str, kind: str = "model") -> Artifact:
+    directory = root / content
+    directory.mkdir()
+    (directory / "weights").write_text(content)
+    tree = await store_tree(store.blobs, directory)
+    return Artifact(kind, tree_identity(kind, tree.files), tree.digest, tree.size_bytes)
+
+
+async def test_files_of_another_model_are_not_loaded_under_its_identity(
+    store: Store, tmp_path: Path
+) -> None:
+    """A worker of a shared pool may report any pair of identity and blob."""
+    honest = await stored(store, tmp_path, "honest")
+    evil = await stored(store, tmp_path, "evil")
+    forged = msgspec.structs.replace(honest, blob=evil.blob)
+    cache = cache_on(store, tmp_path)
+    with pytest.raises(BlobCorruptError, match="are not those of the model") as refused:
+        async with cache.pinned(forged):
+            pass
+    assert refused.value.digest == evil.blob  # the step that named it runs again
+    assert not cache.holds(honest.digest)
+    async with cache.pinned(honest) as path:
+        assert (path / "weights").read_text() == "honest"
+    # What was checked is kept under the identity, so the forged pair now reads the honest files.
+    async with cache.pinned(forged) as path:
+        assert (path / "weights").read_text() == "honest"
+
+
+async def test_a_forged_pair_does_not_fail_an_attempt_that_waits_for_the_honest_one(
+    store: Store, tmp_path: Path
+) -> None:
+    honest = await stored(store, tmp_path, "honest")
+    evil = await stored(store, tmp_path, "evil")
+    cache = cache_on(store, tmp_path)
+
+    async def read(artifact: Artifact) -> str:
+        async with cache.pinned(artifact) as path:
+            return (path / "weights").read_text()
+
+    forged = msgspec.structs.replace(honest, blob=evil.blob)
+    answers = await asyncio.gather(read(forged), read(honest), return_exceptions=True)
+    assert isinstance(answers[0], BlobCorruptError)
+    assert answers[1] == "honest"
+
+
+async def test_a_model_and_an_adapter_of_equal_files_are_two_components(
+    store: Store, tmp_path: Path
+) -> None:
+    model = await stored(store, tmp_path, "same")
+    tree = msgspec.structs.replace(model, kind="adapter")
+    cache = cache_on(store, tmp_path)
+    with pytest.raises(BlobCorruptError, match="are not those of the adapter"):
+        async with cache.pinned(tree):
+            pass
+    async with cache.pinned(model):
+        assert cache.holds(model.digest)
