@@ -65,6 +65,8 @@ def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceC
                 continue
             if excluded and account.view.name in excluded:
                 continue
+            if group.code_tenant and not account.admits(group.code_tenant):
+                continue
             if group.replica_of and not account.idle():
                 continue
             if member in with_instance:

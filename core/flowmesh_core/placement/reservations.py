@@ -29,6 +29,8 @@ def reserve_worker(tick: SchedulingCycle, group: ActionGroup, action: ReadyActio
             suspects_meet = group.isolate and account.suspected
             if account.reserved or suspects_meet or account.view.name in group.excluded:
                 continue
+            if not account.admits(group.code_tenant):
+                continue
             load_s = tick.load_s(group, index)
             instances = _instances_to_close(account, group)
             if instances is None or waited_s < RESERVATION_PATIENCE_LOADS * load_s:

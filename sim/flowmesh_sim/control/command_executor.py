@@ -24,6 +24,7 @@ from flowmesh_core.machine.commands import (
     Command,
     ConfirmAttempts,
     DeleteCorruptBlobs,
+    DrainWorker,
     EvaluateCondition,
     FinalizeRun,
     LookUp,
@@ -121,6 +122,7 @@ class SimCommandExecutor:
             Prewarm: lambda c: gateway.prewarm(c.worker, c.openings),
             Acknowledge: lambda c: gateway.acknowledge(c.worker, c.attempt_id),
             ConfirmAttempts: lambda c: gateway.confirm_attempts(c.worker, c.keep),
+            DrainWorker: lambda c: gateway.drain(c.worker),
             AppendLedgerLine: lambda c: append(c.uid, c.line),
             RunChanged: lambda c: None,  # status projections are not simulated
             AttemptSettled: lambda c: None,
