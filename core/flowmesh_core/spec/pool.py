@@ -38,6 +38,10 @@ _CLAIM_RULE = (
     "a pool with cache.claimName has one worker at most: two would evict each other's files"
 )
 _RUNTIME_RULE = "give runtimeClassName in sandbox or in podTemplate.spec, not both"
+_EGRESS_RULE = (
+    "a pool with userCode has no egress: code of one tenant must not carry data outside; let"
+    " imports and HTTP steps run in a pool without userCode"
+)
 _TARGET_RULE = "targetBacklog must be longer than 0s"
 _NAME_RULE = (
     f"a pool's name has at most {POOL_NAME_MAX} small letters, digits and -, a letter or digit at"
@@ -226,6 +230,11 @@ class WorkerPoolSpec(SpecModel):
                 " && has(self.podTemplate.spec.runtimeClassName))",
                 _RUNTIME_RULE,
             ),
+            (
+                "!(has(self.userCode) && self.userCode) || !has(self.egress)"
+                " || size(self.egress) == 0",
+                _EGRESS_RULE,
+            ),
         )
     )
 
@@ -271,7 +280,8 @@ class WorkerPoolSpec(SpecModel):
     egress: list[EgressSpec] = Field(
         default=[],
         max_length=32,
-        description="Where imports and HTTP steps may go; nowhere outside where empty.",
+        description="Where imports and HTTP steps may go; nowhere outside where empty. Addresses"
+        " that are not public are excluded from wider ranges. Not with userCode.",
     )
     pod_template: PodTemplate = Field(
         default=PodTemplate(), description="Merged into the pods' template, such as affinity."
@@ -299,6 +309,8 @@ class WorkerPoolSpec(SpecModel):
             raise PydanticCustomError(RULE, _GPU_RULE)
         if self.cache.claim_name is not None and self.max_replicas > 1:
             raise PydanticCustomError(RULE, _CLAIM_RULE)
+        if self.user_code and self.egress:
+            raise PydanticCustomError(RULE, _EGRESS_RULE)
         if self.sandbox.runtime_class_name and self.pod_template.spec.runtime_class_name:
             raise PydanticCustomError(RULE, _RUNTIME_RULE)
         return self
