@@ -22,10 +22,10 @@ from tests.charts.cluster_peers import (
     policies,
 )
 from tests.charts.network_evaluator import Peer, allowed
+from tests.flowmesh_operator.pool_builder import pool_object
 
 from flowmesh_core.errors import SpecError
 from flowmesh_core.spec.load import parse_object
-from tests.flowmesh_operator.pool_builder import pool_object
 
 pytestmark = pytest.mark.slow
 PORTS = (22, 53, 80, 443, 2379, 3128, 6443, 7070, 8080, 8470, 8471, 10250)

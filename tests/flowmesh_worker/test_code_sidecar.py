@@ -55,7 +55,7 @@ class Sidecar:
             [sys.executable, "-c", LAUNCH, str(self._socket)],
             env={k: v for k, v in os.environ.items() if k in ("PATH", "PYTHONPATH")},
             cwd="/",
-            preexec_fn=drop_capabilities,
+            preexec_fn=drop_capabilities,  # noqa: PLW1509 - system calls alone
         )
 
     def kill(self) -> None:

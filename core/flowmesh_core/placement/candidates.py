@@ -16,7 +16,6 @@ from flowmesh_core.placement.estimates import Estimates, estimates_at
 from flowmesh_core.placement.free_slots import FreeSlots
 from flowmesh_core.placement.utility import NEARNESS, Estimate
 
-
 _TENANT = (
     "every worker that can run it runs the user code of another namespace, and none can switch"
     " uids; an idle one is restarted for it, or raise the pool's maxReplicas or set its"
@@ -90,7 +89,6 @@ class CandidateFinder:
             return RejectionCause.DRAINING, text
         last = max((c for c in unmet if c is not None), key=CHECKS.index)
         return last, remedy(group.info.requirement, last, tick.shapes)
-
 
     def _is_admitted(self, group: ActionGroup) -> bool:
         """Whether a worker that can run a group's user code may run that of its tenant."""

@@ -127,7 +127,8 @@ def _worker(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
 def _user_code_sidecar(spec: WorkerPoolSpec) -> Json:
     """Returns the sidecar in which users' code runs: another uid, no mounts of the worker.
 
-    In a user namespace it is root there and runs each tenant's code under a uid of its own. A sidecar container starts before the worker, ends after it, and is restarted on its own.
+    In a user namespace it is root there and runs each tenant's code under a uid of its own. A
+    sidecar container starts before the worker, ends after it, and is restarted on its own.
     """
     memory = f"{mebibytes(spec.resources.memory) // _CODE_SHARE}Mi"
     container: Json = {

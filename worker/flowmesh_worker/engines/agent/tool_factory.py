@@ -54,9 +54,7 @@ class ToolFactory:
         if self._client is not None:
             await self._client.close()
 
-    async def _tool(
-        self, name: str, work: Work, data: Mapping[str, DatasetInput]
-    ) -> Tool:
+    async def _tool(self, name: str, work: Work, data: Mapping[str, DatasetInput]) -> Tool:
         params = work.params
         timeout_s = float(params["toolTimeoutS"])
         if name in ("sql", "retrieve") and not data:

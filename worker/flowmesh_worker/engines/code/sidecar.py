@@ -19,7 +19,12 @@ from pathlib import Path
 import msgspec
 
 from flowmesh_core.decoding import decode
-from flowmesh_worker.engines.code.code_users import CodeUsers, OtherTenantError, can_switch, end_user
+from flowmesh_worker.engines.code.code_users import (
+    CodeUsers,
+    OtherTenantError,
+    can_switch,
+    end_user,
+)
 from flowmesh_worker.engines.code.limits import SandboxRequest
 from flowmesh_worker.engines.code.process_tree import end_children
 from flowmesh_worker.engines.code.processes import run_process
