@@ -115,8 +115,13 @@ def targets(tmp_path: Path) -> Iterator[dict[str, object]]:
         port = server.getsockname()[1]
         socket.create_connection(("127.0.0.1", port), 5).close()
         assert secret.read_text()
-        yield {"secret": str(secret), "folder": str(tmp_path), "unix": str(tmp_path / "s"), "port": port,
-               "worker": os.getpid()}  # fmt: skip
+        yield {
+            "secret": str(secret),
+            "folder": str(tmp_path),
+            "unix": str(tmp_path / "s"),
+            "port": port,
+            "worker": os.getpid(),
+        }
 
 
 async def test_no_escape_succeeds(place: str, targets: dict[str, object], tmp_path: Path) -> None:
