@@ -17,6 +17,7 @@ from flowmesh_core.machine import (
     checkpoints,
     failure_policy,
     ready_actions,
+    suspects,
     timeouts,
 )
 from flowmesh_core.machine.commands import Acknowledge, CancelAttempt, Publish
@@ -134,6 +135,9 @@ def adopt_orphans(state: State, now_s: float) -> None:
         else:
             state.emit(CancelAttempt(worker.name, orphan.attempt_id))
     if now_s >= state.recovering_until_s:
+        for key in [k for k, _ in state.orphaned_ends.items() if k not in state.actions]:
+            left = state.orphaned_ends.pop(key)
+            state.emit(Acknowledge(left.worker, left.end.attempt_id))
         for key in [k for k in state.orphaned_attempts if k not in state.actions]:
             orphan = state.orphaned_attempts.pop(key)
             state.emit(CancelAttempt(orphan.worker, orphan.attempt_id))
@@ -208,7 +212,7 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
     action, end = attempt.action, attempt.end
     assert end is not None
     peak_mib = end.usage.peak_memory_mib
-    state.learned.succeeded(attempt.info.signature, worker.shape.device_class, peak_mib)
+    state.learned.succeeded(attempt.info.base, worker.shape.device_class, peak_mib)
     _learn(state, worker, attempt, end)
     for artifact in end.outputs.values():
         if artifact.size_bytes > NEGLIGIBLE_BYTES:
@@ -295,6 +299,7 @@ def published(
     action = attempt.action
     state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
     if action.publishing is attempt:
+        suspects.waive(state, attempt)
         budgets.joined_late(state, attempt)
     subscribers = list(action.subscribers)
     shares = billing.settle(

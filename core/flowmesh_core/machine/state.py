@@ -21,6 +21,7 @@ from flowmesh_core.machine.model import (
     Run,
     SignatureSpec,
     StepLookUp,
+    SuspectGroup,
     Worker,
 )
 from flowmesh_core.machine.orphans import OrphanedAttempt, OrphanedEnds
@@ -50,6 +51,7 @@ class State:
         index: the ready actions as the scheduler sees them, and ``replicas``.
         replicas: replica attempts wanted for stragglers at the last snapshot.
         alternating: ready actions whose subscriptions have requirements that take turns.
+        suspects: groups of suspects that run together, by their signature.
         failed_tries: of actions in the last day, for :mod:`failure_policy`; oldest first.
         orphaned_ends: after a restart, ends of attempts whose action is not known (yet), by key.
         orphaned_attempts: attempts that workers run though their action is not known (yet).
@@ -97,6 +99,7 @@ class State:
     index: ReadyIndex = field(default_factory=ReadyIndex)
     replicas: list[ReadyAction] = field(default_factory=list)
     alternating: dict[ActionKey, Action] = field(default_factory=dict)
+    suspects: dict[Digest, SuspectGroup] = field(default_factory=dict)
     failed_tries: dict[ActionKey, FailedTries] = field(default_factory=dict)
     orphaned_ends: OrphanedEnds = field(default_factory=OrphanedEnds)
     orphaned_attempts: dict[ActionKey, OrphanedAttempt] = field(default_factory=dict)

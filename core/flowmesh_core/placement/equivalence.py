@@ -46,9 +46,11 @@ class EquivalenceClass(msgspec.Struct, eq=False, gc=False):
 def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceClass]:
     """Returns the classes of a group's signature, in order of shape and first member.
 
-    Workers on which the action failed are left out unless only they meet the hard constraints.
+    Workers on which the action failed are left out unless only they meet the hard constraints. A
+    group of suspects stays on one worker at a time, so that it takes no more than one host.
     """
     info = group.info
+    gathered = info.suspects_of and info.signature in tick.running
     kinds = [kind for kind, cause in enumerate(tick.unmet(info)) if cause is None]
     excluded = _excluded(tick, group, kinds) if group.avoid_workers or group.replica_of else ()
     accounts, busy = tick.accounts, tick.busy
@@ -66,6 +68,8 @@ def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceC
             if excluded and account.view.name in excluded:
                 continue
             if group.replica_of and not account.idle():
+                continue
+            if gathered and not account.runs(info):
                 continue
             if member in with_instance:
                 found = _open(tick, group, member, all_bytes)

@@ -26,7 +26,7 @@ def reserve_worker(tick: SchedulingCycle, group: ActionGroup, action: ReadyActio
     for kind, cause in enumerate(tick.unmet(group.info)):
         for index in tick.kinds[kind] if cause is None else ():
             account = tick.accounts[index]
-            suspects_meet = group.isolate and account.suspected
+            suspects_meet = account.suspected and (group.isolate or group.info.suspects_of)
             if account.reserved or suspects_meet or account.view.name in group.excluded:
                 continue
             load_s = tick.load_s(group, index)

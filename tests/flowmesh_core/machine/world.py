@@ -60,6 +60,7 @@ NOOP = EngineContract(
     "test.noop", 1, 1, (Port("*", PortKind.METRICS, required=False),), (METRICS,), capacity=4
 )
 SOLO = EngineContract("test.solo", 1, 1, NOOP.inputs, (METRICS,), capacity=1)
+MANY = EngineContract("test.many", 1, 1, NOOP.inputs, (METRICS,), capacity=512)
 MAP = EngineContract(
     "test.map",
     1,
@@ -99,7 +100,7 @@ ASK = EngineContract(
 TUNE = EngineContract(
     "test.tune", 1, 1, (METRICS,), (Port("adapter", PortKind.ADAPTER),), capacity=4
 )
-CONTRACTS = (NOOP, SOLO, MAP, CALL, ASK, TUNE, RESOLVE)
+CONTRACTS = (NOOP, SOLO, MANY, MAP, CALL, ASK, TUNE, RESOLVE)
 
 
 def shape(name: str, **changes: Any) -> WorkerShape:
