@@ -17,6 +17,7 @@ from flowmesh_core.machine import (
     checkpoints,
     failure_policy,
     ready_actions,
+    result_ttl,
     suspects,
     timeouts,
 )
@@ -255,7 +256,6 @@ def _result(
 ) -> ActionResult:
     action = attempt.action
     spec = action.spec
-    ttl = state.settings.result_ttl_s
     return ActionResult(
         action_id=action.key.action_id,
         generation=action.generation,
@@ -279,7 +279,7 @@ def _result(
             ended_s=end.ended_s,
         ),
         created_s=now_s,
-        expires_s=now_s + ttl if ttl else 0.0,
+        expires_s=result_ttl.expires_s(state, action.runs(), now_s),
         run_uid=next(iter(action.subscribers)).uid if action.subscribers else "",
     )
 
