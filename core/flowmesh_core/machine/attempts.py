@@ -322,9 +322,7 @@ def published(
         step = run.steps[s.path]
         if len(sharers) > 1:
             step.shared_with.update({u: None for u in sharers if u != s.uid})
-        if s is subscribers[0]:
-            step.executed += 1
-        else:
+        if s is not subscribers[0]:
             paid = shares.get(s.uid, 0) if s.uid != first else 0
             joules = result.bill.joules / len(sharers) if s.uid != first else 0.0
             others = tuple(u for u in sharers if u != s.uid)

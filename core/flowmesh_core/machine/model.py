@@ -429,7 +429,7 @@ class Run:
         unsettled: attempts that this run will pay for when they end.
         reserved_nanousd: predicted cost of attempts under way.
         checking: its outputs' blobs are being checked.
-        restored_actions: actions that this run has already paid for by a restored ledger.
+        executions: actions that its ledger says it has executed, each with its step and chunk.
         restored_hits: hits that a restored ledger has booked, by step, chunk and action.
         checkpoints: from a restored ledger, of actions that are not wanted again yet.
         quarantine_salts: signature classes that were in quarantine when it was accepted.
@@ -463,7 +463,7 @@ class Run:
     joules: float = 0.0
     joules_estimated: bool = False
     lines: list[Line] = field(default_factory=list)
-    restored_actions: set[Digest] = field(default_factory=set)
+    executions: dict[Digest, tuple[str, int]] = field(default_factory=dict)
     restored_hits: dict[tuple[str, int, Digest], HitLine] = field(default_factory=dict)
     checkpoints: dict[ActionKey, LatestCheckpoint] = field(default_factory=dict)
     quarantine_salts: Mapping[Digest, int] = field(default_factory=dict)

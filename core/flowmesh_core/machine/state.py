@@ -11,6 +11,7 @@ from flowmesh_core.fleet.demand import DemandTracker
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Rejection, SignatureInfo
+from flowmesh_core.machine import ledger_counts
 from flowmesh_core.machine.commands import AppendLedgerLine, Command, RunChanged
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.model import (
@@ -140,8 +141,9 @@ class State:
         self.out.append(command)
 
     def append(self, run: Run, line: "Line") -> None:
-        """Adds a line to a run's ledger."""
+        """Adds a line to a run's ledger, and to what the run's status counts."""
         run.lines.append(line)
+        ledger_counts.count(run, line)
         self.out.append(AppendLedgerLine(run.uid, line))
 
     def touch(self, run: Run, path: str) -> None:
