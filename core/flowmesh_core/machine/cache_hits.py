@@ -11,6 +11,7 @@ from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine
 from flowmesh_core.catalog.resolved_contract import output_ports
 from flowmesh_core.machine import actions
 from flowmesh_core.machine.base_model import base_model
+from flowmesh_core.machine.disclosure import producer_of
 from flowmesh_core.machine.events import ActionKey, LookedUp
 from flowmesh_core.machine.model import Action, Run, StepPart, StepRun, Subscriber
 from flowmesh_core.machine.state import State
@@ -191,7 +192,7 @@ def _book(
             action_id=result.action_id,
             hit=kind,
             saved_nanousd=saved,
-            producer=result.run_uid,
+            producer=producer_of(run, result),
             sharers=sharers,
             joules_saved=joules,
             units=result.usage.units,

@@ -39,4 +39,5 @@ def _count_hit(run: Run, step: StepRun | None, line: HitLine) -> None:
         step.hits += 1
         step.in_flight += line.hit == HitKind.IN_FLIGHT
         step.saved_nanousd += line.saved_nanousd
-        step.shared_with.update({uid: None for uid in line.sharers or (line.producer,) if uid})
+        others = (u for u in line.sharers or (line.producer,) if u and u != run.uid)
+        step.shared_with.update(dict.fromkeys(others))

@@ -116,6 +116,7 @@ def publish_step(
                 created_s=now_s,
                 expires_s=result_ttl.expires_s(state, (run.uid,), now_s),
                 run_uid=run.uid,
+                namespace=run.plan.namespace,
             ),
             replace=step.skip_lookup,
             not_before_s=question_of(run, step, ())[1],
