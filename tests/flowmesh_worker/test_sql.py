@@ -199,7 +199,10 @@ async def test_too_little_memory_is_told_as_such(tmp_path: Path) -> None:
         ("select ['a', null] as l", [{"l": ["a", None]}]),
         ("select [1.5::double, null] as l", [{"l": [1.5, None]}]),
         ("select list(b order by a) as l from rows", [{"l": [1.5, None]}]),
-        ("select case when a = 1 then [a, null] end as l from rows", [{"l": [1, None]}, {"l": None}]),
+        (
+            "select case when a = 1 then [a, null] end as l from rows",
+            [{"l": [1, None]}, {"l": None}],
+        ),
     ],
 )
 async def test_a_list_that_holds_null_is_json(

@@ -85,7 +85,7 @@ def _secrets_without_place(plan: Plan) -> list[Problem]:
         Problem(
             f"spec.secrets.{secret.name}",
             f"the workflow does not say where the secret {secret.name} of {path} is: add"
-            f" {{name: {secret.object}, key: {secret.name}}}, with the name and the key of a Secret",
+            f" {{name: {secret.object}, key: {secret.name}}}, the name and key of a Secret",
         )
         for secret, path in missing
         if not secret.key

@@ -126,7 +126,7 @@ class SignatureInfo:
             better).
         sequences: that one of its actions decodes side by side, on average.
         suspects_of: of a group of suspects, which run in a host of their own: the signature that
-            they have otherwise; empty for any other.
+            they have otherwise; None for any other.
     """
 
     signature: Digest
@@ -135,7 +135,7 @@ class SignatureInfo:
     capacity: int = 1
     work_unit: str = "rows"
     sequences: float = 1.0
-    suspects_of: Digest = Digest("")
+    suspects_of: Digest | None = None
 
     @property
     def base(self) -> Digest:

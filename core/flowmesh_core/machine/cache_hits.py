@@ -45,7 +45,10 @@ def looked_up(state: State, event: LookedUp, now_s: float) -> None:
         run = state.runs[subscriber.uid]
         step = run.steps[subscriber.path]
         executed_as = run.executions.get(action.key.action_id)
-        if _hit_before(run, subscriber, result) or executed_as == (subscriber.path, subscriber.part):
+        if _hit_before(run, subscriber, result) or executed_as == (
+            subscriber.path,
+            subscriber.part,
+        ):
             continue
         if executed_as is None and result.run_uid == run.uid:
             _executed_before(state, run, subscriber, result, now_s)

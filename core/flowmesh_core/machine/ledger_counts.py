@@ -9,7 +9,6 @@ from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, AttemptLine
 from flowmesh_core.machine.model import Run, StepRun
 
 
-
 def count(run: Run, line: Line) -> None:
     """Adds a line to the counts of its run and its step."""
     if isinstance(line, AttemptLine):

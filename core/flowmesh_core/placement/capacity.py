@@ -52,9 +52,9 @@ class WorkerCapacity:
     Attributes:
         reserved: whether it is reserved for an action; then ``claimed_mib`` of its free memory are
             too.
-        suspected: whether an isolated action or a group of suspects runs here. No other may join it:
-            both would be there when the worker is lost, and the innocent ones would be suspects of
-            that too (ADR 18).
+        suspected: whether an isolated action or a group of suspects runs here. No other may join
+            it: both would be there when the worker is lost, and the innocent ones would be suspects
+            of that too (ADR 18).
     """
 
     __slots__ = (

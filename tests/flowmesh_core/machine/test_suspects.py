@@ -68,9 +68,7 @@ class Hosts:
 
 def submit_each(world: World, count: int = ACTIONS) -> list[str]:
     """Submits runs of one action each, named s0, s1 and so on."""
-    return [
-        world.submit(plan(step(f"s{n}", uses=MANY, value=n)), f"run-{n}") for n in range(count)
-    ]
+    return [world.submit(plan(step(f"s{n}", uses=MANY, value=n)), f"run-{n}") for n in range(count)]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
