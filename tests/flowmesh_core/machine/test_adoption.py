@@ -4,7 +4,7 @@ import pytest
 from tests.flowmesh_core.machine.world import World, outputs_of, plan, step
 
 from flowmesh_core.machine import orphans
-from flowmesh_core.machine.commands import Acknowledge
+from flowmesh_core.machine.commands import Acknowledge, Command
 from flowmesh_core.machine.events import ActionKey, CancelRequested
 from flowmesh_core.machine.orphans import OrphanedEnd, OrphanedEnds
 from flowmesh_core.protocol.messages import Assignment, AttemptEnd
@@ -86,10 +86,13 @@ def test_an_end_that_nobody_wants_after_the_recovery_is_acknowledged_and_forgott
     assert len(world.machine.state.orphaned_ends) == 1
     acknowledged: list[str] = []
     do = world._do
-    world._do = lambda command: (  # type: ignore[method-assign]
-        acknowledged.append(command.attempt_id) if isinstance(command, Acknowledge) else None,
-        do(command),
-    )[1]
+
+    def record(command: Command) -> None:
+        if isinstance(command, Acknowledge):
+            acknowledged.append(command.attempt_id)
+        do(command)
+
+    world._do = record  # type: ignore[method-assign]
     if wanted:
         world.submit(plan(step("a")), "run")
     world.tick(4.0)
