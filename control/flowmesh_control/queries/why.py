@@ -98,7 +98,7 @@ def _attempt(state: State, attempt: Attempt) -> dict[str, Any]:
 
 def _rejections(state: State, step: StepRun) -> tuple[dict[str, Any], ...]:
     keys = [p.key for p in step.parts.values() if p.key is not None and not step.ended]
-    signatures = {state.actions[k].info.signature for k in keys if k in state.actions}
+    signatures = {state.actions[k].shown.signature for k in keys if k in state.actions}
     return tuple(
         {"cause": r.cause, "count": r.count, "detail": r.detail}
         for r in state.rejections

@@ -15,6 +15,7 @@ from flowmesh_core.machine import (
     pending_publications,
     ready_actions,
     single_tenant,
+    suspects,
 )
 from flowmesh_core.machine.commands import Assign
 from flowmesh_core.machine.events import ActionKey
@@ -56,8 +57,12 @@ def decided(state: State, decision: Decision, now_s: float) -> None:
         if worker is None:
             state.dirty = True
             continue
-        billing.accrue(state, worker, now_s)
         signature = Digest(placement.signature)
+        # A group of suspects may have ended since the snapshot, and its signature with it.
+        if signature not in state.signatures or suspects.run_elsewhere(state, signature, worker):
+            state.dirty = True
+            continue
+        billing.accrue(state, worker, now_s)
         memory_mib = informed(state, signature, 1.0).requirement.memory_mib
         count_before = len(worker.attempts)
         for index, name in enumerate(placement.actions):
@@ -80,7 +85,7 @@ def _count_batch(state: State, worker: Worker, signature: Digest) -> None:
 def _still_wanted(action: Action, signature: Digest) -> bool:
     """Whether an action waits still, or for a replica, and for a worker of this kind."""
     if action.state is ActionState.READY:
-        return action.info.signature == signature
+        return action.shown.signature == signature
     return action.state is ActionState.RUNNING and len(action.attempts) == 1
 
 
@@ -120,11 +125,12 @@ def _assign(
         placed=placement.candidates,
         pool=worker.shape.pool,
         alone=action.isolate,
+        case=action.suspects.case if action.suspects is not None else None,
     )
     state.figures.dispatched[worker.shape.pool] += 1
     if action.attempt_count == 1:
         state.figures.waited_s[worker.shape.pool].observe(max(0.0, now_s - action.ready_s))
-    state.demand.count(signature, action.spec.work, runs[0].plan.weights, now_s)
+    state.demand.count(info.base, action.spec.work, runs[0].plan.weights, now_s)
     attempts.record_assignment(state, worker, action, attempt, now_s)
     billing.reserve(state, attempt)
     cache_salt = state.prefix_salt(cache_salt_scope(runs[0].scopes, action.key.scope))
@@ -194,7 +200,7 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
     for action in list(state.ready.values()):
         reasons = pausing if action.not_before_s > now_s else others
         tenant = ready_actions.code_tenant(state, action) if state.single_tenant else ""
-        found = reasons.get((action.info.signature, tenant))
+        found = reasons.get((action.shown.signature, tenant))
         if found is None:
             continue
         if found.cause is RejectionCause.TENANT:

@@ -54,8 +54,8 @@ def informed(state: State, signature: Digest, sequences: float) -> SignatureInfo
     if sequences > 1.0:
         info = replace(info, sequences=sequences)
     learned = state.learned
-    factors, reserve = learned.capacity_factors(signature), learned.reserve_mib(signature)
-    more_than = _exceeded(state, signature, max(info.requirement.memory_mib, reserve))
+    factors, reserve = learned.capacity_factors(info.base), learned.reserve_mib(info.base)
+    more_than = _exceeded(state, info.base, max(info.requirement.memory_mib, reserve))
     if not (factors or more_than or reserve):
         return info
     requirement = replace(
@@ -166,5 +166,6 @@ def _instance_view(
         load_remaining_s=max(ANY_MOMENT_S, remaining_load_s) if starting else 0.0,
         memory_mib=memory_mib,
         isolated=isolated,
+        suspects=bool(assigned and assigned[0].info.suspects_of),
         tightest_deadline_s=tightest_s,
     )

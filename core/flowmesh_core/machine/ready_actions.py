@@ -87,7 +87,7 @@ def view(state: State, action: Action) -> ReadyAction:
     run, path_s = _first_in_order(state, action)
     return ReadyAction(
         action_id=ready_name(action.key),
-        signature=action.info.signature,
+        signature=action.shown.signature,
         tenant=run.plan.namespace,
         priority=run.priority,
         deadline_s=run.deadline_at_s,

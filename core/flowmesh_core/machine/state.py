@@ -11,6 +11,7 @@ from flowmesh_core.fleet.demand import DemandTracker
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Rejection, SignatureInfo
+from flowmesh_core.machine import ledger_counts
 from flowmesh_core.machine.commands import AppendLedgerLine, Command, RunChanged
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.model import (
@@ -21,6 +22,7 @@ from flowmesh_core.machine.model import (
     Run,
     SignatureSpec,
     StepLookUp,
+    SuspectGroup,
     Worker,
 )
 from flowmesh_core.machine.orphans import OrphanedAttempt, OrphanedEnds
@@ -50,6 +52,7 @@ class State:
         index: the ready actions as the scheduler sees them, and ``replicas``.
         replicas: replica attempts wanted for stragglers at the last snapshot.
         alternating: ready actions whose subscriptions have requirements that take turns.
+        suspects: groups of suspects that run together, by their signature.
         failed_tries: of actions in the last day, for :mod:`failure_policy`; oldest first.
         orphaned_ends: after a restart, ends of attempts whose action is not known (yet), by key.
         orphaned_attempts: attempts that workers run though their action is not known (yet).
@@ -99,6 +102,7 @@ class State:
     index: ReadyIndex = field(default_factory=ReadyIndex)
     replicas: list[ReadyAction] = field(default_factory=list)
     alternating: dict[ActionKey, Action] = field(default_factory=dict)
+    suspects: dict[Digest, SuspectGroup] = field(default_factory=dict)
     failed_tries: dict[ActionKey, FailedTries] = field(default_factory=dict)
     orphaned_ends: OrphanedEnds = field(default_factory=OrphanedEnds)
     orphaned_attempts: dict[ActionKey, OrphanedAttempt] = field(default_factory=dict)
@@ -141,8 +145,9 @@ class State:
         self.out.append(command)
 
     def append(self, run: Run, line: "Line") -> None:
-        """Adds a line to a run's ledger."""
+        """Adds a line to a run's ledger, and to what the run's status counts."""
         run.lines.append(line)
+        ledger_counts.count(run, line)
         self.out.append(AppendLedgerLine(run.uid, line))
 
     def touch(self, run: Run, path: str) -> None:

@@ -72,14 +72,15 @@ class _LocalSearch:
     def add(self, served: list[Nomination]) -> None:
         """Adds the actions that may move.
 
-        Those that are isolated, a replica attempt, urgent or of a single-tenant worker stay.
+        Suspects, replica attempts, urgent ones and those of a single-tenant worker stay.
         """
         # Without inputs, all actions of a group at a slot share one object, and so its utility.
         known: dict[Slot, float] = {}
         for one in served:
             place, group = one.slot, one.picker.group
             key = (place.member, one.action.signature, place.tier)
-            tied = group.isolate or group.replica_of or group.code_tenant
+            suspected = group.isolate or group.info.suspects_of
+            tied = suspected or group.replica_of or group.code_tenant
             if tied or is_urgent(one.action):
                 self._pinned[key] = self._pinned.get(key, 0) + 1
                 continue

@@ -60,6 +60,7 @@ NOOP = EngineContract(
     "test.noop", 1, 1, (Port("*", PortKind.METRICS, required=False),), (METRICS,), capacity=4
 )
 SOLO = EngineContract("test.solo", 1, 1, NOOP.inputs, (METRICS,), capacity=1)
+MANY = EngineContract("test.many", 1, 1, NOOP.inputs, (METRICS,), capacity=512)
 MAP = EngineContract(
     "test.map",
     1,
@@ -102,7 +103,7 @@ TUNE = EngineContract(
 CODE = EngineContract(
     "test.code", 1, 1, NOOP.inputs, (METRICS,), capacity=1, user_code=True, base_memory_mib=64
 )
-CONTRACTS = (CODE, NOOP, SOLO, MAP, CALL, ASK, TUNE, RESOLVE)
+CONTRACTS = (CODE, NOOP, SOLO, MANY, MAP, CALL, ASK, TUNE, RESOLVE)
 
 
 def shape(name: str, **changes: Any) -> WorkerShape:
