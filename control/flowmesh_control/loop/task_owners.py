@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from flowmesh_core.machine.commands import (
     Assign,
     CheckBlobs,
+    CompareContent,
     Command,
     DeleteCorruptBlobs,
     EvaluateCondition,
@@ -44,6 +45,7 @@ class WorkOwners:
                 | CheckBlobs()
                 | FinalizeRun()
                 | DeleteCorruptBlobs()
+                | CompareContent()
                 | EvaluateCondition()
             ):
                 return (self._of_run(command.uid),)

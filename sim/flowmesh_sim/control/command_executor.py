@@ -21,6 +21,7 @@ from flowmesh_core.machine.commands import (
     AttemptSettled,
     CancelAttempt,
     CheckBlobs,
+    CompareContent,
     Command,
     ConfirmAttempts,
     DeleteCorruptBlobs,
@@ -124,6 +125,7 @@ class SimCommandExecutor:
             AppendLedgerLine: lambda c: append(c.uid, c.line),
             RunChanged: lambda c: None,  # status projections are not simulated
             AttemptSettled: lambda c: None,
+            CompareContent: lambda c: None,  # simulated content is what its identity says
         }
         self._gateway = gateway
 
