@@ -83,7 +83,9 @@ class DatasetInput:
         from flowmesh_store.datasets.parquet import arrow_schema  # noqa: PLC0415
 
         tables = list(self._tables())
-        return pa.concat_tables(tables) if tables else arrow_schema(self.manifest.schema).empty_table()
+        return (
+            pa.concat_tables(tables) if tables else arrow_schema(self.manifest.schema).empty_table()
+        )
 
     def _tables(self) -> Iterator[Any]:
         from flowmesh_store.datasets import read_table, read_verified_table  # noqa: PLC0415

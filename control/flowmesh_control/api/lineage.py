@@ -28,7 +28,6 @@ from flowmesh_core.dataset import decode_manifest_of
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.errors import (
     FlowMeshError,
-    IdentityError,
     InvalidReferenceError,
     LostBlobError,
     SpecError,

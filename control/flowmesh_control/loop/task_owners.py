@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from flowmesh_core.machine.commands import (
     Assign,
     CheckBlobs,
-    CompareContent,
     Command,
+    CompareContent,
     DeleteCorruptBlobs,
     EvaluateCondition,
     FinalizeRun,

@@ -125,8 +125,9 @@ class WorkerSynced(msgspec.Struct, frozen=True, gc=False):
 
 
 class ProtocolViolated(msgspec.Struct, frozen=True, gc=False):
-    """A worker did what an honest one never does: items of a message were dropped, or it reported
-    content that is not what its identity says.
+    """A worker did what an honest one never does.
+
+    Items of its message were dropped, or it reported content that is not what its identity says.
 
     Attributes:
         problem: the first of the items, or what is wrong with the content.

@@ -2,9 +2,9 @@
 
 The gateway drops what an honest worker never sends: an attempt that was not assigned to the worker,
 or a value that cannot be. Content that is not what its identity says counts in the same way, once
-the control plane has compared it itself. Three such messages of one worker and it is cordoned until the control
-plane's epoch ends. The last worker that offers an engine is never cordoned, and neither is any on a
-laptop, where all workers are their one owner's (``Settings.violations_max`` 0).
+the control plane has compared it itself. Three of these by one worker and it is cordoned until the
+control plane's epoch ends. The last worker that offers an engine is never cordoned, and neither is
+any on a laptop, where all workers are their one owner's (``Settings.violations_max`` 0).
 """
 
 from flowmesh_core.machine.model import Worker

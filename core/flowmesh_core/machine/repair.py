@@ -88,7 +88,11 @@ def remake_lost(state: State, run: Run, step: StepRun, lost: LostBlobs, now_s: f
     """
     if step.state is not StepState.COMPLETED:
         return not step.ended
-    numbers = [n for n, part in step.parts.items() if part.result and _names_any(part.result.outputs, lost.digests)]
+    numbers = [
+        n
+        for n, part in step.parts.items()
+        if part.result and _names_any(part.result.outputs, lost.digests)
+    ]
     if not numbers and not _names_any(step.outputs, lost.digests):
         return False
     if not _count_repairs(state, step, numbers or list(step.parts)):

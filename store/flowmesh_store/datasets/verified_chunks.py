@@ -5,12 +5,20 @@ another question, and whoever computes from the rows asks it here. Workers remem
 that each asks once (``flowmesh_worker.data.verified_chunks``).
 """
 
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from flowmesh_core.dataset import ChunkRef, Manifest, Schema, row_digests, rows_digest
+from flowmesh_core.dataset import (
+    ChunkRef,
+    ColumnType,
+    Manifest,
+    Schema,
+    row_digests,
+    rows_digest,
+)
 from flowmesh_core.errors import BlobCorruptError, IdentityError, IdentityMismatchError
 from flowmesh_core.units import Digest
 from flowmesh_store.datasets.chunks import read_table, table_rows
@@ -19,6 +27,7 @@ from flowmesh_store.datasets.parquet import arrow_schema
 Fetch = Callable[[Digest], Awaitable[bytes]]
 """Reads a blob into memory, e.g. ``BlobStore.get``."""
 
+_FLOATS = frozenset({ColumnType.FLOAT, ColumnType.LIST_FLOAT})
 _EMPTY_ROWS_MAX = 1 << 20
 """Rows without columns have no bytes, so nothing else bounds their number."""
 
@@ -44,9 +53,7 @@ def read_verified_table(data: bytes, schema: Schema, chunk: ChunkRef) -> Any:
     except (pa.ArrowException, TypeError, ValueError) as e:  # values that no schema has
         raise IdentityMismatchError(f"a chunk cannot be read: {e}", chunk.blob) from e
     if found != chunk.rows:
-        raise IdentityMismatchError(
-            "the rows of a chunk are not those of its identity", chunk.blob
-        )
+        raise IdentityMismatchError("the rows of a chunk are not those of its identity", chunk.blob)
     return table
 
 
@@ -81,7 +88,25 @@ async def _fetched(fetch: Fetch, schema: Schema, chunk: ChunkRef) -> Any:
 
 def _rows_digest(table: Any, schema: Schema, count: int) -> str:
     """Returns the digest of a table's rows, whose values must be as they were written."""
-    if table.num_rows != count and schema.columns or count > _EMPTY_ROWS_MAX:
+    is_other = bool(schema.columns) and table.num_rows != count
+    if is_other or count > _EMPTY_ROWS_MAX:
         raise IdentityError(f"a chunk has {table.num_rows} rows, its manifest says {count}")
     columns = {name: table.column(name).to_pylist() for name in schema.names}
+    if _has_negative_zero(columns, schema):
+        raise IdentityError("a chunk has the number -0.0, which is not written")
     return rows_digest(row_digests(columns, schema, count))
+
+
+def _has_negative_zero(columns: Mapping[str, list[Any]], schema: Schema) -> bool:
+    """Whether a float is -0.0, whose digest is that of 0.0."""
+    return any(
+        _negative_zero_in(values)
+        if column.type is ColumnType.FLOAT
+        else any(map(_negative_zero_in, filter(None, values)))
+        for column in schema.columns
+        if column.type in _FLOATS and (values := columns[column.name])
+    )
+
+
+def _negative_zero_in(numbers: Sequence[Any]) -> bool:
+    return 0.0 in numbers and any(x == 0.0 and math.copysign(1.0, x) < 0.0 for x in numbers)

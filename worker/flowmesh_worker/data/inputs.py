@@ -84,7 +84,9 @@ class Inputs:
         require_identity(artifact)
         return HostInput("blob", artifact.digest, (await self._file(artifact.blob, pins),))
 
-    def remember(self, inputs: Mapping[str, HostInput], verified: Mapping[str, Iterable[int]]) -> None:
+    def remember(
+        self, inputs: Mapping[str, HostInput], verified: Mapping[str, Iterable[int]]
+    ) -> None:
         """Remembers the chunks that a host has compared with their identity, by port."""
         for port, numbers in verified.items():
             manifest = inputs[port].manifest
@@ -146,9 +148,7 @@ class Inputs:
         require_identity(artifact, contents[artifact.blob])
         return HostInput("blob", artifact.digest, (), None, contents, artifact.blob)
 
-    def _of_dataset(
-        self, ref: InputRef, paths: tuple[str, ...], manifest: Manifest
-    ) -> HostInput:
+    def _of_dataset(self, ref: InputRef, paths: tuple[str, ...], manifest: Manifest) -> HostInput:
         verified = self._verified.numbers(manifest)
         digest = ref.artifact.digest
         return HostInput("dataset", digest, paths, manifest, ref.inline, verified=verified)

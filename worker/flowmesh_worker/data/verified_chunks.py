@@ -1,9 +1,9 @@
 """Remembers which chunks were compared with their identity, so that each is compared once.
 
-The agent tells engine hosts which chunks need no comparison, and adds what they report. A file holds
-the memory: sets of eight entries, in which the entry of a chunk is a MAC over its blob, its row
-digest, its number of rows and its schema, with a key of this file. Whatever a crash or a bad disk
-leaves in it is no such MAC, and so no entry. The least recently used entry of a set gives way.
+The agent tells engine hosts which chunks need no comparison, and adds what they report. The memory
+is a file of sets of eight entries. The entry of a chunk is a MAC over its blob, its row digest, its
+number of rows and its schema, with a key of this file. Whatever a crash or a bad disk leaves in it
+is no such MAC, and so no entry. The least recently used entry of a set gives way.
 """
 
 import os
