@@ -82,6 +82,7 @@ COMMANDS: Mapping[type, str] = {
     c.Prewarm: "hold-open",
     c.Acknowledge: "acknowledge",
     c.ConfirmAttempts: "keep-attempts",
+    c.DrainWorker: "drain-worker",
     c.AppendLedgerLine: "append",
     c.AttemptSettled: "settled",
     c.PutManifest: "put-manifest",
@@ -167,6 +168,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     c.Prewarm: ("worker", "openings"),
     c.Acknowledge: ("worker", "attempt_id"),
     c.ConfirmAttempts: ("worker", "keep"),
+    c.DrainWorker: ("worker",),
     c.AppendLedgerLine: ("uid", "line"),
     c.AttemptSettled: (
         "attempt_id",
@@ -191,7 +193,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     c.RunChanged: ("uid",),
     # -- inside them
     e.ActionKey: ("scope", "action_id"),
-    Failure: ("kind", "message", "remedy", "detail", "retry_after_s"),
+    Failure: ("kind", "message", "remedy", "detail", "retry_after_s", "reason"),
     ScopePlan: (
         "publish",
         "lookup",
@@ -203,7 +205,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "unattributed",
     ),
     Decision: ("placements", "rejections"),
-    Rejection: ("signature", "cause", "count", "detail"),
+    Rejection: ("signature", "cause", "count", "detail", "code_tenant"),
     Placement: (
         "worker",
         "signature",

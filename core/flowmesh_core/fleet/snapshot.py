@@ -62,6 +62,7 @@ class WorkerView:
         free_memory_mib: device memory not reserved by instances with actions. The worker evicts
             idle instances on demand, so their memory counts as free.
         draining: takes nothing new.
+        code_tenant: the tenant whose user code a single-tenant worker runs; empty before the first.
     """
 
     shape: WorkerShape
@@ -69,6 +70,7 @@ class WorkerView:
     local: Mapping[Digest, Tier]
     free_memory_mib: int
     draining: bool = False
+    code_tenant: str = ""
 
     @property
     def name(self) -> str:
@@ -220,12 +222,15 @@ class Rejection:
 
     Attributes:
         detail: one sentence for users: what is missing and what to change.
+        code_tenant: the tenant whose actions these are, where single-tenant workers run the user
+            code of the signature; else empty.
     """
 
     signature: Digest
     cause: RejectionCause
     count: int
     detail: str
+    code_tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)

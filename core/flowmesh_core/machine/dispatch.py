@@ -14,6 +14,7 @@ from flowmesh_core.machine import (
     effective_requirement,
     pending_publications,
     ready_actions,
+    single_tenant,
 )
 from flowmesh_core.machine.commands import Assign
 from flowmesh_core.machine.events import ActionKey
@@ -38,6 +39,7 @@ NEVER = frozenset(
         RejectionCause.DEVICES,
         RejectionCause.LABELS,
         RejectionCause.USER_CODE,
+        RejectionCause.SANDBOX,
         RejectionCause.NOT_BUILT_IN,
     }
 )
@@ -94,6 +96,10 @@ def _assign(
     reserve, signature = placement.reserve_nanousd[index], Digest(placement.signature)
     if not budgets.affordable(state, action, reserve):
         return
+    tenant = ready_actions.code_tenant(state, action)
+    if not single_tenant.bind(worker, tenant):
+        state.dirty = True
+        return
     runs = [state.runs[uid] for uid in action.runs()]
     info = state.signatures[signature]
     action.attempt_count += 1
@@ -125,7 +131,7 @@ def _assign(
     state.emit(
         Assign(
             worker.name,
-            _assignment(action, attempt, runs, cache_salt),
+            _assignment(action, attempt, runs, cache_salt, tenant),
             action.spec.secrets,
             runs[0].plan.namespace,
             action.generation,
@@ -139,7 +145,9 @@ def cache_salt_scope(scopes: ScopePlan, published_to: str) -> str:
     return published_to if scopes.shares_prefixes else scopes.private
 
 
-def _assignment(action: Action, attempt: Attempt, runs: list[Run], cache_salt: str) -> Assignment:
+def _assignment(
+    action: Action, attempt: Attempt, runs: list[Run], cache_salt: str, tenant: str
+) -> Assignment:
     spec = action.spec
     return Assignment(
         attempt_id=attempt.attempt_id,
@@ -165,6 +173,7 @@ def _assignment(action: Action, attempt: Attempt, runs: list[Run], cache_salt: s
         cache_salt=cache_salt,
         run_uids=tuple(r.uid for r in runs),
         resume=checkpoints.resume(action, attempt),
+        tenant=tenant,
     )
 
 
@@ -184,9 +193,12 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
     newest_s = max((w.started_s for w in state.workers.values()), default=now_s)
     for action in list(state.ready.values()):
         reasons = pausing if action.not_before_s > now_s else others
-        found = reasons.get(action.info.signature)
+        tenant = ready_actions.code_tenant(state, action) if state.single_tenant else ""
+        found = reasons.get((action.info.signature, tenant))
         if found is None:
             continue
+        if found.cause is RejectionCause.TENANT:
+            single_tenant.drain_idle(state, action, now_s)
         # A fixed fleet starts together, and what its first workers offer the others offer too.
         settled = found.cause is RejectionCause.VARIANT_UNSUPPORTED and now_s - newest_s > SETTLED_S
         ready_before_s = _INF if settled else now_s - patience_s
@@ -228,11 +240,11 @@ def _show_wait_reason(state: State, action: Action, reason: str, detail: str) ->
             state.changed(run)
 
 
-_Reasons = dict[Digest, Rejection]
+_Reasons = dict[tuple[Digest, str], Rejection]
 
 
 def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
-    """By signature, the reason for its actions in backoff, and the reason for its others.
+    """By signature and tenant, the reason for its actions in backoff, and for its others.
 
     A backoff is one action's own. Of several other reasons the one that may pass is taken, since an
     action must not fail for what stops another one.
@@ -241,5 +253,5 @@ def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
     others: _Reasons = {}
     for rejection in sorted(rejections, key=lambda r: (r.cause in NEVER, -r.count)):
         found = pausing if rejection.cause is RejectionCause.BACKOFF else others
-        found.setdefault(rejection.signature, rejection)
+        found.setdefault((rejection.signature, rejection.code_tenant), rejection)
     return pausing, others

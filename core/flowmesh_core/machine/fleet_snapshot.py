@@ -123,7 +123,14 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
     near = dict.fromkeys(worker.local_digests, Tier.DISK)
     near.update({c.digest: Tier(c.tier) for c in worker.components})
     total = worker.shape.device_memory_mib * worker.shape.devices
-    return WorkerView(worker.shape, instances, near, total - reserved, not state.takes_work(worker))
+    return WorkerView(
+        worker.shape,
+        instances,
+        near,
+        total - reserved,
+        not state.takes_work(worker),
+        worker.code_tenant,
+    )
 
 
 def _reserved_mib(assigned: list[Attempt], instance_mib: int) -> int:

@@ -490,6 +490,7 @@ class Worker:
         local_digests: digests that it is known to have on disk, newest last.
         idle_nanousd: of its bill in this epoch, what no attempt was charged.
         prewarmed: signatures that its last prewarm plan names; None before one was sent.
+        code_tenant: of a single-tenant worker, whose user code it runs; empty before the first.
     """
 
     shape: WorkerShape
@@ -504,6 +505,7 @@ class Worker:
     idle_nanousd: int = 0
     draining: bool = False
     prewarmed: tuple[Digest, ...] | None = None
+    code_tenant: str = ""
 
     @property
     def name(self) -> str:

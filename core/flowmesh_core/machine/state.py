@@ -70,6 +70,8 @@ class State:
         cordoned: names of workers that must not get anything new; some may not be connected (yet).
         violations: protocol violations in this epoch, by pool and name of the worker.
         distrusted: workers that are cordoned for them.
+        single_tenant: whether a worker that runs one tenant's user code has been connected.
+        tenant_drained_s: when such a worker last had to leave for another tenant.
         demand: recent arrivals by signature.
         attempts_made: how many attempts this epoch has made, of any action: a number that no two of
             them share, even when an action is wanted anew after it was forgotten.
@@ -115,6 +117,8 @@ class State:
     cordoned: frozenset[str] = frozenset()
     violations: dict[tuple[str, str], int] = field(default_factory=dict)
     distrusted: set[tuple[str, str]] = field(default_factory=set)
+    single_tenant: bool = False
+    tenant_drained_s: float = float("-inf")
     demand: DemandTracker = field(default_factory=DemandTracker)
     attempts_made: int = 0
     prefix_salt: Callable[[str], str] = str

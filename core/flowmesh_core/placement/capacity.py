@@ -54,11 +54,13 @@ class WorkerCapacity:
             too.
         suspected: whether an action here runs isolated. A second one may not join it: both would be
             there when the worker is lost, and the innocent one would count as poison too (ADR 18).
+        code_tenant: the tenant whose user code a single-tenant worker runs; empty before the first.
     """
 
     __slots__ = (
         "_watchers",
         "claimed_mib",
+        "code_tenant",
         "free_mib",
         "index",
         "instances",
@@ -76,6 +78,19 @@ class WorkerCapacity:
         self.reserved = False
         self.claimed_mib = 0
         self.suspected = any(i.isolated for i in view.instances.values())
+        self.code_tenant = view.code_tenant
+
+    def admits(self, code_tenant: str) -> bool:
+        """Whether the user code of a tenant may run here; the empty tenant stands for none."""
+        if not (code_tenant and self.view.shape.single_tenant):
+            return True
+        return self.code_tenant in ("", code_tenant)
+
+    def bind(self, code_tenant: str) -> None:
+        """Gives a single-tenant worker to the tenant whose user code is placed on it."""
+        if code_tenant and self.view.shape.single_tenant and not self.code_tenant:
+            self.code_tenant = code_tenant
+            self.changed()
 
     def instance(self, info: SignatureInfo) -> InstanceCapacity | None:
         """Returns the instance of a signature, on the snapshot or opened by this cycle, or None."""

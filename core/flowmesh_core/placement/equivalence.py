@@ -63,7 +63,8 @@ def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceC
             account = accounts[member]
             if member not in with_instance and account.free_mib < need_mib:
                 continue
-            if excluded and account.view.name in excluded:
+            barred = group.code_tenant and not account.admits(group.code_tenant)
+            if barred or (excluded and account.view.name in excluded):
                 continue
             if group.replica_of and not account.idle():
                 continue

@@ -27,7 +27,8 @@ def reserve_worker(tick: SchedulingCycle, group: ActionGroup, action: ReadyActio
         for index in tick.kinds[kind] if cause is None else ():
             account = tick.accounts[index]
             suspects_meet = group.isolate and account.suspected
-            if account.reserved or suspects_meet or account.view.name in group.excluded:
+            barred = suspects_meet or not account.admits(group.code_tenant)
+            if account.reserved or barred or account.view.name in group.excluded:
                 continue
             load_s = tick.load_s(group, index)
             instances = _instances_to_close(account, group)
