@@ -38,6 +38,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
             the image.
         variants: combinations of identity fields that it serves.
         builtin_models: names of the built-in models in the image; None is all.
+        trust: of its pool, 0 to 3.
     """
 
     name: str
@@ -59,6 +60,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
     allows_user_code: bool = False
     libraries: dict[str, str] = {}
     builtin_models: tuple[str, ...] | None = None
+    trust: int = 2
 
 
 class EngineInstanceState(msgspec.Struct, frozen=True):
@@ -164,6 +166,8 @@ class CachePolicy(msgspec.Struct, frozen=True):
         reference_generation: raising it voids every reference of the scope; outputs show new ones.
         prefix_cache: whether they also share engines' prefix caches, whose speed then shows them
             which prompts others of the scope sent.
+        min_trust: the least trust of the pools that may make results for the scope; None is 0 for
+            a private scope, else 1.
     """
 
     name: str
@@ -175,6 +179,7 @@ class CachePolicy(msgspec.Struct, frozen=True):
     ttl_s: float | None = None
     reference_generation: int = 0
     prefix_cache: PrefixCache = PrefixCache.PRIVATE
+    min_trust: int | None = None
 
 
 class ScopeStats(msgspec.Struct, frozen=True):

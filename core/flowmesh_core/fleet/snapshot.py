@@ -5,7 +5,7 @@ explain``. Nothing may retain it beyond the cycle.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import msgspec
@@ -93,6 +93,7 @@ class Requirement:
         builtin_model: needs an image with this built-in model; empty is none.
         gpu_product: allowed device classes; empty is any.
         labels: must all match; ``anti_labels`` must not.
+        min_trust: the least trust of the worker's pool. Actions of one signature may differ in it.
     """
 
     engine: str
@@ -112,6 +113,7 @@ class Requirement:
     capacity_factor: Mapping[str, float] = field(default_factory=dict)
     min_memory_by_class: Mapping[str, int] = field(default_factory=dict)
     minor: int = 0
+    min_trust: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,12 @@ class SignatureInfo:
     capacity: int = 1
     work_unit: str = "rows"
     sequences: float = 1.0
+
+    def with_trust(self, min_trust: int) -> "SignatureInfo":
+        """Returns the same for actions that require this trust."""
+        if self.requirement.min_trust == min_trust:
+            return self
+        return replace(self, requirement=replace(self.requirement, min_trust=min_trust))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +228,14 @@ class Rejection:
 
     Attributes:
         detail: one sentence for users: what is missing and what to change.
+        min_trust: that they require.
     """
 
     signature: Digest
     cause: RejectionCause
     count: int
     detail: str
+    min_trust: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ NEVER = frozenset(
         RejectionCause.LABELS,
         RejectionCause.USER_CODE,
         RejectionCause.NOT_BUILT_IN,
+        RejectionCause.TRUST,
     }
 )
 """Causes that waiting does not remove on a fleet that does not grow.
@@ -60,7 +61,7 @@ def decided(state: State, decision: Decision, now_s: float) -> None:
         for index, name in enumerate(placement.actions):
             scope, _, action_id = name.partition("/")
             action = state.actions.get(ActionKey(scope, Digest(action_id)))
-            if action is not None and _still_wanted(action, signature):
+            if action is not None and _still_wanted(action, signature, worker):
                 _assign(state, worker, action, placement, index, now_s)
         if len(worker.attempts) > count_before:
             _count_batch(state, worker, signature)
@@ -74,10 +75,11 @@ def _count_batch(state: State, worker: Worker, signature: Digest) -> None:
     state.figures.batch[engine].observe(together)
 
 
-def _still_wanted(action: Action, signature: Digest) -> bool:
+def _still_wanted(action: Action, signature: Digest, worker: Worker) -> bool:
     """Whether an action waits still, or for a replica, and for a worker of this kind."""
     if action.state is ActionState.READY:
-        return action.info.signature == signature
+        info = action.info
+        return info.signature == signature and info.requirement.min_trust <= worker.shape.trust
     return action.state is ActionState.RUNNING and len(action.attempts) == 1
 
 
@@ -90,10 +92,10 @@ def _assign(
     now_s: float,
 ) -> None:
     reserve, signature = placement.reserve_nanousd[index], Digest(placement.signature)
-    if not budgets.affordable(state, action, reserve):
+    if not budgets.affordable(state, action, reserve, worker.shape.trust):
         return
     runs = [state.runs[uid] for uid in action.runs()]
-    info = state.signatures[signature]
+    info = action.info if action.info.signature == signature else state.signatures[signature]
     memory_mib = informed(state, signature, 1.0).requirement.memory_mib
     action.attempt_count += 1
     state.attempts_made += 1
@@ -183,7 +185,8 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
     newest_s = max((w.started_s for w in state.workers.values()), default=now_s)
     for action in list(state.ready.values()):
         reasons = pausing if action.not_before_s > now_s else others
-        found = reasons.get(action.info.signature)
+        info = action.info
+        found = reasons.get((info.signature, info.requirement.min_trust))
         if found is None:
             continue
         # A fixed fleet starts together, and what its first workers offer the others offer too.
@@ -227,11 +230,11 @@ def _show_wait_reason(state: State, action: Action, reason: str, detail: str) ->
             state.changed(run)
 
 
-_Reasons = dict[Digest, Rejection]
+_Reasons = dict[tuple[Digest, int], Rejection]
 
 
 def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
-    """By signature, the reason for its actions in backoff, and the reason for its others.
+    """By signature and trust, the reason for its actions in backoff, and that for its others.
 
     A backoff is one action's own. Of several other reasons the one that may pass is taken, since an
     action must not fail for what stops another one.
@@ -240,5 +243,5 @@ def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
     others: _Reasons = {}
     for rejection in sorted(rejections, key=lambda r: (r.cause in NEVER, -r.count)):
         found = pausing if rejection.cause is RejectionCause.BACKOFF else others
-        found.setdefault(rejection.signature, rejection)
+        found.setdefault((rejection.signature, rejection.min_trust), rejection)
     return pausing, others

@@ -14,7 +14,13 @@ from flowmesh_core.machine.commands import Publish
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.model import Run, StepRun
 from flowmesh_core.machine.state import State
-from flowmesh_core.protocol.results import ActionResult, Artifact, Bill, content_artifact
+from flowmesh_core.protocol.results import (
+    ActionResult,
+    Artifact,
+    Bill,
+    Provenance,
+    content_artifact,
+)
 
 if TYPE_CHECKING:
     from flowmesh_core.units import Digest
@@ -113,11 +119,13 @@ def publish_step(
                     sum(r.bill.joules for r in results),
                     any(r.bill.joules_estimated for r in results),
                 ),
+                provenance=Provenance(trust=min(r.provenance.trust for r in results)),
                 created_s=now_s,
                 expires_s=now_s + ttl if ttl else 0.0,
                 run_uid=run.uid,
             ),
             replace=step.skip_lookup,
             not_before_s=question_of(run, step, ())[1],
+            min_trust=run.min_trust,
         )
     )

@@ -42,9 +42,13 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
         return mean if mean > NEGLIGIBLE_BYTES else 0
 
     @property
-    def cautions(self) -> tuple[bool, frozenset[str], str]:
-        """What restricts its workers besides the signature: isolation, failed workers, original."""
-        return self.isolate, self.avoid_workers, self.replica_of
+    def cautions(self) -> tuple[bool, frozenset[str], str, int]:
+        """What restricts its workers besides the signature.
+
+        Isolation, failed workers, the worker of the original, and trust.
+        """
+        trust = self.info.requirement.min_trust
+        return self.isolate, self.avoid_workers, self.replica_of, trust
 
     @property
     def excluded(self) -> frozenset[str]:
@@ -66,7 +70,7 @@ def _group(snapshot: Snapshot, ready: ReadyGroup) -> ActionGroup:
     like, cohort = ready.like, ready.cohort
     return ActionGroup(
         ready,
-        snapshot.signatures[like.signature],
+        snapshot.signatures[like.signature].with_trust(like.min_trust),
         like.weights,
         like.isolate,
         like.avoid_workers,

@@ -106,17 +106,19 @@ def _placement(
 
 
 def _rejections(clients: list[GroupCursor], snapshot: Snapshot) -> tuple[Rejection, ...]:
-    counts = Counter[tuple[str, RejectionCause, str]]()
+    counts = Counter[tuple[str, RejectionCause, str, int]]()
     for _, _, action in snapshot.ready.backoff:
-        counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL] += 1
+        counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL, action.min_trust] += 1
     by_slots: dict[FreeSlots, int] = {}
     for cursor in clients:
         remaining = cursor.group.count - cursor.served
         if remaining:
             by_slots[cursor.free_slots] = by_slots.get(cursor.free_slots, 0) + remaining
     for free_slots, remaining in by_slots.items():
-        counts[free_slots.like.info.signature, free_slots.cause, free_slots.detail] += remaining
+        info = free_slots.like.info
+        trust = info.requirement.min_trust
+        counts[info.signature, free_slots.cause, free_slots.detail, trust] += remaining
     return tuple(
-        Rejection(Digest(signature), cause, count, detail)
-        for (signature, cause, detail), count in sorted(counts.items())
+        Rejection(Digest(signature), cause, count, detail, trust)
+        for (signature, cause, detail, trust), count in sorted(counts.items())
     )

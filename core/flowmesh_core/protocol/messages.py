@@ -34,7 +34,7 @@ import msgspec
 
 from flowmesh_core.decoding import decode
 from flowmesh_core.protocol.results import Artifact, Usage
-from flowmesh_core.units import Digest
+from flowmesh_core.units import DEFAULT_TRUST, Digest
 
 if TYPE_CHECKING:
     from flowmesh_core.catalog.contract import EngineContract
@@ -103,6 +103,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
         variants: combinations of identity fields that it serves.
         allows_user_code: whether the pool allows user code.
         builtin_models: names of the built-in models in the image; None counts as all of them.
+        trust: of its pool, 0 to 3. The control plane sets it; what a worker says does not count.
     """
 
     name: str
@@ -124,6 +125,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
     allows_user_code: bool = False
     libraries: dict[str, str] = {}
     builtin_models: tuple[str, ...] | None = None
+    trust: int = DEFAULT_TRUST
 
 
 class InputRef(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

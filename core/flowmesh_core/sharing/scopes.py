@@ -6,7 +6,7 @@ namespace without a policy shares with no other.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flowmesh_api.v1.enums import PrefixCache, Sharing
 from flowmesh_api.v1.fabric import CachePolicy
@@ -15,7 +15,10 @@ from flowmesh_core.errors import SpecError
 
 ALL_SCOPE = "all"
 ANY_NAMESPACE = "*"
+SHARED_TRUST = 1
+"""The least trust of pools that make results for a shared scope, unless its policy says."""
 _OWN = "ns-"
+_GROUP = "group-"
 AUDIT_SCOPE = "audit-"
 """Begins the scope of an audit's actions; no other run publishes or looks there."""
 
@@ -33,6 +36,7 @@ class ScopePlan:
         shares_prefixes: whether prefix caches are shared within ``publish``; else a namespace has
             its own.
         policy: the name of the policy, for ``fmesh why``; empty where none applies.
+        min_trust: the least trust of the pools that may make results for the namespace.
     """
 
     publish: str
@@ -42,6 +46,7 @@ class ScopePlan:
     ttl_s: float | None = None
     policy: str = ""
     shares_prefixes: bool = False
+    min_trust: int = 0
 
 
 def selects(policy: CachePolicy, namespace: str, labels: Mapping[str, str]) -> bool:
@@ -58,13 +63,23 @@ def namespace_scope(namespace: str) -> str:
 
 def group_scope(group: str) -> str:
     """Returns the scope of a group."""
-    return f"group-{group}"
+    return f"{_GROUP}{group}"
 
 
-def audit_scopes(uid: str) -> ScopePlan:
-    """Returns the scopes of an audit: its own for what is in flight, and none to look in."""
+def is_shared(scope: str) -> bool:
+    """Whether more than one namespace may publish to a scope."""
+    return scope == ALL_SCOPE or scope.startswith(_GROUP)
+
+
+def audit_scopes(uid: str, min_trust: int = 0) -> ScopePlan:
+    """Returns the scopes of an audit: its own for what is in flight, and none to look in.
+
+    Args:
+        uid: of the audit.
+        min_trust: what the audited run asks of its workers.
+    """
     scope = f"{AUDIT_SCOPE}{uid}"
-    return ScopePlan(publish=scope, lookup=(), private=scope)
+    return ScopePlan(publish=scope, lookup=(), private=scope, min_trust=min_trust)
 
 
 def plan_scopes(
@@ -80,6 +95,7 @@ def plan_scopes(
     Raises:
         SpecError: a policy is malformed, or two that select the namespace contradict each other.
     """
+    policies = tuple(policies)
     selecting = sorted(
         (p for p in policies if selects(p, namespace, labels or {})), key=lambda p: p.name
     )
@@ -92,7 +108,15 @@ def plan_scopes(
         differing = _difference(first, other)
         if differing:
             raise SpecError([_conflict(namespace, chosen.name, policy.name, differing)])
-    return first
+    binding = [*selecting, *(p for p in policies if _publishes_to(p, first.publish))]
+    return replace(first, min_trust=max(map(least_trust, binding)))
+
+
+def least_trust(policy: CachePolicy) -> int:
+    """Returns the least trust that a policy asks of the pools that make results for its scope."""
+    if policy.min_trust is not None:
+        return policy.min_trust
+    return 0 if policy.scope is Sharing.PRIVATE else SHARED_TRUST
 
 
 def reference_generation(policies: Iterable[CachePolicy], scope: str) -> int:

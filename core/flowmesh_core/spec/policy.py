@@ -8,7 +8,14 @@ from pydantic_core import PydanticCustomError
 from flowmesh_api.v1.enums import PrefixCache, Sharing
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_core.spec.error_messages import RULE
-from flowmesh_core.spec.fields import Duration, Name, SelectedNamespace, SpecModel, cel_rules
+from flowmesh_core.spec.fields import (
+    Duration,
+    Name,
+    SelectedNamespace,
+    SpecModel,
+    TrustLevel,
+    cel_rules,
+)
 from flowmesh_core.spec.metadata import Metadata
 from flowmesh_core.spec.quantities import seconds
 
@@ -81,6 +88,12 @@ class CachePolicySpec(SpecModel):
         " scope, whose speed shows which prompts other namespaces of it sent.",
     )
 
+    min_trust: TrustLevel | None = Field(
+        default=None,
+        description="The least trust of the pools that may make results for the scope. Default 0"
+        " where the scope is private, else 1. Of several policies of one scope the highest counts.",
+    )
+
     @model_validator(mode="after")
     def _group(self) -> Self:
         if (self.scope == "group") != (self.group is not None):
@@ -109,4 +122,5 @@ class FlowMeshCachePolicy(SpecModel):
             ttl_s=seconds(self.spec.ttl) if self.spec.ttl else None,
             reference_generation=self.spec.reference_generation,
             prefix_cache=PrefixCache(self.spec.prefix_cache),
+            min_trust=self.spec.min_trust,
         )

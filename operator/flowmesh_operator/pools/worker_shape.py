@@ -68,6 +68,7 @@ def pool_shape(pool: FlowMeshWorkerPool, catalog: Catalog) -> WorkerShape:
         idle_w=spec.power.idle_watts if spec.power else 0.0,
         labels=spec.labels,
         allows_user_code=spec.user_code,
+        trust=spec.trust_level,
         engines={c.name: EngineVersion.of(c) for c in offered},
         variants=tuple(h for c in offered for h in _variants(c, kind)),
         # The images of the other flavors contain none.
