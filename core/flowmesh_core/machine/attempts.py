@@ -244,7 +244,7 @@ def _trust(worker: Worker, attempt: Attempt) -> int:
 
 
 def _discard(state: State, attempt: Attempt, trust: int, now_s: float) -> None:
-    """Discards a result that no subscriber accepts, since all ask for more trust; nobody pays.
+    """Discards a result that no subscriber accepts, since all ask for more trust.
 
     Those that accepted it have left while the attempt ran, or its pool is trusted less now.
     """

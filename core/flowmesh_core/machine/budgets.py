@@ -23,9 +23,9 @@ def affordable(state: State, action: Action, reserve: int, trust: int) -> bool:
     while runs := [state.runs[uid] for uid in action.accepting_runs(trust)]:
         part = -(-reserve // len(runs))
         short = [r for r in runs if _exceeds(r, part)]
-        out = [r for r in short if not r.reserved_nanousd or _exceeds(r, part, reserved=False)]
         if not short:
             return True
+        out = [r for r in short if not r.reserved_nanousd or _exceeds(r, part, reserved=False)]
         if len(short) == len(runs):
             out = [r for r in short if not r.reserved_nanousd]
             if not out:
@@ -42,6 +42,8 @@ def joined_late(state: State, attempt: Attempt, trust: int) -> None:
     Runs that do not accept a result of this trust pay nothing.
     """
     action = attempt.action
+    if len(action.subscribers) == 1:
+        return
     runs = [state.runs[uid] for uid in action.accepting_runs(trust)]
     while len(runs) > 1:
         part = -(-attempt.charged_nanousd // len(runs))

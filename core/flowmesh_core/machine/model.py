@@ -281,8 +281,8 @@ class Action(msgspec.Struct, eq=False):
 
     def accepting_runs(self, trust: int) -> list[str]:
         """Returns the runs that accept a result of a pool of this trust, and so pay for it."""
-        accepting = (s.uid for s, own in self.subscribers.items() if own.terms.accepts(trust))
-        return list(dict.fromkeys(accepting))
+        accepting = [s.uid for s, own in self.subscribers.items() if own.terms.accepts(trust)]
+        return list(dict.fromkeys(accepting)) if len(accepting) > 1 else accepting
 
 
 class FailedTries(msgspec.Struct, eq=False):
