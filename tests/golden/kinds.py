@@ -133,7 +133,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "bumps",
         "cancelled",
     ),
-    e.LookedUp: ("key", "result", "scopes", "not_before_s"),
+    e.LookedUp: ("key", "result", "scopes", "not_before_s", "min_trust"),
     e.Published: ("key", "result", "adopted", "attempt_id"),
     e.PublishFailed: ("key", "failure", "attempt_id"),
     e.PublishDelayed: ("key", "failure", "attempt_id"),
@@ -154,8 +154,8 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     e.TimeAdvanced: (),
     e.ControlStalled: (),
     # -- commands
-    c.LookUp: ("key", "scopes", "not_before_s", "uid"),
-    c.Publish: ("key", "result", "replace", "not_before_s"),
+    c.LookUp: ("key", "scopes", "not_before_s", "min_trust", "uid"),
+    c.Publish: ("key", "result", "replace", "not_before_s", "min_trust"),
     c.Assign: (
         "worker",
         "assignment",
@@ -200,9 +200,10 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "ttl_s",
         "policy",
         "shares_prefixes",
+        "min_trust",
     ),
     Decision: ("placements", "rejections"),
-    Rejection: ("signature", "cause", "count", "detail"),
+    Rejection: ("signature", "cause", "count", "detail", "min_trust"),
     Placement: (
         "worker",
         "signature",
