@@ -200,6 +200,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "ttl_s",
         "policy",
         "shares_prefixes",
+        "unattributed",
         "min_trust",
     ),
     Decision: ("placements", "rejections"),

@@ -136,7 +136,7 @@ class Planner:
                     not_before_s=command.not_before_s,
                     min_trust=command.min_trust,
                 )
-                result = None if found is None else found.result
+                result = None if found is None else _counted(compiled, found.result)
                 todo += machine.apply(_answer(command, result), now_s)
             elif isinstance(command, Publish):
                 # The real run would write this step-level record; here it counts as written.
@@ -220,6 +220,15 @@ class Planner:
 
 def _answer(c: LookUp, result: ActionResult | None) -> LookedUp:
     return LookedUp(c.key, result, c.scopes, c.not_before_s, c.min_trust)
+
+
+def _counted(compiled: Compiled, result: ActionResult) -> ActionResult | None:
+    """Returns a result that the forecast may count as a hit.
+
+    Where results are shared without names, a forecast must not tell what other namespaces ran.
+    """
+    foreign = result.namespace != compiled.plan.namespace
+    return None if compiled.scopes.unattributed and foreign else result
 
 
 def _count(

@@ -8,7 +8,7 @@ namespace without a policy shares with no other.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from flowmesh_api.v1.enums import PrefixCache, Sharing
+from flowmesh_api.v1.enums import Disclosure, PrefixCache, Sharing
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_api.v1.problems import Problem
 from flowmesh_core.errors import SpecError
@@ -36,6 +36,7 @@ class ScopePlan:
         shares_prefixes: whether prefix caches are shared within ``publish``; else a namespace has
             its own.
         policy: the name of the policy, for ``fmesh why``; empty where none applies.
+        unattributed: whether runs of other namespaces are not shown to its runs.
         min_trust: the least trust of the pools that may make results for the namespace.
     """
 
@@ -46,6 +47,7 @@ class ScopePlan:
     ttl_s: float | None = None
     policy: str = ""
     shares_prefixes: bool = False
+    unattributed: bool = False
     min_trust: int = 0
 
 
@@ -95,9 +97,9 @@ def plan_scopes(
     Raises:
         SpecError: a policy is malformed, or two that select the namespace contradict each other.
     """
-    policies = tuple(policies)
+    every = list(policies)
     selecting = sorted(
-        (p for p in policies if selects(p, namespace, labels or {})), key=lambda p: p.name
+        (p for p in every if selects(p, namespace, labels or {})), key=lambda p: p.name
     )
     own = namespace_scope(namespace)
     if not selecting:
@@ -108,8 +110,12 @@ def plan_scopes(
         differing = _difference(first, other)
         if differing:
             raise SpecError([_conflict(namespace, chosen.name, policy.name, differing)])
-    binding = [*selecting, *(p for p in policies if _publishes_to(p, first.publish))]
-    return replace(first, min_trust=max(map(least_trust, binding)))
+    sharing = [p for p in every if _publishes_to(p, first.publish)]
+    return replace(
+        first,
+        unattributed=any(map(_unattributed, sharing)),
+        min_trust=max(map(least_trust, [*selecting, *sharing])),
+    )
 
 
 def least_trust(policy: CachePolicy) -> int:
@@ -117,6 +123,12 @@ def least_trust(policy: CachePolicy) -> int:
     if policy.min_trust is not None:
         return policy.min_trust
     return 0 if policy.scope is Sharing.PRIVATE else SHARED_TRUST
+
+
+def _unattributed(policy: CachePolicy) -> bool:
+    if policy.disclosure is None:
+        return policy.scope is Sharing.ALL
+    return policy.disclosure is Disclosure.UNATTRIBUTED
 
 
 def reference_generation(policies: Iterable[CachePolicy], scope: str) -> int:

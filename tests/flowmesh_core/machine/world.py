@@ -439,6 +439,7 @@ class World:
         uid: str = "",
         *,
         share: str = "",
+        unattributed: bool = False,
         min_trust: int = 0,
         artifacts: Iterable[Artifact] = (),
         **changes: Any,
@@ -446,7 +447,9 @@ class World:
         uid = uid or f"run-{len(self.machine.state.runs) + len(self.finals) + 1}"
         own = f"ns-{made.namespace}"
         lookup = (own, share) if share else (own,)
-        scopes = ScopePlan(share or own, lookup, own, min_trust=min_trust)
+        scopes = ScopePlan(
+            share or own, lookup, own, unattributed=unattributed, min_trust=min_trust
+        )
         found = {f"cas:{a.blob}": a for a in artifacts}
         self.apply(e.Submitted(uid, made, self.now, scopes, found, **changes))
         return uid
