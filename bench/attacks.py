@@ -149,7 +149,8 @@ class Attacker:
     async def worker(self, *messages: Sync | bytes) -> int:
         """Joins as a worker of the hostile pool; returns how many messages were accepted."""
         gateway = self.url.replace("http", "ws", 1) + "/worker"
-        async with self.http.ws_connect(gateway) as socket:
+        headers = {"Authorization": "Bearer hostile"}
+        async with self.http.ws_connect(gateway, headers=headers) as socket:
             await socket.send_bytes(encode(_hello()))
             await socket.receive()
             for number, message in enumerate(messages):
@@ -177,7 +178,7 @@ def _hello() -> Hello:
         price_nanousd_per_hour=0,
         engines={},
     )
-    return Hello(PROTOCOL_VERSION, "hostile", 0, secrets.token_hex(8), time.time(), shape)
+    return Hello(PROTOCOL_VERSION, 0, secrets.token_hex(8), time.time(), shape)
 
 
 async def conditions(attacker: Attacker) -> None:

@@ -8,11 +8,13 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 from tests.flowmesh_operator.api_server import ApiServer
 
+from flowmesh_control.auth.worker_tokens import WorkerIdentity
 from flowmesh_operator.access.worker_tokens import ReviewedWorkerTokens, ReviewUnavailableError
 from flowmesh_operator.kube.client import KubeClient
 
 pytestmark = pytest.mark.slow
 REVIEWS = ("create", "tokenreviews")
+CPU = WorkerIdentity("cpu", declared=True)
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ async def test_a_service_account_of_a_pool_is_the_pools_and_is_asked_for_once(
     tokens = ReviewedWorkerTokens(api, namespace=namespace)
     good = token(api_server, namespace, "flowmesh-pool-cpu")
     for _ in range(5):
-        assert await tokens.pool_of(good) == "cpu"
+        assert await tokens.identity_of(good) == CPU
     assert api.requests[REVIEWS] == 1
 
 
@@ -55,7 +57,7 @@ async def test_every_other_token_is_nobodys(
         "no token at all",
         "",
     ):
-        assert await tokens.pool_of(wrong) is None
+        assert await tokens.identity_of(wrong) is None
 
 
 async def test_the_token_of_an_account_that_is_gone_is_refused_once_the_answer_is_old(
@@ -64,16 +66,16 @@ async def test_the_token_of_an_account_that_is_gone_is_refused_once_the_answer_i
     monkeypatch.setattr("flowmesh_operator.access.worker_tokens.YES_S", 0.0)
     tokens = ReviewedWorkerTokens(api, namespace=namespace)
     good = token(api_server, namespace, "flowmesh-pool-cpu")
-    assert await tokens.pool_of(good) == "cpu"
+    assert await tokens.identity_of(good) == CPU
     api_server.kubectl("delete", "serviceaccount", "flowmesh-pool-cpu", "-n", namespace)
     async with asyncio.timeout(180):  # the API server itself keeps its answers for ten seconds
-        while await tokens.pool_of(good) is not None:  # noqa: ASYNC110 - nobody is told
+        while await tokens.identity_of(good) is not None:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.2)
 
 
 async def test_a_fixed_token_is_for_any_pool_and_asks_nobody(api: KubeClient) -> None:
     tokens = ReviewedWorkerTokens(api, namespace="flowmesh", fixed="secret")
-    assert await tokens.pool_of("secret") == "*"
+    assert await tokens.identity_of("secret") == WorkerIdentity("*")
     assert api.requests[REVIEWS] == 0
 
 
@@ -83,5 +85,5 @@ async def test_while_the_api_server_is_away_nobody_is_told_that_the_token_is_wro
     tokens = ReviewedWorkerTokens(api, namespace=namespace)
     good = token(api_server, namespace, "flowmesh-pool-cpu")
     with api_server.away(), pytest.raises(ReviewUnavailableError, match="did not review"):
-        await tokens.pool_of(good)
-    assert await tokens.pool_of(good) == "cpu"
+        await tokens.identity_of(good)
+    assert await tokens.identity_of(good) == CPU

@@ -5,7 +5,6 @@ any later success of the same action is settled at the fabric's expense.
 """
 
 from flowmesh_api.v1.enums import ActionState
-from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES
 from flowmesh_core.fleet.snapshot import SignatureInfo
@@ -16,6 +15,7 @@ from flowmesh_core.machine import (
     cache_hits,
     checkpoints,
     failure_policy,
+    learning,
     ready_actions,
     timeouts,
 )
@@ -30,8 +30,6 @@ from flowmesh_core.placement.constraints import unmet
 from flowmesh_core.protocol.messages import AttemptEnd, FailureReport
 from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
 from flowmesh_core.sharing.scopes import AUDIT_SCOPE
-
-FEW_ATTEMPTS = 32
 
 THEIRS = frozenset({FailureKind.BAD_INPUT, FailureKind.USER_CODE, FailureKind.TIMEOUT})
 """Failures that the step itself causes: its runs pay for the attempt."""
@@ -207,9 +205,7 @@ def _log(state: State, action: Action, end: AttemptEnd) -> None:
 def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> None:
     action, end = attempt.action, attempt.end
     assert end is not None
-    peak_mib = end.usage.peak_memory_mib
-    state.learned.succeeded(attempt.info.signature, worker.shape.device_class, peak_mib)
-    _learn(state, worker, attempt, end)
+    learning.attempt_succeeded(state, worker, attempt, end, now_s)
     for artifact in end.outputs.values():
         if artifact.size_bytes > NEGLIGIBLE_BYTES:
             worker.local_digests[artifact.digest] = None
@@ -229,21 +225,6 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
     else:
         oldest_s = max((s.terms.oldest_s for s in action.subscribers.values()), default=0.0)
         state.emit(Publish(action.key, result, action.replace, oldest_s))
-
-
-def _learn(state: State, worker: Worker, attempt: Attempt, end: AttemptEnd) -> None:
-    spec, usage = attempt.action.spec, end.usage
-    key, device_class = CostKey.of(attempt.info), worker.shape.device_class
-    mates = len(worker.attempts)
-    if mates <= FEW_ATTEMPTS:  # among many, the few of other instances do not matter
-        mates = sum(a.info is attempt.info for a in worker.attempts.values())
-    if not usage.resumed:  # a resumed attempt did an unknown part of the work
-        state.model.observe(
-            key, spec.work, usage.run_s, usage.load_s, device_class, batch=float(1 + mates)
-        )
-        if attempt.predicted_s:
-            state.figures.predicted(key.engine, attempt.predicted_s, usage.run_s)
-    state.model.observe_memory(key, device_class, usage.peak_memory_mib)
 
 
 def _result(

@@ -488,6 +488,7 @@ class Worker:
         local_digests: digests that it is known to have on disk, newest last.
         idle_nanousd: of its bill in this epoch, what no attempt was charged.
         prewarmed: signatures that its last prewarm plan names; None before one was sent.
+        loading_since_s: by signature, when the control plane first saw its host load.
     """
 
     shape: WorkerShape
@@ -502,6 +503,7 @@ class Worker:
     idle_nanousd: int = 0
     draining: bool = False
     prewarmed: tuple[Digest, ...] | None = None
+    loading_since_s: dict[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -84,6 +84,7 @@ class MachineCounters:
         runs_ended: by (phase, reason).
         workers_left: by (pool, kind).
         protocol_violations: messages of workers with dropped items, by pool.
+        not_learned: reports that are not credible, by (pool, ``run``, ``load`` or ``memory``).
         batch: by engine, how many actions of a signature a worker had once a batch joined them.
         waited_s: by pool, seconds from ready to assigned.
         took_s: by pool, seconds from there to the end of the attempt.
@@ -101,6 +102,7 @@ class MachineCounters:
     runs_ended: Counter[tuple[str, str]] = field(default_factory=Counter)
     workers_left: Counter[tuple[str, str]] = field(default_factory=Counter)
     protocol_violations: Counter[str] = field(default_factory=Counter)
+    not_learned: Counter[tuple[str, str]] = field(default_factory=Counter)
     batch: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(_batches))
     waited_s: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(_waits))
     took_s: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(_waits))

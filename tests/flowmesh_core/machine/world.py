@@ -333,7 +333,6 @@ class World:
         said = changes.pop("checkpoints", ())
         full = Hello(
             2,
-            "token",
             0,
             self.incarnations[name],
             started,
