@@ -245,6 +245,27 @@ async def messages(attacker: Attacker) -> None:
     await attacker.worker(*garbage)
 
 
+async def large_messages(attacker: Attacker) -> None:
+    """Sends messages at the limits of size and of values, beyond them, and without a token."""
+    figures = {f"{n:x}": 0 for n in range(VALUES_MAX // 2 - 10)}
+    log = AttemptEnd(f"ns-team-a/{'a' * 64}/1-1", "a" * 64, log="x" * (MESSAGE_BYTES_MAX - 2000))
+    worst: list[bytes | Sync] = [
+        Sync(1, metrics=dict.fromkeys(figures, 0.0)),
+        Sync(1, ended=(log,)),
+        bytes(MESSAGE_BYTES_MAX + 1),
+        bytes(64 << 20),
+    ]
+    for message in worst:
+        with contextlib.suppress(ConnectionError):
+            await attacker.worker(message)
+    gateway = attacker.url.replace("http", "ws", 1) + "/worker"
+    try:
+        async with attacker.http.ws_connect(gateway):
+            attacker.answers.append("upgraded without a token")
+    except WSServerHandshakeError as e:
+        attacker.answers.append(str(e.status))
+
+
 async def uploads(attacker: Attacker) -> None:
     """Uploads small files that decode to gigabytes, large valid files, and deeply nested ones."""
     indices = pa.array([0] * 4_000_000, pa.int32())
@@ -296,6 +317,7 @@ ATTACKS: dict[str, Callable[[Attacker], Awaitable[None]]] = {
     "conditions": conditions,
     "templates": templates,
     "malformed messages of a worker": messages,
+    "large messages of a worker": large_messages,
     "uploads": uploads,
     "a forged end": forged_end,
 }

@@ -46,7 +46,7 @@ async def until(condition: Callable[[], object]) -> None:
     await waiting.until(condition, within_s=60)
 
 
-TOKENS = {"good": "token-of-good", "low": "token-of-low"}
+TOKENS = {"good": "token-of-good", "good-too": "token-of-good-too", "low": "token-of-low"}
 
 
 @dataclass

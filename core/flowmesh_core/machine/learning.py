@@ -17,8 +17,6 @@ ESTIMATE_FROM = 4
 """Observations of a signature from which its prediction counts as an estimate.
 
 Before, there is only the prior, which may be wrong by orders of magnitude."""
-SEEN_SLACK_S = 5.0
-"""How much longer than it ran an attempt may seem to run: reports wait, outputs are stored."""
 SHARE_OVER = 1.25
 """A host is ended when it exceeds its reservation by more."""
 FEW_ATTEMPTS = 32
@@ -83,8 +81,6 @@ def _run_is_credible(
     state: State, key: CostKey, attempt: Attempt, end: AttemptEnd, batch: float, now_s: float
 ) -> bool:
     run_s = end.usage.run_s
-    if attempt.running_s and now_s - attempt.running_s - SEEN_SLACK_S > FACTOR * run_s:
-        return False  # the control plane saw it run for much longer
     if attempt.predicted_s and _near(run_s, attempt.predicted_s):
         return True
     work, device_class = attempt.action.spec.work, attempt.shape.device_class
@@ -93,9 +89,10 @@ def _run_is_credible(
     estimate_s = state.model.predict(key, device_class, work, batch=batch).seconds
     if _near(run_s, estimate_s):
         return True
-    # An adopted attempt was assigned by an earlier control plane, whose clock is not known.
+    # Of an adopted attempt, which was assigned earlier, the gateway has compared the time since
+    # the attempt token was issued.
     seen_s = now_s - attempt.assigned_s
-    return not attempt.adopted and run_s <= seen_s and _near(run_s, seen_s)
+    return (attempt.adopted or run_s <= seen_s) and seen_s <= FACTOR * run_s
 
 
 def _memory_is_credible(

@@ -608,6 +608,7 @@ async def test_a_larger_message_than_allowed_is_not_decoded_and_is_a_violation(
         await until(lambda n=before: endpoint.gateway.drops.counts[DropReason.TOO_LARGE] == n + 1)
         assert [type(e) for e in endpoint.events] == [WorkerConnected, ProtocolViolated]
         await until(lambda: endpoint.gateway._session("local-w1") is None)
+        await socket.close()
 
 
 async def test_a_worker_that_sends_too_much_waits_and_loses_nothing(endpoint: Endpoint) -> None:
