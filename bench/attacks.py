@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from aiohttp import ClientError, ClientSession, WSMsgType
+from aiohttp import ClientError, ClientSession, WSMsgType, WSServerHandshakeError
 from graphs import quantile
 from results import Result, Table
 
@@ -38,6 +38,7 @@ from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.protocol.frames import MESSAGE_BYTES_MAX, VALUES_MAX
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
     AttemptEnd,

@@ -28,6 +28,7 @@ LOW = PoolDeclaration(
     labels={"tier": "low"},
     zone="",
     allows_user_code=False,
+    sandbox_minimum="",
     engines=frozenset({"test.noop"}),
     devices=0,
     device_memory_mib=0,
@@ -82,18 +83,21 @@ async def test_a_worker_gets_and_bills_no_more_than_its_pool_allows(there: Place
     assert given.memory_mib <= LOW.host_memory_mib
     state = machine_of(there.control).state
     worker = state.workers["low-liar"]
-    assert msgspec.structs.asdict(worker.shape).items() >= {
-        "price_nanousd_per_hour": PRICE,
-        "device_class": "cpu",
-        "devices": 1,
-        "device_memory_mib": LOW.host_memory_mib,
-        "host_memory_mib": LOW.host_memory_mib,
-        "cpus": 1,
-        "labels": {"tier": "low"},
-        "allows_user_code": False,
-        "engines": {"test.noop": ENGINES["test.noop"]},
-        "variants": (),
-    }.items()
+    assert (
+        msgspec.structs.asdict(worker.shape).items()
+        >= {
+            "price_nanousd_per_hour": PRICE,
+            "device_class": "cpu",
+            "devices": 1,
+            "device_memory_mib": LOW.host_memory_mib,
+            "host_memory_mib": LOW.host_memory_mib,
+            "cpus": 1,
+            "labels": {"tier": "low"},
+            "allows_user_code": False,
+            "engines": {"test.noop": ENGINES["test.noop"]},
+            "variants": (),
+        }.items()
+    )
     assert worker.started_s >= joined_s
     await liar.sync(ended=(end_of(given.attempt_id, given.action_id),))
     assert (await there.ended(uid)).phase == "Succeeded"

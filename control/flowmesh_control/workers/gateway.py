@@ -347,9 +347,7 @@ class WorkerGateway:
         age_s = min(hello.age_s, pod_age_s)
         return msgspec.structs.replace(hello, shape=shape, age_s=age_s, started_s=now_s - age_s)
 
-    async def _serve(
-        self, hello: Hello, socket: web.WebSocketResponse, size_bytes: int
-    ) -> None:
+    async def _serve(self, hello: Hello, socket: web.WebSocketResponse, size_bytes: int) -> None:
         name = hello.shape.name
         before = self._session(name)
         holder = TokenHolder(hello.shape.pool, name, hello.incarnation)

@@ -22,6 +22,7 @@ class PoolDeclaration:
         price_nanousd_per_hour: of one worker; ``price_estimated`` where the pool names none.
         power_w: under load, ``idle_w`` without work.
         zone: where the pool's pods are bound to one; empty where they may be anywhere.
+        sandbox_minimum: the least sandbox for users' code.
         engines: names of the engines in the image.
         devices: accelerators of one worker; 0 for workers on the CPU.
         device_memory_mib: of one device; 0 where it is not known.
@@ -34,6 +35,7 @@ class PoolDeclaration:
     labels: Mapping[str, str]
     zone: str
     allows_user_code: bool
+    sandbox_minimum: str
     engines: frozenset[str]
     devices: int
     device_memory_mib: int
@@ -64,6 +66,7 @@ class PoolDeclaration:
             zone=self.zone or said.zone,
             labels=dict(self.labels),
             allows_user_code=self.allows_user_code,
+            sandbox_minimum=self.sandbox_minimum,
             engines=engines,
             variants=tuple(v for v in said.variants if v.engine in engines),
         )

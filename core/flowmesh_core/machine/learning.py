@@ -32,7 +32,7 @@ def attempt_succeeded(
     if not _memory_is_credible(state, key, worker, attempt, peak_mib):
         state.figures.not_learned[worker.shape.pool, "memory"] += 1
         peak_mib = 0
-    state.learned.succeeded(attempt.info.signature, device_class, peak_mib)
+    state.learned.succeeded(attempt.info.base, device_class, peak_mib)
     state.model.observe_memory(key, device_class, peak_mib)
     if usage.resumed:
         return  # it did an unknown part of the work

@@ -164,9 +164,7 @@ def distrust(workers: Iterable[ConnectedWorker]) -> PoolConditionUpdate:
     """Returns the WorkerDistrusted condition, with the names of the cordoned workers."""
     names = sorted(worker.name for worker in workers if worker.distrusted)
     if not names:
-        return PoolConditionUpdate(
-            PoolCondition.WORKER_DISTRUSTED, False, PoolReason.NO_VIOLATIONS
-        )
+        return PoolConditionUpdate(PoolCondition.WORKER_DISTRUSTED, False, PoolReason.NO_VIOLATIONS)
     shown_names = ", ".join(names[:NAMES_SHOWN])
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     message = (

@@ -77,6 +77,10 @@ def pool_shape(pool: FlowMeshWorkerPool, catalog: Catalog) -> WorkerShape:
         idle_w=spec.power.idle_watts if spec.power else 0.0,
         labels=spec.labels,
         allows_user_code=spec.user_code,
+        # Until a worker has reported what its node gives.
+        sandbox=spec.sandbox.minimum if spec.user_code else "",
+        sandbox_minimum=spec.sandbox.minimum if spec.user_code else "",
+        single_tenant=spec.user_code and spec.sandbox.host_users,
         engines={c.name: EngineVersion.of(c) for c in offered},
         variants=tuple(h for c in offered for h in _variants(c, kind)),
         # The images of the other flavors contain none.
@@ -96,6 +100,7 @@ def pool_declaration(pool: FlowMeshWorkerPool, catalog: Catalog) -> PoolDeclarat
         labels=shape.labels,
         zone=spec.node_selector.get(ZONE_LABEL, ""),
         allows_user_code=shape.allows_user_code,
+        sandbox_minimum=shape.sandbox_minimum,
         engines=frozenset(shape.engines) | frozenset(spec.engines.plugins),
         devices=devices.count if devices else 0,
         device_memory_mib=_declared_memory_mib(devices) if devices else 0,

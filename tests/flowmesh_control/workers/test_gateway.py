@@ -22,7 +22,6 @@ from flowmesh_control.auth.worker_tokens import (
     WorkerIdentity,
     WorkerTokenVerifier,
 )
-from flowmesh_control.workers import gateway
 from flowmesh_control.workers.gateway import WorkerGateway
 from flowmesh_control.workers.message_intake import DropReason
 from flowmesh_control.workers.receive_rate import BYTES_PER_S, WINDOW_S
@@ -67,6 +66,7 @@ DECLARED = PoolDeclaration(
     labels={"a": "b"},
     zone="",
     allows_user_code=False,
+    sandbox_minimum="",
     engines=frozenset({"test.noop"}),
     devices=0,
     device_memory_mib=0,
@@ -158,7 +158,9 @@ async def endpoint() -> AsyncIterator[Endpoint]:
         epoch=3,
         attempt_tokens=TOKENS,
         post=events.append,
-        tokens=StaticWorkerTokens({"local": "secret", "other": "elsewhere", "local-other": "third"}),
+        tokens=StaticWorkerTokens(
+            {"local": "secret", "other": "elsewhere", "local-other": "third"}
+        ),
         telemetry=Silent(),
         clock=lambda: now[0],
         wall_clock=lambda: now[0],

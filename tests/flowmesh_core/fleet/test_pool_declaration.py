@@ -31,6 +31,7 @@ DECLARED = PoolDeclaration(
     labels={"tier": "low"},
     zone="",
     allows_user_code=False,
+    sandbox_minimum="",
     engines=frozenset({"llm.generate"}),
     devices=2,
     device_memory_mib=10_000,
