@@ -350,7 +350,6 @@ class World:
         tenant = changes.pop("code_tenant", "")
         full = Hello(
             2,
-            "token",
             0,
             self.incarnations[name],
             started,
