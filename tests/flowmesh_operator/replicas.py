@@ -18,6 +18,7 @@ from typing import Any
 
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
+from tests.blob_views import blobs_of
 from tests.flowmesh_control.fabric import sealed
 from tests.flowmesh_operator.api_server import ApiServer, until
 
@@ -94,7 +95,7 @@ class Replicas:
 
     def blob(self, digest: str) -> bytes:
         """Returns a blob of the store."""
-        return bytes(self._stored(lambda store: store.blobs.get(Digest(digest))))
+        return bytes(self._stored(lambda store: blobs_of(store).get(Digest(digest))))
 
     def _stored(self, read: Callable[[Store], Awaitable[Any]]) -> Any:
         store = open_store(self.root / "store")

@@ -49,7 +49,7 @@ def looked_up(state: State, event: LookedUp, now_s: float) -> None:
             step.executed += 1
         else:
             _hit(state, run, step, subscriber, result, HitKind.PUBLISHED, now_s)
-    actions.deliver(state, action, result, waiting)
+    actions.deliver(state, action, result, waiting, event.found_in)
 
 
 def _answered(action: Action, event: LookedUp) -> list[Subscriber]:

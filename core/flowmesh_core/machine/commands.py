@@ -35,12 +35,14 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
             a blob); otherwise the first wins.
         not_before_s: a stored result that was created earlier is replaced too, since a subscriber
             does not accept it (``maxAge``); 0 accepts any.
+        copy_from: other scopes that have blobs of the result; they are copied to its own first.
     """
 
     key: ActionKey
     result: ActionResult
     replace: bool = False
     not_before_s: float = 0.0
+    copy_from: tuple[str, ...] = ()
 
 
 class Assign(msgspec.Struct, frozen=True, gc=False):
@@ -117,11 +119,12 @@ class AttemptSettled(msgspec.Struct, frozen=True, gc=False):
 
 
 class PutManifest(msgspec.Struct, frozen=True, gc=False):
-    """Store a composed manifest under ``cas/``: this run's end is about to refer to it."""
+    """Store a composed manifest in a scope: this run's end is about to refer to it."""
 
     digest: Digest
     manifest: Manifest
     uid: str
+    scope: str
 
 
 class PutBlob(msgspec.Struct, frozen=True, gc=False):
@@ -130,13 +133,20 @@ class PutBlob(msgspec.Struct, frozen=True, gc=False):
     digest: Digest
     data: bytes
     uid: str
+    scope: str
 
 
 class CheckBlobs(msgspec.Struct, frozen=True, gc=False):
-    """Find out which of these blobs are lost; answer with ``BlobsChecked``."""
+    """Find out which of these blobs are lost; answer with ``BlobsChecked``.
+
+    Attributes:
+        digests: by the scope that is to have them; what only another scope has is copied there.
+        read_scopes: those that the run reads.
+    """
 
     uid: str
-    digests: frozenset[Digest]
+    digests: dict[str, frozenset[Digest]]
+    read_scopes: tuple[str, ...]
 
 
 class DeleteCorruptBlobs(msgspec.Struct, frozen=True, gc=False):
@@ -144,10 +154,12 @@ class DeleteCorruptBlobs(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         uid: a run that needs them.
+        scopes: where it reads them; each of them is looked through.
     """
 
     digests: frozenset[Digest]
     uid: str
+    scopes: tuple[str, ...]
 
 
 class EvaluateCondition(msgspec.Struct, frozen=True, gc=False):

@@ -49,12 +49,14 @@ class LookedUp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     Attributes:
         scopes: as in the command; where empty, it answers every look-up of the key.
         not_before_s: as in the command.
+        found_in: the scope that has the result; empty where it is that of the key.
     """
 
     key: ActionKey
     result: ActionResult | None
     scopes: tuple[str, ...] = ()
     not_before_s: float = 0.0
+    found_in: str = ""
 
 
 class Published(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

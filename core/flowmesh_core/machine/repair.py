@@ -29,7 +29,8 @@ def inputs_lost(
     parent makes then may have another digest.
     """
     lost = frozenset(Digest(d) for d in digests)
-    state.emit(DeleteCorruptBlobs(lost, action.first_run()))
+    scopes = tuple(dict.fromkeys((*action.read_scopes, action.key.scope)))
+    state.emit(DeleteCorruptBlobs(lost, action.first_run(), scopes))
     for subscriber in list(action.subscribers):
         run = state.runs[subscriber.uid]
         step = run.steps[subscriber.path]
@@ -70,7 +71,8 @@ def remake_lost(
         return False
     run.move(step, StepState.READY, now_s, "a blob that is still needed is lost")
     # Damage is seldom a single blob: all of this step's blobs are verified, corrupt ones deleted.
-    state.emit(DeleteCorruptBlobs(frozenset(_output_digests(step)), run.uid))
+    digests = frozenset(_output_digests(step))
+    state.emit(DeleteCorruptBlobs(digests, run.uid, run.scopes.readable))
     for child in run.children.get(step.plan.path, ()):
         run.steps[child].waiting += 1
         conditions.forget(run, run.steps[child])
@@ -112,7 +114,7 @@ def outputs_lost(state: State, run: Run, lost: frozenset[Digest], now_s: float) 
     Returns:
         Whether a step of the run can reproduce them.
     """
-    state.emit(DeleteCorruptBlobs(lost, run.uid))
+    state.emit(DeleteCorruptBlobs(lost, run.uid, run.scopes.readable))
     made = False
     for sources in run.plan.outputs.values():
         for source in sources:

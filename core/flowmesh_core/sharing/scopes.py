@@ -33,6 +33,7 @@ class ScopePlan:
         shares_prefixes: whether prefix caches are shared within ``publish``; else a namespace has
             its own.
         policy: the name of the policy, for ``fmesh why``; empty where none applies.
+        inputs: further scopes whose content is read and whose results are not looked up.
     """
 
     publish: str
@@ -42,6 +43,14 @@ class ScopePlan:
     ttl_s: float | None = None
     policy: str = ""
     shares_prefixes: bool = False
+    inputs: tuple[str, ...] = ()
+
+    @property
+    def readable(self) -> tuple[str, ...]:
+        """The scopes that content is read from, in this order."""
+        if self.lookup and not self.inputs:
+            return self.lookup
+        return tuple(dict.fromkeys((*self.lookup, self.publish, *self.inputs)))
 
 
 def selects(policy: CachePolicy, namespace: str, labels: Mapping[str, str]) -> bool:
@@ -61,10 +70,15 @@ def group_scope(group: str) -> str:
     return f"group-{group}"
 
 
-def audit_scopes(uid: str) -> ScopePlan:
-    """Returns the scopes of an audit: its own for what is in flight, and none to look in."""
+def audit_scopes(uid: str, audited: ScopePlan) -> ScopePlan:
+    """Returns the scopes of an audit: its own for what is in flight, and none to look in.
+
+    Args:
+        uid: of the audit.
+        audited: the scopes of the run whose actions it repeats; their inputs lie there.
+    """
     scope = f"{AUDIT_SCOPE}{uid}"
-    return ScopePlan(publish=scope, lookup=(), private=scope)
+    return ScopePlan(publish=scope, lookup=(), private=scope, inputs=audited.readable)
 
 
 def plan_scopes(

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.blob_views import blobs_of
 from tests.flowmesh_control.waiting import until
 
 from flowmesh_api.v1.enums import RejectionCause
@@ -170,8 +171,8 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
         posts[0](event)
 
     outside = CommandExecutor(
-        blobs=store.blobs,
-        needed=store.blobs,
+        blobs=blobs_of(store),
+        needed=blobs_of(store),
         cache=cache,
         fleet=workers,
         tasks=tasks,
@@ -329,13 +330,13 @@ async def test_a_manifest_is_stored_before_the_run_that_shows_it_ends(bench: Ben
     digest = digest_bytes(encode_manifest(manifest))
     await bench.do(PutManifest(digest, manifest, "run-1"), FinalizeRun("run-1"))
     await until(lambda: bench.machine.of(RunFinalized))
-    assert await bench.store.blobs.get(digest) == encode_manifest(manifest)
+    assert await blobs_of(bench.store).get(digest) == encode_manifest(manifest)
     assert bench.finished == ["run-1"]
 
 
 async def test_missing_blobs_are_named(bench: Bench) -> None:
     data = b"here"
-    await bench.store.blobs.put(digest_bytes(data), data)
+    await blobs_of(bench.store).put(digest_bytes(data), data)
     await bench.do(CheckBlobs("run-1", frozenset({D, digest_bytes(data)})))
     await until(lambda: bench.machine.of(BlobsChecked))
     assert bench.machine.of(BlobsChecked) == [BlobsChecked("run-1", frozenset({D}))]
@@ -421,7 +422,7 @@ async def test_a_runs_end_waits_for_its_own_blobs_and_not_for_those_of_another(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine, others = (digest_bytes(d) for d in (b"mine", b"another's"))
-    puts = FailingPuts(bench.store.blobs, monkeypatch)
+    puts = FailingPuts(blobs_of(bench.store), monkeypatch)
     puts.refused.add(others)
     await bench.do(
         PutBlob(others, b"another's", "run-a"),
@@ -431,17 +432,17 @@ async def test_a_runs_end_waits_for_its_own_blobs_and_not_for_those_of_another(
         FinalizeRun("run-b"),
     )
     await until(lambda: bench.finished == ["run-b"] and bench.tasks.retries >= 2)
-    assert await bench.store.blobs.get(mine) == b"mine"
+    assert await blobs_of(bench.store).get(mine) == b"mine"
     puts.refused.clear()
     await until(lambda: bench.finished == ["run-b", "run-a"])
-    assert await bench.store.blobs.get(others) == b"another's"
+    assert await blobs_of(bench.store).get(others) == b"another's"
 
 
 async def test_a_runs_end_waits_for_a_blob_that_is_stored_for_another_run(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = digest_bytes(b"shared")
-    puts = FailingPuts(bench.store.blobs, monkeypatch)
+    puts = FailingPuts(blobs_of(bench.store), monkeypatch)
     puts.refused.add(digest)
     await bench.do(PutBlob(digest, b"shared", "run-a"), CheckBlobs("run-b", frozenset({digest, D})))
     await until(lambda: bench.machine.of(BlobsChecked))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.blob_views import blobs_of
 
 from flowmesh_core.errors import BlobCorruptError
 from flowmesh_core.identity import tree_identity
@@ -24,7 +25,7 @@ async def store() -> AsyncIterator[Store]:
 
 def cache_on(store: Store, root: Path) -> ComponentCache:
     return ComponentCache(
-        store.blobs, root / "components", 1 << 30, in_use=tuple, on_change=lambda: None
+        blobs_of(store), root / "components", 1 << 30, in_use=tuple, on_change=lambda: None
     )
 
 
@@ -32,7 +33,7 @@ async def stored(store: Store, root: Path, content: str, kind: str = "model") ->
     directory = root / content
     directory.mkdir()
     (directory / "weights").write_text(content)
-    tree = await store_tree(store.blobs, directory)
+    tree = await store_tree(blobs_of(store), directory)
     return Artifact(kind, tree_identity(kind, tree.files), tree.digest, tree.size_bytes)
 
 

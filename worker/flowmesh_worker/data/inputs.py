@@ -9,9 +9,10 @@ from contextlib import AsyncExitStack
 
 from flowmesh_core.dataset import Manifest, decode_manifest
 from flowmesh_core.identity import canonical_bytes
+from flowmesh_core.protocol.attempt_grants import read_grant
 from flowmesh_core.protocol.messages import Assignment, FailureReport, InputRef
 from flowmesh_core.units import Digest
-from flowmesh_store.cache.caching_blobs import CachingBlobs
+from flowmesh_store.cache.caching_blobs import CachingBlobs, CachingViews
 from flowmesh_worker.data.components import ComponentCache
 from flowmesh_worker.data.store_retry import retry_while_unavailable
 from flowmesh_worker.data.weights_check import weights_failure
@@ -24,8 +25,8 @@ _TREES = frozenset({"model", "adapter"})
 class Inputs:
     """Fetches the inputs of all attempts of a worker, a limited number of blobs at once."""
 
-    def __init__(self, blobs: CachingBlobs, components: ComponentCache) -> None:
-        self._blobs = blobs
+    def __init__(self, views: CachingViews, components: ComponentCache) -> None:
+        self._views = views
         self._components = components
         self._limit = asyncio.Semaphore(_AT_ONCE)
 
@@ -42,7 +43,7 @@ class Inputs:
 
     async def misfit(self, assignment: Assignment) -> FailureReport | None:
         """Returns the failure of an attempt whose model cannot fit its memory, before a fetch."""
-        return await weights_failure(assignment, self._blobs, self._components)
+        return await weights_failure(assignment, self._blobs(assignment), self._components)
 
     async def fetch(self, assignment: Assignment, pins: AsyncExitStack) -> dict[str, HostInput]:
         """Fetches all inputs concurrently; they are pinned until the stack is closed.
@@ -51,47 +52,53 @@ class Inputs:
             StoreError: an input is missing, corrupt, or does not fit the disk.
             IdentityError: a manifest cannot be decoded.
         """
+        blobs, scopes = self._blobs(assignment), read_grant(assignment.token).readable
         async with asyncio.TaskGroup() as group:
             tasks = {
-                port: group.create_task(self._one(ref, pins))
+                port: group.create_task(self._one(ref, blobs, scopes, pins))
                 for port, ref in assignment.inputs.items()
             }
         return {port: task.result() for port, task in tasks.items()}
 
-    async def _one(self, ref: InputRef, pins: AsyncExitStack) -> HostInput:
+    def _blobs(self, assignment: Assignment) -> CachingBlobs:
+        grant = read_grant(assignment.token)
+        return self._views.view(write=grant.write_scope, read=grant.readable)
+
+    async def _one(
+        self, ref: InputRef, blobs: CachingBlobs, scopes: tuple[str, ...], pins: AsyncExitStack
+    ) -> HostInput:
         artifact = ref.artifact
         inline = _inline(ref)
         if inline is not None:
             return inline
         if artifact.kind in _TREES:
-            path = await pins.enter_async_context(self._components.pinned(artifact))
+            path = await pins.enter_async_context(self._components.pinned(artifact, scopes))
             return HostInput("tree", artifact.digest, (str(path),))
         if artifact.kind == "dataset":
-            return await self._dataset(ref, pins)
-        return HostInput("blob", artifact.digest, (await self._file(artifact.blob, pins),))
+            return await self._dataset(ref, blobs, pins)
+        return HostInput("blob", artifact.digest, (await self._file(artifact.blob, blobs, pins),))
 
-    async def _dataset(self, ref: InputRef, pins: AsyncExitStack) -> HostInput:
-        manifest = ref.artifact.manifest or await self._manifest(ref)
-        blobs = [c.blob for c in manifest.chunks if c.blob not in ref.inline]
+    async def _dataset(self, ref: InputRef, blobs: CachingBlobs, pins: AsyncExitStack) -> HostInput:
+        manifest = ref.artifact.manifest or await self._manifest(ref, blobs)
+        chunks = [c.blob for c in manifest.chunks if c.blob not in ref.inline]
         # No gather: what goes on there after an error pins chunks that nothing releases.
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._file(b, pins)) for b in blobs]
+            tasks = [group.create_task(self._file(c, blobs, pins)) for c in chunks]
         paths = tuple(task.result() for task in tasks)
         return HostInput("dataset", ref.artifact.digest, paths, manifest, ref.inline)
 
-    async def _manifest(self, ref: InputRef) -> Manifest:
+    @staticmethod
+    async def _manifest(ref: InputRef, blobs: CachingBlobs) -> Manifest:
         blob = ref.artifact.blob
         data = ref.inline.get(blob)
         if data is None:
-            data = await retry_while_unavailable(lambda: self._blobs.get(blob))
+            data = await retry_while_unavailable(lambda: blobs.get(blob))
         return decode_manifest(data)
 
-    async def _file(self, blob: Digest, pins: AsyncExitStack) -> str:
+    async def _file(self, blob: Digest, blobs: CachingBlobs, pins: AsyncExitStack) -> str:
         async with self._limit:
             return str(
-                await retry_while_unavailable(
-                    lambda: pins.enter_async_context(self._blobs.pinned(blob))
-                )
+                await retry_while_unavailable(lambda: pins.enter_async_context(blobs.pinned(blob)))
             )
 
 
