@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from backends import Backend
-from tests.blob_views import blobs_of
+from tests.blob_views import SCOPE, blobs_of
 
 from flowmesh_core.errors import (
     BlobCorruptError,
@@ -239,9 +239,9 @@ async def test_a_sweep_sees_sizes_and_ages_and_deletes_only_what_is_old_enough(
     assert {d: b.size_bytes for d, b in found.items()} == {old: 3, young: 6}
     assert found[old].age_s >= 999
     assert found[young].age_s < 500
-    assert not await sweep.delete(young, older_than_s=500)
-    assert await sweep.delete(old, older_than_s=500)
-    assert not await sweep.delete(old, older_than_s=500)
+    assert not await sweep.delete(SCOPE, young, older_than_s=500)
+    assert await sweep.delete(SCOPE, old, older_than_s=500)
+    assert not await sweep.delete(SCOPE, old, older_than_s=500)
     assert await blobs_of(backend.store).missing([old, young]) == {old}
 
 
@@ -266,7 +266,7 @@ async def test_putting_an_old_blob_again_makes_it_young(backend: Backend, tmp_pa
     for again in (data, tmp_path / "file"):
         backend.age(digest, 13 * 3600)
         await blobs_of(backend.store).put(digest, again)
-        assert not await backend.store.sweepable_blobs.delete(digest, older_than_s=3600)
+        assert not await backend.store.sweepable_blobs.delete(SCOPE, digest, older_than_s=3600)
 
 
 async def test_another_opening_of_the_same_store_sees_the_same_content(backend: Backend) -> None:

@@ -15,7 +15,8 @@ from flowmesh_core.errors import StoreFullError
 from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import ActionCache
-from flowmesh_store.cache.caching_blobs import CachingBlobs
+from flowmesh_store.cache.caching_blobs import CachingViews
+from flowmesh_store.cache.disk_cache import DiskCache
 from flowmesh_store.collection.collector import Collector
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.store import Store, open_store
@@ -119,8 +120,8 @@ async def test_a_collection_frees_a_full_disk(small_disk: Path) -> None:
     with pytest.raises(StoreFullError):
         await store.records.write("actions/s/small", b"small" * 2000)
 
-    async def nothing() -> set[Digest]:
-        return set()
+    async def nothing() -> dict[str, set[Digest]]:
+        return {}
 
     collector = Collector(
         store.sweepable_blobs, store.sweepable_records, store.records, grace_s=-1, result_ttl_s=0
@@ -135,11 +136,12 @@ async def test_a_full_cache_disk_costs_the_caching_not_the_reading(
     small_disk: Path, tmp_path: Path
 ) -> None:
     behind = open_store(tmp_path / "behind")
-    await behind.blobs.put(digest_of(TOO_MUCH), TOO_MUCH)
-    cache = CachingBlobs(behind.blobs, small_disk / "cache", budget_bytes=1 << 30)
+    await blobs_of(behind).put(digest_of(TOO_MUCH), TOO_MUCH)
+    views = CachingViews(behind, DiskCache(small_disk / "cache", budget_bytes=1 << 30))
+    cache = blobs_of(views)
     assert await cache.get(digest_of(TOO_MUCH)) == TOO_MUCH
     assert await cache.fetch(digest_of(TOO_MUCH), tmp_path / "target") == len(TOO_MUCH)
-    assert cache.cached_sizes() == {}
+    assert views.cached_sizes() == {}
     assert list((small_disk / "cache" / ".tmp").iterdir()) == []
 
 

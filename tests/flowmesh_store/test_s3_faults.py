@@ -289,7 +289,7 @@ async def test_uploads_that_nobody_completed_are_aborted_by_collection(
     s3_server: versitygw.S3Server, tmp_path: Path
 ) -> None:
     client = boto3.client("s3", endpoint_url=s3_server.endpoint, region_name="us-east-1")
-    key = f"{tmp_path.name}/cas/00/{'0' * 64}"
+    key = f"{tmp_path.name}/cas/ns-a/00/{'0' * 64}"
     upload = client.create_multipart_upload(Bucket=versitygw.BUCKET, Key=key)["UploadId"]
     client.upload_part(
         Bucket=versitygw.BUCKET, Key=key, UploadId=upload, PartNumber=1, Body=b"half"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from aiohttp import WSMsgType, web
-from tests.blob_views import blobs_of
+from tests.blob_views import SCOPE, OneView, blobs_of, token_of
 
 from flowmesh_core.dataset import dataset_digest, encode_manifest
 from flowmesh_core.identity import canonical_bytes, digest_bytes, tree_identity
@@ -208,7 +208,7 @@ class World:
     def agent(self, settings: WorkerSettings, blobs: Any = None) -> Agent:
         """An agent that does not run yet."""
         shape = describe(settings, None, self.engines)
-        return Agent(settings, shape, self.engines, blobs or blobs_of(self.store))
+        return Agent(settings, shape, self.engines, OneView(blobs) if blobs else self.store)
 
     async def worker(self, blobs: Any = None, **changes: Any) -> Agent:
         """An agent in this process, joined."""
@@ -263,6 +263,7 @@ class World:
             "fields": {},
             "inputs": {},
             "memory_mib": contract.base_memory_mib if contract else 64,
+            "token": token_of(),
         }
         return Assignment(**(defaults | changes))
 
@@ -275,6 +276,7 @@ class World:
             "contract": a.contract,
             "implementation": a.implementation,
             "memory_mib": a.memory_mib,
+            "read_scopes": (SCOPE,),
         }
         return PrewarmSpec(**(defaults | changes))
 

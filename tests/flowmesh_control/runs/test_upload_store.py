@@ -27,7 +27,7 @@ def references(store: Store) -> ReferenceIssuer:
 
 
 async def test_rows_come_back_by_their_reference_in_their_own_namespace_only(store: Store) -> None:
-    content = UploadStore(blobs_of(store), references(store))
+    content = UploadStore(store, references(store))
     stored = await content.put_file("x.jsonl", b'{"a": 1}\n{"a": 2}\n', A.private)
     loaded = await content.load("dataset", stored.reference, A)
     assert msgspec.structs.replace(loaded, manifest=None) == stored.artifact
@@ -42,7 +42,7 @@ async def test_rows_come_back_by_their_reference_in_their_own_namespace_only(sto
 
 
 async def test_a_directory_comes_back_as_the_tar_it_was(store: Store, tmp_path: Path) -> None:
-    content = UploadStore(blobs_of(store), references(store))
+    content = UploadStore(store, references(store))
     model = tmp_path / "model"
     (model / "sub").mkdir(parents=True)
     (model / "config.json").write_text("{}")

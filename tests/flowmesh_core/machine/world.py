@@ -256,10 +256,13 @@ class World:
         match command:
             case c.LookUp(key, scopes, not_before_s):
                 self.lookups += 1
-                found = (self.cache.get((s, key.action_id)) for s in scopes)
-                recent = (r for r in found if r and r.created_s >= not_before_s)
-                self.apply(e.LookedUp(key, next(recent, None), scopes, not_before_s))
-            case c.Publish(key, result, replace, not_before_s):
+                found = ((s, self.cache.get((s, key.action_id))) for s in scopes)
+                recent = ((s, r) for s, r in found if r and r.created_s >= not_before_s)
+                where, result = next(recent, ("", None))
+                elsewhere = "" if where == key.scope else where
+                self.apply(e.LookedUp(key, result, scopes, not_before_s, elsewhere))
+            case c.Publish(key, result, replace, not_before_s, copy_from):
+                self.copied.append((key.scope, copy_from))
                 self._publish(key, result, replace, not_before_s)
             case c.Assign(worker, assignment):
                 if assignment.resume is not None:
@@ -273,8 +276,9 @@ class World:
                 if self.held.get(worker, {}).pop(attempt_id, None):
                     failure = FailureReport("cancelled", "cancelled")
                     self._sync(worker, ended=(self._end(attempt_id, failure=failure),))
-            case c.CheckBlobs(uid, digests):
-                self.apply(e.BlobsChecked(uid, frozenset(digests & self.lost_blobs)))
+            case c.CheckBlobs(uid, by_scope):
+                digests = frozenset().union(*by_scope.values())
+                self.apply(e.BlobsChecked(uid, digests & self.lost_blobs))
             case c.EvaluateCondition(uid, number, query):
                 if self.evaluators_stopped:
                     self.unanswered.append(command)

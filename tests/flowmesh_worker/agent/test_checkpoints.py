@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.blob_views import blobs_of
+from tests.blob_views import OneView, blobs_of
 from tests.flowmesh_worker.engine_hosts import engine_hosts
 
 from flowmesh_core.identity import digest_bytes
@@ -14,7 +14,8 @@ from flowmesh_core.protocol.messages import Checkpoint, InputRef
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.events import CheckpointStored, Event
-from flowmesh_store.cache.caching_blobs import CachingBlobs
+from flowmesh_store.cache.caching_blobs import CachingViews
+from flowmesh_store.cache.disk_cache import DiskCache
 from flowmesh_store.tree import fetch_tree, read_tree, store_tree
 from flowmesh_worker.agent.checkpoints import Checkpoints
 
@@ -201,18 +202,21 @@ class SlowBlobs:
         self.put_digests.append(digest)
 
 
-async def test_while_one_is_stored_the_newest_of_the_others_waits(tmp_path: Path) -> None:
+async def test_while_one_is_stored_the_newest_of_the_others_waits(
+    world: "World", tmp_path: Path
+) -> None:
     inner, events = SlowBlobs(), list[Event]()
-    blobs = CachingBlobs(inner, tmp_path / "cache", budget_bytes=1 << 20)  # type: ignore[arg-type]
-    kept = Checkpoints(blobs, tmp_path, events.append)
+    cache = DiskCache(tmp_path / "cache", budget_bytes=1 << 20)
+    kept = Checkpoints(CachingViews(OneView(inner), cache), tmp_path, events.append)
+    assignment = world.assignment("test.noop")
     for n in (1, 2, 3):
         made = tmp_path / "made"
         made.mkdir()
         (made / "n").write_text(str(n))
-        kept.take("a1", str(made), n)
+        kept.take(assignment, str(made), n)
         await inner.asked.wait()
     inner.open.set()
-    await kept.settled("a1")
+    await kept.settled(assignment.attempt_id)
     assert [e.checkpoint.done for e in events if isinstance(e, CheckpointStored)] == [1, 3]
     stored = {digest_bytes(str(n).encode()) for n in (1, 2, 3)} & set(inner.put_digests)
     assert stored == {digest_bytes(b"1"), digest_bytes(b"3")}

@@ -107,8 +107,10 @@ class Agent:
         )
         self._shell = Shell(self.machine)
         post = self._shell.post
-        disk = DiskCache(settings.cache_dir / "blobs", budget_bytes=settings.cache_bytes // 2)
-        cached = CachingViews(store, disk)
+        self._cache = DiskCache(
+            settings.cache_dir / "blobs", budget_bytes=settings.cache_bytes // 2
+        )
+        cached = CachingViews(store, self._cache)
         self._components = ComponentCache(
             store,
             settings.cache_dir / "trees",
