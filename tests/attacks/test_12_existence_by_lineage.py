@@ -60,5 +60,5 @@ async def test_nobody_learns_from_lineage_what_others_hold(tmp_path: Path) -> No
         for who in (OWNER, ADMIN):
             found = await fabric.ask(who, "GET", f"/v1/lineage/{reference}?namespace=team-a")
             assert (found["digest"], found["derivations"]) == (identity, [])
-        await fabric.ask(ADMIN, "GET", f"/v1/lineage/{manifest}")
-        await fabric.ask(ADMIN, "GET", f"/v1/lineage/{absent}", status=404)
+        await fabric.ask(ADMIN, "GET", f"/v1/lineage/{manifest}?namespace=team-a")
+        await fabric.ask(ADMIN, "GET", f"/v1/lineage/{absent}?namespace=team-a", status=404)

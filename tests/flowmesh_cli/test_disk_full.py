@@ -63,7 +63,7 @@ def put_garbage(store: Path, size_bytes: int) -> None:
     """Writes an unreferenced blob that is old enough to be collected."""
     data = os.urandom(size_bytes)
     asyncio.run(blobs_of(open_store(store)).put(digest_of(data), data))
-    (path,) = store.glob(f"cas/*/{digest_of(data)}")
+    (path,) = store.glob(f"cas/*/*/{digest_of(data)}")
     os.utime(path, (0, 0))
 
 

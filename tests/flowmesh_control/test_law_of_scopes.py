@@ -96,8 +96,7 @@ class Watched:
 
     async def put(self, digest: Digest, data: bytes | Path) -> None:
         await self._area.put(digest, data)
-        size = data.stat().st_size if isinstance(data, Path) else len(data)
-        self._has_now(digest, size)
+        self._has_now(digest, os.stat(data).st_size if isinstance(data, Path) else len(data))
 
     async def put_spooled(self, spooled: SpooledFile) -> None:
         await self._area.put_spooled(spooled)

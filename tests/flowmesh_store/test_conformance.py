@@ -273,7 +273,7 @@ async def test_another_opening_of_the_same_store_sees_the_same_content(backend: 
     digest = await put(backend, b"shared")
     await backend.store.records.write("epochs/1", b"me")
     other = backend.reopen()
-    assert await other.blobs.get(digest) == b"shared"
+    assert await blobs_of(other).get(digest) == b"shared"
     with pytest.raises(ConditionFailedError):
         await other.records.write("epochs/1", b"you")
 

@@ -319,6 +319,7 @@ class StepRun(msgspec.Struct, eq=False):
         model: see ``base_model``; None until it is computed.
         last_placement: the placement that the ledger last explained; ``placements_logged`` counts
             the explanations.
+        repairs: how often lost outputs of it were reproduced for the run's end.
         foreseen: its predicted demand, once its models are known; see ``prewarm``.
     """
 
@@ -360,6 +361,7 @@ class StepRun(msgspec.Struct, eq=False):
     started_s: float = 0.0
     ended_s: float = 0.0
     model: str | None = None
+    repairs: int = 0
     foreseen: PredictedDemand | None = None
 
     @property

@@ -109,15 +109,18 @@ def _outputs_have_any(step: StepRun, lost: Collection[Digest]) -> bool:
 
 
 def outputs_lost(state: State, run: Run, lost: frozenset[Digest], now_s: float) -> bool:
-    """Reproduces lost outputs of a run.
+    """Reproduces lost outputs of a run, each step's a limited number of times.
 
     Returns:
         Whether a step of the run can reproduce them.
     """
     state.emit(DeleteCorruptBlobs(lost, run.uid, run.scopes.readable))
+    sources = (s for given in run.plan.outputs.values() for s in given)
     made = False
-    for sources in run.plan.outputs.values():
-        for source in sources:
-            if isinstance(source, StepSource):
-                made = remake_lost(state, run, run.steps[source.step], lost, now_s) or made
+    for path in dict.fromkeys(s.step for s in sources if isinstance(s, StepSource)):
+        step = run.steps[path]
+        # A worker may report again and again what it does not store.
+        if step.repairs < state.settings.repairs and remake_lost(state, run, step, lost, now_s):
+            step.repairs += 1
+            made = True
     return made

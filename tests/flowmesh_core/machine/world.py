@@ -216,6 +216,7 @@ class World:
     publications: list[tuple[str, str, int]] = field(default_factory=list)
     lookups: int = 0
     discarded: set[str] = field(default_factory=set)
+    copied: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     ledger: dict[str, list[Line]] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
     deaf: set[str] = field(default_factory=set)

@@ -110,7 +110,7 @@ async def test_a_spoiled_checkpoint_is_told_of_and_the_attempt_begins_at_the_sta
     assert end.outputs["metrics"].value == {"value": None, "chain": whole}
     assert (end.usage.units, end.usage.resumed) == (20, False)
     assert told(world, attempt.attempt_id) == [
-        Checkpoint(attempt.attempt_id, tree.digest, spoiled=(lost,))
+        Checkpoint(attempt.attempt_id, tree.digest, spoiled=(lost,), token=attempt.token)
     ]
 
 
