@@ -96,7 +96,7 @@ async def test_no_output_gives_a_tenant_rows_that_its_scopes_do_not_have() -> No
                 got += [await ask(there, "GET", path)] if reference_of else []
             got += [await ask(there, "GET", f"/v1/lineage/{artifact.digest}/rows")]
             assert all(b"of team-a" not in body for _, body in got), got
-            assert ended.phase == "Failed", "its output is nowhere in its scopes"
+            assert ended.phase == "Failed" or artifact.manifest is None
         answers.cancel()
         # Their owner reads them.
         path = f"/v1/content?reference={reference}&namespace=team-a"

@@ -145,6 +145,9 @@ class Scopes(RuleBasedStateMachine):
             self.store, root / "trees", 1 << 30, in_use=tuple, on_change=lambda: None
         )
         self.inputs, self.outputs = Inputs(views, components), Outputs(views)
+        for tenant, kind in zip(TENANTS, ("dataset", *TREES), strict=False):
+            self._upload(tenant, kind)
+            self._step(tenant, self.known[-1][0], kind, is_private=False)
 
     def place(self, root: Path) -> str:
         return "memory:"
@@ -167,6 +170,9 @@ class Scopes(RuleBasedStateMachine):
 
     @rule(tenant=st.sampled_from(TENANTS), kind=st.sampled_from(("dataset", *TREES)))
     def uploads_content(self, tenant: str, kind: str) -> None:
+        self._upload(tenant, kind)
+
+    def _upload(self, tenant: str, kind: str) -> None:
         own = self.policies.scopes(tenant).private
         self.model.acts(own, [own])
         if kind == "dataset":
@@ -191,11 +197,15 @@ class Scopes(RuleBasedStateMachine):
 
     @precondition(lambda self: self.runs)
     @rule(data=st.data())
-    def downloads(self, data: st.DataObject) -> None:
-        scopes, output = data.draw(st.sampled_from(self.runs))
-        self.model.acts(scopes.private, scopes.readable)
+    def reads_an_output(self, data: st.DataObject) -> None:
+        """A download of a run's output, and the next step of the run."""
+        self._consume(*data.draw(st.sampled_from(self.runs)))
+
+    def _consume(self, scopes: ScopePlan, output: Artifact) -> None:
+        self.model.acts(scopes.publish, scopes.readable)
         with suppress(FlowMeshError):
             self.runner.run(self._download(output))
+        self.runner.run(self._run(scopes, output, "metrics"))
 
     async def _download(self, artifact: Artifact) -> None:
         view = self.store.view(write=self.model.write, read=self.model.read)
@@ -213,7 +223,9 @@ class Scopes(RuleBasedStateMachine):
     )
     def runs_a_step(self, tenant: str, kind: str, is_private: bool, data: st.DataObject) -> None:
         """A step with content by reference as its input, on the worker that all share."""
-        reference, _ = data.draw(st.sampled_from(self.known))
+        self._step(tenant, data.draw(st.sampled_from(self.known))[0], kind, is_private=is_private)
+
+    def _step(self, tenant: str, reference: str, kind: str, *, is_private: bool) -> None:
         scopes = self.policies.scopes(tenant)
         self.model.acts(scopes.private, scopes.readable)
         try:
@@ -224,14 +236,6 @@ class Scopes(RuleBasedStateMachine):
         scope = scopes.private if is_private else scopes.publish
         self.model.acts(scope, scopes.readable)
         self.runner.run(self._run(scopes, given, kind))
-
-    @precondition(lambda self: self.runs)
-    @rule(data=st.data())
-    def runs_the_next_step(self, data: st.DataObject) -> None:
-        """A step that reads what an earlier one of its run reported, honest or not."""
-        scopes, output = data.draw(st.sampled_from(self.runs))
-        self.model.acts(scopes.publish, scopes.readable)
-        self.runner.run(self._run(scopes, output, "metrics"))
 
     @precondition(lambda self: self.known)
     @rule(tenant=st.sampled_from(TENANTS), kind=st.sampled_from(KINDS), data=st.data())
@@ -246,6 +250,7 @@ class Scopes(RuleBasedStateMachine):
             put = blobs_of(self.store, scopes.publish).put(artifact.blob, manifest)
             self.runner.run(put)
         self.runner.run(self._end(scopes, artifact, {}))
+        self._consume(scopes, artifact)
 
     @precondition(lambda self: self.runs)
     @rule(tenant=st.sampled_from(TENANTS), data=st.data())
@@ -255,6 +260,7 @@ class Scopes(RuleBasedStateMachine):
         scopes = self.policies.scopes(tenant)
         self.model.acts(scopes.publish, scopes.readable)
         self.runner.run(self._end(scopes, artifact, {}))
+        self._consume(scopes, artifact)
 
     async def _run(self, scopes: ScopePlan, given: Artifact, kind: str) -> None:
         token = token_of(self.model.write, scopes.readable)

@@ -4,6 +4,7 @@ from tests.flowmesh_core.machine.world import MAP as MAP_ENGINE
 from tests.flowmesh_core.machine.world import World, after, dataset, only, plan, rows_of, step
 
 from flowmesh_core.graph.plan import StepSource
+from flowmesh_core.protocol.results import ActionResult
 
 
 def test_a_lost_input_is_made_again_with_a_higher_generation(world: World) -> None:
@@ -63,3 +64,23 @@ def test_a_lost_upload_fails_the_step_with_what_to_do(world: World) -> None:
     blob = rows.manifest.chunks[0].blob  # type: ignore[union-attr]
     world.fail(only(world).attempt_id, "missing-blob", detail=blob)
     assert (world.finals[uid].phase, world.finals[uid].reason) == ("Failed", "missing-blob")
+
+
+def test_outputs_that_are_lost_again_and_again_end_the_run(world: World) -> None:
+    """As with a worker that reports what it never stores."""
+    world.join("w1")
+    rows = dataset("one")
+    outputs = {name: (StepSource("m", "rows"),) for name in ("a", "b")}
+    uid = world.submit(
+        plan(step("m", rows_of(rows), uses=MAP_ENGINE), outputs=outputs), artifacts=[rows]
+    )
+    publish = world._publish
+
+    def losing(key: object, result: ActionResult, *more: object) -> None:
+        world.lost_blobs |= {d for a in result.outputs.values() for d in a.blobs()}
+        publish(key, result, *more)  # type: ignore[arg-type]
+
+    world._publish = losing  # type: ignore[method-assign]
+    world.run()
+    assert (world.finals[uid].phase, world.finals[uid].reason) == ("Failed", "missing-blob")
+    assert len(world.executed) == 1 + world.machine.state.settings.repairs
