@@ -43,14 +43,15 @@ from flowmesh_core.sharing import ScopePlan, read_reference
 from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import BlobArea
+from flowmesh_store.cache.blob_cache import BlobCache
 from flowmesh_store.cache.caching_blobs import CachingViews
-from flowmesh_store.cache.disk_cache import DiskCache
 from flowmesh_store.spool import SpooledFile, SpoolWriter
 from flowmesh_store.store import open_store
 from flowmesh_store.tree import TreeFile, encode_tree
 from flowmesh_worker.data.components import ComponentCache
 from flowmesh_worker.data.inputs import Inputs
 from flowmesh_worker.data.outputs import Outputs
+from flowmesh_worker.data.verified_chunks import VerifiedChunks
 from flowmesh_worker.ipc.frames import HostInput, HostOutput
 
 EXAMPLES = int(os.environ.get("FLOWMESH_LAW_EXAMPLES", "200"))
@@ -140,11 +141,12 @@ class Scopes(RuleBasedStateMachine):
         self.policies = CachePolicyStore(store.records)
         self.references = ReferenceIssuer(KEYS, self.policies)
         self.uploads = UploadStore(self.store, self.references)
-        views = CachingViews(self.store, DiskCache(root / "cache", budget_bytes=1 << 30))
+        views = CachingViews(self.store, BlobCache(root / "cache", budget_bytes=1 << 30))
         components = ComponentCache(
             self.store, root / "trees", 1 << 30, in_use=tuple, on_change=lambda: None
         )
-        self.inputs, self.outputs = Inputs(views, components), Outputs(views)
+        verified = VerifiedChunks(root / "verified")
+        self.inputs, self.outputs = Inputs(views, components, verified), Outputs(views)
         for tenant, kind in zip(TENANTS, ("dataset", *TREES), strict=False):
             self._upload(tenant, kind)
             self._step(tenant, self.known[-1][0], kind, is_private=False)

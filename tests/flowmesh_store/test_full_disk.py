@@ -15,8 +15,8 @@ from flowmesh_core.errors import StoreFullError
 from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import ActionCache
+from flowmesh_store.cache.blob_cache import BlobCache
 from flowmesh_store.cache.caching_blobs import CachingViews
-from flowmesh_store.cache.disk_cache import DiskCache
 from flowmesh_store.collection.collector import Collector
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.store import Store, open_store
@@ -137,7 +137,7 @@ async def test_a_full_cache_disk_costs_the_caching_not_the_reading(
 ) -> None:
     behind = open_store(tmp_path / "behind")
     await blobs_of(behind).put(digest_of(TOO_MUCH), TOO_MUCH)
-    views = CachingViews(behind, DiskCache(small_disk / "cache", budget_bytes=1 << 30))
+    views = CachingViews(behind, BlobCache(small_disk / "cache", budget_bytes=1 << 30))
     cache = blobs_of(views)
     assert await cache.get(digest_of(TOO_MUCH)) == TOO_MUCH
     assert await cache.fetch(digest_of(TOO_MUCH), tmp_path / "target") == len(TOO_MUCH)

@@ -85,6 +85,8 @@ class RejectionCause(StrEnum):
     DEVICES = "devices"
     LABELS = "labels"
     USER_CODE = "user-code"
+    SANDBOX = "sandbox"
+    TENANT = "tenant"
     NOT_BUILT_IN = "not-built-in"
     BUSY = "busy"
     DRAINING = "draining"
@@ -107,6 +109,13 @@ class PrefixCache(StrEnum):
 
     PRIVATE = "private"
     SHARED = "shared"
+
+
+class Disclosure(StrEnum):
+    """Whether namespaces learn whose results they get."""
+
+    OPEN = "open"
+    UNATTRIBUTED = "unattributed"
 
 
 class Sharing(StrEnum):

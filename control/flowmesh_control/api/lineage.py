@@ -24,11 +24,10 @@ from flowmesh_control.records.run_records import PinsRecord
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_core.accounting.ledger_lines import StepLine
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.dataset import decode_manifest
+from flowmesh_core.dataset import decode_manifest_of
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.errors import (
     FlowMeshError,
-    IdentityError,
     InvalidReferenceError,
     LostBlobError,
     SpecError,
@@ -201,7 +200,8 @@ class LineageHandlers:
                 about = made.about.get(digest)
                 if digest in found or about is None or about.kind != "dataset":
                     continue
-                manifest = await self._stored(Digest(about.blob or digest), made.namespace)
+                blob = Digest(about.blob or digest)
+                manifest = await self._stored(digest, blob, made.namespace)
                 if manifest is None:  # only the ledger describes what is not a run's output
                     if made.uid not in ledgers:
                         ledgers[made.uid] = await self._in_ledger(made.uid)
@@ -210,12 +210,12 @@ class LineageHandlers:
                     found[digest] = manifest
         return found
 
-    async def _stored(self, blob: Digest, namespace: str) -> Manifest | None:
+    async def _stored(self, digest: Digest, blob: Digest, namespace: str) -> Manifest | None:
         """Returns a manifest that a namespace may read, or None."""
-        with contextlib.suppress(LostBlobError, IdentityError, SpecError):
+        with contextlib.suppress(LostBlobError, SpecError):
             scopes = self._policies.scopes(namespace, dict(self._labels(namespace)))
             blobs = self._store.view(write=scopes.private, read=scopes.readable)
-            return decode_manifest(await blobs.get(blob))
+            return decode_manifest_of(await blobs.get(blob), digest, blob)
         return None
 
     async def _in_ledger(self, uid: str) -> dict[Digest, Manifest]:

@@ -15,8 +15,11 @@ from flowmesh_core.machine import (
     budgets,
     cache_hits,
     checkpoints,
+    disclosure,
     failure_policy,
     ready_actions,
+    result_ttl,
+    suspects,
     timeouts,
 )
 from flowmesh_core.machine.commands import Acknowledge, CancelAttempt, Publish
@@ -75,6 +78,7 @@ def _reported(report: FailureReport) -> Failure:
         remedy=report.remedy,
         detail=report.detail,
         retry_after_s=report.retry_after_s,
+        reason=report.reason,
     )
 
 
@@ -134,6 +138,9 @@ def adopt_orphans(state: State, now_s: float) -> None:
         else:
             state.emit(CancelAttempt(worker.name, orphan.attempt_id))
     if now_s >= state.recovering_until_s:
+        for key in [k for k, _ in state.orphaned_ends.items() if k not in state.actions]:
+            left = state.orphaned_ends.pop(key)
+            state.emit(Acknowledge(left.worker, left.end.attempt_id))
         for key in [k for k in state.orphaned_attempts if k not in state.actions]:
             orphan = state.orphaned_attempts.pop(key)
             state.emit(CancelAttempt(orphan.worker, orphan.attempt_id))
@@ -208,7 +215,7 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
     action, end = attempt.action, attempt.end
     assert end is not None
     peak_mib = end.usage.peak_memory_mib
-    state.learned.succeeded(attempt.info.signature, worker.shape.device_class, peak_mib)
+    state.learned.succeeded(attempt.info.base, worker.shape.device_class, peak_mib)
     _learn(state, worker, attempt, end)
     for artifact in end.outputs.values():
         if artifact.size_bytes > NEGLIGIBLE_BYTES:
@@ -251,7 +258,7 @@ def _result(
 ) -> ActionResult:
     action = attempt.action
     spec = action.spec
-    ttl = state.settings.result_ttl_s
+    uid = action.first_run()
     return ActionResult(
         action_id=action.key.action_id,
         generation=action.generation,
@@ -275,8 +282,9 @@ def _result(
             ended_s=end.ended_s,
         ),
         created_s=now_s,
-        expires_s=now_s + ttl if ttl else 0.0,
-        run_uid=next(iter(action.subscribers)).uid if action.subscribers else "",
+        expires_s=result_ttl.expires_s(state, action.runs(), now_s),
+        run_uid=uid,
+        namespace=state.runs[uid].plan.namespace if uid else "",
     )
 
 
@@ -295,6 +303,7 @@ def published(
     action = attempt.action
     state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
     if action.publishing is attempt:
+        suspects.waive(state, attempt)
         budgets.joined_late(state, attempt)
     subscribers = list(action.subscribers)
     shares = billing.settle(
@@ -315,14 +324,13 @@ def published(
     for s in subscribers:
         run = state.runs[s.uid]
         step = run.steps[s.path]
+        others: tuple[str, ...] = ()
         if len(sharers) > 1:
-            step.shared_with.update({u: None for u in sharers if u != s.uid})
-        if s is subscribers[0]:
-            step.executed += 1
-        else:
+            others = disclosure.named(state, run, (u for u in sharers if u != s.uid))
+            step.shared_with.update(dict.fromkeys(others))
+        if s is not subscribers[0]:
             paid = shares.get(s.uid, 0) if s.uid != first else 0
             joules = result.bill.joules / len(sharers) if s.uid != first else 0.0
-            others = tuple(u for u in sharers if u != s.uid)
             cache_hits.merged(
                 state,
                 run,

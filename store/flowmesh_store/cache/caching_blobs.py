@@ -14,14 +14,14 @@ from flowmesh_core.errors import BlobCorruptError, BlobNotFoundError, StoreFullE
 from flowmesh_core.units import Digest
 from flowmesh_store.atomic_files import temporary_name
 from flowmesh_store.blobs import BlobView, BlobViews, not_found
-from flowmesh_store.cache.disk_cache import DiskCache
+from flowmesh_store.cache.blob_cache import BlobCache
 from flowmesh_store.spool import SpooledFile, SpoolWriter
 
 
 class CachingViews:
     """Views of a store that share one cache."""
 
-    def __init__(self, store: BlobViews, cache: DiskCache) -> None:
+    def __init__(self, store: BlobViews, cache: BlobCache) -> None:
         """Keeps the arguments.
 
         Args:
@@ -46,7 +46,7 @@ class CachingBlobs:
     """Blobs that are read once from a view of a store and then from the disk."""
 
     def __init__(
-        self, inner: BlobView, cache: DiskCache, *, write: str, read: Sequence[str]
+        self, inner: BlobView, cache: BlobCache, *, write: str, read: Sequence[str]
     ) -> None:
         """Keeps the arguments.
 

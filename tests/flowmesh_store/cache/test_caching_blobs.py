@@ -11,8 +11,8 @@ from tests.blob_views import SCOPE, blobs_of
 
 from flowmesh_core.errors import BlobNotFoundError
 from flowmesh_core.units import Digest
+from flowmesh_store.cache.blob_cache import BlobCache
 from flowmesh_store.cache.caching_blobs import CachingBlobs, CachingViews
-from flowmesh_store.cache.disk_cache import DiskCache
 from flowmesh_store.cache.lru_index import CacheIndex
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.metered import CountingMeter, MeteredBlobs
@@ -53,7 +53,7 @@ def behind(tmp_path: Path) -> Behind:
 
 
 def views_over(behind: Behind, tmp_path: Path, budget: int = 100 * KB) -> CachingViews:
-    return CachingViews(behind.metered, DiskCache(tmp_path / "cache", budget_bytes=budget))
+    return CachingViews(behind.metered, BlobCache(tmp_path / "cache", budget_bytes=budget))
 
 
 class Cache(CachingBlobs):
@@ -65,7 +65,7 @@ class Cache(CachingBlobs):
 
 def cache_over(behind: Behind, tmp_path: Path, budget: int = 100 * KB) -> Cache:
     inner = behind.metered.view(write=SCOPE, read=(SCOPE,))
-    disk = DiskCache(tmp_path / "cache", budget_bytes=budget)
+    disk = BlobCache(tmp_path / "cache", budget_bytes=budget)
     return Cache(inner, disk, write=SCOPE, read=(SCOPE,))
 
 

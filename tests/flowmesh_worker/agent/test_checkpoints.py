@@ -14,8 +14,8 @@ from flowmesh_core.protocol.messages import Checkpoint, InputRef
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.events import CheckpointStored, Event
+from flowmesh_store.cache.blob_cache import BlobCache
 from flowmesh_store.cache.caching_blobs import CachingViews
-from flowmesh_store.cache.disk_cache import DiskCache
 from flowmesh_store.tree import fetch_tree, read_tree, store_tree
 from flowmesh_worker.agent.checkpoints import Checkpoints
 
@@ -206,7 +206,7 @@ async def test_while_one_is_stored_the_newest_of_the_others_waits(
     world: "World", tmp_path: Path
 ) -> None:
     inner, events = SlowBlobs(), list[Event]()
-    cache = DiskCache(tmp_path / "cache", budget_bytes=1 << 20)
+    cache = BlobCache(tmp_path / "cache", budget_bytes=1 << 20)
     kept = Checkpoints(CachingViews(OneView(inner), cache), tmp_path, events.append)
     assignment = world.assignment("test.noop")
     for n in (1, 2, 3):

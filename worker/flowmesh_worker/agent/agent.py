@@ -25,8 +25,8 @@ from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent.machine import AgentSettings, WorkerAgent
 from flowmesh_store.blobs import BlobViews
+from flowmesh_store.cache.blob_cache import BlobCache
 from flowmesh_store.cache.caching_blobs import CachingViews
-from flowmesh_store.cache.disk_cache import DiskCache
 from flowmesh_worker.agent.attempt_data import AttemptData
 from flowmesh_worker.agent.checkpoints import Checkpoints
 from flowmesh_worker.agent.connection import GatewayConnection, OrphanedError
@@ -35,6 +35,7 @@ from flowmesh_worker.agent.shell import Shell
 from flowmesh_worker.data.components import ComponentCache
 from flowmesh_worker.data.inputs import Inputs
 from flowmesh_worker.data.outputs import Outputs
+from flowmesh_worker.data.verified_chunks import VerifiedChunks
 from flowmesh_worker.energy import EnergyMeter, EnergyShares
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.health import Health
@@ -90,6 +91,7 @@ class Agent:
         self._shape = shape
         self._started_s, self._born_s = time.time(), since_boot_s()
         self._incarnation = uuid.uuid4().hex
+        self._code_tenant = ""
         self._metrics_due_s = 0.0
         self._health = Health(settings.health_dir)
         settings.cache_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -107,7 +109,7 @@ class Agent:
         )
         self._shell = Shell(self.machine)
         post = self._shell.post
-        self._cache = DiskCache(
+        self._cache = BlobCache(
             settings.cache_dir / "blobs", budget_bytes=settings.cache_bytes // 2
         )
         cached = CachingViews(store, self._cache)
@@ -118,11 +120,12 @@ class Agent:
             in_use=lambda: [digest for digest, _ in self._loaded()],
             on_change=self._components_changed,
         )
+        self._verified = VerifiedChunks(settings.cache_dir / "verified-chunks")
         self._outputs = Outputs(cached)
         self._prewarms = PrewarmData(self._components, post)
         self._attempts = AttemptData(
             engines,
-            Inputs(cached, self._components),
+            Inputs(cached, self._components, self._verified),
             self._outputs,
             Checkpoints(cached, self._scratch.path, post),
             post,
@@ -210,6 +213,7 @@ class Agent:
             draining=report.draining,
             checkpoints=report.checkpoints,
             age_s=since_boot_s() - self._born_s,
+            code_tenant=self._code_tenant,
         )
 
     def sync(self, seq: int) -> Sync:
@@ -223,6 +227,8 @@ class Agent:
 
     def follow(self, desired: Desired) -> None:
         """See ``ConnectedWorker.follow``."""
+        if self._shape.single_tenant and not self._code_tenant:
+            self._code_tenant = next((a.tenant for a in desired.assign if a.tenant), "")
         self._shell.post(e.DesiredReceived(desired))
 
     # -- parts -----------------------------------------------------------------------------------

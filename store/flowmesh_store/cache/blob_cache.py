@@ -35,7 +35,7 @@ class _DigestLock:
     users: int = 0
 
 
-class DiskCache:
+class BlobCache:
     """Verified blobs on the local disk.
 
     Attributes:
