@@ -39,6 +39,7 @@ from flowmesh_control.queries.planner import Planner
 from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.queries.status_document import StatusDocuments
+from flowmesh_control.quotas.quotas import Quotas
 from flowmesh_control.records.accounts import capture
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import AuditRecords
@@ -294,6 +295,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         lineage=lineage,
         documents=StatusDocuments(store.blobs, context.policies, context.references),
         policies=context.policies,
+        quotas=Quotas(loop.post_and_wait),
         audits=context.audits,
         auditing=_auditing(context, cache, views, admission),
         cache=_cache_admin(context),

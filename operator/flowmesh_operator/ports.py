@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from flowmesh_api.v1.fabric import CachePolicy
+from flowmesh_api.v1.quotas import Quota
 from flowmesh_api.v1.runs import RunAccepted, RunStatus
 from flowmesh_control.autoscaling.worker_fleet import ConnectedWorker
 from flowmesh_control.queries.live_runs import RunTerms
@@ -92,6 +93,14 @@ class WorkerFleet(Protocol):
         ...
 
 
+class PoolReservations(Protocol):
+    """Sets which pools are reserved."""
+
+    async def reserve(self, pools: Mapping[str, frozenset[str]]) -> None:
+        """Makes these the only reserved pools, each with the namespaces that it admits."""
+        ...
+
+
 class CapacitySignals(Protocol):
     """Predicts the work of each pool."""
 
@@ -142,6 +151,16 @@ class CachePolicies(Protocol):
         Raises:
             StoreError: the policies cannot be stored.
         """
+        ...
+
+
+class NamespaceQuotas(Protocol):
+    """The quotas in force."""
+
+    async def replace_all(
+        self, quotas: Sequence[Quota], labels: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        """Replaces all quotas; ``labels`` are those of every namespace."""
         ...
 
 

@@ -86,6 +86,7 @@ class RejectionCause(StrEnum):
     LABELS = "labels"
     USER_CODE = "user-code"
     NOT_BUILT_IN = "not-built-in"
+    RESERVED = "reserved"
     BUSY = "busy"
     DRAINING = "draining"
     BACKOFF = "backoff"

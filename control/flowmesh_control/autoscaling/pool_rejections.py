@@ -10,7 +10,7 @@ from dataclasses import replace
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.fleet.snapshot import Decision, Rejection, Snapshot
-from flowmesh_core.placement.constraints import CHECKS, remedy, unmet
+from flowmesh_core.placement.constraints import CHECKS, remedy, unmet_in_pool
 
 _OF_THE_FLEET = frozenset({*CHECKS, RejectionCause.NO_WORKERS})
 
@@ -35,7 +35,11 @@ def _explained(pools: Sequence[PoolView], rejection: Rejection, snapshot: Snapsh
     info = snapshot.signatures.get(rejection.signature)
     if rejection.cause not in _OF_THE_FLEET or info is None:
         return rejection
-    causes = {pool.name: unmet(info.requirement, pool.shape) for pool in pools}
+    admitting, reserved = rejection.reserved_pools, snapshot.reserved_pools
+    causes = {
+        pool.name: unmet_in_pool(info.requirement, pool.shape, reserved, admitting)
+        for pool in pools
+    }
     able = [pool for pool in pools if causes[pool.name] is None]
     coming = [pool.name for pool in able if pool.most > 0]
     growing = coming or [pool.name for pool in able if pool.maximum > 0]

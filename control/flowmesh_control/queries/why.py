@@ -9,6 +9,7 @@ from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine
 from flowmesh_core.machine.model import Attempt, StepPart, StepRun
+from flowmesh_core.machine.ready_actions import reserved_pools
 from flowmesh_core.machine.state import State
 from flowmesh_core.status import convert
 
@@ -97,9 +98,10 @@ def _attempt(state: State, attempt: Attempt) -> dict[str, Any]:
 
 def _rejections(state: State, step: StepRun) -> tuple[dict[str, Any], ...]:
     keys = [p.key for p in step.parts.values() if p.key is not None and not step.ended]
-    signatures = {state.actions[k].info.signature for k in keys if k in state.actions}
+    actions = [state.actions[k] for k in keys if k in state.actions]
+    waiting = {(a.info.signature, reserved_pools(state, a)) for a in actions}
     return tuple(
         {"cause": r.cause, "count": r.count, "detail": r.detail}
         for r in state.rejections
-        if r.signature in signatures
+        if (r.signature, r.reserved_pools) in waiting
     )

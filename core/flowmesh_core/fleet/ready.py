@@ -63,6 +63,7 @@ class ReadyAction(msgspec.Struct, frozen=True):
         avoid_workers: workers where it failed: used only where there is no other.
         replica_of: worker that runs the original, for a replica attempt; empty otherwise.
         not_before_s: end of its backoff; not placed before.
+        reserved_pools: names of the reserved pools that it may run in.
         rank: its position in the order: priority, deadline slack, critical path, age; then the
             name, so that the order is total. Slack is the deadline less the critical path; the time
             of the cycle is the same for all.
@@ -83,6 +84,7 @@ class ReadyAction(msgspec.Struct, frozen=True):
     avoid_workers: frozenset[str] = frozenset()
     replica_of: str = ""
     not_before_s: float = 0.0
+    reserved_pools: frozenset[str] = frozenset()
     rank: Rank = (0, 0.0, 0.0, 0.0, Digest(""))
     kind: Kind = ()
 
@@ -95,5 +97,7 @@ class ReadyAction(msgspec.Struct, frozen=True):
         kind: Kind = (self.weights, self.signature, size, large)
         if self.isolate or self.avoid_workers or self.replica_of:
             kind = (*kind, (self.isolate, self.avoid_workers, self.replica_of))
+        if self.reserved_pools:
+            kind = (*kind, self.reserved_pools)
         force_setattr(self, "rank", rank)
         force_setattr(self, "kind", kind)

@@ -4,7 +4,7 @@ Made by the machine from its workers and ready set; read by ``placement.decide``
 explain``. Nothing may retain it beyond the cycle.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -144,6 +144,7 @@ class Snapshot:
         fair_share: tenant → virtual time (decayed paid dollars over weight); less is served first.
         now_s: the time of the cycle.
         tenant_weights: tenant → weight of its fair share; 1 where absent.
+        reserved_pools: names of the pools that take only actions which name them.
     """
 
     workers: Sequence[WorkerView]
@@ -152,6 +153,7 @@ class Snapshot:
     fair_share: Mapping[str, float]
     now_s: float
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
+    reserved_pools: Collection[str] = frozenset()
 
 
 class UtilityTerms(msgspec.Struct, frozen=True, gc=False):
@@ -219,6 +221,7 @@ class Rejection:
     """Why ``count`` ready actions of one signature were not placed.
 
     Attributes:
+        reserved_pools: the reserved pools that they may run in.
         detail: one sentence for users: what is missing and what to change.
     """
 
@@ -226,6 +229,7 @@ class Rejection:
     cause: RejectionCause
     count: int
     detail: str
+    reserved_pools: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,12 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
     newest_s = max((w.started_s for w in state.workers.values()), default=now_s)
     for action in list(state.ready.values()):
         reasons = pausing if action.not_before_s > now_s else others
-        found = reasons.get(action.info.signature)
+        pools = (
+            ready_actions.reserved_pools(state, action)
+            if state.reserved_pools
+            else ready_actions.NO_POOLS
+        )
+        found = reasons.get((action.info.signature, pools))
         if found is None:
             continue
         # A fixed fleet starts together, and what its first workers offer the others offer too.
@@ -227,11 +232,11 @@ def _show_wait_reason(state: State, action: Action, reason: str, detail: str) ->
             state.changed(run)
 
 
-_Reasons = dict[Digest, Rejection]
+_Reasons = dict[tuple[Digest, frozenset[str]], Rejection]
 
 
 def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
-    """By signature, the reason for its actions in backoff, and the reason for its others.
+    """By signature and reserved pools, the reason for actions in backoff, and that for the others.
 
     A backoff is one action's own. Of several other reasons the one that may pass is taken, since an
     action must not fail for what stops another one.
@@ -240,5 +245,5 @@ def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
     others: _Reasons = {}
     for rejection in sorted(rejections, key=lambda r: (r.cause in NEVER, -r.count)):
         found = pausing if rejection.cause is RejectionCause.BACKOFF else others
-        found.setdefault(rejection.signature, rejection)
+        found.setdefault((rejection.signature, rejection.reserved_pools), rejection)
     return pausing, others

@@ -1,6 +1,6 @@
 """The machine's whole state, and the few primitives that all its modules share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -70,6 +70,8 @@ class State:
         cordoned: names of workers that must not get anything new; some may not be connected (yet).
         violations: protocol violations in this epoch, by pool and name of the worker.
         distrusted: workers that are cordoned for them.
+        reserved_pools: reserved pool → the namespaces that it takes actions of; None where pools
+            are declared and have not been yet: then nothing is placed.
         demand: recent arrivals by signature.
         attempts_made: how many attempts this epoch has made, of any action: a number that no two of
             them share, even when an action is wanted anew after it was forgotten.
@@ -115,6 +117,7 @@ class State:
     cordoned: frozenset[str] = frozenset()
     violations: dict[tuple[str, str], int] = field(default_factory=dict)
     distrusted: set[tuple[str, str]] = field(default_factory=set)
+    reserved_pools: Mapping[str, frozenset[str]] | None = field(default_factory=dict)
     demand: DemandTracker = field(default_factory=DemandTracker)
     attempts_made: int = 0
     prefix_salt: Callable[[str], str] = str

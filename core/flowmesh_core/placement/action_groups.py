@@ -31,6 +31,7 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
     isolate: bool
     avoid_workers: frozenset[str]
     replica_of: str
+    reserved_pools: frozenset[str]
     cohort: Kind
     count: int
     work: WorkSize
@@ -42,9 +43,12 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
         return mean if mean > NEGLIGIBLE_BYTES else 0
 
     @property
-    def cautions(self) -> tuple[bool, frozenset[str], str]:
-        """What restricts its workers besides the signature: isolation, failed workers, original."""
-        return self.isolate, self.avoid_workers, self.replica_of
+    def cautions(self) -> tuple[bool, frozenset[str], str, frozenset[str]]:
+        """What restricts its workers besides the signature.
+
+        Isolation, workers where it failed, the original's worker, reserved pools open to it.
+        """
+        return self.isolate, self.avoid_workers, self.replica_of, self.reserved_pools
 
     @property
     def excluded(self) -> frozenset[str]:
@@ -71,6 +75,7 @@ def _group(snapshot: Snapshot, ready: ReadyGroup) -> ActionGroup:
         like.isolate,
         like.avoid_workers,
         like.replica_of,
+        like.reserved_pools,
         cohort.name,
         ready.count,
         cohort.work,

@@ -69,8 +69,8 @@ class CandidateFinder:
     def _reason(self, group: ActionGroup) -> tuple[RejectionCause, str]:
         """Returns ``BUSY`` where some worker could take the group later, else what is missing."""
         tick = self._tick
-        unmet = tick.unmet(group.info)
-        able = tick.able(group.info)
+        unmet = tick.unmet(group)
+        able = tick.able(group)
         if able:
             return RejectionCause.BUSY, _busy(able)
         if not tick.shapes:

@@ -4,7 +4,7 @@ They look at what a worker is (its shape), not at what it runs. A cycle evaluate
 signature and shape; the planner and the capacity signal ask the same of pools.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.fleet.snapshot import Requirement
@@ -20,6 +20,7 @@ CHECKS = (
     RejectionCause.LABELS,
     RejectionCause.DEVICES,
     RejectionCause.MEMORY,
+    RejectionCause.RESERVED,
 )
 """In order of evaluation. The worker that passes most of them gives the reason for a rejection."""
 
@@ -38,6 +39,26 @@ def unmet(requirement: Requirement, shape: WorkerShape) -> RejectionCause | None
     if requirement.user_code and not shape.allows_user_code:
         return RejectionCause.USER_CODE
     return _unmet_by_hardware(requirement, shape)
+
+
+def unmet_in_pool(
+    requirement: Requirement,
+    shape: WorkerShape,
+    reserved: Collection[str],
+    admitting: Collection[str],
+) -> RejectionCause | None:
+    """Returns :func:`unmet`, with the reservation of the worker's pool as the last constraint.
+
+    Args:
+        requirement: of the action's signature.
+        shape: of the worker.
+        reserved: the pools that take only actions which name them.
+        admitting: those of them that the action names.
+    """
+    cause = unmet(requirement, shape)
+    if cause is None and shape.pool in reserved and shape.pool not in admitting:
+        return RejectionCause.RESERVED
+    return cause
 
 
 def _is_version(requirement: Requirement, offered: EngineVersion) -> bool:
@@ -90,6 +111,7 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
     """
     r = requirement
     largest_mib = max(shape.device_memory_mib for shape in shapes)
+    able = sorted({shape.pool for shape in shapes if unmet(r, shape) is None})
     texts = {
         RejectionCause.ENGINE_NOT_OFFERED: (
             f"no worker offers engine {r.engine}; add a pool whose image has it"
@@ -115,6 +137,10 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
         RejectionCause.MEMORY: (
             f"a device with {max(r.memory_mib, min_learned(r) + 1)} MiB is needed, the largest has "
             f"{largest_mib} MiB; lower resources.memory or add a pool with larger devices"
+        ),
+        RejectionCause.RESERVED: (
+            f"every worker that can run it belongs to pool {' or '.join(able)}, which is reserved "
+            "for other namespaces; add a pool, or name the namespace in the pool's reservedFor"
         ),
     }
     return texts[cause]

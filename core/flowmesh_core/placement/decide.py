@@ -106,17 +106,19 @@ def _placement(
 
 
 def _rejections(clients: list[GroupCursor], snapshot: Snapshot) -> tuple[Rejection, ...]:
-    counts = Counter[tuple[str, RejectionCause, str]]()
+    counts = Counter[tuple[str, RejectionCause, str, tuple[str, ...]]]()
     for _, _, action in snapshot.ready.backoff:
-        counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL] += 1
+        pools = tuple(sorted(action.reserved_pools))
+        counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL, pools] += 1
     by_slots: dict[FreeSlots, int] = {}
     for cursor in clients:
         remaining = cursor.group.count - cursor.served
         if remaining:
             by_slots[cursor.free_slots] = by_slots.get(cursor.free_slots, 0) + remaining
     for free_slots, remaining in by_slots.items():
-        counts[free_slots.like.info.signature, free_slots.cause, free_slots.detail] += remaining
+        like, pools = free_slots.like, tuple(sorted(free_slots.like.reserved_pools))
+        counts[like.info.signature, free_slots.cause, free_slots.detail, pools] += remaining
     return tuple(
-        Rejection(Digest(signature), cause, count, detail)
-        for (signature, cause, detail), count in sorted(counts.items())
+        Rejection(Digest(signature), cause, count, detail, frozenset(pools))
+        for (signature, cause, detail, pools), count in sorted(counts.items())
     )

@@ -49,7 +49,7 @@ def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceC
     Workers on which the action failed are left out unless only they meet the hard constraints.
     """
     info = group.info
-    kinds = [kind for kind, cause in enumerate(tick.unmet(info)) if cause is None]
+    kinds = [kind for kind, cause in enumerate(tick.unmet(group)) if cause is None]
     excluded = _excluded(tick, group, kinds) if group.avoid_workers or group.replica_of else ()
     accounts, busy = tick.accounts, tick.busy
     with_instance = tick.workers_with_instance.get(info.signature, ())

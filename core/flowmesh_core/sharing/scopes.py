@@ -12,9 +12,9 @@ from flowmesh_api.v1.enums import PrefixCache, Sharing
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_api.v1.problems import Problem
 from flowmesh_core.errors import SpecError
+from flowmesh_core.sharing.namespace_selection import ANY_NAMESPACE, selects
 
 ALL_SCOPE = "all"
-ANY_NAMESPACE = "*"
 _OWN = "ns-"
 AUDIT_SCOPE = "audit-"
 """Begins the scope of an audit's actions; no other run publishes or looks there."""
@@ -42,13 +42,6 @@ class ScopePlan:
     ttl_s: float | None = None
     policy: str = ""
     shares_prefixes: bool = False
-
-
-def selects(policy: CachePolicy, namespace: str, labels: Mapping[str, str]) -> bool:
-    """Whether a policy is for a namespace."""
-    if namespace in policy.namespaces or ANY_NAMESPACE in policy.namespaces:
-        return True
-    return bool(policy.labels) and policy.labels.items() <= labels.items()
 
 
 def namespace_scope(namespace: str) -> str:

@@ -18,6 +18,7 @@ from flowmesh_core.spec.fields import (
     cel_rules,
 )
 from flowmesh_core.spec.metadata import NamespacedMetadata
+from flowmesh_core.spec.namespaces import SelectedNamespaces
 from flowmesh_core.spec.pool_status import PoolStatus
 from flowmesh_core.spec.pool_template import PodTemplate, Toleration
 from flowmesh_core.spec.quantities import seconds
@@ -227,6 +228,11 @@ class WorkerPoolSpec(SpecModel):
     power: PowerSpec | None = Field(default=None, description="What one worker draws.")
     user_code: bool = Field(
         default=False, description="Whether steps that run the user's code may run here."
+    )
+    reserved_for: SelectedNamespaces | None = Field(
+        default=None,
+        description="The only namespaces whose actions run here; every namespace without it. They"
+        " may use other pools too.",
     )
     labels: dict[str, str] = Field(
         default={}, max_length=32, description="Labels that resources.labels of steps can require."

@@ -26,7 +26,8 @@ log = logging.getLogger("flowmesh.operator")
 
 Json = dict[str, Any]
 _LEAST_START_S = 1.0
-_SCALING_FIELDS = {"min_replicas", "max_replicas", "autoscaling"}
+_SCALING_FIELDS = {"min_replicas", "max_replicas", "autoscaling", "reserved_for"}
+"""Fields that do not change what a worker is."""
 
 
 @dataclass(slots=True, eq=False)
