@@ -48,6 +48,7 @@ class RunWriter(Protocol):
         Raises:
             SpecError: the workflow is invalid; lists every problem.
             InvalidReferenceError: it refers to content that the namespace may not read.
+            QuotaExceededError: its namespace has too much under way, or it is too large.
             StoreError: the run could not be written and is not accepted.
         """
         ...
@@ -66,6 +67,22 @@ class RunWriter(Protocol):
         Raises:
             StoreError: the request could not be written; call it again.
         """
+        ...
+
+
+class QuotaRoom(Protocol):
+    """Says whether the quota of a namespace leaves room for a further run."""
+
+    def check(self, namespace: str) -> None:
+        """Refuses a further run where there is no room for one.
+
+        Raises:
+            QuotaExceededError: with what the namespace has, and may have.
+        """
+        ...
+
+    def room(self, namespace: str) -> int:
+        """Returns how many further runs would be accepted now."""
         ...
 
 

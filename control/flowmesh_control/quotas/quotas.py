@@ -4,6 +4,7 @@ The operator sets them from its informer cache, before any workflow is admitted 
 or a namespace changes. They are not stored: the objects are in the API server.
 """
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from flowmesh_api.v1.quotas import Quota
@@ -15,7 +16,11 @@ Labels = Mapping[str, Mapping[str, str]]
 
 
 class Quotas:
-    """The quota of each namespace."""
+    """The quota of each namespace.
+
+    Attributes:
+        refusals: limit → how often it has refused something.
+    """
 
     def __init__(self, post_and_wait: Callable[[WeightsChanged], Awaitable[None]]) -> None:
         """Starts without quotas.
@@ -23,6 +28,7 @@ class Quotas:
         Args:
             post_and_wait: posts an event to the machine and waits until it was applied.
         """
+        self.refusals: Counter[str] = Counter()
         self._post_and_wait = post_and_wait
         self._quotas: tuple[Quota, ...] = ()
         self._labels: Labels = {}

@@ -187,6 +187,7 @@ def _workflow_controller(
         commands=services.commands,
         changes=services.changes,
         policies=services.policies,
+        quota=services.run_quota,
         epoch=services.epoch,
         writer=StatusWriter(
             api,

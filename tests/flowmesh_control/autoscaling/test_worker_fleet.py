@@ -13,7 +13,9 @@ from flowmesh_core.machine.events import (
 from flowmesh_core.protocol.messages import EngineVariant
 
 
-def fleet_of(world: World) -> tuple[ConnectedFleet, list[CordonChanged | PrewarmPlanChanged | ReservedPoolsChanged]]:
+def fleet_of(
+    world: World,
+) -> tuple[ConnectedFleet, list[CordonChanged | PrewarmPlanChanged | ReservedPoolsChanged]]:
     """The fleet, and the events that it has handed to the machine."""
     asked = list[CordonChanged | PrewarmPlanChanged | ReservedPoolsChanged]()
 
