@@ -70,18 +70,18 @@ class RunWriter(Protocol):
         ...
 
 
-class QuotaRoom(Protocol):
+class AvailableQuota(Protocol):
     """Says whether the quota of a namespace leaves room for a further run."""
 
     def check(self, namespace: str) -> None:
-        """Refuses a further run where there is no room for one.
+        """Refuses a further run where the quota is used up.
 
         Raises:
             QuotaExceededError: with what the namespace has, and may have.
         """
         ...
 
-    def room(self, namespace: str) -> int:
+    def available(self, namespace: str) -> int:
         """Returns how many further runs would be accepted now."""
         ...
 

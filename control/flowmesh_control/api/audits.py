@@ -20,7 +20,7 @@ from flowmesh_control.audit.submission import AuditSubmission
 from flowmesh_control.auth.users import Resource, Verb
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
-from flowmesh_control.quotas.rates import Rate
+from flowmesh_control.quotas.rates import RequestRate
 from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_core.errors import DamagedRecordError, FlowMeshError
 
@@ -43,7 +43,7 @@ class AuditHandlers:
         return [
             limited(
                 run_route("POST", "/v1/runs/{uid}/audit", self.begin, Verb.CREATE),
-                rate=Rate.SUBMISSIONS,
+                rate=RequestRate.SUBMISSIONS,
             ),
             for_any_user("GET", "/v1/audits", self.list),
             run_route("GET", "/v1/audits/{uid}", self.report),

@@ -22,7 +22,7 @@ from flowmesh_control.api.request_body import decode_body
 from flowmesh_control.auth.users import Resource, User, Users, Verb
 from flowmesh_control.errors import ForbiddenError, NotFoundError, UnknownUserError
 from flowmesh_control.queries.run_views import RunViews
-from flowmesh_control.quotas.rates import OpenLimit, Rate, Rates
+from flowmesh_control.quotas.rates import OpenLimit, Rates, RequestRate
 from flowmesh_core.errors import FlowMeshError, SpecError
 from flowmesh_core.spec.fields import NAMESPACE_PATTERN, PATTERN_WORDS
 
@@ -90,7 +90,7 @@ class Route:
     verb: Verb
     resource: Resource
     namespace_source: NamespaceSource
-    rate: Rate | None = None
+    rate: RequestRate | None = None
     open_limit: OpenLimit | None = None
 
 
@@ -122,7 +122,7 @@ def for_any_user(method: str, path: str, handling: Handling) -> Route:
 
 
 def limited(
-    route: Route, *, rate: Rate | None = None, open_limit: OpenLimit | None = None
+    route: Route, *, rate: RequestRate | None = None, open_limit: OpenLimit | None = None
 ) -> Route:
     """Returns a route with a limit of the namespace's quota besides that on requests."""
     return replace(route, rate=rate, open_limit=open_limit)
@@ -145,7 +145,7 @@ class Authorizer:
             try:
                 call = await self._authorized(route, call)
             finally:  # a refused request counts as well
-                self._rates.take(Rate.REQUESTS, user.name, call.namespace)
+                self._rates.take(RequestRate.REQUESTS, user.name, call.namespace)
             if route.rate is not None:
                 self._rates.take(route.rate, user.name, call.namespace)
             if route.open_limit is None:

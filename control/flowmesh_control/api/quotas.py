@@ -29,14 +29,18 @@ class QuotaHandlers:
             return json_response(QuotaUsage(namespace))
         used = self._run_quota
         limits = (
-            QuotaLimit("unfinished runs", quota.unfinished_runs, used.unfinished(namespace)),
-            QuotaLimit("steps of a run", quota.steps_per_run),
-            QuotaLimit("actions in flight", quota.actions_in_flight, used.in_flight(namespace)),
-            QuotaLimit("requests a second of a user", quota.requests_per_second),
-            QuotaLimit("requests at once of a user", quota.request_burst),
-            QuotaLimit("submissions a minute of a user", quota.submissions_per_minute),
-            QuotaLimit("plans a minute of a user", quota.plans_per_minute),
-            QuotaLimit("open watches of a user", quota.open_watches),
-            QuotaLimit("open uploads of a user", quota.open_uploads),
+            _limit("unfinished runs", quota.unfinished_runs, used.unfinished(namespace)),
+            _limit("steps of a run", quota.steps_per_run),
+            _limit("actions in flight", quota.actions_in_flight, used.in_flight(namespace)),
+            _limit("requests a second of a user", quota.requests_per_second),
+            _limit("requests at once of a user", quota.request_burst),
+            _limit("submissions a minute of a user", quota.submissions_per_minute),
+            _limit("plans a minute of a user", quota.plans_per_minute),
+            _limit("open watches of a user", quota.open_watches),
+            _limit("open uploads of a user", quota.open_uploads),
         )
         return json_response(QuotaUsage(namespace, quota.name, quota.weight, limits))
+
+
+def _limit(name: str, most: float, used: int | None = None) -> QuotaLimit:
+    return QuotaLimit(name, float(most), None if used is None else float(used))

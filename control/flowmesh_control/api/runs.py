@@ -29,7 +29,7 @@ from flowmesh_control.queries.change_feed import RunChangeFeed
 from flowmesh_control.queries.planner import Planner, refuse_unmeetable
 from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.run_views import RunViews
-from flowmesh_control.quotas.rates import OpenLimit, Rate
+from flowmesh_control.quotas.rates import OpenLimit, RequestRate
 from flowmesh_control.runs.admission import Admission, Submission
 from flowmesh_control.runs.repin import RepinService
 from flowmesh_control.runs.resume import RunResumption
@@ -93,8 +93,8 @@ class RunHandlers:
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
         return [
-            limited(workflow_route("POST", "/v1/runs", self.submit), rate=Rate.SUBMISSIONS),
-            limited(workflow_route("POST", "/v1/plan", self.plan), rate=Rate.PLANS),
+            limited(workflow_route("POST", "/v1/runs", self.submit), rate=RequestRate.SUBMISSIONS),
+            limited(workflow_route("POST", "/v1/plan", self.plan), rate=RequestRate.PLANS),
             for_any_user("GET", "/v1/runs", self.list),
             run_route("GET", "/v1/runs/{uid}", self.status),
             limited(

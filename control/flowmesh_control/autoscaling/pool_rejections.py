@@ -7,6 +7,8 @@ pool that can start a worker, or until a pool is changed; this module says which
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.fleet.snapshot import Decision, Rejection, Snapshot
@@ -47,10 +49,10 @@ def _explained(pools: Sequence[PoolView], rejection: Rejection, snapshot: Snapsh
         text = f"a worker of pool {' or '.join(growing)} can run it once it has started"
         if not coming:
             text += "; none has come for long: see why with kubectl describe flowmeshworkerpool"
-        return replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
+        return structs.replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
     if able:
         text = f"pool {able[0].name} could run it, but may have no worker; raise its maxReplicas"
-        return replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
+        return structs.replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
     worst = max((c for c in causes.values() if c is not None), key=CHECKS.index)
     text = remedy(info.requirement, worst, [pool.shape for pool in pools])
-    return replace(rejection, cause=worst, detail=text)
+    return structs.replace(rejection, cause=worst, detail=text)

@@ -103,5 +103,5 @@ def _rejections(state: State, step: StepRun) -> tuple[dict[str, Any], ...]:
     return tuple(
         {"cause": r.cause, "count": r.count, "detail": r.detail}
         for r in state.rejections
-        if (r.signature, r.reserved_pools) in waiting
+        if (r.signature, frozenset(r.reserved_pools)) in waiting
     )

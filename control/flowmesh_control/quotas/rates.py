@@ -22,7 +22,7 @@ _BUCKETS_MAX = 10_000
 _OPEN_RETRY_S = 1.0
 
 
-class Rate(StrEnum):
+class RequestRate(StrEnum):
     """What is counted over time."""
 
     REQUESTS = "requests"
@@ -70,10 +70,10 @@ class Rates:
         """
         self._quotas = quotas
         self._clock = clock
-        self._buckets: dict[tuple[Rate, str, str], TokenBucket] = {}
+        self._buckets: dict[tuple[RequestRate, str, str], TokenBucket] = {}
         self._open = Counter[tuple[OpenLimit, str, str]]()
 
-    def take(self, rate: Rate, user: str, namespace: str) -> None:
+    def take(self, rate: RequestRate, user: str, namespace: str) -> None:
         """Counts one of something for a user in a namespace, empty for none.
 
         Raises:
@@ -132,27 +132,27 @@ def _home(user: str) -> str:
     return user.removeprefix(_SERVICE_ACCOUNT).partition(":")[0]
 
 
-def _bound(quota: Quota, rate: Rate) -> tuple[float, float]:
+def _bound(quota: Quota, rate: RequestRate) -> tuple[float, float]:
     """Returns how many a second come back, and how many may come at once."""
     match rate:
-        case Rate.REQUESTS:
+        case RequestRate.REQUESTS:
             return quota.requests_per_second, quota.request_burst
-        case Rate.SUBMISSIONS:
+        case RequestRate.SUBMISSIONS:
             return quota.submissions_per_minute / 60, quota.submissions_per_minute
-        case Rate.PLANS:
+        case RequestRate.PLANS:
             return quota.plans_per_minute / 60, quota.plans_per_minute
 
 
-def _words(quota: Quota, rate: Rate) -> str:
+def _words(quota: Quota, rate: RequestRate) -> str:
     match rate:
-        case Rate.REQUESTS:
+        case RequestRate.REQUESTS:
             return (
                 f"sends more than {quota.requests_per_second:g} requests a second after "
                 f"{quota.request_burst} at once"
             )
-        case Rate.SUBMISSIONS:
+        case RequestRate.SUBMISSIONS:
             return f"submits more than {quota.submissions_per_minute} workflows in a minute"
-        case Rate.PLANS:
+        case RequestRate.PLANS:
             return f"asks for more than {quota.plans_per_minute} plans in a minute"
 
 

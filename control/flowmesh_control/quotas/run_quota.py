@@ -64,7 +64,7 @@ class RunQuota:
             for action in self._actions.values()
         )
 
-    def room(self, namespace: str) -> int:
+    def available(self, namespace: str) -> int:
         """Returns how many further runs would be accepted now."""
         quota = self._quotas.of(namespace)
         if quota is None:
@@ -74,7 +74,7 @@ class RunQuota:
         return max(0, quota.unfinished_runs - self.unfinished(namespace))
 
     def check(self, namespace: str) -> None:
-        """Refuses a further run where there is no room for one.
+        """Refuses a further run where the quota is used up.
 
         Raises:
             QuotaExceededError: with what the namespace has, and may have.

@@ -216,12 +216,11 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     candidates: tuple[ScoredWorker, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Why ``count`` ready actions of one signature were not placed.
 
     Attributes:
-        reserved_pools: the reserved pools that they may run in.
+        reserved_pools: the reserved pools that they may run in, by name.
         detail: one sentence for users: what is missing and what to change.
     """
 
@@ -229,7 +228,7 @@ class Rejection:
     cause: RejectionCause
     count: int
     detail: str
-    reserved_pools: frozenset[str] = frozenset()
+    reserved_pools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

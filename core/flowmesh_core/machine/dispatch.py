@@ -245,5 +245,5 @@ def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
     others: _Reasons = {}
     for rejection in sorted(rejections, key=lambda r: (r.cause in NEVER, -r.count)):
         found = pausing if rejection.cause is RejectionCause.BACKOFF else others
-        found.setdefault((rejection.signature, rejection.reserved_pools), rejection)
+        found.setdefault((rejection.signature, frozenset(rejection.reserved_pools)), rejection)
     return pausing, others

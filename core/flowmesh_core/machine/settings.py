@@ -23,13 +23,13 @@ class Settings:
             seen.
         replica_factor: a straggler has run for this many times its predicted p95.
         replica_after_s: and for at least this long.
-        pools_are_declared: whether nothing is placed before the reserved pools are known
-            (``ReservedPoolsChanged``).
         tenant_weights: tenant → weight of its fair share, above 0; 1 where absent.
         results_waiting_max: while more results than this wait for space in the store, no attempt
             begins: workers retain their reports until they are published.
         violations_max: a worker of this many protocol violations gets nothing new, where others can
             do its work; 0 lets every worker go on.
+        pools_are_declared: whether nothing is placed before the reserved pools are known
+            (``ReservedPoolsChanged``).
     """
 
     watchdog_s: float = 10.0
@@ -43,7 +43,7 @@ class Settings:
     replicas: bool = True
     replica_factor: float = 2.0
     replica_after_s: float = 10.0
-    pools_are_declared: bool = False
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
     results_waiting_max: int = 64
     violations_max: int = 3
+    pools_are_declared: bool = False

@@ -119,6 +119,6 @@ def _rejections(clients: list[GroupCursor], snapshot: Snapshot) -> tuple[Rejecti
         like, pools = free_slots.like, tuple(sorted(free_slots.like.reserved_pools))
         counts[like.info.signature, free_slots.cause, free_slots.detail, pools] += remaining
     return tuple(
-        Rejection(Digest(signature), cause, count, detail, frozenset(pools))
+        Rejection(Digest(signature), cause, count, detail, pools)
         for (signature, cause, detail, pools), count in sorted(counts.items())
     )

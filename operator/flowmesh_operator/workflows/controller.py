@@ -28,9 +28,9 @@ from flowmesh_operator.kube.kinds import WORKFLOWS
 from flowmesh_operator.kube.lease import LeadershipLostError
 from flowmesh_operator.kube.work_queue import WorkQueue
 from flowmesh_operator.ports import (
+    AvailableQuota,
     CachePolicies,
     Epoch,
-    QuotaRoom,
     RunChanges,
     RunReader,
     RunWriter,
@@ -76,7 +76,7 @@ class WorkflowController:
         commands: RunWriter,
         changes: RunChanges,
         policies: CachePolicies,
-        quota: QuotaRoom,
+        quota: AvailableQuota,
         epoch: Epoch,
         writer: StatusWriter,
         config_maps: ConfigMapInputs,

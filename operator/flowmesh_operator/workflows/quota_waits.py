@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from itertools import islice
 
-from flowmesh_operator.ports import QuotaRoom
+from flowmesh_operator.ports import AvailableQuota
 
 POLL_S = 1.0
 
@@ -16,7 +16,7 @@ class QuotaWaits:
     Level-triggered: it compares with the room that there is now, whatever made that room.
     """
 
-    def __init__(self, quota: QuotaRoom, retry: Callable[[str], None]) -> None:
+    def __init__(self, quota: AvailableQuota, retry: Callable[[str], None]) -> None:
         """Starts without any.
 
         Args:
@@ -41,7 +41,7 @@ class QuotaWaits:
     def take_up(self) -> None:
         """Retries as many workflows of each namespace as there is room for."""
         for namespace, uids in self._namespaces.items():
-            for uid in list(islice(uids, self._quota.room(namespace))):
+            for uid in list(islice(uids, self._quota.available(namespace))):
                 self._retry(uid)
 
     async def run(self) -> None:

@@ -39,12 +39,12 @@ async def test_a_further_run_is_refused_until_one_has_ended_and_others_are_serve
             "wait for one to end or ask an administrator"
         )
         assert refused.value.can_pass
-        assert there.control.services.run_quota.room("team-b") == 0
+        assert there.control.services.run_quota.available("team-b") == 0
         for name in "abcd":
             await submit(there, name, "team-a")
         await there.control.services.commands.cancel(first, "enough")
         await there.ended(first)
-        assert there.control.services.run_quota.room("team-b") == 1
+        assert there.control.services.run_quota.available("team-b") == 1
         await submit(there, "c", "team-b")
 
 
@@ -114,7 +114,7 @@ async def test_the_quota_is_shown_with_what_is_used() -> None:
         await submit(there, "a", "team-b")
         shown = await there.get("/v1/quota?namespace=team-b")
         assert b'"weight":3.0' in shown
-        assert b'{"name":"unfinished runs","most":5,"used":1}' in shown
+        assert b'{"name":"unfinished runs","most":5.0,"used":1.0}' in shown
 
 
 def test_no_quota_raises_the_limit_of_steps() -> None:

@@ -131,7 +131,7 @@ def test_as_many_are_taken_up_as_there_is_room_oldest_first() -> None:
         def check(self, namespace: str) -> None:
             del namespace
 
-        def room(self, namespace: str) -> int:
+        def available(self, namespace: str) -> int:
             return self.free if namespace == "team-b" else 0
 
     retried = list[str]()
