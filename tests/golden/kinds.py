@@ -203,6 +203,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "ttl_s",
         "policy",
         "shares_prefixes",
+        "unattributed",
     ),
     Decision: ("placements", "rejections"),
     Placement: (
