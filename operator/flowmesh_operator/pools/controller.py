@@ -154,8 +154,8 @@ class PoolController:
         return [pool.view() for _, pool in sorted(self._pools.items())]
 
     async def _round(self) -> None:
+        await self._reserve()  # first: nothing is placed before
         await self._read()
-        await self._reserve()
         if not self._pools:
             await self._cordon()
             return
