@@ -11,7 +11,7 @@ recorded before stays valid. How a value is written:
   ``ScopePlan``, ``Settings``), which msgspec would write by attribute name: it knows no other name.
 - Every other class is a message of the worker protocol or a stored record (``Plan``,
   ``ActionResult``, ``Artifact``, ``Assignment``, ``Hello``, ``Sync``, lines of the ledger, ...), or
-  leaves its defaults out (``Rejection``), and is written as msgspec writes it, by attribute name;
+  leaves unset fields out (``Rejection``), and is written as msgspec writes it, by attribute name;
   whoever renames such an attribute of a release keeps its name with ``msgspec.field(name=...)``.
   ``Book``, a dataclass, is a stored record.
 """
@@ -84,6 +84,7 @@ COMMANDS: Mapping[type, str] = {
     c.Prewarm: "hold-open",
     c.Acknowledge: "acknowledge",
     c.ConfirmAttempts: "keep-attempts",
+    c.DrainWorker: "drain-worker",
     c.AppendLedgerLine: "append",
     c.AttemptSettled: "settled",
     c.PutManifest: "put-manifest",
@@ -171,6 +172,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     c.Prewarm: ("worker", "openings"),
     c.Acknowledge: ("worker", "attempt_id"),
     c.ConfirmAttempts: ("worker", "keep"),
+    c.DrainWorker: ("worker",),
     c.AppendLedgerLine: ("uid", "line"),
     c.AttemptSettled: (
         "attempt_id",

@@ -205,6 +205,7 @@ class Work:
             ``checkpoint`` and raises ``StoppedAtCheckpointError``; half of the worker's grace
             period remains for storing it. An engine that ignores it runs until the period ends.
         cancelled: set, before ``stopping``, when the attempt was cancelled.
+        tenant: whose user code the action runs; empty where it runs none.
     """
 
     action_id: str
@@ -220,6 +221,7 @@ class Work:
     checkpoint: CheckpointSink = _discard
     stopping: threading.Event = field(default_factory=threading.Event)
     cancelled: threading.Event = field(default_factory=threading.Event)
+    tenant: str = ""
 
     def dataset(self, port: str) -> DatasetInput:
         """Returns the dataset at a port.

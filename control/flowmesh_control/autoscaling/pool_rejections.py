@@ -37,7 +37,7 @@ def _explained(pools: Sequence[PoolView], rejection: Rejection, snapshot: Snapsh
     info = snapshot.signatures.get(rejection.signature)
     if rejection.cause not in _OF_THE_FLEET or info is None:
         return rejection
-    admitting, reserved = rejection.reserved_pools, snapshot.reserved_pools
+    admitting, reserved = rejection.pools, snapshot.reserved_pools
     causes = {
         pool.name: unmet_in_pool(info.requirement, pool.shape, reserved, admitting)
         for pool in pools

@@ -39,6 +39,7 @@ from flowmesh_core.machine.commands import (
     Command,
     ConfirmAttempts,
     DeleteCorruptBlobs,
+    DrainWorker,
     EvaluateCondition,
     FinalizeRun,
     LookUp,
@@ -126,6 +127,7 @@ class CommandExecutor:
             Prewarm: lambda c: fleet.prewarm(c.worker, c.openings),
             Acknowledge: lambda c: fleet.acknowledge(c.worker, c.attempt_id),
             ConfirmAttempts: lambda c: fleet.confirm_attempts(c.worker, c.keep),
+            DrainWorker: self._drain_worker,
             AppendLedgerLine: lambda c: append(c.uid, c.line),
             AttemptSettled: settled,
             RunChanged: lambda c: changed(c.uid),
@@ -237,6 +239,9 @@ class CommandExecutor:
         await self._finisher.finish(c.uid)
         self._post(RunFinalized(c.uid))
         self._changed(c.uid)
+
+    def _drain_worker(self, c: DrainWorker) -> None:
+        self._fleet.drain(c.worker)
 
     def _assign(self, c: Assign) -> None:
         if c.secrets:

@@ -38,6 +38,7 @@ class InstanceView:
         load_remaining_s: predicted seconds until it is loaded; 0 when ready.
         memory_mib: what it reserves.
         isolated: it serves one isolated action and takes nothing else.
+        suspects: it serves a group of suspects.
         tightest_deadline_s: the earliest deadline of its actions (absolute); infinity if none.
     """
 
@@ -48,6 +49,7 @@ class InstanceView:
     load_remaining_s: float
     memory_mib: int
     isolated: bool = False
+    suspects: bool = False
     tightest_deadline_s: float = float("inf")
 
 
@@ -62,6 +64,7 @@ class WorkerView:
         free_memory_mib: device memory not reserved by instances with actions. The worker evicts
             idle instances on demand, so their memory counts as free.
         draining: takes nothing new.
+        code_tenant: the tenant whose user code a single-tenant worker runs; empty before the first.
     """
 
     shape: WorkerShape
@@ -69,6 +72,7 @@ class WorkerView:
     local: Mapping[Digest, Tier]
     free_memory_mib: int
     draining: bool = False
+    code_tenant: str = ""
 
     @property
     def name(self) -> str:
@@ -123,6 +127,8 @@ class SignatureInfo:
         capacity: actions that one instance runs at once, by the contract (an instance may know
             better).
         sequences: that one of its actions decodes side by side, on average.
+        suspects_of: of a group of suspects, which run in a host of their own: the signature that
+            they have otherwise; None for any other.
     """
 
     signature: Digest
@@ -131,6 +137,12 @@ class SignatureInfo:
     capacity: int = 1
     work_unit: str = "rows"
     sequences: float = 1.0
+    suspects_of: Digest | None = None
+
+    @property
+    def base(self) -> Digest:
+        """The signature under which costs, memory limits and demand are learned."""
+        return self.suspects_of or self.signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,19 +228,28 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     candidates: tuple[ScoredWorker, ...] = ()
 
 
-class Rejection(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class Rejection(msgspec.Struct, frozen=True, gc=False):
     """Why ``count`` ready actions of one signature were not placed.
 
     Attributes:
-        reserved_pools: the reserved pools that they may run in, by name.
         detail: one sentence for users: what is missing and what to change.
+        code_tenant: the tenant whose actions these are, where single-tenant workers run the user
+            code of the signature; else empty.
+        reserved_pools: names of the reserved pools that they may run in; unset where there are
+            none, and then left out of traces.
     """
 
     signature: Digest
     cause: RejectionCause
     count: int
     detail: str
-    reserved_pools: tuple[str, ...] = ()
+    code_tenant: str = ""
+    reserved_pools: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def pools(self) -> frozenset[str]:
+        """The reserved pools that they may run in."""
+        return frozenset(self.reserved_pools or ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,13 @@ from collections.abc import Collection, Iterable, Mapping
 
 from flowmesh_api.v1.enums import ActionState, StepState
 from flowmesh_core.errors import Failure
-from flowmesh_core.machine import checkpoints, effective_requirement, ready_actions, timeouts
+from flowmesh_core.machine import (
+    checkpoints,
+    effective_requirement,
+    ready_actions,
+    suspects,
+    timeouts,
+)
 from flowmesh_core.machine.action_spec import name_of, spec_of, terms_of
 from flowmesh_core.machine.cache_scopes import scopes_of
 from flowmesh_core.machine.commands import CancelAttempt, LookUp
@@ -247,6 +253,7 @@ def _forget(state: State, action: Action) -> None:
     # The attempt refers to the action in turn, and only the garbage collector could free a cycle.
     action.publishing = None
     ready_actions.leave(state, action)
+    suspects.leave(state, action)
     state.unnoted.pop(action.key, None)
     if state.actions.get(action.key) is action:
         del state.actions[action.key]

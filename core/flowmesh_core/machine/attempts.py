@@ -18,6 +18,8 @@ from flowmesh_core.machine import (
     disclosure,
     failure_policy,
     ready_actions,
+    result_ttl,
+    suspects,
     timeouts,
 )
 from flowmesh_core.machine.commands import Acknowledge, CancelAttempt, Publish
@@ -135,6 +137,9 @@ def adopt_orphans(state: State, now_s: float) -> None:
         else:
             state.emit(CancelAttempt(worker.name, orphan.attempt_id))
     if now_s >= state.recovering_until_s:
+        for key in [k for k, _ in state.orphaned_ends.items() if k not in state.actions]:
+            left = state.orphaned_ends.pop(key)
+            state.emit(Acknowledge(left.worker, left.end.attempt_id))
         for key in [k for k in state.orphaned_attempts if k not in state.actions]:
             orphan = state.orphaned_attempts.pop(key)
             state.emit(CancelAttempt(orphan.worker, orphan.attempt_id))
@@ -209,7 +214,7 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
     action, end = attempt.action, attempt.end
     assert end is not None
     peak_mib = end.usage.peak_memory_mib
-    state.learned.succeeded(attempt.info.signature, worker.shape.device_class, peak_mib)
+    state.learned.succeeded(attempt.info.base, worker.shape.device_class, peak_mib)
     _learn(state, worker, attempt, end)
     for artifact in end.outputs.values():
         if artifact.size_bytes > NEGLIGIBLE_BYTES:
@@ -252,7 +257,6 @@ def _result(
 ) -> ActionResult:
     action = attempt.action
     spec = action.spec
-    ttl = state.settings.result_ttl_s
     uid = action.first_run()
     return ActionResult(
         action_id=action.key.action_id,
@@ -277,7 +281,7 @@ def _result(
             ended_s=end.ended_s,
         ),
         created_s=now_s,
-        expires_s=now_s + ttl if ttl else 0.0,
+        expires_s=result_ttl.expires_s(state, action.runs(), now_s),
         run_uid=uid,
         namespace=state.runs[uid].plan.namespace if uid else "",
     )
@@ -298,6 +302,7 @@ def published(
     action = attempt.action
     state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
     if action.publishing is attempt:
+        suspects.waive(state, attempt)
         budgets.joined_late(state, attempt)
     subscribers = list(action.subscribers)
     shares = billing.settle(
@@ -322,9 +327,7 @@ def published(
         if len(sharers) > 1:
             others = disclosure.named(state, run, (u for u in sharers if u != s.uid))
             step.shared_with.update(dict.fromkeys(others))
-        if s is subscribers[0]:
-            step.executed += 1
-        else:
+        if s is not subscribers[0]:
             paid = shares.get(s.uid, 0) if s.uid != first else 0
             joules = result.bill.joules / len(sharers) if s.uid != first else 0.0
             cache_hits.merged(

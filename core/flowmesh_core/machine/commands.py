@@ -87,6 +87,12 @@ class ConfirmAttempts(msgspec.Struct, frozen=True, gc=False):
     keep: tuple[str, ...]
 
 
+class DrainWorker(msgspec.Struct, frozen=True, gc=False):
+    """Ask a worker to take nothing new and leave; it is idle."""
+
+    worker: str
+
+
 class AppendLedgerLine(msgspec.Struct, frozen=True, gc=False):
     """Append a line to a run's ledger (flushed within a second, and before a verdict)."""
 
@@ -182,6 +188,7 @@ Command = (
     | Prewarm
     | Acknowledge
     | ConfirmAttempts
+    | DrainWorker
     | AppendLedgerLine
     | AttemptSettled
     | PutManifest

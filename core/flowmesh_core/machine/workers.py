@@ -6,7 +6,14 @@ from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.accounting.meter import WorkerMeter
 from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
-from flowmesh_core.machine import actions, attempts, billing, checkpoints, timeouts
+from flowmesh_core.machine import (
+    actions,
+    attempts,
+    billing,
+    checkpoints,
+    single_tenant,
+    timeouts,
+)
 from flowmesh_core.machine.commands import ConfirmAttempts
 from flowmesh_core.machine.events import WorkerSynced
 from flowmesh_core.machine.model import Action, Attempt, Worker
@@ -38,6 +45,7 @@ def connected(state: State, hello: Hello, generations: Mapping[str, int], now_s:
     worker.prewarmed = None  # the last prewarm plan may not have arrived
     worker.instances, worker.components = hello.instances, hello.components
     worker.draining = hello.draining
+    single_tenant.joined(state, worker, hello.code_tenant)
     keep = _match_attempts(state, worker, hello, generations, now_s)
     _progress(state, worker, hello.attempts, now_s)
     billing.accrue(state, worker, now_s)

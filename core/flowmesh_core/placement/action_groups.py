@@ -32,6 +32,7 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
     avoid_workers: frozenset[str]
     replica_of: str
     reserved_pools: frozenset[str]
+    code_tenant: str
     cohort: Kind
     count: int
     work: WorkSize
@@ -43,12 +44,19 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
         return mean if mean > NEGLIGIBLE_BYTES else 0
 
     @property
-    def cautions(self) -> tuple[bool, frozenset[str], str, frozenset[str]]:
+    def cautions(self) -> tuple[bool, frozenset[str], str, frozenset[str], str]:
         """What restricts its workers besides the signature.
 
-        Isolation, workers where it failed, the original's worker, reserved pools open to it.
+        Isolation, workers where it failed, the original's worker, reserved pools open to it, the
+        tenant of its user code.
         """
-        return self.isolate, self.avoid_workers, self.replica_of, self.reserved_pools
+        return (
+            self.isolate,
+            self.avoid_workers,
+            self.replica_of,
+            self.reserved_pools,
+            self.code_tenant,
+        )
 
     @property
     def excluded(self) -> frozenset[str]:
@@ -76,6 +84,7 @@ def _group(snapshot: Snapshot, ready: ReadyGroup) -> ActionGroup:
         like.avoid_workers,
         like.replica_of,
         like.reserved_pools,
+        like.code_tenant,
         cohort.name,
         ready.count,
         cohort.work,

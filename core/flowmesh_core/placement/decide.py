@@ -7,6 +7,8 @@ simulator.
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Decision, Placement, Rejection, Snapshot
@@ -106,19 +108,20 @@ def _placement(
 
 
 def _rejections(clients: list[GroupCursor], snapshot: Snapshot) -> tuple[Rejection, ...]:
-    counts = Counter[tuple[str, RejectionCause, str, tuple[str, ...]]]()
+    counts = Counter[tuple[str, RejectionCause, str, str, tuple[str, ...]]]()
     for _, _, action in snapshot.ready.backoff:
-        pools = tuple(sorted(action.reserved_pools))
-        counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL, pools] += 1
+        who = (action.code_tenant, tuple(sorted(action.reserved_pools)))
+        counts[(action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL, *who)] += 1
     by_slots: dict[FreeSlots, int] = {}
     for cursor in clients:
         remaining = cursor.group.count - cursor.served
         if remaining:
             by_slots[cursor.free_slots] = by_slots.get(cursor.free_slots, 0) + remaining
     for free_slots, remaining in by_slots.items():
-        like, pools = free_slots.like, tuple(sorted(free_slots.like.reserved_pools))
-        counts[like.info.signature, free_slots.cause, free_slots.detail, pools] += remaining
+        like = free_slots.like
+        who = (like.code_tenant, tuple(sorted(like.reserved_pools)))
+        counts[(like.info.signature, free_slots.cause, free_slots.detail, *who)] += remaining
     return tuple(
-        Rejection(Digest(signature), cause, count, detail, pools)
-        for (signature, cause, detail, pools), count in sorted(counts.items())
+        Rejection(Digest(signature), cause, count, detail, tenant, pools or msgspec.UNSET)
+        for (signature, cause, detail, tenant, pools), count in sorted(counts.items())
     )

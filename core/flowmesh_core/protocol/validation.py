@@ -137,6 +137,7 @@ def of_hello(hello: Hello) -> MessageProblem | None:
     return (
         checks.number(hello, _HELLO)
         or checks.text("incarnation", hello.incarnation)
+        or checks.text("code_tenant", hello.code_tenant, least=0)
         or of_shape(hello.shape)
         or _names(hello)
         or _attempts(hello.attempts)
@@ -183,6 +184,8 @@ def of_shape(shape: WorkerShape) -> MessageProblem | None:
         or checks.text("name", shape.name)
         or checks.text("pool", shape.pool)
         or checks.text("device_class", shape.device_class)
+        or checks.text("sandbox", shape.sandbox, least=0)
+        or checks.text("sandbox_minimum", shape.sandbox_minimum, least=0)
         or checks.text("zone", shape.zone, least=0)
         or checks.text("node", shape.node, least=0)
         or checks.table("labels", shape.labels)

@@ -38,6 +38,11 @@ _CACHE_RULE = "give sizeLimit or claimName, not both"
 _CLAIM_RULE = (
     "a pool with cache.claimName has one worker at most: two would evict each other's files"
 )
+_RUNTIME_RULE = "give runtimeClassName in sandbox or in podTemplate.spec, not both"
+_EGRESS_RULE = (
+    "a pool with userCode has no egress: code of one tenant must not carry data outside; let"
+    " imports and HTTP steps run in a pool without userCode"
+)
 _TARGET_RULE = "targetBacklog must be longer than 0s"
 _NAME_RULE = (
     f"a pool's name has at most {POOL_NAME_MAX} small letters, digits and -, a letter or digit at"
@@ -158,6 +163,27 @@ class PoolCache(SpecModel):
         return self
 
 
+class SandboxSpec(SpecModel):
+    """What separates users' code from the node, and from the code of other tenants."""
+
+    minimum: Literal["weak", "landlock", "userns"] = Field(
+        default="landlock",
+        description="The least sandbox in which users' code may run; steps wait where a worker"
+        " reports less. userns: namespaces of its own; landlock: Linux 6.12 or later with"
+        " Landlock; weak: any.",
+    )
+    host_users: bool = Field(
+        default=True,
+        description="false: the pods have a user namespace, and each tenant's code a uid of its"
+        " own in it; else a worker runs the code of one tenant for its life.",
+    )
+    runtime_class_name: ObjectName | None = Field(
+        default=None,
+        description="A RuntimeClass that isolates the pods, such as one of gVisor; the workers"
+        " report what they find inside it.",
+    )
+
+
 class AutoscalingSpec(SpecModel):
     """Who sets the number of workers, and by what."""
 
@@ -199,6 +225,17 @@ class WorkerPoolSpec(SpecModel):
                 _GPU_RULE,
             ),
             (f"!(has(self.cache) && has(self.cache.claimName)) || {_MAX} <= 1", _CLAIM_RULE),
+            (
+                "!(has(self.sandbox) && has(self.sandbox.runtimeClassName)"
+                " && has(self.podTemplate) && has(self.podTemplate.spec)"
+                " && has(self.podTemplate.spec.runtimeClassName))",
+                _RUNTIME_RULE,
+            ),
+            (
+                "!(has(self.userCode) && self.userCode) || !has(self.egress)"
+                " || size(self.egress) == 0",
+                _EGRESS_RULE,
+            ),
         )
     )
 
@@ -229,6 +266,9 @@ class WorkerPoolSpec(SpecModel):
     user_code: bool = Field(
         default=False, description="Whether steps that run the user's code may run here."
     )
+    sandbox: SandboxSpec = Field(
+        default=SandboxSpec(), description="What separates users' code, where it may run."
+    )
     reserved_for: SelectedNamespaces | None = Field(
         default=None,
         description="The only namespaces whose actions run here; every namespace without it. They"
@@ -246,7 +286,8 @@ class WorkerPoolSpec(SpecModel):
     egress: list[EgressSpec] = Field(
         default=[],
         max_length=32,
-        description="Where imports and HTTP steps may go; nowhere outside where empty.",
+        description="Where imports and HTTP steps may go; nowhere outside where empty. Addresses"
+        " that are not public are excluded from wider ranges. Not with userCode.",
     )
     pod_template: PodTemplate = Field(
         default=PodTemplate(), description="Merged into the pods' template, such as affinity."
@@ -274,6 +315,10 @@ class WorkerPoolSpec(SpecModel):
             raise PydanticCustomError(RULE, _GPU_RULE)
         if self.cache.claim_name is not None and self.max_replicas > 1:
             raise PydanticCustomError(RULE, _CLAIM_RULE)
+        if self.user_code and self.egress:
+            raise PydanticCustomError(RULE, _EGRESS_RULE)
+        if self.sandbox.runtime_class_name and self.pod_template.spec.runtime_class_name:
+            raise PydanticCustomError(RULE, _RUNTIME_RULE)
         return self
 
     @property

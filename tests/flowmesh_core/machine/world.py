@@ -60,6 +60,7 @@ NOOP = EngineContract(
     "test.noop", 1, 1, (Port("*", PortKind.METRICS, required=False),), (METRICS,), capacity=4
 )
 SOLO = EngineContract("test.solo", 1, 1, NOOP.inputs, (METRICS,), capacity=1)
+MANY = EngineContract("test.many", 1, 1, NOOP.inputs, (METRICS,), capacity=512)
 MAP = EngineContract(
     "test.map",
     1,
@@ -99,7 +100,10 @@ ASK = EngineContract(
 TUNE = EngineContract(
     "test.tune", 1, 1, (METRICS,), (Port("adapter", PortKind.ADAPTER),), capacity=4
 )
-CONTRACTS = (NOOP, SOLO, MAP, CALL, ASK, TUNE, RESOLVE)
+CODE = EngineContract(
+    "test.code", 1, 1, NOOP.inputs, (METRICS,), capacity=1, user_code=True, base_memory_mib=64
+)
+CONTRACTS = (CODE, NOOP, SOLO, MANY, MAP, CALL, ASK, TUNE, RESOLVE)
 
 
 def shape(name: str, **changes: Any) -> WorkerShape:
@@ -224,6 +228,7 @@ class World:
     evaluators_stopped: bool = False
     evaluated: list[str] = field(default_factory=list)
     told: list[tuple[str, tuple[PrewarmSpec, ...]]] = field(default_factory=list)
+    drained: list[str] = field(default_factory=list)
     receipts: int = 0
     recovering_until_s: float = 0.0
     accounts: dict[str, Any] = field(default_factory=dict)
@@ -281,6 +286,8 @@ class World:
                 else:
                     self.evaluated.append(query.text)
                     self.apply(e.ConditionEvaluated(uid, number, verdict_of(query)))
+            case c.DrainWorker(worker):
+                self.drained.append(worker)
             case c.Prewarm(worker, openings):
                 self.told.append((worker, openings))
             case c.FinalizeRun(uid):
@@ -331,6 +338,7 @@ class World:
         held = tuple(AttemptProgress(a, "running") for a in self.held.get(name, {}))
         ended = changes.pop("ended", ())
         said = changes.pop("checkpoints", ())
+        tenant = changes.pop("code_tenant", "")
         full = Hello(
             2,
             "token",
@@ -341,6 +349,7 @@ class World:
             held,
             ended,
             checkpoints=said,
+            code_tenant=tenant,
         )
         self.apply(e.WorkerConnected(full, self._generations(*held, *ended)))
 

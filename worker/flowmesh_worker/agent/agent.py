@@ -89,6 +89,7 @@ class Agent:
         self._shape = shape
         self._started_s, self._born_s = time.time(), since_boot_s()
         self._incarnation = uuid.uuid4().hex
+        self._code_tenant = ""
         self._metrics_due_s = 0.0
         self._health = Health(settings.health_dir)
         settings.cache_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -208,6 +209,7 @@ class Agent:
             draining=report.draining,
             checkpoints=report.checkpoints,
             age_s=since_boot_s() - self._born_s,
+            code_tenant=self._code_tenant,
         )
 
     def sync(self, seq: int) -> Sync:
@@ -221,6 +223,8 @@ class Agent:
 
     def follow(self, desired: Desired) -> None:
         """See ``ConnectedWorker.follow``."""
+        if self._shape.single_tenant and not self._code_tenant:
+            self._code_tenant = next((a.tenant for a in desired.assign if a.tenant), "")
         self._shell.post(e.DesiredReceived(desired))
 
     # -- parts -----------------------------------------------------------------------------------

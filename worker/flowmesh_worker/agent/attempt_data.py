@@ -103,6 +103,7 @@ class AttemptData:
             secrets=a.secrets,
             resume=files.resume,
             secret_hosts=a.secret_hosts,
+            tenant=a.tenant,
         )
 
     def components(self, assignment: Assignment) -> dict[str, HostInput]:

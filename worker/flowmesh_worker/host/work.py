@@ -57,6 +57,7 @@ class HostWork(Work):
             "fields": run.fields,
             "inputs": inputs,
             "cache_salt": run.cache_salt,
+            "tenant": run.tenant,
             "priority": run.priority,
             "secrets": SecretValues(run.secrets, run.secret_hosts),
             "resume": TreeInput(resume.digest, Path(resume.paths[0])) if resume else None,

@@ -109,6 +109,7 @@ class RunAttempt(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     secrets: dict[str, str]
     resume: HostInput | None = None
     secret_hosts: dict[str, tuple[str, ...]] = {}
+    tenant: str = ""
 
 
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
