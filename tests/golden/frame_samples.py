@@ -15,6 +15,7 @@ _DATASET = frames.HostInput(
     manifest=MANIFEST,
     contents={digest(2): b"chunk"},
     blob=digest(37),
+    verified=(0, 2),
 )
 _OUTPUT = frames.HostOutput(
     kind="dataset",
@@ -73,6 +74,7 @@ FROM_HOST: dict[str, frames.FromHost] = {
         ),
         keeps_files=True,
         libraries={"torch": "2.13.0"},
+        verified={"rows": (1,)},
     ),
 }
 SidecarFrame = (

@@ -74,6 +74,7 @@ FAILURE = FailureReport(
     remedy="look into its log",
     detail="the last line",
     retry_after_s=11.5,
+    reason="identity",
 )
 SHAPE = WorkerShape(
     name="w1",

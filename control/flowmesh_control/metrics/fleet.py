@@ -77,7 +77,7 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
     )
     yield counters(
         "flowmesh_protocol_violations",
-        "Messages of workers with items that were dropped, by pool.",
+        "Messages of workers with dropped items, and results of another identity, by pool.",
         ["pool"],
         [
             ([pool], state.figures.protocol_violations[pool])

@@ -91,9 +91,26 @@ def _look_up(state: State, run: Run, action: Action, terms: Terms) -> None:
 
 
 def reproduce(
-    state: State, run: Run, step: StepRun, number: int, generation: int, now_s: float
+    state: State,
+    run: Run,
+    step: StepRun,
+    number: int,
+    generation: int,
+    now_s: float,
+    *,
+    avoid: str = "",
 ) -> None:
-    """Reproduces a part, since a blob of its published result is lost."""
+    """Reproduces a part, since a blob of its published result is lost.
+
+    Args:
+        state: the machine's.
+        run: the part's, with its step and its number.
+        step: see ``run``.
+        number: see ``run``.
+        generation: of the new result.
+        now_s: seconds since the epoch.
+        avoid: a worker to use only where there is no other; empty for none.
+    """
     part = step.parts[number]
     part.result = None
     name = name_of(run, step, part.inputs)
@@ -107,6 +124,8 @@ def reproduce(
         action = Action(key, spec, terms.info, run.scopes.lookup)
         action.options = (terms.info,)
         state.actions[key] = action
+        if avoid:
+            action.avoid_workers.add(avoid)
         enqueue(state, action, now_s)
     part.key = key
     action.replace = True

@@ -78,6 +78,7 @@ def _reported(report: FailureReport) -> Failure:
         remedy=report.remedy,
         detail=report.detail,
         retry_after_s=report.retry_after_s,
+        reason=report.reason,
     )
 
 

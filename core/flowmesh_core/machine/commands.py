@@ -156,6 +156,23 @@ class DeleteCorruptBlobs(msgspec.Struct, frozen=True, gc=False):
     uid: str
 
 
+class CompareContent(msgspec.Struct, frozen=True, gc=False):
+    """Find out whether a result is what its identities say, as a reader says that it is not.
+
+    Answer with ``ProtocolViolated`` where it is not, and not at all otherwise: a worker's word
+    alone does not count against another worker.
+
+    Attributes:
+        result: names the worker that reported it.
+        blobs: those that the reader named.
+        uid: a run that needs them.
+    """
+
+    result: ActionResult
+    blobs: frozenset[Digest]
+    uid: str
+
+
 class EvaluateCondition(msgspec.Struct, frozen=True, gc=False):
     """Evaluate a step's condition; answer with ``ConditionEvaluated``.
 
@@ -195,6 +212,7 @@ Command = (
     | PutBlob
     | CheckBlobs
     | DeleteCorruptBlobs
+    | CompareContent
     | EvaluateCondition
     | FinalizeRun
     | RunChanged

@@ -349,6 +349,7 @@ class StepRun(msgspec.Struct, eq=False):
         terms: of its subscriptions; None until they are computed from its inputs.
         step_level: its only part is a step-level result.
         skip_lookup: the step-level result lost a blob, so its parts are looked up one by one.
+        repairs: by part, how often it was reproduced for a lost blob.
         outputs: by port; None for a skipped step's.
         model: see ``base_model``; None until it is computed.
         last_placement: the placement that the ledger last explained; ``placements_logged`` counts
@@ -373,6 +374,7 @@ class StepRun(msgspec.Struct, eq=False):
     lookup: StepLookUp | None = None
     terms: Terms | None = None
     skip_lookup: bool = False
+    repairs: dict[int, int] = {}
     step_level: bool = False
     outputs: dict[str, Artifact | None] = {}
     reason: str = ""

@@ -83,7 +83,8 @@ class MachineCounters:
         steps_failed: steps that failed for good, by kind of failure.
         runs_ended: by (phase, reason).
         workers_left: by (pool, kind).
-        protocol_violations: messages of workers with dropped items, by pool.
+        protocol_violations: messages of workers with dropped items, and results that are not what
+            their identity says, by pool.
         batch: by engine, how many actions of a signature a worker had once a batch joined them.
         waited_s: by pool, seconds from ready to assigned.
         took_s: by pool, seconds from there to the end of the attempt.

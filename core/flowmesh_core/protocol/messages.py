@@ -229,6 +229,7 @@ class FailureReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     remedy: str = ""
     detail: str = ""
     retry_after_s: float = 0.0
+    reason: str = ""
 
 
 class AttemptEnd(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

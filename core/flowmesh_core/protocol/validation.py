@@ -10,7 +10,7 @@ from typing import Any
 
 from flowmesh_core.catalog.contract import PortKind
 from flowmesh_core.dataset.manifest import FORMAT, Manifest, dataset_digest
-from flowmesh_core.errors import FailureKind, IdentityError
+from flowmesh_core.errors import BY_IDENTITY, FailureKind, IdentityError
 from flowmesh_core.identity.canonical import canonical_bytes
 from flowmesh_core.identity.content import content_identity
 from flowmesh_core.identity.digest import digest_bytes, is_digest
@@ -285,6 +285,9 @@ def of_end(end: AttemptEnd) -> MessageProblem | None:
             return MessageProblem(
                 "failure.kind", f"{checks.short(failure.kind)} is not a kind of failure"
             )
+        if failure.reason not in ("", BY_IDENTITY):
+            text = f"{checks.short(failure.reason)} is not a reason of a failure"
+            return MessageProblem("failure.reason", text)
         if not 0.0 <= failure.retry_after_s <= RETRY_AFTER_MAX_S:
             return checks.outside("failure.retry_after_s", failure.retry_after_s, RETRY_AFTER_MAX_S)
     if f"/{end.action_id}/" not in end.attempt_id:

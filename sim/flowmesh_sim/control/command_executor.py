@@ -22,6 +22,7 @@ from flowmesh_core.machine.commands import (
     CancelAttempt,
     CheckBlobs,
     Command,
+    CompareContent,
     ConfirmAttempts,
     DeleteCorruptBlobs,
     DrainWorker,
@@ -126,6 +127,7 @@ class SimCommandExecutor:
             AppendLedgerLine: lambda c: append(c.uid, c.line),
             RunChanged: lambda c: None,  # status projections are not simulated
             AttemptSettled: lambda c: None,
+            CompareContent: lambda c: None,  # simulated content is what its identity says
         }
         self._gateway = gateway
 

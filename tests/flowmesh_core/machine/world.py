@@ -220,6 +220,7 @@ class World:
     publications: list[tuple[str, str, int]] = field(default_factory=list)
     lookups: int = 0
     discarded: set[str] = field(default_factory=set)
+    compared: list[c.CompareContent] = field(default_factory=list)
     ledger: dict[str, list[Line]] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
     deaf: set[str] = field(default_factory=set)
@@ -298,6 +299,8 @@ class World:
                 self.ledger.setdefault(uid, []).append(line)
             case c.DeleteCorruptBlobs(digests):
                 self.discarded |= digests
+            case c.CompareContent():
+                self.compared.append(command)
 
     def _publish(
         self, key: e.ActionKey, result: ActionResult, replace: bool, not_before_s: float
@@ -406,12 +409,13 @@ class World:
         detail: str = "",
         message: str = "broken",
         run_s: float = 0.0,
+        reason: str = "",
     ) -> None:
         worker = self.worker_of(attempt_id)
         self.held[worker].pop(attempt_id)
         end = self._end(
             attempt_id,
-            failure=FailureReport(kind, message, detail=detail),
+            failure=FailureReport(kind, message, detail=detail, reason=reason),
             usage=Usage(run_s=run_s),
         )
         self._sync(worker, ended=(end,))

@@ -34,6 +34,7 @@ from flowmesh_worker.agent.shell import Shell
 from flowmesh_worker.data.components import ComponentCache
 from flowmesh_worker.data.inputs import Inputs
 from flowmesh_worker.data.outputs import Outputs
+from flowmesh_worker.data.verified_chunks import VerifiedChunks
 from flowmesh_worker.energy import EnergyMeter, EnergyShares
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.health import Health
@@ -117,11 +118,12 @@ class Agent:
             in_use=lambda: [digest for digest, _ in self._loaded()],
             on_change=self._components_changed,
         )
+        self._verified = VerifiedChunks(settings.cache_dir / "verified-chunks")
         self._outputs = Outputs(cache)
         self._prewarms = PrewarmData(self._components, post)
         self._attempts = AttemptData(
             engines,
-            Inputs(cache, self._components),
+            Inputs(cache, self._components, self._verified),
             self._outputs,
             Checkpoints(cache, self._scratch.path, post),
             post,
