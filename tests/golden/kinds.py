@@ -61,6 +61,7 @@ EVENTS: Mapping[type, str] = {
     e.WorkerSynced: "worker-synced",
     e.ProtocolViolated: "protocol-violated",
     e.WorkerLost: "worker-lost",
+    e.WorkerTrustChanged: "worker-trust-changed",
     e.CordonChanged: "cordoned",
     e.PrewarmPlanChanged: "held-open",
     e.WeightsChanged: "weights-changed",
@@ -137,7 +138,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "bumps",
         "cancelled",
     ),
-    e.LookedUp: ("key", "result", "scopes", "not_before_s"),
+    e.LookedUp: ("key", "result", "scopes", "not_before_s", "min_trust"),
     e.Published: ("key", "result", "adopted", "attempt_id"),
     e.PublishFailed: ("key", "failure", "attempt_id"),
     e.PublishDelayed: ("key", "failure", "attempt_id"),
@@ -145,6 +146,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     e.WorkerSynced: ("name", "incarnation", "sync", "generations"),
     e.ProtocolViolated: ("name", "problem", "pool"),
     e.WorkerLost: ("name", "reason"),
+    e.WorkerTrustChanged: ("name", "incarnation", "trust"),
     e.CordonChanged: ("workers",),
     e.WeightsChanged: ("weights",),
     e.ReservedPoolsChanged: ("pools",),
@@ -159,8 +161,8 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     e.TimeAdvanced: (),
     e.ControlStalled: (),
     # -- commands
-    c.LookUp: ("key", "scopes", "not_before_s", "uid"),
-    c.Publish: ("key", "result", "replace", "not_before_s"),
+    c.LookUp: ("key", "scopes", "not_before_s", "min_trust", "uid"),
+    c.Publish: ("key", "result", "replace", "not_before_s", "min_trust"),
     c.Assign: (
         "worker",
         "assignment",
@@ -208,6 +210,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "policy",
         "shares_prefixes",
         "unattributed",
+        "min_trust",
     ),
     Decision: ("placements", "rejections"),
     Placement: (

@@ -37,10 +37,10 @@ def _explained(pools: Sequence[PoolView], rejection: Rejection, snapshot: Snapsh
     info = snapshot.signatures.get(rejection.signature)
     if rejection.cause not in _OF_THE_FLEET or info is None:
         return rejection
+    requirement = info.with_trust(rejection.min_trust).requirement
     admitting, reserved = rejection.pools, snapshot.reserved_pools
     causes = {
-        pool.name: unmet_in_pool(info.requirement, pool.shape, reserved, admitting)
-        for pool in pools
+        pool.name: unmet_in_pool(requirement, pool.shape, reserved, admitting) for pool in pools
     }
     able = [pool for pool in pools if causes[pool.name] is None]
     coming = [pool.name for pool in able if pool.most > 0]
@@ -54,5 +54,5 @@ def _explained(pools: Sequence[PoolView], rejection: Rejection, snapshot: Snapsh
         text = f"pool {able[0].name} could run it, but may have no worker; raise its maxReplicas"
         return structs.replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
     worst = max((c for c in causes.values() if c is not None), key=CHECKS.index)
-    text = remedy(info.requirement, worst, [pool.shape for pool in pools])
+    text = remedy(requirement, worst, [pool.shape for pool in pools])
     return structs.replace(rejection, cause=worst, detail=text)

@@ -160,9 +160,11 @@ class CommandExecutor:
     async def _look_up(self, c: LookUp) -> None:
         if not self._owners.awaits(c):
             return
-        found = await self._cache.lookup(c.key.action_id, c.scopes, not_before_s=c.not_before_s)
+        found = await self._cache.lookup(
+            c.key.action_id, c.scopes, not_before_s=c.not_before_s, min_trust=c.min_trust
+        )
         result = None if found is None else found.result
-        self._post(LookedUp(c.key, result, c.scopes, c.not_before_s))
+        self._post(LookedUp(c.key, result, c.scopes, c.not_before_s, c.min_trust))
 
     async def _publish(self, c: Publish) -> None:
         attempt_id = c.result.provenance.attempt_id
@@ -187,10 +189,13 @@ class CommandExecutor:
         if c.replace:
             standing = await self._cache.lookup(c.key.action_id, [scope])
         if standing is None:
-            now = await self._cache.publish(scope, result, not_before_s=c.not_before_s)
+            now = await self._cache.publish(
+                scope, result, not_before_s=c.not_before_s, min_trust=c.min_trust
+            )
         elif (
             standing.result.generation >= result.generation
             and standing.result.created_s >= c.not_before_s
+            and standing.result.provenance.trust >= c.min_trust
         ):
             now = standing
         else:

@@ -39,6 +39,7 @@ from flowmesh_core.machine.events import (
     WorkerConnected,
     WorkerLost,
     WorkerSynced,
+    WorkerTrustChanged,
 )
 
 log = logging.getLogger("flowmesh.control")
@@ -67,6 +68,7 @@ _WORKER_PATHS = {
     WorkerSynced: "name",
     WorkerLost: "name",
     ProtocolViolated: "name",
+    WorkerTrustChanged: "name",
 }
 _WITHOUT_SUBJECT = (
     LookedUp, Published, PublishFailed, PublishDelayed, CordonChanged, PrewarmPlanChanged,

@@ -100,9 +100,12 @@ def _attempt(state: State, attempt: Attempt) -> dict[str, Any]:
 def _rejections(state: State, step: StepRun) -> tuple[dict[str, Any], ...]:
     keys = [p.key for p in step.parts.values() if p.key is not None and not step.ended]
     actions = [state.actions[k] for k in keys if k in state.actions]
-    waiting = {(a.shown.signature, reserved_pools(state, a)) for a in actions}
+    waiting = {
+        (a.shown.signature, a.shown.requirement.min_trust, reserved_pools(state, a))
+        for a in actions
+    }
     return tuple(
         {"cause": r.cause, "count": r.count, "detail": r.detail}
         for r in state.rejections
-        if (r.signature, r.pools) in waiting
+        if (r.signature, r.min_trust, r.pools) in waiting
     )

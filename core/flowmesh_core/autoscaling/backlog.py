@@ -228,14 +228,15 @@ class _CapacitySignal:
         for group in groups:
             ready[group.info.signature] += group.count
         opened = {signature for worker in self._snapshot.workers for signature in worker.instances}
-        able: dict[tuple[Digest, frozenset[str]], list[TemplateWorker]] = {}
+        found: dict[tuple[Digest, int, frozenset[str]], list[TemplateWorker]] = {}
         for group in groups:
-            signature = group.info.signature
-            key = (signature, group.reserved_pools)
-            if key not in able:
-                able[key] = self._able(group.info, group.work, ready[signature], key[1])
-            chosen = self._preferred(able[key], group.info) or self._best_pool(
-                able[key], group.work, group.weights
+            signature, pools = group.info.signature, group.reserved_pools
+            kind = (signature, group.info.requirement.min_trust, pools)
+            if kind not in found:
+                found[kind] = self._able(group.info, group.work, ready[signature], pools)
+            able = found[kind]
+            chosen = self._preferred(able, group.info) or self._best_pool(
+                able, group.work, group.weights
             )
             if chosen is not None:
                 load_s = 0.0 if signature in opened else chosen.load_s
@@ -245,7 +246,7 @@ class _CapacitySignal:
                     self._found[name], self._snapshot, group, chosen, load_s
                 )
                 if name not in self._staffed:
-                    self._keep_requests(able[key])
+                    self._keep_requests(able)
 
     def _keep_requests(self, able: Sequence[TemplateWorker]) -> None:
         """Keeps the requests of pools that are short of workers and could run this."""

@@ -64,6 +64,7 @@ class ReadyAction(msgspec.Struct, frozen=True):
         replica_of: worker that runs the original, for a replica attempt; empty otherwise.
         not_before_s: end of its backoff; not placed before.
         reserved_pools: names of the reserved pools that it may run in.
+        min_trust: the least trust of the pool that may run it.
         code_tenant: the tenant whose user code it is, where single-tenant workers are connected;
             else empty, so that actions of several tenants are of one kind.
         rank: its position in the order: priority, deadline slack, critical path, age; then the
@@ -87,6 +88,7 @@ class ReadyAction(msgspec.Struct, frozen=True):
     replica_of: str = ""
     not_before_s: float = 0.0
     reserved_pools: frozenset[str] = frozenset()
+    min_trust: int = 0
     rank: Rank = (0, 0.0, 0.0, 0.0, Digest(""))
     kind: Kind = ()
     code_tenant: str = ""
@@ -103,5 +105,7 @@ class ReadyAction(msgspec.Struct, frozen=True):
             kind = (*kind, cautions)
         if self.reserved_pools:
             kind = (*kind, self.reserved_pools)
+        if self.min_trust:
+            kind = (*kind, self.min_trust)
         force_setattr(self, "rank", rank)
         force_setattr(self, "kind", kind)

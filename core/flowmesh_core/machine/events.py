@@ -48,13 +48,14 @@ class LookedUp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     Attributes:
         scopes: as in the command; where empty, it answers every look-up of the key.
-        not_before_s: as in the command.
+        not_before_s, min_trust: as in the command.
     """
 
     key: ActionKey
     result: ActionResult | None
     scopes: tuple[str, ...] = ()
     not_before_s: float = 0.0
+    min_trust: int = 0
 
 
 class Published(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -144,6 +145,14 @@ class WorkerLost(msgspec.Struct, frozen=True):
 
     name: str
     reason: str = "no synchronisation within the watchdog"
+
+
+class WorkerTrustChanged(msgspec.Struct, frozen=True):
+    """The pool of a connected worker is trusted more, or less, than when the worker joined."""
+
+    name: str
+    incarnation: str
+    trust: int
 
 
 class CordonChanged(msgspec.Struct, frozen=True):
@@ -252,6 +261,7 @@ Event = (
     | WorkerSynced
     | ProtocolViolated
     | WorkerLost
+    | WorkerTrustChanged
     | CordonChanged
     | WeightsChanged
     | ReservedPoolsChanged

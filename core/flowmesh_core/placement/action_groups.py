@@ -44,18 +44,19 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
         return mean if mean > NEGLIGIBLE_BYTES else 0
 
     @property
-    def cautions(self) -> tuple[bool, frozenset[str], str, frozenset[str], str]:
+    def cautions(self) -> tuple[object, ...]:
         """What restricts its workers besides the signature.
 
-        Isolation, workers where it failed, the original's worker, reserved pools open to it, the
-        tenant of its user code.
+        Isolation, workers where it failed, the original's worker, trust, the tenant of its code,
+        the reserved pools open to it.
         """
         return (
             self.isolate,
             self.avoid_workers,
             self.replica_of,
-            self.reserved_pools,
+            self.info.requirement.min_trust,
             self.code_tenant,
+            self.reserved_pools,
         )
 
     @property
@@ -78,7 +79,7 @@ def _group(snapshot: Snapshot, ready: ReadyGroup) -> ActionGroup:
     like, cohort = ready.like, ready.cohort
     return ActionGroup(
         ready,
-        snapshot.signatures[like.signature],
+        snapshot.signatures[like.signature].with_trust(like.min_trust),
         like.weights,
         like.isolate,
         like.avoid_workers,

@@ -51,7 +51,7 @@ class SchedulingCycle:
         self.waiting = defaultdict[str, int](int)
         self.virtual_time = dict(snapshot.fair_share)
         self._index()
-        self._unmet: dict[tuple[str, frozenset[str]], tuple[RejectionCause | None, ...]] = {}
+        self._unmet: dict[tuple[str, int, frozenset[str]], tuple[RejectionCause | None, ...]] = {}
         self._rates: dict[tuple[object, ...], Rate] = {}
         self._loads: dict[tuple[object, ...], float] = {}
 
@@ -75,10 +75,11 @@ class SchedulingCycle:
 
     def unmet(self, group: ActionGroup) -> tuple[RejectionCause | None, ...]:
         """Returns, for each shape, the first hard constraint that it does not meet, or None."""
-        key = (group.info.signature, group.reserved_pools)
+        requirement = group.info.requirement
+        key = (group.info.signature, requirement.min_trust, group.reserved_pools)
         found = self._unmet.get(key)
         if found is None:
-            requirement, reserved = group.info.requirement, self.snapshot.reserved_pools
+            reserved = self.snapshot.reserved_pools
             found = self._unmet[key] = tuple(
                 unmet_in_pool(requirement, shape, reserved, group.reserved_pools)
                 for shape in self.shapes
@@ -186,6 +187,7 @@ def _shape_key(shape: WorkerShape, reserved: Collection[str]) -> tuple[object, .
         shape.sandbox,
         shape.sandbox_minimum,
         shape.single_tenant,
+        shape.trust,
         shape.builtin_models,
         shape.variants,
         tuple(sorted(shape.engines.items())),

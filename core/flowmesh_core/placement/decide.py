@@ -108,10 +108,10 @@ def _placement(
 
 
 def _rejections(clients: list[GroupCursor], snapshot: Snapshot) -> tuple[Rejection, ...]:
-    counts = Counter[tuple[str, RejectionCause, str, str, tuple[str, ...]]]()
+    counts = Counter[tuple[str, RejectionCause, str, int, str, tuple[str, ...]]]()
     for _, _, action in snapshot.ready.backoff:
-        who = (action.code_tenant, tuple(sorted(action.reserved_pools)))
-        counts[(action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL, *who)] += 1
+        held = (action.min_trust, action.code_tenant, tuple(sorted(action.reserved_pools)))
+        counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL, *held] += 1
     by_slots: dict[FreeSlots, int] = {}
     for cursor in clients:
         remaining = cursor.group.count - cursor.served
@@ -119,9 +119,10 @@ def _rejections(clients: list[GroupCursor], snapshot: Snapshot) -> tuple[Rejecti
             by_slots[cursor.free_slots] = by_slots.get(cursor.free_slots, 0) + remaining
     for free_slots, remaining in by_slots.items():
         like = free_slots.like
-        who = (like.code_tenant, tuple(sorted(like.reserved_pools)))
-        counts[(like.info.signature, free_slots.cause, free_slots.detail, *who)] += remaining
+        trust = like.info.requirement.min_trust
+        held = (trust, like.code_tenant, tuple(sorted(like.reserved_pools)))
+        counts[like.info.signature, free_slots.cause, free_slots.detail, *held] += remaining
     return tuple(
-        Rejection(Digest(signature), cause, count, detail, tenant, pools or msgspec.UNSET)
-        for (signature, cause, detail, tenant, pools), count in sorted(counts.items())
+        Rejection(Digest(name), cause, count, detail, tenant, trust, pools or msgspec.UNSET)
+        for (name, cause, detail, trust, tenant, pools), count in sorted(counts.items())
     )

@@ -34,7 +34,7 @@ import msgspec
 
 from flowmesh_core.decoding import decode
 from flowmesh_core.protocol.results import Artifact, Usage
-from flowmesh_core.units import Digest
+from flowmesh_core.units import DEFAULT_TRUST, Digest
 
 if TYPE_CHECKING:
     from flowmesh_core.catalog.contract import EngineContract
@@ -108,6 +108,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
         single_tenant: it runs the user code of one tenant only, for its life, because it cannot
             switch uids.
         builtin_models: names of the built-in models in the image; None counts as all of them.
+        trust: of its pool, 0 to 3. The control plane sets it; what a worker says does not count.
     """
 
     name: str
@@ -132,6 +133,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
     sandbox: str = ""
     sandbox_minimum: str = ""
     single_tenant: bool = False
+    trust: int = DEFAULT_TRUST
 
 
 class InputRef(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
