@@ -3,8 +3,9 @@
 The control plane runs in its own process. During each attack another process polls its health
 endpoint, and the growth of its memory is measured. The attacks are those that once stopped or
 starved it: conditions and templates that never end or fill the memory, malformed messages of a
-worker, uploads that decode to many times their size, and the end of an attempt that was never
-assigned to the reporting worker. Times are wall time on this machine, so the page names its load.
+worker, uploads that decode to many times their size, the end of an attempt that was never assigned
+to the reporting worker, and requests at fifty times the rate of a quota. Times are wall time on
+this machine, so the page names its load.
 
 Run it with ``make bench-attacks``.
 """
@@ -32,6 +33,7 @@ from aiohttp import ClientError, ClientSession, WSMsgType, WSServerHandshakeErro
 from graphs import quantile
 from results import Result, Table
 
+from flowmesh_api.v1.quotas import Quota
 from flowmesh_control.auth.users import StaticUsers
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
@@ -60,6 +62,11 @@ MEMORY_MIB = 128
 ASK_EVERY_S = 0.02
 LONGEST_S = 120.0
 """An attack that has not ended by then has succeeded."""
+LIMITED = Quota(name="limited", namespaces=("team-c",))
+FLOOD, FLOOD_S = 50, 5.0
+"""A flood's rate, as a multiple of the quota's, and its length."""
+FLOOD_P99 = 2.0
+"""Limit for the p99 of the health endpoint during the flood, as a multiple of that while idle."""
 TEN = "[0,1,2,3,4,5,6,7,8,9]"
 
 
@@ -85,6 +92,7 @@ async def serve(root: Path) -> None:
         secrets=NoSecrets(),
     )
     await control.start()
+    await control.services.quotas.replace_all([LIMITED], {})
     print(control.url, flush=True)
     await control.wait()
 
@@ -306,6 +314,22 @@ async def forged_end(attacker: Attacker) -> None:
     await attacker.post(f"/v1/runs/{uid}/cancel", b"{}")
 
 
+async def flood(attacker: Attacker) -> None:
+    """Sends requests at many times the rate that the quota of their namespace allows."""
+    began, path = time.monotonic(), "/v1/quota?namespace=team-c"
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    per_s = FLOOD * LIMITED.requests_per_second
+
+    async def send(first: int, step: int) -> None:
+        for number in range(first, round(per_s * FLOOD_S), step):
+            await asyncio.sleep(max(0.0, began + number / per_s - time.monotonic()))
+            async with attacker.http.get(attacker.url + path, headers=headers) as response:
+                await response.read()
+                attacker.answers.append(str(response.status))
+
+    await asyncio.gather(*(send(n, 20) for n in range(20)))
+
+
 async def _why(attacker: Attacker, uid: str) -> list[dict[str, Any]]:
     async with attacker.http.get(
         f"{attacker.url}/v1/runs/{uid}/why?step=a", headers={"Authorization": f"Bearer {TOKEN}"}
@@ -321,6 +345,7 @@ ATTACKS: dict[str, Callable[[Attacker], Awaitable[None]]] = {
     "large messages of a worker": large_messages,
     "uploads": uploads,
     "a forged end": forged_end,
+    "requests at 50 times their quota": flood,
 }
 
 
@@ -416,10 +441,17 @@ def show(found: list[dict[str, Any]], result: Result) -> None:
                 f"(the peak of the control plane's own process); "
                 + (f"**not held by: {', '.join(over)}**." if over else "all held."),
                 "The forged end changed nothing: its run was still waiting for a worker.",
+                f"The p99 during the flood of requests is {_flood_ratio(found):.1f} times that of "
+                f"the idle control plane; bound: {FLOOD_P99:g}.",
             ],
         )
     ]
-    result.figures = {"attacks": found}
+    result.figures = {"attacks": found, "flood_p99_ratio": _flood_ratio(found)}
+
+
+def _flood_ratio(found: list[dict[str, Any]]) -> float:
+    """Returns the p99 of the health endpoint during the flood over that while idle."""
+    return float(found[-1]["p99_ms"] / found[0]["p99_ms"])
 
 
 async def run(arguments: argparse.Namespace) -> None:

@@ -40,6 +40,9 @@ from flowmesh_control.queries.planner import Planner
 from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.queries.status_document import StatusDocuments
+from flowmesh_control.quotas.quotas import Quotas
+from flowmesh_control.quotas.rates import Rates
+from flowmesh_control.quotas.run_quota import RunQuota
 from flowmesh_control.records.accounts import capture
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import AuditRecords
@@ -273,9 +276,12 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         clock=context.clock,
     )
     loops.append(loop)
-    admission, views = _admission(context, content, loop, evaluators), _views(context, logs)
+    quotas = Quotas(loop.post_and_wait)
+    run_quota = RunQuota(quotas, runs=state.runs, waiting=context.waiting, actions=state.actions)
+    admission = _admission(context, content, run_quota, loop, evaluators)
+    views = _views(context, logs)
     repinning = _repinning(context, admission, finalizer, loop)
-    metrics = _metrics(context, loop, tasks, telemetry, gateway, signals, health)
+    metrics = _metrics(context, loop, tasks, telemetry, gateway, signals, health, quotas)
     services = ControlPlaneServices(
         epoch=CurrentEpoch(context.epoch, context.clock, state),
         settings=context.settings,
@@ -300,6 +306,9 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         lineage=lineage,
         documents=StatusDocuments(store, context.policies, context.references),
         policies=context.policies,
+        quotas=quotas,
+        run_quota=run_quota,
+        rates=Rates(quotas, time.monotonic),
         audits=context.audits,
         auditing=_auditing(context, cache, views, admission),
         cache=_cache_admin(context),
@@ -375,6 +384,7 @@ def _metrics(
     gateway: WorkerGateway,
     signals: CapacitySignalSource,
     health: StoreHealth,
+    quotas: Quotas,
 ) -> MetricsPage:
     state = context.machine.state
     return MetricsPage(
@@ -387,6 +397,7 @@ def _metrics(
         backlogs=signals,
         store=context.store_meter,
         trouble=health,
+        quota_refusals=quotas.refusals,
         last_accounts=capture(state, {}, context.clock()),
     )
 
@@ -407,13 +418,18 @@ def _finalizer(context: EpochContext, lineage: LineageIndex, logs: RunLogArchive
 
 
 def _admission(
-    context: EpochContext, content: UploadStore, loop: EventLoop, evaluators: Evaluators
+    context: EpochContext,
+    content: UploadStore,
+    quota: RunQuota,
+    loop: EventLoop,
+    evaluators: Evaluators,
 ) -> Admission:
     state, waiting = context.machine.state, context.waiting
     return Admission(
         records=context.store.records,
         content=content,
         policies=context.policies,
+        quota=quota,
         compiler=evaluators.compiler,
         clock=context.clock,
         quarantine_salts=context.audits.quarantine.salts,

@@ -7,13 +7,13 @@ recorded before stays valid. How a value is written:
   the class declares them: the names stand for positions, so an attribute may be renamed freely, but
   a field that is added must be added here too (at the end of the class and of the names, with a
   default, where goldens are to stay valid). These are events, commands and all that only lives
-  inside the control plane. Among them are dataclasses (``Decision``, ``Rejection``, ``Failure``,
+  inside the control plane. Among them are dataclasses (``Decision``, ``Failure``,
   ``ScopePlan``, ``Settings``), which msgspec would write by attribute name: it knows no other name.
 - Every other class is a message of the worker protocol or a stored record (``Plan``,
-  ``ActionResult``, ``Artifact``, ``Assignment``, ``Hello``, ``Sync``, lines of the ledger, ...) and
-  is written as msgspec writes it, by attribute name; whoever renames such an attribute of a
-  release keeps its name with ``msgspec.field(name=...)``. ``Book``, a
-  dataclass, is a stored record.
+  ``ActionResult``, ``Artifact``, ``Assignment``, ``Hello``, ``Sync``, lines of the ledger, ...), or
+  leaves unset fields out (``Rejection``), and is written as msgspec writes it, by attribute name;
+  whoever renames such an attribute of a release keeps its name with ``msgspec.field(name=...)``.
+  ``Book``, a dataclass, is a stored record.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.errors import Failure
-from flowmesh_core.fleet.snapshot import Decision, Placement, Rejection, UtilityTerms
+from flowmesh_core.fleet.snapshot import Decision, Placement, UtilityTerms
 from flowmesh_core.machine import commands as c
 from flowmesh_core.machine import events as e
 from flowmesh_core.machine.settings import Settings
@@ -64,6 +64,8 @@ EVENTS: Mapping[type, str] = {
     e.WorkerTrustChanged: "worker-trust-changed",
     e.CordonChanged: "cordoned",
     e.PrewarmPlanChanged: "held-open",
+    e.WeightsChanged: "weights-changed",
+    e.ReservedPoolsChanged: "reserved-pools-changed",
     e.PlacementDecided: "decided",
     e.BlobsChecked: "blobs-checked",
     e.ConditionEvaluated: "condition-evaluated",
@@ -123,6 +125,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "tenant_weights",
         "results_waiting_max",
         "violations_max",
+        "pools_are_declared",
     ),
     # -- events
     e.Submitted: (
@@ -145,6 +148,8 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     e.WorkerLost: ("name", "reason"),
     e.WorkerTrustChanged: ("name", "incarnation", "trust"),
     e.CordonChanged: ("workers",),
+    e.WeightsChanged: ("weights",),
+    e.ReservedPoolsChanged: ("pools",),
     e.PrewarmPlanChanged: ("workers",),
     e.PlacementDecided: ("decision",),
     e.BlobsChecked: ("uid", "missing"),
@@ -208,7 +213,6 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "min_trust",
     ),
     Decision: ("placements", "rejections"),
-    Rejection: ("signature", "cause", "count", "detail", "code_tenant", "min_trust"),
     Placement: (
         "worker",
         "signature",

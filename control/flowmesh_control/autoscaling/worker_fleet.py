@@ -6,7 +6,11 @@ Used by the operator, which sizes pools by what their workers run.
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from flowmesh_core.machine.events import CordonChanged, PrewarmPlanChanged
+from flowmesh_core.machine.events import (
+    CordonChanged,
+    PrewarmPlanChanged,
+    ReservedPoolsChanged,
+)
 from flowmesh_core.machine.model import Worker
 from flowmesh_core.machine.prewarm import prewarm_is_current
 from flowmesh_core.machine.state import State
@@ -42,14 +46,16 @@ class ConnectedWorker:
 
 @dataclass(frozen=True, slots=True)
 class ConnectedFleet:
-    """Returns the workers of a pool, and sets which are cordoned and what they prewarm.
+    """Returns the workers of a pool; sets what is cordoned and reserved, and what they prewarm.
 
     Attributes:
         post_and_wait: posts an event to the machine and waits until it was applied.
     """
 
     state: State
-    post_and_wait: Callable[[CordonChanged | PrewarmPlanChanged], Awaitable[None]]
+    post_and_wait: Callable[
+        [CordonChanged | PrewarmPlanChanged | ReservedPoolsChanged], Awaitable[None]
+    ]
 
     def workers(self, pool: str) -> tuple[ConnectedWorker, ...]:
         """Returns the connected workers of a pool, in order of their connection."""
@@ -60,6 +66,11 @@ class ConnectedFleet:
         """Makes these the only cordoned workers; does nothing if they are already."""
         if names != self.state.cordoned:
             await self.post_and_wait(CordonChanged(names))
+
+    async def reserve(self, pools: Mapping[str, frozenset[str]]) -> None:
+        """Makes these the only reserved pools, each with the namespaces that it admits."""
+        if pools != self.state.reserved_pools:
+            await self.post_and_wait(ReservedPoolsChanged(dict(pools)))
 
     async def prewarm(self, plan: Mapping[str, tuple[Digest, ...]]) -> None:
         """Sets which engines workers prewarm; does nothing if the plan is unchanged.

@@ -4,7 +4,7 @@ Values are read from the machine's state at each scrape. The operator adds colle
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
@@ -41,6 +41,7 @@ class MetricsPage(Collector):
         backlogs: CapacitySignalSource,
         store: StoreMeter,
         trouble: StoreHealth,
+        quota_refusals: Mapping[str, int],
         last_accounts: AccountsRecord,
     ) -> None:
         """Registers the control plane's metrics.
@@ -55,6 +56,7 @@ class MetricsPage(Collector):
             backlogs: the capacity signal.
             store: measures store operations.
             trouble: the store's health.
+            quota_refusals: limit of quotas → how often it has refused something.
             last_accounts: the accounts as of now.
         """
         self.last_accounts = last_accounts
@@ -67,6 +69,7 @@ class MetricsPage(Collector):
         self._backlogs = backlogs
         self._store = store
         self._trouble = trouble
+        self._quota_refusals = quota_refusals
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -106,6 +109,7 @@ class MetricsPage(Collector):
         yield from internal.leading(self._loop, state.epoch)
         yield from internal.store(self._store, self._tasks, self._trouble)
         yield from internal.audited(self._audits)
+        yield from internal.refused_by_quotas(self._quota_refusals)
 
 
 class _Read(Collector):

@@ -166,6 +166,21 @@ class CordonChanged(msgspec.Struct, frozen=True):
     workers: frozenset[str]
 
 
+class WeightsChanged(msgspec.Struct, frozen=True):
+    """The weights of tenants in fair shares; one that is not named has that of the settings.
+
+    A level and not an edge, as the next one.
+    """
+
+    weights: dict[str, float]
+
+
+class ReservedPoolsChanged(msgspec.Struct, frozen=True):
+    """The reserved pools, and the namespaces that each takes actions of."""
+
+    pools: dict[str, frozenset[str]]
+
+
 class PrewarmPlanChanged(msgspec.Struct, frozen=True):
     """Which signatures' engines each worker should load ahead of work, in order of urgency.
 
@@ -250,6 +265,8 @@ Event = (
     | WorkerLost
     | WorkerTrustChanged
     | CordonChanged
+    | WeightsChanged
+    | ReservedPoolsChanged
     | PrewarmPlanChanged
     | PlacementDecided
     | BlobsChecked

@@ -12,9 +12,9 @@ from flowmesh_api.v1.enums import Disclosure, PrefixCache, Sharing
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_api.v1.problems import Problem
 from flowmesh_core.errors import SpecError
+from flowmesh_core.sharing.namespace_selection import ANY_NAMESPACE, selects
 
 ALL_SCOPE = "all"
-ANY_NAMESPACE = "*"
 SHARED_TRUST = 1
 """The least trust of pools that make results for a shared scope, unless its policy says."""
 _OWN = "ns-"
@@ -58,13 +58,6 @@ class ScopePlan:
         if self.lookup and not self.inputs:
             return self.lookup
         return tuple(dict.fromkeys((*self.lookup, self.publish, *self.inputs)))
-
-
-def selects(policy: CachePolicy, namespace: str, labels: Mapping[str, str]) -> bool:
-    """Whether a policy is for a namespace."""
-    if namespace in policy.namespaces or ANY_NAMESPACE in policy.namespaces:
-        return True
-    return bool(policy.labels) and policy.labels.items() <= labels.items()
 
 
 def namespace_scope(namespace: str) -> str:

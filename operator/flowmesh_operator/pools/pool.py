@@ -27,7 +27,7 @@ log = logging.getLogger("flowmesh.operator")
 
 Json = dict[str, Any]
 _LEAST_START_S = 1.0
-_CONTROL_FIELDS = {"min_replicas", "max_replicas", "autoscaling", "trust"}
+_CONTROL_FIELDS = {"min_replicas", "max_replicas", "autoscaling", "trust", "reserved_for"}
 """Fields of a pool's spec that its workers do not know."""
 
 
