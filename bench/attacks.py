@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from aiohttp import ClientError, ClientSession, WSMsgType
+from aiohttp import ClientError, ClientSession, WSMsgType, WSServerHandshakeError
 from graphs import quantile
 from results import Result, Table
 
@@ -38,6 +38,7 @@ from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.protocol.frames import MESSAGE_BYTES_MAX, VALUES_MAX
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
     AttemptEnd,
@@ -149,7 +150,8 @@ class Attacker:
     async def worker(self, *messages: Sync | bytes) -> int:
         """Joins as a worker of the hostile pool; returns how many messages were accepted."""
         gateway = self.url.replace("http", "ws", 1) + "/worker"
-        async with self.http.ws_connect(gateway) as socket:
+        headers = {"Authorization": "Bearer hostile"}
+        async with self.http.ws_connect(gateway, headers=headers) as socket:
             await socket.send_bytes(encode(_hello()))
             await socket.receive()
             for number, message in enumerate(messages):
@@ -177,7 +179,7 @@ def _hello() -> Hello:
         price_nanousd_per_hour=0,
         engines={},
     )
-    return Hello(PROTOCOL_VERSION, "hostile", 0, secrets.token_hex(8), time.time(), shape)
+    return Hello(PROTOCOL_VERSION, 0, secrets.token_hex(8), time.time(), shape)
 
 
 async def conditions(attacker: Attacker) -> None:
@@ -244,6 +246,27 @@ async def messages(attacker: Attacker) -> None:
     await attacker.worker(*garbage)
 
 
+async def large_messages(attacker: Attacker) -> None:
+    """Sends messages at the limits of size and of values, beyond them, and without a token."""
+    figures = {f"{n:x}": 0 for n in range(VALUES_MAX // 2 - 10)}
+    log = AttemptEnd(f"ns-team-a/{'a' * 64}/1-1", "a" * 64, log="x" * (MESSAGE_BYTES_MAX - 2000))
+    worst: list[bytes | Sync] = [
+        Sync(1, metrics=dict.fromkeys(figures, 0.0)),
+        Sync(1, ended=(log,)),
+        bytes(MESSAGE_BYTES_MAX + 1),
+        bytes(64 << 20),
+    ]
+    for message in worst:
+        with contextlib.suppress(ConnectionError):
+            await attacker.worker(message)
+    gateway = attacker.url.replace("http", "ws", 1) + "/worker"
+    try:
+        async with attacker.http.ws_connect(gateway):
+            attacker.answers.append("upgraded without a token")
+    except WSServerHandshakeError as e:
+        attacker.answers.append(str(e.status))
+
+
 async def uploads(attacker: Attacker) -> None:
     """Uploads small files that decode to gigabytes, large valid files, and deeply nested ones."""
     indices = pa.array([0] * 4_000_000, pa.int32())
@@ -295,6 +318,7 @@ ATTACKS: dict[str, Callable[[Attacker], Awaitable[None]]] = {
     "conditions": conditions,
     "templates": templates,
     "malformed messages of a worker": messages,
+    "large messages of a worker": large_messages,
     "uploads": uploads,
     "a forged end": forged_end,
 }

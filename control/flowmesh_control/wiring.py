@@ -25,6 +25,7 @@ from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_owners import WorkOwners
 from flowmesh_control.loop.task_pool import TaskPool
 from flowmesh_control.metrics.exposition import MetricsPage
+from flowmesh_control.metrics.fleet import WorkerIntakeCounters
 from flowmesh_control.metrics.store_latency import StoreMeter
 from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry
 from flowmesh_control.observability.listener import RunListener
@@ -63,6 +64,7 @@ from flowmesh_control.workers.log_buffer import LogBuffer
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import StoreError
+from flowmesh_core.fleet.pool_declaration import PoolDeclaration
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.machine.commands import AttemptSettled
 from flowmesh_core.machine.events import Event
@@ -242,7 +244,8 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     def decide_with_pools(snapshot: Snapshot) -> Decision:
         return explain_with_pools(signals.declared, decide(snapshot, state.model), snapshot)
 
-    gateway = _gateway(context, post, telemetry)
+    signals = CapacitySignalSource(state, context.clock)
+    gateway = _gateway(context, post, telemetry, signals.declaration)
     finalizer = _finalizer(context, lineage, logs)
     evaluators = Evaluators.of(context.settings, context.catalog)
     evaluations = _evaluations(context, evaluators, owners, post)
@@ -270,7 +273,6 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         clock=context.clock,
     )
     loops.append(loop)
-    signals = CapacitySignalSource(state, context.clock)
     admission, views = _admission(context, content, loop, evaluators), _views(context, logs)
     repinning = _repinning(context, admission, finalizer, loop)
     metrics = _metrics(context, loop, tasks, telemetry, gateway, signals, health)
@@ -323,7 +325,10 @@ def _evaluations(
 
 
 def _gateway(
-    context: EpochContext, post: Callable[[Event], None], telemetry: WorkerTelemetry
+    context: EpochContext,
+    post: Callable[[Event], None],
+    telemetry: WorkerTelemetry,
+    declared: Callable[[str], PoolDeclaration | None],
 ) -> WorkerGateway:
     return WorkerGateway(
         epoch=context.epoch,
@@ -339,6 +344,7 @@ def _gateway(
         later_epoch_seen=context.later_epoch_seen,
         trust_of=context.trust_of,
         refused=context.refused_workers,
+        declared=declared,
     )
 
 
@@ -376,7 +382,7 @@ def _metrics(
         loop=loop,
         tasks=tasks,
         workers=workers,
-        dropped=gateway.drops.counts,
+        intake=WorkerIntakeCounters(gateway.drops.counts, gateway.paused),
         audits=context.audits,
         backlogs=signals,
         store=context.store_meter,

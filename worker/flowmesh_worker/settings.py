@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from flowmesh_core.protocol.sandbox_levels import SandboxLevel
 from flowmesh_core.units import nano_usd
 
 TOKEN_VARIABLE = "FLOWMESH_WORKER_TOKEN"
@@ -26,13 +27,15 @@ class WorkerSettings:
         gateway_ca: certificates to trust for ``wss://``, read at each connection; None for the
             system's.
         store: address of the store, as ``open_store`` reads it.
-        name: unique among the connected workers.
+        name: unique among the connected workers; begins with the pool's name and ``-``, or is
+            that of the pod whose token it has.
         token: presented when joining; ``token_file``, if given, is read at each connection.
         memory_mib: host memory that engine instances may reserve.
         price_nanousd_per_hour: of the whole worker.
         price_estimated: whether the price is an estimate.
         orphan_timeout_s: how long it waits for a control plane before it exits.
         grace_s: how long attempts may continue after SIGTERM.
+        sandbox_minimum: the least sandbox level at which user code may run; empty for any.
         health_dir: where the files ``alive`` and ``ready`` are written, for probes.
     """
 
@@ -52,6 +55,7 @@ class WorkerSettings:
     idle_w: float = 0.0
     cache_bytes: int = _DEFAULT_CACHE_BYTES
     allow_user_code: bool = False
+    sandbox_minimum: str = ""
     labels: dict[str, str] = field(default_factory=dict)
     zone: str = ""
     node: str = ""
@@ -79,10 +83,11 @@ def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
     parser = _parser()
     a = parser.parse_args(arguments)
     price = a.price_usd_per_hour
+    name = a.name or f"{a.pool}-{os.uname().nodename}-{os.getpid()}"
     return WorkerSettings(
         gateway=a.gateway.rstrip("/"),
         store=a.store,
-        name=a.name or f"{os.uname().nodename}-{os.getpid()}",
+        name=name,
         cache_dir=a.cache_dir or Path(tempfile.gettempdir()) / f"flowmesh-worker-{a.name}",
         pool=a.pool,
         token="" if a.token_file else _token(parser),
@@ -96,6 +101,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
         idle_w=a.idle_w,
         cache_bytes=a.cache_bytes,
         allow_user_code=a.allow_user_code,
+        sandbox_minimum=a.sandbox_minimum,
         labels=dict(a.label),
         zone=a.zone,
         node=a.node,
@@ -122,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--gateway", required=True, help="ws:// or wss://HOST:PORT of the control plane")
     add("--gateway-ca", type=Path, metavar="FILE", help="PEM certificates to trust for wss://")
     add("--store", required=True, help="address of the store")
-    add("--name", default="", help="name, unique among the connected workers")
+    add("--name", default="", help="name, unique; begins with the pool and -, or is the pod's")
     add("--pool", default="local", help="the pool it belongs to")
     add("--token-file", type=Path, help=f"file with the token (default: ${TOKEN_VARIABLE})")
     add("--memory-mib", type=int, default=0, help="host memory for engines (default: 80%%)")
@@ -134,6 +140,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--cache-dir", type=Path, help="directory for the local cache and scratch files")
     add("--cache-bytes", type=int, default=_DEFAULT_CACHE_BYTES, help="size of the local cache")
     add("--allow-user-code", action="store_true", help="run user code on this worker")
+    add(
+        "--sandbox-minimum",
+        default="",
+        choices=tuple(SandboxLevel),
+        help="run no user code where its sandbox is weaker",
+    )
     add("--label", action="append", default=[], type=_label, metavar="K=V", help="may be repeated")
     add("--zone", default="", help="zone of the machine, for locality")
     add("--node", default="", help="name of the machine")

@@ -85,6 +85,8 @@ class RejectionCause(StrEnum):
     DEVICES = "devices"
     LABELS = "labels"
     USER_CODE = "user-code"
+    SANDBOX = "sandbox"
+    TENANT = "tenant"
     NOT_BUILT_IN = "not-built-in"
     TRUST = "trust"
     BUSY = "busy"

@@ -23,6 +23,7 @@ class ConnectedWorker:
         attempts: how many are assigned to it.
         draining: it finishes its attempts and leaves.
         takes_work: it may be assigned new attempts.
+        distrusted: it is cordoned for protocol violations.
     """
 
     shape: WorkerShape
@@ -31,6 +32,7 @@ class ConnectedWorker:
     attempts: int = 0
     draining: bool = False
     takes_work: bool = True
+    distrusted: bool = False
 
     @property
     def name(self) -> str:
@@ -76,4 +78,5 @@ class ConnectedFleet:
             attempts=len(worker.attempts),
             draining=worker.draining,
             takes_work=self.state.takes_work(worker),
+            distrusted=(worker.shape.pool, worker.name) in self.state.distrusted,
         )

@@ -10,6 +10,7 @@ from flowmesh_core.machine.commands import (
     Assign,
     CheckBlobs,
     Command,
+    CompareContent,
     DeleteCorruptBlobs,
     EvaluateCondition,
     FinalizeRun,
@@ -44,6 +45,7 @@ class WorkOwners:
                 | CheckBlobs()
                 | FinalizeRun()
                 | DeleteCorruptBlobs()
+                | CompareContent()
                 | EvaluateCondition()
             ):
                 return (self._of_run(command.uid),)

@@ -4,7 +4,7 @@ Values are read from the machine's state at each scrape. The operator adds colle
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
@@ -36,7 +36,7 @@ class MetricsPage(Collector):
         loop: EventLoop,
         tasks: TaskPool,
         workers: WorkerTelemetry,
-        dropped: Mapping[str, int],
+        intake: fleet.WorkerIntakeCounters,
         audits: AuditRecords,
         backlogs: CapacitySignalSource,
         store: StoreMeter,
@@ -50,7 +50,7 @@ class MetricsPage(Collector):
             loop: the event loop.
             tasks: the pool of store tasks.
             workers: counters that workers report.
-            dropped: items of workers' messages that were dropped, by reason.
+            intake: what the worker gateway counts.
             audits: verdicts and quarantine.
             backlogs: the capacity signal.
             store: measures store operations.
@@ -62,7 +62,7 @@ class MetricsPage(Collector):
         self._loop = loop
         self._tasks = tasks
         self._workers = workers
-        self._dropped = dropped
+        self._intake = intake
         self._audits = audits
         self._backlogs = backlogs
         self._store = store
@@ -102,7 +102,7 @@ class MetricsPage(Collector):
         yield from billing.budgets(state)
         yield from fleet.fleet(state, self._backlogs)
         yield from fleet.over_time(state, self._workers)
-        yield from fleet.dropped(self._dropped)
+        yield from fleet.intake(self._intake)
         yield from internal.leading(self._loop, state.epoch)
         yield from internal.store(self._store, self._tasks, self._trouble)
         yield from internal.audited(self._audits)

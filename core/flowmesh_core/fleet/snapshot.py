@@ -38,6 +38,7 @@ class InstanceView:
         load_remaining_s: predicted seconds until it is loaded; 0 when ready.
         memory_mib: what it reserves.
         isolated: it serves one isolated action and takes nothing else.
+        suspects: it serves a group of suspects.
         tightest_deadline_s: the earliest deadline of its actions (absolute); infinity if none.
     """
 
@@ -48,6 +49,7 @@ class InstanceView:
     load_remaining_s: float
     memory_mib: int
     isolated: bool = False
+    suspects: bool = False
     tightest_deadline_s: float = float("inf")
 
 
@@ -62,6 +64,7 @@ class WorkerView:
         free_memory_mib: device memory not reserved by instances with actions. The worker evicts
             idle instances on demand, so their memory counts as free.
         draining: takes nothing new.
+        code_tenant: the tenant whose user code a single-tenant worker runs; empty before the first.
     """
 
     shape: WorkerShape
@@ -69,6 +72,7 @@ class WorkerView:
     local: Mapping[Digest, Tier]
     free_memory_mib: int
     draining: bool = False
+    code_tenant: str = ""
 
     @property
     def name(self) -> str:
@@ -125,6 +129,8 @@ class SignatureInfo:
         capacity: actions that one instance runs at once, by the contract (an instance may know
             better).
         sequences: that one of its actions decodes side by side, on average.
+        suspects_of: of a group of suspects, which run in a host of their own: the signature that
+            they have otherwise; None for any other.
     """
 
     signature: Digest
@@ -133,6 +139,12 @@ class SignatureInfo:
     capacity: int = 1
     work_unit: str = "rows"
     sequences: float = 1.0
+    suspects_of: Digest | None = None
+
+    @property
+    def base(self) -> Digest:
+        """The signature under which costs, memory limits and demand are learned."""
+        return self.suspects_of or self.signature
 
     def with_trust(self, min_trust: int) -> "SignatureInfo":
         """Returns the same for actions that require this trust."""
@@ -228,6 +240,8 @@ class Rejection:
 
     Attributes:
         detail: one sentence for users: what is missing and what to change.
+        code_tenant: the tenant whose actions these are, where single-tenant workers run the user
+            code of the signature; else empty.
         min_trust: that they require.
     """
 
@@ -235,6 +249,7 @@ class Rejection:
     cause: RejectionCause
     count: int
     detail: str
+    code_tenant: str = ""
     min_trust: int = 0
 
 

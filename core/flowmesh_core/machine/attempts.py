@@ -5,7 +5,6 @@ any later success of the same action is settled at the fabric's expense.
 """
 
 from flowmesh_api.v1.enums import ActionState
-from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES
 from flowmesh_core.fleet.snapshot import SignatureInfo
@@ -17,8 +16,11 @@ from flowmesh_core.machine import (
     checkpoints,
     disclosure,
     failure_policy,
+    learning,
     ready_actions,
+    result_ttl,
     second_opinions,
+    suspects,
     timeouts,
 )
 from flowmesh_core.machine.commands import Acknowledge, CancelAttempt, Publish
@@ -32,8 +34,6 @@ from flowmesh_core.placement.constraints import unmet
 from flowmesh_core.protocol.messages import AttemptEnd, FailureReport
 from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
 from flowmesh_core.sharing.scopes import AUDIT_SCOPE
-
-FEW_ATTEMPTS = 32
 
 THEIRS = frozenset({FailureKind.BAD_INPUT, FailureKind.USER_CODE, FailureKind.TIMEOUT})
 """Failures that the step itself causes: its runs pay for the attempt."""
@@ -77,6 +77,7 @@ def _reported(report: FailureReport) -> Failure:
         remedy=report.remedy,
         detail=report.detail,
         retry_after_s=report.retry_after_s,
+        reason=report.reason,
     )
 
 
@@ -136,6 +137,9 @@ def adopt_orphans(state: State, now_s: float) -> None:
         else:
             state.emit(CancelAttempt(worker.name, orphan.attempt_id))
     if now_s >= state.recovering_until_s:
+        for key in [k for k, _ in state.orphaned_ends.items() if k not in state.actions]:
+            left = state.orphaned_ends.pop(key)
+            state.emit(Acknowledge(left.worker, left.end.attempt_id))
         for key in [k for k in state.orphaned_attempts if k not in state.actions]:
             orphan = state.orphaned_attempts.pop(key)
             state.emit(CancelAttempt(orphan.worker, orphan.attempt_id))
@@ -209,9 +213,7 @@ def _log(state: State, action: Action, end: AttemptEnd) -> None:
 def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> None:
     action, end = attempt.action, attempt.end
     assert end is not None
-    peak_mib = end.usage.peak_memory_mib
-    state.learned.succeeded(attempt.info.signature, worker.shape.device_class, peak_mib)
-    _learn(state, worker, attempt, end)
+    learning.attempt_succeeded(state, worker, attempt, end, now_s)
     for artifact in end.outputs.values():
         if artifact.size_bytes > NEGLIGIBLE_BYTES:
             worker.local_digests[artifact.digest] = None
@@ -259,28 +261,11 @@ def _discard(state: State, attempt: Attempt, trust: int, now_s: float) -> None:
         actions.back_to_ready(state, action, now_s)
 
 
-def _learn(state: State, worker: Worker, attempt: Attempt, end: AttemptEnd) -> None:
-    spec, usage = attempt.action.spec, end.usage
-    key, device_class = CostKey.of(attempt.info), worker.shape.device_class
-    mates = len(worker.attempts)
-    if mates <= FEW_ATTEMPTS:  # among many, the few of other instances do not matter
-        signature = attempt.info.signature
-        mates = sum(a.info.signature == signature for a in worker.attempts.values())
-    if not usage.resumed:  # a resumed attempt did an unknown part of the work
-        state.model.observe(
-            key, spec.work, usage.run_s, usage.load_s, device_class, batch=float(1 + mates)
-        )
-        if attempt.predicted_s:
-            state.figures.predicted(key.engine, attempt.predicted_s, usage.run_s)
-    state.model.observe_memory(key, device_class, usage.peak_memory_mib)
-
-
 def _result(
     state: State, worker: Worker, attempt: Attempt, end: AttemptEnd, now_s: float
 ) -> ActionResult:
     action = attempt.action
     spec = action.spec
-    ttl = state.settings.result_ttl_s
     uid = action.first_run()
     return ActionResult(
         action_id=action.key.action_id,
@@ -306,7 +291,7 @@ def _result(
             trust=_trust(worker, attempt),
         ),
         created_s=now_s,
-        expires_s=now_s + ttl if ttl else 0.0,
+        expires_s=result_ttl.expires_s(state, action.runs(), now_s),
         run_uid=uid,
         namespace=state.runs[uid].plan.namespace if uid else "",
     )
@@ -329,6 +314,7 @@ def published(
     action, trust = attempt.action, result.provenance.trust
     state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
     if action.publishing is attempt:
+        suspects.waive(state, attempt)
         budgets.joined_late(state, attempt, trust)
     subscribers = [s for s, own in action.subscribers.items() if own.terms.accepts(trust)]
     shares = billing.settle(
@@ -353,9 +339,7 @@ def published(
         if len(sharers) > 1:
             others = disclosure.named(state, run, (u for u in sharers if u != s.uid))
             step.shared_with.update(dict.fromkeys(others))
-        if s is subscribers[0]:
-            step.executed += 1
-        else:
+        if s is not subscribers[0]:
             paid = shares.get(s.uid, 0) if s.uid != first else 0
             joules = result.bill.joules / len(sharers) if s.uid != first else 0.0
             cache_hits.merged(

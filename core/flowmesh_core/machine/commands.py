@@ -91,6 +91,12 @@ class ConfirmAttempts(msgspec.Struct, frozen=True, gc=False):
     keep: tuple[str, ...]
 
 
+class DrainWorker(msgspec.Struct, frozen=True, gc=False):
+    """Ask a worker to take nothing new and leave; it is idle."""
+
+    worker: str
+
+
 class AppendLedgerLine(msgspec.Struct, frozen=True, gc=False):
     """Append a line to a run's ledger (flushed within a second, and before a verdict)."""
 
@@ -154,6 +160,23 @@ class DeleteCorruptBlobs(msgspec.Struct, frozen=True, gc=False):
     uid: str
 
 
+class CompareContent(msgspec.Struct, frozen=True, gc=False):
+    """Find out whether a result is what its identities say, as a reader says that it is not.
+
+    Answer with ``ProtocolViolated`` where it is not, and not at all otherwise: a worker's word
+    alone does not count against another worker.
+
+    Attributes:
+        result: names the worker that reported it.
+        blobs: those that the reader named.
+        uid: a run that needs them.
+    """
+
+    result: ActionResult
+    blobs: frozenset[Digest]
+    uid: str
+
+
 class EvaluateCondition(msgspec.Struct, frozen=True, gc=False):
     """Evaluate a step's condition; answer with ``ConditionEvaluated``.
 
@@ -186,12 +209,14 @@ Command = (
     | Prewarm
     | Acknowledge
     | ConfirmAttempts
+    | DrainWorker
     | AppendLedgerLine
     | AttemptSettled
     | PutManifest
     | PutBlob
     | CheckBlobs
     | DeleteCorruptBlobs
+    | CompareContent
     | EvaluateCondition
     | FinalizeRun
     | RunChanged

@@ -7,7 +7,7 @@ Computed when a subscription joins or leaves, never in a scheduling cycle.
 """
 
 from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo
-from flowmesh_core.machine import ready_actions
+from flowmesh_core.machine import ready_actions, suspects
 from flowmesh_core.machine.model import Action
 from flowmesh_core.machine.state import State
 from flowmesh_core.machine.terms import Terms
@@ -65,6 +65,7 @@ def _set(state: State, action: Action, infos: tuple[SignatureInfo, ...]) -> None
 
 def _show(state: State, action: Action, info: SignatureInfo) -> None:
     action.info, action.info_since_s = info, state.observed_s
+    suspects.requirement_changed(state, action)
     ready_actions.mark_changed(state, action)
     state.dirty = True
 

@@ -126,14 +126,18 @@ class WorkerSynced(msgspec.Struct, frozen=True, gc=False):
 
 
 class ProtocolViolated(msgspec.Struct, frozen=True, gc=False):
-    """A message of a worker had items that were dropped, as an honest worker sends none.
+    """A worker did what an honest one never does.
+
+    Items of its message were dropped, or it reported content that is not what its identity says.
 
     Attributes:
-        problem: the first of them.
+        problem: the first of the items, or what is wrong with the content.
+        pool: the worker's, where it may have left since; else empty.
     """
 
     name: str
     problem: str
+    pool: str = ""
 
 
 class WorkerLost(msgspec.Struct, frozen=True):

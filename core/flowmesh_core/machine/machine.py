@@ -185,7 +185,7 @@ class Machine:
             case WorkerConnected():
                 workers.connected(state, event.hello, event.generations, now_s)
             case ProtocolViolated():
-                protocol_violations.violated(state, event.name)
+                protocol_violations.violated(state, event.name, event.pool)
             case WorkerLost():
                 workers.lost(state, event.name, event.reason, now_s)
             case WorkerTrustChanged():

@@ -8,6 +8,7 @@ from flowmesh_core.dataset.reductions import reduce_metrics
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.identity.canonical import canonical_bytes
 from flowmesh_core.identity.digest import digest_bytes
+from flowmesh_core.machine import result_ttl
 from flowmesh_core.machine.action_spec import name_of, question_of
 from flowmesh_core.machine.cache_scopes import scopes_of
 from flowmesh_core.machine.commands import Publish
@@ -91,7 +92,6 @@ def publish_step(
             return
         inputs[step.contract.row_wise] = row
     outputs = {port: a for port, a in step.outputs.items() if a is not None}
-    ttl = state.settings.result_ttl_s
     key = ActionKey(scopes_of(run, step, inputs)[0], name_of(run, step, inputs))
     inline: dict[Digest, bytes] = {}
     for artifact in outputs.values():
@@ -121,7 +121,7 @@ def publish_step(
                 ),
                 provenance=Provenance(trust=min(r.provenance.trust for r in results)),
                 created_s=now_s,
-                expires_s=now_s + ttl if ttl else 0.0,
+                expires_s=result_ttl.expires_s(state, (run.uid,), now_s),
                 run_uid=run.uid,
                 namespace=run.plan.namespace,
             ),

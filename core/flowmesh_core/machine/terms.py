@@ -60,7 +60,8 @@ class Subscription(msgspec.Struct, eq=False, gc=False):
         ready_s: when it could first be placed.
         answered: its look-up has been answered, or it needs none.
         failures: failed tries by kind, of eligible attempts that ended while it was subscribed.
-        losses: those of them that lost their worker or host.
+        losses: those of them that lost their worker or host; ``failed_loads`` of them while it
+            loaded.
         second_opinion: a failure of the work was reported by a pool of little trust, and the next
             attempt decides.
     """
@@ -71,4 +72,5 @@ class Subscription(msgspec.Struct, eq=False, gc=False):
     answered: bool = False
     failures: dict[str, int] = {}
     losses: int = 0
+    failed_loads: int = 0
     second_opinion: bool = False

@@ -134,6 +134,7 @@ class SchedulingCycle:
         """Takes the next slot on a worker for an action."""
         account = self.accounts[member]
         account.take(group.info, alone=group.isolate)
+        account.bind(group.code_tenant)
         self.running.add(group.info.signature)
         if is_urgent(action):
             self._guard(group, member, action.deadline_s)
@@ -177,6 +178,9 @@ def _shape_key(shape: WorkerShape) -> tuple[object, ...]:
         shape.price_nanousd_per_hour,
         shape.cpus,
         shape.allows_user_code,
+        shape.sandbox,
+        shape.sandbox_minimum,
+        shape.single_tenant,
         shape.trust,
         shape.builtin_models,
         shape.variants,

@@ -1,8 +1,9 @@
 """The worker protocol, version 2.
 
-A worker opens a WebSocket to the gateway and sends :class:`Hello`, its full state. The gateway
-answers :class:`Welcome` (or :class:`Refused`, and closes). After that both sides send deltas with
-sequence numbers that start at 1 and rise by one in each direction:
+A worker asks the gateway for a WebSocket with its token in the header ``Authorization``; without a
+valid one the answer is 401 and no message is read. Then it sends :class:`Hello`, its full state.
+The gateway answers :class:`Welcome` (or :class:`Refused`, and closes). After that both sides send
+deltas with sequence numbers that start at 1 and rise by one in each direction:
 
 * the worker sends :class:`Sync` at least every ``sync_interval_s`` (empty if need be: it is the
   heartbeat), and at once when an attempt starts, loads or ends;
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from flowmesh_core.catalog.contract import EngineContract
 
 PROTOCOL_VERSION = 2
+REFUSAL_HEADER = "FlowMesh-Reason"
+"""Header with the reason where a request for a WebSocket is refused."""
 
 
 class Component(msgspec.Struct, frozen=True, gc=False):
@@ -102,6 +105,11 @@ class WorkerShape(msgspec.Struct, frozen=True):
             the image.
         variants: combinations of identity fields that it serves.
         allows_user_code: whether the pool allows user code.
+        sandbox: the level of its sandbox for user code (``sandbox_levels``); empty without user
+            code.
+        sandbox_minimum: the least level that its pool allows; empty is any.
+        single_tenant: it runs the user code of one tenant only, for its life, because it cannot
+            switch uids.
         builtin_models: names of the built-in models in the image; None counts as all of them.
         trust: of its pool, 0 to 3. The control plane sets it; what a worker says does not count.
     """
@@ -125,6 +133,9 @@ class WorkerShape(msgspec.Struct, frozen=True):
     allows_user_code: bool = False
     libraries: dict[str, str] = {}
     builtin_models: tuple[str, ...] | None = None
+    sandbox: str = ""
+    sandbox_minimum: str = ""
+    single_tenant: bool = False
     trust: int = DEFAULT_TRUST
 
 
@@ -165,6 +176,7 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         resume: the action's newest checkpoint, a tree, to begin at; a worker that cannot read it
             reports that (``Checkpoint.spoiled``) and begins at the start.
         token: the attempt token; the worker returns it whole.
+        tenant: whose user code the attempt runs; empty where it runs none.
     """
 
     attempt_id: str
@@ -190,6 +202,7 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     resume: InputRef | None = None
     secret_hosts: dict[str, tuple[str, ...]] = {}
     token: str = ""
+    tenant: str = ""
 
 
 class PrewarmSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -221,6 +234,7 @@ class FailureReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     remedy: str = ""
     detail: str = ""
     retry_after_s: float = 0.0
+    reason: str = ""
 
 
 class AttemptEnd(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -316,7 +330,6 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """A worker's full state.
 
     Attributes:
-        token: what it joins with.
         epoch: the highest epoch that it has seen.
         incarnation: unique per process start, so that a restarted worker of the same name is new.
         started_s: when the process started, by the worker's clock.
@@ -325,10 +338,10 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
         attempts: the progress of every assigned attempt.
         ended: ends that have not been acknowledged.
         checkpoints: the newest of every attempt among those.
+        code_tenant: whose user code a single-tenant worker has run; empty before the first.
     """
 
     version: int
-    token: str
     epoch: int
     incarnation: str
     started_s: float
@@ -340,6 +353,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     draining: bool = False
     checkpoints: tuple[Checkpoint, ...] = ()
     age_s: float = 0.0
+    code_tenant: str = ""
 
 
 class Sync(msgspec.Struct, frozen=True, tag="sync", omit_defaults=True):

@@ -10,7 +10,9 @@ import msgspec
 
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.decoding import decode
+from flowmesh_core.errors import IdentityMismatchError
 from flowmesh_core.identity.content import content_identity
+from flowmesh_core.identity.digest import digest_bytes
 from flowmesh_core.units import DEFAULT_TRUST, Digest
 
 INLINE_BYTES_MAX = 4096
@@ -145,6 +147,25 @@ def content_artifact(
         value: of metrics.
     """
     return Artifact(kind, content_identity(kind, blob), blob, size_bytes, value=value)
+
+
+def require_identity(artifact: Artifact, content: bytes | None = None) -> None:
+    """Refuses metrics or a blob whose content is not what its identity says.
+
+    Args:
+        artifact: as a result or an assignment has it.
+        content: its bytes, unless whoever read them has verified their digest.
+
+    Raises:
+        IdentityMismatchError: identity, blob and content do not belong together.
+    """
+    if content_identity(artifact.kind, artifact.blob) != artifact.digest or (
+        content is not None and digest_bytes(content) != artifact.blob
+    ):
+        raise IdentityMismatchError(
+            f"the content is not that of the {artifact.kind} with the identity {artifact.digest}",
+            artifact.blob,
+        )
 
 
 def encode_result(result: ActionResult) -> bytes:

@@ -42,6 +42,11 @@ _CACHE_RULE = "give sizeLimit or claimName, not both"
 _CLAIM_RULE = (
     "a pool with cache.claimName has one worker at most: two would evict each other's files"
 )
+_RUNTIME_RULE = "give runtimeClassName in sandbox or in podTemplate.spec, not both"
+_EGRESS_RULE = (
+    "a pool with userCode has no egress: code of one tenant must not carry data outside; let"
+    " imports and HTTP steps run in a pool without userCode"
+)
 _TARGET_RULE = "targetBacklog must be longer than 0s"
 _NAME_RULE = (
     f"a pool's name has at most {POOL_NAME_MAX} small letters, digits and -, a letter or digit at"
@@ -49,8 +54,8 @@ _NAME_RULE = (
 )
 _NAME = f"^[a-z0-9]([a-z0-9-]{{0,{POOL_NAME_MAX - 2}}}[a-z0-9])?$"
 _CODE_TRUST_RULE = (
-    "a pool with userCode has trust 1 at most, unless podTemplate.spec.runtimeClassName names a"
-    " sandbox"
+    "a pool with userCode has trust 1 at most, unless sandbox.runtimeClassName names a runtime that"
+    " isolates"
 )
 _HIGHEST_TRUST_RULE = (
     "a pool of trust 3 has an image pinned by digest (…@sha256:…), no egress and no userCode"
@@ -58,8 +63,9 @@ _HIGHEST_TRUST_RULE = (
 _PINNED_IMAGE = "@sha256:[0-9a-f]{64}$"
 _HAS_CODE = "(has(self.userCode) && self.userCode)"
 _HAS_SANDBOX = (
-    "(has(self.podTemplate) && has(self.podTemplate.spec)"
-    " && has(self.podTemplate.spec.runtimeClassName))"
+    "((has(self.sandbox) && has(self.sandbox.runtimeClassName))"
+    " || (has(self.podTemplate) && has(self.podTemplate.spec)"
+    " && has(self.podTemplate.spec.runtimeClassName)))"
 )
 _MIN = "(has(self.minReplicas) ? self.minReplicas : 0)"
 _MAX = "(has(self.maxReplicas) ? self.maxReplicas : 1)"
@@ -175,6 +181,27 @@ class PoolCache(SpecModel):
         return self
 
 
+class SandboxSpec(SpecModel):
+    """What separates users' code from the node, and from the code of other tenants."""
+
+    minimum: Literal["weak", "landlock", "userns"] = Field(
+        default="landlock",
+        description="The least sandbox in which users' code may run; steps wait where a worker"
+        " reports less. userns: namespaces of its own; landlock: Linux 6.12 or later with"
+        " Landlock; weak: any.",
+    )
+    host_users: bool = Field(
+        default=True,
+        description="false: the pods have a user namespace, and each tenant's code a uid of its"
+        " own in it; else a worker runs the code of one tenant for its life.",
+    )
+    runtime_class_name: ObjectName | None = Field(
+        default=None,
+        description="A RuntimeClass that isolates the pods, such as one of gVisor; the workers"
+        " report what they find inside it.",
+    )
+
+
 class AutoscalingSpec(SpecModel):
     """Who sets the number of workers, and by what."""
 
@@ -217,6 +244,17 @@ class WorkerPoolSpec(SpecModel):
             ),
             (f"!(has(self.cache) && has(self.cache.claimName)) || {_MAX} <= 1", _CLAIM_RULE),
             (
+                "!(has(self.sandbox) && has(self.sandbox.runtimeClassName)"
+                " && has(self.podTemplate) && has(self.podTemplate.spec)"
+                " && has(self.podTemplate.spec.runtimeClassName))",
+                _RUNTIME_RULE,
+            ),
+            (
+                "!(has(self.userCode) && self.userCode) || !has(self.egress)"
+                " || size(self.egress) == 0",
+                _EGRESS_RULE,
+            ),
+            (
                 f"!has(self.trust) || self.trust < 2 || !{_HAS_CODE} || {_HAS_SANDBOX}",
                 _CODE_TRUST_RULE,
             ),
@@ -256,6 +294,9 @@ class WorkerPoolSpec(SpecModel):
     user_code: bool = Field(
         default=False, description="Whether steps that run the user's code may run here."
     )
+    sandbox: SandboxSpec = Field(
+        default=SandboxSpec(), description="What separates users' code, where it may run."
+    )
     trust: TrustLevel | None = Field(
         default=None,
         description="How far results of its workers are trusted: 0 machines of others, 1 users'"
@@ -274,7 +315,8 @@ class WorkerPoolSpec(SpecModel):
     egress: list[EgressSpec] = Field(
         default=[],
         max_length=32,
-        description="Where imports and HTTP steps may go; nowhere outside where empty.",
+        description="Where imports and HTTP steps may go; nowhere outside where empty. Addresses"
+        " that are not public are excluded from wider ranges. Not with userCode.",
     )
     pod_template: PodTemplate = Field(
         default=PodTemplate(), description="Merged into the pods' template, such as affinity."
@@ -302,6 +344,10 @@ class WorkerPoolSpec(SpecModel):
             raise PydanticCustomError(RULE, _GPU_RULE)
         if self.cache.claim_name is not None and self.max_replicas > 1:
             raise PydanticCustomError(RULE, _CLAIM_RULE)
+        if self.user_code and self.egress:
+            raise PydanticCustomError(RULE, _EGRESS_RULE)
+        if self.sandbox.runtime_class_name and self.pod_template.spec.runtime_class_name:
+            raise PydanticCustomError(RULE, _RUNTIME_RULE)
         self._check_trust()
         return self
 
@@ -317,7 +363,8 @@ class WorkerPoolSpec(SpecModel):
     @property
     def _has_bare_code(self) -> bool:
         """Whether users' code runs beside the worker without a sandbox of the runtime."""
-        return self.user_code and self.pod_template.spec.runtime_class_name is None
+        sandboxed = self.sandbox.runtime_class_name or self.pod_template.spec.runtime_class_name
+        return self.user_code and not sandboxed
 
     @property
     def trust_level(self) -> int:

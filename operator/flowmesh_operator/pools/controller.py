@@ -38,13 +38,13 @@ from flowmesh_operator.pools.status import (
     PoolStatusContext,
     asleep,
     decision,
+    distrust,
     readiness,
     scaling,
     status_of,
     warm,
 )
 from flowmesh_operator.pools.status_writer import PoolStatusWriter, shown
-from flowmesh_operator.pools.worker_shape import pool_shape
 from flowmesh_operator.ports import CapacitySignals, Epoch, WorkerFleet
 from flowmesh_operator.settings import OperatorSettings
 
@@ -200,7 +200,7 @@ class PoolController:
             elif known is not None:
                 known.change(made, catalog, now_s)
             else:
-                pool = self._pools[uid] = PoolEntry(made, pool_shape(made, catalog))
+                pool = self._pools[uid] = PoolEntry.of(made, catalog)
                 pool.decisions.extend(shown(obj).get("decisions") or [])
 
     async def _parsed(self, obj: Object) -> FlowMeshWorkerPool | None:
@@ -370,6 +370,7 @@ class PoolController:
                 hpa=self._reconciler.horizontal_autoscaler(pool.name),
                 scaled=self._reconciler.scaled_object(pool.name),
             ),
+            distrust(self._workers(pool)),
         ]
         components = warm(self._workers(pool))
         context = self._status_context(obj)

@@ -22,8 +22,10 @@ from flowmesh_core.machine.commands import (
     CancelAttempt,
     CheckBlobs,
     Command,
+    CompareContent,
     ConfirmAttempts,
     DeleteCorruptBlobs,
+    DrainWorker,
     EvaluateCondition,
     FinalizeRun,
     LookUp,
@@ -121,11 +123,16 @@ class SimCommandExecutor:
             Prewarm: lambda c: gateway.prewarm(c.worker, c.openings),
             Acknowledge: lambda c: gateway.acknowledge(c.worker, c.attempt_id),
             ConfirmAttempts: lambda c: gateway.confirm_attempts(c.worker, c.keep),
+            DrainWorker: self._drain_worker,
             AppendLedgerLine: lambda c: append(c.uid, c.line),
             RunChanged: lambda c: None,  # status projections are not simulated
             AttemptSettled: lambda c: None,
+            CompareContent: lambda c: None,  # simulated content is what its identity says
         }
         self._gateway = gateway
+
+    def _drain_worker(self, c: DrainWorker) -> None:
+        self._gateway.drain(c.worker)
 
     def execute(self, commands: Sequence[Command]) -> None:
         """Starts the commands; their results are posted as events."""

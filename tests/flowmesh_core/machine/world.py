@@ -60,6 +60,7 @@ NOOP = EngineContract(
     "test.noop", 1, 1, (Port("*", PortKind.METRICS, required=False),), (METRICS,), capacity=4
 )
 SOLO = EngineContract("test.solo", 1, 1, NOOP.inputs, (METRICS,), capacity=1)
+MANY = EngineContract("test.many", 1, 1, NOOP.inputs, (METRICS,), capacity=512)
 MAP = EngineContract(
     "test.map",
     1,
@@ -99,7 +100,10 @@ ASK = EngineContract(
 TUNE = EngineContract(
     "test.tune", 1, 1, (METRICS,), (Port("adapter", PortKind.ADAPTER),), capacity=4
 )
-CONTRACTS = (NOOP, SOLO, MAP, CALL, ASK, TUNE, RESOLVE)
+CODE = EngineContract(
+    "test.code", 1, 1, NOOP.inputs, (METRICS,), capacity=1, user_code=True, base_memory_mib=64
+)
+CONTRACTS = (CODE, NOOP, SOLO, MANY, MAP, CALL, ASK, TUNE, RESOLVE)
 
 
 def shape(name: str, **changes: Any) -> WorkerShape:
@@ -220,6 +224,7 @@ class World:
     publications: list[tuple[str, str, int]] = field(default_factory=list)
     lookups: int = 0
     discarded: set[str] = field(default_factory=set)
+    compared: list[c.CompareContent] = field(default_factory=list)
     ledger: dict[str, list[Line]] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
     deaf: set[str] = field(default_factory=set)
@@ -228,6 +233,7 @@ class World:
     evaluators_stopped: bool = False
     evaluated: list[str] = field(default_factory=list)
     told: list[tuple[str, tuple[PrewarmSpec, ...]]] = field(default_factory=list)
+    drained: list[str] = field(default_factory=list)
     receipts: int = 0
     recovering_until_s: float = 0.0
     accounts: dict[str, Any] = field(default_factory=dict)
@@ -285,6 +291,8 @@ class World:
                 else:
                     self.evaluated.append(query.text)
                     self.apply(e.ConditionEvaluated(uid, number, verdict_of(query)))
+            case c.DrainWorker(worker):
+                self.drained.append(worker)
             case c.Prewarm(worker, openings):
                 self.told.append((worker, openings))
             case c.FinalizeRun(uid):
@@ -295,6 +303,8 @@ class World:
                 self.ledger.setdefault(uid, []).append(line)
             case c.DeleteCorruptBlobs(digests):
                 self.discarded |= digests
+            case c.CompareContent():
+                self.compared.append(command)
 
     def _publish(self, command: c.Publish) -> None:
         key, result = command.key, command.result
@@ -337,9 +347,9 @@ class World:
         held = tuple(AttemptProgress(a, "running") for a in self.held.get(name, {}))
         ended = changes.pop("ended", ())
         said = changes.pop("checkpoints", ())
+        tenant = changes.pop("code_tenant", "")
         full = Hello(
             2,
-            "token",
             0,
             self.incarnations[name],
             started,
@@ -347,6 +357,7 @@ class World:
             held,
             ended,
             checkpoints=said,
+            code_tenant=tenant,
         )
         self.apply(e.WorkerConnected(full, self._generations(*held, *ended)))
 
@@ -403,12 +414,13 @@ class World:
         detail: str = "",
         message: str = "broken",
         run_s: float = 0.0,
+        reason: str = "",
     ) -> None:
         worker = self.worker_of(attempt_id)
         self.held[worker].pop(attempt_id)
         end = self._end(
             attempt_id,
-            failure=FailureReport(kind, message, detail=detail),
+            failure=FailureReport(kind, message, detail=detail, reason=reason),
             usage=Usage(run_s=run_s),
         )
         self._sync(worker, ended=(end,))
