@@ -36,7 +36,7 @@ async def test_it_gets_nothing_of_a_group_whatever_it_says(there: Place) -> None
     await there.control.services.policies.put(GROUP)
     hostile = await there.join("hostile", "low", shape={"trust": 3})
     uid = await there.submit("w", noop())
-    await there.heard()
+    await there.heard(lambda: there.control.services.fleet.workers("low"))
     shapes = {w.shape.name: w.shape for w in there.control.services.fleet.workers("low")}
     assert shapes["hostile"].trust == 0
     owner = await there.join("owner")
