@@ -235,7 +235,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         store.records, ttl_s=context.settings.machine.result_ttl_s, clock=context.clock
     )
     lineage = LineageIndex(store.records)
-    content = UploadStore(store.blobs, context.references)
+    content = UploadStore(store, context.references)
     loops: list[EventLoop] = []
 
     def post(event: Event) -> None:
@@ -251,7 +251,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     evaluations = _evaluations(context, evaluators, owners, post)
     listeners = _listeners(context)
     executor = CommandExecutor(
-        blobs=store.blobs,
+        store=store,
         needed=with_retries(store),
         cache=cache,
         fleet=gateway,
@@ -298,7 +298,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         signals=signals,
         uploads=content,
         lineage=lineage,
-        documents=StatusDocuments(store.blobs, context.policies, context.references),
+        documents=StatusDocuments(store, context.policies, context.references),
         policies=context.policies,
         audits=context.audits,
         auditing=_auditing(context, cache, views, admission),
@@ -430,7 +430,7 @@ def _auditing(
 ) -> AuditSubmission:
     return AuditSubmission(
         records=context.store.records,
-        blobs=context.store.blobs,
+        store=context.store,
         cache=cache,
         catalog=context.catalog,
         views=views,

@@ -49,6 +49,7 @@ class LookedUp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     Attributes:
         scopes: as in the command; where empty, it answers every look-up of the key.
         not_before_s, min_trust: as in the command.
+        found_in: the scope that has the result; empty where it is that of the key.
     """
 
     key: ActionKey
@@ -56,6 +57,7 @@ class LookedUp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     scopes: tuple[str, ...] = ()
     not_before_s: float = 0.0
     min_trust: int = 0
+    found_in: str = ""
 
 
 class Published(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

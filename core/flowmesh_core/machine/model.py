@@ -331,7 +331,7 @@ class StepPart(msgspec.Struct, eq=False):
 
     Attributes:
         inputs: artifacts by port for this part.
-        key: the action that it waits for or came from.
+        key: the action that it waits for; after a hit, where that was found.
         result: None until it is published.
     """
 

@@ -212,6 +212,7 @@ class PrewarmSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         signature: of the attempts to come, which will use the host.
         components: the models that it loads at its start, by port.
         per_attempt_components: ports of components that come with each attempt.
+        read_scopes: where the components may lie: those of the last run that would use the host.
         the rest: as in :class:`Assignment`.
     """
 
@@ -221,6 +222,7 @@ class PrewarmSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     implementation: int
     components: dict[str, Artifact] = {}
     per_attempt_components: tuple[str, ...] = ()
+    read_scopes: tuple[str, ...] = ()
     signature_params: dict[str, Any] = {}
     memory_mib: int = 0
     tensor_parallel: int = 1
