@@ -59,7 +59,7 @@ from flowmesh_control.runs.resume import RunResumption
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_control.services import ControlPlaneServices
 from flowmesh_control.settings import ControlSettings
-from flowmesh_control.workers.gateway import WorkerGateway
+from flowmesh_control.workers.gateway import PoolTrust, WorkerGateway
 from flowmesh_control.workers.log_buffer import LogBuffer
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.catalog.catalog import Catalog
@@ -104,6 +104,7 @@ class EpochContext:
     machine: Machine
     marker: CurrentEventMarker
     refused_workers: Set[str]
+    trust_of: PoolTrust
     ledger: LedgerWriter
     archive: Archive
     index: EndedRunIndex
@@ -150,6 +151,7 @@ def assemble(
     machine: Machine,
     marker: CurrentEventMarker,
     refused_workers: Set[str],
+    trust_of: PoolTrust,
     ledger: LedgerWriter,
     archive: Archive,
     index: EndedRunIndex,
@@ -177,6 +179,7 @@ def assemble(
         machine: recovered.
         marker: says which event is being applied.
         refused_workers: names of workers that may not join.
+        trust_of: returns the trust of a pool.
         ledger: of the runs under way.
         archive: of the runs that have ended.
         index: of ended runs, the latest ones.
@@ -204,6 +207,7 @@ def assemble(
             machine=machine,
             marker=marker,
             refused_workers=refused_workers,
+            trust_of=trust_of,
             ledger=ledger,
             archive=archive,
             index=index,
@@ -231,7 +235,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         store.records, ttl_s=context.settings.machine.result_ttl_s, clock=context.clock
     )
     lineage = LineageIndex(store.records)
-    content = UploadStore(store.blobs, context.references)
+    content = UploadStore(store, context.references)
     loops: list[EventLoop] = []
 
     def post(event: Event) -> None:
@@ -247,7 +251,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     evaluations = _evaluations(context, evaluators, owners, post)
     listeners = _listeners(context)
     executor = CommandExecutor(
-        blobs=store.blobs,
+        store=store,
         needed=with_retries(store),
         cache=cache,
         fleet=gateway,
@@ -294,7 +298,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         signals=signals,
         uploads=content,
         lineage=lineage,
-        documents=StatusDocuments(store.blobs, context.policies, context.references),
+        documents=StatusDocuments(store, context.policies, context.references),
         policies=context.policies,
         audits=context.audits,
         auditing=_auditing(context, cache, views, admission),
@@ -338,6 +342,7 @@ def _gateway(
         sync_interval_s=context.settings.sync_interval_s,
         knows=lambda name: name in context.machine.state.workers,
         later_epoch_seen=context.later_epoch_seen,
+        trust_of=context.trust_of,
         refused=context.refused_workers,
         declared=declared,
     )
@@ -425,7 +430,7 @@ def _auditing(
 ) -> AuditSubmission:
     return AuditSubmission(
         records=context.store.records,
-        blobs=context.store.blobs,
+        store=context.store,
         cache=cache,
         catalog=context.catalog,
         views=views,

@@ -154,6 +154,6 @@ def test_of_a_run_with_many_steps_a_document_has_them_all_and_is_kept(
     status = objects.status("wide")
     assert (status["progress"], len(status["steps"])) == (f"{many}/{many}", 100)
     digest = status["stepsRef"].removeprefix("cas:blob:").partition(".")[0]
-    whole = msgspec.json.decode(fabric.blob(digest), type=RunStatus)
+    whole = msgspec.json.decode(fabric.blob(digest, objects.namespace), type=RunStatus)
     assert len(whole.steps) == many
     assert document_artifact(fabric.final(objects.uid("wide")).status).blob == digest

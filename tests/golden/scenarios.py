@@ -247,6 +247,7 @@ def operations() -> None:
     signatures = tuple(sorted(world.machine.state.signatures))
     world.apply(e.CordonChanged(frozenset({"w1", "absent"})))
     world.apply(e.ProtocolViolated("w2", "metrics: a value below 0"))
+    world.apply(e.WorkerTrustChanged("w2", world.incarnations["w2"], 1))
     world.apply(e.PrewarmPlanChanged({"w2": signatures, "w1": signatures[:1]}))
     for _ in range(3):
         world.tick(0.5)

@@ -88,6 +88,7 @@ class RejectionCause(StrEnum):
     SANDBOX = "sandbox"
     TENANT = "tenant"
     NOT_BUILT_IN = "not-built-in"
+    TRUST = "trust"
     BUSY = "busy"
     DRAINING = "draining"
     BACKOFF = "backoff"

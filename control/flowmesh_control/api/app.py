@@ -79,7 +79,7 @@ def _data_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> D
     return DataHandlers(
         runs=services.views,
         uploads=services.uploads,
-        blobs=services.store.blobs,
+        store=services.store,
         policies=services.policies,
         labels=labels,
         upload_bytes_max=services.settings.upload_bytes_max,

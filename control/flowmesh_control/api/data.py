@@ -21,7 +21,7 @@ from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.runs.uploads import StoredContent, UploadStore
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.sharing import ScopePlan
-from flowmesh_store.blobs import Blobs
+from flowmesh_store.blobs import BlobViews
 from flowmesh_store.spool import SpoolWriter
 from flowmesh_store.unpacking import TreeLimits, open_tree, unpack
 
@@ -37,7 +37,7 @@ class DataHandlers:
         *,
         runs: RunReader,
         uploads: UploadStore,
-        blobs: Blobs,
+        store: BlobViews,
         policies: CachePolicyStore,
         labels: NamespaceLabels,
         upload_bytes_max: int,
@@ -47,14 +47,14 @@ class DataHandlers:
         Args:
             runs: reads runs and their outputs.
             uploads: stores content and verifies references.
-            blobs: the store's blobs.
+            store: has the blobs.
             policies: give the scopes that a namespace may read.
             labels: of namespaces.
             upload_bytes_max: the largest upload of a directory.
         """
         self._runs = runs
         self._uploads = uploads
-        self._blobs = blobs
+        self._store = store
         self._policies = policies
         self._labels = labels
         self._upload_bytes_max = upload_bytes_max
@@ -78,7 +78,7 @@ class DataHandlers:
         name = _file_name(request.query.get("name") or "rows.jsonl")
         received = await receive(
             request.content,
-            self._blobs.spool(),
+            self._store.view(write=scope, read=()).spool(),
             announced_bytes=request.content_length or 0,
             limit_bytes=ROWS_BYTES_MAX,
             where=name,
@@ -134,7 +134,9 @@ class DataHandlers:
                 f"output {name!r} is empty: its step was skipped or did not succeed",
                 where=f"runs/{uid}",
             )
-        download = download_of(self._blobs, outputs[name])
+        scopes = await self._runs.output_scopes(uid)
+        blobs = self._store.view(write=scopes[0], read=scopes)
+        download = download_of(blobs, outputs[name])
         return await self._send(call.request, download)
 
     async def content(self, call: AuthorizedRequest) -> web.StreamResponse:
@@ -152,7 +154,8 @@ class DataHandlers:
                 remedy=f"leave out ?kind=, or write {issued_as}",
             )
         artifact = await self._uploads.load(issued_as, reference, scopes)
-        download = download_of(self._blobs, (artifact,))
+        blobs = self._store.view(write=scopes.private, read=scopes.readable)
+        download = download_of(blobs, (artifact,))
         return await self._send(call.request, download)
 
     async def _send(self, request: web.Request, download: Download) -> web.StreamResponse:

@@ -86,6 +86,18 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
         ],
     )
     yield counters(
+        "flowmesh_second_opinions",
+        "Failures of the work that another worker was asked about, by pool of the first.",
+        ["pool"],
+        [([pool], count) for pool, count in state.figures.second_opinions.items()],
+    )
+    yield counters(
+        "flowmesh_untrusted_results",
+        "Results discarded since their pool's trust was less than all subscribers ask for.",
+        ["pool"],
+        [([pool], count) for pool, count in state.figures.untrusted_results.items()],
+    )
+    yield counters(
         "flowmesh_reports_not_learned",
         "Reports of workers that are not credible, by pool and figure: run, load or memory.",
         ["pool", "figure"],

@@ -18,8 +18,8 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
 from aiohttp import WSMsgType, web
+from msgspec.structs import replace
 
 from flowmesh_control.auth.worker_tokens import WorkerIdentity, WorkerTokenVerifier
 from flowmesh_control.loop.clock import Clock
@@ -37,6 +37,7 @@ from flowmesh_core.machine.events import (
     WorkerConnected,
     WorkerLost,
     WorkerSynced,
+    WorkerTrustChanged,
 )
 from flowmesh_core.protocol.attempt_tokens import AttemptTokens, TokenHolder
 from flowmesh_core.protocol.checks import MessageProblem
@@ -50,6 +51,7 @@ from flowmesh_core.protocol.messages import (
     WorkerMessage,
 )
 from flowmesh_core.protocol.validation import of_hello
+from flowmesh_core.units import DEFAULT_TRUST
 
 log = logging.getLogger("flowmesh.gateway")
 
@@ -75,6 +77,7 @@ class _KnownWorker:
     """A worker that has joined and is not lost.
 
     Attributes:
+        proven_pool: the pool that its token is for, ``*`` for any; ``trust`` is that pool's.
         seen_s: when it synchronised last, by the gateway's clock.
         session: None while it is not connected.
         rate: what it has sent of late, over all its connections.
@@ -82,9 +85,20 @@ class _KnownWorker:
 
     incarnation: str
     pool: str
+    proven_pool: str
+    trust: int
     seen_s: float
     session: WorkerSession | None
     rate: ReceiveRate
+
+
+PoolTrust = Callable[[str], int]
+"""Returns the trust of the pool of a token, given its name, or ``*`` for a token of any pool."""
+
+
+def default_trust(pool: str) -> int:
+    """The trust of any pool where there are no objects of pools, as on a laptop."""
+    return DEFAULT_TRUST
 
 
 class WorkerGateway:
@@ -109,6 +123,7 @@ class WorkerGateway:
         sync_interval_s: float,
         knows: Callable[[str], bool],
         later_epoch_seen: Callable[[int], None],
+        trust_of: PoolTrust = default_trust,
         refused: Set[str] = frozenset(),
         declared: Callable[[str], PoolDeclaration | None] = lambda _: None,
     ) -> None:
@@ -127,6 +142,7 @@ class WorkerGateway:
             knows: whether the machine has a worker; one that it gave up must reconnect and send its
                 full state.
             later_epoch_seen: called with the epoch that a worker has seen, if later than this one.
+            trust_of: returns the trust of the pool that a worker's token is for.
             refused: names of workers whose messages have stopped the control plane too often.
             declared: returns what a pool's object says of its workers; None where there is none.
         """
@@ -141,6 +157,7 @@ class WorkerGateway:
         self._sync_interval_s = sync_interval_s
         self._knows = knows
         self._wall_clock = wall_clock
+        self._trust_of = trust_of
         self._known: dict[str, _KnownWorker] = {}
         self._closing: set[asyncio.Future[None]] = set()
         self._checked_at = time.monotonic()
@@ -162,7 +179,7 @@ class WorkerGateway:
         if refusal is not None:
             await refuse(socket, refusal.reason, final=refusal.final)
             return socket
-        await self._serve(self._bound(hello, identity), socket, size_bytes)
+        await self._serve(self._bound(hello, identity), identity.pool, socket, size_bytes)
         return socket
 
     @property
@@ -230,7 +247,8 @@ class WorkerGateway:
             self._post(WorkerLost(worker, reason))
 
     def watch(self) -> None:
-        """Declares workers lost that were silent for too long; called about every second."""
+        """Declares silent workers lost, and notices changed trust; called about every second."""
+        self._check_trust()
         now = time.monotonic()
         lag_s, self._checked_at = now - self._checked_at, now
         if lag_s > LAG_S:
@@ -248,6 +266,14 @@ class WorkerGateway:
         for name, known in self._known.items():
             if known.session is not None and known.session.opened and not self._knows(name):
                 self._close_soon(known.session, "given up; reconnect and send the full state")
+
+    def _check_trust(self) -> None:
+        """Reports the workers whose pool is trusted more, or less, than before."""
+        for name, known in self._known.items():
+            trust = self._trust_of(known.proven_pool)
+            if trust != known.trust:
+                known.trust = trust
+                self._post(WorkerTrustChanged(name, known.incarnation, trust))
 
     def _close_soon(self, session: WorkerSession, reason: str) -> None:
         closing = asyncio.ensure_future(session.close(reason))
@@ -329,7 +355,9 @@ class WorkerGateway:
         return None
 
     def _bound(self, hello: Hello, identity: WorkerIdentity) -> Hello:
-        """Returns a Hello within what the worker's pool declares and its pod's age."""
+        """Returns a Hello with its pool's trust, within what that declares and its pod's age."""
+        trust = self._trust_of(identity.pool)
+        hello = replace(hello, shape=replace(hello.shape, trust=trust))
         declared = self._declared(hello.shape.pool)
         if declared is None:
             return hello
@@ -345,9 +373,11 @@ class WorkerGateway:
             )
         pod_age_s = 0.0 if identity.started_s is None else max(0.0, now_s - identity.started_s)
         age_s = min(hello.age_s, pod_age_s)
-        return msgspec.structs.replace(hello, shape=shape, age_s=age_s, started_s=now_s - age_s)
+        return replace(hello, shape=shape, age_s=age_s, started_s=now_s - age_s)
 
-    async def _serve(self, hello: Hello, socket: web.WebSocketResponse, size_bytes: int) -> None:
+    async def _serve(
+        self, hello: Hello, proven_pool: str, socket: web.WebSocketResponse, size_bytes: int
+    ) -> None:
         name = hello.shape.name
         before = self._session(name)
         holder = TokenHolder(hello.shape.pool, name, hello.incarnation)
@@ -355,7 +385,13 @@ class WorkerGateway:
         session = WorkerSession(hello, socket, epoch=self._epoch, given=given)
         rate = self._known[name].rate if name in self._known else ReceiveRate()
         self._known[name] = known = _KnownWorker(
-            hello.incarnation, hello.shape.pool, self._clock(), session, rate
+            hello.incarnation,
+            hello.shape.pool,
+            proven_pool,
+            hello.shape.trust,
+            self._clock(),
+            session,
+            rate,
         )
         if before is not None:
             await before.close("the worker has reconnected")

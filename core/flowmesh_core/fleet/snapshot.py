@@ -5,7 +5,7 @@ explain``. Nothing may retain it beyond the cycle.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import msgspec
@@ -97,6 +97,7 @@ class Requirement:
         builtin_model: needs an image with this built-in model; empty is none.
         gpu_product: allowed device classes; empty is any.
         labels: must all match; ``anti_labels`` must not.
+        min_trust: the least trust of the worker's pool. Actions of one signature may differ in it.
     """
 
     engine: str
@@ -116,6 +117,7 @@ class Requirement:
     capacity_factor: Mapping[str, float] = field(default_factory=dict)
     min_memory_by_class: Mapping[str, int] = field(default_factory=dict)
     minor: int = 0
+    min_trust: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,12 @@ class SignatureInfo:
     def base(self) -> Digest:
         """The signature under which costs, memory limits and demand are learned."""
         return self.suspects_of or self.signature
+
+    def with_trust(self, min_trust: int) -> "SignatureInfo":
+        """Returns the same for actions that require this trust."""
+        if self.requirement.min_trust == min_trust:
+            return self
+        return replace(self, requirement=replace(self.requirement, min_trust=min_trust))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +242,7 @@ class Rejection:
         detail: one sentence for users: what is missing and what to change.
         code_tenant: the tenant whose actions these are, where single-tenant workers run the user
             code of the signature; else empty.
+        min_trust: that they require.
     """
 
     signature: Digest
@@ -241,6 +250,7 @@ class Rejection:
     count: int
     detail: str
     code_tenant: str = ""
+    min_trust: int = 0
 
 
 @dataclass(frozen=True, slots=True)

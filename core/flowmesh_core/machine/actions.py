@@ -43,7 +43,7 @@ def subscribe(state: State, run: Run, step: StepRun, number: int, now_s: float) 
     key = ActionKey(publish, name)
     part.key = key
     spec = spec_of(run, step, part.inputs, terms)
-    action = Action(key, spec, terms.info, run.scopes.lookup)
+    action = Action(key, spec, terms.info, run.scopes.readable)
     action.isolate = publish.startswith(AUDIT_SCOPE)
     action.options = (terms.info,)
     action.subscribers[subscriber] = subscription
@@ -62,12 +62,14 @@ def _join(
 ) -> None:
     """Subscribes a part to an action in flight.
 
-    A result that is too old for those who wait may do for this one, so it is looked up again.
+    A result that those who wait do not accept, for its age or its pool's trust, may do for this
+    one, so it is looked up again.
     """
     terms = subscription.terms
     action.subscribers[subscriber] = subscription
     effective_requirement.joined(state, action, terms)
-    if action.state is ActionState.LOOKING_UP or terms.oldest_s < action.missed_from_s:
+    missed = terms.oldest_s >= action.missed_from_s and terms.min_trust >= action.missed_trust
+    if action.state is ActionState.LOOKING_UP or not missed:
         _look_up(state, run, action, terms)
     else:
         subscription.answered = True
@@ -121,7 +123,7 @@ def reproduce(
     action = state.actions.get(key)
     if action is None:
         spec = spec_of(run, step, part.inputs, terms)
-        action = Action(key, spec, terms.info, run.scopes.lookup)
+        action = Action(key, spec, terms.info, run.scopes.readable)
         action.options = (terms.info,)
         state.actions[key] = action
         if avoid:
@@ -147,7 +149,11 @@ def enqueue(state: State, action: Action, now_s: float) -> None:
 
 
 def deliver(
-    state: State, action: Action, result: ActionResult, subscribers: Collection[Subscriber]
+    state: State,
+    action: Action,
+    result: ActionResult,
+    subscribers: Collection[Subscriber],
+    found_in: str = "",
 ) -> None:
     """Gives a published result to these subscribers; without any left the action is forgotten.
 
@@ -156,6 +162,7 @@ def deliver(
         action: whose result it is.
         result: published by the action, or found by a look-up.
         subscribers: of the action, at least one.
+        found_in: the scope that has it, where that is another than the action's.
     """
     last = next(iter(subscribers))
     for subscriber in subscribers:
@@ -165,6 +172,8 @@ def deliver(
         part = step.parts.get(subscriber.part)
         if part is not None and part.result is None:
             part.result = result
+            if found_in:
+                part.key = ActionKey(found_in, action.key.action_id)
             run.inline.update(result.inline)
             step.pending_parts -= 1
             step.fresh.append(subscriber.part)

@@ -15,8 +15,9 @@ class LookUp(msgspec.Struct, frozen=True, gc=False):
     """Look for a published result; answer with ``LookedUp``.
 
     Attributes:
-        scopes: tried in this order; the answer repeats them, and ``not_before_s``.
+        scopes: tried in this order; the answer repeats them, ``not_before_s`` and ``min_trust``.
         not_before_s: results created earlier are too old (``maxAge``); 0 accepts any.
+        min_trust: results of pools of less trust do not count.
         uid: the run that wants it. Look-ups take turns by namespace; one that another namespace
             wants too is emitted again for it, so that it does not wait for the first one's turn.
     """
@@ -24,6 +25,7 @@ class LookUp(msgspec.Struct, frozen=True, gc=False):
     key: ActionKey
     scopes: tuple[str, ...]
     not_before_s: float = 0.0
+    min_trust: int = 0
     uid: str = ""
 
 
@@ -35,12 +37,16 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
             a blob); otherwise the first wins.
         not_before_s: a stored result that was created earlier is replaced too, since a subscriber
             does not accept it (``maxAge``); 0 accepts any.
+        min_trust: neither is a stored result of a pool of less trust accepted (``minTrust``).
+        copy_from: other scopes that have blobs of the result; they are copied to its own first.
     """
 
     key: ActionKey
     result: ActionResult
     replace: bool = False
     not_before_s: float = 0.0
+    min_trust: int = 0
+    copy_from: tuple[str, ...] = ()
 
 
 class Assign(msgspec.Struct, frozen=True, gc=False):
@@ -123,11 +129,12 @@ class AttemptSettled(msgspec.Struct, frozen=True, gc=False):
 
 
 class PutManifest(msgspec.Struct, frozen=True, gc=False):
-    """Store a composed manifest under ``cas/``: this run's end is about to refer to it."""
+    """Store a composed manifest in a scope: this run's end is about to refer to it."""
 
     digest: Digest
     manifest: Manifest
     uid: str
+    scope: str
 
 
 class PutBlob(msgspec.Struct, frozen=True, gc=False):
@@ -136,13 +143,20 @@ class PutBlob(msgspec.Struct, frozen=True, gc=False):
     digest: Digest
     data: bytes
     uid: str
+    scope: str
 
 
 class CheckBlobs(msgspec.Struct, frozen=True, gc=False):
-    """Find out which of these blobs are lost; answer with ``BlobsChecked``."""
+    """Find out which of these blobs are lost; answer with ``BlobsChecked``.
+
+    Attributes:
+        digests: by the scope that is to have them; what only another scope has is copied there.
+        read_scopes: those that the run reads.
+    """
 
     uid: str
-    digests: frozenset[Digest]
+    digests: dict[str, frozenset[Digest]]
+    read_scopes: tuple[str, ...]
 
 
 class DeleteCorruptBlobs(msgspec.Struct, frozen=True, gc=False):
@@ -150,10 +164,12 @@ class DeleteCorruptBlobs(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         uid: a run that needs them.
+        scopes: where it reads them; each of them is looked through.
     """
 
     digests: frozenset[Digest]
     uid: str
+    scopes: tuple[str, ...]
 
 
 class CompareContent(msgspec.Struct, frozen=True, gc=False):
@@ -166,11 +182,13 @@ class CompareContent(msgspec.Struct, frozen=True, gc=False):
         result: names the worker that reported it.
         blobs: those that the reader named.
         uid: a run that needs them.
+        scopes: those that the run reads.
     """
 
     result: ActionResult
     blobs: frozenset[Digest]
     uid: str
+    scopes: tuple[str, ...]
 
 
 class EvaluateCondition(msgspec.Struct, frozen=True, gc=False):

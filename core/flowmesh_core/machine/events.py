@@ -48,13 +48,16 @@ class LookedUp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     Attributes:
         scopes: as in the command; where empty, it answers every look-up of the key.
-        not_before_s: as in the command.
+        not_before_s, min_trust: as in the command.
+        found_in: the scope that has the result; empty where it is that of the key.
     """
 
     key: ActionKey
     result: ActionResult | None
     scopes: tuple[str, ...] = ()
     not_before_s: float = 0.0
+    min_trust: int = 0
+    found_in: str = ""
 
 
 class Published(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -144,6 +147,14 @@ class WorkerLost(msgspec.Struct, frozen=True):
 
     name: str
     reason: str = "no synchronisation within the watchdog"
+
+
+class WorkerTrustChanged(msgspec.Struct, frozen=True):
+    """The pool of a connected worker is trusted more, or less, than when the worker joined."""
+
+    name: str
+    incarnation: str
+    trust: int
 
 
 class CordonChanged(msgspec.Struct, frozen=True):
@@ -237,6 +248,7 @@ Event = (
     | WorkerSynced
     | ProtocolViolated
     | WorkerLost
+    | WorkerTrustChanged
     | CordonChanged
     | PrewarmPlanChanged
     | PlacementDecided

@@ -38,7 +38,8 @@ def attempt_succeeded(
         return  # it did an unknown part of the work
     mates = len(worker.attempts)
     if mates <= FEW_ATTEMPTS:  # among many, the few of other instances do not matter
-        mates = sum(a.info is attempt.info for a in worker.attempts.values())
+        signature = attempt.info.signature
+        mates = sum(a.info.signature == signature for a in worker.attempts.values())
     batch = float(1 + mates)
     if not _run_is_credible(state, key, attempt, end, batch, now_s):
         state.figures.not_learned[worker.shape.pool, "run"] += 1

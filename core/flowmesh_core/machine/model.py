@@ -247,6 +247,7 @@ class Action(msgspec.Struct, eq=False):
         checkpoint: where its next attempt begins.
         noted_s: when a checkpoint was last written to the ledgers.
         missed_from_s: results created earlier were not looked for; 0 where any would have done.
+        missed_trust: neither were results of pools of less trust.
         questions: pending look-ups, each with the namespaces that it was emitted for.
     """
 
@@ -279,6 +280,7 @@ class Action(msgspec.Struct, eq=False):
     checkpoint: LatestCheckpoint | None = None
     noted_s: float = float("-inf")
     missed_from_s: float = 0.0
+    missed_trust: int = 0
     questions: dict[Question, tuple[str, ...]] = {}
 
     def move(self, state: ActionState) -> None:
@@ -311,6 +313,11 @@ class Action(msgspec.Struct, eq=False):
             return [next(iter(self.subscribers)).uid]
         return list(dict.fromkeys(s.uid for s in self.subscribers))
 
+    def accepting_runs(self, trust: int) -> list[str]:
+        """Returns the runs that accept a result of a pool of this trust, and so pay for it."""
+        accepting = [s.uid for s, own in self.subscribers.items() if own.terms.accepts(trust)]
+        return list(dict.fromkeys(accepting)) if len(accepting) > 1 else accepting
+
 
 class FailedTries(msgspec.Struct, eq=False):
     """How often an action has failed since a time, for all its subscribers together."""
@@ -324,7 +331,7 @@ class StepPart(msgspec.Struct, eq=False):
 
     Attributes:
         inputs: artifacts by port for this part.
-        key: the action that it waits for or came from.
+        key: the action that it waits for; after a hit, where that was found.
         result: None until it is published.
     """
 
@@ -482,6 +489,11 @@ class Run:
     finishing: bool = False
     ended_s: float = 0.0
     story: deque[Change] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
+
+    @property
+    def min_trust(self) -> int:
+        """The least trust of the pools that may make its results."""
+        return max(self.scopes.min_trust, self.plan.min_trust)
 
     @property
     def deadline_at_s(self) -> float:

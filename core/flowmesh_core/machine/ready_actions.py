@@ -61,7 +61,12 @@ def index(state: State, now_s: float) -> ReadyIndex:
     state.unseen.clear()
     late = stragglers.find_stragglers(state, now_s)
     state.replicas = [
-        structs.replace(view(state, a.action), signature=info.signature, replica_of=a.worker)
+        structs.replace(
+            view(state, a.action),
+            signature=info.signature,
+            replica_of=a.worker,
+            min_trust=info.requirement.min_trust,
+        )
         for a, info in late
     ]
     for replica in state.replicas:
@@ -100,6 +105,7 @@ def view(state: State, action: Action) -> ReadyAction:
         avoid_workers=frozenset(action.avoid_workers) if action.avoid_workers else _NO_WORKERS,
         not_before_s=action.not_before_s,
         code_tenant=code_tenant(state, action) if state.single_tenant else "",
+        min_trust=action.info.requirement.min_trust,
     )
 
 

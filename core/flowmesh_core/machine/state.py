@@ -44,6 +44,7 @@ class State:
     """Everything the machine knows. Changed in place by its modules; others only read it.
 
     Attributes:
+        trusted: infos of signatures for actions that require trust, by signature and trust.
         shapes: signature specs of steps that are alike, by what makes them so.
         openings: by signature, what a worker needs to know to prewarm a host for it.
         step_lookups: step-level look-ups under way.
@@ -94,6 +95,7 @@ class State:
     attempts: dict[str, Attempt] = field(default_factory=dict)
     workers: dict[str, Worker] = field(default_factory=dict)
     signatures: dict[Digest, SignatureInfo] = field(default_factory=dict)
+    trusted: dict[tuple[Digest, int], SignatureInfo] = field(default_factory=dict)
     shapes: dict[bytes, SignatureSpec] = field(default_factory=dict)
     openings: dict[Digest, PrewarmSpec] = field(default_factory=dict)
     step_lookups: dict[StepLookUp, PendingLookUp] = field(default_factory=dict)

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from msgspec import structs
+
 from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.accounting.meter import WorkerMeter
 from flowmesh_core.errors import Failure, FailureKind
@@ -15,7 +17,7 @@ from flowmesh_core.machine import (
     timeouts,
 )
 from flowmesh_core.machine.commands import ConfirmAttempts
-from flowmesh_core.machine.events import WorkerSynced
+from flowmesh_core.machine.events import WorkerSynced, WorkerTrustChanged
 from flowmesh_core.machine.model import Action, Attempt, Worker
 from flowmesh_core.machine.orphans import OrphanedAttempt
 from flowmesh_core.machine.state import State, parse_attempt_id
@@ -170,6 +172,18 @@ def synced(state: State, event: WorkerSynced, now_s: float) -> None:
         state.dirty = True
     if sync.goodbye:
         lost(state, event.name, "it left", now_s, kind=FailureKind.DRAINED)
+
+
+def trust_changed(state: State, event: WorkerTrustChanged) -> None:
+    """Sets the trust of a worker's pool; what it is running counts as made with the less of both.
+
+    A change for an earlier process of the same name is stale.
+    """
+    worker = state.workers.get(event.name)
+    if worker is None or worker.incarnation != event.incarnation:
+        return
+    worker.shape = structs.replace(worker.shape, trust=event.trust)
+    state.dirty = True
 
 
 def cordoned(state: State, names: frozenset[str]) -> None:

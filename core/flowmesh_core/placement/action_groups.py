@@ -43,12 +43,13 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
         return mean if mean > NEGLIGIBLE_BYTES else 0
 
     @property
-    def cautions(self) -> tuple[bool, frozenset[str], str, str]:
+    def cautions(self) -> tuple[bool, frozenset[str], str, int, str]:
         """What restricts its workers besides the signature.
 
-        Isolation, workers where it failed, the original's worker, the tenant of its user code.
+        Isolation, workers where it failed, the original's worker, trust, the tenant of its code.
         """
-        return self.isolate, self.avoid_workers, self.replica_of, self.code_tenant
+        trust = self.info.requirement.min_trust
+        return self.isolate, self.avoid_workers, self.replica_of, trust, self.code_tenant
 
     @property
     def excluded(self) -> frozenset[str]:
@@ -70,7 +71,7 @@ def _group(snapshot: Snapshot, ready: ReadyGroup) -> ActionGroup:
     like, cohort = ready.like, ready.cohort
     return ActionGroup(
         ready,
-        snapshot.signatures[like.signature],
+        snapshot.signatures[like.signature].with_trust(like.min_trust),
         like.weights,
         like.isolate,
         like.avoid_workers,

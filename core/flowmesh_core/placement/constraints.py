@@ -22,6 +22,7 @@ CHECKS = (
     RejectionCause.LABELS,
     RejectionCause.DEVICES,
     RejectionCause.MEMORY,
+    RejectionCause.TRUST,
 )
 """In order of evaluation. The worker that passes most of them gives the reason for a rejection."""
 
@@ -72,7 +73,7 @@ def _unmet_by_hardware(requirement: Requirement, shape: WorkerShape) -> Rejectio
         shape.device_memory_mib <= requirement.min_memory_by_class.get(shape.device_class, -1)
     ):
         return RejectionCause.MEMORY
-    return None
+    return RejectionCause.TRUST if requirement.min_trust > shape.trust else None
 
 
 def _labelled(requirement: Requirement, labels: Mapping[str, str]) -> bool:
@@ -126,6 +127,11 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
         RejectionCause.MEMORY: (
             f"a device with {max(r.memory_mib, min_learned(r) + 1)} MiB is needed, the largest has "
             f"{largest_mib} MiB; lower resources.memory or add a pool with larger devices"
+        ),
+        RejectionCause.TRUST: (
+            f"a pool of trust {r.min_trust} is needed, and those that could run it otherwise have"
+            f" less; raise spec.trust of a pool that deserves it, or lower minTrust in the workflow"
+            " or in its cache policy"
         ),
     }
     return texts[cause]

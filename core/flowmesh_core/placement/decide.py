@@ -106,10 +106,10 @@ def _placement(
 
 
 def _rejections(clients: list[GroupCursor], snapshot: Snapshot) -> tuple[Rejection, ...]:
-    counts = Counter[tuple[str, RejectionCause, str, str]]()
+    counts = Counter[tuple[str, RejectionCause, str, int, str]]()
     for _, _, action in snapshot.ready.backoff:
-        key = (action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL, action.code_tenant)
-        counts[key] += 1
+        held = (action.min_trust, action.code_tenant)
+        counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL, *held] += 1
     by_slots: dict[FreeSlots, int] = {}
     for cursor in clients:
         remaining = cursor.group.count - cursor.served
@@ -117,9 +117,10 @@ def _rejections(clients: list[GroupCursor], snapshot: Snapshot) -> tuple[Rejecti
             by_slots[cursor.free_slots] = by_slots.get(cursor.free_slots, 0) + remaining
     for free_slots, remaining in by_slots.items():
         like = free_slots.like
-        key = (like.info.signature, free_slots.cause, free_slots.detail, like.code_tenant)
+        trust = like.info.requirement.min_trust
+        key = (like.info.signature, free_slots.cause, free_slots.detail, trust, like.code_tenant)
         counts[key] += remaining
     return tuple(
-        Rejection(Digest(signature), cause, count, detail, tenant)
-        for (signature, cause, detail, tenant), count in sorted(counts.items())
+        Rejection(Digest(signature), cause, count, detail, min_trust=trust, code_tenant=tenant)
+        for (signature, cause, detail, trust, tenant), count in sorted(counts.items())
     )

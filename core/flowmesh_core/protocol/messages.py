@@ -35,7 +35,7 @@ import msgspec
 
 from flowmesh_core.decoding import decode
 from flowmesh_core.protocol.results import Artifact, Usage
-from flowmesh_core.units import Digest
+from flowmesh_core.units import DEFAULT_TRUST, Digest
 
 if TYPE_CHECKING:
     from flowmesh_core.catalog.contract import EngineContract
@@ -111,6 +111,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
         single_tenant: it runs the user code of one tenant only, for its life, because it cannot
             switch uids.
         builtin_models: names of the built-in models in the image; None counts as all of them.
+        trust: of its pool, 0 to 3. The control plane sets it; what a worker says does not count.
     """
 
     name: str
@@ -135,6 +136,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
     sandbox: str = ""
     sandbox_minimum: str = ""
     single_tenant: bool = False
+    trust: int = DEFAULT_TRUST
 
 
 class InputRef(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -210,6 +212,7 @@ class PrewarmSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         signature: of the attempts to come, which will use the host.
         components: the models that it loads at its start, by port.
         per_attempt_components: ports of components that come with each attempt.
+        read_scopes: where the components may lie: those of the last run that would use the host.
         the rest: as in :class:`Assignment`.
     """
 
@@ -219,6 +222,7 @@ class PrewarmSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     implementation: int
     components: dict[str, Artifact] = {}
     per_attempt_components: tuple[str, ...] = ()
+    read_scopes: tuple[str, ...] = ()
     signature_params: dict[str, Any] = {}
     memory_mib: int = 0
     tensor_parallel: int = 1

@@ -81,6 +81,7 @@ def pool_shape(pool: FlowMeshWorkerPool, catalog: Catalog) -> WorkerShape:
         sandbox=spec.sandbox.minimum if spec.user_code else "",
         sandbox_minimum=spec.sandbox.minimum if spec.user_code else "",
         single_tenant=spec.user_code and spec.sandbox.host_users,
+        trust=spec.trust_level,
         engines={c.name: EngineVersion.of(c) for c in offered},
         variants=tuple(h for c in offered for h in _variants(c, kind)),
         # The images of the other flavors contain none.

@@ -4,6 +4,7 @@ Requests to the store take time and are retried while it is unavailable, with th
 control plane's task pool. A write that is under way when its control plane crashes still succeeds.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -165,8 +166,10 @@ class SimCommandExecutor:
 
     def _look_up(self, c: LookUp) -> bool:
         if self._owner.alive:
-            found = self._store.look_up(c.key, c.scopes, c.not_before_s, self._owner.now_s())
-            self._owner.post(LookedUp(c.key, found, c.scopes, c.not_before_s))
+            found = self._store.look_up(
+                c.key, c.scopes, c.not_before_s, self._owner.now_s(), c.min_trust
+            )
+            self._owner.post(LookedUp(c.key, found, c.scopes, c.not_before_s, c.min_trust))
         return True
 
     def _publish(self, c: Publish) -> bool:
@@ -174,7 +177,12 @@ class SimCommandExecutor:
             self._rival(c)
         now_s = self._owner.now_s()
         stands, won = self._store.publish(
-            c.key, c.result, replace=c.replace, now_s=now_s, not_before_s=c.not_before_s
+            c.key,
+            c.result,
+            replace=c.replace,
+            now_s=now_s,
+            not_before_s=c.not_before_s,
+            min_trust=c.min_trust,
         )
         if won:
             self._owner.wrote(c.key, stands)
@@ -199,7 +207,7 @@ class SimCommandExecutor:
         return True
 
     def _put_later(self, c: PutManifest | PutBlob) -> None:
-        pending = self._puts.begin(c.uid, c.digest)
+        pending = self._puts.begin(c.uid, (c.scope, c.digest))
         self._request(self._put, self._times.publish_s, (c, pending))
 
     def _put(self, given: tuple[PutManifest | PutBlob, PendingPut]) -> bool:
@@ -212,7 +220,9 @@ class SimCommandExecutor:
 
     def _check_blobs(self, c: CheckBlobs) -> bool:
         if self._owner.alive:
-            wanted = c.digests - self._puts.join(c.uid, c.digests)
+            digests = frozenset().union(*c.digests.values())
+            places = itertools.product({*c.digests, *c.read_scopes}, digests)
+            wanted = digests - self._puts.join(c.uid, frozenset(places))
             self._owner.post(BlobsChecked(c.uid, frozenset(self._store.missing(wanted))))
         return True
 
