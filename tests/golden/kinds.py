@@ -211,6 +211,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "shares_prefixes",
         "unattributed",
         "min_trust",
+        "inputs",
     ),
     Decision: ("placements", "rejections"),
     Placement: (
