@@ -203,6 +203,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "policy",
         "shares_prefixes",
         "unattributed",
+        "inputs",
     ),
     Decision: ("placements", "rejections"),
     Rejection: ("signature", "cause", "count", "detail", "code_tenant"),

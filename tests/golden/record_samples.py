@@ -397,7 +397,7 @@ POLICY = CachePolicy(
     reference_generation=3,
     disclosure=Disclosure.OPEN,
 )
-STORE_FORMAT = StoreFormat(identity_scheme=2)
+STORE_FORMAT = StoreFormat(identity_scheme=2, layout=2)
 QUARANTINED = QuarantineEntry(
     signature_class=digest(78),
     engine="llm.generate",
