@@ -25,6 +25,7 @@ from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_owners import WorkOwners
 from flowmesh_control.loop.task_pool import TaskPool
 from flowmesh_control.metrics.exposition import MetricsPage
+from flowmesh_control.metrics.fleet import WorkerIntakeCounters
 from flowmesh_control.metrics.store_latency import StoreMeter
 from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry
 from flowmesh_control.observability.listener import RunListener
@@ -39,6 +40,9 @@ from flowmesh_control.queries.planner import Planner
 from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.queries.status_document import StatusDocuments
+from flowmesh_control.quotas.quotas import Quotas
+from flowmesh_control.quotas.rates import Rates
+from flowmesh_control.quotas.run_quota import RunQuota
 from flowmesh_control.records.accounts import capture
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import AuditRecords
@@ -58,11 +62,12 @@ from flowmesh_control.runs.resume import RunResumption
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_control.services import ControlPlaneServices
 from flowmesh_control.settings import ControlSettings
-from flowmesh_control.workers.gateway import WorkerGateway
+from flowmesh_control.workers.gateway import PoolTrust, WorkerGateway
 from flowmesh_control.workers.log_buffer import LogBuffer
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import StoreError
+from flowmesh_core.fleet.pool_declaration import PoolDeclaration
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.machine.commands import AttemptSettled
 from flowmesh_core.machine.events import Event
@@ -102,6 +107,7 @@ class EpochContext:
     machine: Machine
     marker: CurrentEventMarker
     refused_workers: Set[str]
+    trust_of: PoolTrust
     ledger: LedgerWriter
     archive: Archive
     index: EndedRunIndex
@@ -148,6 +154,7 @@ def assemble(
     machine: Machine,
     marker: CurrentEventMarker,
     refused_workers: Set[str],
+    trust_of: PoolTrust,
     ledger: LedgerWriter,
     archive: Archive,
     index: EndedRunIndex,
@@ -175,6 +182,7 @@ def assemble(
         machine: recovered.
         marker: says which event is being applied.
         refused_workers: names of workers that may not join.
+        trust_of: returns the trust of a pool.
         ledger: of the runs under way.
         archive: of the runs that have ended.
         index: of ended runs, the latest ones.
@@ -202,6 +210,7 @@ def assemble(
             machine=machine,
             marker=marker,
             refused_workers=refused_workers,
+            trust_of=trust_of,
             ledger=ledger,
             archive=archive,
             index=index,
@@ -238,7 +247,8 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     def decide_with_pools(snapshot: Snapshot) -> Decision:
         return explain_with_pools(signals.declared, decide(snapshot, state.model), snapshot)
 
-    gateway = _gateway(context, post, telemetry)
+    signals = CapacitySignalSource(state, context.clock)
+    gateway = _gateway(context, post, telemetry, signals.declaration)
     finalizer = _finalizer(context, lineage, logs)
     evaluators = Evaluators.of(context.settings, context.catalog)
     evaluations = _evaluations(context, evaluators, owners, post)
@@ -266,10 +276,12 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         clock=context.clock,
     )
     loops.append(loop)
-    signals = CapacitySignalSource(state, context.clock)
-    admission, views = _admission(context, content, loop, evaluators), _views(context, logs)
+    quotas = Quotas(loop.post_and_wait)
+    run_quota = RunQuota(quotas, runs=state.runs, waiting=context.waiting, actions=state.actions)
+    admission = _admission(context, content, run_quota, loop, evaluators)
+    views = _views(context, logs)
     repinning = _repinning(context, admission, finalizer, loop)
-    metrics = _metrics(context, loop, tasks, telemetry, gateway, signals, health)
+    metrics = _metrics(context, loop, tasks, telemetry, gateway, signals, health, quotas)
     services = ControlPlaneServices(
         epoch=CurrentEpoch(context.epoch, context.clock, state),
         settings=context.settings,
@@ -294,6 +306,9 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         lineage=lineage,
         documents=StatusDocuments(store, context.policies, context.references),
         policies=context.policies,
+        quotas=quotas,
+        run_quota=run_quota,
+        rates=Rates(quotas, time.monotonic),
         audits=context.audits,
         auditing=_auditing(context, cache, views, admission),
         cache=_cache_admin(context),
@@ -319,7 +334,10 @@ def _evaluations(
 
 
 def _gateway(
-    context: EpochContext, post: Callable[[Event], None], telemetry: WorkerTelemetry
+    context: EpochContext,
+    post: Callable[[Event], None],
+    telemetry: WorkerTelemetry,
+    declared: Callable[[str], PoolDeclaration | None],
 ) -> WorkerGateway:
     return WorkerGateway(
         epoch=context.epoch,
@@ -333,7 +351,9 @@ def _gateway(
         sync_interval_s=context.settings.sync_interval_s,
         knows=lambda name: name in context.machine.state.workers,
         later_epoch_seen=context.later_epoch_seen,
+        trust_of=context.trust_of,
         refused=context.refused_workers,
+        declared=declared,
     )
 
 
@@ -364,6 +384,7 @@ def _metrics(
     gateway: WorkerGateway,
     signals: CapacitySignalSource,
     health: StoreHealth,
+    quotas: Quotas,
 ) -> MetricsPage:
     state = context.machine.state
     return MetricsPage(
@@ -371,11 +392,12 @@ def _metrics(
         loop=loop,
         tasks=tasks,
         workers=workers,
-        dropped=gateway.drops.counts,
+        intake=WorkerIntakeCounters(gateway.drops.counts, gateway.paused),
         audits=context.audits,
         backlogs=signals,
         store=context.store_meter,
         trouble=health,
+        quota_refusals=quotas.refusals,
         last_accounts=capture(state, {}, context.clock()),
     )
 
@@ -396,13 +418,18 @@ def _finalizer(context: EpochContext, lineage: LineageIndex, logs: RunLogArchive
 
 
 def _admission(
-    context: EpochContext, content: UploadStore, loop: EventLoop, evaluators: Evaluators
+    context: EpochContext,
+    content: UploadStore,
+    quota: RunQuota,
+    loop: EventLoop,
+    evaluators: Evaluators,
 ) -> Admission:
     state, waiting = context.machine.state, context.waiting
     return Admission(
         records=context.store.records,
         content=content,
         policies=context.policies,
+        quota=quota,
         compiler=evaluators.compiler,
         clock=context.clock,
         quarantine_salts=context.audits.quarantine.salts,

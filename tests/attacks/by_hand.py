@@ -16,6 +16,7 @@ from flowmesh_control.auth.users import StaticUsers
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.settings import ControlSettings
+from flowmesh_control.workers.gateway import PoolTrust, default_trust
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.machine.settings import Settings
 from flowmesh_core.machine.step_results import metrics_artifact
@@ -46,7 +47,7 @@ async def until(condition: Callable[[], object]) -> None:
     await waiting.until(condition, within_s=60)
 
 
-TOKENS = {"good": "token-of-good", "low": "token-of-low"}
+TOKENS = {"good": "token-of-good", "good-too": "token-of-good-too", "low": "token-of-low"}
 
 
 @dataclass
@@ -97,9 +98,11 @@ class Place:
     http: ClientSession
     workers: list[HandWorker] = field(default_factory=list)
 
-    async def join(self, name: str, pool: str = "good", **changes: Any) -> HandWorker:
+    async def join(
+        self, name: str, pool: str = "good", token: str | None = None, **changes: Any
+    ) -> HandWorker:
         url = self.control.url.replace("http", "ws", 1) + "/worker"
-        headers = {"Authorization": f"Bearer {TOKENS[pool]}"}
+        headers = {"Authorization": f"Bearer {TOKENS[pool] if token is None else token}"}
         socket = await self.http.ws_connect(url, max_msg_size=0, headers=headers)
         hello = hello_of(name, pool, **changes)
         await socket.send_bytes(encode(hello))
@@ -166,7 +169,9 @@ class Place:
         await self.control.start()
 
 
-def control_on(store: Store, key_ring: KeyRing = KEY) -> ControlPlane:
+def control_on(
+    store: Store, key_ring: KeyRing = KEY, trust_of: PoolTrust = default_trust
+) -> ControlPlane:
     settings = ControlSettings()
     return ControlPlane(
         store,
@@ -176,13 +181,14 @@ def control_on(store: Store, key_ring: KeyRing = KEY) -> ControlPlane:
         users=StaticUsers(API_TOKEN),
         tokens=StaticWorkerTokens(TOKENS),
         secrets=NoSecrets(),
+        trust_of=trust_of,
     )
 
 
 @asynccontextmanager
-async def place() -> AsyncIterator[Place]:
+async def place(trust_of: PoolTrust = default_trust) -> AsyncIterator[Place]:
     store = open_store("memory:")
-    control = control_on(store)
+    control = control_on(store, trust_of=trust_of)
     await control.start()
     async with ClientSession() as http:
         found = Place(store, control, http)
@@ -195,8 +201,9 @@ async def place() -> AsyncIterator[Place]:
 
 
 def hello_of(name: str, pool: str, **changes: Any) -> Hello:
+    """The full state of a worker; its name has the pool's before it."""
     shape = WorkerShape(
-        name=name,
+        name=f"{pool}-{name}",
         pool=pool,
         device_class="cpu",
         device_memory_mib=4096,
@@ -208,7 +215,6 @@ def hello_of(name: str, pool: str, **changes: Any) -> Hello:
     shape = msgspec.structs.replace(shape, **changes.pop("shape", {}))
     hello = Hello(
         version=PROTOCOL_VERSION,
-        token=TOKENS[pool],
         epoch=0,
         incarnation=f"process of {name}",
         started_s=1.0,

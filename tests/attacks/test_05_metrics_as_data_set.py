@@ -22,7 +22,7 @@ ROWS = b'{"secret": "of team-a"}\n'
 
 async def test_metrics_shaped_like_a_data_set_are_not_read_as_rows(tmp_path: Path) -> None:
     async with tenants(tmp_path) as fabric:
-        fabric.worker("w1", "--allow-user-code")
+        fabric.worker("local-w1", "--allow-user-code")
         blobs = blobs_of(fabric.control.services.store)
         stored = await fabric.ask(
             OWNER, "POST", "/v1/datasets?namespace=team-a", data=ROWS, status=201

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 def fabric(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
     with replicas(api_server, tmp_path_factory.mktemp("skeleton")) as made:
         made.operator("a")
-        made.worker("w")
+        made.worker("local-w")
         until(lambda: made.leads("a"), "a leads", 30)
         yield made
 

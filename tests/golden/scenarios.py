@@ -247,7 +247,10 @@ def operations() -> None:
     signatures = tuple(sorted(world.machine.state.signatures))
     world.apply(e.CordonChanged(frozenset({"w1", "absent"})))
     world.apply(e.ProtocolViolated("w2", "metrics: a value below 0"))
+    world.apply(e.WorkerTrustChanged("w2", world.incarnations["w2"], 1))
     world.apply(e.PrewarmPlanChanged({"w2": signatures, "w1": signatures[:1]}))
+    world.apply(e.WeightsChanged({"team-b": 3.0}))
+    world.apply(e.ReservedPoolsChanged({"default": frozenset({"team-b"})}))
     for _ in range(3):
         world.tick(0.5)
         world.beat()
@@ -266,6 +269,7 @@ def operations() -> None:
     world.apply(e.CancelRequested(cancelled))
     world.apply(e.PrewarmPlanChanged({}))
     world.apply(e.CordonChanged(frozenset()))
+    world.apply(e.ReservedPoolsChanged({}))
     world.run()
 
 

@@ -88,6 +88,8 @@ class RejectionCause(StrEnum):
     SANDBOX = "sandbox"
     TENANT = "tenant"
     NOT_BUILT_IN = "not-built-in"
+    TRUST = "trust"
+    RESERVED = "reserved"
     BUSY = "busy"
     DRAINING = "draining"
     BACKOFF = "backoff"

@@ -11,6 +11,7 @@ from flowmesh_control.api.fabric import FabricHandlers
 from flowmesh_control.api.keys import KeyHandlers
 from flowmesh_control.api.lineage import LineageHandlers
 from flowmesh_control.api.probes import ProbeHandlers
+from flowmesh_control.api.quotas import QuotaHandlers
 from flowmesh_control.api.read_only import refusing_writes
 from flowmesh_control.api.receipts import AllReceipts
 from flowmesh_control.api.responses import errors_as_json
@@ -51,9 +52,10 @@ def build_app(
         AuditHandlers(auditing=services.auditing, audits=services.audits, views=services.views),
         _fabric_handlers(services),
         KeyHandlers(services.keys),
+        QuotaHandlers(services.quotas, services.run_quota),
         probes,
     )
-    authorizer = Authorizer(users, services.views)
+    authorizer = Authorizer(users, services.views, services.rates)
     for handler in handlers:
         for route in handler.routes():
             app.router.add_route(route.method, route.path, authorizer.protect(route))

@@ -22,6 +22,7 @@ from flowmesh_control.api.request_body import decode_body
 from flowmesh_control.auth.users import Resource, User, Users, Verb
 from flowmesh_control.errors import ForbiddenError, NotFoundError, UnknownUserError
 from flowmesh_control.queries.run_views import RunViews
+from flowmesh_control.quotas.rates import OpenLimit, Rates, RequestRate
 from flowmesh_core.errors import FlowMeshError, SpecError
 from flowmesh_core.spec.fields import NAMESPACE_PATTERN, PATTERN_WORDS
 
@@ -76,7 +77,12 @@ Handling = Callable[[AuthorizedRequest], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path of the API and the right that it needs; made by the functions below."""
+    """A path of the API and the right that it needs; made by the functions below.
+
+    Attributes:
+        rate: what a request counts as besides a request, by ``limited``.
+        open_limit: what it counts as while it is answered.
+    """
 
     method: str
     path: str
@@ -84,6 +90,8 @@ class Route:
     verb: Verb
     resource: Resource
     namespace_source: NamespaceSource
+    rate: RequestRate | None = None
+    open_limit: OpenLimit | None = None
 
 
 def run_route(method: str, path: str, handling: Handling, verb: Verb = Verb.GET) -> Route:
@@ -113,19 +121,37 @@ def for_any_user(method: str, path: str, handling: Handling) -> Route:
     return Route(method, path, handling, Verb.LIST, Resource.WORKFLOWS, NamespaceSource.OWN)
 
 
-class Authorizer:
-    """Checks that a request's user has the right that its route needs."""
+def limited(
+    route: Route, *, rate: RequestRate | None = None, open_limit: OpenLimit | None = None
+) -> Route:
+    """Returns a route with a limit of the namespace's quota besides that on requests."""
+    return replace(route, rate=rate, open_limit=open_limit)
 
-    def __init__(self, users: Users, views: RunViews) -> None:
+
+class Authorizer:
+    """Checks that a request's user has the right that its route needs, and asks not too often."""
+
+    def __init__(self, users: Users, views: RunViews, rates: Rates) -> None:
         self._users = users
         self._views = views
+        self._rates = rates
 
     def protect(self, route: Route) -> Handler:
         """Returns the route's handler, preceded by its authorization check."""
 
         async def authorize(request: web.Request) -> web.StreamResponse:
-            call = AuthorizedRequest(request, await self._user(request), self._users)
-            return await route.handling(await self._authorized(route, call))
+            user = await self._user(request)
+            call = AuthorizedRequest(request, user, self._users)
+            try:
+                call = await self._authorized(route, call)
+            finally:  # a refused request counts as well
+                self._rates.take(RequestRate.REQUESTS, user.name, call.namespace)
+            if route.rate is not None:
+                self._rates.take(route.rate, user.name, call.namespace)
+            if route.open_limit is None:
+                return await route.handling(call)
+            with self._rates.opened(route.open_limit, user.name, call.namespace):
+                return await route.handling(call)
 
         return authorize
 

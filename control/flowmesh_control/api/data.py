@@ -9,7 +9,13 @@ from pathlib import Path
 from aiohttp import web
 
 from flowmesh_api.v1.runs import Uploaded
-from flowmesh_control.api.authorization import AuthorizedRequest, Route, namespace_route, run_route
+from flowmesh_control.api.authorization import (
+    AuthorizedRequest,
+    Route,
+    limited,
+    namespace_route,
+    run_route,
+)
 from flowmesh_control.api.connections import while_connected
 from flowmesh_control.api.ports import RunReader
 from flowmesh_control.api.responses import json_response
@@ -17,6 +23,7 @@ from flowmesh_control.auth.users import NamespaceLabels, Verb
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.importer.upload_body import receive
 from flowmesh_control.queries.downloads import Download, download_of
+from flowmesh_control.quotas.rates import OpenLimit
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.runs.uploads import StoredContent, UploadStore
 from flowmesh_core.errors import FlowMeshError
@@ -62,8 +69,16 @@ class DataHandlers:
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
         return [
-            namespace_route("POST", "/v1/datasets", self.put_dataset, Verb.CREATE),
-            namespace_route("POST", "/v1/trees", self.put_tree, Verb.CREATE),
+            *(
+                limited(
+                    namespace_route("POST", path, handling, Verb.CREATE),
+                    open_limit=OpenLimit.UPLOADS,
+                )
+                for path, handling in (
+                    ("/v1/datasets", self.put_dataset),
+                    ("/v1/trees", self.put_tree),
+                )
+            ),
             run_route("GET", "/v1/runs/{uid}/outputs", self.outputs),
             run_route("GET", "/v1/runs/{uid}/outputs/{name}", self.output),
             namespace_route("GET", "/v1/content", self.content, Verb.GET),

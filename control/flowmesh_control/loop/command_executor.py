@@ -160,10 +160,12 @@ class CommandExecutor:
     async def _look_up(self, c: LookUp) -> None:
         if not self._owners.awaits(c):
             return
-        found = await self._cache.lookup(c.key.action_id, c.scopes, not_before_s=c.not_before_s)
+        found = await self._cache.lookup(
+            c.key.action_id, c.scopes, not_before_s=c.not_before_s, min_trust=c.min_trust
+        )
         result = None if found is None else found.result
         found_in = "" if found is None or found.scope == c.key.scope else found.scope
-        self._post(LookedUp(c.key, result, c.scopes, c.not_before_s, found_in))
+        self._post(LookedUp(c.key, result, c.scopes, c.not_before_s, c.min_trust, found_in))
 
     async def _publish(self, c: Publish) -> None:
         attempt_id = c.result.provenance.attempt_id
@@ -190,10 +192,13 @@ class CommandExecutor:
         if c.replace:
             standing = await self._cache.lookup(c.key.action_id, [scope])
         if standing is None:
-            now = await self._cache.publish(scope, result, not_before_s=c.not_before_s)
+            now = await self._cache.publish(
+                scope, result, not_before_s=c.not_before_s, min_trust=c.min_trust
+            )
         elif (
             standing.result.generation >= result.generation
             and standing.result.created_s >= c.not_before_s
+            and standing.result.provenance.trust >= c.min_trust
         ):
             now = standing
         else:

@@ -31,12 +31,15 @@ from flowmesh_core.machine.events import (
     Published,
     PublishFailed,
     Repinned,
+    ReservedPoolsChanged,
     RunFinalized,
     Submitted,
     TimeAdvanced,
+    WeightsChanged,
     WorkerConnected,
     WorkerLost,
     WorkerSynced,
+    WorkerTrustChanged,
 )
 
 log = logging.getLogger("flowmesh.control")
@@ -65,9 +68,11 @@ _WORKER_PATHS = {
     WorkerSynced: "name",
     WorkerLost: "name",
     ProtocolViolated: "name",
+    WorkerTrustChanged: "name",
 }
 _WITHOUT_SUBJECT = (
     LookedUp, Published, PublishFailed, PublishDelayed, CordonChanged, PrewarmPlanChanged,
+    ReservedPoolsChanged, WeightsChanged,
     PlacementDecided, TimeAdvanced, ControlStalled,
 )  # fmt: skip
 

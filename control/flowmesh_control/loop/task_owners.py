@@ -66,7 +66,7 @@ class WorkOwners:
             run = self._state.runs.get(command.uid)
             pending = run.evaluations.get(command.number) if run is not None else None
             return run is not None and pending is not None and not run.steps[pending.step].ended
-        question = (command.scopes, command.not_before_s)
+        question = (command.scopes, command.not_before_s, command.min_trust)
         action = self._state.actions.get(command.key)
         if action is not None and question in action.questions:
             return True

@@ -1,6 +1,6 @@
 """Metrics of the control plane itself: its loop, its store, its audits."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import Metric
 
@@ -69,4 +69,14 @@ def audited(audits: AuditRecords) -> Iterator[Metric]:
         "flowmesh_audit_quarantined",
         "Signature classes in quarantine.",
         len(audits.quarantine.salts()),
+    )
+
+
+def refused_by_quotas(refusals: Mapping[str, int]) -> Iterator[Metric]:
+    """Yields how often quotas have refused something."""
+    yield counters(
+        "flowmesh_quota_refusals",
+        "Requests and runs that a quota refused, by limit.",
+        ["limit"],
+        [([limit], count) for limit, count in refusals.items()],
     )

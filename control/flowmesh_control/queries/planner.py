@@ -23,7 +23,7 @@ from flowmesh_core.machine.events import ConditionEvaluated, LookedUp, Published
 from flowmesh_core.machine.machine import Machine
 from flowmesh_core.machine.model import Action, Run, StepRun
 from flowmesh_core.machine.state import State
-from flowmesh_core.placement.constraints import unmet
+from flowmesh_core.placement.constraints import unmet, unmet_remedy
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.units import Digest, usd_text
@@ -34,7 +34,7 @@ PLAN_UID = "plan"
 
 @dataclass(slots=True)
 class _Cost:
-    """The predicted cost of one step's actions."""
+    """The predicted cost of one step's actions, and what is missing where no worker can run one."""
 
     nanousd: int = 0
     seconds: float = NOTHING
@@ -43,6 +43,7 @@ class _Cost:
     signatures: set[str] = field(default_factory=set)
     workers: set[str] = field(default_factory=set)
     samples: int = 0
+    missing: str = ""
 
 
 class Planner:
@@ -78,11 +79,12 @@ class Planner:
         scratch = await self._walk(compiled)
         run = scratch.runs[PLAN_UID]
         steps, costs = [], []
-        for step in run.steps.values():
-            cost = self._cost(scratch, step)
-            costs.append(cost)
-            steps.append(_planned(step, cost))
         plan = compiled.plan
+        shapes = self._open_shapes(plan.namespace)
+        for step in run.steps.values():
+            cost = self._cost(scratch, step, shapes)
+            costs.append(cost)
+            steps.append(_planned(step, cost, self._missing(step, cost, plan.namespace)))
         nanousd = sum(s.nanousd for s in steps)
         seconds = _longest_path(run, {s.path: s.seconds for s in steps})
         errors = [e for c in costs for e in c.errors]
@@ -130,11 +132,13 @@ class Planner:
             command = todo.pop()
             if isinstance(command, LookUp):
                 found = await self._cache.lookup(
-                    command.key.action_id, command.scopes, not_before_s=command.not_before_s
+                    command.key.action_id,
+                    command.scopes,
+                    not_before_s=command.not_before_s,
+                    min_trust=command.min_trust,
                 )
                 result = None if found is None else _counted(compiled, found.result)
-                answer = LookedUp(command.key, result, command.scopes, command.not_before_s)
-                todo += machine.apply(answer, now_s)
+                todo += machine.apply(_answer(command, result), now_s)
             elif isinstance(command, Publish):
                 # The real run would write this step-level record; here it counts as written.
                 published = Published(command.key, command.result, adopted=False)
@@ -145,9 +149,32 @@ class Planner:
                 todo += machine.apply(evaluated, now_s)
         return machine.state
 
-    def _cost(self, scratch: State, step: StepRun) -> _Cost:
+    def _open_shapes(self, namespace: str) -> list[WorkerShape]:
+        """Returns the connected workers, without those reserved for other namespaces."""
+        reserved = self._state.reserved_pools or {}
+        shapes = (w.shape for _, w in sorted(self._state.workers.items()))
+        return [s for s in shapes if s.pool not in reserved or namespace in reserved[s.pool]]
+
+    def _missing(self, step: StepRun, cost: _Cost, namespace: str) -> str:
+        """Returns why no worker can run a step now; empty where one can."""
+        if cost.workers:
+            return ""
+        reserved = self._state.reserved_pools or {}
+        closed = sorted(
+            {
+                w.shape.pool
+                for w in self._state.workers.values()
+                if step.plan.engine in w.shape.engines
+                and namespace not in reserved.get(w.shape.pool, (namespace,))
+            }
+        )
+        text = "no connected worker can run it now" + (f": {cost.missing}" if cost.missing else "")
+        if closed:
+            text += f"; pool {' and '.join(closed)} is reserved for other namespaces"
+        return text
+
+    def _cost(self, scratch: State, step: StepRun, shapes: list[WorkerShape]) -> _Cost:
         cost = _Cost()
-        shapes = [w.shape for _, w in sorted(self._state.workers.items())]
         keys = {p.key for p in step.parts.values() if p.result is None and p.key is not None}
         by_worker: defaultdict[str, float] = defaultdict(float)
         for key in keys:
@@ -172,6 +199,8 @@ class Planner:
         cost.signatures.add(info.signature)
         if able:
             self._charge(cost, by_worker, able, info, action.spec.work, loads=first)
+        elif shapes:
+            cost.missing = unmet_remedy(info.requirement, shapes)
 
     def _guess(
         self,
@@ -213,6 +242,10 @@ class Planner:
         return worker is not None and any(la.signature == info.signature for la in worker.instances)
 
 
+def _answer(c: LookUp, result: ActionResult | None) -> LookedUp:
+    return LookedUp(c.key, result, c.scopes, c.not_before_s, c.min_trust)
+
+
 def _counted(compiled: Compiled, result: ActionResult) -> ActionResult | None:
     """Returns a result that the forecast may count as a hit.
 
@@ -237,7 +270,7 @@ def _count(
     cost.samples += prediction.samples
 
 
-def _planned(step: StepRun, cost: _Cost) -> PlannedStep:
+def _planned(step: StepRun, cost: _Cost, missing: str) -> PlannedStep:
     known = len(step.parts)
     done = sum(p.result is not None for p in step.parts.values())
     expect = {
@@ -245,8 +278,8 @@ def _planned(step: StepRun, cost: _Cost) -> PlannedStep:
         StepState.SKIPPED: "skip",
     }.get(step.state, "run" if step.parts else "unknown")
     detail = ""
-    if expect == "run" and not cost.workers:
-        detail = "no connected worker can run it now"
+    if expect == "run":
+        detail = missing
     elif expect == "unknown":
         detail = "its inputs are not known before the steps above have run"
     return PlannedStep(

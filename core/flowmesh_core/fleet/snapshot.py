@@ -4,8 +4,8 @@ Made by the machine from its workers and ready set; read by ``placement.decide``
 explain``. Nothing may retain it beyond the cycle.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import msgspec
@@ -97,6 +97,7 @@ class Requirement:
         builtin_model: needs an image with this built-in model; empty is none.
         gpu_product: allowed device classes; empty is any.
         labels: must all match; ``anti_labels`` must not.
+        min_trust: the least trust of the worker's pool. Actions of one signature may differ in it.
     """
 
     engine: str
@@ -116,6 +117,7 @@ class Requirement:
     capacity_factor: Mapping[str, float] = field(default_factory=dict)
     min_memory_by_class: Mapping[str, int] = field(default_factory=dict)
     minor: int = 0
+    min_trust: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,12 @@ class SignatureInfo:
         """The signature under which costs, memory limits and demand are learned."""
         return self.suspects_of or self.signature
 
+    def with_trust(self, min_trust: int) -> "SignatureInfo":
+        """Returns the same for actions that require this trust."""
+        if self.requirement.min_trust == min_trust:
+            return self
+        return replace(self, requirement=replace(self.requirement, min_trust=min_trust))
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -156,6 +164,7 @@ class Snapshot:
         fair_share: tenant → virtual time (decayed paid dollars over weight); less is served first.
         now_s: the time of the cycle.
         tenant_weights: tenant → weight of its fair share; 1 where absent.
+        reserved_pools: names of the pools that take only actions which name them.
     """
 
     workers: Sequence[WorkerView]
@@ -164,6 +173,7 @@ class Snapshot:
     fair_share: Mapping[str, float]
     now_s: float
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
+    reserved_pools: Collection[str] = frozenset()
 
 
 class UtilityTerms(msgspec.Struct, frozen=True, gc=False):
@@ -226,14 +236,16 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     candidates: tuple[ScoredWorker, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(msgspec.Struct, frozen=True, gc=False):
     """Why ``count`` ready actions of one signature were not placed.
 
     Attributes:
         detail: one sentence for users: what is missing and what to change.
         code_tenant: the tenant whose actions these are, where single-tenant workers run the user
             code of the signature; else empty.
+        min_trust: that they require.
+        reserved_pools: names of the reserved pools that they may run in; unset where there are
+            none, and then left out of traces.
     """
 
     signature: Digest
@@ -241,6 +253,13 @@ class Rejection:
     count: int
     detail: str
     code_tenant: str = ""
+    min_trust: int = 0
+    reserved_pools: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def pools(self) -> frozenset[str]:
+        """The reserved pools that they may run in."""
+        return frozenset(self.reserved_pools or ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,12 +62,14 @@ def _join(
 ) -> None:
     """Subscribes a part to an action in flight.
 
-    A result that is too old for those who wait may do for this one, so it is looked up again.
+    A result that those who wait do not accept, for its age or its pool's trust, may do for this
+    one, so it is looked up again.
     """
     terms = subscription.terms
     action.subscribers[subscriber] = subscription
     effective_requirement.joined(state, action, terms)
-    if action.state is ActionState.LOOKING_UP or terms.oldest_s < action.missed_from_s:
+    missed = terms.oldest_s >= action.missed_from_s and terms.min_trust >= action.missed_trust
+    if action.state is ActionState.LOOKING_UP or not missed:
         _look_up(state, run, action, terms)
     else:
         subscription.answered = True

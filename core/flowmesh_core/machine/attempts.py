@@ -5,7 +5,6 @@ any later success of the same action is settled at the fabric's expense.
 """
 
 from flowmesh_api.v1.enums import ActionState
-from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES
 from flowmesh_core.fleet.snapshot import SignatureInfo
@@ -17,8 +16,10 @@ from flowmesh_core.machine import (
     checkpoints,
     disclosure,
     failure_policy,
+    learning,
     ready_actions,
     result_ttl,
+    second_opinions,
     suspects,
     timeouts,
 )
@@ -33,8 +34,6 @@ from flowmesh_core.placement.constraints import unmet
 from flowmesh_core.protocol.messages import AttemptEnd, FailureReport
 from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
 from flowmesh_core.sharing.scopes import AUDIT_SCOPE
-
-FEW_ATTEMPTS = 32
 
 THEIRS = frozenset({FailureKind.BAD_INPUT, FailureKind.USER_CODE, FailureKind.TIMEOUT})
 """Failures that the step itself causes: its runs pay for the attempt."""
@@ -214,9 +213,7 @@ def _log(state: State, action: Action, end: AttemptEnd) -> None:
 def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> None:
     action, end = attempt.action, attempt.end
     assert end is not None
-    peak_mib = end.usage.peak_memory_mib
-    state.learned.succeeded(attempt.info.base, worker.shape.device_class, peak_mib)
-    _learn(state, worker, attempt, end)
+    learning.attempt_succeeded(state, worker, attempt, end, now_s)
     for artifact in end.outputs.values():
         if artifact.size_bytes > NEGLIGIBLE_BYTES:
             worker.local_digests[artifact.digest] = None
@@ -227,6 +224,11 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
         else:
             billing.settle(state, attempt, [], "replica", now_s)
         return
+    trust = _trust(worker, attempt)
+    accepting = [s.terms for s in action.subscribers.values() if s.terms.accepts(trust)]
+    if not accepting:
+        _discard(state, attempt, trust, now_s)
+        return
     action.move(ActionState.PUBLISHING)
     action.publishing = attempt
     result = _result(state, worker, attempt, end, now_s)
@@ -234,23 +236,29 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
         # Audited results are compared and never stored, so no look-up can find them.
         published(state, attempt, result, now_s, outcome="audited")
     else:
-        oldest_s = max((s.terms.oldest_s for s in action.subscribers.values()), default=0.0)
-        state.emit(Publish(action.key, result, action.replace, oldest_s))
+        oldest_s = max(terms.oldest_s for terms in accepting)
+        min_trust = max(terms.min_trust for terms in accepting)
+        state.emit(Publish(action.key, result, action.replace, oldest_s, min_trust))
 
 
-def _learn(state: State, worker: Worker, attempt: Attempt, end: AttemptEnd) -> None:
-    spec, usage = attempt.action.spec, end.usage
-    key, device_class = CostKey.of(attempt.info), worker.shape.device_class
-    mates = len(worker.attempts)
-    if mates <= FEW_ATTEMPTS:  # among many, the few of other instances do not matter
-        mates = sum(a.info is attempt.info for a in worker.attempts.values())
-    if not usage.resumed:  # a resumed attempt did an unknown part of the work
-        state.model.observe(
-            key, spec.work, usage.run_s, usage.load_s, device_class, batch=float(1 + mates)
-        )
-        if attempt.predicted_s:
-            state.figures.predicted(key.engine, attempt.predicted_s, usage.run_s)
-    state.model.observe_memory(key, device_class, usage.peak_memory_mib)
+def _trust(worker: Worker, attempt: Attempt) -> int:
+    """The trust of an attempt's result: its pool's, the less of at its start and at its end."""
+    return min(attempt.shape.trust, worker.shape.trust)
+
+
+def _discard(state: State, attempt: Attempt, trust: int, now_s: float) -> None:
+    """Discards a result that no subscriber accepts, since all ask for more trust.
+
+    Those that accepted it have left while the attempt ran, or its pool is trusted less now.
+    """
+    action = attempt.action
+    state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
+    state.figures.untrusted_results[attempt.pool] += 1
+    action.reported += (attempt.attempt_id,)
+    message = f"its pool has trust {trust}, and those that wait for the result ask for more"
+    billing.settle(state, attempt, [], "untrusted", now_s, message)
+    if not action.attempts:
+        actions.back_to_ready(state, action, now_s)
 
 
 def _result(
@@ -280,6 +288,7 @@ def _result(
             libraries=end.libraries,
             started_s=end.started_s,
             ended_s=end.ended_s,
+            trust=_trust(worker, attempt),
         ),
         created_s=now_s,
         expires_s=result_ttl.expires_s(state, action.runs(), now_s),
@@ -291,7 +300,9 @@ def _result(
 def published(
     state: State, attempt: Attempt, result: ActionResult, now_s: float, *, outcome: str
 ) -> None:
-    """Settles the attempt of a published result and completes its subscribers.
+    """Settles the attempt of a published result and completes the subscribers that accept it.
+
+    For those that ask for more trust the action goes on, and its next result replaces this one.
 
     Args:
         state: the machine's.
@@ -300,12 +311,12 @@ def published(
         now_s: the time.
         outcome: ``published``, ``adopted``, or ``audited`` for a result that is not stored.
     """
-    action = attempt.action
+    action, trust = attempt.action, result.provenance.trust
     state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
     if action.publishing is attempt:
         suspects.waive(state, attempt)
-        budgets.joined_late(state, attempt)
-    subscribers = list(action.subscribers)
+        budgets.joined_late(state, attempt, trust)
+    subscribers = [s for s, own in action.subscribers.items() if own.terms.accepts(trust)]
     shares = billing.settle(
         state, attempt, subscribers or payers_after_cancel(attempt), outcome, now_s
     )
@@ -342,8 +353,22 @@ def published(
                 sharers=others,
                 now_s=now_s,
             )
-    actions.cancel_attempts(state, action)
-    actions.deliver(state, action, result, subscribers)
+    if len(subscribers) == len(action.subscribers):
+        actions.cancel_attempts(state, action)
+    if subscribers:
+        actions.deliver(state, action, result, subscribers)
+    if action.subscribers:
+        _go_on(state, action, result, now_s)
+
+
+def _go_on(state: State, action: Action, result: ActionResult, now_s: float) -> None:
+    """Has an action run for the subscribers that did not accept the published result."""
+    action.publishing = None
+    action.replace = True
+    action.generation = max(action.generation, result.generation + 1)
+    action.move(ActionState.RUNNING)
+    if not action.attempts:
+        actions.back_to_ready(state, action, now_s)
 
 
 def publish_failed(
@@ -390,7 +415,12 @@ def failed(
     elif alive and (
         failure.kind in THEIRS or failure_policy.costs_them(state, action, failure, now_s)
     ):
-        payers = [s for s, own in action.subscribers.items() if eligible(attempt, own.terms)]
+        payers = [
+            s
+            for s, own in action.subscribers.items()
+            if eligible(attempt, own.terms)
+            and not second_opinions.needed(state, attempt, own, failure)
+        ]
     else:
         payers = []
     _count_attempt(state, action)

@@ -276,7 +276,7 @@ def _placement_reason(run: Run, payer: Subscriber, attempt: Attempt) -> tuple[Sc
 
 def reserve(state: State, attempt: Attempt) -> None:
     """Reserves an attempt's predicted p95 cost in the budgets of its runs."""
-    uids = attempt.action.runs()
+    uids = attempt.action.accepting_runs(attempt.shape.trust)
     for uid, part in zip(
         uids, split_exactly(attempt.reserve_nanousd, [1] * len(uids)), strict=True
     ):

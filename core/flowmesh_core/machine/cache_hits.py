@@ -35,11 +35,7 @@ def looked_up(state: State, event: LookedUp, now_s: float) -> None:
         if result is not None:
             action.replace = True
             action.generation = max(action.generation, result.generation + 1)
-        if action.state is ActionState.LOOKING_UP:
-            action.missed_from_s = event.not_before_s
-            actions.enqueue(state, action, now_s)
-        else:
-            action.missed_from_s = min(action.missed_from_s, event.not_before_s)
+        _missed(state, action, event, now_s)
         return
     for subscriber in waiting:
         run = state.runs[subscriber.uid]
@@ -57,9 +53,18 @@ def looked_up(state: State, event: LookedUp, now_s: float) -> None:
     actions.deliver(state, action, result, waiting, event.found_in)
 
 
+def _missed(state: State, action: Action, event: LookedUp, now_s: float) -> None:
+    """Places an action whose result was not found; remembers what was not looked for."""
+    wider = event.not_before_s <= action.missed_from_s and event.min_trust <= action.missed_trust
+    if wider or action.state is ActionState.LOOKING_UP:
+        action.missed_from_s, action.missed_trust = event.not_before_s, event.min_trust
+    if action.state is ActionState.LOOKING_UP:
+        actions.enqueue(state, action, now_s)
+
+
 def _answered(action: Action, event: LookedUp) -> list[Subscriber]:
     """Marks and returns the subscribers that an answer is for."""
-    question = (event.scopes, event.not_before_s)
+    question = (event.scopes, event.not_before_s, event.min_trust)
     every = not event.scopes
     if every:
         action.questions.clear()

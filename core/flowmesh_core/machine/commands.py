@@ -15,8 +15,9 @@ class LookUp(msgspec.Struct, frozen=True, gc=False):
     """Look for a published result; answer with ``LookedUp``.
 
     Attributes:
-        scopes: tried in this order; the answer repeats them, and ``not_before_s``.
+        scopes: tried in this order; the answer repeats them, ``not_before_s`` and ``min_trust``.
         not_before_s: results created earlier are too old (``maxAge``); 0 accepts any.
+        min_trust: results of pools of less trust do not count.
         uid: the run that wants it. Look-ups take turns by namespace; one that another namespace
             wants too is emitted again for it, so that it does not wait for the first one's turn.
     """
@@ -24,6 +25,7 @@ class LookUp(msgspec.Struct, frozen=True, gc=False):
     key: ActionKey
     scopes: tuple[str, ...]
     not_before_s: float = 0.0
+    min_trust: int = 0
     uid: str = ""
 
 
@@ -35,6 +37,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
             a blob); otherwise the first wins.
         not_before_s: a stored result that was created earlier is replaced too, since a subscriber
             does not accept it (``maxAge``); 0 accepts any.
+        min_trust: neither is a stored result of a pool of less trust accepted (``minTrust``).
         copy_from: other scopes that have blobs of the result; they are copied to its own first.
     """
 
@@ -42,6 +45,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     result: ActionResult
     replace: bool = False
     not_before_s: float = 0.0
+    min_trust: int = 0
     copy_from: tuple[str, ...] = ()
 
 

@@ -42,6 +42,7 @@ NEVER = frozenset(
         RejectionCause.USER_CODE,
         RejectionCause.SANDBOX,
         RejectionCause.NOT_BUILT_IN,
+        RejectionCause.TRUST,
     }
 )
 """Causes that waiting does not remove on a fleet that does not grow.
@@ -68,7 +69,7 @@ def decided(state: State, decision: Decision, now_s: float) -> None:
         for index, name in enumerate(placement.actions):
             scope, _, action_id = name.partition("/")
             action = state.actions.get(ActionKey(scope, Digest(action_id)))
-            if action is not None and _still_wanted(action, signature):
+            if action is not None and _still_wanted(action, signature, worker):
                 _assign(state, worker, action, placement, index, memory_mib, now_s)
         if len(worker.attempts) > count_before:
             _count_batch(state, worker, signature)
@@ -82,10 +83,11 @@ def _count_batch(state: State, worker: Worker, signature: Digest) -> None:
     state.figures.batch[engine].observe(together)
 
 
-def _still_wanted(action: Action, signature: Digest) -> bool:
+def _still_wanted(action: Action, signature: Digest, worker: Worker) -> bool:
     """Whether an action waits still, or for a replica, and for a worker of this kind."""
     if action.state is ActionState.READY:
-        return action.shown.signature == signature
+        info = action.shown
+        return info.signature == signature and info.requirement.min_trust <= worker.shape.trust
     return action.state is ActionState.RUNNING and len(action.attempts) == 1
 
 
@@ -99,14 +101,14 @@ def _assign(
     now_s: float,
 ) -> None:
     reserve, signature = placement.reserve_nanousd[index], Digest(placement.signature)
-    if not budgets.affordable(state, action, reserve):
+    if not budgets.affordable(state, action, reserve, worker.shape.trust):
         return
     tenant = ready_actions.code_tenant(state, action)
     if not single_tenant.bind(worker, tenant):
         state.dirty = True
         return
     runs = [state.runs[uid] for uid in action.runs()]
-    info = state.signatures[signature]
+    info = action.shown if action.shown.signature == signature else state.signatures[signature]
     action.attempt_count += 1
     state.attempts_made += 1
     attempt = Attempt(
@@ -199,8 +201,14 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
     newest_s = max((w.started_s for w in state.workers.values()), default=now_s)
     for action in list(state.ready.values()):
         reasons = pausing if action.not_before_s > now_s else others
+        pools = (
+            ready_actions.reserved_pools(state, action)
+            if state.reserved_pools
+            else ready_actions.NO_POOLS
+        )
         tenant = ready_actions.code_tenant(state, action) if state.single_tenant else ""
-        found = reasons.get((action.shown.signature, tenant))
+        info = action.shown
+        found = reasons.get((info.signature, info.requirement.min_trust, tenant, pools))
         if found is None:
             continue
         if found.cause is RejectionCause.TENANT:
@@ -246,11 +254,13 @@ def _show_wait_reason(state: State, action: Action, reason: str, detail: str) ->
             state.changed(run)
 
 
-_Reasons = dict[tuple[Digest, str], Rejection]
+_Reasons = dict[tuple[Digest, int, str, frozenset[str]], Rejection]
 
 
 def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
-    """By signature and tenant, the reason for its actions in backoff, and for its others.
+    """By kind of action, the reason for those in backoff, and for the others.
+
+    A kind is the signature, the trust, the tenant and the reserved pools.
 
     A backoff is one action's own. Of several other reasons the one that may pass is taken, since an
     action must not fail for what stops another one.
@@ -259,5 +269,7 @@ def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
     others: _Reasons = {}
     for rejection in sorted(rejections, key=lambda r: (r.cause in NEVER, -r.count)):
         found = pausing if rejection.cause is RejectionCause.BACKOFF else others
-        found.setdefault((rejection.signature, rejection.code_tenant), rejection)
+        one = rejection
+        key = (one.signature, one.min_trust, one.code_tenant, one.pools)
+        found.setdefault(key, rejection)
     return pausing, others

@@ -25,6 +25,7 @@ def undercuts(one: Requirement, other: Requirement) -> bool:
         and one.tensor_parallel <= other.tensor_parallel
         and one.labels.items() <= other.labels.items()
         and one.anti_labels.items() <= other.anti_labels.items()
+        and one.min_trust <= other.min_trust
         and (not products or (bool(other.gpu_product) and products.issuperset(other.gpu_product)))
     )
 
@@ -45,8 +46,8 @@ def left(state: State, action: Action, terms: Terms) -> None:
         return
     if any(s.terms.info is info for s in action.subscribers.values()):
         return
-    infos = {s.terms.info.signature: s.terms.info for s in action.subscribers.values()}
-    _set(state, action, tuple(infos.values()))
+    infos = [s.terms.info for s in action.subscribers.values()]
+    _set(state, action, tuple({(i.signature, i.requirement.min_trust): i for i in infos}.values()))
 
 
 def _set(state: State, action: Action, infos: tuple[SignatureInfo, ...]) -> None:
@@ -78,7 +79,7 @@ def take_turns(state: State) -> None:
 
 def show_next(state: State, action: Action) -> None:
     """Shows the next of several requirements that cannot be compared."""
-    shown = [o.signature for o in action.options].index(action.info.signature)
+    shown = [o is action.info for o in action.options].index(True)
     _show(state, action, action.options[(shown + 1) % len(action.options)])
 
 

@@ -48,7 +48,7 @@ class LookedUp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     Attributes:
         scopes: as in the command; where empty, it answers every look-up of the key.
-        not_before_s: as in the command.
+        not_before_s, min_trust: as in the command.
         found_in: the scope that has the result; empty where it is that of the key.
     """
 
@@ -56,6 +56,7 @@ class LookedUp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     result: ActionResult | None
     scopes: tuple[str, ...] = ()
     not_before_s: float = 0.0
+    min_trust: int = 0
     found_in: str = ""
 
 
@@ -148,6 +149,14 @@ class WorkerLost(msgspec.Struct, frozen=True):
     reason: str = "no synchronisation within the watchdog"
 
 
+class WorkerTrustChanged(msgspec.Struct, frozen=True):
+    """The pool of a connected worker is trusted more, or less, than when the worker joined."""
+
+    name: str
+    incarnation: str
+    trust: int
+
+
 class CordonChanged(msgspec.Struct, frozen=True):
     """The names of all workers that must not get anything new, connected or not.
 
@@ -155,6 +164,21 @@ class CordonChanged(msgspec.Struct, frozen=True):
     """
 
     workers: frozenset[str]
+
+
+class WeightsChanged(msgspec.Struct, frozen=True):
+    """The weights of tenants in fair shares; one that is not named has that of the settings.
+
+    A level and not an edge, as the next one.
+    """
+
+    weights: dict[str, float]
+
+
+class ReservedPoolsChanged(msgspec.Struct, frozen=True):
+    """The reserved pools, and the namespaces that each takes actions of."""
+
+    pools: dict[str, frozenset[str]]
 
 
 class PrewarmPlanChanged(msgspec.Struct, frozen=True):
@@ -239,7 +263,10 @@ Event = (
     | WorkerSynced
     | ProtocolViolated
     | WorkerLost
+    | WorkerTrustChanged
     | CordonChanged
+    | WeightsChanged
+    | ReservedPoolsChanged
     | PrewarmPlanChanged
     | PlacementDecided
     | BlobsChecked

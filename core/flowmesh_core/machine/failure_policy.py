@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.identity.digest import is_digest
-from flowmesh_core.machine import actions, checkpoints, repair, suspects
+from flowmesh_core.machine import actions, checkpoints, repair, second_opinions, suspects
 from flowmesh_core.machine.eligibility import eligible
 from flowmesh_core.machine.model import Action, Attempt, FailedTries, Subscriber, Worker
 from flowmesh_core.machine.state import State
@@ -96,8 +96,16 @@ def _not_repeatable(failure: Failure) -> Failure:
 def _give_up(
     state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
 ) -> Leaving:
-    """The work itself fails, as it would again."""
-    return {subscriber: failure for subscriber, _ in _counted(attempt)}
+    """The work itself fails, as it would again, unless another worker is to be asked first."""
+    leaving: Leaving = {}
+    for subscriber, own in _counted(attempt):
+        if second_opinions.needed(state, attempt, own, failure):
+            own.second_opinion = True
+            attempt.action.avoid_workers.add(attempt.worker)
+            state.figures.second_opinions[attempt.pool] += 1
+        else:
+            leaving[subscriber] = failure
+    return leaving
 
 
 def _return_to_ready(

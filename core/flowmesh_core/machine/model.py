@@ -247,6 +247,7 @@ class Action(msgspec.Struct, eq=False):
         checkpoint: where its next attempt begins.
         noted_s: when a checkpoint was last written to the ledgers.
         missed_from_s: results created earlier were not looked for; 0 where any would have done.
+        missed_trust: neither were results of pools of less trust.
         questions: pending look-ups, each with the namespaces that it was emitted for.
     """
 
@@ -279,6 +280,7 @@ class Action(msgspec.Struct, eq=False):
     checkpoint: LatestCheckpoint | None = None
     noted_s: float = float("-inf")
     missed_from_s: float = 0.0
+    missed_trust: int = 0
     questions: dict[Question, tuple[str, ...]] = {}
 
     def move(self, state: ActionState) -> None:
@@ -310,6 +312,11 @@ class Action(msgspec.Struct, eq=False):
         if len(self.subscribers) == 1:
             return [next(iter(self.subscribers)).uid]
         return list(dict.fromkeys(s.uid for s in self.subscribers))
+
+    def accepting_runs(self, trust: int) -> list[str]:
+        """Returns the runs that accept a result of a pool of this trust, and so pay for it."""
+        accepting = [s.uid for s, own in self.subscribers.items() if own.terms.accepts(trust)]
+        return list(dict.fromkeys(accepting)) if len(accepting) > 1 else accepting
 
 
 class FailedTries(msgspec.Struct, eq=False):
@@ -484,6 +491,11 @@ class Run:
     story: deque[Change] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
 
     @property
+    def min_trust(self) -> int:
+        """The least trust of the pools that may make its results."""
+        return max(self.scopes.min_trust, self.plan.min_trust)
+
+    @property
     def deadline_at_s(self) -> float:
         """The absolute time of the deadline; infinity where there is none."""
         return self.created_s + self.deadline_s if self.deadline_s else float("inf")
@@ -524,6 +536,7 @@ class Worker:
         local_digests: digests that it is known to have on disk, newest last.
         idle_nanousd: of its bill in this epoch, what no attempt was charged.
         prewarmed: signatures that its last prewarm plan names; None before one was sent.
+        loading_since_s: by signature, when the control plane first saw its host load.
         code_tenant: of a single-tenant worker, whose user code it runs; empty before the first.
     """
 
@@ -539,6 +552,7 @@ class Worker:
     idle_nanousd: int = 0
     draining: bool = False
     prewarmed: tuple[Digest, ...] | None = None
+    loading_since_s: dict[str, float] = field(default_factory=dict)
     code_tenant: str = ""
 
     @property

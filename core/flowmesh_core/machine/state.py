@@ -1,6 +1,6 @@
 """The machine's whole state, and the few primitives that all its modules share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,7 @@ class State:
     """Everything the machine knows. Changed in place by its modules; others only read it.
 
     Attributes:
+        trusted: infos of signatures for actions that require trust, by signature and trust.
         shapes: signature specs of steps that are alike, by what makes them so.
         openings: by signature, what a worker needs to know to prewarm a host for it.
         step_lookups: step-level look-ups under way.
@@ -73,6 +74,8 @@ class State:
         cordoned: names of workers that must not get anything new; some may not be connected (yet).
         violations: protocol violations in this epoch, by pool and name of the worker.
         distrusted: workers that are cordoned for them.
+        reserved_pools: reserved pool → the namespaces that it takes actions of; None where pools
+            are declared and have not been yet: then nothing is placed.
         single_tenant: whether a worker that runs one tenant's user code has been connected.
         tenant_drained_s: when such a worker last had to leave for another tenant.
         demand: recent arrivals by signature.
@@ -94,6 +97,7 @@ class State:
     attempts: dict[str, Attempt] = field(default_factory=dict)
     workers: dict[str, Worker] = field(default_factory=dict)
     signatures: dict[Digest, SignatureInfo] = field(default_factory=dict)
+    trusted: dict[tuple[Digest, int], SignatureInfo] = field(default_factory=dict)
     shapes: dict[bytes, SignatureSpec] = field(default_factory=dict)
     openings: dict[Digest, PrewarmSpec] = field(default_factory=dict)
     step_lookups: dict[StepLookUp, PendingLookUp] = field(default_factory=dict)
@@ -121,6 +125,7 @@ class State:
     cordoned: frozenset[str] = frozenset()
     violations: dict[tuple[str, str], int] = field(default_factory=dict)
     distrusted: set[tuple[str, str]] = field(default_factory=set)
+    reserved_pools: Mapping[str, frozenset[str]] | None = field(default_factory=dict)
     single_tenant: bool = False
     tenant_drained_s: float = float("-inf")
     demand: DemandTracker = field(default_factory=DemandTracker)

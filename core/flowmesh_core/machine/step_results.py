@@ -15,7 +15,13 @@ from flowmesh_core.machine.commands import Publish
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.model import Run, StepRun
 from flowmesh_core.machine.state import State
-from flowmesh_core.protocol.results import ActionResult, Artifact, Bill, content_artifact
+from flowmesh_core.protocol.results import (
+    ActionResult,
+    Artifact,
+    Bill,
+    Provenance,
+    content_artifact,
+)
 
 if TYPE_CHECKING:
     from flowmesh_core.units import Digest
@@ -114,6 +120,7 @@ def publish_step(
                     sum(r.bill.joules for r in results),
                     any(r.bill.joules_estimated for r in results),
                 ),
+                provenance=Provenance(trust=min(r.provenance.trust for r in results)),
                 created_s=now_s,
                 expires_s=result_ttl.expires_s(state, (run.uid,), now_s),
                 run_uid=run.uid,
@@ -121,6 +128,7 @@ def publish_step(
             ),
             replace=step.skip_lookup,
             not_before_s=question_of(run, step, ())[1],
+            min_trust=run.min_trust,
             copy_from=tuple(scope for scope in found_in if scope != key.scope),
         )
     )

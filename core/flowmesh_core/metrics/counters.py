@@ -83,8 +83,11 @@ class MachineCounters:
         steps_failed: steps that failed for good, by kind of failure.
         runs_ended: by (phase, reason).
         workers_left: by (pool, kind).
+        second_opinions: failures that another worker was asked about, by pool of the first.
+        untrusted_results: results that no subscriber accepted for its pool's trust, by pool.
         protocol_violations: messages of workers with dropped items, and results that are not what
             their identity says, by pool.
+        not_learned: reports that are not credible, by (pool, ``run``, ``load`` or ``memory``).
         batch: by engine, how many actions of a signature a worker had once a batch joined them.
         waited_s: by pool, seconds from ready to assigned.
         took_s: by pool, seconds from there to the end of the attempt.
@@ -101,7 +104,10 @@ class MachineCounters:
     steps_failed: Counter[str] = field(default_factory=Counter)
     runs_ended: Counter[tuple[str, str]] = field(default_factory=Counter)
     workers_left: Counter[tuple[str, str]] = field(default_factory=Counter)
+    second_opinions: Counter[str] = field(default_factory=Counter)
+    untrusted_results: Counter[str] = field(default_factory=Counter)
     protocol_violations: Counter[str] = field(default_factory=Counter)
+    not_learned: Counter[tuple[str, str]] = field(default_factory=Counter)
     batch: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(_batches))
     waited_s: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(_waits))
     took_s: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(_waits))

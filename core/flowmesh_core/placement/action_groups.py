@@ -31,6 +31,7 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
     isolate: bool
     avoid_workers: frozenset[str]
     replica_of: str
+    reserved_pools: frozenset[str]
     code_tenant: str
     cohort: Kind
     count: int
@@ -43,12 +44,20 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
         return mean if mean > NEGLIGIBLE_BYTES else 0
 
     @property
-    def cautions(self) -> tuple[bool, frozenset[str], str, str]:
+    def cautions(self) -> tuple[object, ...]:
         """What restricts its workers besides the signature.
 
-        Isolation, workers where it failed, the original's worker, the tenant of its user code.
+        Isolation, workers where it failed, the original's worker, trust, the tenant of its code,
+        the reserved pools open to it.
         """
-        return self.isolate, self.avoid_workers, self.replica_of, self.code_tenant
+        return (
+            self.isolate,
+            self.avoid_workers,
+            self.replica_of,
+            self.info.requirement.min_trust,
+            self.code_tenant,
+            self.reserved_pools,
+        )
 
     @property
     def excluded(self) -> frozenset[str]:
@@ -70,11 +79,12 @@ def _group(snapshot: Snapshot, ready: ReadyGroup) -> ActionGroup:
     like, cohort = ready.like, ready.cohort
     return ActionGroup(
         ready,
-        snapshot.signatures[like.signature],
+        snapshot.signatures[like.signature].with_trust(like.min_trust),
         like.weights,
         like.isolate,
         like.avoid_workers,
         like.replica_of,
+        like.reserved_pools,
         like.code_tenant,
         cohort.name,
         ready.count,

@@ -4,7 +4,7 @@ They look at what a worker is (its shape), not at what it runs. A cycle evaluate
 signature and shape; the planner and the capacity signal ask the same of pools.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.fleet.snapshot import Requirement
@@ -22,6 +22,8 @@ CHECKS = (
     RejectionCause.LABELS,
     RejectionCause.DEVICES,
     RejectionCause.MEMORY,
+    RejectionCause.TRUST,
+    RejectionCause.RESERVED,
 )
 """In order of evaluation. The worker that passes most of them gives the reason for a rejection."""
 
@@ -40,6 +42,26 @@ def unmet(requirement: Requirement, shape: WorkerShape) -> RejectionCause | None
     if requirement.user_code and (cause := _unmet_by_sandbox(shape)) is not None:
         return cause
     return _unmet_by_hardware(requirement, shape)
+
+
+def unmet_in_pool(
+    requirement: Requirement,
+    shape: WorkerShape,
+    reserved: Collection[str],
+    admitting: Collection[str],
+) -> RejectionCause | None:
+    """Returns :func:`unmet`, with the reservation of the worker's pool as the last constraint.
+
+    Args:
+        requirement: of the action's signature.
+        shape: of the worker.
+        reserved: the pools that take only actions which name them.
+        admitting: those of them that the action names.
+    """
+    cause = unmet(requirement, shape)
+    if cause is None and shape.pool in reserved and shape.pool not in admitting:
+        return RejectionCause.RESERVED
+    return cause
 
 
 def _unmet_by_sandbox(shape: WorkerShape) -> RejectionCause | None:
@@ -72,7 +94,7 @@ def _unmet_by_hardware(requirement: Requirement, shape: WorkerShape) -> Rejectio
         shape.device_memory_mib <= requirement.min_memory_by_class.get(shape.device_class, -1)
     ):
         return RejectionCause.MEMORY
-    return None
+    return RejectionCause.TRUST if requirement.min_trust > shape.trust else None
 
 
 def _labelled(requirement: Requirement, labels: Mapping[str, str]) -> bool:
@@ -100,6 +122,7 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
     """
     r = requirement
     largest_mib = max(shape.device_memory_mib for shape in shapes)
+    able = sorted({shape.pool for shape in shapes if unmet(r, shape) is None})
     texts = {
         RejectionCause.ENGINE_NOT_OFFERED: (
             f"no worker offers engine {r.engine}; add a pool whose image has it"
@@ -126,6 +149,15 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
         RejectionCause.MEMORY: (
             f"a device with {max(r.memory_mib, min_learned(r) + 1)} MiB is needed, the largest has "
             f"{largest_mib} MiB; lower resources.memory or add a pool with larger devices"
+        ),
+        RejectionCause.TRUST: (
+            f"a pool of trust {r.min_trust} is needed, and those that could run it otherwise have"
+            f" less; raise spec.trust of a pool that deserves it, or lower minTrust in the workflow"
+            " or in its cache policy"
+        ),
+        RejectionCause.RESERVED: (
+            f"every worker that can run it belongs to pool {' or '.join(able)}, which is reserved "
+            "for other namespaces; add a pool, or name the namespace in the pool's reservedFor"
         ),
     }
     return texts[cause]

@@ -7,6 +7,8 @@ simulator.
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Decision, Placement, Rejection, Snapshot
@@ -106,10 +108,10 @@ def _placement(
 
 
 def _rejections(clients: list[GroupCursor], snapshot: Snapshot) -> tuple[Rejection, ...]:
-    counts = Counter[tuple[str, RejectionCause, str, str]]()
+    counts = Counter[tuple[str, RejectionCause, str, int, str, tuple[str, ...]]]()
     for _, _, action in snapshot.ready.backoff:
-        key = (action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL, action.code_tenant)
-        counts[key] += 1
+        held = (action.min_trust, action.code_tenant, tuple(sorted(action.reserved_pools)))
+        counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL, *held] += 1
     by_slots: dict[FreeSlots, int] = {}
     for cursor in clients:
         remaining = cursor.group.count - cursor.served
@@ -117,9 +119,10 @@ def _rejections(clients: list[GroupCursor], snapshot: Snapshot) -> tuple[Rejecti
             by_slots[cursor.free_slots] = by_slots.get(cursor.free_slots, 0) + remaining
     for free_slots, remaining in by_slots.items():
         like = free_slots.like
-        key = (like.info.signature, free_slots.cause, free_slots.detail, like.code_tenant)
-        counts[key] += remaining
+        trust = like.info.requirement.min_trust
+        held = (trust, like.code_tenant, tuple(sorted(like.reserved_pools)))
+        counts[like.info.signature, free_slots.cause, free_slots.detail, *held] += remaining
     return tuple(
-        Rejection(Digest(signature), cause, count, detail, tenant)
-        for (signature, cause, detail, tenant), count in sorted(counts.items())
+        Rejection(Digest(name), cause, count, detail, tenant, trust, pools or msgspec.UNSET)
+        for (name, cause, detail, trust, tenant, pools), count in sorted(counts.items())
     )

@@ -1,8 +1,9 @@
 """The worker protocol, version 2.
 
-A worker opens a WebSocket to the gateway and sends :class:`Hello`, its full state. The gateway
-answers :class:`Welcome` (or :class:`Refused`, and closes). After that both sides send deltas with
-sequence numbers that start at 1 and rise by one in each direction:
+A worker asks the gateway for a WebSocket with its token in the header ``Authorization``; without a
+valid one the answer is 401 and no message is read. Then it sends :class:`Hello`, its full state.
+The gateway answers :class:`Welcome` (or :class:`Refused`, and closes). After that both sides send
+deltas with sequence numbers that start at 1 and rise by one in each direction:
 
 * the worker sends :class:`Sync` at least every ``sync_interval_s`` (empty if need be: it is the
   heartbeat), and at once when an attempt starts, loads or ends;
@@ -34,12 +35,14 @@ import msgspec
 
 from flowmesh_core.decoding import decode
 from flowmesh_core.protocol.results import Artifact, Usage
-from flowmesh_core.units import Digest
+from flowmesh_core.units import DEFAULT_TRUST, Digest
 
 if TYPE_CHECKING:
     from flowmesh_core.catalog.contract import EngineContract
 
 PROTOCOL_VERSION = 2
+REFUSAL_HEADER = "FlowMesh-Reason"
+"""Header with the reason where a request for a WebSocket is refused."""
 
 
 class Component(msgspec.Struct, frozen=True, gc=False):
@@ -108,6 +111,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
         single_tenant: it runs the user code of one tenant only, for its life, because it cannot
             switch uids.
         builtin_models: names of the built-in models in the image; None counts as all of them.
+        trust: of its pool, 0 to 3. The control plane sets it; what a worker says does not count.
     """
 
     name: str
@@ -132,6 +136,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
     sandbox: str = ""
     sandbox_minimum: str = ""
     single_tenant: bool = False
+    trust: int = DEFAULT_TRUST
 
 
 class InputRef(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -327,7 +332,6 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """A worker's full state.
 
     Attributes:
-        token: what it joins with.
         epoch: the highest epoch that it has seen.
         incarnation: unique per process start, so that a restarted worker of the same name is new.
         started_s: when the process started, by the worker's clock.
@@ -340,7 +344,6 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """
 
     version: int
-    token: str
     epoch: int
     incarnation: str
     started_s: float

@@ -13,7 +13,7 @@ from flowmesh_core.decoding import decode
 from flowmesh_core.errors import IdentityMismatchError
 from flowmesh_core.identity.content import content_identity
 from flowmesh_core.identity.digest import digest_bytes
-from flowmesh_core.units import Digest
+from flowmesh_core.units import DEFAULT_TRUST, Digest
 
 INLINE_BYTES_MAX = 4096
 """Outputs up to this size are inside the action result instead of under ``cas/``."""
@@ -76,7 +76,11 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Provenance(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Where and how a result was produced; not part of its identity."""
+    """Where and how a result was produced; not part of its identity.
+
+    Attributes:
+        trust: of the worker's pool, when the attempt ended; of a whole step the least of its parts.
+    """
 
     worker: str = ""
     pool: str = ""
@@ -85,6 +89,7 @@ class Provenance(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     libraries: dict[str, str] = {}
     started_s: float = 0.0
     ended_s: float = 0.0
+    trust: int = DEFAULT_TRUST
 
 
 class Bill(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

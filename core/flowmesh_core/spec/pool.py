@@ -1,5 +1,6 @@
 """``FlowMeshWorkerPool``: workers of one shape, price and image, scaled together."""
 
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -14,15 +15,20 @@ from flowmesh_core.spec.fields import (
     ObjectName,
     ResourceName,
     SpecModel,
+    TrustLevel,
     Usd,
     cel_rules,
 )
 from flowmesh_core.spec.metadata import NamespacedMetadata
+from flowmesh_core.spec.namespaces import SelectedNamespaces
 from flowmesh_core.spec.pool_status import PoolStatus
 from flowmesh_core.spec.pool_template import PodTemplate, Toleration
 from flowmesh_core.spec.quantities import seconds
+from flowmesh_core.units import DEFAULT_TRUST
 
 POOL_NAME_MAX = 40
+CODE_TRUST = 1
+"""The most that a pool may have that runs users' code outside of a sandbox."""
 Flavor = Literal["cpu", "gpu", "thin"]
 Mode = Literal["backlog", "hpa", "keda", "fixed"]
 
@@ -48,6 +54,20 @@ _NAME_RULE = (
     " both ends: it is part of its pods' names"
 )
 _NAME = f"^[a-z0-9]([a-z0-9-]{{0,{POOL_NAME_MAX - 2}}}[a-z0-9])?$"
+_CODE_TRUST_RULE = (
+    "a pool with userCode has trust 1 at most, unless sandbox.runtimeClassName names a runtime that"
+    " isolates"
+)
+_HIGHEST_TRUST_RULE = (
+    "a pool of trust 3 has an image pinned by digest (…@sha256:…), no egress and no userCode"
+)
+_PINNED_IMAGE = "@sha256:[0-9a-f]{64}$"
+_HAS_CODE = "(has(self.userCode) && self.userCode)"
+_HAS_SANDBOX = (
+    "((has(self.sandbox) && has(self.sandbox.runtimeClassName))"
+    " || (has(self.podTemplate) && has(self.podTemplate.spec)"
+    " && has(self.podTemplate.spec.runtimeClassName)))"
+)
 _MIN = "(has(self.minReplicas) ? self.minReplicas : 0)"
 _MAX = "(has(self.maxReplicas) ? self.maxReplicas : 1)"
 
@@ -235,6 +255,16 @@ class WorkerPoolSpec(SpecModel):
                 " || size(self.egress) == 0",
                 _EGRESS_RULE,
             ),
+            (
+                f"!has(self.trust) || self.trust < 2 || !{_HAS_CODE} || {_HAS_SANDBOX}",
+                _CODE_TRUST_RULE,
+            ),
+            (
+                f"!has(self.trust) || self.trust < 3 || (!{_HAS_CODE}"
+                f" && self.image.matches('{_PINNED_IMAGE}')"
+                " && (!has(self.egress) || size(self.egress) == 0))",
+                _HIGHEST_TRUST_RULE,
+            ),
         )
     )
 
@@ -267,6 +297,17 @@ class WorkerPoolSpec(SpecModel):
     )
     sandbox: SandboxSpec = Field(
         default=SandboxSpec(), description="What separates users' code, where it may run."
+    )
+    reserved_for: SelectedNamespaces | None = Field(
+        default=None,
+        description="The only namespaces whose actions run here; every namespace without it. They"
+        " may use other pools too.",
+    )
+    trust: TrustLevel | None = Field(
+        default=None,
+        description="How far results of its workers are trusted: 0 machines of others, 1 users'"
+        " code beside the worker, 2 your own machines, 3 an image pinned by digest without egress"
+        " and userCode. Default 2, and 1 with userCode outside of a sandbox.",
     )
     labels: dict[str, str] = Field(
         default={}, max_length=32, description="Labels that resources.labels of steps can require."
@@ -313,7 +354,30 @@ class WorkerPoolSpec(SpecModel):
             raise PydanticCustomError(RULE, _EGRESS_RULE)
         if self.sandbox.runtime_class_name and self.pod_template.spec.runtime_class_name:
             raise PydanticCustomError(RULE, _RUNTIME_RULE)
+        self._check_trust()
         return self
+
+    def _check_trust(self) -> None:
+        if self.trust is None:
+            return
+        if self.trust >= DEFAULT_TRUST and self._has_bare_code:
+            raise PydanticCustomError(RULE, _CODE_TRUST_RULE)
+        pinned = re.search(_PINNED_IMAGE, self.image)
+        if self.trust > DEFAULT_TRUST and (self.user_code or self.egress or not pinned):
+            raise PydanticCustomError(RULE, _HIGHEST_TRUST_RULE)
+
+    @property
+    def _has_bare_code(self) -> bool:
+        """Whether users' code runs beside the worker without a sandbox of the runtime."""
+        sandboxed = self.sandbox.runtime_class_name or self.pod_template.spec.runtime_class_name
+        return self.user_code and not sandboxed
+
+    @property
+    def trust_level(self) -> int:
+        """The trust of its workers, given or implied."""
+        if self.trust is not None:
+            return self.trust
+        return CODE_TRUST if self._has_bare_code else DEFAULT_TRUST
 
     @property
     def flavor(self) -> Flavor:

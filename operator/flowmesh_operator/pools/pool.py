@@ -13,6 +13,7 @@ from flowmesh_control.autoscaling.worker_fleet import ConnectedWorker
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.autoscaling.pool_supply import PoolSupply
 from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.fleet.pool_declaration import PoolDeclaration
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.pool_status import DECISIONS_MAX
@@ -20,13 +21,14 @@ from flowmesh_core.spec.quantities import seconds
 from flowmesh_core.units import Digest
 from flowmesh_operator.pools.autoscaling import FIRST_START_S, PoolScaler, ScalingPlan
 from flowmesh_operator.pools.status import PoolConditionUpdate, PoolNumbers
-from flowmesh_operator.pools.worker_shape import pool_shape
+from flowmesh_operator.pools.worker_shape import pool_declaration, pool_shape
 
 log = logging.getLogger("flowmesh.operator")
 
 Json = dict[str, Any]
 _LEAST_START_S = 1.0
-_SCALING_FIELDS = {"min_replicas", "max_replicas", "autoscaling"}
+_CONTROL_FIELDS = {"min_replicas", "max_replicas", "autoscaling", "trust", "reserved_for"}
+"""Fields of a pool's spec that its workers do not know."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +37,7 @@ class PoolEntry:
 
     Attributes:
         object: the validated pool.
+        declaration: what the spec says of its workers.
         applied_generation: the generation whose objects were applied; 0 before.
         shape: the shape of a worker, from the spec or as a worker reported it.
         scaler: None until the pool's size is known.
@@ -49,6 +52,7 @@ class PoolEntry:
 
     object: FlowMeshWorkerPool
     shape: WorkerShape
+    declaration: PoolDeclaration
     applied_generation: int = 0
     scaler: PoolScaler | None = None
     problem: PoolConditionUpdate | None = None
@@ -62,6 +66,11 @@ class PoolEntry:
     cached_components: frozenset[Digest] = frozenset()
     supply: int | None = None
     _supply: PoolSupply = field(default_factory=PoolSupply)
+
+    @classmethod
+    def of(cls, object_: FlowMeshWorkerPool, catalog: Catalog) -> "PoolEntry":
+        """Returns the entry of a new pool."""
+        return cls(object_, pool_shape(object_, catalog), pool_declaration(object_, catalog))
 
     @property
     def name(self) -> str:
@@ -83,6 +92,7 @@ class PoolEntry:
             stabilization_s,
             self.cached_components,
             self.supply,
+            self.declaration,
         )
 
     @property
@@ -118,6 +128,8 @@ class PoolEntry:
             # Reports of workers of the earlier spec are no longer valid.
             self.shape, self.since_s = pool_shape(object_, catalog), now_s
             self.cached_components = frozenset()
+        self.shape = structs.replace(self.shape, trust=spec.trust_level)
+        self.declaration = pool_declaration(object_, catalog)
         self.object, self.applied_generation = object_, 0
 
     def learn(self, worker: ConnectedWorker) -> None:
@@ -126,7 +138,12 @@ class PoolEntry:
             self.cached_components |= {component.digest for component in worker.components}
         if worker.started_s >= self.since_s and worker.shape != self.shape:
             self.shape = structs.replace(
-                worker.shape, name=self.name, zone="", node="", libraries={}
+                worker.shape,
+                name=self.name,
+                zone="",
+                node="",
+                libraries={},
+                trust=self.object.spec.trust_level,
             )
 
     def start_scaling(self, replicas: int, before: Json, now_s: float) -> PoolScaler:
@@ -146,4 +163,4 @@ class PoolEntry:
 
 def _fingerprint(pool: FlowMeshWorkerPool) -> str:
     """Returns the part of a pool's spec that determines its workers, as text."""
-    return json.dumps(pool.spec.model_dump(mode="json", exclude=_SCALING_FIELDS), sort_keys=True)
+    return json.dumps(pool.spec.model_dump(mode="json", exclude=_CONTROL_FIELDS), sort_keys=True)

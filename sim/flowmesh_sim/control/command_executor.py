@@ -166,8 +166,10 @@ class SimCommandExecutor:
 
     def _look_up(self, c: LookUp) -> bool:
         if self._owner.alive:
-            found = self._store.look_up(c.key, c.scopes, c.not_before_s, self._owner.now_s())
-            self._owner.post(LookedUp(c.key, found, c.scopes, c.not_before_s))
+            found = self._store.look_up(
+                c.key, c.scopes, c.not_before_s, self._owner.now_s(), c.min_trust
+            )
+            self._owner.post(LookedUp(c.key, found, c.scopes, c.not_before_s, c.min_trust))
         return True
 
     def _publish(self, c: Publish) -> bool:
@@ -175,7 +177,12 @@ class SimCommandExecutor:
             self._rival(c)
         now_s = self._owner.now_s()
         stands, won = self._store.publish(
-            c.key, c.result, replace=c.replace, now_s=now_s, not_before_s=c.not_before_s
+            c.key,
+            c.result,
+            replace=c.replace,
+            now_s=now_s,
+            not_before_s=c.not_before_s,
+            min_trust=c.min_trust,
         )
         if won:
             self._owner.wrote(c.key, stands)

@@ -222,7 +222,7 @@ async def test_metrics_are_open_where_the_settings_say_so(of_objects: MultiUserF
 async def test_lineage_is_followed_through_runs_that_the_user_sees(fabric: MultiUserFabric) -> None:
     group = CachePolicy("g", Sharing.GROUP, group="g", namespaces=("team-a", "team-e"))
     await fabric.ask("root", "PUT", "/v1/policies", body=[group])
-    fabric.worker("w1")
+    fabric.worker("local-w1")
     uids = {}
     for who, namespace in (("ada", "team-a"), ("eve", "team-e")):
         fabric.token = f"{who}-token"

@@ -206,6 +206,10 @@ def outputs_of(a: Assignment) -> dict[str, Artifact]:
     return {"metrics": metrics(value=a.params.get("value", 0), of=a.action_id)}
 
 
+def _is_good(result: ActionResult, not_before_s: float, min_trust: int) -> bool:
+    return result.created_s >= not_before_s and result.provenance.trust >= min_trust
+
+
 @dataclass
 class World:
     settings: Settings = field(default_factory=lambda: Settings(watchdog_s=10.0))
@@ -261,16 +265,17 @@ class World:
             self.unanswered.append(command)
             return
         match command:
-            case c.LookUp(key, scopes, not_before_s):
+            case c.LookUp(key, scopes, not_before_s, min_trust):
                 self.lookups += 1
                 found = ((s, self.cache.get((s, key.action_id))) for s in scopes)
-                recent = ((s, r) for s, r in found if r and r.created_s >= not_before_s)
-                where, result = next(recent, ("", None))
+                good = ((s, r) for s, r in found if r and _is_good(r, not_before_s, min_trust))
+                where, result = next(good, ("", None))
                 elsewhere = "" if where == key.scope else where
-                self.apply(e.LookedUp(key, result, scopes, not_before_s, elsewhere))
-            case c.Publish(key, result, replace, not_before_s, copy_from):
-                self.copied.append((key.scope, copy_from))
-                self._publish(key, result, replace, not_before_s)
+                answer = e.LookedUp(key, result, scopes, not_before_s, min_trust, elsewhere)
+                self.apply(answer)
+            case c.Publish():
+                self.copied.append((command.key.scope, command.copy_from))
+                self._publish(command)
             case c.Assign(worker, assignment):
                 if assignment.resume is not None:
                     digest = assignment.resume.artifact.digest
@@ -307,15 +312,17 @@ class World:
             case c.CompareContent():
                 self.compared.append(command)
 
-    def _publish(
-        self, key: e.ActionKey, result: ActionResult, replace: bool, not_before_s: float
-    ) -> None:
+    def _publish(self, command: c.Publish) -> None:
+        key, result = command.key, command.result
         at = (key.scope, key.action_id)
         standing = self.cache.get(at)
-        if standing is not None and standing.created_s < not_before_s:
+        refused = standing is not None and not _is_good(
+            standing, command.not_before_s, command.min_trust
+        )
+        if standing is not None and refused:
             result = msgspec.structs.replace(result, generation=standing.generation + 1)
         if standing is None or standing.generation < result.generation * (
-            replace or standing.created_s < not_before_s
+            command.replace or refused
         ):
             self.cache[at] = result
             self.publications.append((key.scope, key.action_id, result.generation))
@@ -349,7 +356,6 @@ class World:
         tenant = changes.pop("code_tenant", "")
         full = Hello(
             2,
-            "token",
             0,
             self.incarnations[name],
             started,
@@ -452,13 +458,16 @@ class World:
         *,
         share: str = "",
         unattributed: bool = False,
+        min_trust: int = 0,
         artifacts: Iterable[Artifact] = (),
         **changes: Any,
     ) -> str:
         uid = uid or f"run-{len(self.machine.state.runs) + len(self.finals) + 1}"
         own = f"ns-{made.namespace}"
         lookup = (own, share) if share else (own,)
-        scopes = ScopePlan(share or own, lookup, own, unattributed=unattributed)
+        scopes = ScopePlan(
+            share or own, lookup, own, unattributed=unattributed, min_trust=min_trust
+        )
         found = {f"cas:{a.blob}": a for a in artifacts}
         self.apply(e.Submitted(uid, made, self.now, scopes, found, **changes))
         return uid

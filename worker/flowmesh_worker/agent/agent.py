@@ -201,7 +201,6 @@ class Agent:
         report = self.machine.full_report(time.monotonic())
         return Hello(
             version=PROTOCOL_VERSION,
-            token=self._settings.read_token(),
             epoch=epoch,
             incarnation=self._incarnation,
             started_s=self._started_s,
