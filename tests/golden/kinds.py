@@ -210,6 +210,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "policy",
         "shares_prefixes",
         "unattributed",
+        "inputs",
         "min_trust",
         "inputs",
     ),

@@ -141,7 +141,7 @@ def audit() -> None:
     world.run()
     chosen = list(made_by(world.ended_runs[uid], world.ledger[uid]))
     again, artifacts = audit_plan(uid, made, chosen)
-    scopes = audit_scopes("audit-1")
+    scopes = audit_scopes("audit-1", world.ended_runs[uid].scopes)
     world.apply(e.Submitted("audit-1", again, world.now, scopes, artifacts))
     world.run()
 

@@ -5,7 +5,7 @@ whichever worker. A checkpoint can only save work. One that is corrupt is droppe
 last try begins at the start if the try before began at a checkpoint and failed (ADR 7).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.accounting.ledger_lines import CheckpointLine
@@ -75,16 +75,16 @@ def artifact(kept: LatestCheckpoint) -> Artifact:
     return Artifact(KIND, kept.digest, kept.digest, kept.size_bytes)
 
 
-def roots(state: State) -> Iterator[tuple[str, Artifact]]:
-    """Yields the checkpoints of unfinished actions, which a collection keeps, with their scopes."""
-    for key, action in state.actions.items():
-        if action.checkpoint is not None:
-            yield key.scope, artifact(action.checkpoint)
+def roots(state: State) -> list[tuple[str, Artifact]]:
+    """Returns the checkpoints of unfinished actions, which a collection keeps, with their scopes."""
+    found = [(k.scope, a.checkpoint) for k, a in state.actions.items() if a.checkpoint is not None]
     for run in state.runs.values():
-        for key, checkpoint in run.checkpoints.items():
-            yield key.scope, artifact(checkpoint)
-    for key, (report, reported_s) in state.orphaned_checkpoints.items():
-        yield key.scope, artifact(_from_report(report, reported_s))
+        found += ((key.scope, checkpoint) for key, checkpoint in run.checkpoints.items())
+    found += (
+        (key.scope, _from_report(report, reported_s))
+        for key, (report, reported_s) in state.orphaned_checkpoints.items()
+    )
+    return [(scope, artifact(checkpoint)) for scope, checkpoint in found]
 
 
 def note_all(state: State, now_s: float) -> None:
