@@ -210,8 +210,8 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "policy",
         "shares_prefixes",
         "unattributed",
-        "inputs",
         "min_trust",
+        "inputs",
     ),
     Decision: ("placements", "rejections"),
     Placement: (
