@@ -47,7 +47,10 @@ KINDS: Mapping[type[Event], tuple[str, tuple[str, ...]]] = {
             "cancelled",
         ),
     ),
-    LookedUp: ("LookedUp", ("key", "result", "scopes", "not_before_s", "min_trust")),
+    LookedUp: (
+        "LookedUp",
+        ("key", "result", "scopes", "not_before_s", "min_trust", "found_in"),
+    ),
     Published: ("Published", ("key", "result", "adopted", "attempt_id")),
     PublishFailed: ("PublishFailed", ("key", "failure", "attempt_id")),
     PublishDelayed: ("PublishDelayed", ("key", "failure", "attempt_id")),
