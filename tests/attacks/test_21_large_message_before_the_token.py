@@ -1,5 +1,4 @@
-"""Attacker: T3.
-Action: sends large messages to the workers' port without a valid token, or with one.
+"""Attacker: T3. Action: sends large messages to the workers' port, with and without a token.
 Must not happen: a byte is read before the token is checked; one message costs over 128 MiB.
 """
 

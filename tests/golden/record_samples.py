@@ -212,7 +212,7 @@ SCOPES = ScopePlan(
     salt="salt",
     ttl_s=3600.5,
     policy="share",
-    inputs=("ns-team-z",),
+    inputs=("ns-team-b",),
 )
 PLAN = Plan(
     name="weekly",

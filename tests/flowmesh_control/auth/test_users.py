@@ -59,7 +59,7 @@ async def of_objects(tmp_path: Path) -> AsyncIterator[MultiUserFabric]:
         yield one
 
 
-async def test_every_path_asks_for_a_token_but_three(fabric: MultiUserFabric) -> None:
+async def test_every_path_asks_for_a_token_but_that_of_health(fabric: MultiUserFabric) -> None:
     assert fabric.control._runner is not None
     app = fabric.control._runner.app
     paths = {(r.method, r.resource.canonical) for r in app.router.routes() if r.resource}
@@ -67,7 +67,7 @@ async def test_every_path_asks_for_a_token_but_three(fabric: MultiUserFabric) ->
     for method, path in sorted(paths):
         address = fabric.control.url + path.replace("{", "").replace("}", "")
         async with fabric.http.request(method, address) as found:
-            is_open = path in ("/worker", "/healthz")
+            is_open = path == "/healthz"
             assert (found.status == 401) is not is_open, (method, path, found.status)
             if found.status == 401:
                 assert found.headers["WWW-Authenticate"] == "Bearer"
