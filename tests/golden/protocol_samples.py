@@ -183,7 +183,6 @@ PREWARM = PrewarmSpec(
     implementation=7,
     components={"model": Artifact(kind="model", digest=digest(21), blob=digest(22))},
     per_attempt_components=("adapter",),
-    read_scopes=("ns-team-a", "group-x"),
     signature_params={"maxModelLen": 2048},
     memory_mib=6000,
     tensor_parallel=4,

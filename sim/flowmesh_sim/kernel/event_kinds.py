@@ -56,7 +56,7 @@ KINDS: Mapping[type[Event], tuple[str, tuple[str, ...]]] = {
     PublishDelayed: ("PublishDelayed", ("key", "failure", "attempt_id")),
     WorkerConnected: ("WorkerConnected", ("hello", "generations")),
     WorkerSynced: ("WorkerSynced", ("name", "incarnation", "sync", "generations")),
-    ProtocolViolated: ("ProtocolViolated", ("name", "problem")),
+    ProtocolViolated: ("ProtocolViolated", ("name", "problem", "pool")),
     WorkerLost: ("WorkerLost", ("name", "reason")),
     WorkerTrustChanged: ("WorkerTrustChanged", ("name", "incarnation", "trust")),
     CordonChanged: ("Cordoned", ("workers",)),
