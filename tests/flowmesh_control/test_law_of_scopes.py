@@ -24,8 +24,14 @@ import orjson
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from tests.blob_views import blobs_of, token_of
+from tests.flowmesh_store import versitygw
 
 from flowmesh_api.v1.enums import Sharing
 from flowmesh_api.v1.fabric import CachePolicy
@@ -354,9 +360,29 @@ class InDirectory(Scopes):
         return str(root / "store")
 
 
-for machine in (Scopes, InDirectory):
-    machine.TestCase.settings = settings(
-        max_examples=EXAMPLES, stateful_step_count=25, deadline=None
-    )
+def settings_of(examples: int) -> settings:
+    return settings(max_examples=examples, stateful_step_count=15, deadline=None)
+
+
+Scopes.TestCase.settings = settings_of(EXAMPLES)
+InDirectory.TestCase.settings = settings_of(max(1, EXAMPLES // 4))
 TestScopes = pytest.mark.slow(Scopes.TestCase)
 TestScopesInADirectory = pytest.mark.slow(InDirectory.TestCase)
+
+
+@pytest.mark.slow
+def test_the_law_holds_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = versitygw.binary()
+    assert program is not None, "run `make bin/versitygw`"
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", versitygw.ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", versitygw.SECRET_KEY)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with versitygw.running(program, tmp_path) as server:
+
+        class InBucket(Scopes):
+            def place(self, root: Path) -> str:
+                return server.url(root.name)
+
+        run_state_machine_as_test(InBucket, settings=settings_of(max(1, EXAMPLES // 40)))

@@ -76,7 +76,7 @@ def artifact(kept: LatestCheckpoint) -> Artifact:
 
 
 def roots(state: State) -> list[tuple[str, Artifact]]:
-    """Returns the checkpoints of unfinished actions, which a collection keeps, with their scopes."""
+    """Returns the checkpoints of unfinished actions, with their scopes; a collection keeps them."""
     found = [(k.scope, a.checkpoint) for k, a in state.actions.items() if a.checkpoint is not None]
     for run in state.runs.values():
         found += ((key.scope, checkpoint) for key, checkpoint in run.checkpoints.items())

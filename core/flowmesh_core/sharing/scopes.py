@@ -36,9 +36,9 @@ class ScopePlan:
         shares_prefixes: whether prefix caches are shared within ``publish``; else a namespace has
             its own.
         policy: the name of the policy, for ``fmesh why``; empty where none applies.
-        inputs: further scopes whose content is read and whose results are not looked up.
         unattributed: whether runs of other namespaces are not shown to its runs.
         min_trust: the least trust of the pools that may make results for the namespace.
+        inputs: further scopes whose content is read and whose results are not looked up.
     """
 
     publish: str

@@ -35,6 +35,7 @@ from flowmesh_core.protocol.results import Provenance
 from flowmesh_core.sharing.scopes import ScopePlan, audit_scopes
 from flowmesh_core.units import Digest
 
+OF_THE_RUN = ScopePlan("group-x", ("ns-team-a", "group-x"), "ns-team-a")
 AUDIT = "audit-of-w"
 
 
@@ -98,7 +99,7 @@ def _check(world: World, one: ReproducibleAction) -> AuditCheck:
 
 def begin(world: World, chosen: Sequence[ReproducibleAction]) -> AuditOrder:
     made, artifacts = audit_plan("u1", world.ended_runs["u1"].plan, chosen)
-    scopes = audit_scopes(AUDIT)
+    scopes = audit_scopes(AUDIT, OF_THE_RUN)
     world.apply(e.Submitted(AUDIT, made, world.now, scopes, artifacts))
     return order_of(world, chosen)
 
@@ -208,7 +209,7 @@ def test_an_equal_action_of_a_run_does_not_merge_with_an_audited_one() -> None:
     world.publications.clear()
     run = world.ended_runs["u1"]
     made, artifacts = audit_plan("u1", run.plan, made_of(world)[:1])
-    world.apply(e.Submitted(AUDIT, made, world.now, audit_scopes(AUDIT), artifacts))
+    world.apply(e.Submitted(AUDIT, made, world.now, audit_scopes(AUDIT, OF_THE_RUN), artifacts))
     world.submit(run.plan, "u2", artifacts=run.artifacts.values())
     waiting = list(world.machine.state.actions)
     assert len({key.action_id for key in waiting}) == len(waiting) - 1
@@ -277,5 +278,6 @@ def test_another_seed_draws_others() -> None:
 
 
 def test_the_scope_of_an_audit_is_where_nobody_looks() -> None:
-    scopes = audit_scopes("a")
-    assert scopes == ScopePlan("audit-a", (), "audit-a")
+    scopes = audit_scopes("a", OF_THE_RUN)
+    assert scopes == ScopePlan("audit-a", (), "audit-a", inputs=("ns-team-a", "group-x"))
+    assert scopes.readable == ("audit-a", "ns-team-a", "group-x")
