@@ -22,6 +22,9 @@ from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.key_admin import KeyAdmin
 from flowmesh_control.records.lineage_index import LineageIndex
+from flowmesh_control.request_log.reading import RequestLogReader
+from flowmesh_control.request_log.request_log import RequestLog
+from flowmesh_control.request_log.retention import LogRetention
 from flowmesh_control.runs.admission import Admission
 from flowmesh_control.runs.commands import RunCommands
 from flowmesh_control.runs.repin import RepinService
@@ -67,5 +70,8 @@ class ControlPlaneServices:
     auditing: AuditSubmission
     cache: CacheAdmin
     keys: KeyAdmin
+    request_log: RequestLog
+    log_reader: RequestLogReader
+    log_retention: LogRetention
     metrics: MetricsPage
     refusal: StoreError | None = None

@@ -49,6 +49,8 @@ from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.reference_issuer import ReferenceIssuer
 from flowmesh_control.records.run_logs import RunLogArchive
+from flowmesh_control.request_log.fabric_events import FabricEvents
+from flowmesh_control.request_log.services import RequestLogServices
 from flowmesh_control.runs.admission import Admission
 from flowmesh_control.runs.cancellations import RunCanceller
 from flowmesh_control.runs.commands import RunCommands
@@ -96,6 +98,7 @@ class EpochContext:
     key_ring: KeyRing
     references: ReferenceIssuer
     keys: KeyAdmin
+    request_log: RequestLogServices
     tokens: WorkerTokenVerifier
     secrets: SecretReader
     clock: Clock
@@ -142,6 +145,7 @@ def assemble(
     catalog: Catalog,
     key_ring: KeyRing,
     keys: KeyAdmin,
+    request_log: RequestLogServices,
     tokens: WorkerTokenVerifier,
     secrets: SecretReader,
     clock: Clock,
@@ -169,6 +173,7 @@ def assemble(
         catalog: the engine contracts.
         key_ring: signs references and attempt ids.
         keys: administers the keys of the records.
+        request_log: gathers, reads and deletes entries of the request log.
         tokens: verifies the tokens that workers join with.
         secrets: reads secrets for attempts.
         clock: Unix time in seconds.
@@ -196,6 +201,7 @@ def assemble(
             key_ring=key_ring,
             references=ReferenceIssuer(key_ring, policies),
             keys=keys,
+            request_log=request_log,
             tokens=tokens,
             secrets=secrets,
             clock=clock,
@@ -222,7 +228,8 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     telemetry = WorkerTelemetry(
         buffer, lambda name: w.shape.pool if (w := state.workers.get(name)) is not None else ""
     )
-    health = StoreHealth()
+    health = context.request_log.health
+    events = FabricEvents(context.request_log.log)
     owners = WorkOwners(state)
     tasks = TaskPool(failed=context.failed, waits=health.record_failure, weight=owners.weight)
     cache = ActionCache(
@@ -238,7 +245,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     def decide_with_pools(snapshot: Snapshot) -> Decision:
         return explain_with_pools(signals.declared, decide(snapshot, state.model), snapshot)
 
-    gateway = _gateway(context, post, telemetry)
+    gateway = _gateway(context, post, telemetry, events)
     finalizer = _finalizer(context, lineage, logs)
     evaluators = Evaluators.of(context.settings, context.catalog)
     evaluations = _evaluations(context, evaluators, owners, post)
@@ -254,6 +261,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         finish=finalizer,
         changed=changes.changed,
         secrets=context.secrets,
+        secrets_used=events.secrets_used,
         owners=owners,
         evaluate=evaluations.submit,
         post=post,
@@ -298,6 +306,9 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         auditing=_auditing(context, cache, views, admission),
         cache=_cache_admin(context),
         keys=context.keys,
+        request_log=context.request_log.log,
+        log_reader=context.request_log.reader,
+        log_retention=context.request_log.retention,
         metrics=metrics,
         refusal=context.refusal,
     )
@@ -319,7 +330,10 @@ def _evaluations(
 
 
 def _gateway(
-    context: EpochContext, post: Callable[[Event], None], telemetry: WorkerTelemetry
+    context: EpochContext,
+    post: Callable[[Event], None],
+    telemetry: WorkerTelemetry,
+    events: FabricEvents,
 ) -> WorkerGateway:
     return WorkerGateway(
         epoch=context.epoch,
@@ -327,6 +341,7 @@ def _gateway(
         post=post,
         tokens=context.tokens,
         telemetry=telemetry,
+        log=events,
         clock=time.monotonic,  # a jump of the wall clock must not look like silent workers
         wall_clock=context.clock,
         watchdog_s=context.settings.machine.watchdog_s,
@@ -376,6 +391,7 @@ def _metrics(
         backlogs=signals,
         store=context.store_meter,
         trouble=health,
+        request_log=context.request_log.log,
         last_accounts=capture(state, {}, context.clock()),
     )
 

@@ -12,6 +12,7 @@ from flowmesh_api.v1.runs import Uploaded
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, namespace_route, run_route
 from flowmesh_control.api.connections import while_connected
 from flowmesh_control.api.ports import RunReader
+from flowmesh_control.api.request_recorder import Logging
 from flowmesh_control.api.responses import json_response
 from flowmesh_control.auth.users import NamespaceLabels, Verb
 from flowmesh_control.errors import ConflictError, NotFoundError
@@ -65,8 +66,10 @@ class DataHandlers:
             namespace_route("POST", "/v1/datasets", self.put_dataset, Verb.CREATE),
             namespace_route("POST", "/v1/trees", self.put_tree, Verb.CREATE),
             run_route("GET", "/v1/runs/{uid}/outputs", self.outputs),
-            run_route("GET", "/v1/runs/{uid}/outputs/{name}", self.output),
-            namespace_route("GET", "/v1/content", self.content, Verb.GET),
+            run_route(
+                "GET", "/v1/runs/{uid}/outputs/{name}", self.output, logging=Logging.DOWNLOAD
+            ),
+            namespace_route("GET", "/v1/content", self.content, Verb.GET, logging=Logging.DOWNLOAD),
         ]
 
     async def put_dataset(self, call: AuthorizedRequest) -> web.Response:
@@ -85,6 +88,7 @@ class DataHandlers:
         )
         upload = self._uploads.put_upload(name, received, scope)
         stored = await while_connected(request, upload)
+        call.note(stored.artifact.digest)
         return json_response(_uploaded(stored), status=201)
 
     async def put_tree(self, call: AuthorizedRequest) -> web.Response:
@@ -111,6 +115,7 @@ class DataHandlers:
             await asyncio.to_thread(_unpack, received.path, directory)
             upload = self._uploads.put_directory(kind, directory, scope)
             stored = await while_connected(request, upload)
+        call.note(stored.artifact.digest)
         return json_response(_uploaded(stored), status=201)
 
     async def outputs(self, call: AuthorizedRequest) -> web.Response:
@@ -152,6 +157,7 @@ class DataHandlers:
                 remedy=f"leave out ?kind=, or write {issued_as}",
             )
         artifact = await self._uploads.load(issued_as, reference, scopes)
+        call.note(artifact.digest)
         download = download_of(self._blobs, (artifact,))
         return await self._send(call.request, download)
 

@@ -62,6 +62,9 @@ from flowmesh_store.action_cache import ActionCache
 from flowmesh_store.blobs import Blobs
 from flowmesh_store.ports import BlobStore
 
+SecretsUsed = Callable[[str, str, str, Mapping[str, Sequence[str]]], None]
+"""Called with a namespace, an attempt's id, its worker, and the hosts of each secret by name."""
+
 
 class CommandExecutor:
     """Implements :class:`Executor` with store, workers and ledger."""
@@ -79,6 +82,7 @@ class CommandExecutor:
         finish: Finisher,
         changed: Callable[[str], None],
         secrets: SecretReader,
+        secrets_used: SecretsUsed,
         owners: TaskOwners,
         evaluate: Callable[[EvaluateCondition], None],
         post: Callable[[Event], None],
@@ -96,6 +100,7 @@ class CommandExecutor:
             finish: makes a run's end durable.
             changed: called with the uid of a run whose status changed.
             secrets: reads secrets for attempts.
+            secrets_used: called before secrets are sent.
             owners: says for which namespaces a task is done.
             evaluate: has a condition evaluated; its result comes as an event.
             post: posts an event to the machine.
@@ -109,6 +114,7 @@ class CommandExecutor:
         self._finisher = finish
         self._changed = changed
         self._secrets = secrets
+        self._secrets_used = secrets_used
         self._owners = owners
         self._post = post
         self._puts = PendingPuts()
@@ -252,6 +258,8 @@ class CommandExecutor:
         except FlowMeshError as e:
             self._refuse(c, e)
             return
+        hosts = {name: secret.hosts or () for name, secret in found.items()}
+        self._secrets_used(c.namespace, c.assignment.attempt_id, c.worker, hosts)
         assignment = msgspec.structs.replace(
             c.assignment,
             secrets={name: secret.value for name, secret in found.items()},

@@ -68,6 +68,22 @@ class Telemetry(Protocol):
         ...
 
 
+class WorkerLog(Protocol):
+    """Logs what workers ask for."""
+
+    def joined(self, worker: str, pool: str, address: str) -> None:
+        """Logs that a worker has joined, from an address."""
+        ...
+
+    def refused(self, worker: str, pool: str, address: str, reason: str) -> None:
+        """Logs that a worker was refused; name and pool are empty where it did not say them."""
+        ...
+
+    def violated(self, worker: str, pool: str, problem: str) -> None:
+        """Logs that items of a worker's message were dropped."""
+        ...
+
+
 @dataclass(slots=True)
 class _KnownWorker:
     """A worker that has joined and is not lost.
@@ -104,6 +120,7 @@ class WorkerGateway:
         post: Callable[[Event], None],
         tokens: WorkerTokenVerifier,
         telemetry: Telemetry,
+        log: WorkerLog,
         clock: Clock,
         wall_clock: Clock,
         watchdog_s: float,
@@ -120,6 +137,7 @@ class WorkerGateway:
             post: posts an event to the machine.
             tokens: verifies workers' tokens.
             telemetry: receives logs and metrics.
+            log: logs which workers join, are refused or break the protocol.
             clock: seconds on any clock that does not jump.
             wall_clock: Unix time in seconds.
             watchdog_s: a worker that was silent for this long is lost.
@@ -134,6 +152,7 @@ class WorkerGateway:
         self._post = post
         self._tokens = tokens
         self._telemetry = telemetry
+        self._log = log
         self._clock = clock
         self._watchdog_s = watchdog_s
         self._sync_interval_s = sync_interval_s
@@ -152,13 +171,19 @@ class WorkerGateway:
         )
         socket = web.WebSocketResponse(max_msg_size=limit_bytes, compress=False)
         await socket.prepare(request)
+        address = request.remote or ""
         hello = await self._hello(socket)
-        if hello is None:
+        if isinstance(hello, _Refusal):
+            self._log.refused("", "", address, hello.reason)
+            await refuse(socket, hello.reason, final=hello.final)
             return socket
+        name, pool = hello.shape.name[:REASON_CHARS], hello.shape.pool[:REASON_CHARS]
         refusal = await self._refusal(hello)
         if refusal is not None:
+            self._log.refused(name, pool, address, refusal.reason)
             await refuse(socket, refusal.reason, final=refusal.final)
             return socket
+        self._log.joined(name, pool, address)
         await self._serve(hello, socket)
         return socket
 
@@ -275,24 +300,20 @@ class WorkerGateway:
         except FlowMeshError:
             return False  # it cannot be verified now; the Hello is then refused with that reason
 
-    async def _hello(self, socket: web.WebSocketResponse) -> Hello | None:
+    async def _hello(self, socket: web.WebSocketResponse) -> Hello | _Refusal:
         try:
             message = await asyncio.wait_for(socket.receive(), HELLO_WITHIN_S)
         except TimeoutError:
-            await refuse(socket, f"no Hello came within {HELLO_WITHIN_S:g} s", final=False)
-            return None
+            return _Refusal(f"no Hello came within {HELLO_WITHIN_S:g} s", final=False)
         if message.type is not WSMsgType.BINARY:
-            await refuse(socket, "the first message must be a Hello in MessagePack", final=True)
-            return None
+            return _Refusal("the first message must be a Hello in MessagePack", final=True)
         hello = _read(message.data)
         if isinstance(hello, Hello):
             return hello
         if isinstance(hello, str):
             self.drops.counts[DropReason.UNREADABLE] += 1
-            await refuse(socket, f"the first message cannot be read: {hello}", final=True)
-            return None
-        await refuse(socket, "the first message must be a Hello", final=False)
-        return None
+            return _Refusal(f"the first message cannot be read: {hello}", final=True)
+        return _Refusal("the first message must be a Hello", final=False)
 
     async def _refusal(self, hello: Hello) -> _Refusal | None:
         if hello.version != PROTOCOL_VERSION:
@@ -374,7 +395,7 @@ class WorkerGateway:
         self.drops.count(name, hello.shape.pool, checked.dropped)
         session.dismiss(checked.unknown_ends)
         self._post(WorkerConnected(checked.message, checked.generations))
-        self._violated(name, checked.dropped)
+        self._violated(name, hello.shape.pool, checked.dropped)
         sender = asyncio.create_task(session.send())
         try:
             await self._receive(session, socket)
@@ -386,10 +407,12 @@ class WorkerGateway:
             if known is not None and known.session is session:
                 known.session = None
 
-    def _violated(self, worker: str, dropped: DroppedItems) -> None:
+    def _violated(self, worker: str, pool: str, dropped: DroppedItems) -> None:
         """Reports a message with dropped items to the machine: one violation, however many."""
         if dropped:
-            self._post(ProtocolViolated(worker, str(dropped.first[0].problem)))
+            problem = str(dropped.first[0].problem)
+            self._log.violated(worker, pool, problem)
+            self._post(ProtocolViolated(worker, problem))
 
     async def _receive(self, session: WorkerSession, socket: web.WebSocketResponse) -> None:
         async for message in socket:
@@ -411,7 +434,7 @@ class WorkerGateway:
             event = WorkerSynced(session.name, session.incarnation, sync, checked.generations)
             self._post(event)
             self.drops.count(session.name, known.pool, checked.dropped)
-            self._violated(session.name, checked.dropped)
+            self._violated(session.name, known.pool, checked.dropped)
             if session.drops(self._clock(), len(checked.dropped)):
                 await session.close("too many items are malformed or of other workers' attempts")
                 return

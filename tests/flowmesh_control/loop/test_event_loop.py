@@ -180,6 +180,7 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
         finish=notes,
         changed=nothing,
         secrets=NoSecrets(),
+        secrets_used=nothing,
         evaluate=nothing,
         owners=askers,
         post=post,

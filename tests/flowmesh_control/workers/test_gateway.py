@@ -48,6 +48,17 @@ class Silent:
         pass
 
 
+class Unlogged:
+    def joined(self, worker: str, pool: str, address: str) -> None:
+        pass
+
+    def refused(self, worker: str, pool: str, address: str, reason: str) -> None:
+        pass
+
+    def violated(self, worker: str, pool: str, problem: str) -> None:
+        pass
+
+
 @dataclass
 class Endpoint:
     url: str
@@ -122,6 +133,7 @@ async def endpoint() -> AsyncIterator[Endpoint]:
         post=events.append,
         tokens=StaticWorkerTokens({"local": "secret", "other": "elsewhere"}),
         telemetry=Silent(),
+        log=Unlogged(),
         clock=lambda: now[0],
         wall_clock=lambda: now[0],
         watchdog_s=10.0,
