@@ -12,7 +12,7 @@ from flowmesh_core.errors import FailureKind
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 LINK = re.compile(r"\]\(([^)#:]+?)(?:#[^)]*)?\)")
-COMMAND = re.compile(r"(?:`|^\$ )fmesh ([a-z]+)", re.MULTILINE)
+COMMAND = re.compile(r"(?:`|^\$ )fmesh ([a-z-]+)", re.MULTILINE)
 TEST = re.compile(r"`((?:tests|e2e|examples|docs)/[\w./-]+)`")
 
 

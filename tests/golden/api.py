@@ -25,6 +25,7 @@ from flowmesh_api.v1 import (
     lineage,
     plan,
     receipts,
+    request_log,
     runs,
     trace,
     why,
@@ -83,6 +84,8 @@ ANSWER_TYPES: dict[str, Any] = {
     "GET /v1/keys": keys.MasterKeys,
     "POST /v1/keys/reseal": keys.ResealReport,
     "POST /v1/keys/retire": keys.RetireReport,
+    "GET /v1/request-log": request_log.RequestLogPage,
+    "GET /v1/request-log/check": request_log.RequestLogCheck,
     "GET /healthz": fabric.Health,
 }
 CONTENT_ROUTES = {"GET /v1/runs/{uid}/outputs/{name}", "GET /v1/content"}
