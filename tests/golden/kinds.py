@@ -198,6 +198,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "ttl_s",
         "policy",
         "shares_prefixes",
+        "unattributed",
     ),
     Decision: ("placements", "rejections"),
     Rejection: ("signature", "cause", "count", "detail"),

@@ -11,7 +11,7 @@ from flowmesh_api.v1.audit import (
     AuditSkip,
     QuarantineEntry,
 )
-from flowmesh_api.v1.enums import Sharing, Verdict
+from flowmesh_api.v1.enums import Disclosure, Sharing, Verdict
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_api.v1.lineage import ArtifactInfo, Derivation, Producer
 from flowmesh_api.v1.runs import RunStatus, RunSummary, StepStatus
@@ -195,6 +195,7 @@ ACTION_RESULT = ActionResult(
     created_s=1_700_000_020.5,
     expires_s=1_700_000_021.5,
     run_uid="run-1",
+    namespace="team-a",
 )
 TREE = TreeManifest(
     files=[
@@ -394,6 +395,7 @@ POLICY = CachePolicy(
     salt="salt",
     ttl_s=3600.5,
     reference_generation=3,
+    disclosure=Disclosure.OPEN,
 )
 STORE_FORMAT = StoreFormat(identity_scheme=2)
 QUARANTINED = QuarantineEntry(

@@ -109,6 +109,13 @@ class PrefixCache(StrEnum):
     SHARED = "shared"
 
 
+class Disclosure(StrEnum):
+    """Whether namespaces learn whose results they get."""
+
+    OPEN = "open"
+    UNATTRIBUTED = "unattributed"
+
+
 class Sharing(StrEnum):
     """With which namespaces a cache policy shares results."""
 

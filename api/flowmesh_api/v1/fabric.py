@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from flowmesh_api.v1.enums import PrefixCache, Sharing
+from flowmesh_api.v1.enums import Disclosure, PrefixCache, Sharing
 
 
 class EngineVariant(msgspec.Struct, frozen=True):
@@ -164,6 +164,8 @@ class CachePolicy(msgspec.Struct, frozen=True):
         reference_generation: raising it voids every reference of the scope; outputs show new ones.
         prefix_cache: whether they also share engines' prefix caches, whose speed then shows them
             which prompts others of the scope sent.
+        disclosure: whether runs show which runs of other namespaces they share results with;
+            where None, only under a scope that is not ``all``.
     """
 
     name: str
@@ -175,6 +177,7 @@ class CachePolicy(msgspec.Struct, frozen=True):
     ttl_s: float | None = None
     reference_generation: int = 0
     prefix_cache: PrefixCache = PrefixCache.PRIVATE
+    disclosure: Disclosure | None = None
 
 
 class ScopeStats(msgspec.Struct, frozen=True):

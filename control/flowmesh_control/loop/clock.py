@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 Clock = Callable[[], float]
 """Seconds since the Unix epoch (UTC)."""
 
 
-def _since_boot() -> float:
-    """Returns seconds on a clock that counts while the machine sleeps and that cannot be set."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_since_boot = partial(time.clock_gettime, _SINCE_BOOT)
+"""Seconds on a clock that counts while the machine sleeps and that cannot be set."""
 
 
 def steady(

@@ -111,6 +111,7 @@ class CurrentEventMarker:
         """Starts idle; see :meth:`in_memory` and :meth:`in_folder`."""
         self._memory = memory
         self._number = 0
+        self._settled, self._settled_bytes = "", b""
         memory[:] = _number.pack(epoch).ljust(MARKER_BYTES, b"\0")
 
     @classmethod
@@ -129,24 +130,27 @@ class CurrentEventMarker:
 
     def begin(self, event: Event) -> None:
         """Marks the event that is applied next."""
-        kind, memory = type(event), self._memory
+        kind = type(event)
+        self._number += 1
         found = _HEADS.get(kind)
         if found is None:
-            memory[_KIND:_SUBJECT] = _HEADS_WITHOUT_SUBJECT[kind]
+            head, subject = _HEADS_WITHOUT_SUBJECT[kind], b""
         else:
-            subject = found[1](event).encode()[:_SUBJECT_BYTES]
-            memory[_KIND : _SUBJECT + len(subject) + 1] = b"%b%b\0" % (found[0], subject)
-        self._count()
+            head, subject = found[0], found[1](event).encode()[:_SUBJECT_BYTES] + b"\0"
+        marked = _number.pack(self._number) + head + subject
+        self._memory[_NUMBER : _NUMBER + len(marked)] = marked
 
     def begin_decision(self) -> None:
         """Marks that a scheduling cycle is next, which concerns all runs."""
-        self._memory[_KIND:_SUBJECT] = _DECISION
-        self._count()
+        self._number += 1
+        self._memory[_NUMBER:_SUBJECT] = _number.pack(self._number) + _DECISION
 
     def settle(self, uid: str) -> None:
         """Marks the run that the current event changes next."""
-        subject = uid.encode()[:_SUBJECT_BYTES]
-        self._memory[_ROLE : _SUBJECT + len(subject) + 1] = b"r%b\0" % subject
+        if uid != self._settled:
+            self._settled = uid
+            self._settled_bytes = _RUN + uid.encode()[:_SUBJECT_BYTES] + b"\0"
+        self._memory[_ROLE : _ROLE + len(self._settled_bytes)] = self._settled_bytes
 
     def end(self) -> None:
         """Marks that no event is being applied."""
@@ -155,10 +159,6 @@ class CurrentEventMarker:
     def current(self) -> CurrentEvent | None:
         """Returns what is marked now; None while no event is being applied."""
         return _parsed(self._memory[:])
-
-    def _count(self) -> None:
-        self._number += 1
-        self._memory[_NUMBER:_KIND] = _number.pack(self._number)
 
 
 def read_marker(folder: Path) -> CurrentEvent | None:

@@ -25,6 +25,7 @@ from flowmesh_core.machine.model import Action, Run, StepRun
 from flowmesh_core.machine.state import State
 from flowmesh_core.placement.constraints import unmet
 from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.units import Digest, usd_text
 from flowmesh_store.action_cache import ActionCache
 
@@ -131,7 +132,7 @@ class Planner:
                 found = await self._cache.lookup(
                     command.key.action_id, command.scopes, not_before_s=command.not_before_s
                 )
-                result = None if found is None else found.result
+                result = None if found is None else _counted(compiled, found.result)
                 answer = LookedUp(command.key, result, command.scopes, command.not_before_s)
                 todo += machine.apply(answer, now_s)
             elif isinstance(command, Publish):
@@ -210,6 +211,15 @@ class Planner:
     def _is_loaded(self, shape: WorkerShape, info: SignatureInfo) -> bool:
         worker = self._state.workers.get(shape.name)
         return worker is not None and any(la.signature == info.signature for la in worker.instances)
+
+
+def _counted(compiled: Compiled, result: ActionResult) -> ActionResult | None:
+    """Returns a result that the forecast may count as a hit.
+
+    Where results are shared without names, a forecast must not tell what other namespaces ran.
+    """
+    foreign = result.namespace != compiled.plan.namespace
+    return None if compiled.scopes.unattributed and foreign else result
 
 
 def _count(

@@ -8,7 +8,8 @@ from flowmesh_api.v1.why import Why, WhyPart
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine
-from flowmesh_core.machine.model import Attempt, StepPart, StepRun
+from flowmesh_core.machine.disclosure import named
+from flowmesh_core.machine.model import Attempt, Run, StepPart, StepRun
 from flowmesh_core.machine.state import State
 from flowmesh_core.status import convert
 
@@ -36,7 +37,7 @@ async def why_step(state: State, views: RunViews, uid: str, path: str) -> Why:
         step=shown,
         waits_for=_waits_for(state, uid, step) if step is not None else (),
         rejections=_rejections(state, step) if step is not None else (),
-        parts=_parts(state, step) if step is not None else (),
+        parts=_parts(state, run, step) if run is not None and step is not None else (),
         more_parts=max(0, len(step.parts) - PARTS_SHOWN) if step is not None else 0,
         hits=tuple(convert.hit_line(la) for la in lines if isinstance(la, HitLine)),
         attempts=tuple(convert.attempt_line(la) for la in lines if isinstance(la, AttemptLine)),
@@ -49,16 +50,16 @@ def _waits_for(state: State, uid: str, step: StepRun) -> tuple[str, ...]:
     return tuple(p for p in step.parents if not steps[p].ended)
 
 
-def _parts(state: State, step: StepRun) -> tuple[WhyPart, ...]:
+def _parts(state: State, run: Run, step: StepRun) -> tuple[WhyPart, ...]:
     found = []
     for number, part in list(step.parts.items())[:PARTS_SHOWN]:
-        shown = _part(state, step, number, part)
+        shown = _part(state, run, step, number, part)
         if shown is not None:
             found.append(shown)
     return tuple(found)
 
 
-def _part(state: State, step: StepRun, number: int, part: StepPart) -> WhyPart | None:
+def _part(state: State, run: Run, step: StepRun, number: int, part: StepPart) -> WhyPart | None:
     key = part.key
     if key is None:
         return None
@@ -72,7 +73,7 @@ def _part(state: State, step: StepRun, number: int, part: StepPart) -> WhyPart |
         scope=key.scope,
         action_id=key.action_id,
         state=action.state,
-        subscribers=tuple(action.runs()),
+        subscribers=named(state, run, action.runs()),
         attempts=tuple(attempts),
         losses=action.losses,
         failures=dict(action.failures),

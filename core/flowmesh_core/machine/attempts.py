@@ -15,6 +15,7 @@ from flowmesh_core.machine import (
     budgets,
     cache_hits,
     checkpoints,
+    disclosure,
     failure_policy,
     ready_actions,
     timeouts,
@@ -252,6 +253,7 @@ def _result(
     action = attempt.action
     spec = action.spec
     ttl = state.settings.result_ttl_s
+    uid = action.first_run()
     return ActionResult(
         action_id=action.key.action_id,
         generation=action.generation,
@@ -276,7 +278,8 @@ def _result(
         ),
         created_s=now_s,
         expires_s=now_s + ttl if ttl else 0.0,
-        run_uid=next(iter(action.subscribers)).uid if action.subscribers else "",
+        run_uid=uid,
+        namespace=state.runs[uid].plan.namespace if uid else "",
     )
 
 
@@ -315,14 +318,15 @@ def published(
     for s in subscribers:
         run = state.runs[s.uid]
         step = run.steps[s.path]
+        others: tuple[str, ...] = ()
         if len(sharers) > 1:
-            step.shared_with.update({u: None for u in sharers if u != s.uid})
+            others = disclosure.named(state, run, (u for u in sharers if u != s.uid))
+            step.shared_with.update(dict.fromkeys(others))
         if s is subscribers[0]:
             step.executed += 1
         else:
             paid = shares.get(s.uid, 0) if s.uid != first else 0
             joules = result.bill.joules / len(sharers) if s.uid != first else 0.0
-            others = tuple(u for u in sharers if u != s.uid)
             cache_hits.merged(
                 state,
                 run,

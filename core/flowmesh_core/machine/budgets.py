@@ -24,9 +24,9 @@ def affordable(state: State, action: Action, reserve: int) -> bool:
         runs = [state.runs[uid] for uid in action.runs()]
         part = -(-reserve // len(runs))
         short = [r for r in runs if _exceeds(r, part)]
-        out = [r for r in short if not r.reserved_nanousd or _exceeds(r, part, reserved=False)]
         if not short:
             return True
+        out = [r for r in short if not r.reserved_nanousd or _exceeds(r, part, reserved=False)]
         if len(short) == len(runs):
             out = [r for r in short if not r.reserved_nanousd]
             if not out:
@@ -40,6 +40,8 @@ def affordable(state: State, action: Action, reserve: int) -> bool:
 def joined_late(state: State, attempt: Attempt) -> None:
     """Removes runs that joined after the dispatch and cannot pay their part of what it cost."""
     action = attempt.action
+    if len(action.subscribers) == 1:
+        return
     runs = [state.runs[uid] for uid in action.runs()]
     while len(runs) > 1:
         part = -(-attempt.charged_nanousd // len(runs))

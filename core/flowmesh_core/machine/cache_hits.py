@@ -11,6 +11,7 @@ from flowmesh_core.accounting.ledger_lines import HitLine
 from flowmesh_core.catalog.resolved_contract import output_ports
 from flowmesh_core.machine import actions
 from flowmesh_core.machine.base_model import base_model
+from flowmesh_core.machine.disclosure import producer_of
 from flowmesh_core.machine.events import ActionKey, LookedUp
 from flowmesh_core.machine.model import Action, Run, StepPart, StepRun, Subscriber
 from flowmesh_core.machine.state import State
@@ -95,7 +96,7 @@ def _hit_before(run: Run, step: StepRun, subscriber: Subscriber, result: ActionR
     step.hits += 1
     step.in_flight += line.hit == HitKind.IN_FLIGHT
     step.saved_nanousd += line.saved_nanousd
-    step.shared_with.update(dict.fromkeys(line.sharers or (line.producer,)))
+    step.shared_with.update(dict.fromkeys(filter(None, line.sharers or (line.producer,))))
     return True
 
 
@@ -109,8 +110,9 @@ def _hit(
     now_s: float,
 ) -> None:
     step.hits += 1
-    if result.run_uid:
-        step.shared_with[result.run_uid] = None
+    producer = producer_of(run, result)
+    if producer:
+        step.shared_with[producer] = None
     if kind is HitKind.STEP_LEVEL:
         state.book.hits_step_level += 1
     else:
@@ -175,7 +177,7 @@ def _book(
             action_id=result.action_id,
             hit=kind,
             saved_nanousd=saved,
-            producer=result.run_uid,
+            producer=producer_of(run, result),
             sharers=sharers,
             joules_saved=joules,
             units=result.usage.units,

@@ -56,12 +56,13 @@ def decided(state: State, decision: Decision, now_s: float) -> None:
             continue
         billing.accrue(state, worker, now_s)
         signature = Digest(placement.signature)
+        memory_mib = informed(state, signature, 1.0).requirement.memory_mib
         count_before = len(worker.attempts)
         for index, name in enumerate(placement.actions):
             scope, _, action_id = name.partition("/")
             action = state.actions.get(ActionKey(scope, Digest(action_id)))
             if action is not None and _still_wanted(action, signature):
-                _assign(state, worker, action, placement, index, now_s)
+                _assign(state, worker, action, placement, index, memory_mib, now_s)
         if len(worker.attempts) > count_before:
             _count_batch(state, worker, signature)
     _wait_reasons(state, decision, now_s)
@@ -87,6 +88,7 @@ def _assign(
     action: Action,
     placement: Placement,
     index: int,
+    memory_mib: int,
     now_s: float,
 ) -> None:
     reserve, signature = placement.reserve_nanousd[index], Digest(placement.signature)
@@ -94,7 +96,6 @@ def _assign(
         return
     runs = [state.runs[uid] for uid in action.runs()]
     info = state.signatures[signature]
-    memory_mib = informed(state, signature, 1.0).requirement.memory_mib
     action.attempt_count += 1
     state.attempts_made += 1
     attempt = Attempt(
@@ -222,7 +223,7 @@ def _show_wait_reason(state: State, action: Action, reason: str, detail: str) ->
     for s in action.subscribers:
         run = state.runs[s.uid]
         step = run.steps[s.path]
-        if (step.wait_reason, step.wait_detail) != (reason, detail):
+        if step.wait_detail != detail or step.wait_reason != reason:
             step.wait_reason, step.wait_detail = reason, detail
             state.changed(run)
 

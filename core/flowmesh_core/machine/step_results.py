@@ -116,6 +116,7 @@ def publish_step(
                 created_s=now_s,
                 expires_s=now_s + ttl if ttl else 0.0,
                 run_uid=run.uid,
+                namespace=run.plan.namespace,
             ),
             replace=step.skip_lookup,
             not_before_s=question_of(run, step, ())[1],

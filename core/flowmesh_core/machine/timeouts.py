@@ -56,8 +56,12 @@ def _is_over(state: State, action: Action, subscription: Subscription) -> bool:
 
 
 def _first(attempt: Attempt, after_s: float = 0.0) -> float:
-    ends = (_ends_s(attempt, s) for s in attempt.action.subscribers.values())
-    return min((e for e in ends if e > after_s), default=_NEVER)
+    first_s = _NEVER
+    for subscription in attempt.action.subscribers.values():
+        ends_s = _ends_s(attempt, subscription)
+        if after_s < ends_s < first_s:
+            first_s = ends_s
+    return first_s
 
 
 def _ends_s(attempt: Attempt, subscription: Subscription) -> float:

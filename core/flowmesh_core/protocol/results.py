@@ -106,7 +106,7 @@ class ActionResult(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         inline: contents of small blobs by digest.
         created_s: seconds since the epoch (UTC).
         expires_s: when it may be collected; 0 never.
-        run_uid: the run whose attempt published it.
+        run_uid: the run whose attempt published it, of this ``namespace``.
     """
 
     action_id: Digest
@@ -125,6 +125,7 @@ class ActionResult(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     created_s: float = 0.0
     expires_s: float = 0.0
     run_uid: str = ""
+    namespace: str = ""
 
 
 def content_artifact(

@@ -6,9 +6,9 @@ namespace without a policy shares with no other.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from flowmesh_api.v1.enums import PrefixCache, Sharing
+from flowmesh_api.v1.enums import Disclosure, PrefixCache, Sharing
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_api.v1.problems import Problem
 from flowmesh_core.errors import SpecError
@@ -33,6 +33,7 @@ class ScopePlan:
         shares_prefixes: whether prefix caches are shared within ``publish``; else a namespace has
             its own.
         policy: the name of the policy, for ``fmesh why``; empty where none applies.
+        unattributed: whether runs of other namespaces are not shown to its runs.
     """
 
     publish: str
@@ -42,6 +43,7 @@ class ScopePlan:
     ttl_s: float | None = None
     policy: str = ""
     shares_prefixes: bool = False
+    unattributed: bool = False
 
 
 def selects(policy: CachePolicy, namespace: str, labels: Mapping[str, str]) -> bool:
@@ -80,8 +82,9 @@ def plan_scopes(
     Raises:
         SpecError: a policy is malformed, or two that select the namespace contradict each other.
     """
+    every = list(policies)
     selecting = sorted(
-        (p for p in policies if selects(p, namespace, labels or {})), key=lambda p: p.name
+        (p for p in every if selects(p, namespace, labels or {})), key=lambda p: p.name
     )
     own = namespace_scope(namespace)
     if not selecting:
@@ -92,7 +95,14 @@ def plan_scopes(
         differing = _difference(first, other)
         if differing:
             raise SpecError([_conflict(namespace, chosen.name, policy.name, differing)])
-    return first
+    stricter = any(_unattributed(p) for p in every if _publishes_to(p, first.publish))
+    return replace(first, unattributed=stricter)
+
+
+def _unattributed(policy: CachePolicy) -> bool:
+    if policy.disclosure is None:
+        return policy.scope is Sharing.ALL
+    return policy.disclosure is Disclosure.UNATTRIBUTED
 
 
 def reference_generation(policies: Iterable[CachePolicy], scope: str) -> int:

@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from flowmesh_api.v1.enums import PrefixCache, Sharing
+from flowmesh_api.v1.enums import Disclosure, PrefixCache, Sharing
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_core.spec.error_messages import RULE
 from flowmesh_core.spec.fields import Duration, Name, SelectedNamespace, SpecModel, cel_rules
@@ -80,6 +80,12 @@ class CachePolicySpec(SpecModel):
         description="private: each namespace has prefix caches of its own; shared: one for the"
         " scope, whose speed shows which prompts other namespaces of it sent.",
     )
+    disclosure: Literal["open", "unattributed"] | None = Field(
+        default=None,
+        description="open: runs name the runs of other namespaces that they share results with;"
+        " unattributed: they name none, and plan counts no results of other namespaces. By default"
+        " unattributed where the scope is all. A scope of several policies has the stricter one.",
+    )
 
     @model_validator(mode="after")
     def _group(self) -> Self:
@@ -109,4 +115,5 @@ class FlowMeshCachePolicy(SpecModel):
             ttl_s=seconds(self.spec.ttl) if self.spec.ttl else None,
             reference_generation=self.spec.reference_generation,
             prefix_cache=PrefixCache(self.spec.prefix_cache),
+            disclosure=Disclosure(self.spec.disclosure) if self.spec.disclosure else None,
         )

@@ -433,12 +433,14 @@ class World:
         uid: str = "",
         *,
         share: str = "",
+        unattributed: bool = False,
         artifacts: Iterable[Artifact] = (),
         **changes: Any,
     ) -> str:
         uid = uid or f"run-{len(self.machine.state.runs) + len(self.finals) + 1}"
         own = f"ns-{made.namespace}"
-        scopes = ScopePlan(share or own, (own, share) if share else (own,), own)
+        lookup = (own, share) if share else (own,)
+        scopes = ScopePlan(share or own, lookup, own, unattributed=unattributed)
         found = {f"cas:{a.blob}": a for a in artifacts}
         self.apply(e.Submitted(uid, made, self.now, scopes, found, **changes))
         return uid
