@@ -10,7 +10,7 @@ LEVEL = "Metadata"
 
 
 class RequestUser(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who made a request; without a name where nobody was authenticated."""
+    """Who made a request; without a name where no token was accepted."""
 
     username: str = ""
     uid: str = ""

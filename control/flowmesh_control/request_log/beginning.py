@@ -10,7 +10,7 @@ import msgspec
 
 from flowmesh_api.v1.keys import PublicKey
 from flowmesh_control.records.keys import REQUEST_LOG_BEGINNING
-from flowmesh_control.request_log.segments import Link
+from flowmesh_control.request_log.segments import SegmentLink
 from flowmesh_control.request_log.signatures import SignatureError, Signer, verified_payload
 from flowmesh_core.decoding import decode
 from flowmesh_store.ports import RecordStore
@@ -18,7 +18,7 @@ from flowmesh_store.ports import RecordStore
 PAYLOAD_TYPE = "application/vnd.flowmesh.request-log-beginning.v1+json"
 
 
-async def read_beginning(records: RecordStore, keys: Sequence[PublicKey]) -> Link | None:
+async def read_beginning(records: RecordStore, keys: Sequence[PublicKey]) -> SegmentLink | None:
     """Returns the first segment of the chain; None where none was ever deleted.
 
     Raises:
@@ -34,7 +34,7 @@ async def read_beginning(records: RecordStore, keys: Sequence[PublicKey]) -> Lin
         raise SignatureError(f"it cannot be read: {e}") from e
 
 
-async def write_beginning(records: RecordStore, signer: Signer, first: Link) -> None:
+async def write_beginning(records: RecordStore, signer: Signer, first: SegmentLink) -> None:
     """States which segment is the first.
 
     Raises:
@@ -46,4 +46,4 @@ async def write_beginning(records: RecordStore, signer: Signer, first: Link) -> 
     await records.write(REQUEST_LOG_BEGINNING, document, if_match=etag)
 
 
-_decoder = msgspec.json.Decoder(Link)
+_decoder = msgspec.json.Decoder(SegmentLink)

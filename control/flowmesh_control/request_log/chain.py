@@ -14,9 +14,9 @@ from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.keys import REQUEST_LOG
 from flowmesh_control.request_log.public_keys import PublicKeys
 from flowmesh_control.request_log.segments import (
-    Link,
     Position,
     SegmentHeader,
+    SegmentLink,
     day_of,
     link_to,
     log_key,
@@ -58,7 +58,7 @@ class ChainWriter:
             epoch: of this leader.
             clock: Unix time in seconds.
         """
-        self.last: Link | None = None
+        self.last: SegmentLink | None = None
         self._records = records
         self._signer = signer
         self._keys = keys
@@ -122,7 +122,7 @@ class ChainWriter:
         )
 
 
-async def find_last(records: Records, keys: Sequence[PublicKey]) -> Link | None:
+async def find_last(records: Records, keys: Sequence[PublicKey]) -> SegmentLink | None:
     """Returns the newest segment with a valid signature; None where there is none."""
     days = [day async for day in records.folders(REQUEST_LOG)]
     for day in sorted(days, reverse=True):

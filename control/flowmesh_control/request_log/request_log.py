@@ -15,7 +15,7 @@ from flowmesh_api.v1.request_log import LogEntry
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.request_log.chain import ChainWriter
 from flowmesh_control.request_log.counts import CountedRequest, RequestCounts
-from flowmesh_control.request_log.segments import Link
+from flowmesh_control.request_log.segments import SegmentLink
 from flowmesh_core.errors import FlowMeshError, StoreFullError, StoreUnavailableError
 
 log = logging.getLogger("flowmesh.request_log")
@@ -76,7 +76,7 @@ class RequestLog:
         return len(self._pending)
 
     @property
-    def last(self) -> Link | None:
+    def last(self) -> SegmentLink | None:
         """The newest segment, as far as this leader knows."""
         return None if self._chain is None else self._chain.last
 

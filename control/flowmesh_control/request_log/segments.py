@@ -33,7 +33,7 @@ class Position(NamedTuple):
     seq: int
 
 
-class Link(msgspec.Struct, frozen=True):
+class SegmentLink(msgspec.Struct, frozen=True):
     """A segment by its key and the blake3 of its bytes."""
 
     segment: str
@@ -50,7 +50,7 @@ class SegmentHeader(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="
     """
 
     segment: str
-    previous: Link | None = None
+    previous: SegmentLink | None = None
     lost: int = 0
 
 
@@ -77,9 +77,9 @@ def parse_log_key(key: str) -> Position | None:
     return None if found is None else Position(int(found[2]), int(found[3]))
 
 
-def link_to(key: str, data: bytes) -> Link:
+def link_to(key: str, data: bytes) -> SegmentLink:
     """Returns the link to a segment of these bytes."""
-    return Link(key, blake3(data).hexdigest())
+    return SegmentLink(key, blake3(data).hexdigest())
 
 
 def make_segment(header: SegmentHeader, entries: Sequence[bytes], signer: Signer) -> bytes:

@@ -12,10 +12,10 @@ from flowmesh_api.v1.request_log import RequestLogCheck
 from flowmesh_control.records.keys import REQUEST_LOG, REQUEST_LOG_BEGINNING
 from flowmesh_control.request_log.beginning import read_beginning
 from flowmesh_control.request_log.segments import (
-    Link,
     Position,
     Segment,
     SegmentHeader,
+    SegmentLink,
     link_to,
     parse_log_key,
     read_segment,
@@ -31,7 +31,7 @@ class BrokenChainError(FlowMeshError):
 
 
 async def check_log(
-    records: RecordStore, keys: Sequence[PublicKey], *, last: Link | None = None
+    records: RecordStore, keys: Sequence[PublicKey], *, last: SegmentLink | None = None
 ) -> RequestLogCheck:
     """Checks the whole log and returns the first segment that is not valid.
 
@@ -69,28 +69,28 @@ async def log_keys(records: RecordStore) -> list[str]:
 class _Chain:
     """The segments so far; raises :class:`BrokenChainError` for one that does not fit."""
 
-    def __init__(self, beginning: Link | None) -> None:
+    def __init__(self, beginning: SegmentLink | None) -> None:
         self._beginning = beginning
         at = None if beginning is None else parse_log_key(beginning.segment)
         self._began_at = at or Position(0, 0)
-        self._links: dict[Position, Link] = {}
+        self._links: dict[Position, SegmentLink] = {}
         self._newest = Position(0, 0)
 
     def is_expired(self, position: Position) -> bool:
         """Whether a segment is before the beginning, and about to be deleted."""
         return position < self._began_at
 
-    def add(self, position: Position, header: SegmentHeader, link: Link) -> None:
+    def add(self, position: Position, header: SegmentHeader, link: SegmentLink) -> None:
         """Adds the next segment."""
-        if self._beginning is not None and not self._links and link != self._beginning:
-            raise _broken(
-                self._beginning.segment, "the log begins with it, and it is missing or changed"
-            )
-        self._check_link(position, header)
+        if self._beginning is None or self._links:
+            self._check_link(position, header)
+        elif link != self._beginning:
+            reason = "the log begins with it, and it is missing or changed"
+            raise _broken(self._beginning.segment, reason)
         self._links[position] = link
         self._newest = position
 
-    def check_end(self, last: Link | None) -> None:
+    def check_end(self, last: SegmentLink | None) -> None:
         """Checks that nothing is missing at the end, as far as that is known."""
         for expected in (last, self._beginning if not self._links else None):
             at = None if expected is None else parse_log_key(expected.segment)
@@ -104,7 +104,7 @@ class _Chain:
     def _check_link(self, position: Position, header: SegmentHeader) -> None:
         previous = header.previous
         if previous is None:
-            if self._links or self._beginning is not None:
+            if self._links:
                 raise _broken(
                     header.segment, "it begins a new chain, although others are before it"
                 )
@@ -130,7 +130,7 @@ def _read(key: str, data: bytes, keys: Sequence[PublicKey]) -> Segment:
         raise _broken(key, e.message) from e
 
 
-async def _beginning(records: RecordStore, keys: Sequence[PublicKey]) -> Link | None:
+async def _beginning(records: RecordStore, keys: Sequence[PublicKey]) -> SegmentLink | None:
     try:
         return await read_beginning(records, keys)
     except SignatureError as e:

@@ -12,7 +12,7 @@ from flowmesh_control.request_log.chain import ChainWriter
 from flowmesh_control.request_log.entries import make_entry, make_reference, make_user
 from flowmesh_control.request_log.public_keys import PublicKeys
 from flowmesh_control.request_log.request_log import RequestLog
-from flowmesh_control.request_log.segments import Link
+from flowmesh_control.request_log.segments import SegmentLink
 from flowmesh_control.request_log.signatures import Signer
 from flowmesh_control.request_log.verification import check_log, log_keys
 from flowmesh_core.errors import FlowMeshError
@@ -68,7 +68,7 @@ class Leader:
             self.log.add(entry(name))
             await self.log.flush()
 
-    async def check(self, last: Link | None = None) -> RequestLogCheck:
+    async def check(self, last: SegmentLink | None = None) -> RequestLogCheck:
         return await check_log(self.store.records, await self.keys.all(), last=last)
 
 
