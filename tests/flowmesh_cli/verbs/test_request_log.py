@@ -55,7 +55,7 @@ def test_a_laptop_s_log_is_shown_verified_and_missed(tmp_path: Path) -> None:
     assert [e["objectRef"]["name"] for e in created] == [done["uid"]]
     assert created[0]["user"] == {"username": "owner"}
     text = fmesh("request-log", "show", "--user", "owner", cwd=tmp_path).stdout
-    assert "owner  create  /v1/runs  default  201" in text
+    assert "owner  create  /v1/runs  team-a  201" in text
     found = answer("request-log", "verify", cwd=tmp_path)
     assert found["bad"] == ""
     assert found["entries"] > 0
