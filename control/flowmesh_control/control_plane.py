@@ -50,6 +50,7 @@ from flowmesh_control.runs.recovery import RecoveredState, recover
 from flowmesh_control.services import ControlPlaneServices
 from flowmesh_control.settings import ControlSettings
 from flowmesh_control.wiring import EpochRuntime, assemble
+from flowmesh_control.workers.gateway import PoolTrust, default_trust
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.errors import (
@@ -88,6 +89,7 @@ class ControlPlane:
         certificate: TlsCertificate | None = None,
         labels: NamespaceLabels = no_labels,
         withdrawn: Withdrawn = none_withdrawn,
+        trust_of: PoolTrust = default_trust,
         clock: Clock = system_clock,
         owner: str = "",
         state_folder: Path | None = None,
@@ -105,6 +107,7 @@ class ControlPlane:
             certificate: for TLS; without one it serves plain HTTP, for the loopback only.
             labels: of namespaces, for policies that select by label.
             withdrawn: names runs that were cancelled while no control plane ran; called at start.
+            trust_of: returns the trust of a pool of workers.
             clock: Unix time in seconds.
             owner: name of this leader in ``epochs/``; host and process id where empty.
             state_folder: of this machine or pod, where the current-event marker survives the
@@ -124,6 +127,7 @@ class ControlPlane:
         self._certificate = certificate
         self._labels = labels
         self._withdrawn = withdrawn
+        self._trust_of = trust_of
         self._clock = clock
         self._owner = owner or f"{socket.gethostname()}/{os.getpid()}"
         self._state_folder = state_folder
@@ -341,6 +345,7 @@ class ControlPlane:
             machine=machine,
             marker=marker,
             refused_workers=await self._refused_workers(),
+            trust_of=self._trust_of,
             ledger=ledger,
             archive=archive,
             index=index,

@@ -77,6 +77,10 @@ class WorkerChannel(Protocol):
         """Answers a worker's full state with the attempts that continue."""
         ...
 
+    def drain(self, worker: str) -> bool:
+        """Asks a worker to finish and leave; returns whether it is connected."""
+        ...
+
     def report(self, worker: str, end: AttemptEnd) -> None:
         """Reports, on the worker's behalf, an attempt that ended before it was sent."""
         ...

@@ -60,7 +60,7 @@ from flowmesh_control.runs.resume import RunResumption
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_control.services import ControlPlaneServices
 from flowmesh_control.settings import ControlSettings
-from flowmesh_control.workers.gateway import WorkerGateway
+from flowmesh_control.workers.gateway import PoolTrust, WorkerGateway
 from flowmesh_control.workers.log_buffer import LogBuffer
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.catalog.catalog import Catalog
@@ -105,6 +105,7 @@ class EpochContext:
     machine: Machine
     marker: CurrentEventMarker
     refused_workers: Set[str]
+    trust_of: PoolTrust
     ledger: LedgerWriter
     archive: Archive
     index: EndedRunIndex
@@ -152,6 +153,7 @@ def assemble(
     machine: Machine,
     marker: CurrentEventMarker,
     refused_workers: Set[str],
+    trust_of: PoolTrust,
     ledger: LedgerWriter,
     archive: Archive,
     index: EndedRunIndex,
@@ -180,6 +182,7 @@ def assemble(
         machine: recovered.
         marker: says which event is being applied.
         refused_workers: names of workers that may not join.
+        trust_of: returns the trust of a pool.
         ledger: of the runs under way.
         archive: of the runs that have ended.
         index: of ended runs, the latest ones.
@@ -208,6 +211,7 @@ def assemble(
             machine=machine,
             marker=marker,
             refused_workers=refused_workers,
+            trust_of=trust_of,
             ledger=ledger,
             archive=archive,
             index=index,
@@ -348,6 +352,7 @@ def _gateway(
         sync_interval_s=context.settings.sync_interval_s,
         knows=lambda name: name in context.machine.state.workers,
         later_epoch_seen=context.later_epoch_seen,
+        trust_of=context.trust_of,
         refused=context.refused_workers,
     )
 

@@ -10,6 +10,7 @@
     │   ├── LostBlobError           names the blob
     │   │   ├── BlobNotFoundError
     │   │   └── BlobCorruptError
+    │   │       └── IdentityMismatchError  intact bytes that are not what their identity says
     │   ├── ConditionFailedError   a conditional write lost (412)
     │   ├── DamagedRecordError     a stored record cannot be read; names its key
     │   ├── StoreAccessError       the store may only be read, or not even that
@@ -26,6 +27,9 @@ from dataclasses import dataclass
 
 from flowmesh_api.v1.enums import FailureKind as FailureKind  # noqa: PLC0414 - for plugins
 from flowmesh_api.v1.problems import Problem
+
+BY_IDENTITY = "identity"
+"""The reason of a failure where content is not what its identity says."""
 
 _RETRYABLE = frozenset(
     {
@@ -52,6 +56,8 @@ class Failure:
         detail: the last lines of the log or of the traceback; for ``missing-blob`` the digests of
             the blobs, separated by spaces.
         retry_after_s: the earliest time to retry, in seconds from now.
+        reason: narrower than the kind: ``identity`` where a blob is intact and its content is not
+            what its identity says; else empty.
     """
 
     kind: FailureKind
@@ -59,6 +65,7 @@ class Failure:
     remedy: str = ""
     detail: str = ""
     retry_after_s: float = 0.0
+    reason: str = ""
 
     @property
     def retryable(self) -> bool:
@@ -139,6 +146,24 @@ class BlobNotFoundError(LostBlobError):
 
 class BlobCorruptError(LostBlobError):
     """The bytes read do not have the digest they are stored under."""
+
+
+class IdentityMismatchError(BlobCorruptError):
+    """The content of a blob is not that of the identity by which it is used."""
+
+    def __init__(self, message: str, blob: str) -> None:
+        """Names the blob; the step whose result pairs it with the identity runs again.
+
+        Args:
+            message: what differs.
+            blob: the digest of the blob, whose bytes are intact.
+        """
+        super().__init__(
+            message,
+            digest=blob,
+            where=f"cas/{blob}",
+            remedy="the step that produced it runs again; upload it again where no step did",
+        )
 
 
 class ConditionFailedError(StoreError):

@@ -16,6 +16,9 @@ Joules = NewType("Joules", float)
 Digest = NewType("Digest", str)
 """64 lower-case hexadecimal digits of a blake3-256 hash."""
 
+DEFAULT_TRUST = 2
+"""Trust of a pool that does not say; levels go from 0, somebody else's machines, to 3."""
+
 NANO_PER_USD = 1_000_000_000
 
 

@@ -22,6 +22,7 @@ class PodEnvironment:
         store_claim: the PersistentVolumeClaim of a store that is a directory; none if empty.
         operator_labels: labels of the gateway's pods, for the NetworkPolicy.
         store_cidrs: networks of the bucket; not used for a bucket in this namespace.
+        dns_cidrs: networks of DNS servers besides the cluster's own, such as caches on the nodes.
         metrics_url: the URL from which KEDA reads the number of wanted workers.
         metrics_secret: the Secret with the token that KEDA sends there; none if empty.
         metrics_pair_secret: the Secret with KEDA's client certificate and key, without which KEDA
@@ -43,6 +44,7 @@ class PodEnvironment:
         }
     )
     store_cidrs: tuple[str, ...] = ("0.0.0.0/0", "::/0")
+    dns_cidrs: tuple[str, ...] = ()
     metrics_url: str = ""
     metrics_secret: str = ""
     metrics_pair_secret: str = ""

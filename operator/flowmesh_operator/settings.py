@@ -59,6 +59,7 @@ class OperatorSettings:
         worker_store_secret: the Secret with their ``AWS_*`` variables; none if empty.
         worker_store_claim: the PersistentVolumeClaim of a store that is a directory.
         worker_store_cidrs: networks of the bucket, separated by commas; any if empty.
+        worker_dns_cidrs: networks of DNS servers besides the cluster's own, separated by commas.
         keda_metrics_url: the URL where KEDA reads the gateway's metrics; empty disables KEDA.
         keda_secret: the Secret with the ``token`` that KEDA sends there; none if empty.
         keda_pair_secret: the Secret with KEDA's ``tls.crt`` and ``tls.key``, without which it does
@@ -95,6 +96,7 @@ class OperatorSettings:
     worker_store_secret: str = ""
     worker_store_claim: str = ""
     worker_store_cidrs: str = ""
+    worker_dns_cidrs: str = ""
     worker_import_refuse: str = ""
     api_server_host: str = ""
     keda_metrics_url: str = ""
@@ -116,6 +118,7 @@ class OperatorSettings:
             store_secret=self.worker_store_secret,
             store_claim=self.worker_store_claim,
             operator_labels={key.strip(): value.strip() for key, _, value in labels},
+            dns_cidrs=_networks(self.worker_dns_cidrs),
             metrics_url=self.keda_metrics_url,
             metrics_secret=self.keda_secret,
             metrics_pair_secret=self.keda_pair_secret,
@@ -169,6 +172,7 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
         worker_store_secret=reader.text("WORKER_STORE_SECRET"),
         worker_store_claim=reader.text("WORKER_STORE_CLAIM"),
         worker_store_cidrs=reader.text("WORKER_STORE_CIDRS"),
+        worker_dns_cidrs=reader.networks("WORKER_DNS_CIDRS"),
         worker_import_refuse=reader.networks("WORKER_IMPORT_REFUSE"),
         api_server_host=environment.get(_API_SERVER, "").strip(),
         keda_metrics_url=reader.text("KEDA_METRICS_URL"),

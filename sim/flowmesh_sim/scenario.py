@@ -23,6 +23,7 @@ from flowmesh_api.v1.problems import Problem
 from flowmesh_control.loop.event_loop import TICK_S
 from flowmesh_core.errors import FailureKind, SpecError
 from flowmesh_core.spec.suggestions import did_you_mean
+from flowmesh_core.units import DEFAULT_TRUST
 from flowmesh_sim.kernel.constants import read_constants
 from flowmesh_sim.policies import POLICIES
 from flowmesh_sim.workloads.group_a import GROUP_A
@@ -87,6 +88,7 @@ class PoolSpec(ScenarioModel):
         autoscale: whether the shipped capacity signal changes the number of workers.
         prewarm: whether workers prewarm engines ahead of work, as on a cluster; a laptop's
             workers load engines on demand.
+        trust: of its workers.
         start: how a worker starts: ``pod`` (image present), ``pull`` (image pulled) or ``lease``.
         disk: the disk of a new worker: empty (``fresh``), or that of a worker of this pool that
             was drained (``reused``), as with a paused machine or a volume claim.
@@ -102,6 +104,7 @@ class PoolSpec(ScenarioModel):
     host_memory_mib: int = Field(default=131072, ge=1)
     cpus: int = Field(default=16, ge=1)
     price_usd_per_hour: Dollars | None = None
+    trust: int = Field(default=DEFAULT_TRUST, ge=0, le=3)
     engines: tuple[str, ...] = ()
     labels: dict[str, str] = {}
     zone: str = "a"

@@ -62,7 +62,12 @@ class ActionCache:
         self._clock = clock
 
     async def lookup(
-        self, action_id: Digest, scopes: Sequence[str], *, not_before_s: float = 0.0
+        self,
+        action_id: Digest,
+        scopes: Sequence[str],
+        *,
+        not_before_s: float = 0.0,
+        min_trust: int = 0,
     ) -> StoredResult | None:
         """Returns the first usable result in these scopes.
 
@@ -70,19 +75,25 @@ class ActionCache:
             action_id: of the action.
             scopes: in order of preference.
             not_before_s: older results do not count (the run's creation minus ``maxAge``).
+            min_trust: results of pools of less trust do not count.
 
         Raises:
             StoreUnavailableError: the store did not answer.
         """
         for scope in scopes:
             record = await self._records.read(action_key(scope, action_id))
-            result = self._usable(record, action_id, not_before_s)
+            result = self._usable(record, action_id, not_before_s, min_trust)
             if record is not None and result is not None:
                 return StoredResult(scope, result, record.etag)
         return None
 
     async def publish(
-        self, scope: str, result: ActionResult, *, not_before_s: float = 0.0
+        self,
+        scope: str,
+        result: ActionResult,
+        *,
+        not_before_s: float = 0.0,
+        min_trust: int = 0,
     ) -> StoredResult:
         """Publishes a result, or adopts the usable one that was published first.
 
@@ -90,6 +101,7 @@ class ActionCache:
             scope: where to publish.
             result: its generation is set here; ``created_s`` and ``expires_s`` where they are 0.
             not_before_s: an older result is replaced instead of adopted.
+            min_trust: so is one of a pool of less trust.
 
         Returns:
             The result in the store; ``won`` says whether it is this one.
@@ -105,7 +117,7 @@ class ActionCache:
             if written is not None:
                 return written
             record = await self._records.read(key)
-            found = self._usable(record, result.action_id, not_before_s)
+            found = self._usable(record, result.action_id, not_before_s, min_trust)
             if record is not None and found is not None:
                 return StoredResult(scope, found, record.etag)
         raise _too_contended(key)
@@ -131,7 +143,7 @@ class ActionCache:
             if written is not None:
                 return written
             record = await self._records.read(key)
-            found = self._usable(record, result.action_id, 0.0)
+            found = self._usable(record, result.action_id)
             if record is not None and found is not None and found.generation >= least:
                 return StoredResult(stale.scope, found, record.etag)
             least = max(least, _generation_of(record) + 1) if record is not None else least
@@ -154,11 +166,17 @@ class ActionCache:
         return StoredResult(scope, stamped, etag, won=True)
 
     def _usable(
-        self, record: Record | None, action_id: Digest, not_before_s: float
+        self,
+        record: Record | None,
+        action_id: Digest,
+        not_before_s: float = 0.0,
+        min_trust: int = 0,
     ) -> ActionResult | None:
-        """Returns the record's result if it is complete, of this action, unexpired and recent."""
+        """Returns the result if it is complete, of this action, unexpired, recent and trusted."""
         result = decoded(record)
         if result is None or result.action_id != action_id or result.created_s < not_before_s:
+            return None
+        if result.provenance.trust < min_trust:
             return None
         if result.expires_s and result.expires_s <= self._clock():
             return None

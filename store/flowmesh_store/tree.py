@@ -18,7 +18,7 @@ import msgspec
 import orjson
 
 from flowmesh_core.decoding import decode
-from flowmesh_core.errors import BlobCorruptError, StoreError
+from flowmesh_core.errors import IdentityMismatchError, StoreError
 from flowmesh_core.identity import tree_identity
 from flowmesh_core.units import Digest
 from flowmesh_store.atomic_files import temporary_name
@@ -74,14 +74,11 @@ class Tree:
             identity: the one that the reader expects.
 
         Raises:
-            BlobCorruptError: the manifest has another identity; names its blob.
+            IdentityMismatchError: the manifest has another identity; names its blob.
         """
         if tree_identity(kind, self.files) != identity:
-            raise BlobCorruptError(
-                f"the files are not those of the {kind} {identity}",
-                where=f"cas/{self.digest}",
-                remedy="the step that produced it runs again",
-                digest=self.digest,
+            raise IdentityMismatchError(
+                f"the files are not those of the {kind} with the identity {identity}", self.digest
             )
 
 
@@ -128,6 +125,28 @@ async def read_tree(blobs: BlobStore, digest: Digest) -> Tree:
     return _tree(digest, decode_tree(await blobs.get(digest), digest))
 
 
+async def read_tree_of(blobs: BlobStore, digest: Digest, kind: str, identity: Digest) -> Tree:
+    """Reads the manifest of a model or an adapter, and refuses one of another identity.
+
+    Args:
+        blobs: has the content.
+        digest: of the manifest.
+        kind: ``model`` or ``adapter``.
+        identity: the one that the reader expects.
+
+    Raises:
+        IdentityMismatchError: it is not the manifest of this directory.
+        BlobNotFoundError, BlobCorruptError, StoreUnavailableError: it cannot be read.
+    """
+    data = await blobs.get(digest)
+    try:
+        tree = _tree(digest, decode_tree(data, digest))
+    except StoreError as e:
+        raise IdentityMismatchError(e.message, digest) from e
+    tree.require(kind, identity)
+    return tree
+
+
 async def fetch_tree(
     blobs: TreeBlobs, digest: Digest, target: Path, expected: tuple[str, Digest] | None = None
 ) -> Tree:
@@ -137,16 +156,17 @@ async def fetch_tree(
         blobs: has the content; every file is verified while it is written.
         digest: of the manifest.
         target: must not exist, or be an empty directory.
-        expected: kind and identity that the tree must have (:meth:`Tree.require`); None for a
+        expected: kind and identity that the tree must have (:func:`read_tree_of`); None for a
             checkpoint, which has none.
 
     Raises:
         StoreError: the manifest is invalid, or the target exists.
         BlobNotFoundError, BlobCorruptError, StoreFullError, StoreUnavailableError.
     """
-    tree = await read_tree(blobs, digest)
-    if expected is not None:
-        tree.require(*expected)
+    if expected is None:
+        tree = await read_tree(blobs, digest)
+    else:
+        tree = await read_tree_of(blobs, digest, *expected)
     partial = target.with_name(temporary_name(f".{target.name}-"))
     limit = asyncio.Semaphore(_FILES_AT_ONCE)
 

@@ -16,6 +16,7 @@ from flowmesh_control.auth.users import StaticUsers
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.settings import ControlSettings
+from flowmesh_control.workers.gateway import PoolTrust, default_trust
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.machine.settings import Settings
 from flowmesh_core.machine.step_results import metrics_artifact
@@ -166,7 +167,9 @@ class Place:
         await self.control.start()
 
 
-def control_on(store: Store, key_ring: KeyRing = KEY) -> ControlPlane:
+def control_on(
+    store: Store, key_ring: KeyRing = KEY, trust_of: PoolTrust = default_trust
+) -> ControlPlane:
     settings = ControlSettings()
     return ControlPlane(
         store,
@@ -176,13 +179,14 @@ def control_on(store: Store, key_ring: KeyRing = KEY) -> ControlPlane:
         users=StaticUsers(API_TOKEN),
         tokens=StaticWorkerTokens(TOKENS),
         secrets=NoSecrets(),
+        trust_of=trust_of,
     )
 
 
 @asynccontextmanager
-async def place() -> AsyncIterator[Place]:
+async def place(trust_of: PoolTrust = default_trust) -> AsyncIterator[Place]:
     store = open_store("memory:")
-    control = control_on(store)
+    control = control_on(store, trust_of=trust_of)
     await control.start()
     async with ClientSession() as http:
         found = Place(store, control, http)

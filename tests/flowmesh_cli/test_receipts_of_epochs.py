@@ -5,13 +5,14 @@ nano-dollar, whatever moment a control process died at.
 """
 
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.flowmesh_cli import flows
-from tests.flowmesh_cli.calling import answer, end_workers, started, until
+from tests.flowmesh_cli.calling import answer, end_workers, fmesh, started, until
 from tests.flowmesh_store.published import published
 
 pytestmark = pytest.mark.slow
@@ -64,6 +65,21 @@ def assert_the_books_agree(book: dict[str, Any]) -> None:
     assert sum(receipt["executed"] for receipt in receipts) == fabric["executed"]
 
 
+def assert_fault_10_all_views_agree(folder: Path, ended: dict[str, Any]) -> None:
+    """What `run` returned, `status`, `receipt` and their texts count the same."""
+    uid = ended["uid"]
+    status, receipt = (answer(verb, uid, cwd=folder) for verb in ("status", "receipt"))
+    merged = sum(line["in_flight"] for line in receipt["lines"])
+    counts = receipt["executed"], receipt["hits"] + merged
+    assert counts == (ended["executed"], ended["hits"]) == (status["executed"], status["hits"])
+    assert sum(counts) == ended["actions"]
+    lines = {line["step"]: line for line in receipt["lines"]}
+    for step in status["steps"]:
+        assert step["executed"] == lines[step["path"]]["executed"], step["path"]
+    shown = fmesh("status", uid, cwd=folder).stdout
+    assert sum(map(int, re.findall(r"(\d+) ran", shown))) == receipt["executed"], shown
+
+
 # tests/flowmesh_cli/test_killed.py asks the same of longer workflows.
 @pytest.mark.parametrize("seed", [0, 2, 5])
 def test_receipts_and_the_fabrics_part_are_the_bill_after_any_number_of_kills(
@@ -80,6 +96,8 @@ def test_receipts_and_the_fabrics_part_are_the_bill_after_any_number_of_kills(
     book = answer("receipt", "--all", cwd=folder)
     assert book["fabric"]["epoch"] > KILLS
     assert_the_books_agree(book)
+    for run in ended["runs"]:
+        assert_fault_10_all_views_agree(folder, run)
     more = answer("run", flows.write(folder, "d", flow(3), "team-d"), cwd=folder)
     assert more["runs"][0]["paid_nanousd"] > 0
     later = answer("receipt", "--all", cwd=folder)

@@ -87,6 +87,7 @@ async def test_a_killed_control_plane_takes_its_runs_up_again_and_nothing_publis
     assert (await fabric.call("GET", f"/v1/runs/{done.uid}"))["phase"] == "Succeeded"
     totals = await accounts(fabric)
     receipts = [await paid(fabric, u) for u in (uid, done.uid)]
+    assert [r.executed for r in receipts] == [6, done.executed]
     assert totals.receipts_nanousd == sum(r.paid_nanousd for r in receipts)
     assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd
 

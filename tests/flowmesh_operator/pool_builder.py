@@ -50,7 +50,6 @@ FULL: dict[str, Any] = {
     "labels": {"team": "research", "a": "b"},
     "nodeSelector": {"disk": "nvme"},
     "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-    "egress": [{"cidr": "0.0.0.0/0", "ports": [443]}, {"cidr": "10.1.0.0/16"}],
     "podTemplate": {
         "metadata": {"labels": {"cost-center": "7"}, "annotations": {"note": "x"}},
         "spec": {

@@ -10,6 +10,8 @@ from tests.flowmesh_operator.pool_builder import AROUND, FULL, make_pool
 
 from flowmesh_operator.pod_environment import PodEnvironment
 from flowmesh_operator.pools.objects import WANTED_METRIC, wanted_objects
+from flowmesh_worker.engines.code.code_users import CAPABILITIES
+from flowmesh_worker.engines.egress import addresses
 from flowmesh_worker.engines.egress.addresses import REFUSE_VARIABLE, AddressPolicy
 from flowmesh_worker.settings import parse_settings
 
@@ -177,7 +179,12 @@ def test_pods_reach_dns_gateway_and_bucket_and_nothing_else() -> None:
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert "ingress" not in policy
     dns, gateway, bucket = peers({})
-    assert dns == ([], [53, 53])
+    (cluster,), ports = dns
+    assert cluster["podSelector"] == {"matchLabels": {"k8s-app": "kube-dns"}}
+    assert cluster["namespaceSelector"]["matchLabels"] == {
+        "kubernetes.io/metadata.name": "kube-system"
+    }
+    assert ports == [53, 53]
     assert gateway == ([{"podSelector": {"matchLabels": AROUND.operator_labels}}], [8470])
     assert bucket == ([{"podSelector": {}}], [7070])
 
@@ -236,11 +243,41 @@ def test_a_store_on_a_volume_is_mounted_and_needs_no_way_out() -> None:
     assert volume["persistentVolumeClaim"] == {"claimName": "shared"}
 
 
-def test_everywhere_leaves_out_where_clouds_hand_out_credentials() -> None:
-    *_, own = peers({"egress": [{"cidr": "0.0.0.0/0"}]})
+@pytest.mark.parametrize(
+    ("cidr", "excluded"),
+    [
+        ("0.0.0.0/0", list(map(str, addresses._NOT_PUBLIC_V4))),
+        ("::/0", ["::/3", "4000::/2", "8000::/1", *map(str, addresses._NOT_PUBLIC_V6)]),
+        ("172.0.0.0/8", ["172.16.0.0/12"]),
+        ("8.8.8.0/24", None),
+        ("10.1.0.0/16", None),
+    ],
+)
+def test_a_wide_range_leaves_out_what_is_not_public(cidr: str, excluded: list[str] | None) -> None:
+    *_, own = peers({"egress": [{"cidr": cidr}]})
     ((block,), ports) = own
-    assert block["ipBlock"]["except"] == ["169.254.0.0/16"]
+    assert block["ipBlock"].get("except") == excluded
     assert ports == []
+
+
+def test_in_a_user_namespace_the_code_s_container_may_switch_users() -> None:
+    template = pod({"userCode": True, "sandbox": {"hostUsers": False}})["spec"]
+    (code,) = template["initContainers"]
+    assert template["hostUsers"] is False
+    assert code["securityContext"]["runAsUser"] == 0
+    assert set(code["securityContext"]["capabilities"]["add"]) == set(CAPABILITIES)
+    assert "hostUsers" not in pod({"userCode": True})["spec"]
+    assert template["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_a_pool_s_sandbox_reaches_its_workers() -> None:
+    spec = {"userCode": True, "sandbox": {"minimum": "weak", "runtimeClassName": "gvisor"}}
+    template = pod(spec)["spec"]
+    assert template["runtimeClassName"] == "gvisor"
+    arguments = template["containers"][0]["args"]
+    assert parse_settings(arguments).sandbox_minimum == "weak"
+    assert parse_settings(pod({"userCode": True})["spec"]["containers"][0]["args"]
+                          ).sandbox_minimum == "landlock"  # fmt: skip
 
 
 def test_a_claim_is_written_by_one_worker_at_a_time() -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from backends import Backend
 
-from flowmesh_core.protocol.results import ActionResult
+from flowmesh_core.protocol.results import ActionResult, Provenance
 from flowmesh_store.action_cache import RESULT_TTL_S, ActionCache
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.keys import action_key
@@ -94,6 +94,18 @@ async def test_a_result_too_old_for_this_run_is_a_miss_for_it_alone(
     assert await cache.lookup(ACTION, ["s"]) is not None
     newer = await cache.publish("s", result("new"), not_before_s=recent)
     assert (newer.won, newer.result.generation) == (True, 2)
+
+
+async def test_a_result_of_a_pool_of_too_little_trust_is_a_miss_for_those_who_ask_for_more(
+    cache: ActionCache,
+) -> None:
+    await cache.publish("s", result("low", provenance=Provenance(trust=1)))
+    assert await cache.lookup(ACTION, ["s"], min_trust=2) is None
+    assert await cache.lookup(ACTION, ["s"], min_trust=1) is not None
+    better = await cache.publish("s", result("high"), min_trust=2)
+    assert (better.won, better.result.generation) == (True, 2)
+    kept = await cache.publish("s", result("low", provenance=Provenance(trust=1)), min_trust=1)
+    assert (kept.won, kept.result.run_uid) == (False, "high")
 
 
 async def test_a_result_that_lost_a_blob_is_replaced_once(cache: ActionCache) -> None:

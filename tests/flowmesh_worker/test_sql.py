@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from flowmesh_core.dataset import ColumnType
 from flowmesh_core.errors import AttemptError, FailureKind
 from flowmesh_store.datasets import rows_to_chunks, table_rows
 from flowmesh_worker.engine_api import DatasetInput, HostSettings, Work
@@ -189,3 +190,29 @@ async def test_too_little_memory_is_told_as_such(tmp_path: Path) -> None:
     query = "select list(a.range order by a.range) as l from range(20000000) a"
     with pytest.raises(MemoryError):
         await ask(small, query)
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("select [1, null, 2] as l", [{"l": [1, None, 2]}]),
+        ("select ['a', null] as l", [{"l": ["a", None]}]),
+        ("select [1.5::double, null] as l", [{"l": [1.5, None]}]),
+        ("select list(b order by a) as l from rows", [{"l": [1.5, None]}]),
+        (
+            "select case when a = 1 then [a, null] end as l from rows",
+            [{"l": [1, None]}, {"l": None}],
+        ),
+    ],
+)
+async def test_a_list_that_holds_null_is_json(
+    query: str, found: list[dict[str, Any]], engine: Sql
+) -> None:
+    assert await rows(engine, query) == found
+    answer = await ask(engine, query)
+    assert answer.schema.types() == {"l": ColumnType.JSON}
+
+
+async def test_a_list_without_null_keeps_its_type(engine: Sql) -> None:
+    answer = await ask(engine, "select case when a = 1 then [a] end as l from rows")
+    assert answer.schema.types() == {"l": ColumnType.LIST_INT}

@@ -3,8 +3,9 @@
 from tests.golden.protocol_samples import FAILURE, MANIFEST, digest
 
 from flowmesh_control.importer import frames as importer
-from flowmesh_worker.engines.code import sidecar
+from flowmesh_worker.engines.code import sidecar_frames as sidecar
 from flowmesh_worker.engines.code.limits import ProcessEnd, SandboxRequest, SandboxResult
+from flowmesh_worker.engines.code.sandbox_level import CodeSandbox
 from flowmesh_worker.ipc import frames
 
 _DATASET = frames.HostInput(
@@ -14,6 +15,7 @@ _DATASET = frames.HostInput(
     manifest=MANIFEST,
     contents={digest(2): b"chunk"},
     blob=digest(37),
+    verified=(0, 2),
 )
 _OUTPUT = frames.HostOutput(
     kind="dataset",
@@ -50,6 +52,7 @@ TO_HOST: dict[str, frames.ToHost] = {
         secrets={"TOKEN": "secret"},
         secret_hosts={"TOKEN": ("api.example.com",)},
         resume=frames.HostInput(kind="tree", digest=digest(36), paths=("checkpoint",)),
+        tenant="team-a",
     ),
     "stop": frames.Stop(attempt_id="ns-a/0a/2"),
     "cancel": frames.Cancel(attempt_id="ns-a/0a/3"),
@@ -71,9 +74,20 @@ FROM_HOST: dict[str, frames.FromHost] = {
         ),
         keeps_files=True,
         libraries={"torch": "2.13.0"},
+        verified={"rows": (1,)},
     ),
 }
-SIDECAR: dict[str, sidecar.Started | sidecar.Printed | sidecar.Answered | sidecar.Ended] = {
+SidecarFrame = (
+    sidecar.Started
+    | sidecar.Printed
+    | sidecar.Answered
+    | sidecar.Ended
+    | sidecar.Described
+    | sidecar.OtherTenant
+)
+SIDECAR: dict[str, SidecarFrame] = {
+    "described": sidecar.Described(CodeSandbox("landlock", single_tenant=True), leaving=True),
+    "other tenant": sidecar.OtherTenant(),
     "started": sidecar.Started(),
     "printed": sidecar.Printed(data=b"line\n\xff"),
     "answered": sidecar.Answered(data=b"\x81part"),
@@ -90,7 +104,9 @@ CODE_TASK = SandboxRequest(
     jail="jail",
     wanted_uid=65534,
     own_user=True,
+    tenant="team-a",
 )
+DESCRIBE = sidecar.Describe()
 CODE_ANSWER = SandboxResult(
     rows=[{"n": 1}],
     metrics={"of": 2},
@@ -98,6 +114,7 @@ CODE_ANSWER = SandboxResult(
     remedy="return rows",
     traceback="line 1",
     lacks=["namespaces"],
+    level="weak",
 )
 IMPORTER: dict[str, importer.Frame] = {
     "piece": importer.BlobPart(data=b"first\x00"),

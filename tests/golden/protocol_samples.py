@@ -74,6 +74,7 @@ FAILURE = FailureReport(
     remedy="look into its log",
     detail="the last line",
     retry_after_s=11.5,
+    reason="identity",
 )
 SHAPE = WorkerShape(
     name="w1",
@@ -102,6 +103,9 @@ SHAPE = WorkerShape(
     allows_user_code=True,
     libraries={"torch": "2.13.0"},
     builtin_models=("smollm2",),
+    sandbox="landlock",
+    sandbox_minimum="weak",
+    single_tenant=True,
 )
 PROGRESS = AttemptProgress(
     attempt_id="ns-a/0a/1",
@@ -170,6 +174,7 @@ ASSIGNMENT = Assignment(
     run_uids=("run-1", "run-2"),
     resume=InputRef(Artifact(kind="checkpoint", digest=digest(18), blob=digest(19))),
     token="token-4",
+    tenant="team-a",
 )
 PREWARM = PrewarmSpec(
     signature=digest(20),
@@ -198,6 +203,7 @@ WORKER_MESSAGES: dict[str, WorkerMessage] = {
         draining=True,
         checkpoints=(CHECKPOINT,),
         age_s=33.25,
+        code_tenant="team-a",
     ),
     "sync": Sync(
         seq=8,

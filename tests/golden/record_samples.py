@@ -73,6 +73,7 @@ PROVENANCE = Provenance(
     libraries={"torch": "2.13.0"},
     started_s=1_700_000_000.5,
     ended_s=1_700_000_001.5,
+    trust=3,
 )
 PUBLISHED_BY = provenance_of(PROVENANCE)
 AGAIN_BY = audit.Provenance(worker="w2", pool="cpus", device_class="cpu")
@@ -396,6 +397,7 @@ POLICY = CachePolicy(
     ttl_s=3600.5,
     reference_generation=3,
     disclosure=Disclosure.OPEN,
+    min_trust=2,
 )
 STORE_FORMAT = StoreFormat(identity_scheme=2)
 QUARANTINED = QuarantineEntry(

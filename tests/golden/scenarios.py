@@ -216,6 +216,26 @@ def full_store() -> None:
     world.run()
 
 
+def other_rows() -> None:
+    """Rows that are not what their identity says: made again elsewhere, and compared."""
+    world = World()
+    world.join("w1", "w2")
+    rows = dataset_of("one")
+    source = rows_of(rows)
+    steps = step("m", source, uses=MAP), step("n", rows_of("m"), uses=MAP)
+    world.submit(plan(*steps), artifacts=[rows])
+    world.tick(0.1)
+    (first,) = world.attempts()
+    producer = world.worker_of(first.attempt_id)
+    world.finish(first.attempt_id)
+    world.tick(0.1)
+    (reader,) = world.attempts()
+    blobs = reader.inputs["rows"].artifact.blobs()
+    world.fail(reader.attempt_id, "missing-blob", detail=" ".join(blobs), reason="identity")
+    world.apply(e.ProtocolViolated(producer, "rows of another identity", pool="default"))
+    world.run()
+
+
 def operations() -> None:
     """Changes by administrators and users: cordons, prewarmed engines, versions, a stall."""
     world = World()
@@ -227,6 +247,7 @@ def operations() -> None:
     signatures = tuple(sorted(world.machine.state.signatures))
     world.apply(e.CordonChanged(frozenset({"w1", "absent"})))
     world.apply(e.ProtocolViolated("w2", "metrics: a value below 0"))
+    world.apply(e.WorkerTrustChanged("w2", world.incarnations["w2"], 1))
     world.apply(e.PrewarmPlanChanged({"w2": signatures, "w1": signatures[:1]}))
     for _ in range(3):
         world.tick(0.5)
@@ -345,6 +366,7 @@ SCENARIOS: Mapping[str, tuple[str, Callable[[], None]]] = {
     "budget-end": ("world", budget_end),
     "many-chunks": ("world", many_chunks),
     "full-store": ("world", full_store),
+    "other-rows": ("world", other_rows),
     "operations": ("world", operations),
     "conditions": ("world", conditions),
     "chaos": ("world", chaos),

@@ -21,7 +21,7 @@ from flowmesh_core.dataset import manifest, schema
 from flowmesh_core.graph import plan
 from flowmesh_core.protocol import messages, results
 from flowmesh_store import tree
-from flowmesh_worker.engines.code import limits, sidecar
+from flowmesh_worker.engines.code import limits, sidecar_frames
 from flowmesh_worker.ipc import frames as host_frames
 
 MODULES = (
@@ -40,7 +40,7 @@ MODULES = (
     results,
     run_records,
     schema,
-    sidecar,
+    sidecar_frames,
     tree,
 )
 OF_THE_API = (

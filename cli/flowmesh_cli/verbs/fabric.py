@@ -27,8 +27,12 @@ def show_workers(*, place: Target, as_json: bool) -> None:
     if not workers:
         terminal.note(no_worker(place))
         return
-    headings = ["worker", "state", "device", "memory", "price/h", "bill", "up", "engines running"]
-    terminal.table(headings, [_row(w) for w in workers], right="memory price/h bill up")
+    headings = ["worker", "state", "device", "memory", "trust", "price/h", "bill", "up"]
+    terminal.table(
+        [*headings, "engines running"],
+        [_row(w) for w in workers],
+        right="memory trust price/h bill up",
+    )
 
 
 def no_worker(place: Target) -> str:
@@ -56,11 +60,12 @@ def show_policies(*, place: Target, as_json: bool) -> None:
             p.name,
             p.scope.value,
             p.group or "-",
+            "-" if p.min_trust is None else str(p.min_trust),
             ", ".join([*p.namespaces, *(f"{k}={v}" for k, v in p.labels.items())]),
         ]
         for p in policies
     ]
-    terminal.table(["policy", "scope", "group", "namespaces"], rows)
+    terminal.table(["policy", "scope", "group", "min trust", "namespaces"], rows)
 
 
 def put_policies(files: Sequence[Path], *, place: Target, as_json: bool) -> None:
@@ -105,6 +110,7 @@ def _row(worker: WorkerStatus) -> list[str]:
         worker.state,
         f"{shape.devices} x {shape.device_class}" if shape.devices > 1 else shape.device_class,
         formatting.size(shape.device_memory_mib << 20),
+        str(shape.trust),
         formatting.usd(shape.price_nanousd_per_hour, estimated=shape.price_estimated),
         formatting.usd(worker.bill_nanousd, estimated=shape.price_estimated),
         formatting.seconds(worker.lifetime_s),

@@ -16,6 +16,7 @@ from flowmesh_core.graph.plan import Plan
 from flowmesh_core.graph.render import mermaid as as_mermaid
 from flowmesh_core.graph.render import text_tree
 from flowmesh_core.spec.load import parse_object
+from flowmesh_core.spec.secrets import SecretLocation
 from flowmesh_core.spec.size import oversized
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
@@ -37,7 +38,8 @@ def validate_files(chosen: WorkflowSelection, *, as_json: bool, kubernetes: bool
     terminal = Terminal(as_json=as_json)
     sources = read_sources(chosen)
     plans = compile_sources(sources.workflows)
-    if kubernetes and (wrong := [line for s in sources.workflows for line in _cluster_problems(s)]):
+    pairs = zip(sources.workflows, plans, strict=True)
+    if kubernetes and (wrong := [line for s, plan in pairs for line in _cluster_problems(s, plan)]):
         raise FilesError(wrong)
     if as_json:
         terminal.answer(
@@ -60,7 +62,7 @@ def validate_files(chosen: WorkflowSelection, *, as_json: bool, kubernetes: bool
             terminal.text(f"{source.file}: {what} {name}, valid")
 
 
-def _cluster_problems(source: Source) -> list[str]:
+def _cluster_problems(source: Source, plan: Plan) -> list[str]:
     """Returns what a cluster would refuse in a workflow that `fmesh run` accepts."""
     document = source.document.value
     problems = [
@@ -71,8 +73,23 @@ def _cluster_problems(source: Source) -> list[str]:
         )
         for name, kind, text in local_inputs(document["spec"].get("inputs"))
     ]
-    problems += oversized(document)
+    problems += [*_secrets_without_place(plan), *oversized(document)]
     return source.lines(problems)
+
+
+def _secrets_without_place(plan: Plan) -> list[Problem]:
+    """Returns the secrets of which a workflow does not say where a cluster has them."""
+    named = {name: step.path for step in reversed(plan.steps) for name in step.secrets}
+    missing = [(SecretLocation.parse(name), path) for name, path in sorted(named.items())]
+    return [
+        Problem(
+            f"spec.secrets.{secret.name}",
+            f"the workflow does not say where the secret {secret.name} of {path} is: add"
+            f" {{name: {secret.object}, key: {secret.name}}}, the name and key of a Secret",
+        )
+        for secret, path in missing
+        if not secret.key
+    ]
 
 
 def draw_files(chosen: WorkflowSelection, *, mermaid: bool, as_json: bool) -> None:

@@ -24,11 +24,10 @@ from flowmesh_control.records.run_records import PinsRecord
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_core.accounting.ledger_lines import StepLine
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.dataset import decode_manifest
+from flowmesh_core.dataset import decode_manifest_of
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.errors import (
     FlowMeshError,
-    IdentityError,
     InvalidReferenceError,
     LostBlobError,
     SpecError,
@@ -201,7 +200,7 @@ class LineageHandlers:
                 about = made.about.get(digest)
                 if digest in found or about is None or about.kind != "dataset":
                     continue
-                manifest = await self._stored(Digest(about.blob or digest))
+                manifest = await self._stored(digest, Digest(about.blob or digest))
                 if manifest is None:  # only the ledger describes what is not a run's output
                     if made.uid not in ledgers:
                         ledgers[made.uid] = await self._in_ledger(made.uid)
@@ -210,9 +209,9 @@ class LineageHandlers:
                     found[digest] = manifest
         return found
 
-    async def _stored(self, blob: Digest) -> Manifest | None:
-        with contextlib.suppress(LostBlobError, IdentityError):
-            return decode_manifest(await self._store.blobs.get(blob))
+    async def _stored(self, digest: Digest, blob: Digest) -> Manifest | None:
+        with contextlib.suppress(LostBlobError):
+            return decode_manifest_of(await self._store.blobs.get(blob), digest, blob)
         return None
 
     async def _in_ledger(self, uid: str) -> dict[Digest, Manifest]:

@@ -115,7 +115,8 @@ class AuditSubmission:
         plan, artifacts = audit_plan(order.run_uid, pins.plan, chosen)
         uid = f"{plan.name}-{secrets.token_hex(4)}"
         document = {"kind": "FlowMeshAudit", ORDER: msgspec.to_builtins(order)}
-        compiled = Compiled(document, plan, audit_scopes(uid), artifacts, {})
+        min_trust = max(pins.scopes.min_trust, pins.plan.min_trust)
+        compiled = Compiled(document, plan, audit_scopes(uid, min_trust), artifacts, {})
         accepted = await self._admission.accept_plan(compiled, digest, uid=uid)
         return AuditAccepted(accepted.uid, accepted.resumed, len(order.checks))
 

@@ -35,7 +35,8 @@ def _explained(pools: Sequence[PoolView], rejection: Rejection, snapshot: Snapsh
     info = snapshot.signatures.get(rejection.signature)
     if rejection.cause not in _OF_THE_FLEET or info is None:
         return rejection
-    causes = {pool.name: unmet(info.requirement, pool.shape) for pool in pools}
+    requirement = info.with_trust(rejection.min_trust).requirement
+    causes = {pool.name: unmet(requirement, pool.shape) for pool in pools}
     able = [pool for pool in pools if causes[pool.name] is None]
     coming = [pool.name for pool in able if pool.most > 0]
     growing = coming or [pool.name for pool in able if pool.maximum > 0]
@@ -48,5 +49,5 @@ def _explained(pools: Sequence[PoolView], rejection: Rejection, snapshot: Snapsh
         text = f"pool {able[0].name} could run it, but may have no worker; raise its maxReplicas"
         return replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
     worst = max((c for c in causes.values() if c is not None), key=CHECKS.index)
-    text = remedy(info.requirement, worst, [pool.shape for pool in pools])
+    text = remedy(requirement, worst, [pool.shape for pool in pools])
     return replace(rejection, cause=worst, detail=text)

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_control.loop.content_comparison import ContentComparison
 from flowmesh_control.loop.pending_puts import PendingPut, PendingPuts
 from flowmesh_control.loop.task_pool import TaskPool
 from flowmesh_control.ports import Finisher, SecretReader, TaskOwners, WorkerChannel
@@ -37,8 +38,10 @@ from flowmesh_core.machine.commands import (
     CancelAttempt,
     CheckBlobs,
     Command,
+    CompareContent,
     ConfirmAttempts,
     DeleteCorruptBlobs,
+    DrainWorker,
     EvaluateCondition,
     FinalizeRun,
     LookUp,
@@ -52,6 +55,7 @@ from flowmesh_core.machine.events import (
     BlobsChecked,
     Event,
     LookedUp,
+    ProtocolViolated,
     PublishDelayed,
     Published,
     PublishFailed,
@@ -118,6 +122,7 @@ class CommandExecutor:
         self._owners = owners
         self._post = post
         self._puts = PendingPuts()
+        self._comparison = ContentComparison(needed)
         self._table: Mapping[type, Callable[[Any], None]] = {
             LookUp: self._later(self._look_up),
             Publish: self._later(self._publish),
@@ -125,6 +130,7 @@ class CommandExecutor:
             PutBlob: self._put_later,
             CheckBlobs: self._later(self._check_blobs),
             DeleteCorruptBlobs: self._later(self._discard),
+            CompareContent: self._later(self._compare),
             EvaluateCondition: evaluate,
             FinalizeRun: self._finish_later,
             Assign: self._assign,
@@ -132,6 +138,7 @@ class CommandExecutor:
             Prewarm: lambda c: fleet.prewarm(c.worker, c.openings),
             Acknowledge: lambda c: fleet.acknowledge(c.worker, c.attempt_id),
             ConfirmAttempts: lambda c: fleet.confirm_attempts(c.worker, c.keep),
+            DrainWorker: self._drain_worker,
             AppendLedgerLine: lambda c: append(c.uid, c.line),
             AttemptSettled: settled,
             RunChanged: lambda c: changed(c.uid),
@@ -159,9 +166,11 @@ class CommandExecutor:
     async def _look_up(self, c: LookUp) -> None:
         if not self._owners.awaits(c):
             return
-        found = await self._cache.lookup(c.key.action_id, c.scopes, not_before_s=c.not_before_s)
+        found = await self._cache.lookup(
+            c.key.action_id, c.scopes, not_before_s=c.not_before_s, min_trust=c.min_trust
+        )
         result = None if found is None else found.result
-        self._post(LookedUp(c.key, result, c.scopes, c.not_before_s))
+        self._post(LookedUp(c.key, result, c.scopes, c.not_before_s, c.min_trust))
 
     async def _publish(self, c: Publish) -> None:
         attempt_id = c.result.provenance.attempt_id
@@ -186,10 +195,13 @@ class CommandExecutor:
         if c.replace:
             standing = await self._cache.lookup(c.key.action_id, [scope])
         if standing is None:
-            now = await self._cache.publish(scope, result, not_before_s=c.not_before_s)
+            now = await self._cache.publish(
+                scope, result, not_before_s=c.not_before_s, min_trust=c.min_trust
+            )
         elif (
             standing.result.generation >= result.generation
             and standing.result.created_s >= c.not_before_s
+            and standing.result.provenance.trust >= c.min_trust
         ):
             now = standing
         else:
@@ -234,6 +246,12 @@ class CommandExecutor:
                     continue
                 (Path(scratch) / digest).unlink()
 
+    async def _compare(self, c: CompareContent) -> None:
+        mismatch = await self._comparison.mismatch(c)
+        if mismatch:
+            producer = c.result.provenance
+            self._post(ProtocolViolated(producer.worker, mismatch, producer.pool))
+
     def _finish_later(self, c: FinalizeRun) -> None:
         """Queues a run's end after its pending puts: ``final`` must not name missing blobs."""
         namespaces = self._owners.namespaces(c)
@@ -243,6 +261,9 @@ class CommandExecutor:
         await self._finisher.finish(c.uid)
         self._post(RunFinalized(c.uid))
         self._changed(c.uid)
+
+    def _drain_worker(self, c: DrainWorker) -> None:
+        self._fleet.drain(c.worker)
 
     def _assign(self, c: Assign) -> None:
         if c.secrets:

@@ -37,6 +37,7 @@ from flowmesh_core.machine.events import (
     WorkerConnected,
     WorkerLost,
     WorkerSynced,
+    WorkerTrustChanged,
 )
 
 log = logging.getLogger("flowmesh.control")
@@ -65,6 +66,7 @@ _WORKER_PATHS = {
     WorkerSynced: "name",
     WorkerLost: "name",
     ProtocolViolated: "name",
+    WorkerTrustChanged: "name",
 }
 _WITHOUT_SUBJECT = (
     LookedUp, Published, PublishFailed, PublishDelayed, CordonChanged, PrewarmPlanChanged,

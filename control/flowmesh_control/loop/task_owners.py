@@ -10,6 +10,7 @@ from flowmesh_core.machine.commands import (
     Assign,
     CheckBlobs,
     Command,
+    CompareContent,
     DeleteCorruptBlobs,
     EvaluateCondition,
     FinalizeRun,
@@ -44,6 +45,7 @@ class WorkOwners:
                 | CheckBlobs()
                 | FinalizeRun()
                 | DeleteCorruptBlobs()
+                | CompareContent()
                 | EvaluateCondition()
             ):
                 return (self._of_run(command.uid),)
@@ -64,7 +66,7 @@ class WorkOwners:
             run = self._state.runs.get(command.uid)
             pending = run.evaluations.get(command.number) if run is not None else None
             return run is not None and pending is not None and not run.steps[pending.step].ended
-        question = (command.scopes, command.not_before_s)
+        question = (command.scopes, command.not_before_s, command.min_trust)
         action = self._state.actions.get(command.key)
         if action is not None and question in action.questions:
             return True

@@ -77,12 +77,24 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
     )
     yield counters(
         "flowmesh_protocol_violations",
-        "Messages of workers with items that were dropped, by pool.",
+        "Messages of workers with dropped items, and results of another identity, by pool.",
         ["pool"],
         [
             ([pool], state.figures.protocol_violations[pool])
             for pool in {*state.figures.worker_s, *state.figures.protocol_violations}
         ],
+    )
+    yield counters(
+        "flowmesh_second_opinions",
+        "Failures of the work that another worker was asked about, by pool of the first.",
+        ["pool"],
+        [([pool], count) for pool, count in state.figures.second_opinions.items()],
+    )
+    yield counters(
+        "flowmesh_untrusted_results",
+        "Results discarded since their pool's trust was less than all subscribers ask for.",
+        ["pool"],
+        [([pool], count) for pool, count in state.figures.untrusted_results.items()],
     )
     yield counters(
         "flowmesh_worker_stored_bytes",

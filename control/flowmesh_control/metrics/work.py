@@ -14,7 +14,7 @@ from flowmesh_core.errors import FailureKind
 from flowmesh_core.machine.state import State
 from flowmesh_core.metrics.counters import MachineCounters
 
-OUTCOMES = tuple(sorted(EXECUTED_OUTCOMES | {"replica"} | set(FailureKind)))
+OUTCOMES = tuple(sorted(EXECUTED_OUTCOMES | {"replica", "untrusted"} | set(FailureKind)))
 ENDS: dict[tuple[str, str], int] = {
     (Phase.SUCCEEDED, ""): 0,
     (Phase.CANCELLED, ""): 0,

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import orjson
 
-from flowmesh_core.dataset import Manifest, decode_manifest
-from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.dataset import Manifest, decode_manifest_of
+from flowmesh_core.identity import canonical_bytes
+from flowmesh_core.protocol.results import Artifact, require_identity
 from flowmesh_store.blobs import Blobs
-from flowmesh_store.tree import read_tree
+from flowmesh_store.tree import read_tree_of
 
 _BLOCK = tarfile.BLOCKSIZE
 
@@ -38,38 +39,47 @@ def download_of(blobs: Blobs, artifacts: Sequence[Artifact]) -> Download:
 
 
 async def manifest_of(blobs: Blobs, artifact: Artifact) -> Manifest:
-    """Returns a data set's manifest, from the store where the artifact does not include it."""
+    """Returns a data set's manifest, from the store where the artifact does not include it.
+
+    Raises:
+        IdentityMismatchError: the store's is not the manifest of this data set.
+    """
     if artifact.manifest is not None:
         return artifact.manifest
-    return decode_manifest(await blobs.get(artifact.blob))
+    return decode_manifest_of(await blobs.get(artifact.blob), artifact.digest, artifact.blob)
 
 
 async def _rows(blobs: Blobs, artifacts: Sequence[Artifact]) -> AsyncIterator[bytes]:
     # Imported here: pyarrow is heavy, and only downloads need it.
-    from flowmesh_store.datasets import read_chunk, rows_to_jsonl  # noqa: PLC0415
+    from flowmesh_store.datasets import (  # noqa: PLC0415
+        read_verified_table,
+        rows_to_jsonl,
+        table_rows,
+    )
 
     for artifact in artifacts:
         manifest = await manifest_of(blobs, artifact)
         for chunk in manifest.chunks:
-            data = await blobs.get(chunk.blob)
-            yield rows_to_jsonl(read_chunk(data, manifest.schema))
+            table = read_verified_table(await blobs.get(chunk.blob), manifest.schema, chunk)
+            yield rows_to_jsonl(table_rows(table))
 
 
 async def _metrics(blobs: Blobs, artifacts: Sequence[Artifact]) -> AsyncIterator[bytes]:
     for artifact in artifacts:
         value = artifact.value
+        require_identity(artifact, None if value is None else canonical_bytes(value))
         data = await blobs.get(artifact.blob) if value is None else orjson.dumps(value)
         yield data + b"\n"
 
 
 async def _bytes(blobs: Blobs, artifacts: Sequence[Artifact]) -> AsyncIterator[bytes]:
     for artifact in artifacts:
+        require_identity(artifact)
         yield await blobs.get(artifact.blob)
 
 
 async def _tar(blobs: Blobs, artifact: Artifact) -> AsyncIterator[bytes]:
-    tree = await read_tree(blobs, artifact.blob)
-    tree.require(artifact.kind, artifact.digest)
+    tree = await read_tree_of(blobs, artifact.blob, artifact.kind, artifact.digest)
     for file in tree.files:
         info = tarfile.TarInfo(file.path)
         info.size = file.bytes

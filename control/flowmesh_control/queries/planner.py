@@ -23,7 +23,7 @@ from flowmesh_core.machine.events import ConditionEvaluated, LookedUp, Published
 from flowmesh_core.machine.machine import Machine
 from flowmesh_core.machine.model import Action, Run, StepRun
 from flowmesh_core.machine.state import State
-from flowmesh_core.placement.constraints import unmet
+from flowmesh_core.placement.constraints import unmet, unmet_remedy
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.units import Digest, usd_text
@@ -34,7 +34,7 @@ PLAN_UID = "plan"
 
 @dataclass(slots=True)
 class _Cost:
-    """The predicted cost of one step's actions."""
+    """The predicted cost of one step's actions, and what is missing where no worker can run one."""
 
     nanousd: int = 0
     seconds: float = NOTHING
@@ -43,6 +43,7 @@ class _Cost:
     signatures: set[str] = field(default_factory=set)
     workers: set[str] = field(default_factory=set)
     samples: int = 0
+    missing: str = ""
 
 
 class Planner:
@@ -130,11 +131,13 @@ class Planner:
             command = todo.pop()
             if isinstance(command, LookUp):
                 found = await self._cache.lookup(
-                    command.key.action_id, command.scopes, not_before_s=command.not_before_s
+                    command.key.action_id,
+                    command.scopes,
+                    not_before_s=command.not_before_s,
+                    min_trust=command.min_trust,
                 )
                 result = None if found is None else _counted(compiled, found.result)
-                answer = LookedUp(command.key, result, command.scopes, command.not_before_s)
-                todo += machine.apply(answer, now_s)
+                todo += machine.apply(_answer(command, result), now_s)
             elif isinstance(command, Publish):
                 # The real run would write this step-level record; here it counts as written.
                 published = Published(command.key, command.result, adopted=False)
@@ -172,6 +175,8 @@ class Planner:
         cost.signatures.add(info.signature)
         if able:
             self._charge(cost, by_worker, able, info, action.spec.work, loads=first)
+        elif shapes:
+            cost.missing = unmet_remedy(info.requirement, shapes)
 
     def _guess(
         self,
@@ -213,6 +218,10 @@ class Planner:
         return worker is not None and any(la.signature == info.signature for la in worker.instances)
 
 
+def _answer(c: LookUp, result: ActionResult | None) -> LookedUp:
+    return LookedUp(c.key, result, c.scopes, c.not_before_s, c.min_trust)
+
+
 def _counted(compiled: Compiled, result: ActionResult) -> ActionResult | None:
     """Returns a result that the forecast may count as a hit.
 
@@ -246,7 +255,9 @@ def _planned(step: StepRun, cost: _Cost) -> PlannedStep:
     }.get(step.state, "run" if step.parts else "unknown")
     detail = ""
     if expect == "run" and not cost.workers:
-        detail = "no connected worker can run it now"
+        detail = "no connected worker can run it now" + (
+            f": {cost.missing}" if cost.missing else ""
+        )
     elif expect == "unknown":
         detail = "its inputs are not known before the steps above have run"
     return PlannedStep(

@@ -98,9 +98,10 @@ def _attempt(state: State, attempt: Attempt) -> dict[str, Any]:
 
 def _rejections(state: State, step: StepRun) -> tuple[dict[str, Any], ...]:
     keys = [p.key for p in step.parts.values() if p.key is not None and not step.ended]
-    signatures = {state.actions[k].info.signature for k in keys if k in state.actions}
+    infos = [state.actions[k].shown for k in keys if k in state.actions]
+    kinds = {(info.signature, info.requirement.min_trust) for info in infos}
     return tuple(
         {"cause": r.cause, "count": r.count, "detail": r.detail}
         for r in state.rejections
-        if r.signature in signatures
+        if (r.signature, r.min_trust) in kinds
     )

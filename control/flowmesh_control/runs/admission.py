@@ -296,7 +296,9 @@ class Admission:
         quarantine_salts: dict[Digest, int],
     ) -> None:
         plan = compiled.plan
-        pins = PinsRecord(SCHEME, plan, compiled.scopes, compiled.artifacts, quarantine_salts)
+        pins = PinsRecord(
+            SCHEME, plan, compiled.scopes, compiled.artifacts, quarantine_salts, level=plan.level
+        )
         spec = AcceptedRecord(
             uid=uid,
             name=plan.name,

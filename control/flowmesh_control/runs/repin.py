@@ -85,7 +85,12 @@ class RepinService:
                 remedy="`fmesh why STEP` says what it waits for",
             )
         pins = PinsRecord(
-            SCHEME, compiled.plan, old.scopes, compiled.artifacts, old.quarantine_salts
+            SCHEME,
+            compiled.plan,
+            old.scopes,
+            compiled.artifacts,
+            old.quarantine_salts,
+            level=compiled.plan.level,
         )
         key = repins_key(uid, self.epoch, len(lines))
         found = await self.records.read(key)

@@ -18,6 +18,7 @@ from typing import Protocol
 
 import msgspec
 from aiohttp import WSMsgType, web
+from msgspec.structs import replace
 
 from flowmesh_control.auth.worker_tokens import WorkerTokenVerifier
 from flowmesh_control.loop.clock import Clock
@@ -32,6 +33,7 @@ from flowmesh_core.machine.events import (
     WorkerConnected,
     WorkerLost,
     WorkerSynced,
+    WorkerTrustChanged,
 )
 from flowmesh_core.protocol.attempt_tokens import AttemptTokens, TokenHolder
 from flowmesh_core.protocol.checks import MessageProblem
@@ -45,6 +47,7 @@ from flowmesh_core.protocol.messages import (
     decode_worker,
 )
 from flowmesh_core.protocol.validation import of_hello
+from flowmesh_core.units import DEFAULT_TRUST
 
 HELLO_WITHIN_S = 10.0
 MAX_MESSAGE_BYTES = 256 << 20
@@ -89,12 +92,15 @@ class _KnownWorker:
     """A worker that has joined and is not lost.
 
     Attributes:
+        proven_pool: the pool that its token is for, ``*`` for any; ``trust`` is that pool's.
         seen_s: when it synchronised last, by the gateway's clock.
         session: None while it is not connected.
     """
 
     incarnation: str
     pool: str
+    proven_pool: str
+    trust: int
     seen_s: float
     session: WorkerSession | None
 
@@ -103,6 +109,15 @@ class _KnownWorker:
 class _Refusal:
     reason: str
     final: bool
+
+
+PoolTrust = Callable[[str], int]
+"""Returns the trust of the pool of a token, given its name, or ``*`` for a token of any pool."""
+
+
+def default_trust(pool: str) -> int:
+    """The trust of any pool where there are no objects of pools, as on a laptop."""
+    return DEFAULT_TRUST
 
 
 class WorkerGateway:
@@ -127,6 +142,7 @@ class WorkerGateway:
         sync_interval_s: float,
         knows: Callable[[str], bool],
         later_epoch_seen: Callable[[int], None],
+        trust_of: PoolTrust = default_trust,
         refused: Set[str] = frozenset(),
     ) -> None:
         """Starts without workers.
@@ -145,6 +161,7 @@ class WorkerGateway:
             knows: whether the machine has a worker; one that it gave up must reconnect and send its
                 full state.
             later_epoch_seen: called with the epoch that a worker has seen, if later than this one.
+            trust_of: returns the trust of the pool that a worker's token is for.
             refused: names of workers whose messages have stopped the control plane too often.
         """
         self._epoch = epoch
@@ -158,6 +175,7 @@ class WorkerGateway:
         self._sync_interval_s = sync_interval_s
         self._knows = knows
         self._later_epoch_seen = later_epoch_seen
+        self._trust_of = trust_of
         self._refused = refused
         self._known: dict[str, _KnownWorker] = {}
         self._closing: set[asyncio.Future[None]] = set()
@@ -177,14 +195,14 @@ class WorkerGateway:
             self._log.refused("", "", address, hello.reason)
             await refuse(socket, hello.reason, final=hello.final)
             return socket
-        name, pool = hello.shape.name[:REASON_CHARS], hello.shape.pool[:REASON_CHARS]
-        refusal = await self._refusal(hello)
-        if refusal is not None:
-            self._log.refused(name, pool, address, refusal.reason)
-            await refuse(socket, refusal.reason, final=refusal.final)
+        name = hello.shape.name[:REASON_CHARS]
+        pool = await self._admit(hello)
+        if isinstance(pool, _Refusal):
+            self._log.refused(name, hello.shape.pool[:REASON_CHARS], address, pool.reason)
+            await refuse(socket, pool.reason, final=pool.final)
             return socket
-        self._log.joined(name, pool, address)
-        await self._serve(hello, socket)
+        self._log.joined(name, hello.shape.pool[:REASON_CHARS], address)
+        await self._serve(hello, pool, socket)
         return socket
 
     @property
@@ -252,7 +270,8 @@ class WorkerGateway:
             self._post(WorkerLost(worker, reason))
 
     def watch(self) -> None:
-        """Declares workers lost that were silent for too long; called about every second."""
+        """Declares silent workers lost, and notices changed trust; called about every second."""
+        self._check_trust()
         now = time.monotonic()
         lag_s, self._checked_at = now - self._checked_at, now
         if lag_s > LAG_S:
@@ -270,6 +289,14 @@ class WorkerGateway:
         for name, known in self._known.items():
             if known.session is not None and known.session.opened and not self._knows(name):
                 self._close_soon(known.session, "given up; reconnect and send the full state")
+
+    def _check_trust(self) -> None:
+        """Reports the workers whose pool is trusted more, or less, than before."""
+        for name, known in self._known.items():
+            trust = self._trust_of(known.proven_pool)
+            if trust != known.trust:
+                known.trust = trust
+                self._post(WorkerTrustChanged(name, known.incarnation, trust))
 
     def _close_soon(self, session: WorkerSession, reason: str) -> None:
         closing = asyncio.ensure_future(session.close(reason))
@@ -315,16 +342,17 @@ class WorkerGateway:
             return _Refusal(f"the first message cannot be read: {hello}", final=True)
         return _Refusal("the first message must be a Hello", final=False)
 
-    async def _refusal(self, hello: Hello) -> _Refusal | None:
+    async def _admit(self, hello: Hello) -> str | _Refusal:
+        """Returns the pool that the worker's token is for, or why it may not join."""
         if hello.version != PROTOCOL_VERSION:
             return _Refusal(
                 f"protocol version {hello.version}; this control plane speaks {PROTOCOL_VERSION}; "
                 "use a worker of the same release",
                 final=True,
             )
-        refusal = await self._refusal_of_token(hello)
-        if refusal is not None:
-            return refusal
+        pool = await self._proven_pool(hello)
+        if isinstance(pool, _Refusal):
+            return pool
         if hello.epoch > self._epoch:
             self._later_epoch_seen(hello.epoch)
             return _Refusal(
@@ -333,14 +361,14 @@ class WorkerGateway:
             )
         problem = of_hello(hello)
         if problem is not None:
-            name, pool = hello.shape.name[:REASON_CHARS], hello.shape.pool[:REASON_CHARS]
-            self.drops.whole(name, pool, DropReason.MALFORMED, problem)
+            name, said = hello.shape.name[:REASON_CHARS], hello.shape.pool[:REASON_CHARS]
+            self.drops.whole(name, said, DropReason.MALFORMED, problem)
             return _Refusal(
                 f"the worker's Hello is malformed: {problem}; correct the worker's settings, "
                 "or use a worker of the same release",
                 final=True,
             )
-        return self._refusal_of_name(hello)
+        return self._refusal_of_name(hello) or pool
 
     def _refusal_of_name(self, hello: Hello) -> _Refusal | None:
         """Refuses a name that another worker has; it has it until it is lost."""
@@ -366,7 +394,7 @@ class WorkerGateway:
             )
         return None
 
-    async def _refusal_of_token(self, hello: Hello) -> _Refusal | None:
+    async def _proven_pool(self, hello: Hello) -> str | _Refusal:
         try:
             pool = await self._tokens.pool_of(hello.token)
         except FlowMeshError as e:
@@ -377,16 +405,18 @@ class WorkerGateway:
             return _Refusal(
                 f"the token is for pool {pool!r}, not for pool {hello.shape.pool!r}", final=True
             )
-        return None
+        return pool
 
-    async def _serve(self, hello: Hello, socket: web.WebSocketResponse) -> None:
+    async def _serve(self, said: Hello, pool: str, socket: web.WebSocketResponse) -> None:
+        trust = self._trust_of(pool)
+        hello = replace(said, shape=replace(said.shape, trust=trust))
         name = hello.shape.name
         before = self._session(name)
         holder = TokenHolder(hello.shape.pool, name, hello.incarnation)
         given = GivenAttempts(self._issuer, holder)
         session = WorkerSession(hello, socket, epoch=self._epoch, given=given)
         self._known[name] = _KnownWorker(
-            hello.incarnation, hello.shape.pool, self._clock(), session
+            hello.incarnation, hello.shape.pool, pool, trust, self._clock(), session
         )
         if before is not None:
             await before.close("the worker has reconnected")

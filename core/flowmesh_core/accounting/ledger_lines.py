@@ -47,7 +47,8 @@ class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True
     Attributes:
         outcome: ``published``, ``adopted`` (another one was first), ``shared`` (this run shared the
             attempt of the first subscriber), ``audited`` (its result was compared and not stored),
-            ``replica``, ``cancelled``, or a failure kind.
+            ``replica``, ``untrusted`` (its pool has less trust than is asked for), ``cancelled``,
+            or a failure kind.
         bill_nanousd: what the attempt cost in all; ``share_nanousd`` this run's part.
         sharers: how many runs split the bill.
         exec_nanousd: of the bill, ``load_nanousd`` for loading.

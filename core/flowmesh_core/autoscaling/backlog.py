@@ -227,13 +227,15 @@ class _CapacitySignal:
         for group in groups:
             ready[group.info.signature] += group.count
         opened = {signature for worker in self._snapshot.workers for signature in worker.instances}
-        able: dict[Digest, list[TemplateWorker]] = {}
+        found: dict[tuple[Digest, int], list[TemplateWorker]] = {}
         for group in groups:
             signature = group.info.signature
-            if signature not in able:
-                able[signature] = self._able(group.info, group.work, ready[signature])
-            chosen = self._preferred(able[signature], group.info) or self._best_pool(
-                able[signature], group.work, group.weights
+            kind = (signature, group.info.requirement.min_trust)
+            if kind not in found:
+                found[kind] = self._able(group.info, group.work, ready[signature])
+            able = found[kind]
+            chosen = self._preferred(able, group.info) or self._best_pool(
+                able, group.work, group.weights
             )
             if chosen is not None:
                 load_s = 0.0 if signature in opened else chosen.load_s
@@ -243,7 +245,7 @@ class _CapacitySignal:
                     self._found[name], self._snapshot, group, chosen, load_s
                 )
                 if name not in self._staffed:
-                    self._keep_requests(able[signature])
+                    self._keep_requests(able)
 
     def _keep_requests(self, able: Sequence[TemplateWorker]) -> None:
         """Keeps the requests of pools that are short of workers and could run this."""

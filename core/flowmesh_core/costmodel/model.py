@@ -55,7 +55,7 @@ class CostKey(msgspec.Struct, frozen=True, gc=False):
     @staticmethod
     def of(info: SignatureInfo) -> "CostKey":
         """Returns the key of a signature of a snapshot."""
-        return CostKey(info.requirement.engine, info.signature, info.work_unit)
+        return CostKey(info.requirement.engine, info.base, info.work_unit)
 
 
 @dataclass(frozen=True, slots=True)

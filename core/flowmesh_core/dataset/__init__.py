@@ -9,6 +9,7 @@ from flowmesh_core.dataset.manifest import (
     concat,
     dataset_digest,
     decode_manifest,
+    decode_manifest_of,
     encode_manifest,
 )
 from flowmesh_core.dataset.reductions import reduce_metrics
@@ -31,6 +32,7 @@ __all__ = [
     "concat",
     "dataset_digest",
     "decode_manifest",
+    "decode_manifest_of",
     "encode_manifest",
     "infer_schema",
     "merge_schemas",

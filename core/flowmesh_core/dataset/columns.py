@@ -14,6 +14,8 @@ from flowmesh_core.errors import IdentityError
 from flowmesh_core.identity.canonical import (
     INT_MAX,
     INT_MIN,
+    PLAIN_FLOAT_LIMIT,
+    PLAIN_FLOAT_MIN,
     canonical_bytes,
     float_fragment,
     float_is_plain,
@@ -80,9 +82,15 @@ def json_form(values: Sequence[Any], column: Column) -> Sequence[Any]:
                 return values
             return [v if v is None else float_fragment(v) for v in values]
         case ColumnType.LIST_FLOAT:
-            return [v if v is None else [float_fragment(x) for x in v] for v in values]
+            return [v if v is None or _all_plain(v) else [*map(float_fragment, v)] for v in values]
         case _:
             return values
+
+
+def _all_plain(values: Sequence[float]) -> bool:
+    """Whether all are plain floats, as in most vectors; typed columns have no ``-0.0``."""
+    sizes = [*filter(None, map(abs, values))]
+    return not sizes or (min(sizes) >= PLAIN_FLOAT_MIN and max(sizes) < PLAIN_FLOAT_LIMIT)
 
 
 class _UnfitError(Exception):

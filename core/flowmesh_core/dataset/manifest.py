@@ -10,7 +10,7 @@ import msgspec
 
 from flowmesh_core.dataset.schema import Schema, merge_schemas
 from flowmesh_core.decoding import decode
-from flowmesh_core.errors import IdentityError
+from flowmesh_core.errors import IdentityError, IdentityMismatchError
 from flowmesh_core.identity.digest import digest_value
 from flowmesh_core.units import Digest
 
@@ -82,6 +82,28 @@ def dataset_digest(manifest: Manifest) -> Digest:
     """Returns the identity of a data set: its schema and its chunks' row digests in order."""
     columns = [[c.name, c.type.value] for c in manifest.schema.columns]
     return digest_value("dataset", [columns, [c.rows for c in manifest.chunks]])
+
+
+def decode_manifest_of(data: bytes, identity: Digest, blob: Digest) -> Manifest:
+    """Reads the manifest of a data set, and refuses one of another data set.
+
+    Args:
+        data: the manifest's bytes.
+        identity: of the data set that the reader expects.
+        blob: the digest of the bytes, for the error.
+
+    Raises:
+        IdentityMismatchError: it is not the manifest of this data set.
+    """
+    try:
+        manifest = decode_manifest(data)
+    except IdentityError as e:
+        raise IdentityMismatchError(f"the content is {e.message}", blob) from e
+    if dataset_digest(manifest) != identity:
+        raise IdentityMismatchError(
+            f"the manifest is not that of the data set with the identity {identity}", blob
+        )
+    return manifest
 
 
 def concat(manifests: Sequence[Manifest]) -> Manifest:

@@ -63,6 +63,9 @@ class ReadyAction(msgspec.Struct, frozen=True):
         avoid_workers: workers where it failed: used only where there is no other.
         replica_of: worker that runs the original, for a replica attempt; empty otherwise.
         not_before_s: end of its backoff; not placed before.
+        min_trust: the least trust of the pool that may run it.
+        code_tenant: the tenant whose user code it is, where single-tenant workers are connected;
+            else empty, so that actions of several tenants are of one kind.
         rank: its position in the order: priority, deadline slack, critical path, age; then the
             name, so that the order is total. Slack is the deadline less the critical path; the time
             of the cycle is the same for all.
@@ -83,8 +86,10 @@ class ReadyAction(msgspec.Struct, frozen=True):
     avoid_workers: frozenset[str] = frozenset()
     replica_of: str = ""
     not_before_s: float = 0.0
+    min_trust: int = 0
     rank: Rank = (0, 0.0, 0.0, 0.0, Digest(""))
     kind: Kind = ()
+    code_tenant: str = ""
 
     def __post_init__(self) -> None:
         """Computes ``rank`` and ``kind`` once, since every cycle reads them of every action."""
@@ -93,7 +98,10 @@ class ReadyAction(msgspec.Struct, frozen=True):
         size = frexp(work.units + work.tokens_in + work.tokens_out)[1] // 2
         large = work.input_bytes.bit_length() // 2 if work.input_bytes > NEGLIGIBLE_BYTES else 0
         kind: Kind = (self.weights, self.signature, size, large)
-        if self.isolate or self.avoid_workers or self.replica_of:
-            kind = (*kind, (self.isolate, self.avoid_workers, self.replica_of))
+        if self.isolate or self.avoid_workers or self.replica_of or self.code_tenant:
+            cautions = (self.isolate, self.avoid_workers, self.replica_of, self.code_tenant)
+            kind = (*kind, cautions)
+        if self.min_trust:
+            kind = (*kind, self.min_trust)
         force_setattr(self, "rank", rank)
         force_setattr(self, "kind", kind)

@@ -5,7 +5,7 @@ explain``. Nothing may retain it beyond the cycle.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import msgspec
@@ -38,6 +38,7 @@ class InstanceView:
         load_remaining_s: predicted seconds until it is loaded; 0 when ready.
         memory_mib: what it reserves.
         isolated: it serves one isolated action and takes nothing else.
+        suspects: it serves a group of suspects.
         tightest_deadline_s: the earliest deadline of its actions (absolute); infinity if none.
     """
 
@@ -48,6 +49,7 @@ class InstanceView:
     load_remaining_s: float
     memory_mib: int
     isolated: bool = False
+    suspects: bool = False
     tightest_deadline_s: float = float("inf")
 
 
@@ -62,6 +64,7 @@ class WorkerView:
         free_memory_mib: device memory not reserved by instances with actions. The worker evicts
             idle instances on demand, so their memory counts as free.
         draining: takes nothing new.
+        code_tenant: the tenant whose user code a single-tenant worker runs; empty before the first.
     """
 
     shape: WorkerShape
@@ -69,6 +72,7 @@ class WorkerView:
     local: Mapping[Digest, Tier]
     free_memory_mib: int
     draining: bool = False
+    code_tenant: str = ""
 
     @property
     def name(self) -> str:
@@ -93,6 +97,7 @@ class Requirement:
         builtin_model: needs an image with this built-in model; empty is none.
         gpu_product: allowed device classes; empty is any.
         labels: must all match; ``anti_labels`` must not.
+        min_trust: the least trust of the worker's pool. Actions of one signature may differ in it.
     """
 
     engine: str
@@ -112,6 +117,7 @@ class Requirement:
     capacity_factor: Mapping[str, float] = field(default_factory=dict)
     min_memory_by_class: Mapping[str, int] = field(default_factory=dict)
     minor: int = 0
+    min_trust: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +129,8 @@ class SignatureInfo:
         capacity: actions that one instance runs at once, by the contract (an instance may know
             better).
         sequences: that one of its actions decodes side by side, on average.
+        suspects_of: of a group of suspects, which run in a host of their own: the signature that
+            they have otherwise; None for any other.
     """
 
     signature: Digest
@@ -131,6 +139,18 @@ class SignatureInfo:
     capacity: int = 1
     work_unit: str = "rows"
     sequences: float = 1.0
+    suspects_of: Digest | None = None
+
+    @property
+    def base(self) -> Digest:
+        """The signature under which costs, memory limits and demand are learned."""
+        return self.suspects_of or self.signature
+
+    def with_trust(self, min_trust: int) -> "SignatureInfo":
+        """Returns the same for actions that require this trust."""
+        if self.requirement.min_trust == min_trust:
+            return self
+        return replace(self, requirement=replace(self.requirement, min_trust=min_trust))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +240,17 @@ class Rejection:
 
     Attributes:
         detail: one sentence for users: what is missing and what to change.
+        code_tenant: the tenant whose actions these are, where single-tenant workers run the user
+            code of the signature; else empty.
+        min_trust: that they require.
     """
 
     signature: Digest
     cause: RejectionCause
     count: int
     detail: str
+    code_tenant: str = ""
+    min_trust: int = 0
 
 
 @dataclass(frozen=True, slots=True)

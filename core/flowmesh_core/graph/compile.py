@@ -85,6 +85,7 @@ def compile_workflow(
         budget_nanousd=budget(spec.budget_usd) if spec.budget_usd else 0,
         deadline_s=seconds(spec.deadline) if spec.deadline else 0.0,
         suspend=spec.suspend,
+        min_trust=spec.min_trust,
     )
 
 

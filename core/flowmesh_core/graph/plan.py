@@ -13,11 +13,12 @@ from typing import Any
 
 import msgspec
 
-PLAN_LEVEL = 1
+PLAN_LEVEL = 2
 """The highest level of plans that this release runs.
 
 A release whose plans have a field that older releases must not drop raises it, and pins the runs
-that use the field to the new level; an older release lets such a run wait.
+that use the field to the new level; an older release lets such a run wait. Level 2 has
+``min_trust``.
 """
 
 
@@ -168,6 +169,8 @@ class Plan(msgspec.Struct, frozen=True):
         deadline_s: seconds after creation; 0 is none.
         suspend: accepted but not dispatched.
         audit_of: of an audit, the run whose actions it executes again; empty for every other run.
+        min_trust: the least trust of pools that may make its results, where that is more than its
+            scopes ask.
     """
 
     name: str
@@ -181,3 +184,9 @@ class Plan(msgspec.Struct, frozen=True):
     deadline_s: float = 0.0
     suspend: bool = False
     audit_of: str = ""
+    min_trust: int = 0
+
+    @property
+    def level(self) -> int:
+        """The least ``PLAN_LEVEL`` of a release that runs it."""
+        return 2 if self.min_trust else 1

@@ -61,7 +61,7 @@ def _salt(run: Run, step: StepRun, inputs: dict[str, Artifact]) -> str:
 def question_of(run: Run, step: StepRun, lookup: tuple[str, ...]) -> Question:
     """Returns what a step's look-ups ask in these scopes."""
     max_age_s = step.plan.cache.max_age_s
-    return lookup, run.created_s - max_age_s if max_age_s else 0.0
+    return lookup, run.created_s - max_age_s if max_age_s else 0.0, run.min_trust
 
 
 def terms_of(
@@ -72,7 +72,7 @@ def terms_of(
         plan, contract = step.plan, step.contract
         shape = shape_of(state, step, inputs)
         step.terms = Terms(
-            info=shape.info,
+            info=_trusted(state, shape.info, run.min_trust),
             signature_params=shape.params,
             timeout_s=attempt_timeout_s(contract, plan.params, plan.timeout_s),
             own_timeout=plan.timeout_s > 0,
@@ -81,6 +81,17 @@ def terms_of(
             question=question_of(run, step, lookup),
         )
     return step.terms
+
+
+def _trusted(state: State, info: SignatureInfo, min_trust: int) -> SignatureInfo:
+    """Returns a signature's info for actions that require this trust, always the same object."""
+    if not min_trust:
+        return info
+    key = (info.signature, min_trust)
+    known = state.trusted.get(key)
+    if known is None:
+        known = state.trusted[key] = info.with_trust(min_trust)
+    return known
 
 
 def shape_of(state: State, step: StepRun, inputs: dict[str, Artifact]) -> SignatureSpec:

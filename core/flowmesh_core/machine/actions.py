@@ -8,7 +8,13 @@ from collections.abc import Collection, Iterable, Mapping
 
 from flowmesh_api.v1.enums import ActionState, StepState
 from flowmesh_core.errors import Failure
-from flowmesh_core.machine import checkpoints, effective_requirement, ready_actions, timeouts
+from flowmesh_core.machine import (
+    checkpoints,
+    effective_requirement,
+    ready_actions,
+    suspects,
+    timeouts,
+)
 from flowmesh_core.machine.action_spec import name_of, spec_of, terms_of
 from flowmesh_core.machine.cache_scopes import scopes_of
 from flowmesh_core.machine.commands import CancelAttempt, LookUp
@@ -56,12 +62,14 @@ def _join(
 ) -> None:
     """Subscribes a part to an action in flight.
 
-    A result that is too old for those who wait may do for this one, so it is looked up again.
+    A result that those who wait do not accept, for its age or its pool's trust, may do for this
+    one, so it is looked up again.
     """
     terms = subscription.terms
     action.subscribers[subscriber] = subscription
     effective_requirement.joined(state, action, terms)
-    if action.state is ActionState.LOOKING_UP or terms.oldest_s < action.missed_from_s:
+    missed = terms.oldest_s >= action.missed_from_s and terms.min_trust >= action.missed_trust
+    if action.state is ActionState.LOOKING_UP or not missed:
         _look_up(state, run, action, terms)
     else:
         subscription.answered = True
@@ -85,9 +93,26 @@ def _look_up(state: State, run: Run, action: Action, terms: Terms) -> None:
 
 
 def reproduce(
-    state: State, run: Run, step: StepRun, number: int, generation: int, now_s: float
+    state: State,
+    run: Run,
+    step: StepRun,
+    number: int,
+    generation: int,
+    now_s: float,
+    *,
+    avoid: str = "",
 ) -> None:
-    """Reproduces a part, since a blob of its published result is lost."""
+    """Reproduces a part, since a blob of its published result is lost.
+
+    Args:
+        state: the machine's.
+        run: the part's, with its step and its number.
+        step: see ``run``.
+        number: see ``run``.
+        generation: of the new result.
+        now_s: seconds since the epoch.
+        avoid: a worker to use only where there is no other; empty for none.
+    """
     part = step.parts[number]
     part.result = None
     name = name_of(run, step, part.inputs)
@@ -101,6 +126,8 @@ def reproduce(
         action = Action(key, spec, terms.info, run.scopes.lookup)
         action.options = (terms.info,)
         state.actions[key] = action
+        if avoid:
+            action.avoid_workers.add(avoid)
         enqueue(state, action, now_s)
     part.key = key
     action.replace = True
@@ -247,6 +274,7 @@ def _forget(state: State, action: Action) -> None:
     # The attempt refers to the action in turn, and only the garbage collector could free a cycle.
     action.publishing = None
     ready_actions.leave(state, action)
+    suspects.leave(state, action)
     state.unnoted.pop(action.key, None)
     if state.actions.get(action.key) is action:
         del state.actions[action.key]

@@ -18,6 +18,9 @@ from flowmesh_core.machine import (
     disclosure,
     failure_policy,
     ready_actions,
+    result_ttl,
+    second_opinions,
+    suspects,
     timeouts,
 )
 from flowmesh_core.machine.commands import Acknowledge, CancelAttempt, Publish
@@ -76,6 +79,7 @@ def _reported(report: FailureReport) -> Failure:
         remedy=report.remedy,
         detail=report.detail,
         retry_after_s=report.retry_after_s,
+        reason=report.reason,
     )
 
 
@@ -135,6 +139,9 @@ def adopt_orphans(state: State, now_s: float) -> None:
         else:
             state.emit(CancelAttempt(worker.name, orphan.attempt_id))
     if now_s >= state.recovering_until_s:
+        for key in [k for k, _ in state.orphaned_ends.items() if k not in state.actions]:
+            left = state.orphaned_ends.pop(key)
+            state.emit(Acknowledge(left.worker, left.end.attempt_id))
         for key in [k for k in state.orphaned_attempts if k not in state.actions]:
             orphan = state.orphaned_attempts.pop(key)
             state.emit(CancelAttempt(orphan.worker, orphan.attempt_id))
@@ -209,7 +216,7 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
     action, end = attempt.action, attempt.end
     assert end is not None
     peak_mib = end.usage.peak_memory_mib
-    state.learned.succeeded(attempt.info.signature, worker.shape.device_class, peak_mib)
+    state.learned.succeeded(attempt.info.base, worker.shape.device_class, peak_mib)
     _learn(state, worker, attempt, end)
     for artifact in end.outputs.values():
         if artifact.size_bytes > NEGLIGIBLE_BYTES:
@@ -221,6 +228,11 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
         else:
             billing.settle(state, attempt, [], "replica", now_s)
         return
+    trust = _trust(worker, attempt)
+    accepting = [s.terms for s in action.subscribers.values() if s.terms.accepts(trust)]
+    if not accepting:
+        _discard(state, attempt, trust, now_s)
+        return
     action.move(ActionState.PUBLISHING)
     action.publishing = attempt
     result = _result(state, worker, attempt, end, now_s)
@@ -228,8 +240,29 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
         # Audited results are compared and never stored, so no look-up can find them.
         published(state, attempt, result, now_s, outcome="audited")
     else:
-        oldest_s = max((s.terms.oldest_s for s in action.subscribers.values()), default=0.0)
-        state.emit(Publish(action.key, result, action.replace, oldest_s))
+        oldest_s = max(terms.oldest_s for terms in accepting)
+        min_trust = max(terms.min_trust for terms in accepting)
+        state.emit(Publish(action.key, result, action.replace, oldest_s, min_trust))
+
+
+def _trust(worker: Worker, attempt: Attempt) -> int:
+    """The trust of an attempt's result: its pool's, the less of at its start and at its end."""
+    return min(attempt.shape.trust, worker.shape.trust)
+
+
+def _discard(state: State, attempt: Attempt, trust: int, now_s: float) -> None:
+    """Discards a result that no subscriber accepts, since all ask for more trust.
+
+    Those that accepted it have left while the attempt ran, or its pool is trusted less now.
+    """
+    action = attempt.action
+    state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
+    state.figures.untrusted_results[attempt.pool] += 1
+    action.reported += (attempt.attempt_id,)
+    message = f"its pool has trust {trust}, and those that wait for the result ask for more"
+    billing.settle(state, attempt, [], "untrusted", now_s, message)
+    if not action.attempts:
+        actions.back_to_ready(state, action, now_s)
 
 
 def _learn(state: State, worker: Worker, attempt: Attempt, end: AttemptEnd) -> None:
@@ -237,7 +270,8 @@ def _learn(state: State, worker: Worker, attempt: Attempt, end: AttemptEnd) -> N
     key, device_class = CostKey.of(attempt.info), worker.shape.device_class
     mates = len(worker.attempts)
     if mates <= FEW_ATTEMPTS:  # among many, the few of other instances do not matter
-        mates = sum(a.info is attempt.info for a in worker.attempts.values())
+        signature = attempt.info.signature
+        mates = sum(a.info.signature == signature for a in worker.attempts.values())
     if not usage.resumed:  # a resumed attempt did an unknown part of the work
         state.model.observe(
             key, spec.work, usage.run_s, usage.load_s, device_class, batch=float(1 + mates)
@@ -252,7 +286,6 @@ def _result(
 ) -> ActionResult:
     action = attempt.action
     spec = action.spec
-    ttl = state.settings.result_ttl_s
     uid = action.first_run()
     return ActionResult(
         action_id=action.key.action_id,
@@ -275,9 +308,10 @@ def _result(
             libraries=end.libraries,
             started_s=end.started_s,
             ended_s=end.ended_s,
+            trust=_trust(worker, attempt),
         ),
         created_s=now_s,
-        expires_s=now_s + ttl if ttl else 0.0,
+        expires_s=result_ttl.expires_s(state, action.runs(), now_s),
         run_uid=uid,
         namespace=state.runs[uid].plan.namespace if uid else "",
     )
@@ -286,7 +320,9 @@ def _result(
 def published(
     state: State, attempt: Attempt, result: ActionResult, now_s: float, *, outcome: str
 ) -> None:
-    """Settles the attempt of a published result and completes its subscribers.
+    """Settles the attempt of a published result and completes the subscribers that accept it.
+
+    For those that ask for more trust the action goes on, and its next result replaces this one.
 
     Args:
         state: the machine's.
@@ -295,11 +331,12 @@ def published(
         now_s: the time.
         outcome: ``published``, ``adopted``, or ``audited`` for a result that is not stored.
     """
-    action = attempt.action
+    action, trust = attempt.action, result.provenance.trust
     state.emit(Acknowledge(attempt.worker, attempt.attempt_id))
     if action.publishing is attempt:
-        budgets.joined_late(state, attempt)
-    subscribers = list(action.subscribers)
+        suspects.waive(state, attempt)
+        budgets.joined_late(state, attempt, trust)
+    subscribers = [s for s, own in action.subscribers.items() if own.terms.accepts(trust)]
     shares = billing.settle(
         state, attempt, subscribers or payers_after_cancel(attempt), outcome, now_s
     )
@@ -322,9 +359,7 @@ def published(
         if len(sharers) > 1:
             others = disclosure.named(state, run, (u for u in sharers if u != s.uid))
             step.shared_with.update(dict.fromkeys(others))
-        if s is subscribers[0]:
-            step.executed += 1
-        else:
+        if s is not subscribers[0]:
             paid = shares.get(s.uid, 0) if s.uid != first else 0
             joules = result.bill.joules / len(sharers) if s.uid != first else 0.0
             cache_hits.merged(
@@ -338,8 +373,22 @@ def published(
                 sharers=others,
                 now_s=now_s,
             )
-    actions.cancel_attempts(state, action)
-    actions.deliver(state, action, result, subscribers)
+    if len(subscribers) == len(action.subscribers):
+        actions.cancel_attempts(state, action)
+    if subscribers:
+        actions.deliver(state, action, result, subscribers)
+    if action.subscribers:
+        _go_on(state, action, result, now_s)
+
+
+def _go_on(state: State, action: Action, result: ActionResult, now_s: float) -> None:
+    """Has an action run for the subscribers that did not accept the published result."""
+    action.publishing = None
+    action.replace = True
+    action.generation = max(action.generation, result.generation + 1)
+    action.move(ActionState.RUNNING)
+    if not action.attempts:
+        actions.back_to_ready(state, action, now_s)
 
 
 def publish_failed(
@@ -386,7 +435,12 @@ def failed(
     elif alive and (
         failure.kind in THEIRS or failure_policy.costs_them(state, action, failure, now_s)
     ):
-        payers = [s for s, own in action.subscribers.items() if eligible(attempt, own.terms)]
+        payers = [
+            s
+            for s, own in action.subscribers.items()
+            if eligible(attempt, own.terms)
+            and not second_opinions.needed(state, attempt, own, failure)
+        ]
     else:
         payers = []
     _count_attempt(state, action)

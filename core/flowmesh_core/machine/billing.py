@@ -169,7 +169,6 @@ def settle(
             now_s=now_s,
         )
         state.fair.charge(run.plan.namespace, NanoUsd(share), now_s)
-        _book(run, payer, line)
         run.unsettled.pop(attempt.attempt_id, None)
         state.touched[run.uid] = None
     return {p.uid: share for p, share in zip(ordered, shares, strict=True)}
@@ -200,10 +199,10 @@ def _settled(
 
 
 def _by_uid(payers: list[Subscriber]) -> list[Subscriber]:
-    """One subscriber a run, in order of uid."""
+    """The first subscriber of each run, in order of uid."""
     if len(payers) == 1:
         return payers
-    return sorted({p.uid: p for p in payers}.values(), key=lambda p: p.uid)
+    return sorted({p.uid: p for p in reversed(payers)}.values(), key=lambda p: p.uid)
 
 
 def _line(
@@ -275,20 +274,9 @@ def _placement_reason(run: Run, payer: Subscriber, attempt: Attempt) -> tuple[Sc
     return placed
 
 
-def _book(run: Run, payer: Subscriber, line: AttemptLine) -> None:
-    step = run.steps[payer.path]
-    joules = line.joules / line.sharers
-    run.paid_nanousd += line.share_nanousd
-    run.joules += joules
-    run.joules_estimated = run.joules_estimated or line.joules_estimated
-    step.paid_nanousd += line.share_nanousd
-    step.joules += joules
-    step.tokens += line.tokens_in + line.tokens_out
-
-
 def reserve(state: State, attempt: Attempt) -> None:
     """Reserves an attempt's predicted p95 cost in the budgets of its runs."""
-    uids = attempt.action.runs()
+    uids = attempt.action.accepting_runs(attempt.shape.trust)
     for uid, part in zip(
         uids, split_exactly(attempt.reserve_nanousd, [1] * len(uids)), strict=True
     ):

@@ -13,15 +13,14 @@ from flowmesh_core.machine.state import State
 from flowmesh_core.units import usd_text
 
 
-def affordable(state: State, action: Action, reserve: int) -> bool:
-    """Whether the subscribed runs can pay for an attempt, in equal parts.
+def affordable(state: State, action: Action, reserve: int, trust: int) -> bool:
+    """Whether the runs that accept a result of this trust can pay for an attempt, in equal parts.
 
     A run that cannot reserve its part leaves, and the parts of the others are worked out without
     it. One whose own attempts have reserved what it lacks stays; where no other can pay, the
     action waits for them to end.
     """
-    while action.subscribers:
-        runs = [state.runs[uid] for uid in action.runs()]
+    while runs := [state.runs[uid] for uid in action.accepting_runs(trust)]:
         part = -(-reserve // len(runs))
         short = [r for r in runs if _exceeds(r, part)]
         if not short:
@@ -37,12 +36,15 @@ def affordable(state: State, action: Action, reserve: int) -> bool:
     return False
 
 
-def joined_late(state: State, attempt: Attempt) -> None:
-    """Removes runs that joined after the dispatch and cannot pay their part of what it cost."""
+def joined_late(state: State, attempt: Attempt, trust: int) -> None:
+    """Removes runs that joined after the dispatch and cannot pay their part of what it cost.
+
+    Runs that do not accept a result of this trust pay nothing.
+    """
     action = attempt.action
     if len(action.subscribers) == 1:
         return
-    runs = [state.runs[uid] for uid in action.runs()]
+    runs = [state.runs[uid] for uid in action.accepting_runs(trust)]
     while len(runs) > 1:
         part = -(-attempt.charged_nanousd // len(runs))
         late = (r for r in runs if r.uid not in attempt.reserved)
@@ -50,7 +52,7 @@ def joined_late(state: State, attempt: Attempt) -> None:
         if not out or len(out) == len(runs):
             return
         _remove(state, action, {r.uid: _unaffordable(r, part) for r in out})
-        runs = [state.runs[uid] for uid in action.runs()]
+        runs = [state.runs[uid] for uid in action.accepting_runs(trust)]
 
 
 def _remove(state: State, action: Action, failures: Mapping[str, Failure]) -> None:
@@ -87,7 +89,7 @@ def overspent(state: State, now_s: float) -> None:
         action = attempt.action
         if action.state is not ActionState.RUNNING:
             continue
-        runs = [state.runs[uid] for uid in action.runs()]
+        runs = [state.runs[uid] for uid in action.accepting_runs(attempt.shape.trust)]
         share = -(-attempt.charged_nanousd // max(1, len(runs)))
         over = {r.uid: _spent(r) for r in runs if _exceeds(r, share, reserved=False)}
         if over:

@@ -7,7 +7,7 @@ flight or asks for a look-up; the answer comes here, and ``merged`` books what w
 """
 
 from flowmesh_api.v1.enums import ActionState, HitKind
-from flowmesh_core.accounting.ledger_lines import HitLine
+from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine
 from flowmesh_core.catalog.resolved_contract import output_ports
 from flowmesh_core.machine import actions
 from flowmesh_core.machine.base_model import base_model
@@ -35,27 +35,36 @@ def looked_up(state: State, event: LookedUp, now_s: float) -> None:
         if result is not None:
             action.replace = True
             action.generation = max(action.generation, result.generation + 1)
-        if action.state is ActionState.LOOKING_UP:
-            action.missed_from_s = event.not_before_s
-            actions.enqueue(state, action, now_s)
-        else:
-            action.missed_from_s = min(action.missed_from_s, event.not_before_s)
+        _missed(state, action, event, now_s)
         return
     for subscriber in waiting:
         run = state.runs[subscriber.uid]
         step = run.steps[subscriber.path]
-        if _hit_before(run, step, subscriber, result):
+        executed_as = run.executions.get(action.key.action_id)
+        if _hit_before(run, subscriber, result) or executed_as == (
+            subscriber.path,
+            subscriber.part,
+        ):
             continue
-        if action.key.action_id in run.restored_actions or result.run_uid == run.uid:
-            step.executed += 1
+        if executed_as is None and result.run_uid == run.uid:
+            _executed_before(state, run, subscriber, result, now_s)
         else:
             _hit(state, run, step, subscriber, result, HitKind.PUBLISHED, now_s)
     actions.deliver(state, action, result, waiting)
 
 
+def _missed(state: State, action: Action, event: LookedUp, now_s: float) -> None:
+    """Places an action whose result was not found; remembers what was not looked for."""
+    wider = event.not_before_s <= action.missed_from_s and event.min_trust <= action.missed_trust
+    if wider or action.state is ActionState.LOOKING_UP:
+        action.missed_from_s, action.missed_trust = event.not_before_s, event.min_trust
+    if action.state is ActionState.LOOKING_UP:
+        actions.enqueue(state, action, now_s)
+
+
 def _answered(action: Action, event: LookedUp) -> list[Subscriber]:
     """Marks and returns the subscribers that an answer is for."""
-    question = (event.scopes, event.not_before_s)
+    question = (event.scopes, event.not_before_s, event.min_trust)
     every = not event.scopes
     if every:
         action.questions.clear()
@@ -80,7 +89,7 @@ def step_hit(
 ) -> None:
     """Completes a whole step from a step-level result."""
     subscriber = Subscriber(run.uid, step.plan.path, -1)
-    if not _hit_before(run, step, subscriber, result) and result.run_uid != run.uid:
+    if not _hit_before(run, subscriber, result) and result.run_uid != run.uid:
         _hit(state, run, step, subscriber, result, HitKind.STEP_LEVEL, now_s)
     step.parts = {0: StepPart(step.inputs, key, result)}
     step.total, step.pending_parts, step.step_level = 1, 0, True
@@ -88,16 +97,39 @@ def step_hit(
     state.touch(run, step.plan.path)
 
 
-def _hit_before(run: Run, step: StepRun, subscriber: Subscriber, result: ActionResult) -> bool:
-    """Counts a hit that an earlier epoch has already booked; returns False where there is none."""
-    line = run.restored_hits.pop((subscriber.path, subscriber.part, result.action_id), None)
-    if line is None:
-        return False
-    step.hits += 1
-    step.in_flight += line.hit == HitKind.IN_FLIGHT
-    step.saved_nanousd += line.saved_nanousd
-    step.shared_with.update(dict.fromkeys(filter(None, line.sharers or (line.producer,))))
-    return True
+def _hit_before(run: Run, subscriber: Subscriber, result: ActionResult) -> bool:
+    """Whether an earlier epoch has already booked this hit, which is counted once."""
+    key = (subscriber.path, subscriber.part, result.action_id)
+    return run.restored_hits.pop(key, None) is not None
+
+
+def _executed_before(
+    state: State, run: Run, subscriber: Subscriber, result: ActionResult, now_s: float
+) -> None:
+    """Books an execution of the run itself whose line was lost with an earlier epoch.
+
+    Its cost stays the fabric's, which has paid for it since.
+    """
+    attempt_id, usage = result.provenance.attempt_id, result.usage
+    line = AttemptLine(
+        time_s=now_s,
+        step=subscriber.path,
+        chunk=subscriber.part,
+        action_id=result.action_id,
+        attempt_id=attempt_id,
+        worker=result.provenance.worker,
+        incarnation="",
+        outcome="adopted",
+        bill_nanousd=state.resumed_charges.get(attempt_id, 0),
+        share_nanousd=0,
+        units=usage.units,
+        tokens_in=usage.tokens_in,
+        tokens_out=usage.tokens_out,
+        run_s=usage.run_s,
+        message="published, and its line lost, before the control plane was started again",
+    )
+    state.append(run, line)
+    state.book.executed += 1
 
 
 def _hit(
@@ -109,10 +141,6 @@ def _hit(
     kind: HitKind,
     now_s: float,
 ) -> None:
-    step.hits += 1
-    producer = producer_of(run, result)
-    if producer:
-        step.shared_with[producer] = None
     if kind is HitKind.STEP_LEVEL:
         state.book.hits_step_level += 1
     else:
@@ -137,9 +165,6 @@ def merged(
     """Books a part that shared another subscriber's attempt, with what that saved."""
     saved = max(0, result.bill.nanousd - share_nanousd)
     joules = max(0.0, result.bill.joules - share_joules)
-    step.hits += 1
-    step.in_flight += 1
-    step.shared_with.update(dict.fromkeys(sharers))
     state.book.hits_in_flight += 1
     _book(state, run, step, subscriber, result, HitKind.IN_FLIGHT, saved, joules, now_s, sharers)
 
@@ -157,8 +182,6 @@ def _book(
     sharers: tuple[str, ...] = (),
 ) -> None:
     """Books what a hit saved, in nano-dollars and joules, and writes its line."""
-    step.saved_nanousd += saved
-    run.saved_nanousd += saved
     state.book.saved_nanousd += saved
     state.figures.saved(
         run.plan.namespace,

@@ -142,7 +142,7 @@ def _update(state: State, action: Action, checkpoint: LatestCheckpoint, now_s: f
     # The action makes progress, so earlier losses were the workers' and not its own.
     action.losses = 0
     for subscription in action.subscribers.values():
-        subscription.losses = 0
+        subscription.losses = subscription.failed_loads = 0
     state.unnoted[action.key] = action
     if not 0 <= now_s - action.noted_s < LINE_EVERY_S:
         note(state, action, now_s)

@@ -15,8 +15,9 @@ class LookUp(msgspec.Struct, frozen=True, gc=False):
     """Look for a published result; answer with ``LookedUp``.
 
     Attributes:
-        scopes: tried in this order; the answer repeats them, and ``not_before_s``.
+        scopes: tried in this order; the answer repeats them, ``not_before_s`` and ``min_trust``.
         not_before_s: results created earlier are too old (``maxAge``); 0 accepts any.
+        min_trust: results of pools of less trust do not count.
         uid: the run that wants it. Look-ups take turns by namespace; one that another namespace
             wants too is emitted again for it, so that it does not wait for the first one's turn.
     """
@@ -24,6 +25,7 @@ class LookUp(msgspec.Struct, frozen=True, gc=False):
     key: ActionKey
     scopes: tuple[str, ...]
     not_before_s: float = 0.0
+    min_trust: int = 0
     uid: str = ""
 
 
@@ -35,12 +37,14 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
             a blob); otherwise the first wins.
         not_before_s: a stored result that was created earlier is replaced too, since a subscriber
             does not accept it (``maxAge``); 0 accepts any.
+        min_trust: neither is a stored result of a pool of less trust accepted (``minTrust``).
     """
 
     key: ActionKey
     result: ActionResult
     replace: bool = False
     not_before_s: float = 0.0
+    min_trust: int = 0
 
 
 class Assign(msgspec.Struct, frozen=True, gc=False):
@@ -85,6 +89,12 @@ class ConfirmAttempts(msgspec.Struct, frozen=True, gc=False):
 
     worker: str
     keep: tuple[str, ...]
+
+
+class DrainWorker(msgspec.Struct, frozen=True, gc=False):
+    """Ask a worker to take nothing new and leave; it is idle."""
+
+    worker: str
 
 
 class AppendLedgerLine(msgspec.Struct, frozen=True, gc=False):
@@ -150,6 +160,23 @@ class DeleteCorruptBlobs(msgspec.Struct, frozen=True, gc=False):
     uid: str
 
 
+class CompareContent(msgspec.Struct, frozen=True, gc=False):
+    """Find out whether a result is what its identities say, as a reader says that it is not.
+
+    Answer with ``ProtocolViolated`` where it is not, and not at all otherwise: a worker's word
+    alone does not count against another worker.
+
+    Attributes:
+        result: names the worker that reported it.
+        blobs: those that the reader named.
+        uid: a run that needs them.
+    """
+
+    result: ActionResult
+    blobs: frozenset[Digest]
+    uid: str
+
+
 class EvaluateCondition(msgspec.Struct, frozen=True, gc=False):
     """Evaluate a step's condition; answer with ``ConditionEvaluated``.
 
@@ -182,12 +209,14 @@ Command = (
     | Prewarm
     | Acknowledge
     | ConfirmAttempts
+    | DrainWorker
     | AppendLedgerLine
     | AttemptSettled
     | PutManifest
     | PutBlob
     | CheckBlobs
     | DeleteCorruptBlobs
+    | CompareContent
     | EvaluateCondition
     | FinalizeRun
     | RunChanged

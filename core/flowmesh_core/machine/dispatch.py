@@ -14,6 +14,8 @@ from flowmesh_core.machine import (
     effective_requirement,
     pending_publications,
     ready_actions,
+    single_tenant,
+    suspects,
 )
 from flowmesh_core.machine.commands import Assign
 from flowmesh_core.machine.events import ActionKey
@@ -38,7 +40,9 @@ NEVER = frozenset(
         RejectionCause.DEVICES,
         RejectionCause.LABELS,
         RejectionCause.USER_CODE,
+        RejectionCause.SANDBOX,
         RejectionCause.NOT_BUILT_IN,
+        RejectionCause.TRUST,
     }
 )
 """Causes that waiting does not remove on a fleet that does not grow.
@@ -54,14 +58,18 @@ def decided(state: State, decision: Decision, now_s: float) -> None:
         if worker is None:
             state.dirty = True
             continue
-        billing.accrue(state, worker, now_s)
         signature = Digest(placement.signature)
+        # A group of suspects may have ended since the snapshot, and its signature with it.
+        if signature not in state.signatures or suspects.run_elsewhere(state, signature, worker):
+            state.dirty = True
+            continue
+        billing.accrue(state, worker, now_s)
         memory_mib = informed(state, signature, 1.0).requirement.memory_mib
         count_before = len(worker.attempts)
         for index, name in enumerate(placement.actions):
             scope, _, action_id = name.partition("/")
             action = state.actions.get(ActionKey(scope, Digest(action_id)))
-            if action is not None and _still_wanted(action, signature):
+            if action is not None and _still_wanted(action, signature, worker):
                 _assign(state, worker, action, placement, index, memory_mib, now_s)
         if len(worker.attempts) > count_before:
             _count_batch(state, worker, signature)
@@ -75,10 +83,11 @@ def _count_batch(state: State, worker: Worker, signature: Digest) -> None:
     state.figures.batch[engine].observe(together)
 
 
-def _still_wanted(action: Action, signature: Digest) -> bool:
+def _still_wanted(action: Action, signature: Digest, worker: Worker) -> bool:
     """Whether an action waits still, or for a replica, and for a worker of this kind."""
     if action.state is ActionState.READY:
-        return action.info.signature == signature
+        info = action.shown
+        return info.signature == signature and info.requirement.min_trust <= worker.shape.trust
     return action.state is ActionState.RUNNING and len(action.attempts) == 1
 
 
@@ -92,10 +101,14 @@ def _assign(
     now_s: float,
 ) -> None:
     reserve, signature = placement.reserve_nanousd[index], Digest(placement.signature)
-    if not budgets.affordable(state, action, reserve):
+    if not budgets.affordable(state, action, reserve, worker.shape.trust):
+        return
+    tenant = ready_actions.code_tenant(state, action)
+    if not single_tenant.bind(worker, tenant):
+        state.dirty = True
         return
     runs = [state.runs[uid] for uid in action.runs()]
-    info = state.signatures[signature]
+    info = action.shown if action.shown.signature == signature else state.signatures[signature]
     action.attempt_count += 1
     state.attempts_made += 1
     attempt = Attempt(
@@ -114,18 +127,19 @@ def _assign(
         placed=placement.candidates,
         pool=worker.shape.pool,
         alone=action.isolate,
+        case=action.suspects.case if action.suspects is not None else None,
     )
     state.figures.dispatched[worker.shape.pool] += 1
     if action.attempt_count == 1:
         state.figures.waited_s[worker.shape.pool].observe(max(0.0, now_s - action.ready_s))
-    state.demand.count(signature, action.spec.work, runs[0].plan.weights, now_s)
+    state.demand.count(info.base, action.spec.work, runs[0].plan.weights, now_s)
     attempts.record_assignment(state, worker, action, attempt, now_s)
     billing.reserve(state, attempt)
     cache_salt = state.prefix_salt(cache_salt_scope(runs[0].scopes, action.key.scope))
     state.emit(
         Assign(
             worker.name,
-            _assignment(action, attempt, runs, cache_salt),
+            _assignment(action, attempt, runs, cache_salt, tenant),
             action.spec.secrets,
             runs[0].plan.namespace,
             action.generation,
@@ -139,7 +153,9 @@ def cache_salt_scope(scopes: ScopePlan, published_to: str) -> str:
     return published_to if scopes.shares_prefixes else scopes.private
 
 
-def _assignment(action: Action, attempt: Attempt, runs: list[Run], cache_salt: str) -> Assignment:
+def _assignment(
+    action: Action, attempt: Attempt, runs: list[Run], cache_salt: str, tenant: str
+) -> Assignment:
     spec = action.spec
     return Assignment(
         attempt_id=attempt.attempt_id,
@@ -165,6 +181,7 @@ def _assignment(action: Action, attempt: Attempt, runs: list[Run], cache_salt: s
         cache_salt=cache_salt,
         run_uids=tuple(r.uid for r in runs),
         resume=checkpoints.resume(action, attempt),
+        tenant=tenant,
     )
 
 
@@ -184,9 +201,13 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
     newest_s = max((w.started_s for w in state.workers.values()), default=now_s)
     for action in list(state.ready.values()):
         reasons = pausing if action.not_before_s > now_s else others
-        found = reasons.get(action.info.signature)
+        tenant = ready_actions.code_tenant(state, action) if state.single_tenant else ""
+        info = action.shown
+        found = reasons.get((info.signature, info.requirement.min_trust, tenant))
         if found is None:
             continue
+        if found.cause is RejectionCause.TENANT:
+            single_tenant.drain_idle(state, action, now_s)
         # A fixed fleet starts together, and what its first workers offer the others offer too.
         settled = found.cause is RejectionCause.VARIANT_UNSUPPORTED and now_s - newest_s > SETTLED_S
         ready_before_s = _INF if settled else now_s - patience_s
@@ -228,11 +249,11 @@ def _show_wait_reason(state: State, action: Action, reason: str, detail: str) ->
             state.changed(run)
 
 
-_Reasons = dict[Digest, Rejection]
+_Reasons = dict[tuple[Digest, int, str], Rejection]
 
 
 def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
-    """By signature, the reason for its actions in backoff, and the reason for its others.
+    """By signature, trust and tenant, the reason for its actions in backoff, and for its others.
 
     A backoff is one action's own. Of several other reasons the one that may pass is taken, since an
     action must not fail for what stops another one.
@@ -241,5 +262,6 @@ def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
     others: _Reasons = {}
     for rejection in sorted(rejections, key=lambda r: (r.cause in NEVER, -r.count)):
         found = pausing if rejection.cause is RejectionCause.BACKOFF else others
-        found.setdefault(rejection.signature, rejection)
+        key = (rejection.signature, rejection.min_trust, rejection.code_tenant)
+        found.setdefault(key, rejection)
     return pausing, others

@@ -7,7 +7,7 @@ Computed when a subscription joins or leaves, never in a scheduling cycle.
 """
 
 from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo
-from flowmesh_core.machine import ready_actions
+from flowmesh_core.machine import ready_actions, suspects
 from flowmesh_core.machine.model import Action
 from flowmesh_core.machine.state import State
 from flowmesh_core.machine.terms import Terms
@@ -25,6 +25,7 @@ def undercuts(one: Requirement, other: Requirement) -> bool:
         and one.tensor_parallel <= other.tensor_parallel
         and one.labels.items() <= other.labels.items()
         and one.anti_labels.items() <= other.anti_labels.items()
+        and one.min_trust <= other.min_trust
         and (not products or (bool(other.gpu_product) and products.issuperset(other.gpu_product)))
     )
 
@@ -45,8 +46,8 @@ def left(state: State, action: Action, terms: Terms) -> None:
         return
     if any(s.terms.info is info for s in action.subscribers.values()):
         return
-    infos = {s.terms.info.signature: s.terms.info for s in action.subscribers.values()}
-    _set(state, action, tuple(infos.values()))
+    infos = [s.terms.info for s in action.subscribers.values()]
+    _set(state, action, tuple({(i.signature, i.requirement.min_trust): i for i in infos}.values()))
 
 
 def _set(state: State, action: Action, infos: tuple[SignatureInfo, ...]) -> None:
@@ -64,6 +65,7 @@ def _set(state: State, action: Action, infos: tuple[SignatureInfo, ...]) -> None
 
 def _show(state: State, action: Action, info: SignatureInfo) -> None:
     action.info, action.info_since_s = info, state.observed_s
+    suspects.requirement_changed(state, action)
     ready_actions.mark_changed(state, action)
     state.dirty = True
 
@@ -77,7 +79,7 @@ def take_turns(state: State) -> None:
 
 def show_next(state: State, action: Action) -> None:
     """Shows the next of several requirements that cannot be compared."""
-    shown = [o.signature for o in action.options].index(action.info.signature)
+    shown = [o is action.info for o in action.options].index(True)
     _show(state, action, action.options[(shown + 1) % len(action.options)])
 
 

@@ -48,13 +48,14 @@ class LookedUp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     Attributes:
         scopes: as in the command; where empty, it answers every look-up of the key.
-        not_before_s: as in the command.
+        not_before_s, min_trust: as in the command.
     """
 
     key: ActionKey
     result: ActionResult | None
     scopes: tuple[str, ...] = ()
     not_before_s: float = 0.0
+    min_trust: int = 0
 
 
 class Published(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -125,14 +126,18 @@ class WorkerSynced(msgspec.Struct, frozen=True, gc=False):
 
 
 class ProtocolViolated(msgspec.Struct, frozen=True, gc=False):
-    """A message of a worker had items that were dropped, as an honest worker sends none.
+    """A worker did what an honest one never does.
+
+    Items of its message were dropped, or it reported content that is not what its identity says.
 
     Attributes:
-        problem: the first of them.
+        problem: the first of the items, or what is wrong with the content.
+        pool: the worker's, where it may have left since; else empty.
     """
 
     name: str
     problem: str
+    pool: str = ""
 
 
 class WorkerLost(msgspec.Struct, frozen=True):
@@ -140,6 +145,14 @@ class WorkerLost(msgspec.Struct, frozen=True):
 
     name: str
     reason: str = "no synchronisation within the watchdog"
+
+
+class WorkerTrustChanged(msgspec.Struct, frozen=True):
+    """The pool of a connected worker is trusted more, or less, than when the worker joined."""
+
+    name: str
+    incarnation: str
+    trust: int
 
 
 class CordonChanged(msgspec.Struct, frozen=True):
@@ -233,6 +246,7 @@ Event = (
     | WorkerSynced
     | ProtocolViolated
     | WorkerLost
+    | WorkerTrustChanged
     | CordonChanged
     | PrewarmPlanChanged
     | PlacementDecided

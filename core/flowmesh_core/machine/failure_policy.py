@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.identity.digest import is_digest
-from flowmesh_core.machine import actions, checkpoints, repair
+from flowmesh_core.machine import actions, checkpoints, repair, second_opinions, suspects
 from flowmesh_core.machine.eligibility import eligible
 from flowmesh_core.machine.model import Action, Attempt, FailedTries, Subscriber, Worker
 from flowmesh_core.machine.state import State
@@ -96,8 +96,16 @@ def _not_repeatable(failure: Failure) -> Failure:
 def _give_up(
     state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
 ) -> Leaving:
-    """The work itself fails, as it would again."""
-    return {subscriber: failure for subscriber, _ in _counted(attempt)}
+    """The work itself fails, as it would again, unless another worker is to be asked first."""
+    leaving: Leaving = {}
+    for subscriber, own in _counted(attempt):
+        if second_opinions.needed(state, attempt, own, failure):
+            own.second_opinion = True
+            attempt.action.avoid_workers.add(attempt.worker)
+            state.figures.second_opinions[attempt.pool] += 1
+        else:
+            leaving[subscriber] = failure
+    return leaving
 
 
 def _return_to_ready(
@@ -136,11 +144,12 @@ def _retry(
 def _lost(
     state: State, worker: Worker | None, attempt: Attempt, failure: Failure, now_s: float
 ) -> Leaving:
-    """Lost workers and crashed hosts: suspects run alone; a step's third loss is poison.
+    """Lost workers and crashed hosts: suspects are halved; a step's third loss is poison.
 
-    A host that crashes makes what it ran suspect. A worker is lost for many reasons, and isolating
-    everything on it costs each action a load; so only the second lost worker makes an action
-    suspect (ADR 18). ``retry.attempts`` counts failures of the work and its engine, and a loss is
+    A host that crashes makes what it ran suspect. A worker is lost for many reasons, and running
+    what was on it in hosts of their own costs loads; so only the second lost worker makes an action
+    suspect (ADR 18). A loss is held against an action only where it was alone, or where its engine
+    did not load. ``retry.attempts`` counts failures of the work and its engine, and a loss is
     neither.
     """
     action = attempt.action
@@ -149,14 +158,37 @@ def _lost(
     action.losses += 1
     action.lost_attempt = attempt.attempt_id
     crashed = failure.kind is FailureKind.HOST_CRASHED
-    action.isolate = action.isolate or crashed or action.losses > 1
+    unloaded = crashed and attempt.loading
+    others = suspects.beside(worker, attempt, failure.kind)
+    alone = attempt.alone or (attempt.next_group is None and not others)
+    if not unloaded and (crashed or action.losses > 1):
+        suspects.divide(state, attempt, others)
     action.avoid_workers.add(attempt.worker)
-    leaving: Leaving = {}
     counted = _counted(attempt)
     action.lost_for = tuple(subscriber for subscriber, _ in counted)
+    leaving = _poisoned(state, counted, failure, alone=alone, unloaded=unloaded)
+    if leaving and alone:
+        suspects.found(state, action)
+    if any(own.losses >= state.settings.poison_losses - 1 for _, own in counted):
+        checkpoints.doubt(action, attempt)
+    return leaving
+
+
+def _poisoned(
+    state: State,
+    counted: list[tuple[Subscriber, Subscription]],
+    failure: Failure,
+    *,
+    alone: bool,
+    unloaded: bool,
+) -> Leaving:
+    """Counts a loss; returns for whom the action is poison from now on."""
+    leaving: Leaving = {}
     for subscriber, own in counted:
         own.losses += 1
-        if own.losses >= state.settings.poison_losses:
+        own.failed_loads += unloaded
+        count = own.losses if alone else own.failed_loads
+        if count >= state.settings.poison_losses:
             leaving[subscriber] = Failure(
                 FailureKind.POISON,
                 f"the action ended its engine host or worker {own.losses} times "
@@ -164,8 +196,6 @@ def _lost(
                 "find the row that causes it in the log; raise resources.memory if it is memory",
                 failure.detail,
             )
-    if any(own.losses == state.settings.poison_losses - 1 for _, own in counted):
-        checkpoints.doubt(action, attempt)
     return leaving
 
 
@@ -194,7 +224,7 @@ def _out_of_memory(
     alone = action.isolate or unloaded or not (beside or attempt.memory_shared)
     if alone or not attempt.memory_shared:
         state.learned.out_of_memory(
-            signature,
+            attempt.info.base,
             worker.shape.device_class,
             reserved_mib=attempt.memory_mib,
             device_mib=worker.shape.device_memory_mib,

@@ -54,8 +54,8 @@ def informed(state: State, signature: Digest, sequences: float) -> SignatureInfo
     if sequences > 1.0:
         info = replace(info, sequences=sequences)
     learned = state.learned
-    factors, reserve = learned.capacity_factors(signature), learned.reserve_mib(signature)
-    more_than = _exceeded(state, signature, max(info.requirement.memory_mib, reserve))
+    factors, reserve = learned.capacity_factors(info.base), learned.reserve_mib(info.base)
+    more_than = _exceeded(state, info.base, max(info.requirement.memory_mib, reserve))
     if not (factors or more_than or reserve):
         return info
     requirement = replace(
@@ -123,7 +123,14 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
     near = dict.fromkeys(worker.local_digests, Tier.DISK)
     near.update({c.digest: Tier(c.tier) for c in worker.components})
     total = worker.shape.device_memory_mib * worker.shape.devices
-    return WorkerView(worker.shape, instances, near, total - reserved, not state.takes_work(worker))
+    return WorkerView(
+        worker.shape,
+        instances,
+        near,
+        total - reserved,
+        not state.takes_work(worker),
+        worker.code_tenant,
+    )
 
 
 def _reserved_mib(assigned: list[Attempt], instance_mib: int) -> int:
@@ -159,5 +166,6 @@ def _instance_view(
         load_remaining_s=max(ANY_MOMENT_S, remaining_load_s) if starting else 0.0,
         memory_mib=memory_mib,
         isolated=isolated,
+        suspects=bool(assigned and assigned[0].info.suspects_of),
         tightest_deadline_s=tightest_s,
     )

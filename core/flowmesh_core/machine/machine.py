@@ -59,6 +59,7 @@ from flowmesh_core.machine.events import (
     WorkerConnected,
     WorkerLost,
     WorkerSynced,
+    WorkerTrustChanged,
 )
 from flowmesh_core.machine.settings import Settings
 from flowmesh_core.machine.state import State
@@ -184,9 +185,11 @@ class Machine:
             case WorkerConnected():
                 workers.connected(state, event.hello, event.generations, now_s)
             case ProtocolViolated():
-                protocol_violations.violated(state, event.name)
+                protocol_violations.violated(state, event.name, event.pool)
             case WorkerLost():
                 workers.lost(state, event.name, event.reason, now_s)
+            case WorkerTrustChanged():
+                workers.trust_changed(state, event)
             case CordonChanged():
                 workers.cordoned(state, event.workers)
             case PrewarmPlanChanged():

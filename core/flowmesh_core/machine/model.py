@@ -98,6 +98,27 @@ class LatestCheckpoint(msgspec.Struct, eq=False):
     noted: bool = False
 
 
+class SuspectCase(msgspec.Struct, eq=False):
+    """One end of a host or a worker of which several actions are suspected; see ``suspects``."""
+
+    found: bool = False
+
+
+class SuspectGroup(msgspec.Struct, eq=False):
+    """Suspects that run together, apart from all others.
+
+    Attributes:
+        info: their requirement, under a signature that only they have.
+        actions: those that are in it.
+        alone: it is for one action, which runs isolated.
+    """
+
+    case: SuspectCase
+    info: SignatureInfo
+    actions: dict[ActionKey, None] = {}
+    alone: bool = False
+
+
 class Attempt(msgspec.Struct, eq=False):
     """One try of an action on one worker.
 
@@ -125,6 +146,9 @@ class Attempt(msgspec.Struct, eq=False):
         resumed: digest of the checkpoint that it began at; empty where it began at the start.
         pool: of its worker, which may have left when the attempt ends.
         alone: assigned to a host of its own.
+        case: what its action was suspected of when it was assigned; None where of nothing.
+        next_group: the suspects that its action runs with from now on, if its host has crashed or
+            its worker is lost; set when the first attempt beside it fails so.
     """
 
     attempt_id: str
@@ -165,6 +189,8 @@ class Attempt(msgspec.Struct, eq=False):
     resumed: str = ""
     pool: str = ""
     alone: bool = False
+    case: SuspectCase | None = None
+    next_group: SuspectGroup | None = None
     tokens_rate: float = 0.0
     rate_mark: tuple[float, int] = (0.0, 0)
 
@@ -207,6 +233,7 @@ class Action(msgspec.Struct, eq=False):
     Attributes:
         info: the effective requirement of its subscriptions (``effective_requirement``);
             ``info_since_s`` is since when, and ``options`` has all that take turns.
+        suspects: the group that it is in while it is suspected of having ended a host or a worker.
         subscribers: in order of subscription, each with its terms.
         attempts: those assigned to a worker, by id; two where there is a replica attempt.
         read_scopes: where its inputs may lie: those of the subscription that it was made from.
@@ -220,6 +247,7 @@ class Action(msgspec.Struct, eq=False):
         checkpoint: where its next attempt begins.
         noted_s: when a checkpoint was last written to the ledgers.
         missed_from_s: results created earlier were not looked for; 0 where any would have done.
+        missed_trust: neither were results of pools of less trust.
         questions: pending look-ups, each with the namespaces that it was emitted for.
     """
 
@@ -240,6 +268,7 @@ class Action(msgspec.Struct, eq=False):
     failures: dict[str, int] = {}
     repairs: int = 0
     isolate: bool = False
+    suspects: SuspectGroup | None = None
     avoid_workers: set[str] = set()
     not_before_s: float = 0.0
     ready_s: float = 0.0
@@ -251,6 +280,7 @@ class Action(msgspec.Struct, eq=False):
     checkpoint: LatestCheckpoint | None = None
     noted_s: float = float("-inf")
     missed_from_s: float = 0.0
+    missed_trust: int = 0
     questions: dict[Question, tuple[str, ...]] = {}
 
     def move(self, state: ActionState) -> None:
@@ -267,6 +297,12 @@ class Action(msgspec.Struct, eq=False):
             )
         self.state = state
 
+    @property
+    def shown(self) -> SignatureInfo:
+        """What the scheduler places it by: its own requirement, or that of its suspects."""
+        group = self.suspects
+        return self.info if group is None or group.alone else group.info
+
     def first_run(self) -> str:
         """Returns the uid of the run that subscribed first; empty where none does."""
         return next(iter(self.subscribers)).uid if self.subscribers else ""
@@ -276,6 +312,11 @@ class Action(msgspec.Struct, eq=False):
         if len(self.subscribers) == 1:
             return [next(iter(self.subscribers)).uid]
         return list(dict.fromkeys(s.uid for s in self.subscribers))
+
+    def accepting_runs(self, trust: int) -> list[str]:
+        """Returns the runs that accept a result of a pool of this trust, and so pay for it."""
+        accepting = [s.uid for s, own in self.subscribers.items() if own.terms.accepts(trust)]
+        return list(dict.fromkeys(accepting)) if len(accepting) > 1 else accepting
 
 
 class FailedTries(msgspec.Struct, eq=False):
@@ -315,6 +356,7 @@ class StepRun(msgspec.Struct, eq=False):
         terms: of its subscriptions; None until they are computed from its inputs.
         step_level: its only part is a step-level result.
         skip_lookup: the step-level result lost a blob, so its parts are looked up one by one.
+        repairs: by part, how often it was reproduced for a lost blob.
         outputs: by port; None for a skipped step's.
         model: see ``base_model``; None until it is computed.
         last_placement: the placement that the ledger last explained; ``placements_logged`` counts
@@ -339,6 +381,7 @@ class StepRun(msgspec.Struct, eq=False):
     lookup: StepLookUp | None = None
     terms: Terms | None = None
     skip_lookup: bool = False
+    repairs: dict[int, int] = {}
     step_level: bool = False
     outputs: dict[str, Artifact | None] = {}
     reason: str = ""
@@ -395,7 +438,7 @@ class Run:
         unsettled: attempts that this run will pay for when they end.
         reserved_nanousd: predicted cost of attempts under way.
         checking: its outputs' blobs are being checked.
-        restored_actions: actions that this run has already paid for by a restored ledger.
+        executions: actions that its ledger says it has executed, each with its step and chunk.
         restored_hits: hits that a restored ledger has booked, by step, chunk and action.
         checkpoints: from a restored ledger, of actions that are not wanted again yet.
         quarantine_salts: signature classes that were in quarantine when it was accepted.
@@ -429,7 +472,7 @@ class Run:
     joules: float = 0.0
     joules_estimated: bool = False
     lines: list[Line] = field(default_factory=list)
-    restored_actions: set[Digest] = field(default_factory=set)
+    executions: dict[Digest, tuple[str, int]] = field(default_factory=dict)
     restored_hits: dict[tuple[str, int, Digest], HitLine] = field(default_factory=dict)
     checkpoints: dict[ActionKey, LatestCheckpoint] = field(default_factory=dict)
     quarantine_salts: Mapping[Digest, int] = field(default_factory=dict)
@@ -446,6 +489,11 @@ class Run:
     finishing: bool = False
     ended_s: float = 0.0
     story: deque[Change] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
+
+    @property
+    def min_trust(self) -> int:
+        """The least trust of the pools that may make its results."""
+        return max(self.scopes.min_trust, self.plan.min_trust)
 
     @property
     def deadline_at_s(self) -> float:
@@ -488,6 +536,7 @@ class Worker:
         local_digests: digests that it is known to have on disk, newest last.
         idle_nanousd: of its bill in this epoch, what no attempt was charged.
         prewarmed: signatures that its last prewarm plan names; None before one was sent.
+        code_tenant: of a single-tenant worker, whose user code it runs; empty before the first.
     """
 
     shape: WorkerShape
@@ -502,6 +551,7 @@ class Worker:
     idle_nanousd: int = 0
     draining: bool = False
     prewarmed: tuple[Digest, ...] | None = None
+    code_tenant: str = ""
 
     @property
     def name(self) -> str:

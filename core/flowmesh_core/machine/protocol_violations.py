@@ -1,9 +1,10 @@
 """Workers that break the protocol get no new work, where others can do it.
 
 The gateway drops what an honest worker never sends: an attempt that was not assigned to the worker,
-or a value that cannot be. Three such messages of one worker and it is cordoned until the control
-plane's epoch ends. The last worker that offers an engine is never cordoned, and neither is any on a
-laptop, where all workers are their one owner's (``Settings.violations_max`` 0).
+or a value that cannot be. Content that is not what its identity says counts in the same way, once
+the control plane has compared it itself. Three of these by one worker and it is cordoned until the
+control plane's epoch ends. The last worker that offers an engine is never cordoned, and neither is
+any on a laptop, where all workers are their one owner's (``Settings.violations_max`` 0).
 """
 
 from flowmesh_core.machine.model import Worker
@@ -13,13 +14,21 @@ NAMES_MAX = 4096
 """Workers whose violations are remembered; the oldest is forgotten first."""
 
 
-def violated(state: State, name: str) -> None:
-    """Counts a protocol violation of a worker, which may be cordoned for it."""
+def violated(state: State, name: str, pool: str = "") -> None:
+    """Counts a protocol violation of a worker, which may be cordoned for it.
+
+    Args:
+        state: the machine's.
+        name: of the worker.
+        pool: its pool, where it may have left since; else empty.
+    """
     worker = state.workers.get(name)
-    if worker is None:
+    if worker is not None and pool not in ("", worker.shape.pool):
+        worker = None  # another one, which has the name now
+    if worker is None and not pool:
         return
-    state.figures.protocol_violations[worker.shape.pool] += 1
-    key = (worker.shape.pool, name)
+    key = (worker.shape.pool if worker is not None else pool, name)
+    state.figures.protocol_violations[key[0]] += 1
     count = state.violations.pop(key, 0) + 1
     state.violations[key] = count  # now the newest
     if len(state.violations) > NAMES_MAX:
@@ -27,7 +36,9 @@ def violated(state: State, name: str) -> None:
         del state.violations[oldest]
         state.distrusted.discard(oldest)
     most = state.settings.violations_max
-    if most and count >= most and key not in state.distrusted and _replaceable(state, worker):
+    if worker is None or not most or count < most or key in state.distrusted:
+        return
+    if _replaceable(state, worker):
         state.distrusted.add(key)
         state.dirty = True
 

@@ -61,7 +61,12 @@ def index(state: State, now_s: float) -> ReadyIndex:
     state.unseen.clear()
     late = stragglers.find_stragglers(state, now_s)
     state.replicas = [
-        structs.replace(view(state, a.action), signature=info.signature, replica_of=a.worker)
+        structs.replace(
+            view(state, a.action),
+            signature=info.signature,
+            replica_of=a.worker,
+            min_trust=info.requirement.min_trust,
+        )
         for a, info in late
     ]
     for replica in state.replicas:
@@ -87,7 +92,7 @@ def view(state: State, action: Action) -> ReadyAction:
     run, path_s = _first_in_order(state, action)
     return ReadyAction(
         action_id=ready_name(action.key),
-        signature=action.info.signature,
+        signature=action.shown.signature,
         tenant=run.plan.namespace,
         priority=run.priority,
         deadline_s=run.deadline_at_s,
@@ -99,7 +104,16 @@ def view(state: State, action: Action) -> ReadyAction:
         isolate=action.isolate,
         avoid_workers=frozenset(action.avoid_workers) if action.avoid_workers else _NO_WORKERS,
         not_before_s=action.not_before_s,
+        code_tenant=code_tenant(state, action) if state.single_tenant else "",
+        min_trust=action.info.requirement.min_trust,
     )
+
+
+def code_tenant(state: State, action: Action) -> str:
+    """Returns the tenant whose user code an attempt would run; empty where it runs none."""
+    if not action.info.requirement.user_code:
+        return ""
+    return state.runs[action.runs()[0]].plan.namespace
 
 
 def _first_in_order(state: State, action: Action) -> tuple[Run, float]:

@@ -7,7 +7,6 @@ from flowmesh_api.v1.enums import ENDED_PHASES, Phase, StepState
 from flowmesh_core.accounting.ledger_lines import (
     PINS,
     AmendmentLine,
-    AttemptLine,
     CheckpointLine,
     ConditionLine,
     HitLine,
@@ -19,7 +18,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.graph.critical_path import remaining_s
 from flowmesh_core.graph.evaluation_budget import EvaluationBudget
-from flowmesh_core.machine import checkpoints, ready_actions, repair, steps
+from flowmesh_core.machine import checkpoints, ledger_counts, ready_actions, repair, steps
 from flowmesh_core.machine.commands import CheckBlobs, FinalizeRun, PutBlob, PutManifest
 from flowmesh_core.machine.events import Submitted
 from flowmesh_core.machine.model import Run, StepRun
@@ -92,15 +91,8 @@ def _restore(run: Run, event: Submitted) -> None:
     """Restores what the ledger of an earlier epoch says of the run."""
     for line in event.restored:
         run.lines.append(line)
-        if isinstance(line, AttemptLine):
-            run.paid_nanousd += line.share_nanousd
-            run.joules += line.joules / max(1, line.sharers)
-            run.restored_actions.add(line.action_id)
-            step = run.steps.get(line.step)
-            if step is not None:
-                step.paid_nanousd += line.share_nanousd
-        elif isinstance(line, HitLine):
-            run.saved_nanousd += line.saved_nanousd
+        ledger_counts.count(run, line)
+        if isinstance(line, HitLine):
             run.restored_hits[line.step, line.chunk, line.action_id] = line
         elif isinstance(line, CheckpointLine):
             checkpoints.restore(run, line)

@@ -12,7 +12,7 @@ class Settings:
         watchdog_s: a worker that has not synchronised for this long is lost.
         sync_window_s: after a recovery, how long to wait for workers to report what they run.
         poison_losses: this many lost workers or crashed hosts fail an action.
-        repairs: how often a lost blob of one action is reproduced.
+        repairs: how often a part of a run's step is reproduced for a lost blob.
         backoff_factor: growth of the delay between attempts after a failure of the engine.
         unplaceable_after_s: an action that no worker can ever run fails after this time; 0 waits
             for ever (a pool may grow).

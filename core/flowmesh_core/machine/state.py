@@ -11,6 +11,7 @@ from flowmesh_core.fleet.demand import DemandTracker
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Rejection, SignatureInfo
+from flowmesh_core.machine import ledger_counts
 from flowmesh_core.machine.commands import AppendLedgerLine, Command, RunChanged
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.model import (
@@ -21,6 +22,7 @@ from flowmesh_core.machine.model import (
     Run,
     SignatureSpec,
     StepLookUp,
+    SuspectGroup,
     Worker,
 )
 from flowmesh_core.machine.orphans import OrphanedAttempt, OrphanedEnds
@@ -42,6 +44,7 @@ class State:
     """Everything the machine knows. Changed in place by its modules; others only read it.
 
     Attributes:
+        trusted: infos of signatures for actions that require trust, by signature and trust.
         shapes: signature specs of steps that are alike, by what makes them so.
         openings: by signature, what a worker needs to know to prewarm a host for it.
         step_lookups: step-level look-ups under way.
@@ -50,6 +53,7 @@ class State:
         index: the ready actions as the scheduler sees them, and ``replicas``.
         replicas: replica attempts wanted for stragglers at the last snapshot.
         alternating: ready actions whose subscriptions have requirements that take turns.
+        suspects: groups of suspects that run together, by their signature.
         failed_tries: of actions in the last day, for :mod:`failure_policy`; oldest first.
         orphaned_ends: after a restart, ends of attempts whose action is not known (yet), by key.
         orphaned_attempts: attempts that workers run though their action is not known (yet).
@@ -70,6 +74,8 @@ class State:
         cordoned: names of workers that must not get anything new; some may not be connected (yet).
         violations: protocol violations in this epoch, by pool and name of the worker.
         distrusted: workers that are cordoned for them.
+        single_tenant: whether a worker that runs one tenant's user code has been connected.
+        tenant_drained_s: when such a worker last had to leave for another tenant.
         demand: recent arrivals by signature.
         attempts_made: how many attempts this epoch has made, of any action: a number that no two of
             them share, even when an action is wanted anew after it was forgotten.
@@ -89,6 +95,7 @@ class State:
     attempts: dict[str, Attempt] = field(default_factory=dict)
     workers: dict[str, Worker] = field(default_factory=dict)
     signatures: dict[Digest, SignatureInfo] = field(default_factory=dict)
+    trusted: dict[tuple[Digest, int], SignatureInfo] = field(default_factory=dict)
     shapes: dict[bytes, SignatureSpec] = field(default_factory=dict)
     openings: dict[Digest, PrewarmSpec] = field(default_factory=dict)
     step_lookups: dict[StepLookUp, PendingLookUp] = field(default_factory=dict)
@@ -97,6 +104,7 @@ class State:
     index: ReadyIndex = field(default_factory=ReadyIndex)
     replicas: list[ReadyAction] = field(default_factory=list)
     alternating: dict[ActionKey, Action] = field(default_factory=dict)
+    suspects: dict[Digest, SuspectGroup] = field(default_factory=dict)
     failed_tries: dict[ActionKey, FailedTries] = field(default_factory=dict)
     orphaned_ends: OrphanedEnds = field(default_factory=OrphanedEnds)
     orphaned_attempts: dict[ActionKey, OrphanedAttempt] = field(default_factory=dict)
@@ -115,6 +123,8 @@ class State:
     cordoned: frozenset[str] = frozenset()
     violations: dict[tuple[str, str], int] = field(default_factory=dict)
     distrusted: set[tuple[str, str]] = field(default_factory=set)
+    single_tenant: bool = False
+    tenant_drained_s: float = float("-inf")
     demand: DemandTracker = field(default_factory=DemandTracker)
     attempts_made: int = 0
     prefix_salt: Callable[[str], str] = str
@@ -137,8 +147,9 @@ class State:
         self.out.append(command)
 
     def append(self, run: Run, line: "Line") -> None:
-        """Adds a line to a run's ledger."""
+        """Adds a line to a run's ledger, and to what the run's status counts."""
         run.lines.append(line)
+        ledger_counts.count(run, line)
         self.out.append(AppendLedgerLine(run.uid, line))
 
     def touch(self, run: Run, path: str) -> None:

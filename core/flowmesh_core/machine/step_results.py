@@ -8,13 +8,20 @@ from flowmesh_core.dataset.reductions import reduce_metrics
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.identity.canonical import canonical_bytes
 from flowmesh_core.identity.digest import digest_bytes
+from flowmesh_core.machine import result_ttl
 from flowmesh_core.machine.action_spec import name_of, question_of
 from flowmesh_core.machine.cache_scopes import scopes_of
 from flowmesh_core.machine.commands import Publish
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.model import Run, StepRun
 from flowmesh_core.machine.state import State
-from flowmesh_core.protocol.results import ActionResult, Artifact, Bill, content_artifact
+from flowmesh_core.protocol.results import (
+    ActionResult,
+    Artifact,
+    Bill,
+    Provenance,
+    content_artifact,
+)
 
 if TYPE_CHECKING:
     from flowmesh_core.units import Digest
@@ -85,7 +92,6 @@ def publish_step(
             return
         inputs[step.contract.row_wise] = row
     outputs = {port: a for port, a in step.outputs.items() if a is not None}
-    ttl = state.settings.result_ttl_s
     key = ActionKey(scopes_of(run, step, inputs)[0], name_of(run, step, inputs))
     inline: dict[Digest, bytes] = {}
     for artifact in outputs.values():
@@ -113,12 +119,14 @@ def publish_step(
                     sum(r.bill.joules for r in results),
                     any(r.bill.joules_estimated for r in results),
                 ),
+                provenance=Provenance(trust=min(r.provenance.trust for r in results)),
                 created_s=now_s,
-                expires_s=now_s + ttl if ttl else 0.0,
+                expires_s=result_ttl.expires_s(state, (run.uid,), now_s),
                 run_uid=run.uid,
                 namespace=run.plan.namespace,
             ),
             replace=step.skip_lookup,
             not_before_s=question_of(run, step, ())[1],
+            min_trust=run.min_trust,
         )
     )

@@ -172,7 +172,7 @@ def step_looked_up(state: State, event: LookedUp, now_s: float) -> None:
     if not state.step_lookups:
         return
     if event.scopes:
-        answered = [StepLookUp(event.key, (event.scopes, event.not_before_s))]
+        answered = [StepLookUp(event.key, (event.scopes, event.not_before_s, event.min_trust))]
     else:
         answered = [asked for asked in state.step_lookups if asked.key == event.key]
     for asked in answered:

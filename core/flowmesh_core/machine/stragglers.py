@@ -31,7 +31,7 @@ def find_stragglers(state: State, now_s: float) -> list[tuple[Attempt, Signature
         long_s = max(settings.replica_after_s, settings.replica_factor * attempt.predicted_s)
         if not attempt.running_s or now_s - attempt.running_s <= long_s:
             continue
-        if not _may_have_another(attempt):
+        if attempt.info.suspects_of or not _may_have_another(attempt):
             continue
         info = _unserved(attempt) or (attempt.info if _is_known(state, attempt) else None)
         if info is not None:

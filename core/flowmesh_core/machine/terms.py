@@ -10,8 +10,9 @@ import msgspec
 
 from flowmesh_core.fleet.snapshot import SignatureInfo
 
-Question = tuple[tuple[str, ...], float]
-"""What a look-up asks: the scopes, in order, and the time before which results are too old."""
+Question = tuple[tuple[str, ...], float, int]
+"""What a look-up asks: the scopes, in order; the time before which results are too old; and the
+least trust of the pool that made them."""
 
 
 class Terms(msgspec.Struct, frozen=True, gc=False):
@@ -24,7 +25,8 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
             has it, or its engine's contract.
         attempts: tries after failures of the engine or the store.
         backoff_s: the first delay between them.
-        question: where results are looked up, and how old they may be (``maxAge``).
+        question: where results are looked up, how old they may be (``maxAge``), and how much the
+            pool that made them must be trusted (``minTrust``).
     """
 
     info: SignatureInfo
@@ -40,6 +42,15 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
         """Results created before this time are too old; 0 where any will do."""
         return self.question[1]
 
+    @property
+    def min_trust(self) -> int:
+        """Results of pools of less trust do not count."""
+        return self.question[2]
+
+    def accepts(self, trust: int) -> bool:
+        """Whether results of a pool of this trust count."""
+        return self.question[2] <= trust
+
 
 class Subscription(msgspec.Struct, eq=False, gc=False):
     """One part of a step that waits for an action, with its own terms and counts.
@@ -49,7 +60,10 @@ class Subscription(msgspec.Struct, eq=False, gc=False):
         ready_s: when it could first be placed.
         answered: its look-up has been answered, or it needs none.
         failures: failed tries by kind, of eligible attempts that ended while it was subscribed.
-        losses: those of them that lost their worker or host.
+        losses: those of them that lost their worker or host; ``failed_loads`` of them while it
+            loaded.
+        second_opinion: a failure of the work was reported by a pool of little trust, and the next
+            attempt decides.
     """
 
     terms: Terms
@@ -58,3 +72,5 @@ class Subscription(msgspec.Struct, eq=False, gc=False):
     answered: bool = False
     failures: dict[str, int] = {}
     losses: int = 0
+    failed_loads: int = 0
+    second_opinion: bool = False

@@ -2,13 +2,22 @@
 
 from collections.abc import Iterable, Mapping
 
+from msgspec import structs
+
 from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.accounting.meter import WorkerMeter
 from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
-from flowmesh_core.machine import actions, attempts, billing, checkpoints, timeouts
+from flowmesh_core.machine import (
+    actions,
+    attempts,
+    billing,
+    checkpoints,
+    single_tenant,
+    timeouts,
+)
 from flowmesh_core.machine.commands import ConfirmAttempts
-from flowmesh_core.machine.events import WorkerSynced
+from flowmesh_core.machine.events import WorkerSynced, WorkerTrustChanged
 from flowmesh_core.machine.model import Action, Attempt, Worker
 from flowmesh_core.machine.orphans import OrphanedAttempt
 from flowmesh_core.machine.state import State, parse_attempt_id
@@ -38,6 +47,7 @@ def connected(state: State, hello: Hello, generations: Mapping[str, int], now_s:
     worker.prewarmed = None  # the last prewarm plan may not have arrived
     worker.instances, worker.components = hello.instances, hello.components
     worker.draining = hello.draining
+    single_tenant.joined(state, worker, hello.code_tenant)
     keep = _match_attempts(state, worker, hello, generations, now_s)
     _progress(state, worker, hello.attempts, now_s)
     billing.accrue(state, worker, now_s)
@@ -156,6 +166,18 @@ def synced(state: State, event: WorkerSynced, now_s: float) -> None:
         state.dirty = True
     if sync.goodbye:
         lost(state, event.name, "it left", now_s, kind=FailureKind.DRAINED)
+
+
+def trust_changed(state: State, event: WorkerTrustChanged) -> None:
+    """Sets the trust of a worker's pool; what it is running counts as made with the less of both.
+
+    A change for an earlier process of the same name is stale.
+    """
+    worker = state.workers.get(event.name)
+    if worker is None or worker.incarnation != event.incarnation:
+        return
+    worker.shape = structs.replace(worker.shape, trust=event.trust)
+    state.dirty = True
 
 
 def cordoned(state: State, names: frozenset[str]) -> None:

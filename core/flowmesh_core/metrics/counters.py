@@ -83,7 +83,10 @@ class MachineCounters:
         steps_failed: steps that failed for good, by kind of failure.
         runs_ended: by (phase, reason).
         workers_left: by (pool, kind).
-        protocol_violations: messages of workers with dropped items, by pool.
+        second_opinions: failures that another worker was asked about, by pool of the first.
+        untrusted_results: results that no subscriber accepted for its pool's trust, by pool.
+        protocol_violations: messages of workers with dropped items, and results that are not what
+            their identity says, by pool.
         batch: by engine, how many actions of a signature a worker had once a batch joined them.
         waited_s: by pool, seconds from ready to assigned.
         took_s: by pool, seconds from there to the end of the attempt.
@@ -100,6 +103,8 @@ class MachineCounters:
     steps_failed: Counter[str] = field(default_factory=Counter)
     runs_ended: Counter[tuple[str, str]] = field(default_factory=Counter)
     workers_left: Counter[tuple[str, str]] = field(default_factory=Counter)
+    second_opinions: Counter[str] = field(default_factory=Counter)
+    untrusted_results: Counter[str] = field(default_factory=Counter)
     protocol_violations: Counter[str] = field(default_factory=Counter)
     batch: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(_batches))
     waited_s: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(_waits))

@@ -31,6 +31,7 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
     isolate: bool
     avoid_workers: frozenset[str]
     replica_of: str
+    code_tenant: str
     cohort: Kind
     count: int
     work: WorkSize
@@ -42,9 +43,13 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
         return mean if mean > NEGLIGIBLE_BYTES else 0
 
     @property
-    def cautions(self) -> tuple[bool, frozenset[str], str]:
-        """What restricts its workers besides the signature: isolation, failed workers, original."""
-        return self.isolate, self.avoid_workers, self.replica_of
+    def cautions(self) -> tuple[bool, frozenset[str], str, int, str]:
+        """What restricts its workers besides the signature.
+
+        Isolation, workers where it failed, the original's worker, trust, the tenant of its code.
+        """
+        trust = self.info.requirement.min_trust
+        return self.isolate, self.avoid_workers, self.replica_of, trust, self.code_tenant
 
     @property
     def excluded(self) -> frozenset[str]:
@@ -66,11 +71,12 @@ def _group(snapshot: Snapshot, ready: ReadyGroup) -> ActionGroup:
     like, cohort = ready.like, ready.cohort
     return ActionGroup(
         ready,
-        snapshot.signatures[like.signature],
+        snapshot.signatures[like.signature].with_trust(like.min_trust),
         like.weights,
         like.isolate,
         like.avoid_workers,
         like.replica_of,
+        like.code_tenant,
         cohort.name,
         ready.count,
         cohort.work,

@@ -16,6 +16,12 @@ from flowmesh_core.placement.estimates import Estimates, estimates_at
 from flowmesh_core.placement.free_slots import FreeSlots
 from flowmesh_core.placement.utility import NEARNESS, Estimate
 
+_TENANT = (
+    "every worker that can run it runs the user code of another namespace, and none can switch"
+    " uids; an idle one is restarted for it, or raise the pool's maxReplicas or set its"
+    " spec.sandbox.hostUsers to false"
+)
+
 
 class CandidateFinder:
     """Finds the slots of groups and shares what groups have in common.
@@ -72,6 +78,8 @@ class CandidateFinder:
         unmet = tick.unmet(group.info)
         able = tick.able(group.info)
         if able:
+            if group.code_tenant and not self._is_admitted(group):
+                return RejectionCause.TENANT, _TENANT
             return RejectionCause.BUSY, _busy(able)
         if not tick.shapes:
             text = "no worker is connected; start one or raise a pool's maximum"
@@ -81,6 +89,16 @@ class CandidateFinder:
             return RejectionCause.DRAINING, text
         last = max((c for c in unmet if c is not None), key=CHECKS.index)
         return last, remedy(group.info.requirement, last, tick.shapes)
+
+    def _is_admitted(self, group: ActionGroup) -> bool:
+        """Whether a worker that can run a group's user code may run that of its tenant."""
+        tick = self._tick
+        return any(
+            tick.accounts[member].admits(group.code_tenant)
+            for cause, members in zip(tick.unmet(group.info), tick.kinds, strict=True)
+            if cause is None
+            for member in members
+        )
 
 
 def _busy(able: int) -> str:

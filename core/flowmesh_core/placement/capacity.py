@@ -52,13 +52,16 @@ class WorkerCapacity:
     Attributes:
         reserved: whether it is reserved for an action; then ``claimed_mib`` of its free memory are
             too.
-        suspected: whether an action here runs isolated. A second one may not join it: both would be
-            there when the worker is lost, and the innocent one would count as poison too (ADR 18).
+        suspected: whether an isolated action or a group of suspects runs here. No other may join
+            it: both would be there when the worker is lost, and the innocent ones would be suspects
+            of that too (ADR 18).
+        code_tenant: the tenant whose user code a single-tenant worker runs; empty before the first.
     """
 
     __slots__ = (
         "_watchers",
         "claimed_mib",
+        "code_tenant",
         "free_mib",
         "index",
         "instances",
@@ -75,7 +78,20 @@ class WorkerCapacity:
         self._watchers: list[tuple[list[int], int]] = []
         self.reserved = False
         self.claimed_mib = 0
-        self.suspected = any(i.isolated for i in view.instances.values())
+        self.suspected = any(i.isolated or i.suspects for i in view.instances.values())
+        self.code_tenant = view.code_tenant
+
+    def admits(self, code_tenant: str) -> bool:
+        """Whether the user code of a tenant may run here; the empty tenant stands for none."""
+        if not (code_tenant and self.view.shape.single_tenant):
+            return True
+        return self.code_tenant in ("", code_tenant)
+
+    def bind(self, code_tenant: str) -> None:
+        """Gives a single-tenant worker to the tenant whose user code is placed on it."""
+        if code_tenant and self.view.shape.single_tenant and not self.code_tenant:
+            self.code_tenant = code_tenant
+            self.changed()
 
     def instance(self, info: SignatureInfo) -> InstanceCapacity | None:
         """Returns the instance of a signature, on the snapshot or opened by this cycle, or None."""
@@ -92,7 +108,7 @@ class WorkerCapacity:
 
     def place_tier(self, info: SignatureInfo, *, alone: bool) -> int | None:
         """Returns the tier of a signature's next slot; None where it has none in this cycle."""
-        if alone and self.suspected:
+        if self.suspected and (alone or (info.suspects_of and not self.runs(info))):
             return None
         instance = self.instances.get(info.signature)
         if instance is None and info.signature in self.view.instances:
@@ -107,6 +123,11 @@ class WorkerCapacity:
         if count < instance.limit:
             return RUN if count < instance.capacity else AHEAD
         return WAIT
+
+    def runs(self, info: SignatureInfo) -> bool:
+        """Whether an instance of a signature has actions here."""
+        instance = self.instances.get(info.signature) or self.view.instances.get(info.signature)
+        return instance is not None and instance.assigned > 0
 
     def unclaimed_mib(self) -> int:
         """Returns the free memory for instances that have no action yet."""
@@ -124,7 +145,7 @@ class WorkerCapacity:
             self.changed()
         instance.assigned += 1
         instance.closed = instance.closed or alone
-        self.suspected = self.suspected or alone
+        self.suspected = self.suspected or alone or bool(info.suspects_of)
         if alone or instance.assigned == instance.capacity or instance.assigned >= instance.limit:
             self.changed()
 

@@ -10,6 +10,7 @@ from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.fleet.snapshot import Requirement
 from flowmesh_core.placement.engine_variants import VariantRequest, problem
 from flowmesh_core.protocol.messages import EngineVersion, WorkerShape
+from flowmesh_core.protocol.sandbox_levels import suffices
 
 CHECKS = (
     RejectionCause.ENGINE_NOT_OFFERED,
@@ -17,9 +18,11 @@ CHECKS = (
     RejectionCause.NOT_BUILT_IN,
     RejectionCause.VARIANT_UNSUPPORTED,
     RejectionCause.USER_CODE,
+    RejectionCause.SANDBOX,
     RejectionCause.LABELS,
     RejectionCause.DEVICES,
     RejectionCause.MEMORY,
+    RejectionCause.TRUST,
 )
 """In order of evaluation. The worker that passes most of them gives the reason for a rejection."""
 
@@ -35,9 +38,17 @@ def unmet(requirement: Requirement, shape: WorkerShape) -> RejectionCause | None
         return RejectionCause.NOT_BUILT_IN
     if requirement.checks_variants and not _variant_of(requirement).met_by(shape):
         return RejectionCause.VARIANT_UNSUPPORTED
-    if requirement.user_code and not shape.allows_user_code:
-        return RejectionCause.USER_CODE
+    if requirement.user_code and (cause := _unmet_by_sandbox(shape)) is not None:
+        return cause
     return _unmet_by_hardware(requirement, shape)
+
+
+def _unmet_by_sandbox(shape: WorkerShape) -> RejectionCause | None:
+    if not shape.allows_user_code:
+        return RejectionCause.USER_CODE
+    if not suffices(shape.sandbox, shape.sandbox_minimum):
+        return RejectionCause.SANDBOX
+    return None
 
 
 def _is_version(requirement: Requirement, offered: EngineVersion) -> bool:
@@ -62,7 +73,7 @@ def _unmet_by_hardware(requirement: Requirement, shape: WorkerShape) -> Rejectio
         shape.device_memory_mib <= requirement.min_memory_by_class.get(shape.device_class, -1)
     ):
         return RejectionCause.MEMORY
-    return None
+    return RejectionCause.TRUST if requirement.min_trust > shape.trust else None
 
 
 def _labelled(requirement: Requirement, labels: Mapping[str, str]) -> bool:
@@ -104,6 +115,7 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
             f"{r.engine} runs the user's code, and no pool with this engine allows that; use a "
             "pool with allowUserCode"
         ),
+        RejectionCause.SANDBOX: _weak_sandbox(r, shapes),
         RejectionCause.LABELS: (
             f"no worker has labels {dict(r.labels)} without {dict(r.anti_labels)}; change "
             "resources.labels or label a pool"
@@ -116,8 +128,27 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
             f"a device with {max(r.memory_mib, min_learned(r) + 1)} MiB is needed, the largest has "
             f"{largest_mib} MiB; lower resources.memory or add a pool with larger devices"
         ),
+        RejectionCause.TRUST: (
+            f"a pool of trust {r.min_trust} is needed, and those that could run it otherwise have"
+            f" less; raise spec.trust of a pool that deserves it, or lower minTrust in the workflow"
+            " or in its cache policy"
+        ),
     }
     return texts[cause]
+
+
+def _weak_sandbox(r: Requirement, shapes: Sequence[WorkerShape]) -> str:
+    below = [s for s in shapes if not suffices(s.sandbox, s.sandbox_minimum)]
+    found = ", ".join(
+        f"pool {pool}: {level}, minimum {minimum}"
+        for pool, level, minimum in sorted(
+            {(s.pool, s.sandbox or "unknown", s.sandbox_minimum) for s in below}
+        )
+    )
+    return (
+        f"{r.engine} runs the user's code, and the sandbox is below the pool's minimum ({found});"
+        " use nodes with Linux 6.12 and Landlock, or lower spec.sandbox.minimum of the pool"
+    )
 
 
 def _other_version(r: Requirement, shapes: Sequence[WorkerShape]) -> str:

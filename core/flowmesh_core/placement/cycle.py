@@ -50,7 +50,7 @@ class SchedulingCycle:
         self.waiting = defaultdict[str, int](int)
         self.virtual_time = dict(snapshot.fair_share)
         self._index()
-        self._unmet: dict[str, tuple[RejectionCause | None, ...]] = {}
+        self._unmet: dict[tuple[str, int], tuple[RejectionCause | None, ...]] = {}
         self._rates: dict[tuple[object, ...], Rate] = {}
         self._loads: dict[tuple[object, ...], float] = {}
 
@@ -73,10 +73,11 @@ class SchedulingCycle:
 
     def unmet(self, info: SignatureInfo) -> tuple[RejectionCause | None, ...]:
         """Returns, for each shape, the first hard constraint that it does not meet, or None."""
-        found = self._unmet.get(info.signature)
+        key = (info.signature, info.requirement.min_trust)
+        found = self._unmet.get(key)
         if found is None:
             found = tuple(unmet(info.requirement, shape) for shape in self.shapes)
-            self._unmet[info.signature] = found
+            self._unmet[key] = found
         return found
 
     def able(self, info: SignatureInfo) -> int:
@@ -133,6 +134,7 @@ class SchedulingCycle:
         """Takes the next slot on a worker for an action."""
         account = self.accounts[member]
         account.take(group.info, alone=group.isolate)
+        account.bind(group.code_tenant)
         self.running.add(group.info.signature)
         if is_urgent(action):
             self._guard(group, member, action.deadline_s)
@@ -176,6 +178,10 @@ def _shape_key(shape: WorkerShape) -> tuple[object, ...]:
         shape.price_nanousd_per_hour,
         shape.cpus,
         shape.allows_user_code,
+        shape.sandbox,
+        shape.sandbox_minimum,
+        shape.single_tenant,
+        shape.trust,
         shape.builtin_models,
         shape.variants,
         tuple(sorted(shape.engines.items())),

@@ -106,17 +106,21 @@ def _placement(
 
 
 def _rejections(clients: list[GroupCursor], snapshot: Snapshot) -> tuple[Rejection, ...]:
-    counts = Counter[tuple[str, RejectionCause, str]]()
+    counts = Counter[tuple[str, RejectionCause, str, int, str]]()
     for _, _, action in snapshot.ready.backoff:
-        counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL] += 1
+        held = (action.min_trust, action.code_tenant)
+        counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL, *held] += 1
     by_slots: dict[FreeSlots, int] = {}
     for cursor in clients:
         remaining = cursor.group.count - cursor.served
         if remaining:
             by_slots[cursor.free_slots] = by_slots.get(cursor.free_slots, 0) + remaining
     for free_slots, remaining in by_slots.items():
-        counts[free_slots.like.info.signature, free_slots.cause, free_slots.detail] += remaining
+        like = free_slots.like
+        trust = like.info.requirement.min_trust
+        key = (like.info.signature, free_slots.cause, free_slots.detail, trust, like.code_tenant)
+        counts[key] += remaining
     return tuple(
-        Rejection(Digest(signature), cause, count, detail)
-        for (signature, cause, detail), count in sorted(counts.items())
+        Rejection(Digest(signature), cause, count, detail, min_trust=trust, code_tenant=tenant)
+        for (signature, cause, detail, trust, tenant), count in sorted(counts.items())
     )

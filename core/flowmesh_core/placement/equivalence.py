@@ -7,7 +7,7 @@ signature and used for all sizes and policies.
 import msgspec
 
 from flowmesh_core.costmodel import Rate
-from flowmesh_core.fleet.snapshot import Tier
+from flowmesh_core.fleet.snapshot import SignatureInfo, Tier
 from flowmesh_core.placement.action_groups import ActionGroup
 from flowmesh_core.placement.capacity import InstanceCapacity
 from flowmesh_core.placement.cycle import SchedulingCycle
@@ -46,7 +46,8 @@ class EquivalenceClass(msgspec.Struct, eq=False, gc=False):
 def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceClass]:
     """Returns the classes of a group's signature, in order of shape and first member.
 
-    Workers on which the action failed are left out unless only they meet the hard constraints.
+    Workers on which the action failed are left out unless only they meet the hard constraints. A
+    group of suspects stays on one worker at a time, so that it takes no more than one host.
     """
     info = group.info
     kinds = [kind for kind, cause in enumerate(tick.unmet(info)) if cause is None]
@@ -59,11 +60,12 @@ def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceC
     sites: list[EquivalenceClass] = []
     cold: dict[tuple[object, ...], EquivalenceClass] = {}
     for kind in kinds:
-        for member in tick.kinds[kind]:
+        for member in _members(tick, info, kind):
             account = accounts[member]
             if member not in with_instance and account.free_mib < need_mib:
                 continue
-            if excluded and account.view.name in excluded:
+            barred = group.code_tenant and not account.admits(group.code_tenant)
+            if barred or (excluded and account.view.name in excluded):
                 continue
             if group.replica_of and not account.idle():
                 continue
@@ -82,6 +84,13 @@ def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceC
                 cold[key] = found
                 sites.append(found)
     return sites
+
+
+def _members(tick: SchedulingCycle, info: SignatureInfo, kind: int) -> list[int]:
+    """Returns the workers of a shape; of suspects that run already, the one that runs them."""
+    if not info.suspects_of or info.signature not in tick.running:
+        return tick.kinds[kind]
+    return [member for member in tick.kinds[kind] if tick.accounts[member].runs(info)]
 
 
 def _too_late(group: ActionGroup, site: EquivalenceClass) -> bool:

@@ -94,6 +94,8 @@ class FreeSlots:
         account, like = self.tick.accounts[member], self.like
         if like.replica_of and not account.idle():
             return None
+        if like.code_tenant and not account.admits(like.code_tenant):
+            return None
         return account.place_tier(like.info, alone=like.isolate)
 
     def _find(self, number: int, least: int, start: int) -> None:

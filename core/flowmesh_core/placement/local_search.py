@@ -70,13 +70,18 @@ class _LocalSearch:
         self._pinned: dict[tuple[int, Digest, int], int] = {}
 
     def add(self, served: list[Nomination]) -> None:
-        """Adds the actions that may move: not isolated, no replica attempt, no deadline."""
+        """Adds the actions that may move.
+
+        Suspects, replica attempts, urgent ones and those of a single-tenant worker stay.
+        """
         # Without inputs, all actions of a group at a slot share one object, and so its utility.
         known: dict[Slot, float] = {}
         for one in served:
             place, group = one.slot, one.picker.group
             key = (place.member, one.action.signature, place.tier)
-            if group.isolate or group.replica_of or is_urgent(one.action):
+            suspected = group.isolate or group.info.suspects_of
+            tied = suspected or group.replica_of or group.code_tenant
+            if tied or is_urgent(one.action):
                 self._pinned[key] = self._pinned.get(key, 0) + 1
                 continue
             utility = known.get(place)

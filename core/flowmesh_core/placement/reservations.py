@@ -26,8 +26,9 @@ def reserve_worker(tick: SchedulingCycle, group: ActionGroup, action: ReadyActio
     for kind, cause in enumerate(tick.unmet(group.info)):
         for index in tick.kinds[kind] if cause is None else ():
             account = tick.accounts[index]
-            suspects_meet = group.isolate and account.suspected
-            if account.reserved or suspects_meet or account.view.name in group.excluded:
+            suspects_meet = account.suspected and (group.isolate or group.info.suspects_of)
+            barred = suspects_meet or not account.admits(group.code_tenant)
+            if account.reserved or barred or account.view.name in group.excluded:
                 continue
             load_s = tick.load_s(group, index)
             instances = _instances_to_close(account, group)

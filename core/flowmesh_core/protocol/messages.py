@@ -34,7 +34,7 @@ import msgspec
 
 from flowmesh_core.decoding import decode
 from flowmesh_core.protocol.results import Artifact, Usage
-from flowmesh_core.units import Digest
+from flowmesh_core.units import DEFAULT_TRUST, Digest
 
 if TYPE_CHECKING:
     from flowmesh_core.catalog.contract import EngineContract
@@ -102,7 +102,13 @@ class WorkerShape(msgspec.Struct, frozen=True):
             the image.
         variants: combinations of identity fields that it serves.
         allows_user_code: whether the pool allows user code.
+        sandbox: the level of its sandbox for user code (``sandbox_levels``); empty without user
+            code.
+        sandbox_minimum: the least level that its pool allows; empty is any.
+        single_tenant: it runs the user code of one tenant only, for its life, because it cannot
+            switch uids.
         builtin_models: names of the built-in models in the image; None counts as all of them.
+        trust: of its pool, 0 to 3. The control plane sets it; what a worker says does not count.
     """
 
     name: str
@@ -124,6 +130,10 @@ class WorkerShape(msgspec.Struct, frozen=True):
     allows_user_code: bool = False
     libraries: dict[str, str] = {}
     builtin_models: tuple[str, ...] | None = None
+    sandbox: str = ""
+    sandbox_minimum: str = ""
+    single_tenant: bool = False
+    trust: int = DEFAULT_TRUST
 
 
 class InputRef(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -163,6 +173,7 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         resume: the action's newest checkpoint, a tree, to begin at; a worker that cannot read it
             reports that (``Checkpoint.spoiled``) and begins at the start.
         token: the attempt token; the worker returns it whole.
+        tenant: whose user code the attempt runs; empty where it runs none.
     """
 
     attempt_id: str
@@ -188,6 +199,7 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     resume: InputRef | None = None
     secret_hosts: dict[str, tuple[str, ...]] = {}
     token: str = ""
+    tenant: str = ""
 
 
 class PrewarmSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -219,6 +231,7 @@ class FailureReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     remedy: str = ""
     detail: str = ""
     retry_after_s: float = 0.0
+    reason: str = ""
 
 
 class AttemptEnd(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -323,6 +336,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
         attempts: the progress of every assigned attempt.
         ended: ends that have not been acknowledged.
         checkpoints: the newest of every attempt among those.
+        code_tenant: whose user code a single-tenant worker has run; empty before the first.
     """
 
     version: int
@@ -338,6 +352,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     draining: bool = False
     checkpoints: tuple[Checkpoint, ...] = ()
     age_s: float = 0.0
+    code_tenant: str = ""
 
 
 class Sync(msgspec.Struct, frozen=True, tag="sync", omit_defaults=True):

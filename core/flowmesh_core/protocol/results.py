@@ -10,8 +10,10 @@ import msgspec
 
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.decoding import decode
+from flowmesh_core.errors import IdentityMismatchError
 from flowmesh_core.identity.content import content_identity
-from flowmesh_core.units import Digest
+from flowmesh_core.identity.digest import digest_bytes
+from flowmesh_core.units import DEFAULT_TRUST, Digest
 
 INLINE_BYTES_MAX = 4096
 """Outputs up to this size are inside the action result instead of under ``cas/``."""
@@ -74,7 +76,11 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Provenance(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Where and how a result was produced; not part of its identity."""
+    """Where and how a result was produced; not part of its identity.
+
+    Attributes:
+        trust: of the worker's pool, when the attempt ended; of a whole step the least of its parts.
+    """
 
     worker: str = ""
     pool: str = ""
@@ -83,6 +89,7 @@ class Provenance(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     libraries: dict[str, str] = {}
     started_s: float = 0.0
     ended_s: float = 0.0
+    trust: int = DEFAULT_TRUST
 
 
 class Bill(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -140,6 +147,25 @@ def content_artifact(
         value: of metrics.
     """
     return Artifact(kind, content_identity(kind, blob), blob, size_bytes, value=value)
+
+
+def require_identity(artifact: Artifact, content: bytes | None = None) -> None:
+    """Refuses metrics or a blob whose content is not what its identity says.
+
+    Args:
+        artifact: as a result or an assignment has it.
+        content: its bytes, unless whoever read them has verified their digest.
+
+    Raises:
+        IdentityMismatchError: identity, blob and content do not belong together.
+    """
+    if content_identity(artifact.kind, artifact.blob) != artifact.digest or (
+        content is not None and digest_bytes(content) != artifact.blob
+    ):
+        raise IdentityMismatchError(
+            f"the content is not that of the {artifact.kind} with the identity {artifact.digest}",
+            artifact.blob,
+        )
 
 
 def encode_result(result: ActionResult) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 
 from flowmesh_core.catalog.contract import PortKind
 from flowmesh_core.dataset.manifest import FORMAT, Manifest, dataset_digest
-from flowmesh_core.errors import FailureKind, IdentityError
+from flowmesh_core.errors import BY_IDENTITY, FailureKind, IdentityError
 from flowmesh_core.identity.canonical import canonical_bytes
 from flowmesh_core.identity.content import content_identity
 from flowmesh_core.identity.digest import digest_bytes, is_digest
@@ -137,6 +137,7 @@ def of_hello(hello: Hello) -> MessageProblem | None:
     return (
         checks.number(hello, _HELLO)
         or checks.text("incarnation", hello.incarnation)
+        or checks.text("code_tenant", hello.code_tenant, least=0)
         or of_shape(hello.shape)
         or _names(hello)
         or _attempts(hello.attempts)
@@ -183,6 +184,8 @@ def of_shape(shape: WorkerShape) -> MessageProblem | None:
         or checks.text("name", shape.name)
         or checks.text("pool", shape.pool)
         or checks.text("device_class", shape.device_class)
+        or checks.text("sandbox", shape.sandbox, least=0)
+        or checks.text("sandbox_minimum", shape.sandbox_minimum, least=0)
         or checks.text("zone", shape.zone, least=0)
         or checks.text("node", shape.node, least=0)
         or checks.table("labels", shape.labels)
@@ -282,6 +285,9 @@ def of_end(end: AttemptEnd) -> MessageProblem | None:
             return MessageProblem(
                 "failure.kind", f"{checks.short(failure.kind)} is not a kind of failure"
             )
+        if failure.reason not in ("", BY_IDENTITY):
+            text = f"{checks.short(failure.reason)} is not a reason of a failure"
+            return MessageProblem("failure.reason", text)
         if not 0.0 <= failure.retry_after_s <= RETRY_AFTER_MAX_S:
             return checks.outside("failure.retry_after_s", failure.retry_after_s, RETRY_AFTER_MAX_S)
     if f"/{end.action_id}/" not in end.attempt_id:

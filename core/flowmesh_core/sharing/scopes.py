@@ -15,7 +15,10 @@ from flowmesh_core.errors import SpecError
 
 ALL_SCOPE = "all"
 ANY_NAMESPACE = "*"
+SHARED_TRUST = 1
+"""The least trust of pools that make results for a shared scope, unless its policy says."""
 _OWN = "ns-"
+_GROUP = "group-"
 AUDIT_SCOPE = "audit-"
 """Begins the scope of an audit's actions; no other run publishes or looks there."""
 
@@ -34,6 +37,7 @@ class ScopePlan:
             its own.
         policy: the name of the policy, for ``fmesh why``; empty where none applies.
         unattributed: whether runs of other namespaces are not shown to its runs.
+        min_trust: the least trust of the pools that may make results for the namespace.
     """
 
     publish: str
@@ -44,6 +48,7 @@ class ScopePlan:
     policy: str = ""
     shares_prefixes: bool = False
     unattributed: bool = False
+    min_trust: int = 0
 
 
 def selects(policy: CachePolicy, namespace: str, labels: Mapping[str, str]) -> bool:
@@ -60,13 +65,23 @@ def namespace_scope(namespace: str) -> str:
 
 def group_scope(group: str) -> str:
     """Returns the scope of a group."""
-    return f"group-{group}"
+    return f"{_GROUP}{group}"
 
 
-def audit_scopes(uid: str) -> ScopePlan:
-    """Returns the scopes of an audit: its own for what is in flight, and none to look in."""
+def is_shared(scope: str) -> bool:
+    """Whether more than one namespace may publish to a scope."""
+    return scope == ALL_SCOPE or scope.startswith(_GROUP)
+
+
+def audit_scopes(uid: str, min_trust: int = 0) -> ScopePlan:
+    """Returns the scopes of an audit: its own for what is in flight, and none to look in.
+
+    Args:
+        uid: of the audit.
+        min_trust: what the audited run asks of its workers.
+    """
     scope = f"{AUDIT_SCOPE}{uid}"
-    return ScopePlan(publish=scope, lookup=(), private=scope)
+    return ScopePlan(publish=scope, lookup=(), private=scope, min_trust=min_trust)
 
 
 def plan_scopes(
@@ -95,8 +110,19 @@ def plan_scopes(
         differing = _difference(first, other)
         if differing:
             raise SpecError([_conflict(namespace, chosen.name, policy.name, differing)])
-    stricter = any(_unattributed(p) for p in every if _publishes_to(p, first.publish))
-    return replace(first, unattributed=stricter)
+    sharing = [p for p in every if _publishes_to(p, first.publish)]
+    return replace(
+        first,
+        unattributed=any(map(_unattributed, sharing)),
+        min_trust=max(map(least_trust, [*selecting, *sharing])),
+    )
+
+
+def least_trust(policy: CachePolicy) -> int:
+    """Returns the least trust that a policy asks of the pools that make results for its scope."""
+    if policy.min_trust is not None:
+        return policy.min_trust
+    return 0 if policy.scope is Sharing.PRIVATE else SHARED_TRUST
 
 
 def _unattributed(policy: CachePolicy) -> bool:

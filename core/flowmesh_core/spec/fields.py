@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict, JsonValue
 
@@ -48,6 +48,7 @@ EngineName = Annotated[str, StringConstraints(pattern=ENGINE_PATTERN)]
 ResourceName = Annotated[str, StringConstraints(pattern=RESOURCE_PATTERN)]
 Duration = Annotated[str, StringConstraints(pattern=DURATION_PATTERN)]
 Memory = Annotated[str, StringConstraints(pattern=MEMORY_PATTERN)]
+TrustLevel = Annotated[int, Field(ge=0, le=3)]
 Usd = Annotated[str, StringConstraints(pattern=USD_PATTERN)]
 
 

@@ -8,7 +8,14 @@ from pydantic_core import PydanticCustomError
 from flowmesh_api.v1.enums import Disclosure, PrefixCache, Sharing
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_core.spec.error_messages import RULE
-from flowmesh_core.spec.fields import Duration, Name, SelectedNamespace, SpecModel, cel_rules
+from flowmesh_core.spec.fields import (
+    Duration,
+    Name,
+    SelectedNamespace,
+    SpecModel,
+    TrustLevel,
+    cel_rules,
+)
 from flowmesh_core.spec.metadata import Metadata
 from flowmesh_core.spec.quantities import seconds
 
@@ -86,6 +93,11 @@ class CachePolicySpec(SpecModel):
         " unattributed: they name none, and plan counts no results of other namespaces. By default"
         " unattributed where the scope is all. A scope of several policies has the stricter one.",
     )
+    min_trust: TrustLevel | None = Field(
+        default=None,
+        description="The least trust of the pools that may make results for the scope. Default 0"
+        " where the scope is private, else 1. Of several policies of one scope the highest counts.",
+    )
 
     @model_validator(mode="after")
     def _group(self) -> Self:
@@ -116,4 +128,5 @@ class FlowMeshCachePolicy(SpecModel):
             reference_generation=self.spec.reference_generation,
             prefix_cache=PrefixCache(self.spec.prefix_cache),
             disclosure=Disclosure(self.spec.disclosure) if self.spec.disclosure else None,
+            min_trust=self.spec.min_trust,
         )

@@ -1,5 +1,6 @@
 """``FlowMeshWorkerPool``: workers of one shape, price and image, scaled together."""
 
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -14,6 +15,7 @@ from flowmesh_core.spec.fields import (
     ObjectName,
     ResourceName,
     SpecModel,
+    TrustLevel,
     Usd,
     cel_rules,
 )
@@ -21,8 +23,11 @@ from flowmesh_core.spec.metadata import NamespacedMetadata
 from flowmesh_core.spec.pool_status import PoolStatus
 from flowmesh_core.spec.pool_template import PodTemplate, Toleration
 from flowmesh_core.spec.quantities import seconds
+from flowmesh_core.units import DEFAULT_TRUST
 
 POOL_NAME_MAX = 40
+CODE_TRUST = 1
+"""The most that a pool may have that runs users' code outside of a sandbox."""
 Flavor = Literal["cpu", "gpu", "thin"]
 Mode = Literal["backlog", "hpa", "keda", "fixed"]
 
@@ -37,12 +42,31 @@ _CACHE_RULE = "give sizeLimit or claimName, not both"
 _CLAIM_RULE = (
     "a pool with cache.claimName has one worker at most: two would evict each other's files"
 )
+_RUNTIME_RULE = "give runtimeClassName in sandbox or in podTemplate.spec, not both"
+_EGRESS_RULE = (
+    "a pool with userCode has no egress: code of one tenant must not carry data outside; let"
+    " imports and HTTP steps run in a pool without userCode"
+)
 _TARGET_RULE = "targetBacklog must be longer than 0s"
 _NAME_RULE = (
     f"a pool's name has at most {POOL_NAME_MAX} small letters, digits and -, a letter or digit at"
     " both ends: it is part of its pods' names"
 )
 _NAME = f"^[a-z0-9]([a-z0-9-]{{0,{POOL_NAME_MAX - 2}}}[a-z0-9])?$"
+_CODE_TRUST_RULE = (
+    "a pool with userCode has trust 1 at most, unless sandbox.runtimeClassName names a runtime that"
+    " isolates"
+)
+_HIGHEST_TRUST_RULE = (
+    "a pool of trust 3 has an image pinned by digest (…@sha256:…), no egress and no userCode"
+)
+_PINNED_IMAGE = "@sha256:[0-9a-f]{64}$"
+_HAS_CODE = "(has(self.userCode) && self.userCode)"
+_HAS_SANDBOX = (
+    "((has(self.sandbox) && has(self.sandbox.runtimeClassName))"
+    " || (has(self.podTemplate) && has(self.podTemplate.spec)"
+    " && has(self.podTemplate.spec.runtimeClassName)))"
+)
 _MIN = "(has(self.minReplicas) ? self.minReplicas : 0)"
 _MAX = "(has(self.maxReplicas) ? self.maxReplicas : 1)"
 
@@ -157,6 +181,27 @@ class PoolCache(SpecModel):
         return self
 
 
+class SandboxSpec(SpecModel):
+    """What separates users' code from the node, and from the code of other tenants."""
+
+    minimum: Literal["weak", "landlock", "userns"] = Field(
+        default="landlock",
+        description="The least sandbox in which users' code may run; steps wait where a worker"
+        " reports less. userns: namespaces of its own; landlock: Linux 6.12 or later with"
+        " Landlock; weak: any.",
+    )
+    host_users: bool = Field(
+        default=True,
+        description="false: the pods have a user namespace, and each tenant's code a uid of its"
+        " own in it; else a worker runs the code of one tenant for its life.",
+    )
+    runtime_class_name: ObjectName | None = Field(
+        default=None,
+        description="A RuntimeClass that isolates the pods, such as one of gVisor; the workers"
+        " report what they find inside it.",
+    )
+
+
 class AutoscalingSpec(SpecModel):
     """Who sets the number of workers, and by what."""
 
@@ -198,6 +243,27 @@ class WorkerPoolSpec(SpecModel):
                 _GPU_RULE,
             ),
             (f"!(has(self.cache) && has(self.cache.claimName)) || {_MAX} <= 1", _CLAIM_RULE),
+            (
+                "!(has(self.sandbox) && has(self.sandbox.runtimeClassName)"
+                " && has(self.podTemplate) && has(self.podTemplate.spec)"
+                " && has(self.podTemplate.spec.runtimeClassName))",
+                _RUNTIME_RULE,
+            ),
+            (
+                "!(has(self.userCode) && self.userCode) || !has(self.egress)"
+                " || size(self.egress) == 0",
+                _EGRESS_RULE,
+            ),
+            (
+                f"!has(self.trust) || self.trust < 2 || !{_HAS_CODE} || {_HAS_SANDBOX}",
+                _CODE_TRUST_RULE,
+            ),
+            (
+                f"!has(self.trust) || self.trust < 3 || (!{_HAS_CODE}"
+                f" && self.image.matches('{_PINNED_IMAGE}')"
+                " && (!has(self.egress) || size(self.egress) == 0))",
+                _HIGHEST_TRUST_RULE,
+            ),
         )
     )
 
@@ -228,6 +294,15 @@ class WorkerPoolSpec(SpecModel):
     user_code: bool = Field(
         default=False, description="Whether steps that run the user's code may run here."
     )
+    sandbox: SandboxSpec = Field(
+        default=SandboxSpec(), description="What separates users' code, where it may run."
+    )
+    trust: TrustLevel | None = Field(
+        default=None,
+        description="How far results of its workers are trusted: 0 machines of others, 1 users'"
+        " code beside the worker, 2 your own machines, 3 an image pinned by digest without egress"
+        " and userCode. Default 2, and 1 with userCode outside of a sandbox.",
+    )
     labels: dict[str, str] = Field(
         default={}, max_length=32, description="Labels that resources.labels of steps can require."
     )
@@ -240,7 +315,8 @@ class WorkerPoolSpec(SpecModel):
     egress: list[EgressSpec] = Field(
         default=[],
         max_length=32,
-        description="Where imports and HTTP steps may go; nowhere outside where empty.",
+        description="Where imports and HTTP steps may go; nowhere outside where empty. Addresses"
+        " that are not public are excluded from wider ranges. Not with userCode.",
     )
     pod_template: PodTemplate = Field(
         default=PodTemplate(), description="Merged into the pods' template, such as affinity."
@@ -268,7 +344,34 @@ class WorkerPoolSpec(SpecModel):
             raise PydanticCustomError(RULE, _GPU_RULE)
         if self.cache.claim_name is not None and self.max_replicas > 1:
             raise PydanticCustomError(RULE, _CLAIM_RULE)
+        if self.user_code and self.egress:
+            raise PydanticCustomError(RULE, _EGRESS_RULE)
+        if self.sandbox.runtime_class_name and self.pod_template.spec.runtime_class_name:
+            raise PydanticCustomError(RULE, _RUNTIME_RULE)
+        self._check_trust()
         return self
+
+    def _check_trust(self) -> None:
+        if self.trust is None:
+            return
+        if self.trust >= DEFAULT_TRUST and self._has_bare_code:
+            raise PydanticCustomError(RULE, _CODE_TRUST_RULE)
+        pinned = re.search(_PINNED_IMAGE, self.image)
+        if self.trust > DEFAULT_TRUST and (self.user_code or self.egress or not pinned):
+            raise PydanticCustomError(RULE, _HIGHEST_TRUST_RULE)
+
+    @property
+    def _has_bare_code(self) -> bool:
+        """Whether users' code runs beside the worker without a sandbox of the runtime."""
+        sandboxed = self.sandbox.runtime_class_name or self.pod_template.spec.runtime_class_name
+        return self.user_code and not sandboxed
+
+    @property
+    def trust_level(self) -> int:
+        """The trust of its workers, given or implied."""
+        if self.trust is not None:
+            return self.trust
+        return CODE_TRUST if self._has_bare_code else DEFAULT_TRUST
 
     @property
     def flavor(self) -> Flavor:

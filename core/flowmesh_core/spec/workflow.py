@@ -9,6 +9,7 @@ from flowmesh_core.spec.fields import (
     Memory,
     Name,
     SpecModel,
+    TrustLevel,
     Usd,
     Variable,
     cel_rules,
@@ -23,7 +24,16 @@ Scalar = Any  # a string, number or boolean; the compiler checks it and names th
 ONE_AIM_RULE = "give optimize or weights, not both"
 MUTABLE_FIELDS = ("suspend", "priority", "budgetUsd", "deadline", "ttlSecondsAfterFinished")
 """Fields of the spec that may change after creation (amendments in the ledger)."""
-IMMUTABLE_FIELDS = ("steps", "inputs", "params", "outputs", "secrets", "optimize", "weights")
+IMMUTABLE_FIELDS = (
+    "steps",
+    "inputs",
+    "params",
+    "outputs",
+    "secrets",
+    "optimize",
+    "weights",
+    "minTrust",
+)
 LARGE_FIELDS = ("steps", "inputs")
 """Immutable fields that only the chart's admission policy guards: the schema's rules are evaluated
 at every write of a status too, and comparing 18,000 steps costs the API server four seconds."""
@@ -202,6 +212,11 @@ class WorkflowSpec(SpecModel):
     )
     weights: WeightsSpec | None = Field(
         default=None, description="The coefficients themselves, instead of optimize."
+    )
+    min_trust: TrustLevel = Field(
+        default=0,
+        description="The least trust of the pools that may make results for this run, 0 to 3; it"
+        " can raise what the cache policy asks, not lower it.",
     )
     budget_usd: Usd | None = Field(
         default=None,

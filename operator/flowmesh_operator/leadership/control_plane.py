@@ -12,6 +12,7 @@ from flowmesh_operator.access.users import ReviewedUsers
 from flowmesh_operator.access.worker_tokens import ReviewedWorkerTokens
 from flowmesh_operator.kube.client import KubeClient
 from flowmesh_operator.kube.informer_cache import InformerCache
+from flowmesh_operator.pools.trust import PoolTrusts
 from flowmesh_operator.settings import OperatorSettings
 from flowmesh_operator.workflows.deletion_detector import withdrawn
 from flowmesh_store.store import Store
@@ -54,6 +55,7 @@ def make_control_plane(
         certificate=TlsCertificate.of(settings.tls_cert, settings.tls_key),
         labels=lambda namespace: mirror.namespaces.get(namespace, {}),
         withdrawn=partial(withdrawn, api, mirror),
+        trust_of=PoolTrusts(mirror, settings.namespace),
         owner=owner,
         state_folder=settings.state_folder,
     )

@@ -1,6 +1,7 @@
 """The NetworkPolicy of a pool: no ingress, and egress only to what a worker needs.
 
-Workers accept no connections. Every wide range excludes the clouds' metadata services.
+Workers accept no connections. A range of the pool's own excludes addresses that are not public,
+unless it lies among them; a bucket may be private, so its ranges exclude metadata services only.
 """
 
 from typing import Any
@@ -8,8 +9,13 @@ from typing import Any
 from flowmesh_core.spec.pool import EgressSpec, FlowMeshWorkerPool
 from flowmesh_operator.kube.labels import object_metadata, selector_labels
 from flowmesh_operator.pod_environment import PodEnvironment
+from flowmesh_operator.pools.public_addresses import not_public_within
 
 _DNS_PORT = 53
+_CLUSTER_DNS: dict[str, Any] = {
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+    "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+}
 _EVERYWHERE = {"0.0.0.0/0": ["169.254.0.0/16"], "::/0": ["fe80::/10", "fd00:ec2::254/128"]}
 """Ranges with the link-local addresses of metadata services, which serve credentials."""
 
@@ -18,7 +24,7 @@ Json = dict[str, Any]
 
 def network_policy(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
     """Returns the policy: default deny, and egress to DNS, gateway, bucket and the pool's own."""
-    rules = [_dns(), _gateway(around), *_store(around), *map(_own, pool.spec.egress)]
+    rules = [_dns(around), _gateway(around), *_store(around), *map(_own, pool.spec.egress)]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -31,9 +37,10 @@ def network_policy(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
     }
 
 
-def _dns() -> Json:
+def _dns(environment: PodEnvironment) -> Json:
     ports = [{"port": _DNS_PORT, "protocol": protocol} for protocol in ("UDP", "TCP")]
-    return {"ports": ports}
+    ranges = [{"ipBlock": {"cidr": cidr}} for cidr in environment.dns_cidrs]
+    return {"to": [_CLUSTER_DNS, *ranges], "ports": ports}
 
 
 def _gateway(environment: PodEnvironment) -> Json:
@@ -53,7 +60,9 @@ def _store(environment: PodEnvironment) -> list[Json]:
 
 
 def _own(egress: EgressSpec) -> Json:
-    rule: Json = {"to": [_block(egress.cidr)]}
+    excluded = not_public_within(egress.cidr)
+    block = {"cidr": egress.cidr, **({"except": excluded} if excluded else {})}
+    rule: Json = {"to": [{"ipBlock": block}]}
     if egress.ports:
         rule["ports"] = [_tcp(port) for port in egress.ports]
     return rule

@@ -31,6 +31,10 @@ ACKNOWLEDGE_S = 20
 CODE_CONTAINER = "code"
 CODE_USER = 10002
 CODE_SOCKET = f"{CODE_FOLDER}/socket"
+CODE_CAPABILITIES = (
+    "CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID", "SYS_PTRACE",
+)  # fmt: skip
+"""Of the sidecar in the pod's user namespace; it tests for them before it switches users."""
 _CODE_SHARE = 4
 """Users' code gets a quarter of the worker's memory in addition to it."""
 _CACHE_SHARE = 0.8
@@ -70,6 +74,10 @@ def pod_template(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
     }
     if spec.user_code:
         pod["initContainers"] = [_user_code_sidecar(spec)]
+        if not spec.sandbox.host_users:
+            pod["hostUsers"] = False
+    if spec.sandbox.runtime_class_name:
+        pod["runtimeClassName"] = spec.sandbox.runtime_class_name
     if spec.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": name} for name in spec.image_pull_secrets]
     if spec.node_selector:
@@ -119,7 +127,8 @@ def _worker(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
 def _user_code_sidecar(spec: WorkerPoolSpec) -> Json:
     """Returns the sidecar in which users' code runs: another uid, no mounts of the worker.
 
-    A sidecar container starts before the worker, ends after it, and is restarted on its own.
+    In a user namespace it is root there and runs each tenant's code under a uid of its own. A
+    sidecar container starts before the worker, ends after it, and is restarted on its own.
     """
     memory = f"{mebibytes(spec.resources.memory) // _CODE_SHARE}Mi"
     container: Json = {
@@ -132,7 +141,7 @@ def _user_code_sidecar(spec: WorkerPoolSpec) -> Json:
             "requests": {"cpu": "100m", "memory": memory},
             "limits": {"cpu": _cpu(spec.resources.cpu), "memory": memory},
         },
-        "securityContext": {**_CONFINED, "runAsUser": CODE_USER, "runAsGroup": CODE_USER},
+        "securityContext": _code_security(spec),
         "volumeMounts": [
             {"name": "code", "mountPath": CODE_FOLDER},
             {"name": "code-tmp", "mountPath": "/tmp"},
@@ -141,6 +150,18 @@ def _user_code_sidecar(spec: WorkerPoolSpec) -> Json:
     if spec.image_pull_policy is not None:
         container["imagePullPolicy"] = spec.image_pull_policy
     return container
+
+
+def _code_security(spec: WorkerPoolSpec) -> Json:
+    if spec.sandbox.host_users:
+        return {**_CONFINED, "runAsUser": CODE_USER, "runAsGroup": CODE_USER}
+    return {
+        **_CONFINED,
+        "runAsNonRoot": False,
+        "runAsUser": 0,
+        "runAsGroup": USER,  # the socket is the group's
+        "capabilities": {"drop": ["ALL"], "add": list(CODE_CAPABILITIES)},
+    }
 
 
 def _arguments(pool: FlowMeshWorkerPool, around: PodEnvironment) -> list[str]:
@@ -170,7 +191,7 @@ def _arguments(pool: FlowMeshWorkerPool, around: PodEnvironment) -> list[str]:
         found.append(f"--power-w={spec.power.load_watts:g}")
         found.append(f"--idle-w={spec.power.idle_watts:g}")
     if spec.user_code:
-        found.append("--allow-user-code")
+        found += ["--allow-user-code", f"--sandbox-minimum={spec.sandbox.minimum}"]
     if spec.devices is None:
         found.append("--cpu-only")
     return [*found, *(f"--label={k}={v}" for k, v in sorted(spec.labels.items()))]

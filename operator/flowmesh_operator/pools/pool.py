@@ -26,7 +26,8 @@ log = logging.getLogger("flowmesh.operator")
 
 Json = dict[str, Any]
 _LEAST_START_S = 1.0
-_SCALING_FIELDS = {"min_replicas", "max_replicas", "autoscaling"}
+_CONTROL_FIELDS = {"min_replicas", "max_replicas", "autoscaling", "trust"}
+"""Fields of a pool's spec that its workers do not know."""
 
 
 @dataclass(slots=True, eq=False)
@@ -118,6 +119,7 @@ class PoolEntry:
             # Reports of workers of the earlier spec are no longer valid.
             self.shape, self.since_s = pool_shape(object_, catalog), now_s
             self.cached_components = frozenset()
+        self.shape = structs.replace(self.shape, trust=spec.trust_level)
         self.object, self.applied_generation = object_, 0
 
     def learn(self, worker: ConnectedWorker) -> None:
@@ -126,7 +128,12 @@ class PoolEntry:
             self.cached_components |= {component.digest for component in worker.components}
         if worker.started_s >= self.since_s and worker.shape != self.shape:
             self.shape = structs.replace(
-                worker.shape, name=self.name, zone="", node="", libraries={}
+                worker.shape,
+                name=self.name,
+                zone="",
+                node="",
+                libraries={},
+                trust=self.object.spec.trust_level,
             )
 
     def start_scaling(self, replicas: int, before: Json, now_s: float) -> PoolScaler:
@@ -146,4 +153,4 @@ class PoolEntry:
 
 def _fingerprint(pool: FlowMeshWorkerPool) -> str:
     """Returns the part of a pool's spec that determines its workers, as text."""
-    return json.dumps(pool.spec.model_dump(mode="json", exclude=_SCALING_FIELDS), sort_keys=True)
+    return json.dumps(pool.spec.model_dump(mode="json", exclude=_CONTROL_FIELDS), sort_keys=True)

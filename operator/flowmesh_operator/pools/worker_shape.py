@@ -68,6 +68,11 @@ def pool_shape(pool: FlowMeshWorkerPool, catalog: Catalog) -> WorkerShape:
         idle_w=spec.power.idle_watts if spec.power else 0.0,
         labels=spec.labels,
         allows_user_code=spec.user_code,
+        # Until a worker has reported what its node gives.
+        sandbox=spec.sandbox.minimum if spec.user_code else "",
+        sandbox_minimum=spec.sandbox.minimum if spec.user_code else "",
+        single_tenant=spec.user_code and spec.sandbox.host_users,
+        trust=spec.trust_level,
         engines={c.name: EngineVersion.of(c) for c in offered},
         variants=tuple(h for c in offered for h in _variants(c, kind)),
         # The images of the other flavors contain none.

@@ -22,8 +22,10 @@ from flowmesh_core.machine.commands import (
     CancelAttempt,
     CheckBlobs,
     Command,
+    CompareContent,
     ConfirmAttempts,
     DeleteCorruptBlobs,
+    DrainWorker,
     EvaluateCondition,
     FinalizeRun,
     LookUp,
@@ -121,11 +123,16 @@ class SimCommandExecutor:
             Prewarm: lambda c: gateway.prewarm(c.worker, c.openings),
             Acknowledge: lambda c: gateway.acknowledge(c.worker, c.attempt_id),
             ConfirmAttempts: lambda c: gateway.confirm_attempts(c.worker, c.keep),
+            DrainWorker: self._drain_worker,
             AppendLedgerLine: lambda c: append(c.uid, c.line),
             RunChanged: lambda c: None,  # status projections are not simulated
             AttemptSettled: lambda c: None,
+            CompareContent: lambda c: None,  # simulated content is what its identity says
         }
         self._gateway = gateway
+
+    def _drain_worker(self, c: DrainWorker) -> None:
+        self._gateway.drain(c.worker)
 
     def execute(self, commands: Sequence[Command]) -> None:
         """Starts the commands; their results are posted as events."""
@@ -158,8 +165,10 @@ class SimCommandExecutor:
 
     def _look_up(self, c: LookUp) -> bool:
         if self._owner.alive:
-            found = self._store.look_up(c.key, c.scopes, c.not_before_s, self._owner.now_s())
-            self._owner.post(LookedUp(c.key, found, c.scopes, c.not_before_s))
+            found = self._store.look_up(
+                c.key, c.scopes, c.not_before_s, self._owner.now_s(), c.min_trust
+            )
+            self._owner.post(LookedUp(c.key, found, c.scopes, c.not_before_s, c.min_trust))
         return True
 
     def _publish(self, c: Publish) -> bool:
@@ -167,7 +176,12 @@ class SimCommandExecutor:
             self._rival(c)
         now_s = self._owner.now_s()
         stands, won = self._store.publish(
-            c.key, c.result, replace=c.replace, now_s=now_s, not_before_s=c.not_before_s
+            c.key,
+            c.result,
+            replace=c.replace,
+            now_s=now_s,
+            not_before_s=c.not_before_s,
+            min_trust=c.min_trust,
         )
         if won:
             self._owner.wrote(c.key, stands)

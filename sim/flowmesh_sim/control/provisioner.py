@@ -88,6 +88,7 @@ class SimPool:
             zone=spec.zone,
             labels=dict(spec.labels),
             allows_user_code=True,
+            trust=spec.trust,
         )
 
     @property

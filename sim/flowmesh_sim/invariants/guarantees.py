@@ -60,6 +60,7 @@ class ActionInvariants:
         self._generations[name] += 1
         if self._generations[name] > 1:
             violated(f"action {key}", f"generation {result.generation} was published twice")
+        _trusted(control, key, result)
         for artifact in result.outputs.values():
             control.store.contents.allow(artifact, key.scope)
 
@@ -77,6 +78,16 @@ class ActionInvariants:
             missing = {b for a in spec.artifacts.values() for b in a.blobs()} & deleted
             if missing:
                 violated(f"run {uid}", f"a collection took {min(missing)[:12]}, which it was given")
+
+
+def _trusted(control: "SimulatedControlPlane", key: ActionKey, result: ActionResult) -> None:
+    """Checks that a scope gets no result of a pool that is trusted less than it asks for."""
+    state, trust = control.machine.state, result.provenance.trust
+    action = state.actions.get(key)
+    for s in action.subscribers if action is not None else ():
+        scopes = state.runs[s.uid].scopes
+        if scopes.publish == key.scope and trust < scopes.min_trust:
+            violated(f"action {key}", f"it asks for trust {scopes.min_trust} and got {trust}")
 
 
 def _readable(attempt_id: str, port: str, ref: InputRef, runs: list[Run], store: SimStore) -> None:

@@ -28,6 +28,7 @@ from flowmesh_core.machine.events import (
     WorkerConnected,
     WorkerLost,
     WorkerSynced,
+    WorkerTrustChanged,
 )
 
 KINDS: Mapping[type[Event], tuple[str, tuple[str, ...]]] = {
@@ -44,7 +45,7 @@ KINDS: Mapping[type[Event], tuple[str, tuple[str, ...]]] = {
             "cancelled",
         ),
     ),
-    LookedUp: ("LookedUp", ("key", "result", "scopes", "not_before_s")),
+    LookedUp: ("LookedUp", ("key", "result", "scopes", "not_before_s", "min_trust")),
     Published: ("Published", ("key", "result", "adopted", "attempt_id")),
     PublishFailed: ("PublishFailed", ("key", "failure", "attempt_id")),
     PublishDelayed: ("PublishDelayed", ("key", "failure", "attempt_id")),
@@ -52,6 +53,7 @@ KINDS: Mapping[type[Event], tuple[str, tuple[str, ...]]] = {
     WorkerSynced: ("WorkerSynced", ("name", "incarnation", "sync", "generations")),
     ProtocolViolated: ("ProtocolViolated", ("name", "problem")),
     WorkerLost: ("WorkerLost", ("name", "reason")),
+    WorkerTrustChanged: ("WorkerTrustChanged", ("name", "incarnation", "trust")),
     CordonChanged: ("Cordoned", ("workers",)),
     PrewarmPlanChanged: ("HeldOpen", ("workers",)),
     PlacementDecided: ("Decided", ("decision",)),

@@ -50,12 +50,21 @@ class SimStore:
         self.published: list[tuple[str, Digest, int]] = []
 
     def look_up(
-        self, key: ActionKey, scopes: Iterable[str], not_before_s: float, now_s: float
+        self,
+        key: ActionKey,
+        scopes: Iterable[str],
+        not_before_s: float,
+        now_s: float,
+        min_trust: int = 0,
     ) -> ActionResult | None:
-        """Returns the first result that is readable, young enough and not expired."""
+        """Returns the first result that is readable, young enough, trusted and not expired."""
         for scope in scopes:
             found = self._usable((scope, key.action_id), now_s)
-            if found is not None and found.created_s >= not_before_s:
+            if (
+                found is not None
+                and found.created_s >= not_before_s
+                and found.provenance.trust >= min_trust
+            ):
                 return found
         return None
 
@@ -73,13 +82,18 @@ class SimStore:
         replace: bool,
         now_s: float = 0.0,
         not_before_s: float = 0.0,
+        min_trust: int = 0,
     ) -> tuple[ActionResult, bool]:
         """Writes a result conditionally; returns the stored result and whether this write won."""
         place = (key.scope, key.action_id)
         existing = self._usable(place, now_s)
-        recent = existing is not None and existing.created_s >= not_before_s
+        good = (
+            existing is not None
+            and existing.created_s >= not_before_s
+            and existing.provenance.trust >= min_trust
+        )
         newer = replace and existing is not None and existing.generation < result.generation
-        if existing is not None and recent and not newer:
+        if existing is not None and good and not newer:
             return existing, False
         last = self.results.get(place)
         known = 0 if last is None or place in self.torn else last.generation

@@ -2,12 +2,8 @@
 
 from flowmesh_store.datasets.chunks import (
     Blobs,
-    Fetch,
     TypedRows,
     as_single_chunk,
-    read_chunk,
-    read_dataset,
-    read_dataset_table,
     read_table,
     rows_to_chunks,
     table_rows,
@@ -20,13 +16,18 @@ from flowmesh_store.datasets.files import (
     read_rows_file,
     rows_to_jsonl,
 )
+from flowmesh_store.datasets.verified_chunks import (
+    Fetch,
+    read_dataset,
+    read_dataset_table,
+    read_verified_table,
+)
 
 __all__ = [
     "Blobs",
     "Fetch",
     "TypedRows",
     "as_single_chunk",
-    "read_chunk",
     "read_csv",
     "read_dataset",
     "read_dataset_table",
@@ -34,6 +35,7 @@ __all__ = [
     "read_jsonl",
     "read_rows_file",
     "read_table",
+    "read_verified_table",
     "rows_to_chunks",
     "rows_to_jsonl",
     "table_rows",

@@ -4,7 +4,7 @@ Engines and imports pass rows or an Arrow table and store the blobs that are ret
 rows or tables, typed by the manifest's schema.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,8 +41,6 @@ from flowmesh_store.datasets.parquet import (
 
 Row = Mapping[str, Any]
 Blobs = dict[Digest, bytes]
-Fetch = Callable[[Digest], Awaitable[bytes]]
-"""Reads a blob into memory, e.g. ``BlobStore.get``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +122,6 @@ def read_table(data: bytes, schema: Schema | None = None) -> Any:
     return pa.table([table.column(f.name).cast(f.type) for f in wanted], schema=wanted)
 
 
-def read_chunk(data: bytes, schema: Schema | None = None) -> list[dict[str, Any]]:
-    """Returns a chunk as rows, with json columns decoded.
-
-    Arguments and errors are those of :func:`read_table`.
-    """
-    return table_rows(read_table(data, schema))
-
-
 def table_rows(table: Any) -> list[dict[str, Any]]:
     """Returns an Arrow table as rows; columns that are json by our metadata are decoded."""
     types = schema_of(table).types()
@@ -143,41 +133,6 @@ def table_rows(table: Any) -> list[dict[str, Any]]:
             if row[name] is not None:
                 row[name] = orjson.loads(row[name])
     return rows
-
-
-async def read_dataset(fetch: Fetch, manifest: Manifest) -> list[dict[str, Any]]:
-    """Returns all rows of a data set in order.
-
-    Args:
-        fetch: reads a blob by its digest.
-        manifest: of the data set.
-
-    Raises:
-        BlobNotFoundError, BlobCorruptError, StoreUnavailableError.
-    """
-    rows: list[dict[str, Any]] = []
-    for chunk in manifest.chunks:
-        rows.extend(table_rows(await _fetch_table(fetch, manifest.schema, chunk)))
-    return rows
-
-
-async def read_dataset_table(fetch: Fetch, manifest: Manifest) -> Any:
-    """Returns all rows of a data set as a ``pyarrow.Table``; json columns are canonical strings.
-
-    Arguments and errors are those of :func:`read_dataset`.
-    """
-    tables = [await _fetch_table(fetch, manifest.schema, c) for c in manifest.chunks]
-    return pa.concat_tables(tables) if tables else arrow_schema(manifest.schema).empty_table()
-
-
-async def _fetch_table(fetch: Fetch, schema: Schema, chunk: ChunkRef) -> Any:
-    table = read_table(await fetch(chunk.blob), schema)
-    if table.num_rows != chunk.count:
-        raise BlobCorruptError(
-            f"a chunk has {table.num_rows} rows, its manifest says {chunk.count}",
-            where=f"cas/{chunk.blob}",
-        )
-    return table
 
 
 def _pack(typed: TypedRows, spans: Sequence[tuple[int, int]]) -> tuple[Manifest, Blobs]:

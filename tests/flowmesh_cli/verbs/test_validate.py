@@ -56,6 +56,19 @@ def test_the_same_workflow_for_a_cluster_is_fine() -> None:
     assert wrong(EXAMPLES / "kubernetes" / "best-of-four.yaml") == []
 
 
+def test_a_secret_without_its_place_is_told_for_a_cluster(tmp_path: Path) -> None:
+    rows = {"q": {"dataset": "https://example.org/q.jsonl", "secrets": ["HF_TOKEN"]}}
+    file = workflow(tmp_path, rows)
+    assert wrong(file, kubernetes=False) == []
+    [line] = wrong(file)
+    assert "spec.secrets.HF_TOKEN: the workflow does not say where the secret HF_TOKEN" in line
+    assert "{name: hf-token, key: HF_TOKEN}" in line
+    document = json.loads(file.read_text())
+    document["spec"]["secrets"] = {"HF_TOKEN": {"name": "hub", "key": "token"}}
+    file.write_text(json.dumps(document))
+    assert wrong(file) == []
+
+
 def test_a_pool_that_is_valid_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
     file = EXAMPLES / "kubernetes" / "pool-cpu.yaml"
     validate_files(WorkflowSelection([file], None, None), as_json=False)

@@ -4,7 +4,8 @@ import pytest
 from tests.flowmesh_core.machine.world import World, outputs_of, plan, step
 
 from flowmesh_core.machine import orphans
-from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.machine.commands import Acknowledge, Command
+from flowmesh_core.machine.events import ActionKey, CancelRequested
 from flowmesh_core.machine.orphans import OrphanedEnd, OrphanedEnds
 from flowmesh_core.protocol.messages import Assignment, AttemptEnd
 from flowmesh_core.units import Digest
@@ -72,3 +73,43 @@ def test_of_one_worker_few_ends_wait_for_their_actions(monkeypatch: pytest.Monke
     assert ends.pop(ActionKey("ns-a", Digest(f"{0:064x}"))).worker == "good"
     assert add("bad", 5)
     assert len(ends) == 4
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_an_end_that_nobody_wants_after_the_recovery_is_acknowledged_and_forgotten(
+    wanted: bool,
+) -> None:
+    world, attempt = after_a_crash()
+    world.held = {}
+    end = AttemptEnd(attempt.attempt_id, attempt.action_id, outputs=outputs_of(attempt))
+    world.join("w1", ended=(end,))
+    assert len(world.machine.state.orphaned_ends) == 1
+    acknowledged: list[str] = []
+    do = world._do
+
+    def record(command: Command) -> None:
+        if isinstance(command, Acknowledge):
+            acknowledged.append(command.attempt_id)
+        do(command)
+
+    world._do = record  # type: ignore[method-assign]
+    if wanted:
+        world.submit(plan(step("a")), "run")
+    world.tick(4.0)
+    assert len(world.machine.state.orphaned_ends) == 0
+    assert acknowledged == [attempt.attempt_id]
+    assert bool(world.publications) is wanted
+
+
+def test_an_end_of_an_action_that_ended_otherwise_is_forgotten() -> None:
+    world, attempt = after_a_crash()
+    world.held = {}
+    world.mute_store = True
+    world.submit(plan(step("a")), "run")
+    end = AttemptEnd(attempt.attempt_id, attempt.action_id, outputs=outputs_of(attempt))
+    world.join("w1", ended=(end,))
+    world.tick(4.0)
+    assert len(world.machine.state.orphaned_ends) == 1, "its look-up is not answered yet"
+    world.apply(CancelRequested("run"))
+    world.tick(1.0)
+    assert len(world.machine.state.orphaned_ends) == 0

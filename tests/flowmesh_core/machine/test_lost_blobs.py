@@ -1,9 +1,14 @@
 """Lost or damaged blobs are reproduced where a step needs them."""
 
+from msgspec.structs import replace
 from tests.flowmesh_core.machine.world import MAP as MAP_ENGINE
 from tests.flowmesh_core.machine.world import World, after, dataset, only, plan, rows_of, step
 
-from flowmesh_core.graph.plan import StepSource
+from flowmesh_core.dataset import Manifest
+from flowmesh_core.graph.plan import Plan, StepSource
+from flowmesh_core.identity import digest_bytes
+from flowmesh_core.machine.step_results import dataset_artifact
+from flowmesh_core.protocol.results import Artifact
 
 
 def test_a_lost_input_is_made_again_with_a_higher_generation(world: World) -> None:
@@ -63,3 +68,74 @@ def test_a_lost_upload_fails_the_step_with_what_to_do(world: World) -> None:
     blob = rows.manifest.chunks[0].blob  # type: ignore[union-attr]
     world.fail(only(world).attempt_id, "missing-blob", detail=blob)
     assert (world.finals[uid].phase, world.finals[uid].reason) == ("Failed", "missing-blob")
+
+
+def mismatch(world: World, blob: str) -> None:
+    """Reports that the rows of a blob are not those of its identity."""
+    world.fail(only(world).attempt_id, "missing-blob", detail=blob, reason="identity")
+
+
+def mapped(rows: Artifact) -> Plan:
+    return plan(step("m", rows_of(rows), uses=MAP_ENGINE), step("n", rows_of("m"), uses=MAP_ENGINE))
+
+
+def test_rows_of_another_identity_are_made_again_on_another_worker(world: World) -> None:
+    world.join("bad")
+    rows = dataset("one")
+    uid = world.submit(mapped(rows), artifacts=[rows])
+    world.tick(0.1)
+    first = only(world)
+    world.join("good")
+    world.finish(first.attempt_id)
+    world.tick(0.1)
+    blob = only(world).inputs["rows"].artifact.manifest.chunks[0].blob  # type: ignore[union-attr]
+    mismatch(world, blob)
+    world.tick(0.1)
+    again = only(world)
+    assert again.action_id == first.action_id
+    assert set(world.held["good"]) == {again.attempt_id}
+    assert blob not in world.discarded, "its bytes are what their digest says"
+    [compared] = world.compared
+    assert (compared.result.provenance.worker, compared.blobs) == ("bad", {blob})
+    world.run()
+    assert world.finals[uid].phase == "Succeeded"
+
+
+def test_rows_that_never_are_what_their_identity_says_end_the_step(world: World) -> None:
+    world.join("bad")
+    rows = dataset("one")
+    uid = world.submit(mapped(rows), artifacts=[rows])
+    for _ in range(1 + world.settings.repairs):
+        world.tick(0.1)
+        world.finish(only(world).attempt_id)
+        world.tick(0.1)
+        given = only(world).inputs["rows"].artifact.manifest
+        mismatch(world, given.chunks[0].blob)  # type: ignore[union-attr]
+    assert (world.finals[uid].phase, world.finals[uid].reason) == ("Failed", "missing-blob")
+
+
+def test_a_blob_of_anothers_fails_no_step_that_brought_the_same_rows(world: World) -> None:
+    """Two data sets of one identity, of which one has a forged blob, meet in one action."""
+    world.join("w1")
+    honest = dataset("one")
+    chunk = honest.manifest.chunks[0]  # type: ignore[union-attr]
+    manifest = Manifest(honest.manifest.schema, (replace(chunk, blob=digest_bytes(b"x")),))  # type: ignore[union-attr]
+    forged = dataset_artifact(manifest)
+    assert forged.digest == honest.digest
+    for name, rows in (("forger", forged), ("owner", honest)):
+        made = plan(step("m", rows_of(rows), uses=MAP_ENGINE), namespace=name)
+        world.submit(made, name, artifacts=[rows], share="group-x")
+    world.tick(0.1)
+    mismatch(world, manifest.chunks[0].blob)
+    assert world.finals["forger"].phase == "Failed"
+    world.run()
+    assert world.finals["owner"].phase == "Succeeded"
+
+
+def test_a_worker_that_names_blobs_it_was_not_given_repeats_nothing(world: World) -> None:
+    world.join("w1")
+    rows = dataset("one")
+    uid = world.submit(mapped(rows), artifacts=[rows])
+    world.tick(0.1)
+    mismatch(world, "f" * 64)
+    assert world.finals[uid].phase == "Failed"

@@ -74,3 +74,25 @@ def test_a_name_in_another_pool_is_another_worker() -> None:
     world.lose("w")
     world.join("w", pool="default")
     assert works(world, "w")
+
+
+def test_what_a_worker_did_before_it_left_counts_when_it_is_back() -> None:
+    world = World()
+    world.join("bad", "good")
+    world.lose("bad")
+    for _ in range(3):
+        world.apply(ProtocolViolated("bad", "content of another identity", pool="default"))
+    world.join("bad")
+    assert works(world, "bad")
+    violate(world, "bad", 1)
+    assert not works(world, "bad")
+
+
+def test_a_violation_in_another_pool_is_not_that_of_the_worker_of_the_same_name() -> None:
+    world = World()
+    world.join("w", "good")
+    for _ in range(3):
+        world.apply(ProtocolViolated("w", "content of another identity", pool="low"))
+    violate(world, "w", 1)
+    assert works(world, "w")
+    assert world.machine.state.violations == {("low", "w"): 3, ("default", "w"): 1}

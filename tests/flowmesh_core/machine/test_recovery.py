@@ -5,6 +5,7 @@ from tests.flowmesh_core.machine.world import (
     MAP,
     SOLO,
     World,
+    after,
     dataset,
     only,
     outputs_of,
@@ -13,7 +14,10 @@ from tests.flowmesh_core.machine.world import (
     step,
 )
 
+from flowmesh_api.v1.receipts import Receipt, ReceiptLine
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_core.accounting.ledger_lines import HitLine
+from flowmesh_core.accounting.receipt import receipt
 from flowmesh_core.protocol.messages import AttemptEnd
 
 
@@ -109,3 +113,41 @@ def test_what_was_a_hit_before_a_restart_is_one_afterwards_and_is_booked_once(
     assert (status.steps[0].hits, status.steps[0].executed) == (1, 0)
     assert status.saved_nanousd == status.steps[0].saved_nanousd == booked.saved_nanousd
     assert not any(isinstance(line, HitLine) for line in later.ledger[uid])
+
+
+def test_fault_10_status_and_receipt_show_one_number_after_a_resume(world: World) -> None:
+    rows = dataset("one", "two", "three")
+    equal = step("b", value=1), step("b2", value=1)
+    made = plan(step("m", rows_of(rows), uses=MAP), step("c", *after("m"), uses=SOLO), *equal)
+    uid = world.submit(made, artifacts=[rows])
+    world.join("w1")
+    world.run(lambda w: len(w.executed) >= 4)
+    assert uid not in world.finals
+    lines = list(world.ledger[uid])
+    for lost in (0, 1):  # the last line was not written before the control plane was killed
+        later = World(
+            epoch=2,
+            recovering_until_s=world.now + 3.0,
+            cache=dict(world.cache),
+            now=world.now,
+            ledger={uid: lines[: len(lines) - lost]},
+        )
+        later.submit(made, uid, artifacts=[rows], restored=tuple(lines[: len(lines) - lost]))
+        later.join("w2")
+        later.tick(3.5)
+        later.run()
+        compare(later.finals[uid], receipt(uid, "w", "team-a", later.ledger[uid]))
+        assert later.finals[uid].executed == 5
+        assert later.machine.state.book.bill_nanousd >= later.machine.state.book.receipts_nanousd
+
+
+def compare(status: RunStatus, shown: Receipt) -> None:
+    """A run's status and its receipt say the same of the run and of each step."""
+    in_flight = sum(s.in_flight for s in shown.lines)
+    assert (status.executed, status.hits) == (shown.executed, shown.hits + in_flight)
+    assert (status.paid_nanousd, status.saved_nanousd) == (shown.paid_nanousd, shown.saved_nanousd)
+    lines = {s.step: s for s in shown.lines}
+    for s in status.steps:
+        line = lines.get(s.path, ReceiptLine(s.path))
+        assert (s.executed, s.hits) == (line.executed, line.hits + line.in_flight), s.path
+        assert (s.paid_nanousd, s.tokens) == (line.paid_nanousd, line.tokens), s.path

@@ -60,6 +60,7 @@ NOOP = EngineContract(
     "test.noop", 1, 1, (Port("*", PortKind.METRICS, required=False),), (METRICS,), capacity=4
 )
 SOLO = EngineContract("test.solo", 1, 1, NOOP.inputs, (METRICS,), capacity=1)
+MANY = EngineContract("test.many", 1, 1, NOOP.inputs, (METRICS,), capacity=512)
 MAP = EngineContract(
     "test.map",
     1,
@@ -99,7 +100,10 @@ ASK = EngineContract(
 TUNE = EngineContract(
     "test.tune", 1, 1, (METRICS,), (Port("adapter", PortKind.ADAPTER),), capacity=4
 )
-CONTRACTS = (NOOP, SOLO, MAP, CALL, ASK, TUNE, RESOLVE)
+CODE = EngineContract(
+    "test.code", 1, 1, NOOP.inputs, (METRICS,), capacity=1, user_code=True, base_memory_mib=64
+)
+CONTRACTS = (CODE, NOOP, SOLO, MANY, MAP, CALL, ASK, TUNE, RESOLVE)
 
 
 def shape(name: str, **changes: Any) -> WorkerShape:
@@ -202,6 +206,10 @@ def outputs_of(a: Assignment) -> dict[str, Artifact]:
     return {"metrics": metrics(value=a.params.get("value", 0), of=a.action_id)}
 
 
+def _is_good(result: ActionResult, not_before_s: float, min_trust: int) -> bool:
+    return result.created_s >= not_before_s and result.provenance.trust >= min_trust
+
+
 @dataclass
 class World:
     settings: Settings = field(default_factory=lambda: Settings(watchdog_s=10.0))
@@ -216,6 +224,7 @@ class World:
     publications: list[tuple[str, str, int]] = field(default_factory=list)
     lookups: int = 0
     discarded: set[str] = field(default_factory=set)
+    compared: list[c.CompareContent] = field(default_factory=list)
     ledger: dict[str, list[Line]] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
     deaf: set[str] = field(default_factory=set)
@@ -224,6 +233,7 @@ class World:
     evaluators_stopped: bool = False
     evaluated: list[str] = field(default_factory=list)
     told: list[tuple[str, tuple[PrewarmSpec, ...]]] = field(default_factory=list)
+    drained: list[str] = field(default_factory=list)
     receipts: int = 0
     recovering_until_s: float = 0.0
     accounts: dict[str, Any] = field(default_factory=dict)
@@ -254,13 +264,13 @@ class World:
             self.unanswered.append(command)
             return
         match command:
-            case c.LookUp(key, scopes, not_before_s):
+            case c.LookUp(key, scopes, not_before_s, min_trust):
                 self.lookups += 1
                 found = (self.cache.get((s, key.action_id)) for s in scopes)
-                recent = (r for r in found if r and r.created_s >= not_before_s)
-                self.apply(e.LookedUp(key, next(recent, None), scopes, not_before_s))
-            case c.Publish(key, result, replace, not_before_s):
-                self._publish(key, result, replace, not_before_s)
+                good = (r for r in found if r and _is_good(r, not_before_s, min_trust))
+                self.apply(e.LookedUp(key, next(good, None), scopes, not_before_s, min_trust))
+            case c.Publish():
+                self._publish(command)
             case c.Assign(worker, assignment):
                 if assignment.resume is not None:
                     digest = assignment.resume.artifact.digest
@@ -281,6 +291,8 @@ class World:
                 else:
                     self.evaluated.append(query.text)
                     self.apply(e.ConditionEvaluated(uid, number, verdict_of(query)))
+            case c.DrainWorker(worker):
+                self.drained.append(worker)
             case c.Prewarm(worker, openings):
                 self.told.append((worker, openings))
             case c.FinalizeRun(uid):
@@ -291,16 +303,20 @@ class World:
                 self.ledger.setdefault(uid, []).append(line)
             case c.DeleteCorruptBlobs(digests):
                 self.discarded |= digests
+            case c.CompareContent():
+                self.compared.append(command)
 
-    def _publish(
-        self, key: e.ActionKey, result: ActionResult, replace: bool, not_before_s: float
-    ) -> None:
+    def _publish(self, command: c.Publish) -> None:
+        key, result = command.key, command.result
         at = (key.scope, key.action_id)
         standing = self.cache.get(at)
-        if standing is not None and standing.created_s < not_before_s:
+        refused = standing is not None and not _is_good(
+            standing, command.not_before_s, command.min_trust
+        )
+        if standing is not None and refused:
             result = msgspec.structs.replace(result, generation=standing.generation + 1)
         if standing is None or standing.generation < result.generation * (
-            replace or standing.created_s < not_before_s
+            command.replace or refused
         ):
             self.cache[at] = result
             self.publications.append((key.scope, key.action_id, result.generation))
@@ -331,6 +347,7 @@ class World:
         held = tuple(AttemptProgress(a, "running") for a in self.held.get(name, {}))
         ended = changes.pop("ended", ())
         said = changes.pop("checkpoints", ())
+        tenant = changes.pop("code_tenant", "")
         full = Hello(
             2,
             "token",
@@ -341,6 +358,7 @@ class World:
             held,
             ended,
             checkpoints=said,
+            code_tenant=tenant,
         )
         self.apply(e.WorkerConnected(full, self._generations(*held, *ended)))
 
@@ -397,12 +415,13 @@ class World:
         detail: str = "",
         message: str = "broken",
         run_s: float = 0.0,
+        reason: str = "",
     ) -> None:
         worker = self.worker_of(attempt_id)
         self.held[worker].pop(attempt_id)
         end = self._end(
             attempt_id,
-            failure=FailureReport(kind, message, detail=detail),
+            failure=FailureReport(kind, message, detail=detail, reason=reason),
             usage=Usage(run_s=run_s),
         )
         self._sync(worker, ended=(end,))
@@ -434,13 +453,16 @@ class World:
         *,
         share: str = "",
         unattributed: bool = False,
+        min_trust: int = 0,
         artifacts: Iterable[Artifact] = (),
         **changes: Any,
     ) -> str:
         uid = uid or f"run-{len(self.machine.state.runs) + len(self.finals) + 1}"
         own = f"ns-{made.namespace}"
         lookup = (own, share) if share else (own,)
-        scopes = ScopePlan(share or own, lookup, own, unattributed=unattributed)
+        scopes = ScopePlan(
+            share or own, lookup, own, unattributed=unattributed, min_trust=min_trust
+        )
         found = {f"cas:{a.blob}": a for a in artifacts}
         self.apply(e.Submitted(uid, made, self.now, scopes, found, **changes))
         return uid

@@ -85,3 +85,27 @@ def test_two_policies_that_agree_are_one() -> None:
 def test_a_group_belongs_to_the_scope_group_alone(policy: CachePolicy) -> None:
     with pytest.raises(SpecError, match=r"FlowMeshCachePolicy p: spec\.group"):
         plan_scopes([policy], "a")
+
+
+@pytest.mark.parametrize(
+    ("policy", "trust"),
+    [
+        (CachePolicy("p", namespaces=("team-a",)), 0),
+        (CachePolicy("p", namespaces=("team-a",), min_trust=3), 3),
+        (CachePolicy("p", labels={"tier": "open"}, min_trust=2), 2),
+        (RESEARCH, 1),
+        (CachePolicy("p", Sharing.ALL, namespaces=("team-a",)), 1),
+        (CachePolicy("p", Sharing.ALL, namespaces=("team-a",), min_trust=0), 0),
+    ],
+)
+def test_a_shared_scope_asks_for_trust_unless_its_policy_says(
+    policy: CachePolicy, trust: int
+) -> None:
+    assert plan_scopes([policy], "team-a", {"tier": "open"}).min_trust == trust
+    assert plan_scopes([], "team-a").min_trust == 0
+
+
+def test_the_highest_trust_of_the_policies_of_one_scope_counts_for_all_who_publish_there() -> None:
+    strict = CachePolicy("s", Sharing.GROUP, "x", namespaces=("team-c",), min_trust=3)
+    for namespace in ("team-a", "team-c"):
+        assert plan_scopes([RESEARCH, strict], namespace).min_trust == 3

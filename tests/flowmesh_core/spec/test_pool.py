@@ -14,6 +14,8 @@ from flowmesh_core.spec.resources import definitions
 
 ROOT = Path(__file__).parents[3]
 IMAGE = {"image": "flowmesh-worker:1"}
+PINNED = {"image": "flowmesh-worker@sha256:" + 64 * "a"}
+SANDBOX = {"podTemplate": {"spec": {"runtimeClassName": "gvisor"}}}
 
 
 def pool(spec: dict[str, Any], name: str = "cpu") -> FlowMeshWorkerPool:
@@ -57,6 +59,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"power": {"loadWatts": 10, "idleWatts": 20}}, "idleWatts must not be greater"),
     ({"cache": {"sizeLimit": "1Gi", "claimName": "c"}}, "not both"),
     ({"maxReplicas": 2, "cache": {"claimName": "c"}}, "one worker at most"),
+    ({"trust": 2, "userCode": True}, "trust 1 at most"),
+    ({"trust": 3}, "pinned by digest"),
+    ({**PINNED, "trust": 3, "userCode": True, **SANDBOX}, "no userCode"),
+    ({**PINNED, "trust": 3, "egress": [{"cidr": "10.0.0.0/8"}]}, "no egress"),
 ]
 
 
@@ -79,6 +85,9 @@ ACCEPTED: list[dict[str, Any]] = [
     {"engines": {"flavor": "gpu"}, "devices": {"count": 2}},
     {"power": {"loadWatts": 10}},
     {"cache": {"claimName": "c"}},
+    {"trust": 0, "userCode": True},
+    {"trust": 2, "userCode": True, **SANDBOX},
+    {**PINNED, "trust": 3},
 ]
 
 
@@ -86,6 +95,23 @@ ACCEPTED: list[dict[str, Any]] = [
 def test_what_the_models_take_the_rules_take(spec: dict[str, Any]) -> None:
     assert pool(spec)
     assert _held(_schema()["properties"]["spec"], {**IMAGE, **spec})
+
+
+@pytest.mark.parametrize(
+    ("spec", "trust"),
+    [
+        ({}, 2),
+        ({"userCode": True}, 1),
+        ({"userCode": True, **SANDBOX}, 2),
+        ({"userCode": True, "trust": 0}, 0),
+        ({"trust": 1}, 1),
+    ],
+    ids=str,
+)
+def test_a_pool_that_does_not_say_has_trust_by_what_it_runs(
+    spec: dict[str, Any], trust: int
+) -> None:
+    assert pool(spec).spec.trust_level == trust
 
 
 @pytest.mark.parametrize(("name", "good"), [("a", True), ("gpu-1", True), ("a" * 40, True)] + [

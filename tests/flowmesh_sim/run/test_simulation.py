@@ -33,6 +33,19 @@ def test_every_run_ends_and_every_action_runs_once() -> None:
     assert result.usd == pytest.approx(result.receipts_usd + result.fabric_usd)
 
 
+def test_a_pool_of_too_little_trust_makes_nothing_for_a_shared_scope() -> None:
+    pools = [
+        {"name": "any", "device": "cpu", "workers": 2, "trust": 0},
+        {"name": "own", "device": "cpu", "workers": 1},
+    ]
+    shared = Simulation(noops(pools=pools, sharing="all"))
+    assert shared.run().succeeded == 8
+    assert {r.provenance.pool for r in shared.fabric.store.results.values()} <= {"own", ""}
+    alone = Simulation(noops(pools=pools, sharing="private"))
+    assert alone.run().succeeded == 8
+    assert "any" in {r.provenance.pool for r in alone.fabric.store.results.values()}
+
+
 def test_the_same_seed_gives_the_same_trace_and_another_seed_another() -> None:
     first, again, other = simulate(noops()), simulate(noops()), simulate(noops(), seed=1)
     assert first.trace == again.trace

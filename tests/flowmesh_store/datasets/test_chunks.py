@@ -12,7 +12,6 @@ from flowmesh_core.identity import digest_bytes
 from flowmesh_core.units import Digest
 from flowmesh_store.datasets import (
     as_single_chunk,
-    read_chunk,
     read_dataset,
     read_dataset_table,
     rows_to_chunks,
@@ -110,7 +109,7 @@ async def test_a_chunk_with_nulls_alone_reads_as_the_datasets_type() -> None:
 async def test_a_rowwise_output_stays_one_chunk_even_when_empty() -> None:
     manifest, blobs = as_single_chunk(questions(range(300)))
     assert [c.count for c in manifest.chunks] == [300]
-    assert len(read_chunk(blobs[manifest.chunks[0].blob])) == 300
+    assert len(await read_dataset(Blobs(blobs).get, manifest)) == 300
     empty, empty_blobs = as_single_chunk([], Schema.of({"a": "int"}))
     assert [c.count for c in empty.chunks] == [0]
     assert await read_dataset(Blobs(empty_blobs).get, empty) == []
@@ -146,7 +145,7 @@ def test_tables_with_values_that_have_no_type_are_refused(table: Any, message: s
         rows_to_chunks(pa.table(table))
 
 
-def test_decimals_structs_and_maps_of_other_programs_are_read() -> None:
+async def test_decimals_structs_and_maps_of_other_programs_are_read() -> None:
     table = pa.table(
         {
             "sum": pa.array([12]).cast(pa.decimal128(38, 0)),
@@ -157,7 +156,7 @@ def test_decimals_structs_and_maps_of_other_programs_are_read() -> None:
         }
     )
     manifest, blobs = rows_to_chunks(table)
-    assert read_chunk(blobs[manifest.chunks[0].blob]) == [
+    assert await read_dataset(Blobs(blobs).get, manifest) == [
         {"map": {"k": 1}, "mean": 1.5, "struct": {"a": [1]}, "sum": 12, "word": "x"}
     ]
 

@@ -10,6 +10,7 @@ import pytest
 
 from flowmesh_core.units import Digest
 from flowmesh_worker.data.inputs import Inputs
+from flowmesh_worker.data.verified_chunks import VerifiedChunks
 
 if TYPE_CHECKING:
     from tests.flowmesh_worker.conftest import World
@@ -36,7 +37,9 @@ class GatedBlobs:
             self.pinned_now.remove(digest)
 
 
-async def test_a_chunk_that_is_missing_leaves_no_other_chunk_pinned(world: "World") -> None:
+async def test_a_chunk_that_is_missing_leaves_no_other_chunk_pinned(
+    world: "World", tmp_path: Path
+) -> None:
     rows = await world.dataset([{"n": n, "t": "x" * 1000} for n in range(2000)])
     manifest = rows.artifact.manifest
     assert manifest is not None
@@ -47,7 +50,9 @@ async def test_a_chunk_that_is_missing_leaves_no_other_chunk_pinned(world: "Worl
     others = asyncio.all_tasks()
     async with AsyncExitStack() as pins:
         with pytest.raises(ExceptionGroup):
-            await Inputs(blobs, components).fetch(assignment, pins)
+            await Inputs(blobs, components, VerifiedChunks(tmp_path / "verified")).fetch(
+                assignment, pins
+            )
     blobs.gate.set()
     if left := asyncio.all_tasks() - others:
         await asyncio.wait(left)

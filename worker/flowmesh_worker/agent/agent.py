@@ -34,6 +34,7 @@ from flowmesh_worker.agent.shell import Shell
 from flowmesh_worker.data.components import ComponentCache
 from flowmesh_worker.data.inputs import Inputs
 from flowmesh_worker.data.outputs import Outputs
+from flowmesh_worker.data.verified_chunks import VerifiedChunks
 from flowmesh_worker.energy import EnergyMeter, EnergyShares
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.health import Health
@@ -89,6 +90,7 @@ class Agent:
         self._shape = shape
         self._started_s, self._born_s = time.time(), since_boot_s()
         self._incarnation = uuid.uuid4().hex
+        self._code_tenant = ""
         self._metrics_due_s = 0.0
         self._health = Health(settings.health_dir)
         settings.cache_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -116,11 +118,12 @@ class Agent:
             in_use=lambda: [digest for digest, _ in self._loaded()],
             on_change=self._components_changed,
         )
+        self._verified = VerifiedChunks(settings.cache_dir / "verified-chunks")
         self._outputs = Outputs(cache)
         self._prewarms = PrewarmData(self._components, post)
         self._attempts = AttemptData(
             engines,
-            Inputs(cache, self._components),
+            Inputs(cache, self._components, self._verified),
             self._outputs,
             Checkpoints(cache, self._scratch.path, post),
             post,
@@ -208,6 +211,7 @@ class Agent:
             draining=report.draining,
             checkpoints=report.checkpoints,
             age_s=since_boot_s() - self._born_s,
+            code_tenant=self._code_tenant,
         )
 
     def sync(self, seq: int) -> Sync:
@@ -221,6 +225,8 @@ class Agent:
 
     def follow(self, desired: Desired) -> None:
         """See ``ConnectedWorker.follow``."""
+        if self._shape.single_tenant and not self._code_tenant:
+            self._code_tenant = next((a.tenant for a in desired.assign if a.tenant), "")
         self._shell.post(e.DesiredReceived(desired))
 
     # -- parts -----------------------------------------------------------------------------------

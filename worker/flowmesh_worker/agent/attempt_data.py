@@ -63,7 +63,7 @@ class AttemptData:
         """Fetches the inputs; those that came with the assignment are ready at once."""
         files = self._attempts[assignment.attempt_id] = _AttemptFiles(assignment)
         try:
-            inline = Inputs.inline_inputs(assignment)
+            inline = self._inputs.inline_inputs(assignment)
         except Exception as error:
             failure = store_failure(error, "an input could not be read")
             self._post(e.InputsFailed(assignment.attempt_id, failure))
@@ -103,6 +103,7 @@ class AttemptData:
             secrets=a.secrets,
             resume=files.resume,
             secret_hosts=a.secret_hosts,
+            tenant=a.tenant,
         )
 
     def components(self, assignment: Assignment) -> dict[str, HostInput]:
@@ -119,6 +120,10 @@ class AttemptData:
         """Posts that a host has ended an attempt, with the outputs if all fit into a report."""
         files = self._attempts.get(message.attempt_id)
         failure, stored = message.failure, None
+        if files is not None and message.verified:
+            self._inputs.remember(files.inputs, message.verified)
+        if files is not None and failure is not None:
+            failure = self._inputs.with_manifests(files.assignment, failure)
         if failure is None and files is not None:
             a = files.assignment
             failure = missing_output_failure(

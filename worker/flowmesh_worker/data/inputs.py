@@ -1,19 +1,26 @@
 """Fetches the inputs of an attempt to the local disk while other attempts run.
 
 Blobs are read through a caching store that verifies them, and are pinned until the attempt ends.
-Inputs that came with the assignment stay in memory.
+Inputs that came with the assignment stay in memory. What an identity says of a manifest, of metrics
+and of a blob is compared here; of rows, by the host that reads them.
 """
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 
-from flowmesh_core.dataset import Manifest, decode_manifest
+import msgspec
+
+from flowmesh_core.dataset import Manifest, decode_manifest_of
+from flowmesh_core.errors import BY_IDENTITY
 from flowmesh_core.identity import canonical_bytes
 from flowmesh_core.protocol.messages import Assignment, FailureReport, InputRef
+from flowmesh_core.protocol.results import require_identity
 from flowmesh_core.units import Digest
 from flowmesh_store.cache.caching_blobs import CachingBlobs
 from flowmesh_worker.data.components import ComponentCache
 from flowmesh_worker.data.store_retry import retry_while_unavailable
+from flowmesh_worker.data.verified_chunks import VerifiedChunks
 from flowmesh_worker.data.weights_check import weights_failure
 from flowmesh_worker.ipc.frames import HostInput
 
@@ -24,17 +31,23 @@ _TREES = frozenset({"model", "adapter"})
 class Inputs:
     """Fetches the inputs of all attempts of a worker, a limited number of blobs at once."""
 
-    def __init__(self, blobs: CachingBlobs, components: ComponentCache) -> None:
+    def __init__(
+        self, blobs: CachingBlobs, components: ComponentCache, verified: VerifiedChunks
+    ) -> None:
         self._blobs = blobs
         self._components = components
+        self._verified = verified
         self._limit = asyncio.Semaphore(_AT_ONCE)
 
-    @staticmethod
-    def inline_inputs(assignment: Assignment) -> dict[str, HostInput] | None:
-        """Returns the inputs if all of them came with the assignment, else None."""
+    def inline_inputs(self, assignment: Assignment) -> dict[str, HostInput] | None:
+        """Returns the inputs if all of them came with the assignment, else None.
+
+        Raises:
+            IdentityMismatchError: the content of one is not what its identity says.
+        """
         found: dict[str, HostInput] = {}
         for port, ref in assignment.inputs.items():
-            given = _inline(ref)
+            given = self._inline(ref)
             if given is None:
                 return None
             found[port] = given
@@ -48,8 +61,8 @@ class Inputs:
         """Fetches all inputs concurrently; they are pinned until the stack is closed.
 
         Raises:
-            StoreError: an input is missing, corrupt, or does not fit the disk.
-            IdentityError: a manifest cannot be decoded.
+            StoreError: an input is missing, corrupt, not what its identity says, or does not fit
+                the disk.
         """
         async with asyncio.TaskGroup() as group:
             tasks = {
@@ -60,7 +73,7 @@ class Inputs:
 
     async def _one(self, ref: InputRef, pins: AsyncExitStack) -> HostInput:
         artifact = ref.artifact
-        inline = _inline(ref)
+        inline = self._inline(ref)
         if inline is not None:
             return inline
         if artifact.kind in _TREES:
@@ -68,7 +81,30 @@ class Inputs:
             return HostInput("tree", artifact.digest, (str(path),))
         if artifact.kind == "dataset":
             return await self._dataset(ref, pins)
+        require_identity(artifact)
         return HostInput("blob", artifact.digest, (await self._file(artifact.blob, pins),))
+
+    def remember(
+        self, inputs: Mapping[str, HostInput], verified: Mapping[str, Iterable[int]]
+    ) -> None:
+        """Remembers the chunks that a host has compared with their identity, by port."""
+        for port, numbers in verified.items():
+            manifest = inputs[port].manifest
+            if manifest is not None:
+                self._verified.add(manifest, numbers)
+
+    @staticmethod
+    def with_manifests(assignment: Assignment, failure: FailureReport) -> FailureReport:
+        """Adds to a mismatch the manifests that only the worker has read.
+
+        The control plane finds the producer of a chunk by the manifests that it knows.
+        """
+        inputs = (ref.artifact for ref in assignment.inputs.values())
+        unknown = [a.blob for a in inputs if a.kind == "dataset" and a.manifest is None]
+        if failure.reason != BY_IDENTITY or not unknown:
+            return failure
+        detail = " ".join([failure.detail, *unknown])
+        return msgspec.structs.replace(failure, detail=detail)
 
     async def _dataset(self, ref: InputRef, pins: AsyncExitStack) -> HostInput:
         manifest = ref.artifact.manifest or await self._manifest(ref)
@@ -77,14 +113,14 @@ class Inputs:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._file(b, pins)) for b in blobs]
         paths = tuple(task.result() for task in tasks)
-        return HostInput("dataset", ref.artifact.digest, paths, manifest, ref.inline)
+        return self._of_dataset(ref, paths, manifest)
 
     async def _manifest(self, ref: InputRef) -> Manifest:
         blob = ref.artifact.blob
         data = ref.inline.get(blob)
         if data is None:
             data = await retry_while_unavailable(lambda: self._blobs.get(blob))
-        return decode_manifest(data)
+        return decode_manifest_of(data, ref.artifact.digest, blob)
 
     async def _file(self, blob: Digest, pins: AsyncExitStack) -> str:
         async with self._limit:
@@ -94,19 +130,25 @@ class Inputs:
                 )
             )
 
+    def _inline(self, ref: InputRef) -> HostInput | None:
+        artifact = ref.artifact
+        if artifact.kind == "dataset":
+            manifest = artifact.manifest
+            if manifest is not None and all(c.blob in ref.inline for c in manifest.chunks):
+                return self._of_dataset(ref, (), manifest)
+            return None
+        if artifact.kind in _TREES:
+            return None
+        if artifact.blob in ref.inline:
+            contents = ref.inline
+        elif artifact.value is not None:
+            contents = {artifact.blob: canonical_bytes(artifact.value)}
+        else:
+            return None
+        require_identity(artifact, contents[artifact.blob])
+        return HostInput("blob", artifact.digest, (), None, contents, artifact.blob)
 
-def _inline(ref: InputRef) -> HostInput | None:
-    artifact = ref.artifact
-    if artifact.kind == "dataset":
-        manifest = artifact.manifest
-        if manifest is not None and all(c.blob in ref.inline for c in manifest.chunks):
-            return HostInput("dataset", artifact.digest, (), manifest, ref.inline)
-        return None
-    if artifact.kind in _TREES:
-        return None
-    if artifact.blob in ref.inline:
-        return HostInput("blob", artifact.digest, (), None, ref.inline, artifact.blob)
-    if artifact.value is not None:
-        data = canonical_bytes(artifact.value)
-        return HostInput("blob", artifact.digest, (), None, {artifact.blob: data}, artifact.blob)
-    return None
+    def _of_dataset(self, ref: InputRef, paths: tuple[str, ...], manifest: Manifest) -> HostInput:
+        verified = self._verified.numbers(manifest)
+        digest = ref.artifact.digest
+        return HostInput("dataset", digest, paths, manifest, ref.inline, verified=verified)

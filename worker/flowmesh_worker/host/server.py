@@ -11,13 +11,13 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import FailureReport
-from flowmesh_worker.engine_api import Engine, HostSettings, Result, TreeInput
+from flowmesh_worker.engine_api import Engine, HostSettings, Input, Result, TreeInput
 from flowmesh_worker.engines.preload import prepare
 from flowmesh_worker.failures import engine_failure
 from flowmesh_worker.host.checkpoints import AttemptSignals, CheckpointTaker
@@ -25,7 +25,7 @@ from flowmesh_worker.host.libraries import loaded_libraries
 from flowmesh_worker.host.peak_memory import PeakMemory
 from flowmesh_worker.host.results import prepare_outputs
 from flowmesh_worker.host.thread_safe_sender import ThreadSafeSender
-from flowmesh_worker.host.work import AttemptDir, HostWork, local_inputs
+from flowmesh_worker.host.work import AttemptDir, HostWork, local_inputs, verified_here
 from flowmesh_worker.ipc.channel import Channel
 from flowmesh_worker.ipc.frames import (
     AttemptEnded,
@@ -161,8 +161,9 @@ class HostServer:
         directory = self.new_directory()
         self._directories[run.attempt_id] = directory
         outputs, failure, used = {}, None, HostUsage()
+        inputs = local_inputs(run.inputs)
         try:
-            result = await self._work(run, directory)
+            result = await self._work(run, inputs, directory)
             outputs = await prepare_outputs(result.outputs, run.row_output, directory)
             used = self._used(result, time.perf_counter() - began)
         except asyncio.CancelledError:
@@ -182,8 +183,9 @@ class HostServer:
         self._signals.pop(run.attempt_id, None)
         if not keeps_files:
             self._remove(run.attempt_id)
+        libraries, verified = self._imported_since(), verified_here(run.inputs, inputs)
         ended = AttemptEnded(
-            run.attempt_id, outputs, failure, used, keeps_files, self._imported_since()
+            run.attempt_id, outputs, failure, used, keeps_files, libraries, verified
         )
         self._send(ended)
 
@@ -195,12 +197,14 @@ class HostServer:
         self._libraries = now
         return now
 
-    async def _work(self, run: RunAttempt, directory: AttemptDir) -> Result:
+    async def _work(
+        self, run: RunAttempt, inputs: Mapping[str, Input], directory: AttemptDir
+    ) -> Result:
         assert self._engine is not None
         signals = self._signals[run.attempt_id]
         send = ThreadSafeSender(self._send)
         checkpoint = CheckpointTaker(run.attempt_id, self._scratch, send, signals)
-        work = HostWork(run, local_inputs(run.inputs), directory, checkpoint, signals)
+        work = HostWork(run, inputs, directory, checkpoint, signals)
         return await self._engine.run(work, _Progress(send, run.attempt_id))
 
     def _used(self, result: Result, run_s: float) -> HostUsage:

@@ -57,6 +57,7 @@ class HostWork(Work):
             "fields": run.fields,
             "inputs": inputs,
             "cache_salt": run.cache_salt,
+            "tenant": run.tenant,
             "priority": run.priority,
             "secrets": SecretValues(run.secrets, run.secret_hosts),
             "resume": TreeInput(resume.digest, Path(resume.paths[0])) if resume else None,
@@ -79,6 +80,24 @@ def local_inputs(given: Mapping[str, HostInput]) -> dict[str, Input]:
     return {port: _input(value) for port, value in given.items()}
 
 
+def verified_here(
+    given: Mapping[str, HostInput], inputs: Mapping[str, Input]
+) -> dict[str, tuple[int, ...]]:
+    """Returns by port the chunks that this attempt was the first to compare.
+
+    Args:
+        given: the inputs as the agent sent them.
+        inputs: the same after the attempt.
+    """
+    found = {}
+    for port, value in inputs.items():
+        if isinstance(value, DatasetInput):
+            new = value.verified.difference(given[port].verified)
+            if new:
+                found[port] = tuple(sorted(new))
+    return found
+
+
 def _input(given: HostInput) -> Input:
     match given.kind:
         case "tree":
@@ -90,6 +109,6 @@ def _input(given: HostInput) -> Input:
                 given.contents[c.blob] if c.blob in given.contents else Path(next(paths))
                 for c in given.manifest.chunks
             )
-            return DatasetInput(given.manifest, files)
+            return DatasetInput(given.manifest, files, set(given.verified))
     content = Path(given.paths[0]) if given.paths else given.contents[given.blob]
     return BlobInput(given.digest, content)

@@ -24,6 +24,7 @@ class HostInput(msgspec.Struct, frozen=True, array_like=True):
         paths: the chunks' files in order, the directory, or the file.
         contents: bytes by blob digest for chunks (or the blob) that have no file.
         blob: the key of a blob in ``contents``.
+        verified: the numbers of chunks whose rows this worker has compared with their identity.
     """
 
     kind: str
@@ -32,6 +33,7 @@ class HostInput(msgspec.Struct, frozen=True, array_like=True):
     manifest: Manifest | None = None
     contents: dict[Digest, bytes] = {}
     blob: Digest = Digest("")
+    verified: tuple[int, ...] = ()
 
 
 class HostOutput(msgspec.Struct, frozen=True, array_like=True):
@@ -109,6 +111,7 @@ class RunAttempt(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     secrets: dict[str, str]
     resume: HostInput | None = None
     secret_hosts: dict[str, tuple[str, ...]] = {}
+    tenant: str = ""
 
 
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
@@ -180,6 +183,7 @@ class AttemptEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     Attributes:
         keeps_files: whether outputs stay in the attempt's directory until ``Release``.
         libraries: as in ``Loaded``, if they changed since; else None.
+        verified: by port, the numbers of chunks that this attempt was the first to compare.
     """
 
     attempt_id: str
@@ -188,6 +192,7 @@ class AttemptEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     usage: HostUsage
     keeps_files: bool
     libraries: dict[str, str] | None = None
+    verified: dict[str, tuple[int, ...]] = {}
 
 
 ToHost = Prepare | Start | RunAttempt | Stop | Cancel | Release | Close

@@ -9,6 +9,9 @@
 {{- if eq .Values.store.type "s3" }}
 - {name: FLOWMESH_WORKER_STORE_CIDRS, value: {{ join "," .Values.networkPolicy.storeEgress.cidrs | quote }}}
 {{- end }}
+{{- with .Values.networkPolicy.dns }}
+- {name: FLOWMESH_WORKER_DNS_CIDRS, value: {{ join "," . | quote }}}
+{{- end }}
 {{- with concat .Values.clusterRanges.pods .Values.clusterRanges.services .Values.clusterRanges.nodes }}
 - {name: FLOWMESH_WORKER_IMPORT_REFUSE, value: {{ join "," . | quote }}}
 {{- end }}

@@ -46,7 +46,7 @@ class ToolFactory:
         names = list(dict.fromkeys(str(t) for t in params["tools"]))
         if not names:
             raise bad_input("with.tools is empty", "name a tool, or use llm.generate")
-        tools = [await self._tool(name, params, data) for name in names]
+        tools = [await self._tool(name, work, data) for name in names]
         return Toolbox(tools, int(params["maxResultChars"]))
 
     async def close(self) -> None:
@@ -54,9 +54,8 @@ class ToolFactory:
         if self._client is not None:
             await self._client.close()
 
-    async def _tool(
-        self, name: str, params: Mapping[str, Any], data: Mapping[str, DatasetInput]
-    ) -> Tool:
+    async def _tool(self, name: str, work: Work, data: Mapping[str, DatasetInput]) -> Tool:
+        params = work.params
         timeout_s = float(params["toolTimeoutS"])
         if name in ("sql", "retrieve") and not data:
             raise bad_input(
@@ -71,7 +70,7 @@ class ToolFactory:
             case "retrieve":
                 return await self._retrieve(data)
             case "python":
-                return self._python(timeout_s)
+                return self._python(timeout_s, work.tenant)
             case "http":
                 return self._http(params, timeout_s)
         raise bad_input(f"{name!r} is not a tool", f"use one of {', '.join(_all_tools())}")
@@ -97,13 +96,13 @@ class ToolFactory:
 
         return RetrieveTool({name: await index(given) for name, given in data.items()})
 
-    def _python(self, timeout_s: float) -> Tool:
+    def _python(self, timeout_s: float, tenant: str) -> Tool:
         from flowmesh_worker.engines.agent.tools.python import PythonTool  # noqa: PLC0415 - as needed
 
         if self._scripts is None:
             calls = LockedCalls(self._scratch, "the tool python")
             self._scripts = (calls, asyncio.Semaphore(_SCRIPTS_AT_ONCE))
-        return PythonTool(*self._scripts, timeout_s)
+        return PythonTool(*self._scripts, timeout_s, tenant)
 
     def _http(self, params: Mapping[str, Any], timeout_s: float) -> Tool:
         from flowmesh_worker.engines.agent.tools.http import HttpTool  # noqa: PLC0415 - as needed

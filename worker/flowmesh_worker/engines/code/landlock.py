@@ -21,6 +21,11 @@ _LEAST_VERSION = 6
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def is_supported() -> bool:
+    """Whether the kernel has Landlock, in a version that can restrict signals."""
+    return int(_libc.syscall(_CREATE_RULESET, None, 0, _GET_VERSION)) >= _LEAST_VERSION
+
+
 def restrict_process(readable: Iterable[Path], writable: Iterable[Path]) -> None:
     """Permanently denies this process all other files, TCP, and signals to other processes.
 
@@ -33,8 +38,7 @@ def restrict_process(readable: Iterable[Path], writable: Iterable[Path]) -> None
     Raises:
         OSError: the kernel has no Landlock, or is older than 6.12, which cannot restrict signals.
     """
-    version = _libc.syscall(_CREATE_RULESET, None, 0, _GET_VERSION)
-    if version < _LEAST_VERSION:
+    if not is_supported():
         raise OSError(0, "the kernel is older than 6.12 or has no Landlock")
     attributes = struct.pack("QQQ", _EVERY, _CONNECT_AND_BIND, _SIGNALS_AND_SOCKETS)
     ruleset = _checked(_libc.syscall(_CREATE_RULESET, attributes, len(attributes), 0))

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class SandboxRequest(msgspec.Struct, frozen=True):
+class SandboxRequest(msgspec.Struct, frozen=True, tag="SandboxRequest"):
     """One call, read by the runner from its standard input.
 
     Attributes:
@@ -11,8 +11,9 @@ class SandboxRequest(msgspec.Struct, frozen=True):
         inputs: rows by input name; ``args`` are further keyword arguments.
         cpu_s, memory_mib, file_mib: limits.
         jail: an empty directory for the code's file system.
-        wanted_uid: the user id to change to, if that is possible.
+        wanted_uid: the user id to change to, if that is possible; 0 for one of the call's own.
         own_user: whether the starting process already has a user id for users' code only.
+        tenant: whose code it is.
     """
 
     code: str
@@ -25,6 +26,7 @@ class SandboxRequest(msgspec.Struct, frozen=True):
     jail: str = ""
     wanted_uid: int = 0
     own_user: bool = False
+    tenant: str = ""
 
 
 class ProcessEnd(msgspec.Struct, frozen=True):
@@ -48,6 +50,7 @@ class SandboxResult(msgspec.Struct, frozen=True, omit_defaults=True):
         error: what failed, or empty; ``remedy`` is what to change; ``traceback`` has only lines of
             the user's code.
         lacks: protections that this machine does not support.
+        level: the level of the sandbox.
     """
 
     rows: list[dict[str, object]] = []
@@ -56,3 +59,4 @@ class SandboxResult(msgspec.Struct, frozen=True, omit_defaults=True):
     remedy: str = ""
     traceback: str = ""
     lacks: list[str] = []
+    level: str = ""

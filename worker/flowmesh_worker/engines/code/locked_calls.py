@@ -16,12 +16,15 @@ from pathlib import Path
 import msgspec
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_core.protocol.sandbox_levels import SandboxLevel
 from flowmesh_worker.engines.code.answers import AnswerBytes, user_code_failed
+from flowmesh_worker.engines.code.code_users import OtherTenantError
 from flowmesh_worker.engines.code.limits import ProcessEnd, SandboxRequest, SandboxResult
 from flowmesh_worker.engines.code.processes import Take, run_process
-from flowmesh_worker.engines.code.sidecar import VARIABLE, call_sidecar
+from flowmesh_worker.engines.code.sidecar_client import VARIABLE, call_sidecar
 
 _SIGNALS = 65
+_LOWER = (SandboxLevel.LANDLOCK, SandboxLevel.WEAK)
 
 
 class LockedCalls:
@@ -50,6 +53,7 @@ class LockedCalls:
         args: Mapping[str, object],
         timeout_s: float,
         memory_mib: int,
+        tenant: str = "",
     ) -> SandboxResult:
         """Calls a function of a module.
 
@@ -60,6 +64,7 @@ class LockedCalls:
             args: further keyword arguments.
             timeout_s: for the whole call, including the start of the process.
             memory_mib: in addition to the interpreter's own memory.
+            tenant: whose code it is.
 
         Returns:
             Rows and metrics, or the error in the code.
@@ -75,6 +80,7 @@ class LockedCalls:
             args=dict(args),
             cpu_s=math.ceil(timeout_s) + 1,
             memory_mib=memory_mib,
+            tenant=tenant,
         )
         answer_bytes = AnswerBytes(task.memory_mib)
         try:
@@ -88,11 +94,17 @@ class LockedCalls:
                 )
             ) from None
         answer = await asyncio.to_thread(_read, answer_bytes, ended, task)
-        lacks = [*answer.lacks, *ended.lacks]
-        if lacks and not self._warned:
-            self._warned = True
-            sys.stdout.write(f"{self._caller} runs here without {'; '.join(lacks)}\n")
+        self._warn([*answer.lacks, *ended.lacks], answer.level)
         return answer
+
+    def _warn(self, lacks: list[str], level: str) -> None:
+        """Prints once, into the step's log, what the sandbox lacks and its level."""
+        if self._warned or not (lacks or level in _LOWER):
+            return
+        self._warned = True
+        without = f" without {'; '.join(lacks)}" if lacks else ""
+        named = f" (sandbox level {level})" if level in tuple(SandboxLevel) else ""
+        sys.stdout.write(f"{self._caller} runs here{without}{named}\n")
 
     async def _run(self, task: SandboxRequest, timeout_s: float, take: Take) -> ProcessEnd:
         socket = os.environ.get(VARIABLE)
@@ -103,6 +115,9 @@ class LockedCalls:
             return await call_sidecar(socket, task, timeout_s, take)
         except TimeoutError:
             raise
+        except OtherTenantError as error:
+            failure = Failure(FailureKind.ENGINE, error.message, error.remedy)
+            raise AttemptError(failure) from error
         except OSError as error:
             raise AttemptError(
                 Failure(

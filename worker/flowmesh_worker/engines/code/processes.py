@@ -32,7 +32,7 @@ async def run_process(
     """Runs a task; a cancellation kills the process.
 
     Args:
-        task: the call; its ``jail`` and ``wanted_uid`` are set here.
+        task: the call; its ``jail`` is set here, and its ``wanted_uid`` where it has none.
         scratch: the code's own directory is created and removed below it.
         number: distinguishes the calls of this process.
         take: gets the encoded ``SandboxResult`` in pieces; not called without an answer.
@@ -41,10 +41,11 @@ async def run_process(
     Returns:
         The exit code, and whether the call was killed for exceeding a limit.
     """
-    uid = _FIRST_UID + (os.getpid() << 8 | next(_calls) & 0xFF) % (1 << 27)
+    own_uid = _FIRST_UID + (os.getpid() << 8 | next(_calls) & 0xFF) % (1 << 27)
+    uid = task.wanted_uid or own_uid
     jail = scratch / f"jail-{number}"
     jail.mkdir(mode=0o700)
-    if os.geteuid() == 0:
+    if os.geteuid() == 0 and not task.own_user:
         os.chown(jail, uid, uid)
     task = msgspec.structs.replace(task, jail=str(jail), wanted_uid=uid)
     try:

@@ -44,6 +44,7 @@ class Python:
             args=work.params["args"],
             timeout_s=float(work.params["timeoutS"]),
             memory_mib=int(work.params["memoryMib"]),
+            tenant=work.tenant,
         )
         if answer.error:
             raise user_code_failed(answer.error, answer.remedy or _DEBUG, answer.traceback)

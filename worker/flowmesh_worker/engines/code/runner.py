@@ -38,16 +38,17 @@ def main() -> None:
     answer_to, parent = int(sys.argv[1]), int(sys.argv[2])
     die_with_parent(parent)
     task = decode(_decoder, sys.stdin.buffer.read())
-    lacks = sandbox.enter(task)
+    level, lacks = sandbox.enter(task)
     own = os.getpid()
-    answer = msgspec.structs.replace(run(task), lacks=lacks)
+    answer = msgspec.structs.replace(run(task), lacks=lacks, level=level)
     if os.getpid() != own:  # the code forked, and the child returned from the function too
         os._exit(0)
     try:
         data = msgspec.msgpack.encode(answer, enc_hook=_plain)
     except (TypeError, ValueError, OverflowError, MemoryError, RecursionError) as error:
         why = f"{task.function}() returned a value that no column can hold: {error}"
-        data = msgspec.msgpack.encode(SandboxResult(error=why, remedy=_PLAIN_VALUES, lacks=lacks))
+        refused = SandboxResult(error=why, remedy=_PLAIN_VALUES, lacks=lacks, level=level)
+        data = msgspec.msgpack.encode(refused)
     sys.stdout.flush()
     with os.fdopen(answer_to, "wb") as out:
         out.write(data)

@@ -3,7 +3,8 @@
 If it may create namespaces (as root, or with user namespaces), the code sees its own file system
 with the interpreter's libraries and an empty ``/tmp``, no network and no other process. If not (in
 pods), Landlock restricts it to the same files and a directory of its own. On a machine with neither
-the other protections remain: seccomp, limits, no credentials in the environment.
+the other protections remain: seccomp, limits, no credentials in the environment. These are the
+levels ``userns``, ``landlock`` and ``weak``, which workers report (``sandbox_level``).
 """
 
 import os
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from flowmesh_core.protocol.sandbox_levels import SandboxLevel
 from flowmesh_worker.engines.code import landlock, syscalls
 from flowmesh_worker.engines.code.limits import SandboxRequest
 from flowmesh_worker.engines.code.process_tree import end_children
@@ -26,17 +28,23 @@ _MIB = 1 << 20
 _WHOLE = "a file system, network and processes of its own"
 
 
-def enter(task: SandboxRequest) -> list[str]:
+def enter(task: SandboxRequest) -> tuple[SandboxLevel, list[str]]:
     """Enters the sandbox; returns in a child process with a PID namespace if that is possible.
 
     Returns:
-        The protections that are missing, as text.
+        Its level, and the protections that are missing, as text.
     """
+    level = SandboxLevel.USERNS
     lacks: list[str] = []
     root = os.geteuid() == 0 and not task.own_user
-    private = _try(lacks, _WHOLE, _private, task, root)
-    if not private:
+    private = _try(lacks, _WHOLE, enter_namespaces, Path(task.jail), task.file_mib, root=root)
+    if private:
+        _first_process()
+    else:
+        level = SandboxLevel.WEAK
         _supervise()
+        os.environ["HOME"] = os.environ["TMPDIR"] = task.jail
+        os.chdir(task.jail)
     own_uid = root and _try(lacks, "a user of its own", _become, task.wanted_uid)
     if not (root or task.own_user):
         lacks.append("a user of its own (the worker does not run as root)")
@@ -44,21 +52,34 @@ def enter(task: SandboxRequest) -> list[str]:
     die_with_parent(None)
     _try(lacks, "protection from gaining rights", syscalls.no_new_privileges)
     if not private and _try(lacks, "Landlock", _shut_in, task):
+        level = SandboxLevel.LANDLOCK
         lacks = [lack for lack in lacks if not lack.startswith(_WHOLE)]
     _try(lacks, "a filter on system calls", syscalls.refuse_dangerous_calls)
-    return lacks
+    return level, lacks
 
 
-def _try(lacks: list[str], what: str, do: Callable[..., None], *arguments: object) -> bool:
+def _try(
+    lacks: list[str], what: str, do: Callable[..., None], *arguments: object, **named: object
+) -> bool:
     try:
-        do(*arguments)
+        do(*arguments, **named)
     except OSError as error:
         lacks.append(f"{what} ({error.strerror or error})")
         return False
     return True
 
 
-def _private(task: SandboxRequest, root: bool) -> None:
+def enter_namespaces(jail: Path, file_mib: int, *, root: bool) -> None:
+    """Moves this process into namespaces with a file system of its own; its children are in them.
+
+    Args:
+        jail: an empty directory.
+        file_mib: size of the temporary directory.
+        root: whether this process may create namespaces without one for users.
+
+    Raises:
+        OSError: the machine does not permit it.
+    """
     spaces = (
         syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWPID
     )
@@ -68,14 +89,11 @@ def _private(task: SandboxRequest, root: bool) -> None:
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
         Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
-    _own_files(Path(task.jail), task.file_mib)
-    _first_process()
+    _own_files(jail, file_mib)
 
 
 def _shut_in(task: SandboxRequest) -> None:
     """Restricts the process without namespaces: the same files, no signals to others."""
-    os.environ["HOME"] = os.environ["TMPDIR"] = task.jail
-    os.chdir(task.jail)
     devices = [Path(device) for device in _DEVICES]
     landlock.restrict_process(_needed(), [Path(task.jail), *devices])
 

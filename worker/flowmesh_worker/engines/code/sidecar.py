@@ -1,15 +1,16 @@
 """Runs users' code for a worker: ``python -m flowmesh_worker.engines.code.sidecar SOCKET``.
 
-In a pod the worker may not change users, so users' code runs in a sidecar container, which has a
-uid of its own and neither the worker's token nor its credentials and files. The worker calls it
-over a Unix socket on a shared volume. It runs one call at a time: calls share the container's uid,
-and a process could kill others of the same uid.
+In a pod the worker may not change users, so users' code runs in a sidecar container, which has
+neither the worker's token nor its credentials and files. The worker calls it over a Unix socket on
+a shared volume (``sidecar_client``). It runs one call at a time, each as the user of its tenant
+where the container may switch users; else it serves one tenant only (``code_users``).
 """
 
 import asyncio
 import contextlib
 import itertools
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -18,107 +19,52 @@ from pathlib import Path
 import msgspec
 
 from flowmesh_core.decoding import decode
-from flowmesh_worker.engines.code.limits import ProcessEnd, SandboxRequest
-from flowmesh_worker.engines.code.processes import Take, run_process
+from flowmesh_worker.engines.code.code_users import (
+    CodeUsers,
+    OtherTenantError,
+    can_switch,
+    end_user,
+)
+from flowmesh_worker.engines.code.limits import SandboxRequest
+from flowmesh_worker.engines.code.process_tree import end_children
+from flowmesh_worker.engines.code.processes import run_process
+from flowmesh_worker.engines.code.sandbox_level import CodeSandbox, detect_level
+from flowmesh_worker.engines.code.sidecar_frames import (
+    CHUNK_BYTES,
+    Answered,
+    Described,
+    Ended,
+    OtherTenant,
+    Printed,
+    Started,
+    read_frame,
+    requests,
+    write_frame,
+)
+from flowmesh_worker.engines.code.syscalls import adopt_orphans
 
-VARIABLE = "FLOWMESH_CODE_SOCKET"
-"""Path of the socket; set in the worker's environment if the pod has the sidecar."""
-_LENGTH_BYTES = 4
 _MODE = 0o660
-_CHUNK_BYTES = 1 << 16
-_FRAME_BYTES_MAX = 2 * _CHUNK_BYTES
-_RESTARTS = 100
-_RESTART_S = 0.1
-
-
-class Started(msgspec.Struct, frozen=True, tag="Started"):
-    """The call begins; its timeout counts from now on."""
-
-
-class Printed(msgspec.Struct, frozen=True, tag="Printed"):
-    """Output that the code printed."""
-
-    data: bytes
-
-
-class Answered(msgspec.Struct, frozen=True, tag="Answered"):
-    """The next bytes of the encoded ``SandboxResult``."""
-
-    data: bytes
-
-
-class Ended(msgspec.Struct, frozen=True, tag="Ended"):
-    """The process has ended."""
-
-    end: ProcessEnd
-
-
-_frames = msgspec.msgpack.Decoder(Started | Printed | Answered | Ended)
-_tasks = msgspec.msgpack.Decoder(SandboxRequest)
-
-
-async def call_sidecar(
-    socket: str, task: SandboxRequest, timeout_s: float, take: Take
-) -> ProcessEnd:
-    """Runs a task in the sidecar container; its output is printed here.
-
-    Args:
-        socket: path of the container's socket.
-        task: the call.
-        timeout_s: counted from ``Started``.
-        take: gets the encoded ``SandboxResult`` in pieces; an exception ends the call.
-
-    Returns:
-        How the process ended.
-
-    Raises:
-        TimeoutError: the call took longer and was ended.
-        OSError: the container does not run, or ended.
-    """
-    reader, writer = await _connect(socket)
-    try:
-        _write(writer, task)
-        await writer.drain()
-        deadline: asyncio.Timeout
-        async with asyncio.timeout(None) as deadline:
-            while True:
-                frame = decode(_frames, await _read(reader, _FRAME_BYTES_MAX))
-                if isinstance(frame, Ended):
-                    return frame.end
-                if isinstance(frame, Answered):
-                    await take(frame.data)
-                elif isinstance(frame, Started):
-                    deadline.reschedule(asyncio.get_running_loop().time() + timeout_s)
-                else:
-                    sys.stdout.write(frame.data.decode(errors="replace"))
-                    sys.stdout.flush()
-    except asyncio.IncompleteReadError:
-        raise ConnectionResetError("the container of the user's code has ended") from None
-    finally:
-        writer.close()
-
-
-async def _connect(socket: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connects, and waits for a container that is starting, or restarting out of memory."""
-    for _ in range(_RESTARTS):
-        with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
-            return await asyncio.open_unix_connection(socket)
-        await asyncio.sleep(_RESTART_S)
-    return await asyncio.open_unix_connection(socket)
+_SCRATCH = "flowmesh-code-"
 
 
 class Sidecar:
     """Serves calls from a socket, one at a time."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, users: CodeUsers, sandbox: CodeSandbox) -> None:
         self._scratch = scratch
+        self._users = users
+        self._sandbox = sandbox
+        self.leaving = asyncio.Event()
         self._lock = asyncio.Lock()
         self._numbers = itertools.count(1)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serves one call; it ends if the caller disconnects."""
+        """Serves one request; a call ends if the caller disconnects."""
         try:
-            task = decode(_tasks, await _read(reader))
+            task = decode(requests, await read_frame(reader))
+            if not isinstance(task, SandboxRequest):
+                await self._describe(writer)
+                return
             call = asyncio.create_task(self._call(task, writer))
             disconnected = asyncio.create_task(reader.read())
             await asyncio.wait((call, disconnected), return_when=asyncio.FIRST_COMPLETED)
@@ -130,27 +76,50 @@ class Sidecar:
         finally:
             writer.close()
 
+    async def _describe(self, writer: asyncio.StreamWriter) -> None:
+        """Answers a worker that begins; a container that belongs to a tenant ends for it."""
+        leaving = self._users.used and self._sandbox.single_tenant
+        write_frame(writer, Described(self._sandbox, leaving))
+        await writer.drain()
+        if leaving:
+            self.leaving.set()
+
     async def _call(self, task: SandboxRequest, writer: asyncio.StreamWriter) -> None:
         async with self._lock:
-            _write(writer, Started())
+            try:
+                uid = self._users.uid_of(task.tenant)
+            except OtherTenantError:
+                write_frame(writer, OtherTenant())
+                await writer.drain()
+                return
+            task = msgspec.structs.replace(task, wanted_uid=uid, own_user=not uid)
+            write_frame(writer, Started())
 
             async def forward_answer(data: bytes) -> None:
                 """Forwards the answer as it arrives, as fast as the caller reads it."""
-                _write(writer, Answered(data))
+                write_frame(writer, Answered(data))
                 await writer.drain()
 
             read_end, write_end = os.pipe()
             printing = asyncio.create_task(_forward(read_end, writer))
             try:
-                task = msgspec.structs.replace(task, own_user=True)
                 end = await run_process(
                     task, self._scratch, next(self._numbers), forward_answer, output=write_end
                 )
             finally:
                 os.close(write_end)
+                # First, since what the call left behind may hold its output open.
+                await asyncio.to_thread(_end_rest, uid)
                 await printing
-            _write(writer, Ended(end))
+            write_frame(writer, Ended(end))
             await writer.drain()
+
+
+def _end_rest(uid: int) -> None:
+    """Ends what a call left behind; orphans of a killed supervisor have become children."""
+    end_children()
+    if uid:
+        end_user(uid)
 
 
 async def _forward(descriptor: int, writer: asyncio.StreamWriter) -> None:
@@ -160,46 +129,52 @@ async def _forward(descriptor: int, writer: asyncio.StreamWriter) -> None:
         lambda: asyncio.StreamReaderProtocol(reader), pipe
     )
     try:
-        while data := await reader.read(_CHUNK_BYTES):
-            _write(writer, Printed(data))
+        while data := await reader.read(CHUNK_BYTES):
+            write_frame(writer, Printed(data))
             with contextlib.suppress(ConnectionError):
                 await writer.drain()
     finally:
         transport.close()
 
 
-def _write(writer: asyncio.StreamWriter, frame: msgspec.Struct) -> None:
-    data = msgspec.msgpack.encode(frame)
-    writer.write(len(data).to_bytes(_LENGTH_BYTES) + data)
-
-
-async def _read(reader: asyncio.StreamReader, bytes_max: int | None = None) -> bytes:
-    length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES))
-    if bytes_max is not None and length > bytes_max:
-        raise ConnectionResetError("the container of the user's code wrote an invalid frame")
-    return await reader.readexactly(length)
-
-
-async def serve(socket: Path, scratch: Path) -> None:
-    """Serves calls until SIGTERM.
+async def serve(socket: Path, scratch: Path, users: CodeUsers, sandbox: CodeSandbox) -> None:
+    """Serves calls until SIGTERM, or until the container must begin anew.
 
     Args:
         socket: where to listen; its permissions decide who may call.
         scratch: the code's own directories are created below it.
+        users: decides as which user a call runs.
+        sandbox: what it tells workers.
     """
-    server = await asyncio.start_unix_server(Sidecar(scratch).serve, socket)
+    sidecar = Sidecar(scratch, users, sandbox)
+    server = await asyncio.start_unix_server(sidecar.serve, socket)
     os.chmod(socket, _MODE)
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, sidecar.leaving.set)
     async with server:
-        await stop.wait()
+        await sidecar.leaving.wait()
 
 
 def main(socket: Path) -> None:
-    """Removes the socket of an earlier container, then serves."""
+    """Removes what an earlier container left, then serves."""
     socket.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix="code-") as scratch:
-        asyncio.run(serve(socket, Path(scratch)))
+    adopt_orphans()
+    _remove_stale()
+    scratch = Path(tempfile.gettempdir()) / f"{_SCRATCH}{os.getpid()}"
+    scratch.mkdir(mode=0o711)
+    users = CodeUsers(switches=can_switch())
+    sandbox = CodeSandbox(detect_level(root=users.switches), not users.switches)
+    try:
+        asyncio.run(serve(socket, scratch, users, sandbox))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _remove_stale() -> None:
+    """Removes the directories of containers that were killed; a restarted one has the same id."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        pid = path.name.removeprefix(_SCRATCH)
+        if pid == str(os.getpid()) or not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 if __name__ == "__main__":

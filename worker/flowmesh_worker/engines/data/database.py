@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from flowmesh_core.catalog.sql_rules import UnsoundQueryError, refuse_unsound, tables_text
 from flowmesh_core.dataset import ColumnType, Schema
 from flowmesh_core.errors import AttemptError, Failure, FailureKind, IdentityError
+from flowmesh_core.identity import canonical_bytes
 from flowmesh_worker.engine_api import DatasetInput
 from flowmesh_worker.engines.data.sql_types import projection, quoted
 
@@ -29,6 +31,7 @@ _CONFIGURATION = {
     "preserve_insertion_order": "true",
     "temp_directory": "",
 }
+_LISTS = frozenset({ColumnType.LIST_INT, ColumnType.LIST_FLOAT, ColumnType.LIST_STRING})
 _NO_COLUMN = "no column"
 _INTERRUPT_EVERY_S = 0.05
 _LINE = re.compile(r"^LINE \d+: (.*)$", re.MULTILINE)
@@ -173,4 +176,14 @@ def _select(connection: Any, query: str) -> tuple[Any, Schema]:
         return [{}] * len(relation), Schema.of({})
     kinds, casts = projection(*zip(*shown, strict=True))
     table = relation.project(casts).to_arrow_table()
+    for name in [n for n, kind in kinds.items() if kind in _LISTS]:
+        if table[name].combine_chunks().flatten().null_count:
+            table, kinds[name] = _as_json(table, name), ColumnType.JSON
     return table, Schema.of(kinds)
+
+
+def _as_json(table: Any, name: str) -> Any:
+    """Returns a table with a column of lists as JSON: a typed list has no null inside."""
+    lists = table[name].to_pylist()
+    texts = [None if row is None else canonical_bytes(row).decode() for row in lists]
+    return table.set_column(table.column_names.index(name), name, pa.array(texts, pa.string()))

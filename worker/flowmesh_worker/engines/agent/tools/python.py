@@ -37,17 +37,21 @@ class PythonTool:
     )
     parameters = schema_of({"code": {"type": "string", "maxLength": _CHARS_MAX}})
 
-    def __init__(self, calls: LockedCalls, places: asyncio.Semaphore, timeout_s: float) -> None:
+    def __init__(
+        self, calls: LockedCalls, places: asyncio.Semaphore, timeout_s: float, tenant: str
+    ) -> None:
         """Creates the tool.
 
         Args:
             calls: the sandbox.
             places: limits how many scripts run at once.
             timeout_s: for each script.
+            tenant: whose scripts these are.
         """
         self._calls = calls
         self._places = places
         self._timeout_s = timeout_s
+        self._tenant = tenant
 
     async def call(self, arguments: Mapping[str, Any], place: CallSite) -> str:
         """Returns what the script printed."""
@@ -59,6 +63,7 @@ class PythonTool:
                 args={"source": arguments["code"]},
                 timeout_s=self._timeout_s,
                 memory_mib=_MEMORY_MIB,
+                tenant=self._tenant,
             )
         if answer.error:
             raise ToolError(answer.error)

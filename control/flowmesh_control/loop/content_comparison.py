@@ -1,0 +1,84 @@
+"""Compares a worker's result with the identities that it reported, where a reader says they differ.
+
+The command executor calls it before it counts a mismatch against the worker, since the reader is a
+worker too and may be wrong, or lie.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+from flowmesh_core.dataset import ChunkRef, Schema, decode_manifest_of
+from flowmesh_core.errors import IdentityMismatchError, LostBlobError
+from flowmesh_core.machine.commands import CompareContent
+from flowmesh_core.protocol.results import Artifact, require_identity
+from flowmesh_core.units import Digest
+from flowmesh_store.ports import BlobStore
+from flowmesh_store.tree import read_tree_of
+
+DECODED_BYTES_MAX = 256 << 20
+"""A chunk that decodes to more is not compared."""
+
+
+class ContentComparison:
+    """Compares one result at a time, so that little is in memory."""
+
+    def __init__(self, blobs: BlobStore) -> None:
+        self._blobs = blobs
+        self._lock = asyncio.Lock()
+
+    async def mismatch(self, command: CompareContent) -> str:
+        """Returns how a result differs from its identities; empty where it does not.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
+        result = command.result
+        async with self._lock:
+            for port, artifact in result.outputs.items():
+                if not command.blobs.isdisjoint(artifact.blobs()):
+                    try:
+                        await self._compare(artifact, command.blobs, result.inline)
+                    except IdentityMismatchError as e:
+                        return f"output {port!r} of {result.provenance.attempt_id}: {e.message}"
+                    except LostBlobError:
+                        continue  # what is gone shows nothing
+        return ""
+
+    async def _compare(
+        self, artifact: Artifact, blobs: frozenset[Digest], inline: Mapping[Digest, bytes]
+    ) -> None:
+        if artifact.kind in ("model", "adapter"):
+            await read_tree_of(self._blobs, artifact.blob, artifact.kind, artifact.digest)
+        elif artifact.kind != "dataset":
+            require_identity(artifact)
+        else:
+            manifest = artifact.manifest
+            if manifest is None:
+                data = await self._read(artifact.blob, inline)
+                manifest = decode_manifest_of(data, artifact.digest, artifact.blob)
+            for chunk in manifest.chunks:
+                if chunk.blob in blobs:
+                    data = await self._read(chunk.blob, inline)
+                    await asyncio.to_thread(_compare_rows, data, manifest.schema, chunk)
+
+    async def _read(self, blob: Digest, inline: Mapping[Digest, bytes]) -> bytes:
+        data = inline.get(blob)
+        return await self._blobs.get(blob) if data is None else data
+
+
+def _compare_rows(data: bytes, schema: Schema, chunk: ChunkRef) -> None:
+    """Compares a chunk, unless it decodes to more than the control plane has memory for.
+
+    Raises:
+        IdentityMismatchError: it has other rows.
+    """
+    # Imported here: pyarrow is heavy, and hardly any control plane comes here.
+    from flowmesh_store.datasets import read_verified_table  # noqa: PLC0415
+    from flowmesh_store.datasets.parquet import decoded_sizes  # noqa: PLC0415
+
+    try:
+        if any(size > DECODED_BYTES_MAX for size in decoded_sizes(data)):
+            return
+    except LostBlobError as e:
+        raise IdentityMismatchError(e.message, chunk.blob) from e
+    read_verified_table(data, schema, chunk)

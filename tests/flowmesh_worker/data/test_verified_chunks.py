@@ -1,0 +1,110 @@
+"""A worker remembers which chunks it compared, in a bounded file that may break at any moment."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from flowmesh_core.dataset import ChunkRef, Manifest, Schema
+from flowmesh_core.identity import digest_bytes
+from flowmesh_worker.data.verified_chunks import VerifiedChunks
+
+SCHEMA = Schema.of({"a": "int"})
+
+
+def chunk(name: object) -> ChunkRef:
+    data = f"{name}".encode()
+    return ChunkRef(digest_bytes(b"rows " + data), digest_bytes(data), 1, 10)
+
+
+def manifest(*names: object) -> Manifest:
+    return Manifest(SCHEMA, tuple(map(chunk, names)))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "verified-chunks"
+
+
+def test_what_is_added_is_known_also_after_a_restart(path: Path) -> None:
+    given = manifest("a", "b", "c")
+    verified = VerifiedChunks(path)
+    assert verified.numbers(given) == ()
+    verified.add(given, (0, 2))
+    assert verified.numbers(given) == (0, 2)
+    assert VerifiedChunks(path).numbers(manifest("c", "b", "a")) == (0, 2)
+
+
+@pytest.mark.parametrize("field", ["blob", "rows", "count"])
+def test_a_chunk_is_known_by_its_blob_its_rows_and_their_number(path: Path, field: str) -> None:
+    verified = VerifiedChunks(path)
+    verified.add(manifest("a"), (0,))
+    other = 2 if field == "count" else getattr(chunk("b"), field)
+    changed = Manifest(SCHEMA, (replace(chunk("a"), **{field: other}),))
+    assert verified.numbers(changed) == ()
+
+
+def test_a_chunk_is_known_by_its_schema(path: Path) -> None:
+    verified = VerifiedChunks(path)
+    verified.add(manifest("a"), (0,))
+    assert verified.numbers(Manifest(Schema.of({"a": "float"}), (chunk("a"),))) == ()
+
+
+def test_the_file_is_bounded_and_what_was_used_last_stays(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "flowmesh_worker.data.verified_chunks"
+    monkeypatch.setattr(f"{module}._SETS", 1)  # eight entries
+    monkeypatch.setattr(f"{module}._FILE_BYTES", 48 + 8 * 16)
+    verified = VerifiedChunks(path)
+    for n in range(8):
+        verified.add(manifest(n), (0,))
+    assert verified.numbers(manifest(0)) == (0,)
+    for n in range(8, 15):
+        verified.add(manifest(n), (0,))
+    assert verified.numbers(manifest(*range(15))) == (0, *range(8, 15))
+    assert path.stat().st_size == 48 + 8 * 16
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "magic", "directory"])
+def test_a_file_that_is_damaged_is_an_empty_one(path: Path, damage: str) -> None:
+    given = manifest("a")
+    first = VerifiedChunks(path)
+    first.add(given, (0,))
+    first.close()
+    whole = path.read_bytes()
+    match damage:
+        case "cut":
+            path.write_bytes(whole[:-1])
+        case "empty":
+            path.write_bytes(b"")
+        case "foreign":
+            path.write_bytes(b"something else")
+        case "magic":
+            path.write_bytes(b"x" + whole[1:])
+        case "directory":
+            path.unlink()
+            path.mkdir()
+    verified = VerifiedChunks(path)
+    assert verified.numbers(given) == ()
+    verified.add(given, (0,))
+    assert verified.numbers(given) == ((0,) if damage != "directory" else ())
+
+
+def test_an_entry_that_was_half_written_is_none(path: Path) -> None:
+    given = manifest("a")
+    verified = VerifiedChunks(path)
+    verified.add(given, (0,))
+    whole = bytearray(path.read_bytes())
+    [place] = [i for i in range(48, len(whole), 16) if any(whole[i : i + 16])]
+    whole[place + 8 : place + 16] = bytes(8)
+    path.write_bytes(whole)
+    assert VerifiedChunks(path).numbers(given) == ()
+
+
+def test_entries_of_another_file_mean_nothing_here(path: Path, tmp_path: Path) -> None:
+    """Who can choose chunks cannot choose entries: they are made with a key of the file."""
+    given = manifest("a")
+    for each in (path, tmp_path / "other"):
+        VerifiedChunks(each).add(given, (0,))
+    assert path.read_bytes()[48:] != (tmp_path / "other").read_bytes()[48:]
