@@ -3,8 +3,9 @@
 The control plane runs in its own process. During each attack another process polls its health
 endpoint, and the growth of its memory is measured. The attacks are those that once stopped or
 starved it: conditions and templates that never end or fill the memory, malformed messages of a
-worker, uploads that decode to many times their size, and the end of an attempt that was never
-assigned to the reporting worker. Times are wall time on this machine, so the page names its load.
+worker, uploads that decode to many times their size, the end of an attempt that was never assigned
+to the reporting worker, and requests at fifty times the rate of a quota. Times are wall time on
+this machine, so the page names its load.
 
 Run it with ``make bench-attacks``.
 """
@@ -28,16 +29,18 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from aiohttp import ClientError, ClientSession, WSMsgType
+from aiohttp import ClientError, ClientSession, WSMsgType, WSServerHandshakeError
 from graphs import quantile
 from results import Result, Table
 
+from flowmesh_api.v1.quotas import Quota
 from flowmesh_control.auth.users import StaticUsers
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.protocol.frames import MESSAGE_BYTES_MAX, VALUES_MAX
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
     AttemptEnd,
@@ -59,6 +62,11 @@ MEMORY_MIB = 128
 ASK_EVERY_S = 0.02
 LONGEST_S = 120.0
 """An attack that has not ended by then has succeeded."""
+LIMITED = Quota(name="limited", namespaces=("team-c",))
+FLOOD, FLOOD_S = 50, 5.0
+"""A flood's rate, as a multiple of the quota's, and its length."""
+FLOOD_P99 = 2.0
+"""Limit for the p99 of the health endpoint during the flood, as a multiple of that while idle."""
 TEN = "[0,1,2,3,4,5,6,7,8,9]"
 
 
@@ -84,6 +92,7 @@ async def serve(root: Path) -> None:
         secrets=NoSecrets(),
     )
     await control.start()
+    await control.services.quotas.replace_all([LIMITED], {})
     print(control.url, flush=True)
     await control.wait()
 
@@ -149,7 +158,8 @@ class Attacker:
     async def worker(self, *messages: Sync | bytes) -> int:
         """Joins as a worker of the hostile pool; returns how many messages were accepted."""
         gateway = self.url.replace("http", "ws", 1) + "/worker"
-        async with self.http.ws_connect(gateway) as socket:
+        headers = {"Authorization": "Bearer hostile"}
+        async with self.http.ws_connect(gateway, headers=headers) as socket:
             await socket.send_bytes(encode(_hello()))
             await socket.receive()
             for number, message in enumerate(messages):
@@ -177,7 +187,7 @@ def _hello() -> Hello:
         price_nanousd_per_hour=0,
         engines={},
     )
-    return Hello(PROTOCOL_VERSION, "hostile", 0, secrets.token_hex(8), time.time(), shape)
+    return Hello(PROTOCOL_VERSION, 0, secrets.token_hex(8), time.time(), shape)
 
 
 async def conditions(attacker: Attacker) -> None:
@@ -244,6 +254,27 @@ async def messages(attacker: Attacker) -> None:
     await attacker.worker(*garbage)
 
 
+async def large_messages(attacker: Attacker) -> None:
+    """Sends messages at the limits of size and of values, beyond them, and without a token."""
+    figures = {f"{n:x}": 0 for n in range(VALUES_MAX // 2 - 10)}
+    log = AttemptEnd(f"ns-team-a/{'a' * 64}/1-1", "a" * 64, log="x" * (MESSAGE_BYTES_MAX - 2000))
+    worst: list[bytes | Sync] = [
+        Sync(1, metrics=dict.fromkeys(figures, 0.0)),
+        Sync(1, ended=(log,)),
+        bytes(MESSAGE_BYTES_MAX + 1),
+        bytes(64 << 20),
+    ]
+    for message in worst:
+        with contextlib.suppress(ConnectionError):
+            await attacker.worker(message)
+    gateway = attacker.url.replace("http", "ws", 1) + "/worker"
+    try:
+        async with attacker.http.ws_connect(gateway):
+            attacker.answers.append("upgraded without a token")
+    except WSServerHandshakeError as e:
+        attacker.answers.append(str(e.status))
+
+
 async def uploads(attacker: Attacker) -> None:
     """Uploads small files that decode to gigabytes, large valid files, and deeply nested ones."""
     indices = pa.array([0] * 4_000_000, pa.int32())
@@ -283,6 +314,22 @@ async def forged_end(attacker: Attacker) -> None:
     await attacker.post(f"/v1/runs/{uid}/cancel", b"{}")
 
 
+async def flood(attacker: Attacker) -> None:
+    """Sends requests at many times the rate that the quota of their namespace allows."""
+    began, path = time.monotonic(), "/v1/quota?namespace=team-c"
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    per_s = FLOOD * LIMITED.requests_per_second
+
+    async def send(first: int, step: int) -> None:
+        for number in range(first, round(per_s * FLOOD_S), step):
+            await asyncio.sleep(max(0.0, began + number / per_s - time.monotonic()))
+            async with attacker.http.get(attacker.url + path, headers=headers) as response:
+                await response.read()
+                attacker.answers.append(str(response.status))
+
+    await asyncio.gather(*(send(n, 20) for n in range(20)))
+
+
 async def _why(attacker: Attacker, uid: str) -> list[dict[str, Any]]:
     async with attacker.http.get(
         f"{attacker.url}/v1/runs/{uid}/why?step=a", headers={"Authorization": f"Bearer {TOKEN}"}
@@ -295,8 +342,10 @@ ATTACKS: dict[str, Callable[[Attacker], Awaitable[None]]] = {
     "conditions": conditions,
     "templates": templates,
     "malformed messages of a worker": messages,
+    "large messages of a worker": large_messages,
     "uploads": uploads,
     "a forged end": forged_end,
+    "requests at 50 times their quota": flood,
 }
 
 
@@ -392,10 +441,17 @@ def show(found: list[dict[str, Any]], result: Result) -> None:
                 f"(the peak of the control plane's own process); "
                 + (f"**not held by: {', '.join(over)}**." if over else "all held."),
                 "The forged end changed nothing: its run was still waiting for a worker.",
+                f"The p99 during the flood of requests is {_flood_ratio(found):.1f} times that of "
+                f"the idle control plane; bound: {FLOOD_P99:g}.",
             ],
         )
     ]
-    result.figures = {"attacks": found}
+    result.figures = {"attacks": found, "flood_p99_ratio": _flood_ratio(found)}
+
+
+def _flood_ratio(found: list[dict[str, Any]]) -> float:
+    """Returns the p99 of the health endpoint during the flood over that while idle."""
+    return float(found[-1]["p99_ms"] / found[0]["p99_ms"])
 
 
 async def run(arguments: argparse.Namespace) -> None:

@@ -26,6 +26,7 @@ from flowmesh_core.machine.state import parse_attempt_id
 from flowmesh_core.protocol.messages import Assignment
 from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_core.spec.secrets import SecretValue
+from flowmesh_store.blobs import BlobView
 from flowmesh_store.datasets import read_dataset
 from flowmesh_store.store import open_store
 from flowmesh_store.tree import fetch_tree
@@ -150,22 +151,28 @@ class Bench:
         """Returns the rows of a run's output."""
         services = self.services
         artifacts = (await services.views.outputs(uid))[output]
+        blobs = await self._blobs(uid)
         found: list[dict[str, Any]] = []
         for artifact in artifacts:
-            manifest = await manifest_of(services.store.blobs, artifact)
-            found += await read_dataset(services.store.blobs.get, manifest)
+            manifest = await manifest_of(blobs, artifact)
+            found += await read_dataset(blobs.get, manifest)
         return found
 
     async def metrics(self, uid: str, output: str) -> dict[str, Any]:
         """Returns the metrics of a run's output."""
         [artifact] = (await self.services.views.outputs(uid))[output]
-        data = await self.services.store.blobs.get(artifact.blob)
+        data = await (await self._blobs(uid)).get(artifact.blob)
         return dict(json.loads(data))
 
     async def directory(self, uid: str, output: str, target: Path) -> None:
         """Fetches a run's model or adapter."""
         [artifact] = (await self.services.views.outputs(uid))[output]
-        await fetch_tree(self._control.services.store.blobs, artifact.blob, target)
+        await fetch_tree(await self._blobs(uid), artifact.blob, target)
+
+    async def _blobs(self, uid: str) -> BlobView:
+        services = self._control.services
+        scopes = await services.views.output_scopes(uid)
+        return services.store.view(write=scopes[0], read=scopes)
 
     def hosts(self, engine: str) -> set[tuple[str, str]]:
         """Returns worker and signature of every current instance of an engine."""

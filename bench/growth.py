@@ -129,7 +129,7 @@ def _hello(n: int) -> Hello:
         price_nanousd_per_hour=100_000_000,
         engines={"test.noop": EngineVersion(1, 1)},
     )
-    return Hello(1, token="", epoch=0, incarnation=str(n), started_s=time.time(), shape=shape)
+    return Hello(1, epoch=0, incarnation=str(n), started_s=time.time(), shape=shape)
 
 
 def _document(actions: int) -> dict[str, object]:

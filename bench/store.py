@@ -32,6 +32,7 @@ sys.path[:0] = [str(ROOT / f) for f in ("api", "core", "store", "worker", "tests
 import versitygw  # noqa: E402 - found on the path set above
 
 from flowmesh_core.units import Digest  # noqa: E402
+from flowmesh_store.blobs import BlobView  # noqa: E402
 from flowmesh_store.datasets import (  # noqa: E402
     as_single_chunk,
     read_table,
@@ -120,6 +121,14 @@ def plain_write_and_hash(data: bytes, path: Path) -> str:
     return blake3(data).hexdigest()
 
 
+SCOPE = "ns-default"
+
+
+def blobs_of(store: Store) -> BlobView:
+    """Returns the blobs as the one namespace of this benchmark sees them."""
+    return store.view(write=SCOPE, read=(SCOPE,))
+
+
 class Files:
     """Distinct content of one size, in memory and in files."""
 
@@ -152,7 +161,7 @@ async def puts(name: str, store: Store, files: Files, rounds: int, *, as_file: b
     async def ours(_: int) -> None:
         for number, digest in enumerate(files.digests):
             data = files.paths[number] if as_file else files.contents[number]
-            await store.blobs.put(digest, data)
+            await blobs_of(store).put(digest, data)
 
     async def plain(_: int) -> None:
         for number, digest in enumerate(files.digests):
@@ -164,7 +173,7 @@ async def puts(name: str, store: Store, files: Files, rounds: int, *, as_file: b
 
     async def empty(number: int) -> None:
         for digest in files.digests:
-            await store.sweepable_blobs.delete(digest, older_than_s=float("-inf"))
+            await store.sweepable_blobs.delete(SCOPE, digest, older_than_s=float("-inf"))
         await files.forget_copies(number)
 
     return await interleaved(name, ours, plain, rounds, 0.8, empty)
@@ -179,7 +188,7 @@ async def filesystem(directory: Path, size: int, count: int, rounds: int) -> lis
 
     async def gets(_: int) -> None:
         for digest in files.digests * passes:
-            await store.blobs.get(digest)
+            await blobs_of(store).get(digest)
 
     async def reads(_: int) -> None:
         for path, digest in zip(files.paths * passes, files.digests * passes, strict=True):
@@ -187,7 +196,7 @@ async def filesystem(directory: Path, size: int, count: int, rounds: int) -> lis
 
     async def fetches(_: int) -> None:
         for number, digest in enumerate(files.digests):
-            await store.blobs.fetch(digest, files.copy(number))
+            await blobs_of(store).fetch(digest, files.copy(number))
 
     async def copies(_: int) -> None:
         for number, path in enumerate(files.paths):
@@ -198,7 +207,7 @@ async def filesystem(directory: Path, size: int, count: int, rounds: int) -> lis
         await puts(f"filesystem put of bytes, {label}", store, files, rounds, as_file=False),
     ]
     for digest, content in zip(files.digests, files.contents, strict=True):
-        await store.blobs.put(digest, content)
+        await blobs_of(store).put(digest, content)
     name = f"filesystem verified get, {label}" + (f", {passes} times" if passes > 1 else "")
     rows.append(await interleaved(name, gets, reads, rounds, 0.8))
     name = f"filesystem fetch, {label}"
@@ -212,6 +221,7 @@ class Bucket:
     def __init__(self, server: versitygw.S3Server) -> None:
         """Opens both clients; nothing is connected yet."""
         self.store = open_store(server.url("ours"))
+        self._blobs = blobs_of(self.store)
         self.client = boto3.client(
             "s3", endpoint_url=server.endpoint, region_name="us-east-1",
             config=Config(max_pool_connections=CONCURRENCY, s3={"addressing_style": "path"}),
@@ -238,14 +248,14 @@ class Bucket:
 
         async def put(content: bytes) -> Digest:
             digest = digest_of(content)
-            await self.store.blobs.put(digest, content)
+            await self._blobs.put(digest, content)
             return digest
 
         self._stored = await limited(self._fresh(), put)
 
     async def our_gets(self, _: int) -> None:
         """Gets the content with the store, which verifies it."""
-        await limited(self._stored, self.store.blobs.get)
+        await limited(self._stored, self._blobs.get)
 
     async def loop_puts(self, _: int) -> None:
         """Puts new content with boto3, one after the other."""

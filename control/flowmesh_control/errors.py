@@ -30,6 +30,26 @@ class ForbiddenError(FlowMeshError):
     """The user may see the object but not do this to it."""
 
 
+class QuotaExceededError(FlowMeshError):
+    """A namespace has as much as its quota allows."""
+
+    def __init__(self, message: str, *, remedy: str, can_pass: bool) -> None:
+        """Keeps ``can_pass``: whether the same request may succeed when something has ended."""
+        super().__init__(message, where="quota", remedy=remedy)
+        self.can_pass = can_pass
+
+
+class RateExceededError(FlowMeshError):
+    """A user asks more often, or has more open, than the quota of the namespace allows."""
+
+    retryable = True
+
+    def __init__(self, message: str, *, wait_s: float) -> None:
+        """Keeps when the request may be repeated."""
+        super().__init__(message, where="quota", remedy=f"try again in {wait_s:.0f} s")
+        self.retry_after_s = wait_s
+
+
 class AuthorizationUnavailableError(FlowMeshError):
     """The service that knows users and their rights does not answer."""
 

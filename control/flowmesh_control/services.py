@@ -18,6 +18,9 @@ from flowmesh_control.queries.planner import Planner
 from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.queries.status_document import StatusDocuments
+from flowmesh_control.quotas.quotas import Quotas
+from flowmesh_control.quotas.rates import Rates
+from flowmesh_control.quotas.run_quota import RunQuota
 from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.key_admin import KeyAdmin
@@ -66,6 +69,9 @@ class ControlPlaneServices:
     lineage: LineageIndex
     documents: StatusDocuments
     policies: CachePolicyStore
+    quotas: Quotas
+    run_quota: RunQuota
+    rates: Rates
     audits: AuditRecords
     auditing: AuditSubmission
     cache: CacheAdmin

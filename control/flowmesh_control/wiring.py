@@ -25,6 +25,7 @@ from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_owners import WorkOwners
 from flowmesh_control.loop.task_pool import TaskPool
 from flowmesh_control.metrics.exposition import MetricsPage
+from flowmesh_control.metrics.fleet import WorkerIntakeCounters
 from flowmesh_control.metrics.store_latency import StoreMeter
 from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry
 from flowmesh_control.observability.listener import RunListener
@@ -39,6 +40,9 @@ from flowmesh_control.queries.planner import Planner
 from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.queries.status_document import StatusDocuments
+from flowmesh_control.quotas.quotas import Quotas
+from flowmesh_control.quotas.rates import Rates
+from flowmesh_control.quotas.run_quota import RunQuota
 from flowmesh_control.records.accounts import capture
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import AuditRecords
@@ -65,6 +69,7 @@ from flowmesh_control.workers.log_buffer import LogBuffer
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import StoreError
+from flowmesh_core.fleet.pool_declaration import PoolDeclaration
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.machine.commands import AttemptSettled
 from flowmesh_core.machine.events import Event
@@ -240,7 +245,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         store.records, ttl_s=context.settings.machine.result_ttl_s, clock=context.clock
     )
     lineage = LineageIndex(store.records)
-    content = UploadStore(store.blobs, context.references)
+    content = UploadStore(store, context.references)
     loops: list[EventLoop] = []
 
     def post(event: Event) -> None:
@@ -249,13 +254,14 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     def decide_with_pools(snapshot: Snapshot) -> Decision:
         return explain_with_pools(signals.declared, decide(snapshot, state.model), snapshot)
 
-    gateway = _gateway(context, post, telemetry, events)
+    signals = CapacitySignalSource(state, context.clock)
+    gateway = _gateway(context, post, telemetry, events, signals.declaration)
     finalizer = _finalizer(context, lineage, logs)
     evaluators = Evaluators.of(context.settings, context.catalog)
     evaluations = _evaluations(context, evaluators, owners, post)
     listeners = _listeners(context)
     executor = CommandExecutor(
-        blobs=store.blobs,
+        store=store,
         needed=with_retries(store),
         cache=cache,
         fleet=gateway,
@@ -278,10 +284,12 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         clock=context.clock,
     )
     loops.append(loop)
-    signals = CapacitySignalSource(state, context.clock)
-    admission, views = _admission(context, content, loop, evaluators), _views(context, logs)
+    quotas = Quotas(loop.post_and_wait)
+    run_quota = RunQuota(quotas, runs=state.runs, waiting=context.waiting, actions=state.actions)
+    admission = _admission(context, content, run_quota, loop, evaluators)
+    views = _views(context, logs)
     repinning = _repinning(context, admission, finalizer, loop)
-    metrics = _metrics(context, loop, tasks, telemetry, gateway, signals, health)
+    metrics = _metrics(context, loop, tasks, telemetry, gateway, signals, health, quotas)
     services = ControlPlaneServices(
         epoch=CurrentEpoch(context.epoch, context.clock, state),
         settings=context.settings,
@@ -304,8 +312,11 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         signals=signals,
         uploads=content,
         lineage=lineage,
-        documents=StatusDocuments(store.blobs, context.policies, context.references),
+        documents=StatusDocuments(store, context.policies, context.references),
         policies=context.policies,
+        quotas=quotas,
+        run_quota=run_quota,
+        rates=Rates(quotas, time.monotonic),
         audits=context.audits,
         auditing=_auditing(context, cache, views, admission),
         cache=_cache_admin(context),
@@ -338,6 +349,7 @@ def _gateway(
     post: Callable[[Event], None],
     telemetry: WorkerTelemetry,
     events: FabricEvents,
+    declared: Callable[[str], PoolDeclaration | None],
 ) -> WorkerGateway:
     return WorkerGateway(
         epoch=context.epoch,
@@ -354,6 +366,7 @@ def _gateway(
         later_epoch_seen=context.later_epoch_seen,
         trust_of=context.trust_of,
         refused=context.refused_workers,
+        declared=declared,
     )
 
 
@@ -384,6 +397,7 @@ def _metrics(
     gateway: WorkerGateway,
     signals: CapacitySignalSource,
     health: StoreHealth,
+    quotas: Quotas,
 ) -> MetricsPage:
     state = context.machine.state
     return MetricsPage(
@@ -391,12 +405,13 @@ def _metrics(
         loop=loop,
         tasks=tasks,
         workers=workers,
-        dropped=gateway.drops.counts,
+        intake=WorkerIntakeCounters(gateway.drops.counts, gateway.paused),
         audits=context.audits,
         backlogs=signals,
         store=context.store_meter,
         trouble=health,
         request_log=context.request_log.log,
+        quota_refusals=quotas.refusals,
         last_accounts=capture(state, {}, context.clock()),
     )
 
@@ -417,13 +432,18 @@ def _finalizer(context: EpochContext, lineage: LineageIndex, logs: RunLogArchive
 
 
 def _admission(
-    context: EpochContext, content: UploadStore, loop: EventLoop, evaluators: Evaluators
+    context: EpochContext,
+    content: UploadStore,
+    quota: RunQuota,
+    loop: EventLoop,
+    evaluators: Evaluators,
 ) -> Admission:
     state, waiting = context.machine.state, context.waiting
     return Admission(
         records=context.store.records,
         content=content,
         policies=context.policies,
+        quota=quota,
         compiler=evaluators.compiler,
         clock=context.clock,
         quarantine_salts=context.audits.quarantine.salts,
@@ -440,7 +460,7 @@ def _auditing(
 ) -> AuditSubmission:
     return AuditSubmission(
         records=context.store.records,
-        blobs=context.store.blobs,
+        store=context.store,
         cache=cache,
         catalog=context.catalog,
         views=views,

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from flowmesh_api.v1.fabric import CachePolicy
+from flowmesh_api.v1.quotas import Quota
 from flowmesh_api.v1.runs import RunAccepted, RunStatus
 from flowmesh_control.autoscaling.worker_fleet import ConnectedWorker
 from flowmesh_control.queries.live_runs import RunTerms
@@ -47,6 +48,7 @@ class RunWriter(Protocol):
         Raises:
             SpecError: the workflow is invalid; lists every problem.
             InvalidReferenceError: it refers to content that the namespace may not read.
+            QuotaExceededError: its namespace has too much under way, or it is too large.
             StoreError: the run could not be written and is not accepted.
         """
         ...
@@ -65,6 +67,22 @@ class RunWriter(Protocol):
         Raises:
             StoreError: the request could not be written; call it again.
         """
+        ...
+
+
+class AvailableQuota(Protocol):
+    """Says whether the quota of a namespace leaves room for a further run."""
+
+    def check(self, namespace: str) -> None:
+        """Refuses a further run where the quota is used up.
+
+        Raises:
+            QuotaExceededError: with what the namespace has, and may have.
+        """
+        ...
+
+    def available(self, namespace: str) -> int:
+        """Returns how many further runs would be accepted now."""
         ...
 
 
@@ -89,6 +107,14 @@ class WorkerFleet(Protocol):
 
     async def prewarm(self, plan: Mapping[str, tuple[Digest, ...]]) -> None:
         """Sets the signatures whose engines each worker, by name, prewarms."""
+        ...
+
+
+class PoolReservations(Protocol):
+    """Sets which pools are reserved."""
+
+    async def reserve(self, pools: Mapping[str, frozenset[str]]) -> None:
+        """Makes these the only reserved pools, each with the namespaces that it admits."""
         ...
 
 
@@ -142,6 +168,16 @@ class CachePolicies(Protocol):
         Raises:
             StoreError: the policies cannot be stored.
         """
+        ...
+
+
+class NamespaceQuotas(Protocol):
+    """The quotas in force."""
+
+    async def replace_all(
+        self, quotas: Sequence[Quota], labels: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        """Replaces all quotas; ``labels`` are those of every namespace."""
         ...
 
 

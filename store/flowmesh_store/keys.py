@@ -2,10 +2,10 @@
 
 ::
 
-    cas/<2 hex>/<digest>             blobs
+    cas/<scope>/<2 hex>/<digest>     blobs
     actions/<scope>/<action_id>      action results; in a directory all of them are in actions/log
     runs/<uid>/...                   spec, ledger segments, final
-    format                           the identity scheme of all content
+    format                           layout, and the identity scheme of all content
     epochs/<n>                       leaderships
     lineage/...                      derivations, by run
     quarantine/<class>               signature classes whose results did not repeat
@@ -22,6 +22,7 @@ ACTIONS = "actions"
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _SEGMENT = r"[A-Za-z0-9_=@-][A-Za-z0-9._=@-]{0,199}"
+_SCOPE = re.compile(_SEGMENT)
 _KEY = re.compile(rf"(?!{CAS}(?:/|\Z)){_SEGMENT}(?:/{_SEGMENT})*")
 
 
@@ -44,10 +45,29 @@ def is_digest(name: str) -> bool:
     return _DIGEST.fullmatch(name) is not None
 
 
-def blob_key(digest: str) -> str:
-    """Returns the key of a blob, ``cas/<2 hex>/<digest>``."""
+def is_scope(name: str) -> bool:
+    """Whether this may be a scope; see :func:`area_prefix`."""
+    return _SCOPE.fullmatch(name) is not None
+
+
+def area_prefix(scope: str) -> str:
+    """Returns what the keys of a scope's blobs begin with, ``cas/<scope>/``.
+
+    Raises:
+        StoreError: the scope is not one segment of a key.
+    """
+    if not is_scope(scope):
+        raise StoreError(
+            f"{scope[:200]!r} is not a scope",
+            remedy="a scope is one segment of a key: [A-Za-z0-9._=@-], not beginning with a dot",
+        )
+    return f"{CAS}/{scope}/"
+
+
+def blob_name(digest: str) -> str:
+    """Returns the key of a blob after its scope's prefix, ``<2 hex>/<digest>``."""
     checked = check_digest(digest)
-    return f"{CAS}/{checked[:2]}/{checked}"
+    return f"{checked[:2]}/{checked}"
 
 
 def is_key(key: str) -> bool:

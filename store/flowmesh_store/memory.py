@@ -12,15 +12,13 @@ from flowmesh_core.units import Digest
 from flowmesh_store.blobs import not_found
 from flowmesh_store.collection.sweep import StoredRecord
 from flowmesh_store.hashing import digest_of, require
-from flowmesh_store.keys import check_digest, check_key
+from flowmesh_store.keys import area_prefix, check_digest, check_key
 from flowmesh_store.ports import Record, StoredBlob
 from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
 
-_WHERE = "memory:"
 
-
-class MemoryBlobs:
-    """Blobs in a dictionary. ``get`` does not verify; see :class:`VerifyingBlobs`."""
+class MemoryContent:
+    """The blobs of all scopes in a dictionary, by scope and digest."""
 
     def __init__(
         self, *, spool_dir: Path | None = None, clock: Callable[[], float] = time.time
@@ -31,26 +29,60 @@ class MemoryBlobs:
             spool_dir: where outputs are spooled; by default the system's temporary directory.
             clock: seconds, for the age of blobs.
         """
-        self._spool_dir = spool_dir or Path(tempfile.gettempdir())
-        self._clock = clock
-        self._blobs: dict[Digest, tuple[bytes, float]] = {}
+        self.spool_dir = spool_dir or Path(tempfile.gettempdir())
+        self.clock = clock
+        self.stored: dict[tuple[str, Digest], tuple[bytes, float]] = {}
+
+    async def blobs(self) -> AsyncIterator[StoredBlob]:
+        """As :meth:`Sweepable.blobs`."""
+        now = self.clock()
+        for (scope, digest), (data, stored_at) in sorted(self.stored.items()):
+            yield StoredBlob(scope, digest, len(data), max(0.0, now - stored_at))
+
+    async def delete(self, scope: str, digest: Digest, *, older_than_s: float) -> bool:
+        """As :meth:`Sweepable.delete`."""
+        stored = self.stored.get((scope, digest))
+        if stored is None or self.clock() - stored[1] < older_than_s:
+            return False
+        del self.stored[scope, digest]
+        return True
+
+    async def discard_unfinished(self, *, older_than_s: float) -> int:
+        """As :meth:`Sweepable.discard_unfinished`; a dictionary has no unfinished writes."""
+        return 0
+
+
+class MemoryBlobs:
+    """The blobs of one scope. ``get`` does not verify; see :class:`VerifyingBlobs`."""
+
+    def __init__(self, content: MemoryContent, scope: str) -> None:
+        """Keeps the arguments.
+
+        Args:
+            content: the blobs of all scopes.
+            scope: the one that this object reads and writes.
+        """
+        self._where = f"memory:{area_prefix(scope)}"
+        self._content = content
+        self._scope = scope
 
     async def get(self, digest: Digest) -> bytes:
         """As :meth:`BlobStore.get`, unverified."""
-        stored = self._blobs.get(check_digest(digest))
+        stored = self._content.stored.get((self._scope, check_digest(digest)))
         if stored is None:
-            raise not_found(digest, _WHERE)
+            raise not_found(digest, self._where)
         return stored[0]
 
     async def put(self, digest: Digest, data: bytes | Path) -> None:
         """As :meth:`BlobStore.put`; refuses content of another digest."""
         content = await asyncio.to_thread(data.read_bytes) if isinstance(data, Path) else data
-        require(digest_of(content), check_digest(digest), _WHERE)
-        self._blobs[digest] = (bytes(content), self._clock())
+        require(digest_of(content), check_digest(digest), self._where)
+        self._content.stored[self._scope, digest] = (bytes(content), self._content.clock())
 
     async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
         """As :meth:`BlobStore.missing`."""
-        return {d for d in digests if check_digest(d) not in self._blobs}
+        stored, scope = self._content.stored, self._scope
+        return {d for d in digests if (scope, check_digest(d)) not in stored}
 
     async def fetch(self, digest: Digest, target: Path) -> int:
         """As :meth:`BlobFiles.fetch`."""
@@ -61,7 +93,7 @@ class MemoryBlobs:
 
     def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
         """As :meth:`SpoolingBlobs.spool`."""
-        return SpoolWriter(self._spool_dir, expected_bytes=expected_bytes)
+        return SpoolWriter(self._content.spool_dir, expected_bytes=expected_bytes)
 
     async def put_spooled(self, spooled: SpooledFile) -> None:
         """As :meth:`SpoolingBlobs.put_spooled`."""
@@ -70,29 +102,19 @@ class MemoryBlobs:
         finally:
             spooled.discard()
 
-    async def discard(self, digest: Digest) -> None:
-        """As :meth:`CorruptBlobDeleter.discard`."""
-        stored = self._blobs.get(digest)
-        if stored is not None and digest_of(stored[0]) != digest:
-            del self._blobs[digest]
-
-    async def blobs(self) -> AsyncIterator[StoredBlob]:
-        """As :meth:`Sweepable.blobs`."""
-        now = self._clock()
-        for digest, (data, stored_at) in sorted(self._blobs.items()):
-            yield StoredBlob(digest, len(data), max(0.0, now - stored_at))
-
-    async def delete(self, digest: Digest, *, older_than_s: float) -> bool:
-        """As :meth:`Sweepable.delete`."""
-        stored = self._blobs.get(digest)
-        if stored is None or self._clock() - stored[1] < older_than_s:
+    async def copy_from(self, scope: str, digest: Digest) -> bool:
+        """As :meth:`BlobArea.copy_from`; both scopes refer to the same bytes."""
+        source = self._content.stored.get((scope, check_digest(digest)))
+        if source is None:
             return False
-        del self._blobs[digest]
+        self._content.stored[self._scope, digest] = (source[0], self._content.clock())
         return True
 
-    async def discard_unfinished(self, *, older_than_s: float) -> int:
-        """As :meth:`Sweepable.discard_unfinished`; a dictionary has no unfinished writes."""
-        return 0
+    async def discard(self, digest: Digest) -> None:
+        """As :meth:`CorruptBlobDeleter.discard`."""
+        stored = self._content.stored.get((self._scope, digest))
+        if stored is not None and digest_of(stored[0]) != digest:
+            del self._content.stored[self._scope, digest]
 
 
 class MemoryRecords:

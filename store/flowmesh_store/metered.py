@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from flowmesh_core.units import Digest
-from flowmesh_store.blobs import Blobs
+from flowmesh_store.blobs import BlobArea
 from flowmesh_store.ports import Record, Records
 from flowmesh_store.spool import SpooledFile, SpoolWriter
 
@@ -76,9 +76,9 @@ def _span(meter: OperationMeter, operation: str) -> Iterator[_Span]:
 
 
 class MeteredBlobs:
-    """Blobs whose operations are measured."""
+    """The blobs of a scope, whose operations are measured."""
 
-    def __init__(self, inner: Blobs, meter: OperationMeter) -> None:
+    def __init__(self, inner: BlobArea, meter: OperationMeter) -> None:
         self._inner = inner
         self._meter = meter
 
@@ -115,6 +115,11 @@ class MeteredBlobs:
         with _span(self._meter, "blob.put") as span:
             await self._inner.put_spooled(spooled)
             span.size_bytes = spooled.size_bytes
+
+    async def copy_from(self, scope: str, digest: Digest) -> bool:
+        """As :meth:`BlobArea.copy_from`."""
+        with _span(self._meter, "blob.copy"):
+            return await self._inner.copy_from(scope, digest)
 
 
 class MeteredRecords:

@@ -13,7 +13,7 @@ from flowmesh_core.units import Digest
 
 
 class BlobStore(Protocol):
-    """Immutable bytes by the blake3-256 digest of their content, under ``cas/``."""
+    """Immutable bytes by the blake3-256 digest of their content, below ``cas/``."""
 
     async def get(self, digest: Digest) -> bytes:
         """Reads a small blob into memory.
@@ -126,6 +126,7 @@ class Records(RecordStore, RecordFolders, Protocol):
 class StoredBlob:
     """A blob in the listing of a sweep."""
 
+    scope: str
     digest: Digest
     size_bytes: int
     age_s: float

@@ -7,13 +7,13 @@ directly.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from flowmesh_core.errors import BlobNotFoundError
 from flowmesh_core.units import Digest
-from flowmesh_store.blobs import Blobs
+from flowmesh_store.blobs import BlobView, BlobViews
 from flowmesh_store.spool import SpooledFile, SpoolWriter
 from flowmesh_store.store import Store
 
@@ -27,12 +27,12 @@ class RetryingBlobs:
     """Blobs that are looked for three times, over five seconds, before they count as missing."""
 
     def __init__(
-        self, inner: Blobs, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self, inner: BlobView, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
         """Wraps a store.
 
         Args:
-            inner: the store.
+            inner: a view of the store.
             sleep: waits for a number of seconds.
         """
         self._inner = inner
@@ -68,6 +68,16 @@ class RetryingBlobs:
         """As :meth:`SpoolingBlobs.put_spooled`."""
         await self._inner.put_spooled(spooled)
 
+    async def copy(self, digests: Iterable[Digest]) -> set[Digest]:
+        """As :meth:`BlobView.copy`."""
+        lost = await self._inner.copy(digests)
+        for pause_s in PAUSES_S:
+            if not lost:
+                break
+            await self._sleep(pause_s)
+            lost = await self._inner.copy(lost)
+        return lost
+
     async def _read(self, digest: Digest, read: Callable[[], Awaitable[_Read]]) -> _Read:
         try:
             return await read()
@@ -85,6 +95,17 @@ class RetryingBlobs:
         raise first
 
 
-def with_retries(store: Store) -> Blobs:
-    """Returns a store's blobs, with retries for a bucket; a directory needs none."""
-    return RetryingBlobs(store.blobs) if store.url.startswith("s3:") else store.blobs
+class RetryingViews:
+    """Views of a store with retries."""
+
+    def __init__(self, store: BlobViews) -> None:
+        self._store = store
+
+    def view(self, *, write: str, read: Sequence[str]) -> RetryingBlobs:
+        """As :meth:`BlobViews.view`."""
+        return RetryingBlobs(self._store.view(write=write, read=read))
+
+
+def with_retries(store: Store) -> BlobViews:
+    """Returns a store's views, with retries for a bucket; a directory needs none."""
+    return RetryingViews(store) if store.url.startswith("s3:") else store

@@ -1,17 +1,20 @@
 """Opens a store by its address; called by control plane, workers and CLI."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from flowmesh_core.errors import StoreError
-from flowmesh_store.blobs import DEFAULT_GRACE_S, Blobs
+from flowmesh_store.blobs import DEFAULT_GRACE_S, BlobArea, CorruptBlobDeleter
 from flowmesh_store.collection.sweep import Sweepable, SweepableRecords
 from flowmesh_store.durability import Durability
-from flowmesh_store.filesystem import FilesystemBlobs, FilesystemRecords, StoreRoot
-from flowmesh_store.memory import MemoryBlobs, MemoryRecords
+from flowmesh_store.filesystem import FilesystemBlobs, FilesystemRecords, FilesystemSweep, StoreRoot
+from flowmesh_store.memory import MemoryBlobs, MemoryContent, MemoryRecords
 from flowmesh_store.ports import Records
+from flowmesh_store.scoped_blobs import ScopedBlobs
 from flowmesh_store.verified_blobs import VerifyingBlobs
 
 
@@ -21,18 +24,26 @@ class Store:
 
     Attributes:
         url: its address, without credentials.
-        blobs: content by digest; every read is verified.
         records: small keyed objects with conditional writes.
-        sweepable_blobs: the same blobs for the collector.
+        sweepable_blobs: the blobs of all scopes, for the collector.
         sweepable_records: the same records for the collector.
     """
 
     url: str
-    blobs: Blobs
     records: Records
     sweepable_blobs: Sweepable
     sweepable_records: SweepableRecords
+    _area: Callable[[str], BlobArea] = field(repr=False)
     _closers: tuple[Callable[[], None], ...] = field(default=(), repr=False)
+
+    def view(self, *, write: str, read: Sequence[str]) -> ScopedBlobs:
+        """As :meth:`BlobViews.view`; every read is verified."""
+        return ScopedBlobs(self._area, write, read)
+
+    def with_areas(self, decorate: Callable[[BlobArea], BlobArea]) -> "Store":
+        """Returns the store with the blobs of every scope decorated."""
+        area = self._area
+        return replace(self, _area=lambda scope: decorate(area(scope)))
 
     def close(self) -> None:
         """Closes connections; may be called repeatedly."""
@@ -69,8 +80,14 @@ def open_store(
         case "file" if parts.netloc in ("", "localhost") and parts.path:
             return _open_directory(Path(unquote(parts.path)), grace_s, durability)
         case "memory":
-            blobs, records = MemoryBlobs(spool_dir=spool_dir), MemoryRecords()
-            return Store("memory:", VerifyingBlobs(blobs, blobs), records, blobs, records)
+            content, records = MemoryContent(spool_dir=spool_dir), MemoryRecords()
+            return Store(
+                "memory:",
+                records,
+                content,
+                records,
+                lambda scope: _verifying(MemoryBlobs(content, scope)),
+            )
         case "s3":
             return _open_bucket(url, grace_s, spool_dir)
     raise StoreError(
@@ -81,9 +98,9 @@ def open_store(
 
 def _open_directory(path: Path, grace_s: float, durability: Durability) -> Store:
     root = StoreRoot(path)
-    blobs = FilesystemBlobs(root, grace_s=grace_s, durable=durability is Durability.POWER)
+    area = partial(FilesystemBlobs, root, grace_s=grace_s, durable=durability is Durability.POWER)
     records = FilesystemRecords(root, durability=durability)
-    return Store(root.path.as_uri(), blobs, records, blobs, records)
+    return Store(root.path.as_uri(), records, FilesystemSweep(root), records, area)
 
 
 def _open_bucket(url: str, grace_s: float, spool_dir: Path | None) -> Store:
@@ -93,9 +110,17 @@ def _open_bucket(url: str, grace_s: float, spool_dir: Path | None) -> Store:
     blobs, records, sweep = open_bucket(url, grace_s=grace_s, spool_dir=spool_dir)
     return Store(
         records.location.url,
-        VerifyingBlobs(blobs, blobs),
         records,
         sweep,
         records,
+        lambda scope: _verifying(blobs(scope)),
         (records.close,),
     )
+
+
+class _UnverifiedArea(BlobArea, CorruptBlobDeleter, Protocol):
+    """The blobs of a scope, of a backend that does not verify what it reads."""
+
+
+def _verifying(area: _UnverifiedArea) -> VerifyingBlobs:
+    return VerifyingBlobs(area, area)

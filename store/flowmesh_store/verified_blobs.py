@@ -5,7 +5,7 @@ from pathlib import Path
 
 from flowmesh_core.errors import BlobCorruptError
 from flowmesh_core.units import Digest
-from flowmesh_store.blobs import Blobs, CorruptBlobDeleter
+from flowmesh_store.blobs import BlobArea, CorruptBlobDeleter
 from flowmesh_store.hashing import digest_of, require
 from flowmesh_store.spool import SpooledFile, SpoolWriter
 
@@ -17,11 +17,11 @@ class VerifyingBlobs:
     counts as missing and can be put again.
     """
 
-    def __init__(self, inner: Blobs, discarding: CorruptBlobDeleter) -> None:
+    def __init__(self, inner: BlobArea, discarding: CorruptBlobDeleter) -> None:
         """Wraps a store.
 
         Args:
-            inner: the store.
+            inner: the blobs of a scope.
             discarding: deletes its corrupt blobs; often the same object.
         """
         self._inner = inner
@@ -65,3 +65,7 @@ class VerifyingBlobs:
     async def put_spooled(self, spooled: SpooledFile) -> None:
         """As :meth:`SpoolingBlobs.put_spooled`."""
         await self._inner.put_spooled(spooled)
+
+    async def copy_from(self, scope: str, digest: Digest) -> bool:
+        """As :meth:`BlobArea.copy_from`."""
+        return await self._inner.copy_from(scope, digest)

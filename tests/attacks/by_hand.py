@@ -47,7 +47,7 @@ async def until(condition: Callable[[], object]) -> None:
     await waiting.until(condition, within_s=60)
 
 
-TOKENS = {"good": "token-of-good", "low": "token-of-low"}
+TOKENS = {"good": "token-of-good", "good-too": "token-of-good-too", "low": "token-of-low"}
 
 
 @dataclass
@@ -98,9 +98,11 @@ class Place:
     http: ClientSession
     workers: list[HandWorker] = field(default_factory=list)
 
-    async def join(self, name: str, pool: str = "good", **changes: Any) -> HandWorker:
+    async def join(
+        self, name: str, pool: str = "good", token: str | None = None, **changes: Any
+    ) -> HandWorker:
         url = self.control.url.replace("http", "ws", 1) + "/worker"
-        headers = {"Authorization": f"Bearer {TOKENS[pool]}"}
+        headers = {"Authorization": f"Bearer {TOKENS[pool] if token is None else token}"}
         socket = await self.http.ws_connect(url, max_msg_size=0, headers=headers)
         hello = hello_of(name, pool, **changes)
         await socket.send_bytes(encode(hello))
@@ -199,8 +201,9 @@ async def place(trust_of: PoolTrust = default_trust) -> AsyncIterator[Place]:
 
 
 def hello_of(name: str, pool: str, **changes: Any) -> Hello:
+    """The full state of a worker; its name has the pool's before it."""
     shape = WorkerShape(
-        name=name,
+        name=f"{pool}-{name}",
         pool=pool,
         device_class="cpu",
         device_memory_mib=4096,
@@ -212,7 +215,6 @@ def hello_of(name: str, pool: str, **changes: Any) -> Hello:
     shape = msgspec.structs.replace(shape, **changes.pop("shape", {}))
     hello = Hello(
         version=PROTOCOL_VERSION,
-        token=TOKENS[pool],
         epoch=0,
         incarnation=f"process of {name}",
         started_s=1.0,

@@ -10,6 +10,7 @@ import orjson
 import pytest
 from tests.attacks.forged_metrics import publish, read_as
 from tests.attacks.tenants import ADMIN, ATTACKER, OWNER, tenants
+from tests.blob_views import blobs_of
 
 from flowmesh_core.identity import content_identity
 from flowmesh_core.units import Digest
@@ -21,8 +22,8 @@ ROWS = b'{"secret": "of team-a"}\n'
 
 async def test_metrics_shaped_like_a_data_set_are_not_read_as_rows(tmp_path: Path) -> None:
     async with tenants(tmp_path) as fabric:
-        fabric.worker("w1", "--allow-user-code")
-        blobs = fabric.control.services.store.blobs
+        fabric.worker("local-w1", "--allow-user-code")
+        blobs = blobs_of(fabric.control.services.store)
         stored = await fabric.ask(
             OWNER, "POST", "/v1/datasets?namespace=team-a", data=ROWS, status=201
         )

@@ -7,6 +7,7 @@ Must not happen: the answer for content of another tenant differs from that for 
 from pathlib import Path
 
 from tests.attacks.tenants import ADMIN, ATTACKER, OWNER, Tenants, tenants
+from tests.blob_views import blobs_of
 
 from flowmesh_core.dataset import decode_manifest
 from flowmesh_core.identity import digest_bytes
@@ -39,7 +40,7 @@ async def told(fabric: Tenants, view: str, name: str) -> tuple[int, bytes]:
 
 async def test_nobody_learns_from_lineage_what_others_hold(tmp_path: Path) -> None:
     async with tenants(tmp_path) as fabric:
-        blobs = fabric.control.services.store.blobs
+        blobs = blobs_of(fabric.control.services.store)
         stored = await fabric.ask(
             OWNER, "POST", "/v1/datasets?namespace=team-a", data=ROWS, status=201
         )
@@ -59,5 +60,5 @@ async def test_nobody_learns_from_lineage_what_others_hold(tmp_path: Path) -> No
         for who in (OWNER, ADMIN):
             found = await fabric.ask(who, "GET", f"/v1/lineage/{reference}?namespace=team-a")
             assert (found["digest"], found["derivations"]) == (identity, [])
-        await fabric.ask(ADMIN, "GET", f"/v1/lineage/{manifest}")
-        await fabric.ask(ADMIN, "GET", f"/v1/lineage/{absent}", status=404)
+        await fabric.ask(ADMIN, "GET", f"/v1/lineage/{manifest}?namespace=team-a")
+        await fabric.ask(ADMIN, "GET", f"/v1/lineage/{absent}?namespace=team-a", status=404)

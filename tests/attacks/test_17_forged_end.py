@@ -62,7 +62,7 @@ async def test_no_worker_ends_an_attempt_of_another(there: Place) -> None:
     status = await there.ended(uid)
     assert status.phase == "Succeeded"
     [result] = await there.published()
-    assert result.provenance.worker == "honest"
+    assert result.provenance.worker == "good-honest"
     assert result.provenance.attempt_id == assignment.attempt_id
     assert result.outputs["metrics"].value == {"value": "made"}
 
@@ -122,7 +122,7 @@ async def test_the_next_leader_believes_the_worker_that_was_given_the_attempt_an
     await back.sync(ended=(end_of(held.attempt_id, held.action_id, "held before"),))
     assert [(await there.ended(uid)).phase for uid in uids] == ["Succeeded"] * 2
     made = {r.provenance.attempt_id: r.provenance.worker for r in await there.published()}
-    assert made == {held.attempt_id: "honest", ended.attempt_id: "honest"}
+    assert made == {held.attempt_id: "good-honest", ended.attempt_id: "good-honest"}
     await until(lambda: {held.attempt_id, ended.attempt_id} <= set(back.acknowledged))
 
 

@@ -72,7 +72,7 @@ async def fabric(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
     async with ClientSession() as http:
         fabric = Fabric(tmp_path, control, http)  # type: ignore[arg-type]
         await asked(fabric, "/v1/runs")
-        fabric.worker("w1")
+        fabric.worker("local-w1")
         yield fabric
         await asyncio.to_thread(fabric.close)
     control.kill()

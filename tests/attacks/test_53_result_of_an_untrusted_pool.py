@@ -36,16 +36,16 @@ async def test_it_gets_nothing_of_a_group_whatever_it_says(there: Place) -> None
     await there.control.services.policies.put(GROUP)
     hostile = await there.join("hostile", "low", shape={"trust": 3})
     uid = await there.submit("w", noop())
-    await there.heard()
-    shapes = {w.shape.name: w.shape for w in there.control.services.fleet.workers("low")}
-    assert shapes["hostile"].trust == 0
+    await there.heard(lambda: there.control.services.fleet.workers("low"))
+    [joined] = there.control.services.fleet.workers("low")
+    assert joined.shape.trust == 0
     owner = await there.join("owner")
     [assignment] = await owner.given()
     assert not hostile.assigned
     await owner.sync(**honest(assignment))
     assert (await there.ended(uid)).phase == "Succeeded", "the control"
     [result] = await there.published()
-    assert (result.provenance.worker, result.provenance.trust) == ("owner", 2)
+    assert (result.provenance.pool, result.provenance.trust) == ("good", 2)
 
 
 async def test_what_it_made_for_a_namespace_alone_is_not_given_to_who_asks_for_more(

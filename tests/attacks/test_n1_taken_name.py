@@ -20,23 +20,28 @@ async def there() -> AsyncIterator[Place]:
 
 async def test_a_name_belongs_to_the_pool_of_its_worker_until_that_is_lost(there: Place) -> None:
     gateway = there.control.services.gateway
-    honest = await there.join("w")
+    honest = await there.join("w", "good-too")
+    name = "good-too-w"  # a worker of the pool "good" may have it, too
     uid = await there.submit("run", noop())
     [assignment] = await honest.given()
     await honest.close()
-    await until(lambda: gateway._known["w"].session is None)
+    await until(lambda: gateway._known[name].session is None)
     for incarnation in ("another process", "process of w"):
-        thief = await there.join("w", "low", incarnation=incarnation)
+        thief = await there.join("w", shape={"name": name}, incarnation=incarnation)
         assert isinstance(thief.answer, Refused)
         assert "another pool" in thief.answer.reason
-    back = await there.join("w", attempts=holding(assignment.attempt_id, token=assignment.token))
+    stranger = await there.join("w", "low", shape={"name": name})
+    assert isinstance(stranger.answer, Refused)
+    assert "does not begin with 'low-'" in stranger.answer.reason
+    held = holding(assignment.attempt_id, token=assignment.token)
+    back = await there.join("w", "good-too", attempts=held)
     assert isinstance(back.answer, Welcome)
     await until(lambda: back.kept == [assignment.attempt_id])
     await back.sync(ended=(end_of(assignment.attempt_id, assignment.action_id),))
     assert (await there.ended(uid)).phase == "Succeeded"
     [result] = await there.published()
-    assert result.provenance.pool == "good"
+    assert result.provenance.pool == "good-too"
 
     await back.sync(goodbye=True)
-    await until(lambda: "w" not in gateway.workers)
-    assert isinstance((await there.join("w", "low")).answer, Welcome)
+    await until(lambda: name not in gateway.workers)
+    assert isinstance((await there.join("w", shape={"name": name})).answer, Welcome)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.attacks.by_hand import Place, end_of, noop, place, until
+from tests.blob_views import blobs_of
 
 from flowmesh_core.protocol.messages import Checkpoint, FailureReport
 from flowmesh_core.units import Digest
@@ -29,7 +30,7 @@ async def test_what_is_no_digest_is_never_fetched(
     victim = tmp_path / "victim"
     victim.write_text("still here")
     fetched: list[str] = []
-    blobs = there.control.services.store.blobs
+    blobs = blobs_of(there.control.services.store)
     fetch = blobs.fetch
 
     async def watched(digest: Digest, target: Path) -> Any:

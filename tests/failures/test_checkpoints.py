@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.blob_views import blobs_of
 from tests.failures.observe import done_units, hosts_of, ledger, step_of, until
 from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 
@@ -130,7 +131,7 @@ async def test_a_collection_keeps_the_files_of_an_unfinished_actions_checkpoint(
         before = checkpoints.roots(state)
         live = await cleaning._live()
         same = before and before == checkpoints.roots(state)
-        return (await read_tree(store.blobs, before[0].digest), live) if same else None
+        return (await read_tree(blobs_of(store), before[0].digest), live) if same else None
 
     tree, live = await until(looked)
     assert {tree.digest, *(f.digest for f in tree.files)} <= live

@@ -44,7 +44,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 
 def blobs(fabric: SharedFabric, *, cached: bool) -> set[Path]:
     """Returns the blobs of the store, or those in the worker's cache."""
-    place = "workers/*/cache/blobs/cas/*/*" if cached else "cas/*/*"
+    place = "workers/*/cache/blobs/cas/*/*/*" if cached else "cas/*/*/*"
     return set(fabric.store.glob(place))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.blob_views import blobs_of
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, fmesh, started
 from tests.flowmesh_cli.shared_fabric import SharedFabric, shared_fabric
@@ -61,8 +62,8 @@ def fill(fabric: SharedFabric, *, leave_bytes: int = 0) -> Path:
 def put_garbage(store: Path, size_bytes: int) -> None:
     """Writes an unreferenced blob that is old enough to be collected."""
     data = os.urandom(size_bytes)
-    asyncio.run(open_store(store).blobs.put(digest_of(data), data))
-    (path,) = store.glob(f"cas/*/{digest_of(data)}")
+    asyncio.run(blobs_of(open_store(store)).put(digest_of(data), data))
+    (path,) = store.glob(f"cas/*/*/{digest_of(data)}")
     os.utime(path, (0, 0))
 
 

@@ -117,7 +117,7 @@ def test_hits_of_whole_steps_are_said_to_be_found_by_step(
 
 
 def test_the_worker_that_only_answers_a_plan_has_no_name() -> None:
-    assert place("plan-1") == "on a local worker"
+    assert place("local-plan-1") == "on a local worker"
     assert place("local-2") == "on local-2"
     assert place("") == ""
 

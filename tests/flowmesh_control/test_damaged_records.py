@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.attacks.by_hand import Place, control_on, end_of, noop, place
+from tests.blob_views import SCOPE, blobs_of
 from tests.flowmesh_control.fabric import control_plane, machine_of, sealed
 from tests.flowmesh_control.records.test_ended_index import ends, taken_over
 
@@ -181,7 +182,7 @@ async def test_a_stray_file_is_passed_over_and_named(
 
 async def put(store: Store, data: bytes) -> Artifact:
     digest = digest_of(data)
-    await store.blobs.put(digest, data)
+    await blobs_of(store).put(digest, data)
     return Artifact("blob", digest, digest, len(data))
 
 
@@ -199,7 +200,7 @@ def cleaning(store: Store) -> CacheAdmin:
 
 def grow_old(folder: Path) -> None:
     """Two days pass for all blobs."""
-    for path in folder.glob("cas/*/*"):
+    for path in folder.glob("cas/*/*/*"):
         os.utime(path, (0, 0))
 
 
@@ -211,7 +212,7 @@ async def test_a_collection_keeps_what_a_run_needs_that_is_neither_live_nor_know
     given, made, nobodys = [await put(store, data) for data in (b"given", b"made", b"nobody's")]
     await unfinished(store.records, "waits")
     pins = PinsRecord(
-        1, Plan("n", "team-a", (), {}), ScopePlan("ns-a", ("ns-a",), "ns-a"), {"r": given}
+        1, Plan("n", "team-a", (), {}), ScopePlan(SCOPE, (SCOPE,), SCOPE), {"r": given}
     )
     await store.records.write(pins_key("waits"), msgspec.json.encode(pins))
     line = StepLine(1.0, "s", "COMPLETED", outputs={"o": made})
@@ -221,14 +222,14 @@ async def test_a_collection_keeps_what_a_run_needs_that_is_neither_live_nor_know
     grow_old(tmp_path / "store")
     done = await cleaning(store).collect(dry_run=False)
     assert done.deleted == 1
-    assert await store.blobs.missing([a.blob for a in (given, made, nobodys)]) == {nobodys.blob}
+    assert await blobs_of(store).missing([a.blob for a in (given, made, nobodys)]) == {nobodys.blob}
 
 
 async def test_a_stray_file_among_the_blobs_ends_no_collection(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store")
     digest = digest_of(b"x")
-    await store.blobs.put(digest, b"x")
-    (tmp_path / "store" / "cas" / digest[:2] / "notes.txt").write_text("what somebody left")
+    await blobs_of(store).put(digest, b"x")
+    (tmp_path / "store" / "cas" / SCOPE / digest[:2] / "notes.txt").write_text("what somebody left")
     assert [blob.digest async for blob in store.sweepable_blobs.blobs()] == [digest]
 
 

@@ -62,7 +62,7 @@ async def status_of(fabric: Fabric, uid: str) -> RunStatus:
 
 
 async def test_a_workflow_runs_on_a_real_worker_and_gives_its_results(fabric: Fabric) -> None:
-    fabric.worker("w1")
+    fabric.worker("local-w1")
     uid = await fabric.submit(workflow("double", DOUBLE))
     status = await fabric.ended(uid)
     assert status.phase == "Succeeded", status
@@ -77,7 +77,7 @@ async def test_a_workflow_runs_on_a_real_worker_and_gives_its_results(fabric: Fa
 
 
 async def test_what_a_failed_run_shows_as_its_outputs_can_be_had(fabric: Fabric) -> None:
-    fabric.worker("w1")
+    fabric.worker("local-w1")
     spec = {
         "steps": [
             {"name": "one", "uses": "data.sql", "with": {"query": "select 1 as n"}},
@@ -98,7 +98,7 @@ async def test_what_a_failed_run_shows_as_its_outputs_can_be_had(fabric: Fabric)
 
 
 async def test_the_same_work_again_is_all_hits_and_costs_nothing(fabric: Fabric) -> None:
-    fabric.worker("w1")
+    fabric.worker("local-w1")
     await fabric.ended(await fabric.submit(workflow("double", DOUBLE)))
     plan = await fabric.call("POST", "/v1/plan", body={"document": workflow("double", DOUBLE)})
     assert {s["expect"] for s in plan["steps"]} == {"hit"}
@@ -113,7 +113,7 @@ async def test_the_same_work_again_is_all_hits_and_costs_nothing(fabric: Fabric)
 
 
 async def test_tenants_share_under_a_policy_and_not_without(fabric: Fabric) -> None:
-    fabric.worker("w1")
+    fabric.worker("local-w1")
     first = await fabric.ended(await fabric.submit(workflow("double", DOUBLE), namespace="a"))
     apart = await fabric.ended(await fabric.submit(workflow("double", DOUBLE), namespace="b"))
     assert (first.executed, apart.executed) == (2, 2)
@@ -135,7 +135,7 @@ async def test_tenants_share_under_a_policy_and_not_without(fabric: Fabric) -> N
 async def test_an_uploaded_file_a_reference_and_lineage_lead_from_rows_to_result(
     fabric: Fabric,
 ) -> None:
-    fabric.worker("w1")
+    fabric.worker("local-w1")
     lines = b"".join(orjson.dumps(r) + b"\n" for r in ROWS)
     stored = await fabric.call(
         "POST", "/v1/datasets?namespace=team-a&name=n.jsonl", data=lines, status=201
@@ -193,8 +193,8 @@ async def test_what_no_worker_of_a_fixed_fleet_serves_is_refused_at_once(fabric:
     }
     inputs = {"base": {"model": "smollm2-135m-instruct"}, "numbers": {"rows": ROWS}}
     asked = workflow("bf16", {"inputs": inputs, "steps": [step], "outputs": {"r": "ask.rows"}})
-    fabric.worker("w1")
-    await until(lambda: "w1" in machine_of(fabric.control).state.workers)
+    fabric.worker("local-w1")
+    await until(lambda: "local-w1" in machine_of(fabric.control).state.workers)
     for path in ("/v1/plan", "/v1/runs"):
         answer = await fabric.call("POST", path, body={"document": asked}, status=422)
         [problem] = answer["error"]["problems"]
@@ -217,7 +217,7 @@ async def test_an_unfinished_run_of_the_same_document_is_resumed(fabric: Fabric)
 
 
 async def test_a_run_is_cancelled_while_it_runs_and_pays_for_what_it_used(fabric: Fabric) -> None:
-    fabric.worker("w1")
+    fabric.worker("local-w1")
     uid = await fabric.submit(workflow("slow", sleeps(60)))
     state = machine_of(fabric.control).state
     await until(lambda: any(a.phase == "running" for a in state.attempts.values()))
@@ -231,7 +231,7 @@ async def test_a_run_is_cancelled_while_it_runs_and_pays_for_what_it_used(fabric
 
 
 async def test_a_failed_run_says_which_step_and_what_to_try(fabric: Fabric) -> None:
-    fabric.worker("w1")
+    fabric.worker("local-w1")
     broken = {
         **DOUBLE,
         "steps": [{**DOUBLE["steps"][0], "with": {"query": "select nothing_such from rows"}}],
@@ -243,14 +243,14 @@ async def test_a_failed_run_says_which_step_and_what_to_try(fabric: Fabric) -> N
 
 
 async def test_a_killed_worker_is_replaced_and_the_run_goes_on(fabric: Fabric) -> None:
-    first = fabric.worker("w1")
+    first = fabric.worker("local-w1")
     uid = await fabric.submit(workflow("slow", sleeps(3, 4)))
     state = machine_of(fabric.control).state
     await until(lambda: any(a.phase == "running" for a in state.attempts.values()))
     first.send_signal(signal.SIGKILL)
     first.wait()
-    fabric.control.services.gateway.lost("w1", "its process was killed")
-    fabric.worker("w2")
+    fabric.control.services.gateway.lost("local-w1", "its process was killed")
+    fabric.worker("local-w2")
     status = await fabric.ended(uid)
     assert status.phase == "Succeeded", status
     outputs = await fabric.call("GET", f"/v1/runs/{uid}/outputs")
@@ -274,7 +274,7 @@ async def test_the_api_wants_its_token_and_names_what_is_not_there(fabric: Fabri
 
 
 async def test_a_budget_that_cannot_be_met_is_refused_when_asked(fabric: Fabric) -> None:
-    fabric.worker("w1")
+    fabric.worker("local-w1")
     await until(lambda: machine_of(fabric.control).state.workers)
     poor = workflow("poor", {**sleeps(1, 3), "budgetUsd": "0.000000001"})
     plan = await fabric.call("POST", "/v1/plan", body={"document": poor})
@@ -284,7 +284,7 @@ async def test_a_budget_that_cannot_be_met_is_refused_when_asked(fabric: Fabric)
 
 
 async def test_the_cache_is_counted_swept_and_purged(fabric: Fabric) -> None:
-    fabric.worker("w1")
+    fabric.worker("local-w1")
     await fabric.ended(await fabric.submit(workflow("double", DOUBLE)))
     stats = await fabric.call("GET", "/v1/cache/stats")
     assert [(s["scope"], s["results"] > 0) for s in stats["scopes"]] == [("ns-team-a", True)]

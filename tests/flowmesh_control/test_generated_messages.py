@@ -219,7 +219,6 @@ class Worker:
         if rng.random() < 0.2:
             return Hello(
                 version=2,
-                token="",
                 epoch=0,
                 incarnation=rng.choice((*[self.incarnation] * 9, "again")),
                 started_s=self.world.now - 5,

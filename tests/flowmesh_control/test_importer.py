@@ -10,6 +10,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.blob_views import SCOPE, blobs_of
 from tests.flowmesh_control.waiting import until
 
 from flowmesh_control.evaluators.confinement import child_environment
@@ -43,24 +44,24 @@ async def test_a_file_becomes_the_dataset_that_reading_it_whole_makes(
 ) -> None:
     path = tmp_path / "upload"
     data = long_rows(path)
-    found = await Importer(directory.blobs).decode("x.jsonl", path, len(data))
+    found = await Importer(directory).decode("x.jsonl", path, len(data), scope=SCOPE)
     manifest, blobs = rows_to_chunks(read_rows_file("x.jsonl", data))
     assert max(map(len, blobs.values())) > 2 << 20
-    assert decode_manifest(await directory.blobs.get(found.manifest)) == manifest
+    assert decode_manifest(await blobs_of(directory).get(found.manifest)) == manifest
     assert (found.digest, found.rows) == (dataset_digest(manifest), 90)
     assert found.columns == ("n", "t")
     assert found.size_bytes == manifest.blob_bytes
     for digest, content in blobs.items():
-        assert await directory.blobs.get(digest) == content
+        assert await blobs_of(directory).get(digest) == content
     assert not list((tmp_path / "store" / ".tmp").glob("*.partial"))
 
 
 async def test_a_mistake_is_told_with_its_place(directory: Store, tmp_path: Path) -> None:
     path = tmp_path / "upload"
     path.write_bytes(b'{"a": 1}\n{"a": "x"}\n')
-    importer = Importer(directory.blobs)
+    importer = Importer(directory)
     with pytest.raises(IdentityError, match=r"row 1 has an integer, row 2 has a string") as caught:
-        await importer.decode("x.jsonl", path, 20)
+        await importer.decode("x.jsonl", path, 20, scope=SCOPE)
     assert not isinstance(caught.value, ContentLimitError)
     assert caught.value.where == "column 'a'"
 
@@ -69,14 +70,14 @@ async def test_a_process_that_takes_too_long_is_ended(directory: Store, tmp_path
     path = tmp_path / "upload"
     path.write_bytes(b'{"a": 1}\n')
     with pytest.raises(ContentLimitError, match="it was not read within 0 s; cut it"):
-        await Importer(directory.blobs, deadline_s=0.0).decode("x.jsonl", path, 9)
+        await Importer(directory, deadline_s=0.0).decode("x.jsonl", path, 9, scope=SCOPE)
     assert not decoding_now()
 
 
 async def test_a_client_that_leaves_ends_the_process(directory: Store, tmp_path: Path) -> None:
     path = tmp_path / "upload"
     data = long_rows(path)
-    task = asyncio.create_task(Importer(directory.blobs).decode("x.jsonl", path, len(data)))
+    task = asyncio.create_task(Importer(directory).decode("x.jsonl", path, len(data), scope=SCOPE))
     await until(decoding_now)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -103,9 +104,9 @@ async def test_a_process_that_ends_without_a_word_is_the_files_fault(
     for program, code in (("/bin/false", 1), ("/bin/echo", 0)):
         monkeypatch.setattr(process_module.sys, "executable", program)
         with pytest.raises(ContentLimitError, match=f"ended with code {code}; it may have needed"):
-            await Importer(directory.blobs).decode("x.jsonl", path, 9)
+            await Importer(directory).decode("x.jsonl", path, 9, scope=SCOPE)
     monkeypatch.undo()
-    assert (await Importer(directory.blobs).decode("x.jsonl", path, 9)).rows == 1
+    assert (await Importer(directory).decode("x.jsonl", path, 9, scope=SCOPE)).rows == 1
     assert sys.executable != "/bin/echo"
 
 

@@ -86,7 +86,7 @@ class World(w.World):
     def reconnects(self, worker: str, **changes: Any) -> int:
         """Opens another connection with a full state, and returns how much was dropped."""
         self.open(worker)
-        hello = Hello(2, "", 0, self.incarnations[worker], self.now, w.shape(worker), **changes)
+        hello = Hello(2, 0, self.incarnations[worker], self.now, w.shape(worker), **changes)
         checked = self.intakes[worker].hello(hello)
         self.apply(e.WorkerConnected(checked.message, checked.generations))
         return len(checked.dropped)

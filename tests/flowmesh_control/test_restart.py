@@ -70,7 +70,7 @@ async def test_a_killed_control_plane_takes_its_runs_up_again_and_nothing_publis
     fabric_elsewhere: Fabric,
 ) -> None:
     fabric, control = fabric_elsewhere, fabric_elsewhere.control
-    fabric.worker("w1")
+    fabric.worker("local-w1")
     done = await fabric.ended(await fabric.submit(workflow("done", sleeps(0.1))))
     uid = await fabric.submit(workflow("chain", _chain(6)))
 
@@ -96,7 +96,7 @@ async def test_an_end_waits_for_an_output_that_cannot_be_stored_yet_also_across_
     fabric_elsewhere: Fabric,
 ) -> None:
     fabric, control = fabric_elsewhere, fabric_elsewhere.control
-    fabric.worker("w1")
+    fabric.worker("local-w1")
     cas = fabric.root / "store" / "cas"
     cas.symlink_to(cas)  # nothing can be read or written below it: the store is unavailable
     step = {"name": "one", "uses": "test.noop", "with": {"value": 7}}
@@ -127,7 +127,7 @@ async def test_an_attempt_that_outlives_the_control_plane_is_adopted_not_repeate
     fabric_elsewhere: Fabric,
 ) -> None:
     fabric, control = fabric_elsewhere, fabric_elsewhere.control
-    fabric.worker("w1")
+    fabric.worker("local-w1")
     uid = await fabric.submit(workflow("slow", sleeps(4)))
 
     await _until(fabric, uid, lambda s: s.counts.get("RUNNING", 0) > 0)
@@ -150,7 +150,7 @@ async def test_a_clean_stop_and_start_goes_on_as_well(tmp_path: Path) -> None:
         second = control_plane(tmp_path)
         await second.start()
         fabric.control = second
-        fabric.worker("w1")
+        fabric.worker("local-w1")
         status = await fabric.ended(uid)
         assert status.phase == "Succeeded"
         await asyncio.to_thread(fabric.close)

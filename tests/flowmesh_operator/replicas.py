@@ -18,11 +18,13 @@ from typing import Any
 
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
+from tests.blob_views import blobs_of
 from tests.flowmesh_control.fabric import sealed
 from tests.flowmesh_operator.api_server import ApiServer, until
 
 from flowmesh_control.records.keys import final_key
 from flowmesh_control.records.run_records import FinalRecord, final_decoder
+from flowmesh_core.sharing.scopes import namespace_scope
 from flowmesh_core.units import Digest
 from flowmesh_operator.kube.client import KubeClient
 from flowmesh_store.store import Store, open_store
@@ -92,9 +94,10 @@ class Replicas:
         record = self._stored(lambda store: sealed(store).read(final_key(uid)))
         return final_decoder.decode(record.data)
 
-    def blob(self, digest: str) -> bytes:
-        """Returns a blob of the store."""
-        return bytes(self._stored(lambda store: store.blobs.get(Digest(digest))))
+    def blob(self, digest: str, namespace: str) -> bytes:
+        """Returns a blob of a namespace."""
+        scope = namespace_scope(namespace)
+        return bytes(self._stored(lambda store: blobs_of(store, scope).get(Digest(digest))))
 
     def _stored(self, read: Callable[[Store], Awaitable[Any]]) -> Any:
         store = open_store(self.root / "store")

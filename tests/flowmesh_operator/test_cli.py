@@ -97,7 +97,7 @@ def cluster(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> 
         }
         fabric.operator("a", **tls)
         address = f"wss://127.0.0.1:{fabric.port}"
-        fabric.worker("w", "--gateway", address, "--gateway-ca", str(folder / "ca.crt"))
+        fabric.worker("local-w", "--gateway", address, "--gateway-ca", str(folder / "ca.crt"))
         namespace = api_server.namespace()
         made = Cluster(api_server, fabric, folder / "ca.crt", folder, namespace)
         for who in ("ada", "ben"):

@@ -100,7 +100,7 @@ def test_every_example_and_every_object_of_the_pages_is_accepted(
         d["spec"]["names"]["kind"] for d in definitions().values()
     }
     for found in objects:
-        if found["kind"] != "FlowMeshCachePolicy":
+        if found["kind"] not in ("FlowMeshCachePolicy", "FlowMeshQuota"):
             found["metadata"] = {**found["metadata"], "namespace": namespace}
     words = ("apply", "--dry-run=server", "--validate=strict", "-f", "-")
     done = api_server.kubectl(*words, given=text(*objects))
@@ -345,6 +345,7 @@ def test_short_names_and_the_category_lead_to_the_kinds(
         "flowmeshworkflows": "fmw",
         "flowmeshworkerpools": "fmwp",
         "flowmeshcachepolicies": "fmcp",
+        "flowmeshquotas": "fmq",
     }
     api_server.kubectl("create", "-n", namespace, "-f", "-", given=text(workflow("w")))
     assert "flowmeshworkflow.flowmesh.dev/w" in (

@@ -25,7 +25,7 @@ def objects(fabric: Replicas, namespace: str) -> Objects:
 def _pair(fabric: Replicas) -> None:
     """Starts the leader ``a``, the standby ``b`` and the worker ``w``."""
     fabric.operator("a")
-    fabric.worker("w")
+    fabric.worker("local-w")
     until(lambda: fabric.leads("a"), "a leads", 60)
     fabric.operator("b")
 
@@ -75,8 +75,8 @@ def test_a_leader_that_was_frozen_beyond_its_lease_writes_nothing_and_ends(
 ) -> None:
     # A frozen process keeps its port, as a frozen pod keeps its address.
     fabric.operator("a")
-    fabric.worker("w")
-    fabric.worker("v", host="127.0.0.2")
+    fabric.worker("local-w")
+    fabric.worker("local-v", host="127.0.0.2")
     until(lambda: fabric.leads("a"), "a leads", 60)
     fabric.operator("b", FLOWMESH_GATEWAY_HOST="127.0.0.2")
     until(lambda: fabric.watches("b"), "b watches", 60)

@@ -3,16 +3,20 @@
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.flowmesh_operator.pool_builder import make_pool
 
 from flowmesh_control.autoscaling.worker_fleet import ConnectedWorker
 from flowmesh_core.autoscaling.settings import SUPPLY_PATIENCE_MIN_S, SUPPLY_RETRY_S
 from flowmesh_core.catalog.plugins import load_catalog
+from flowmesh_core.fleet.pool_declaration import PoolDeclaration
 from flowmesh_core.protocol.messages import Component, WorkerShape
 from flowmesh_core.units import Digest
 from flowmesh_operator.pools.autoscaling import ScalingPlan
+from flowmesh_operator.pools.conditions import PoolCondition, PoolReason
 from flowmesh_operator.pools.pool import PoolEntry
-from flowmesh_operator.pools.worker_shape import device_class, pool_shape
+from flowmesh_operator.pools.status import PoolConditionUpdate, distrust
+from flowmesh_operator.pools.worker_shape import device_class, pool_declaration, pool_shape
 from flowmesh_worker import shape as worker_shape
 from flowmesh_worker.engines.models.builtin import installed_models
 from flowmesh_worker.engines.registry import installed_engines
@@ -104,7 +108,7 @@ def test_engines_of_plugins_are_offered_only_where_the_pool_says_so() -> None:
 
 def test_a_pool_whose_workers_do_not_come_can_have_no_more_until_one_does() -> None:
     object_ = make_pool({"maxReplicas": 3})
-    pool = PoolEntry(object_, pool_shape(object_, load_catalog()))
+    pool = PoolEntry.of(object_, load_catalog())
     one, other = ConnectedWorker(pool.shape, 1.0), ConnectedWorker(pool.shape, 1.0)
     goes = ConnectedWorker(pool.shape, 1.0, draining=True)
     for now_s in (0.0, SUPPLY_PATIENCE_MIN_S):
@@ -120,7 +124,7 @@ def test_a_pool_that_nobody_brings_to_what_is_wanted_gets_no_workers(
     replicas: int | None, wanted: int
 ) -> None:
     object_ = make_pool({"maxReplicas": 3})
-    pool = PoolEntry(object_, pool_shape(object_, load_catalog()))
+    pool = PoolEntry.of(object_, load_catalog())
     pool.plan = ScalingPlan(wanted)
     for now_s in (0.0, SUPPLY_PATIENCE_MIN_S):
         pool.watch([], replicas, now_s)
@@ -135,7 +139,7 @@ def test_a_pools_view_has_its_target_and_what_its_workers_left_on_a_claim() -> N
     known = {"maxReplicas": 1, "autoscaling": {"targetBacklog": "20s"}}
     for cache, near in (({"claimName": "weights"}, {left}), ({}, set())):
         object_ = make_pool({**known, "cache": cache})
-        pool = PoolEntry(object_, pool_shape(object_, catalog))
+        pool = PoolEntry.of(object_, catalog)
         kept = (Component(left, "disk", 10),)
         worker = ConnectedWorker(pool.shape, started_s=1.0, components=kept)
         pool.learn(worker)
@@ -143,3 +147,64 @@ def test_a_pools_view_has_its_target_and_what_its_workers_left_on_a_claim() -> N
         assert pool.view().target_s == 20.0
         pool.change(make_pool({**known, "cache": {"claimName": "other"}}), catalog, now_s=2.0)
         assert pool.view().local == set()
+
+
+def declared(spec: dict[str, Any]) -> PoolDeclaration:
+    return pool_declaration(make_pool(spec), load_catalog())
+
+
+@pytest.mark.parametrize(
+    ("devices", "mib"),
+    [
+        ({"product": "NVIDIA-H200"}, 143_771 + 143_771 // 20),
+        ({"product": "NVIDIA-NEW-ONE"}, 0),
+        ({"product": "NVIDIA-NEW-ONE", "memory": "10Gi"}, 10_240),
+        ({"product": "NVIDIA-H200", "memory": "10Gi"}, 10_240),
+        ({}, 0),
+    ],
+)
+def test_a_pool_declares_the_memory_of_its_devices_where_it_is_known(
+    devices: dict[str, Any], mib: int
+) -> None:
+    found = declared({"devices": {"count": 2, **devices}})
+    assert (found.devices, found.device_memory_mib) == (2, mib)
+
+
+def test_a_pool_declares_what_its_spec_says_and_a_zone_that_its_pods_are_bound_to() -> None:
+    found = declared(
+        {
+            "price": {"usdPerHour": "1.25"},
+            "labels": {"tier": "low"},
+            "userCode": True,
+            "engines": {"flavor": "thin", "plugins": ["acme.solve"]},
+            "nodeSelector": {"topology.kubernetes.io/zone": "a"},
+        }
+    )
+    assert found.price_nanousd_per_hour == 1_250_000_000
+    assert (found.labels, found.zone, found.allows_user_code) == ({"tier": "low"}, "a", True)
+    assert "acme.solve" in found.engines
+    assert not any(name.startswith("train.") for name in found.engines)
+    assert (found.devices, found.device_memory_mib) == (0, 0)
+
+
+def test_an_honest_worker_of_a_pool_is_bound_by_nothing() -> None:
+    for spec in ({}, {"devices": {"product": "NVIDIA-H200"}}, {"price": {"usdPerHour": "2"}}):
+        shape = shape_of(spec)
+        assert declared(spec).bound(shape) == shape
+
+
+def test_the_condition_names_the_workers_that_break_the_protocol() -> None:
+    shape = shape_of({})
+    bad = ConnectedWorker(structs.replace(shape, name="cpu-1"), 1.0, distrusted=True)
+    good = ConnectedWorker(structs.replace(shape, name="cpu-2"), 1.0)
+    assert distrust([good]) == PoolConditionUpdate(
+        PoolCondition.WORKER_DISTRUSTED, False, PoolReason.NO_VIOLATIONS
+    )
+    found = distrust([good, bad])
+    assert (found.holds, found.reason) == (True, PoolReason.PROTOCOL_VIOLATIONS)
+    assert "cpu-1" in found.message
+    assert "cpu-2" not in found.message
+    assert "delete the pod" in found.message
+    many = [ConnectedWorker(structs.replace(shape, name=f"w{n}"), 1.0, distrusted=True)
+            for n in range(20)]  # fmt: skip
+    assert "and 12 more" in distrust(many).message

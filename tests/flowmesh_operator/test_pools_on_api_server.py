@@ -164,9 +164,9 @@ def test_a_token_admits_workers_of_its_pool_and_of_no_other(cluster: Cluster) ->
     made.worker("elsewhere", "--pool", "theirs", "--token-file", str(wrong))
     assert made.processes.pop("elsewhere").wait(300) == 3
     assert "not valid for any pool" in made.log("elsewhere")
-    made.worker("friend", "--pool", "mine", "--token-file", str(mine))
+    made.worker("mine-1", "--pool", "mine", "--token-file", str(mine))
     until(lambda: cluster.status("mine").get("ready") == 1, "the right one is welcome")
-    made.end("friend", signal.SIGKILL)
+    made.end("mine-1", signal.SIGKILL)
     cluster.delete("mine")
     cluster.delete("theirs")
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 def fabric(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
     with replicas(api_server, tmp_path_factory.mktemp("skeleton")) as made:
         made.operator("a")
-        made.worker("w")
+        made.worker("local-w")
         until(lambda: made.leads("a"), "a leads", 30)
         yield made
 
@@ -154,6 +154,6 @@ def test_of_a_run_with_many_steps_a_document_has_them_all_and_is_kept(
     status = objects.status("wide")
     assert (status["progress"], len(status["steps"])) == (f"{many}/{many}", 100)
     digest = status["stepsRef"].removeprefix("cas:blob:").partition(".")[0]
-    whole = msgspec.json.decode(fabric.blob(digest), type=RunStatus)
+    whole = msgspec.json.decode(fabric.blob(digest, objects.namespace), type=RunStatus)
     assert len(whole.steps) == many
     assert document_artifact(fabric.final(objects.uid("wide")).status).blob == digest

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.blob_views import SCOPE
+
+from flowmesh_core.units import Digest
 from flowmesh_store.filesystem.record_log import RecordLog
 from flowmesh_store.filesystem.root import StoreRoot
 from flowmesh_store.keys import ACTIONS
-from flowmesh_store.memory import MemoryBlobs
+from flowmesh_store.memory import MemoryContent
 from flowmesh_store.store import Store
 
 
@@ -26,7 +29,7 @@ class Backend:
 
 def rewrite_in(directory: Path) -> Callable[[str, bytes | None], None]:
     def rewrite(digest: str, content: bytes | None) -> None:
-        path = directory / "cas" / digest[:2] / digest
+        path = directory / "cas" / SCOPE / digest[:2] / digest
         if content is None:
             path.unlink()
         else:
@@ -45,7 +48,7 @@ def age_in(directory: Path) -> Callable[[str, float], None]:
             assert record is not None
             assert log.write(key, record.data, if_match=record.etag, durable=False)
             return
-        path = directory / (key if "/" in key else f"cas/{key[:2]}/{key}")
+        path = directory / (key if "/" in key else f"cas/{SCOPE}/{key[:2]}/{key}")
         then = path.stat().st_mtime - seconds
         os.utime(path, (then, then))
 
@@ -53,23 +56,24 @@ def age_in(directory: Path) -> Callable[[str, float], None]:
 
 
 def rewrite_memory(store: Store) -> Callable[[str, bytes | None], None]:
-    blobs = store.sweepable_blobs
-    assert isinstance(blobs, MemoryBlobs)
-    held = blobs._blobs
+    content = store.sweepable_blobs
+    assert isinstance(content, MemoryContent)
+    held = content.stored
 
-    def rewrite(digest: str, content: bytes | None) -> None:
-        if content is None:
-            del held[digest]  # type: ignore[arg-type]
+    def rewrite(digest: str, data: bytes | None) -> None:
+        if data is None:
+            del held[SCOPE, Digest(digest)]
         else:
-            held[digest] = (content, held[digest][1])  # type: ignore[index]
+            held[SCOPE, Digest(digest)] = (data, held[SCOPE, Digest(digest)][1])
 
     return rewrite
 
 
 def age_memory(store: Store) -> Callable[[str, float], None]:
     def age(key: str, seconds: float) -> None:
-        for half in (store.sweepable_blobs._blobs, store.sweepable_records._records):  # type: ignore[attr-defined]
-            if key in half:
-                half[key] = (half[key][0], half[key][1] - seconds)
+        blobs, records = store.sweepable_blobs.stored, store.sweepable_records._records  # type: ignore[attr-defined]
+        for half, place in ((blobs, (SCOPE, key)), (records, key)):
+            if place in half:
+                half[place] = (half[place][0], half[place][1] - seconds)
 
     return age

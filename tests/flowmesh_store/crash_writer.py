@@ -12,6 +12,8 @@ from pathlib import Path
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.store import Store, open_store
 
+SCOPE = "ns-team-a"
+
 
 def sealed(payload: bytes) -> bytes:
     return digest_of(payload).encode() + b"\n" + payload
@@ -23,15 +25,16 @@ def is_whole(record: bytes) -> bool:
 
 
 async def one_round(store: Store, seed: int, scratch: Path) -> None:
+    blobs = store.view(write=SCOPE, read=(SCOPE,))
     chance = random.Random(seed)
     data = chance.randbytes(chance.choice((100, 50_000, 2_000_000)))
-    await store.blobs.put(digest_of(data), data)
+    await blobs.put(digest_of(data), data)
     await asyncio.to_thread(scratch.write_bytes, b"file" + data)
-    await store.blobs.put(digest_of(b"file" + data), scratch)
-    with store.blobs.spool() as writer:
+    await blobs.put(digest_of(b"file" + data), scratch)
+    with blobs.spool() as writer:
         writer.write(b"spooled" + data)
         spooled = writer.finish()
-    await store.blobs.put_spooled(spooled)
+    await blobs.put_spooled(spooled)
     etag = await store.records.write(f"runs/{seed}/spec", sealed(data))
     await store.records.write(f"runs/{seed}/spec", sealed(b"replaced" + data), if_match=etag)
     await store.records.write(f"actions/s/{seed}", sealed(data[:500].hex().encode()))

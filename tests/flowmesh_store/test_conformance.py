@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from backends import Backend
+from tests.blob_views import SCOPE, blobs_of
 
 from flowmesh_core.errors import (
     BlobCorruptError,
@@ -25,8 +26,8 @@ SIZES = [0, 1, 4096, 64 << 10, (64 << 10) + 1, 3 << 20]
 async def test_a_blob_reads_back_as_it_was_put(backend: Backend, size: int) -> None:
     data = os.urandom(size)
     digest = digest_of(data)
-    await backend.store.blobs.put(digest, data)
-    assert await backend.store.blobs.get(digest) == data
+    await blobs_of(backend.store).put(digest, data)
+    assert await blobs_of(backend.store).get(digest) == data
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -36,8 +37,8 @@ async def test_a_file_is_put_and_fetched_and_kept(
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(os.urandom(size))
     digest = digest_of(source.read_bytes())
-    await backend.store.blobs.put(digest, source)
-    assert await backend.store.blobs.fetch(digest, target) == size
+    await blobs_of(backend.store).put(digest, source)
+    assert await blobs_of(backend.store).fetch(digest, target) == size
     assert target.read_bytes() == source.read_bytes()
 
 
@@ -46,27 +47,27 @@ async def test_a_spooled_blob_needs_no_second_pass_and_leaves_no_spool(
     backend: Backend, size: int
 ) -> None:
     data = os.urandom(size)
-    with backend.store.blobs.spool() as writer:
+    with blobs_of(backend.store).spool() as writer:
         for start in range(0, size, 100_000):
             writer.write(data[start : start + 100_000])
         spooled = writer.finish()
     assert (spooled.digest, spooled.size_bytes) == (digest_of(data), size)
-    await backend.store.blobs.put_spooled(spooled)
+    await blobs_of(backend.store).put_spooled(spooled)
     assert not spooled.path.exists()
-    assert await backend.store.blobs.get(spooled.digest) == data
+    assert await blobs_of(backend.store).get(spooled.digest) == data
 
 
 async def test_64_mib_stream_through_files_and_concurrent_fetches_agree(
     backend: Backend, tmp_path: Path
 ) -> None:
     block = os.urandom(1 << 20)
-    with backend.store.blobs.spool(expected_bytes=64 << 20) as writer:
+    with blobs_of(backend.store).spool(expected_bytes=64 << 20) as writer:
         for number in range(64):
             writer.write(number.to_bytes(8, "big") + block[8:])
         spooled = writer.finish()
-    await backend.store.blobs.put_spooled(spooled)
+    await blobs_of(backend.store).put_spooled(spooled)
     targets = [tmp_path / f"copy-{i}" for i in range(3)]
-    fetches = (backend.store.blobs.fetch(spooled.digest, t) for t in targets)
+    fetches = (blobs_of(backend.store).fetch(spooled.digest, t) for t in targets)
     assert await asyncio.gather(*fetches) == [64 << 20] * 3
     assert len({t.read_bytes() for t in targets}) == 1
 
@@ -74,8 +75,8 @@ async def test_64_mib_stream_through_files_and_concurrent_fetches_agree(
 async def test_missing_names_exactly_what_is_not_there(backend: Backend) -> None:
     there = [await put(backend, f"blob {i}".encode()) for i in range(200)]
     absent = {digest_of(f"absent {i}".encode()) for i in range(200)}
-    assert await backend.store.blobs.missing([*there, *absent]) == absent
-    assert await backend.store.blobs.missing([]) == set()
+    assert await blobs_of(backend.store).missing([*there, *absent]) == absent
+    assert await blobs_of(backend.store).missing([]) == set()
 
 
 async def test_an_absent_blob_is_a_named_miss_and_writes_no_file(
@@ -84,9 +85,9 @@ async def test_an_absent_blob_is_a_named_miss_and_writes_no_file(
     target = tmp_path / "out" / "target"
     target.parent.mkdir()
     with pytest.raises(BlobNotFoundError, match=ABSENT):
-        await backend.store.blobs.get(ABSENT)
+        await blobs_of(backend.store).get(ABSENT)
     with pytest.raises(BlobNotFoundError, match=ABSENT):
-        await backend.store.blobs.fetch(ABSENT, target)
+        await blobs_of(backend.store).fetch(ABSENT, target)
     assert list(target.parent.iterdir()) == []
 
 
@@ -98,8 +99,8 @@ async def test_content_under_a_wrong_digest_is_refused_and_not_stored(
     data = os.urandom(size)
     (tmp_path / "source").write_bytes(data)
     with pytest.raises(BlobCorruptError):
-        await backend.store.blobs.put(ABSENT, tmp_path / "source" if as_file else data)
-    assert await backend.store.blobs.missing([ABSENT]) == {ABSENT}
+        await blobs_of(backend.store).put(ABSENT, tmp_path / "source" if as_file else data)
+    assert await blobs_of(backend.store).missing([ABSENT]) == {ABSENT}
 
 
 @pytest.mark.parametrize("size", [1000, 200_000])
@@ -114,9 +115,9 @@ async def test_a_damaged_blob_is_found_on_reading_and_repaired_by_the_next_put(
     with pytest.raises((BlobCorruptError, BlobNotFoundError)) as caught:
         await read(backend, digest, way, tmp_path)
     assert caught.value.digest == digest
-    assert await backend.store.blobs.missing([digest]) == {digest}
+    assert await blobs_of(backend.store).missing([digest]) == {digest}
     assert not (tmp_path / "target").exists()
-    await backend.store.blobs.put(digest, data)
+    await blobs_of(backend.store).put(digest, data)
     assert await read(backend, digest, way, tmp_path) == data
 
 
@@ -128,23 +129,23 @@ async def test_a_deleted_blob_is_a_miss_and_can_be_put_again(
     backend.rewrite(digest, None)
     with pytest.raises(BlobNotFoundError):
         await read(backend, digest, way, tmp_path)
-    await backend.store.blobs.put(digest, b"to be lost")
+    await blobs_of(backend.store).put(digest, b"to be lost")
     assert await read(backend, digest, way, tmp_path) == b"to be lost"
 
 
 async def test_what_is_not_a_digest_never_becomes_a_path(backend: Backend) -> None:
     for wrong in ("../../etc/passwd", "A" * 64, "0" * 63, "0" * 65, "", "0" * 64 + "\n"):
         with pytest.raises(StoreError, match="not a digest"):
-            await backend.store.blobs.get(Digest(wrong))
+            await blobs_of(backend.store).get(Digest(wrong))
         with pytest.raises(StoreError, match="not a digest"):
-            await backend.store.blobs.missing([Digest(wrong)])
+            await blobs_of(backend.store).missing([Digest(wrong)])
 
 
 async def test_many_puts_of_the_same_blobs_at_once_leave_each_whole(backend: Backend) -> None:
     contents = [os.urandom(20_000) for _ in range(8)]
     await asyncio.gather(*(put(backend, c) for c in contents * 8))
     for content in contents:
-        assert await backend.store.blobs.get(digest_of(content)) == content
+        assert await blobs_of(backend.store).get(digest_of(content)) == content
 
 
 async def test_a_record_is_created_read_replaced_and_never_overwritten_blindly(
@@ -238,10 +239,10 @@ async def test_a_sweep_sees_sizes_and_ages_and_deletes_only_what_is_old_enough(
     assert {d: b.size_bytes for d, b in found.items()} == {old: 3, young: 6}
     assert found[old].age_s >= 999
     assert found[young].age_s < 500
-    assert not await sweep.delete(young, older_than_s=500)
-    assert await sweep.delete(old, older_than_s=500)
-    assert not await sweep.delete(old, older_than_s=500)
-    assert await backend.store.blobs.missing([old, young]) == {old}
+    assert not await sweep.delete(SCOPE, young, older_than_s=500)
+    assert await sweep.delete(SCOPE, old, older_than_s=500)
+    assert not await sweep.delete(SCOPE, old, older_than_s=500)
+    assert await blobs_of(backend.store).missing([old, young]) == {old}
 
 
 async def test_records_can_be_listed_with_their_age_and_deleted_when_old(backend: Backend) -> None:
@@ -264,29 +265,29 @@ async def test_putting_an_old_blob_again_makes_it_young(backend: Backend, tmp_pa
     (tmp_path / "file").write_bytes(data)
     for again in (data, tmp_path / "file"):
         backend.age(digest, 13 * 3600)
-        await backend.store.blobs.put(digest, again)
-        assert not await backend.store.sweepable_blobs.delete(digest, older_than_s=3600)
+        await blobs_of(backend.store).put(digest, again)
+        assert not await backend.store.sweepable_blobs.delete(SCOPE, digest, older_than_s=3600)
 
 
 async def test_another_opening_of_the_same_store_sees_the_same_content(backend: Backend) -> None:
     digest = await put(backend, b"shared")
     await backend.store.records.write("epochs/1", b"me")
     other = backend.reopen()
-    assert await other.blobs.get(digest) == b"shared"
+    assert await blobs_of(other).get(digest) == b"shared"
     with pytest.raises(ConditionFailedError):
         await other.records.write("epochs/1", b"you")
 
 
 async def put(backend: Backend, data: bytes) -> Digest:
     digest = digest_of(data)
-    await backend.store.blobs.put(digest, data)
+    await blobs_of(backend.store).put(digest, data)
     return digest
 
 
 async def read(backend: Backend, digest: Digest, way: str, tmp_path: Path) -> bytes:
     if way == "get":
-        return await backend.store.blobs.get(digest)
-    await backend.store.blobs.fetch(digest, tmp_path / "target")
+        return await blobs_of(backend.store).get(digest)
+    await blobs_of(backend.store).fetch(digest, tmp_path / "target")
     return (tmp_path / "target").read_bytes()
 
 

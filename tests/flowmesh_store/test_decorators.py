@@ -4,11 +4,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.blob_views import SCOPE, blobs_of
 
 from flowmesh_core.errors import BlobCorruptError, BlobNotFoundError, ConditionFailedError
 from flowmesh_core.units import Digest
 from flowmesh_store.hashing import digest_of, digest_of_file
-from flowmesh_store.memory import MemoryBlobs
+from flowmesh_store.memory import MemoryBlobs, MemoryContent
 from flowmesh_store.metered import CountingMeter, MeteredBlobs, MeteredRecords
 from flowmesh_store.spool import SpoolWriter, verified_file
 from flowmesh_store.store import open_store
@@ -19,7 +20,7 @@ class BadNetwork(MemoryBlobs):
     """A store whose first reads arrive damaged."""
 
     def __init__(self, bad_reads: int) -> None:
-        super().__init__()
+        super().__init__(MemoryContent(), SCOPE)
         self.bad_reads = bad_reads
         self.discarded: list[Digest] = []
 
@@ -65,7 +66,7 @@ async def test_a_second_damaged_read_is_told_and_a_blob_that_is_sound_after_all_
 async def test_a_meter_hears_of_every_operation_its_size_and_its_error(tmp_path: Path) -> None:
     meter = CountingMeter()
     store = open_store(tmp_path / "store")
-    blobs = MeteredBlobs(store.blobs, meter)
+    blobs = blobs_of(store.with_areas(lambda area: MeteredBlobs(area, meter)))
     records = MeteredRecords(store.records, meter)
     (tmp_path / "file").write_bytes(b"12345")
     await blobs.put(digest_of(b"123"), b"123")
@@ -128,10 +129,10 @@ def test_a_verified_file_replaces_its_target_only_with_the_right_content(tmp_pat
 async def test_a_put_cancelled_half_way_leaves_a_whole_blob_or_none(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     data = b"x" * (8 << 20)
-    task = asyncio.create_task(store.blobs.put(digest_of(data), data))
+    task = asyncio.create_task(blobs_of(store).put(digest_of(data), data))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await store.blobs.put(digest_of(data), data)
-    assert await store.blobs.get(digest_of(data)) == data
+    await blobs_of(store).put(digest_of(data), data)
+    assert await blobs_of(store).get(digest_of(data)) == data

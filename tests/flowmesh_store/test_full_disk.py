@@ -9,12 +9,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tests.blob_views import blobs_of
 
 from flowmesh_core.errors import StoreFullError
 from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import ActionCache
-from flowmesh_store.cache.caching_blobs import CachingBlobs
+from flowmesh_store.cache.blob_cache import BlobCache
+from flowmesh_store.cache.caching_blobs import CachingViews
 from flowmesh_store.collection.collector import Collector
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.store import Store, open_store
@@ -49,13 +51,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 async def write(store: Store, way: str, source: Path) -> None:
     if way == "bytes":
-        await store.blobs.put(digest_of(TOO_MUCH), TOO_MUCH)
+        await blobs_of(store).put(digest_of(TOO_MUCH), TOO_MUCH)
     elif way == "file":
-        await store.blobs.put(digest_of(TOO_MUCH), source)
+        await blobs_of(store).put(digest_of(TOO_MUCH), source)
     elif way == "spool":
-        with store.blobs.spool() as writer:
+        with blobs_of(store).spool() as writer:
             writer.write(TOO_MUCH)
-            await store.blobs.put_spooled(writer.finish())
+            await blobs_of(store).put_spooled(writer.finish())
     elif way == "record":
         await store.records.write("runs/u/spec", TOO_MUCH)
     elif way == "result":
@@ -80,9 +82,9 @@ async def test_a_write_that_does_not_fit_says_so_and_leaves_nothing(
 async def test_a_fetch_that_does_not_fit_leaves_no_partial_file(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     for store in (open_store(tmp_path / "store"), open_store("memory:")):
-        await store.blobs.put(digest_of(TOO_MUCH), TOO_MUCH)
+        await blobs_of(store).put(digest_of(TOO_MUCH), TOO_MUCH)
         with no_file_beyond(LIMIT_BYTES), pytest.raises(StoreFullError):
-            await store.blobs.fetch(digest_of(TOO_MUCH), tmp_path / "out" / "target")
+            await blobs_of(store).fetch(digest_of(TOO_MUCH), tmp_path / "out" / "target")
         assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -99,10 +101,10 @@ async def test_on_a_full_disk_everything_fails_cleanly_and_works_again_with_spac
         await nothing_is_left(store, small_disk / "store")
     fill(ballast)
     with pytest.raises(StoreFullError):
-        await store.blobs.put(digest_of(b"x" * 9000), b"x" * 9000)
+        await blobs_of(store).put(digest_of(b"x" * 9000), b"x" * 9000)
     ballast.unlink()
-    await store.blobs.put(digest_of(b"x" * 9000), b"x" * 9000)
-    assert await store.blobs.get(digest_of(b"x" * 9000)) == b"x" * 9000
+    await blobs_of(store).put(digest_of(b"x" * 9000), b"x" * 9000)
+    assert await blobs_of(store).get(digest_of(b"x" * 9000)) == b"x" * 9000
 
 
 @pytest.mark.slow
@@ -113,13 +115,13 @@ async def test_a_collection_frees_a_full_disk(small_disk: Path) -> None:
     for result in results:
         await cache.publish("ns-a", result)
     blob = b"x" * 300_000
-    await store.blobs.put(digest_of(blob), blob)
+    await blobs_of(store).put(digest_of(blob), blob)
     fill(small_disk / "ballast")
     with pytest.raises(StoreFullError):
         await store.records.write("actions/s/small", b"small" * 2000)
 
-    async def nothing() -> set[Digest]:
-        return set()
+    async def nothing() -> dict[str, set[Digest]]:
+        return {}
 
     collector = Collector(
         store.sweepable_blobs, store.sweepable_records, store.records, grace_s=-1, result_ttl_s=0
@@ -134,11 +136,12 @@ async def test_a_full_cache_disk_costs_the_caching_not_the_reading(
     small_disk: Path, tmp_path: Path
 ) -> None:
     behind = open_store(tmp_path / "behind")
-    await behind.blobs.put(digest_of(TOO_MUCH), TOO_MUCH)
-    cache = CachingBlobs(behind.blobs, small_disk / "cache", budget_bytes=1 << 30)
+    await blobs_of(behind).put(digest_of(TOO_MUCH), TOO_MUCH)
+    views = CachingViews(behind, BlobCache(small_disk / "cache", budget_bytes=1 << 30))
+    cache = blobs_of(views)
     assert await cache.get(digest_of(TOO_MUCH)) == TOO_MUCH
     assert await cache.fetch(digest_of(TOO_MUCH), tmp_path / "target") == len(TOO_MUCH)
-    assert cache.cached_sizes() == {}
+    assert views.cached_sizes() == {}
     assert list((small_disk / "cache" / ".tmp").iterdir()) == []
 
 
@@ -151,7 +154,7 @@ def fill(ballast: Path) -> None:
 
 async def nothing_is_left(store: Store, directory: Path) -> None:
     digest = digest_of(TOO_MUCH)
-    assert await store.blobs.missing([digest]) == {digest}
+    assert await blobs_of(store).missing([digest]) == {digest}
     small = await store.records.read("runs/u/small")
     assert small is None or small.data == b"s"
     assert await store.records.read("runs/u/spec") is None

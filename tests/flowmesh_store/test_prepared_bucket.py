@@ -9,6 +9,7 @@ import boto3
 import pytest
 import versitygw
 from botocore.exceptions import ClientError
+from tests.blob_views import blobs_of
 
 from flowmesh_core.errors import StoreError, StoreUnavailableError
 from flowmesh_store.hashing import digest_of
@@ -55,9 +56,9 @@ async def test_a_worker_puts_and_reads_content(
     as_worker(monkeypatch)
     store = open_store(prepared, spool_dir=tmp_path)
     digest = digest_of(ROW)
-    assert await store.blobs.missing([digest]) == {digest}
-    await store.blobs.put(digest, ROW)
-    assert await store.blobs.get(digest) == ROW
+    assert await blobs_of(store).missing([digest]) == {digest}
+    await blobs_of(store).put(digest, ROW)
+    assert await blobs_of(store).get(digest) == ROW
     store.close()
 
 
@@ -67,8 +68,8 @@ async def test_a_worker_puts_content_that_goes_in_parts(
     as_worker(monkeypatch)
     store = open_store(prepared, spool_dir=tmp_path)
     data = os.urandom(20 << 20)
-    await store.blobs.put(digest_of(data), data)
-    assert await store.blobs.get(digest_of(data)) == data
+    await blobs_of(store).put(digest_of(data), data)
+    assert await blobs_of(store).get(digest_of(data)) == data
     store.close()
 
 

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
+from tests.blob_views import SCOPE
 
 from flowmesh_core.errors import BlobNotFoundError
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import not_found
 from flowmesh_store.hashing import digest_of
-from flowmesh_store.memory import MemoryBlobs
+from flowmesh_store.memory import MemoryBlobs, MemoryContent
 from flowmesh_store.retrying_blobs import PAUSES_S, RetryingBlobs, with_retries
 from flowmesh_store.store import open_store
 
@@ -19,7 +20,7 @@ class Forgetful(MemoryBlobs):
     """A store that says of what it has that it is not there, for so many answers."""
 
     def __init__(self, false_answers: int) -> None:
-        super().__init__()
+        super().__init__(MemoryContent(), SCOPE)
         self.false_answers = false_answers
         self.asked: list[str] = []
 
@@ -93,4 +94,4 @@ async def test_what_is_missing_three_times_is_missing() -> None:
 
 def test_a_directory_is_believed_at_once(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store")
-    assert with_retries(store) is store.blobs
+    assert with_retries(store) is store

@@ -15,6 +15,7 @@ import boto3
 import pytest
 import versitygw
 from obstore.auth.boto3 import Boto3CredentialProvider
+from tests.blob_views import blobs_of
 
 from flowmesh_core.errors import ConditionFailedError, StoreError, StoreUnavailableError
 from flowmesh_store.conditional_write_check import prove_conditional_writes
@@ -225,7 +226,7 @@ async def test_a_server_that_is_not_there_is_unavailable_and_retryable() -> None
         with pytest.raises(StoreUnavailableError, match="check the endpoint"):
             await store.records.read("epochs/1")
         with pytest.raises(StoreUnavailableError, match="check the endpoint"):
-            await store.blobs.get(digest_of(b"x"))
+            await blobs_of(store).get(digest_of(b"x"))
         store.close()
 
 
@@ -236,9 +237,9 @@ async def test_a_missing_bucket_is_named(s3_server: versitygw.S3Server) -> None:
     with pytest.raises(StoreError, match="no such bucket"):
         await store.records.write("epochs/1", b"")
     with pytest.raises(StoreError, match="no such bucket"):
-        await store.blobs.put(digest_of(b"x"), b"x")
+        await blobs_of(store).put(digest_of(b"x"), b"x")
     with pytest.raises(StoreError, match="no such bucket"):
-        await store.blobs.get(digest_of(b"x"))
+        await blobs_of(store).get(digest_of(b"x"))
     store.close()
 
 
@@ -250,7 +251,7 @@ async def test_wrong_credentials_are_told_as_such(
     with pytest.raises(StoreError, match="check the credentials"):
         await store.records.read("epochs/1")
     with pytest.raises(StoreError, match="check the credentials"):
-        await store.blobs.get(digest_of(b"x"))
+        await blobs_of(store).get(digest_of(b"x"))
     store.close()
 
 
@@ -288,7 +289,7 @@ async def test_uploads_that_nobody_completed_are_aborted_by_collection(
     s3_server: versitygw.S3Server, tmp_path: Path
 ) -> None:
     client = boto3.client("s3", endpoint_url=s3_server.endpoint, region_name="us-east-1")
-    key = f"{tmp_path.name}/cas/00/{'0' * 64}"
+    key = f"{tmp_path.name}/cas/ns-a/00/{'0' * 64}"
     upload = client.create_multipart_upload(Bucket=versitygw.BUCKET, Key=key)["UploadId"]
     client.upload_part(
         Bucket=versitygw.BUCKET, Key=key, UploadId=upload, PartNumber=1, Body=b"half"
@@ -307,7 +308,7 @@ async def test_a_stray_object_among_the_blobs_ends_no_collection_and_is_named(
     s3_server: versitygw.S3Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = open_store(s3_server.url(tmp_path.name))
-    await store.blobs.put(digest_of(b"ours"), b"ours")
+    await blobs_of(store).put(digest_of(b"ours"), b"ours")
     client = boto3.client("s3", endpoint_url=s3_server.endpoint, region_name="us-east-1")
     client.put_object(Bucket=versitygw.BUCKET, Key=f"{tmp_path.name}/cas/notes.txt", Body=b"x")
     client.close()

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.blob_views import blobs_of
 
 from flowmesh_core.errors import StoreError
 from flowmesh_store.durability import Durability
@@ -15,14 +16,14 @@ from flowmesh_store.store import open_store
 
 async def test_a_path_a_string_and_a_file_address_open_the_same_directory(tmp_path: Path) -> None:
     root = tmp_path / "a store"
-    await open_store(root).blobs.put(digest_of(b"x"), b"x")
+    await blobs_of(open_store(root)).put(digest_of(b"x"), b"x")
     for address in (str(root), root.as_uri(), f"file://localhost{root.as_uri()[7:]}"):
-        assert await open_store(address).blobs.get(digest_of(b"x")) == b"x"
+        assert await blobs_of(open_store(address)).get(digest_of(b"x")) == b"x"
 
 
 async def test_each_memory_store_is_a_new_one() -> None:
-    await open_store("memory:").blobs.put(digest_of(b"x"), b"x")
-    assert await open_store("memory:").blobs.missing([digest_of(b"x")]) == {digest_of(b"x")}
+    await blobs_of(open_store("memory:")).put(digest_of(b"x"), b"x")
+    assert await blobs_of(open_store("memory:")).missing([digest_of(b"x")]) == {digest_of(b"x")}
 
 
 @pytest.mark.parametrize(
@@ -67,14 +68,14 @@ def test_records_that_guard_verdicts_wait_for_the_disk_and_results_do_not() -> N
 
 async def test_a_fully_durable_store_works_like_any_other(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store", durability=Durability.POWER)
-    with store.blobs.spool() as writer:
+    with blobs_of(store).spool() as writer:
         writer.write(b"spooled")
         spooled = writer.finish()
-    await store.blobs.put_spooled(spooled)
-    await store.blobs.put(digest_of(b"x"), b"x")
+    await blobs_of(store).put_spooled(spooled)
+    await blobs_of(store).put(digest_of(b"x"), b"x")
     etag = await store.records.write("actions/s/a", b"1")
     await store.records.write("actions/s/a", b"2", if_match=etag)
-    assert await store.blobs.get(spooled.digest) == b"spooled"
+    assert await blobs_of(store).get(spooled.digest) == b"spooled"
 
 
 def test_opening_a_directory_loads_no_s3_client() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 from backends import Backend
+from tests.blob_views import blobs_of
 
 from flowmesh_core.errors import BlobCorruptError, BlobNotFoundError, StoreError
 from flowmesh_store.hashing import digest_of
@@ -39,8 +40,8 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 async def test_a_directory_comes_back_as_it_was(store: Store, model: Path, tmp_path: Path) -> None:
-    stored = await store_tree(store.blobs, model)
-    fetched = await fetch_tree(store.blobs, stored.digest, tmp_path / "copy")
+    stored = await store_tree(blobs_of(store), model)
+    fetched = await fetch_tree(blobs_of(store), stored.digest, tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(model)
     assert fetched == stored
     assert stored.size_bytes == sum(map(len, contents(model).values()))
@@ -51,9 +52,9 @@ async def test_a_directory_comes_back_as_it_was(store: Store, model: Path, tmp_p
 async def test_a_fetch_is_over_with_what_appears_and_cannot_be_cancelled_after_that(
     store: Store, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    digest = await put_tree(store.blobs, model)
+    digest = await put_tree(blobs_of(store), model)
     target, rename = tmp_path / "copy", os.rename
-    task = asyncio.create_task(fetch_tree(store.blobs, digest, target))
+    task = asyncio.create_task(fetch_tree(blobs_of(store), digest, target))
 
     def rename_and_cancel(partial: Path, whole: Path) -> None:
         rename(partial, whole)
@@ -69,21 +70,21 @@ async def test_a_fetch_is_over_with_what_appears_and_cannot_be_cancelled_after_t
 async def test_equal_directories_have_equal_digests_whatever_their_times(
     store: Store, model: Path, tmp_path: Path
 ) -> None:
-    first = await put_tree(store.blobs, model)
-    await fetch_tree(store.blobs, first, tmp_path / "copy")
+    first = await put_tree(blobs_of(store), model)
+    await fetch_tree(blobs_of(store), first, tmp_path / "copy")
     os.utime(tmp_path / "copy" / "config.json", (1, 1))
     (tmp_path / "copy" / "config.json").chmod(0o600)
     (tmp_path / "copy" / "no files in here").mkdir()
-    assert await put_tree(store.blobs, tmp_path / "copy") == first
+    assert await put_tree(blobs_of(store), tmp_path / "copy") == first
     (tmp_path / "copy" / "config.json").write_bytes(b"[]")
-    assert await put_tree(store.blobs, tmp_path / "copy") != first
+    assert await put_tree(blobs_of(store), tmp_path / "copy") != first
 
 
 async def test_the_manifest_is_frozen(store: Store, tmp_path: Path) -> None:
     (tmp_path / "d" / "a").mkdir(parents=True)
     (tmp_path / "d" / "a" / "b").write_bytes(b"1")
     (tmp_path / "d" / "a.b").write_bytes(b"")
-    manifest = await store.blobs.get(await put_tree(store.blobs, tmp_path / "d"))
+    manifest = await blobs_of(store).get(await put_tree(blobs_of(store), tmp_path / "d"))
     one, none = digest_of(b"1"), digest_of(b"")
     assert manifest.decode() == (
         f'{{"files":[{{"bytes":0,"digest":"{none}","path":"a.b"}},'
@@ -101,12 +102,12 @@ async def test_links_and_special_files_are_refused_by_name(
     else:
         odd.symlink_to(model / "config.json" if kind == "file link" else model / "sub")
     with pytest.raises(StoreError, match=r"sub/odd.*cp -rL"):
-        await put_tree(store.blobs, model)
+        await put_tree(blobs_of(store), model)
 
 
 async def test_a_missing_directory_is_named(store: Store, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="nowhere"):
-        await put_tree(store.blobs, tmp_path / "nowhere")
+        await put_tree(blobs_of(store), tmp_path / "nowhere")
 
 
 FILE = {"bytes": 0, "digest": digest_of(b""), "path": "f"}
@@ -135,39 +136,39 @@ async def test_an_unsound_manifest_writes_nothing(
     store: Store, files: list[dict[str, object]], tmp_path: Path
 ) -> None:
     manifest = orjson.dumps({"kind": "tree", "files": files})
-    await store.blobs.put(digest_of(b""), b"")
-    await store.blobs.put(digest_of(manifest), manifest)
+    await blobs_of(store).put(digest_of(b""), b"")
+    await blobs_of(store).put(digest_of(manifest), manifest)
     (tmp_path / "out").mkdir()
     with pytest.raises(StoreError):
-        await fetch_tree(store.blobs, digest_of(manifest), tmp_path / "out" / "target")
+        await fetch_tree(blobs_of(store), digest_of(manifest), tmp_path / "out" / "target")
     assert list((tmp_path / "out").iterdir()) == []
 
 
 async def test_other_content_is_no_manifest(store: Store, tmp_path: Path) -> None:
     for content in (b"GGUF", b"{}", b'{"kind":"dataset","files":[]}'):
-        await store.blobs.put(digest_of(content), content)
+        await blobs_of(store).put(digest_of(content), content)
         with pytest.raises(StoreError, match="manifest is invalid"):
-            await fetch_tree(store.blobs, digest_of(content), tmp_path / "target")
+            await fetch_tree(blobs_of(store), digest_of(content), tmp_path / "target")
 
 
 @pytest.mark.parametrize("damage", [None, b"other"])
 async def test_a_lost_or_damaged_file_fails_the_fetch_and_leaves_nothing(
     backend: Backend, model: Path, tmp_path: Path, damage: bytes | None
 ) -> None:
-    digest = await put_tree(backend.store.blobs, model)
+    digest = await put_tree(blobs_of(backend.store), model)
     backend.rewrite(digest_of(b"hello"), damage)
     (tmp_path / "out").mkdir()
     with pytest.raises((BlobNotFoundError, BlobCorruptError)):
-        await fetch_tree(backend.store.blobs, digest, tmp_path / "out" / "target")
+        await fetch_tree(blobs_of(backend.store), digest, tmp_path / "out" / "target")
     assert list((tmp_path / "out").iterdir()) == []
 
 
 async def test_a_target_with_content_is_left_alone(
     store: Store, model: Path, tmp_path: Path
 ) -> None:
-    digest = await put_tree(store.blobs, model)
+    digest = await put_tree(blobs_of(store), model)
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "mine").write_bytes(b"mine")
     with pytest.raises(StoreError, match="taken"):
-        await fetch_tree(store.blobs, digest, tmp_path / "taken")
+        await fetch_tree(blobs_of(store), digest, tmp_path / "taken")
     assert contents(tmp_path / "taken") == {"mine": b"mine"}

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from aiohttp import WSMsgType, web
+from tests.blob_views import SCOPE, OneView, blobs_of, token_of
 
 from flowmesh_core.dataset import dataset_digest, encode_manifest
 from flowmesh_core.identity import canonical_bytes, digest_bytes, tree_identity
@@ -207,7 +208,7 @@ class World:
     def agent(self, settings: WorkerSettings, blobs: Any = None) -> Agent:
         """An agent that does not run yet."""
         shape = describe(settings, None, self.engines)
-        return Agent(settings, shape, self.engines, blobs or self.store.blobs)
+        return Agent(settings, shape, self.engines, OneView(blobs) if blobs else self.store)
 
     async def worker(self, blobs: Any = None, **changes: Any) -> Agent:
         """An agent in this process, joined."""
@@ -262,6 +263,7 @@ class World:
             "fields": {},
             "inputs": {},
             "memory_mib": contract.base_memory_mib if contract else 64,
+            "token": token_of(),
         }
         return Assignment(**(defaults | changes))
 
@@ -274,6 +276,7 @@ class World:
             "contract": a.contract,
             "implementation": a.implementation,
             "memory_mib": a.memory_mib,
+            "read_scopes": (SCOPE,),
         }
         return PrewarmSpec(**(defaults | changes))
 
@@ -282,7 +285,7 @@ class World:
         directory = self.root / "models" / name
         directory.mkdir(parents=True)
         (directory / "config.json").write_text(f'{{"name": "{name}"}}')
-        tree = await store_tree(self.store.blobs, directory)
+        tree = await store_tree(blobs_of(self.store), directory)
         return InputRef(
             Artifact("model", tree_identity("model", tree.files), tree.digest, tree.size_bytes)
         )
@@ -294,7 +297,7 @@ class World:
         blob = digest_bytes(encoded)
         if not inline:
             for digest, data in {**blobs, blob: encoded}.items():
-                await self.store.blobs.put(digest, data)
+                await blobs_of(self.store).put(digest, data)
         artifact = Artifact(
             "dataset", dataset_digest(manifest), blob, rows=manifest.row_count, manifest=manifest
         )
@@ -305,7 +308,7 @@ class World:
         assert end.failure is None, end.failure
 
         async def fetch(digest: Digest) -> bytes:
-            return end.inline.get(digest) or await self.store.blobs.get(digest)
+            return end.inline.get(digest) or await blobs_of(self.store).get(digest)
 
         manifest = end.outputs[port].manifest
         assert manifest is not None

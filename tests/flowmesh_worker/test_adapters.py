@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.blob_views import blobs_of
+
 from flowmesh_core.identity import tree_identity
 from flowmesh_core.protocol.messages import InputRef
 from flowmesh_core.protocol.results import Artifact
@@ -23,7 +25,7 @@ def weights(file: Path) -> None:
 
 
 async def tree(world: "World", kind: str, folder: Path) -> InputRef:
-    stored = await store_tree(world.store.blobs, folder)
+    stored = await store_tree(blobs_of(world.store), folder)
     return InputRef(
         Artifact(kind, tree_identity(kind, stored.files), stored.digest, stored.size_bytes)
     )

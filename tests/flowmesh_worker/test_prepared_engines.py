@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.blob_views import blobs_of
 from tests.flowmesh_worker.prewarming import FIRST, SECOND, host_of
 
 from flowmesh_core.identity import tree_identity
@@ -32,7 +33,7 @@ WITHIN_S = 300.0
 async def test_an_engine_draws_the_same_in_a_prepared_host(
     world: "World", tiny_model: "Path", implementation: str, preparation: "HostPreload"
 ) -> None:
-    tree = await store_tree(world.store.blobs, tiny_model)
+    tree = await store_tree(blobs_of(world.store), tiny_model)
     model = InputRef(
         Artifact("model", tree_identity("model", tree.files), tree.digest, tree.size_bytes)
     )

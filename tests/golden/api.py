@@ -24,6 +24,7 @@ from flowmesh_api.v1 import (
     keys,
     lineage,
     plan,
+    quotas,
     receipts,
     request_log,
     runs,
@@ -66,6 +67,7 @@ ANSWER_TYPES: dict[str, Any] = {
     "GET /v1/fabric": fabric.FabricStatus,
     "GET /v1/policies": list[fabric.CachePolicy],
     "PUT /v1/policies": list[fabric.CachePolicy],
+    "GET /v1/quota": quotas.QuotaUsage,
     "GET /v1/lineage/{name}": lineage.LineageWalk,
     "GET /v1/lineage/{name}/rows": lineage.RowOrigins,
     "GET /v1/runs/{uid}/lineage": lineage.LineageWalk,
@@ -102,7 +104,7 @@ BODY_TYPES: dict[str, Any] = {
     "POST /v1/cache/purge": fabric.PurgeBody,
     "POST /v1/keys/retire": keys.RetireBody,
 }
-ERROR_STATUSES = {400, 401, 402, 403, 404, 405, 408, 409, 410, 413, 422, 500, 503, 507}
+ERROR_STATUSES = {400, 401, 402, 403, 404, 405, 408, 409, 410, 413, 422, 429, 500, 503, 507}
 
 
 @dataclass(frozen=True)

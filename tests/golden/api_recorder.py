@@ -35,8 +35,10 @@ from tests.flowmesh_control.runs.test_suspended_runs import die
 from tests.flowmesh_control.waiting import until
 from tests.golden.api import ANSWERS, FILLED, INDEX, filled_texts, types
 
+from flowmesh_api.v1.quotas import Quota
 from flowmesh_control.api import connections
 from flowmesh_control.control_plane import ControlPlane
+from flowmesh_control.quotas.rates import RequestRate
 from flowmesh_control.records.keys import final_key
 from flowmesh_core.errors import StoreAccessError, StoreFullError, StoreUnavailableError
 from flowmesh_core.machine.events import CancelRequested
@@ -222,6 +224,12 @@ async def _fabric(recorder: Recorder, fabric: Fabric) -> None:
     await recorder.ask(fabric, "policies.put", "PUT /v1/policies", body=[group])
     await recorder.ask(fabric, "policies.list", "GET /v1/policies")
     await recorder.ask(fabric, "policies.none", "PUT /v1/policies", "only=1", body=[])
+    quota = Quota(name="friends", namespaces=("team-a",), plans_per_minute=1)
+    quotas = fabric.control.services.quotas
+    await quotas.replace_all([quota], {})
+    await recorder.ask(fabric, "quota", "GET /v1/quota", "namespace=team-a")
+    await quotas.replace_all([], {})
+    await recorder.ask(fabric, "quota.none", "GET /v1/quota", "namespace=team-a")
     await recorder.ask(fabric, "engines.list", "GET /v1/engines")
     await recorder.ask(fabric, "health", "GET /healthz", token="")
 
@@ -374,7 +382,15 @@ async def _errors(recorder: Recorder, fabric: Fabric, uid: str) -> None:
     await refused("405", "DELETE /v1/runs", status=405)
     await refused("409", "POST /v1/runs/{uid}/cancel", uid=uid, status=409)
     await refused("422", submit, body={"document": wrong}, status=422)
-    records = fabric.control.services.store.records
+    services = fabric.control.services
+    plan = {"document": workflow("plan", _sleeping(1, "plan")), "namespace": "team-a"}
+    await services.quotas.replace_all(
+        [Quota(name="q", namespaces=("team-a",), request_burst=1, requests_per_second=0.1)], {}
+    )
+    services.rates.take(RequestRate.REQUESTS, "owner", "team-a")
+    await refused("429", "POST /v1/plan", body=plan, status=429)
+    await services.quotas.replace_all([], {})
+    records = services.store.records
     write = type(records).write
 
     async def away(*_: Any, **__: Any) -> Any:

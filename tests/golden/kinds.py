@@ -7,13 +7,13 @@ recorded before stays valid. How a value is written:
   the class declares them: the names stand for positions, so an attribute may be renamed freely, but
   a field that is added must be added here too (at the end of the class and of the names, with a
   default, where goldens are to stay valid). These are events, commands and all that only lives
-  inside the control plane. Among them are dataclasses (``Decision``, ``Rejection``, ``Failure``,
+  inside the control plane. Among them are dataclasses (``Decision``, ``Failure``,
   ``ScopePlan``, ``Settings``), which msgspec would write by attribute name: it knows no other name.
 - Every other class is a message of the worker protocol or a stored record (``Plan``,
-  ``ActionResult``, ``Artifact``, ``Assignment``, ``Hello``, ``Sync``, lines of the ledger, ...) and
-  is written as msgspec writes it, by attribute name; whoever renames such an attribute of a
-  release keeps its name with ``msgspec.field(name=...)``. ``Book``, a
-  dataclass, is a stored record.
+  ``ActionResult``, ``Artifact``, ``Assignment``, ``Hello``, ``Sync``, lines of the ledger, ...), or
+  leaves unset fields out (``Rejection``), and is written as msgspec writes it, by attribute name;
+  whoever renames such an attribute of a release keeps its name with ``msgspec.field(name=...)``.
+  ``Book``, a dataclass, is a stored record.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.errors import Failure
-from flowmesh_core.fleet.snapshot import Decision, Placement, Rejection, UtilityTerms
+from flowmesh_core.fleet.snapshot import Decision, Placement, UtilityTerms
 from flowmesh_core.machine import commands as c
 from flowmesh_core.machine import events as e
 from flowmesh_core.machine.settings import Settings
@@ -64,6 +64,8 @@ EVENTS: Mapping[type, str] = {
     e.WorkerTrustChanged: "worker-trust-changed",
     e.CordonChanged: "cordoned",
     e.PrewarmPlanChanged: "held-open",
+    e.WeightsChanged: "weights-changed",
+    e.ReservedPoolsChanged: "reserved-pools-changed",
     e.PlacementDecided: "decided",
     e.BlobsChecked: "blobs-checked",
     e.ConditionEvaluated: "condition-evaluated",
@@ -123,6 +125,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "tenant_weights",
         "results_waiting_max",
         "violations_max",
+        "pools_are_declared",
     ),
     # -- events
     e.Submitted: (
@@ -135,7 +138,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "bumps",
         "cancelled",
     ),
-    e.LookedUp: ("key", "result", "scopes", "not_before_s", "min_trust"),
+    e.LookedUp: ("key", "result", "scopes", "not_before_s", "min_trust", "found_in"),
     e.Published: ("key", "result", "adopted", "attempt_id"),
     e.PublishFailed: ("key", "failure", "attempt_id"),
     e.PublishDelayed: ("key", "failure", "attempt_id"),
@@ -145,6 +148,8 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     e.WorkerLost: ("name", "reason"),
     e.WorkerTrustChanged: ("name", "incarnation", "trust"),
     e.CordonChanged: ("workers",),
+    e.WeightsChanged: ("weights",),
+    e.ReservedPoolsChanged: ("pools",),
     e.PrewarmPlanChanged: ("workers",),
     e.PlacementDecided: ("decision",),
     e.BlobsChecked: ("uid", "missing"),
@@ -157,7 +162,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     e.ControlStalled: (),
     # -- commands
     c.LookUp: ("key", "scopes", "not_before_s", "min_trust", "uid"),
-    c.Publish: ("key", "result", "replace", "not_before_s", "min_trust"),
+    c.Publish: ("key", "result", "replace", "not_before_s", "min_trust", "copy_from"),
     c.Assign: (
         "worker",
         "assignment",
@@ -185,11 +190,11 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "usage",
         "subscribers",
     ),
-    c.PutManifest: ("digest", "manifest", "uid"),
-    c.PutBlob: ("digest", "data", "uid"),
-    c.CheckBlobs: ("uid", "digests"),
-    c.DeleteCorruptBlobs: ("digests", "uid"),
-    c.CompareContent: ("result", "blobs", "uid"),
+    c.PutManifest: ("digest", "manifest", "uid", "scope"),
+    c.PutBlob: ("digest", "data", "uid", "scope"),
+    c.CheckBlobs: ("uid", "digests", "read_scopes"),
+    c.DeleteCorruptBlobs: ("digests", "uid", "scopes"),
+    c.CompareContent: ("result", "blobs", "uid", "scopes"),
     c.EvaluateCondition: ("uid", "number", "query"),
     c.FinalizeRun: ("uid",),
     c.RunChanged: ("uid",),
@@ -205,10 +210,11 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "policy",
         "shares_prefixes",
         "unattributed",
+        "inputs",
         "min_trust",
+        "inputs",
     ),
     Decision: ("placements", "rejections"),
-    Rejection: ("signature", "cause", "count", "detail", "code_tenant", "min_trust"),
     Placement: (
         "worker",
         "signature",

@@ -191,7 +191,6 @@ PREWARM = PrewarmSpec(
 WORKER_MESSAGES: dict[str, WorkerMessage] = {
     "hello": Hello(
         version=2,
-        token="worker-token",
         epoch=7,
         incarnation="process-1",
         started_s=1_700_000_000.5,

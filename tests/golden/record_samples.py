@@ -399,7 +399,7 @@ POLICY = CachePolicy(
     disclosure=Disclosure.OPEN,
     min_trust=2,
 )
-STORE_FORMAT = StoreFormat(identity_scheme=2)
+STORE_FORMAT = StoreFormat(identity_scheme=2, layout=2)
 QUARANTINED = QuarantineEntry(
     signature_class=digest(78),
     engine="llm.generate",

@@ -141,7 +141,7 @@ def audit() -> None:
     world.run()
     chosen = list(made_by(world.ended_runs[uid], world.ledger[uid]))
     again, artifacts = audit_plan(uid, made, chosen)
-    scopes = audit_scopes("audit-1")
+    scopes = audit_scopes("audit-1", world.ended_runs[uid].scopes)
     world.apply(e.Submitted("audit-1", again, world.now, scopes, artifacts))
     world.run()
 
@@ -249,6 +249,8 @@ def operations() -> None:
     world.apply(e.ProtocolViolated("w2", "metrics: a value below 0"))
     world.apply(e.WorkerTrustChanged("w2", world.incarnations["w2"], 1))
     world.apply(e.PrewarmPlanChanged({"w2": signatures, "w1": signatures[:1]}))
+    world.apply(e.WeightsChanged({"team-b": 3.0}))
+    world.apply(e.ReservedPoolsChanged({"default": frozenset({"team-b"})}))
     for _ in range(3):
         world.tick(0.5)
         world.beat()
@@ -267,6 +269,7 @@ def operations() -> None:
     world.apply(e.CancelRequested(cancelled))
     world.apply(e.PrewarmPlanChanged({}))
     world.apply(e.CordonChanged(frozenset()))
+    world.apply(e.ReservedPoolsChanged({}))
     world.run()
 
 

@@ -27,7 +27,8 @@ class WorkerSettings:
         gateway_ca: certificates to trust for ``wss://``, read at each connection; None for the
             system's.
         store: address of the store, as ``open_store`` reads it.
-        name: unique among the connected workers.
+        name: unique among the connected workers; begins with the pool's name and ``-``, or is
+            that of the pod whose token it has.
         token: presented when joining; ``token_file``, if given, is read at each connection.
         memory_mib: host memory that engine instances may reserve.
         price_nanousd_per_hour: of the whole worker.
@@ -82,10 +83,11 @@ def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
     parser = _parser()
     a = parser.parse_args(arguments)
     price = a.price_usd_per_hour
+    name = a.name or f"{a.pool}-{os.uname().nodename}-{os.getpid()}"
     return WorkerSettings(
         gateway=a.gateway.rstrip("/"),
         store=a.store,
-        name=a.name or f"{os.uname().nodename}-{os.getpid()}",
+        name=name,
         cache_dir=a.cache_dir or Path(tempfile.gettempdir()) / f"flowmesh-worker-{a.name}",
         pool=a.pool,
         token="" if a.token_file else _token(parser),
@@ -126,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--gateway", required=True, help="ws:// or wss://HOST:PORT of the control plane")
     add("--gateway-ca", type=Path, metavar="FILE", help="PEM certificates to trust for wss://")
     add("--store", required=True, help="address of the store")
-    add("--name", default="", help="name, unique among the connected workers")
+    add("--name", default="", help="name, unique; begins with the pool and -, or is the pod's")
     add("--pool", default="local", help="the pool it belongs to")
     add("--token-file", type=Path, help=f"file with the token (default: ${TOKEN_VARIABLE})")
     add("--memory-mib", type=int, default=0, help="host memory for engines (default: 80%%)")

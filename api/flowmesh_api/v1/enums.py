@@ -89,6 +89,7 @@ class RejectionCause(StrEnum):
     TENANT = "tenant"
     NOT_BUILT_IN = "not-built-in"
     TRUST = "trust"
+    RESERVED = "reserved"
     BUSY = "busy"
     DRAINING = "draining"
     BACKOFF = "backoff"

@@ -9,6 +9,9 @@ DAMAGED_RECORD = "damaged-record"
 STORE_ACCESS = "store-access"
 """The code of an error 500 whose cause is a read-only store."""
 
+QUOTA = "quota"
+"""The code of an error 403 or 429: the namespace has, or asks for, more than its quota allows."""
+
 
 class ErrorDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     """What went wrong.
@@ -18,7 +21,7 @@ class ErrorDetails(msgspec.Struct, frozen=True, omit_defaults=True):
         where: the place: a field, a path, a record's key; may be empty.
         remedy: what to do; may be empty.
         problems: every mistake of a workflow that was refused.
-        code: ``DAMAGED_RECORD``, ``STORE_ACCESS`` or empty.
+        code: ``DAMAGED_RECORD``, ``STORE_ACCESS``, ``QUOTA`` or empty.
     """
 
     message: str

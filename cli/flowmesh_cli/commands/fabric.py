@@ -1,4 +1,4 @@
-"""Declares ``workers``, ``cache`` and ``policies``."""
+"""Declares ``workers``, ``quota``, ``cache`` and ``policies``."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +15,7 @@ PANEL = "Fabric"
 def add_to(app: typer.Typer) -> None:
     """Registers the commands."""
     app.command("workers", rich_help_panel=PANEL)(guarded(placed(workers)))
+    app.command("quota", rich_help_panel=PANEL)(guarded(placed(quota)))
     cache = typer.Typer(no_args_is_help=True, help="Show, collect or purge cached results.")
     cache.command("stats")(guarded(placed(stats)))
     cache.command("gc")(guarded(placed(collect)))
@@ -32,6 +33,19 @@ def workers(place: Target = HERE, json: JsonOption = False) -> None:
     from flowmesh_cli.verbs.fabric import show_workers  # noqa: PLC0415
 
     show_workers(place=place, as_json=json)
+
+
+def quota(
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Show the quota of this namespace.")
+    ] = "",
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Show what a namespace may have, and what is left of it."""
+    from flowmesh_cli.verbs.quota import show_quota  # noqa: PLC0415
+
+    show_quota(namespace=namespace, place=place, as_json=json)
 
 
 def stats(place: Target = HERE, json: JsonOption = False) -> None:

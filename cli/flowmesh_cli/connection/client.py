@@ -6,6 +6,7 @@ reason and remedy.
 
 import http.client
 import json
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -13,6 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
+from flowmesh_api.v1.errors import QUOTA
 from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
@@ -21,6 +23,8 @@ from flowmesh_core.errors import SpecError
 
 T = TypeVar("T")
 TIMEOUT_S = 60.0
+RETRY_AFTER_MAX_S = 5.0
+"""The longest wait for a rate limit, after which a request is sent once more."""
 _CHUNK_BYTES = 1 << 20
 _CODES = {
     400: ExitCode.USAGE,
@@ -32,6 +36,7 @@ _CODES = {
     410: ExitCode.NOT_FOUND,
     413: ExitCode.USAGE,
     422: ExitCode.USAGE,
+    429: ExitCode.REFUSED,
     500: ExitCode.INTERNAL,
     503: ExitCode.NO_FABRIC,
 }
@@ -252,6 +257,11 @@ class ApiClient:
         if document is not None:
             body, headers["Content-Type"] = msgspec.json.encode(document), "application/json"
         response = self._send_with_retry(method, target, body, headers, timeout_s)
+        wait_s = _retry_after_s(response)
+        if wait_s is not None and wait_s <= RETRY_AFTER_MAX_S and _is_repeatable(method, body):
+            response.read()
+            time.sleep(wait_s)
+            response = self._send_with_retry(method, target, body, headers, timeout_s)
         if response.status != http.HTTPStatus.UNAUTHORIZED or not _is_repeatable(method, body):
             return response
         before = self._token
@@ -294,6 +304,13 @@ class ApiClient:
         return self._connection.getresponse()
 
 
+def _retry_after_s(response: http.client.HTTPResponse) -> float | None:
+    """Returns for how long a rate limit asks to wait; None for any other response."""
+    given = response.getheader("Retry-After", "")
+    limited = response.status == http.HTTPStatus.TOO_MANY_REQUESTS and given.isdigit()
+    return float(given) if limited else None
+
+
 def _is_repeatable(method: str, body: Any) -> bool:
     return method == "GET" or isinstance(body, bytes | None)
 
@@ -311,9 +328,11 @@ def error_of(status: int, data: bytes) -> CliError | SpecError:
     if problems:
         return SpecError(problems)
     # An error with a code is an expected one, whatever its status.
-    has_code = isinstance(found, dict) and found.get("code")
-    code = ExitCode.FAILED if has_code else _CODES.get(status, ExitCode.FAILED)
-    kind = AccessDeniedError if status == http.HTTPStatus.FORBIDDEN else CliError
+    error_code = found.get("code") if isinstance(found, dict) else ""
+    known = not error_code or error_code == QUOTA
+    code = _CODES.get(status, ExitCode.FAILED) if known else ExitCode.FAILED
+    denied = status == http.HTTPStatus.FORBIDDEN and not error_code
+    kind = AccessDeniedError if denied else CliError
     return kind(message or f"HTTP {status}", code, where=where, remedy=remedy)
 
 

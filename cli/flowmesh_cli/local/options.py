@@ -9,7 +9,7 @@ from flowmesh_cli.exit_codes import ExitCode
 
 POOL = "local"
 """The pool of local workers, and the prefix of their names."""
-PLANNER = "plan"
+PLANNER = f"{POOL}-plan"
 """The prefix of the name of a worker that exists only for a plan."""
 
 

@@ -12,7 +12,7 @@ from flowmesh_cli.verbs.receipts import read_receipt, sharing, show_sharing
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.runs import show_fabric, show_failure, show_outputs, show_runs
 from flowmesh_cli.views.steps import title, titles_of
-from flowmesh_core.sharing.scopes import selects
+from flowmesh_core.sharing.namespace_selection import selects
 
 
 def show_end(terminal: Terminal, http: ApiClient, runs: Sequence[RunStatus]) -> None:

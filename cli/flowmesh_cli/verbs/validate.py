@@ -49,6 +49,7 @@ def validate_files(chosen: WorkflowSelection, *, as_json: bool, kubernetes: bool
                 ],
                 "policies": [s.document.value["metadata"]["name"] for s in sources.policies],
                 "pools": [s.document.value["metadata"]["name"] for s in sources.pools],
+                "quotas": [s.document.value["metadata"]["name"] for s in sources.quotas],
             }
         )
         return
@@ -56,7 +57,12 @@ def validate_files(chosen: WorkflowSelection, *, as_json: bool, kubernetes: bool
         terminal.text(
             f"{source.file}: {source.title}: {formatting.count(len(plan.steps), 'step')}, valid"
         )
-    for what, others in (("cache policy", sources.policies), ("pool", sources.pools)):
+    others_by_kind = (
+        ("cache policy", sources.policies),
+        ("pool", sources.pools),
+        ("quota", sources.quotas),
+    )
+    for what, others in others_by_kind:
         for source in others:
             name = source.document.value["metadata"]["name"]
             terminal.text(f"{source.file}: {what} {name}, valid")

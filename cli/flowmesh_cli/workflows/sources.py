@@ -35,7 +35,7 @@ class Source:
     Attributes:
         file: the file's name as the user gave it; relative paths start from ``folder``.
         document: its values and their positions.
-        workflow, policy: the validated object; one of them is set, neither for a pool.
+        workflow, policy: the validated object; one of them is set, neither for a pool or a quota.
         uploads: references of uploaded local inputs, by the input's name.
         plan: the compiled workflow, without uploads; None where it was not compiled.
     """
@@ -74,6 +74,7 @@ class Sources:
     workflows: list[Source]
     policies: list[Source]
     pools: list[Source]
+    quotas: list[Source]
 
 
 def read_sources(chosen: WorkflowSelection) -> Sources:
@@ -98,8 +99,11 @@ def read_sources(chosen: WorkflowSelection) -> Sources:
     _assign_namespaces(workflows, chosen.namespaces or ())
     _override(workflows, chosen.settings or ())
     policies = [s for s in sources if s.policy is not None]
-    pools = [s for s in sources if s.workflow is None and s.policy is None]
-    return Sources(workflows, policies, pools)
+    others = {
+        kind: [s for s in sources if s.document.value.get("kind") == kind]
+        for kind in ("FlowMeshWorkerPool", "FlowMeshQuota")
+    }
+    return Sources(workflows, policies, *others.values())
 
 
 def need_workflows(sources: Sources) -> list[Source]:

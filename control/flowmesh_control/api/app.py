@@ -11,6 +11,7 @@ from flowmesh_control.api.fabric import FabricHandlers
 from flowmesh_control.api.keys import KeyHandlers
 from flowmesh_control.api.lineage import LineageHandlers
 from flowmesh_control.api.probes import ProbeHandlers
+from flowmesh_control.api.quotas import QuotaHandlers
 from flowmesh_control.api.read_only import refusing_writes
 from flowmesh_control.api.receipts import AllReceipts
 from flowmesh_control.api.request_log import RequestLogHandlers
@@ -56,9 +57,10 @@ def build_app(
         _fabric_handlers(services),
         KeyHandlers(services.keys, services.log_reader),
         RequestLogHandlers(services.log_reader),
+        QuotaHandlers(services.quotas, services.run_quota),
         probes,
     )
-    authorizer = Authorizer(users, services.views, recorder)
+    authorizer = Authorizer(users, services.views, services.rates, recorder)
     for handler in handlers:
         for route in handler.routes():
             app.router.add_route(route.method, route.path, authorizer.protect(route))
@@ -84,7 +86,7 @@ def _data_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> D
     return DataHandlers(
         runs=services.views,
         uploads=services.uploads,
-        blobs=services.store.blobs,
+        store=services.store,
         policies=services.policies,
         labels=labels,
         upload_bytes_max=services.settings.upload_bytes_max,

@@ -11,6 +11,7 @@ from flowmesh_control.api.authorization import (
     Route,
     fabric_route,
     for_any_user,
+    limited,
     run_route,
 )
 from flowmesh_control.api.request_body import read_body
@@ -19,6 +20,7 @@ from flowmesh_control.audit.submission import AuditSubmission
 from flowmesh_control.auth.users import Resource, Verb
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
+from flowmesh_control.quotas.rates import RequestRate
 from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_core.errors import DamagedRecordError, FlowMeshError
 
@@ -39,7 +41,10 @@ class AuditHandlers:
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
         return [
-            run_route("POST", "/v1/runs/{uid}/audit", self.begin, Verb.CREATE),
+            limited(
+                run_route("POST", "/v1/runs/{uid}/audit", self.begin, Verb.CREATE),
+                rate=RequestRate.SUBMISSIONS,
+            ),
             for_any_user("GET", "/v1/audits", self.list),
             run_route("GET", "/v1/audits/{uid}", self.report),
             for_any_user("GET", "/v1/quarantine", self.quarantine),

@@ -28,6 +28,7 @@ from flowmesh_control.api.request_recorder import (
 from flowmesh_control.auth.users import Resource, User, Users, Verb
 from flowmesh_control.errors import ForbiddenError, NotFoundError, UnknownUserError
 from flowmesh_control.queries.run_views import RunViews
+from flowmesh_control.quotas.rates import OpenLimit, Rates, RequestRate
 from flowmesh_core.errors import FlowMeshError, SpecError
 from flowmesh_core.spec.fields import NAMESPACE_PATTERN, PATTERN_WORDS
 
@@ -88,7 +89,12 @@ Handling = Callable[[AuthorizedRequest], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path of the API and the right that it needs; made by the functions below."""
+    """A path of the API and the right that it needs; made by the functions below.
+
+    Attributes:
+        rate: what a request counts as besides a request, by ``limited``.
+        open_limit: what it counts as while it is answered.
+    """
 
     method: str
     path: str
@@ -97,6 +103,8 @@ class Route:
     resource: Resource
     namespace_source: NamespaceSource
     logging: Logging | None = None
+    rate: RequestRate | None = None
+    open_limit: OpenLimit | None = None
 
     @property
     def logged(self) -> LoggedRoute:
@@ -151,12 +159,22 @@ def for_any_user(method: str, path: str, handling: Handling) -> Route:
     return Route(method, path, handling, Verb.LIST, Resource.WORKFLOWS, NamespaceSource.OWN)
 
 
-class Authorizer:
-    """Checks that a request's user has the right that its route needs."""
+def limited(
+    route: Route, *, rate: RequestRate | None = None, open_limit: OpenLimit | None = None
+) -> Route:
+    """Returns a route with a limit of the namespace's quota besides that on requests."""
+    return replace(route, rate=rate, open_limit=open_limit)
 
-    def __init__(self, users: Users, views: RunViews, recorder: RequestRecorder) -> None:
+
+class Authorizer:
+    """Checks that a request's user has the right that its route needs, and asks not too often."""
+
+    def __init__(
+        self, users: Users, views: RunViews, rates: Rates, recorder: RequestRecorder
+    ) -> None:
         self._users = users
         self._views = views
+        self._rates = rates
         self._recorder = recorder
 
     def protect(self, route: Route) -> Handler:
@@ -164,9 +182,18 @@ class Authorizer:
 
         async def authorize(request: web.Request) -> web.StreamResponse:
             user = facts_of(request).user = await self._user(request)
-            call = await self._authorized(route, AuthorizedRequest(request, user, self._users))
+            call = AuthorizedRequest(request, user, self._users)
+            try:
+                call = await self._authorized(route, call)
+            finally:  # a refused request counts as well
+                self._rates.take(RequestRate.REQUESTS, user.name, call.namespace)
+            if route.rate is not None:
+                self._rates.take(route.rate, user.name, call.namespace)
             await self._recorder.before(request)
-            return await route.handling(call)
+            if route.open_limit is None:
+                return await route.handling(call)
+            with self._rates.opened(route.open_limit, user.name, call.namespace):
+                return await route.handling(call)
 
         self._recorder.add_route(route.method, route.logged)
         return authorize

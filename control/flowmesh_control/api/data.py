@@ -9,7 +9,13 @@ from pathlib import Path
 from aiohttp import web
 
 from flowmesh_api.v1.runs import Uploaded
-from flowmesh_control.api.authorization import AuthorizedRequest, Route, namespace_route, run_route
+from flowmesh_control.api.authorization import (
+    AuthorizedRequest,
+    Route,
+    limited,
+    namespace_route,
+    run_route,
+)
 from flowmesh_control.api.connections import while_connected
 from flowmesh_control.api.ports import RunReader
 from flowmesh_control.api.request_recorder import Logging
@@ -18,11 +24,12 @@ from flowmesh_control.auth.users import NamespaceLabels, Verb
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.importer.upload_body import receive
 from flowmesh_control.queries.downloads import Download, download_of
+from flowmesh_control.quotas.rates import OpenLimit
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.runs.uploads import StoredContent, UploadStore
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.sharing import ScopePlan
-from flowmesh_store.blobs import Blobs
+from flowmesh_store.blobs import BlobViews
 from flowmesh_store.spool import SpoolWriter
 from flowmesh_store.unpacking import TreeLimits, open_tree, unpack
 
@@ -38,7 +45,7 @@ class DataHandlers:
         *,
         runs: RunReader,
         uploads: UploadStore,
-        blobs: Blobs,
+        store: BlobViews,
         policies: CachePolicyStore,
         labels: NamespaceLabels,
         upload_bytes_max: int,
@@ -48,14 +55,14 @@ class DataHandlers:
         Args:
             runs: reads runs and their outputs.
             uploads: stores content and verifies references.
-            blobs: the store's blobs.
+            store: has the blobs.
             policies: give the scopes that a namespace may read.
             labels: of namespaces.
             upload_bytes_max: the largest upload of a directory.
         """
         self._runs = runs
         self._uploads = uploads
-        self._blobs = blobs
+        self._store = store
         self._policies = policies
         self._labels = labels
         self._upload_bytes_max = upload_bytes_max
@@ -63,8 +70,16 @@ class DataHandlers:
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
         return [
-            namespace_route("POST", "/v1/datasets", self.put_dataset, Verb.CREATE),
-            namespace_route("POST", "/v1/trees", self.put_tree, Verb.CREATE),
+            *(
+                limited(
+                    namespace_route("POST", path, handling, Verb.CREATE),
+                    open_limit=OpenLimit.UPLOADS,
+                )
+                for path, handling in (
+                    ("/v1/datasets", self.put_dataset),
+                    ("/v1/trees", self.put_tree),
+                )
+            ),
             run_route("GET", "/v1/runs/{uid}/outputs", self.outputs),
             run_route(
                 "GET", "/v1/runs/{uid}/outputs/{name}", self.output, logging=Logging.DOWNLOAD
@@ -81,7 +96,7 @@ class DataHandlers:
         name = _file_name(request.query.get("name") or "rows.jsonl")
         received = await receive(
             request.content,
-            self._blobs.spool(),
+            self._store.view(write=scope, read=()).spool(),
             announced_bytes=request.content_length or 0,
             limit_bytes=ROWS_BYTES_MAX,
             where=name,
@@ -139,7 +154,9 @@ class DataHandlers:
                 f"output {name!r} is empty: its step was skipped or did not succeed",
                 where=f"runs/{uid}",
             )
-        download = download_of(self._blobs, outputs[name])
+        scopes = await self._runs.output_scopes(uid)
+        blobs = self._store.view(write=scopes[0], read=scopes)
+        download = download_of(blobs, outputs[name])
         return await self._send(call.request, download)
 
     async def content(self, call: AuthorizedRequest) -> web.StreamResponse:
@@ -158,7 +175,8 @@ class DataHandlers:
             )
         artifact = await self._uploads.load(issued_as, reference, scopes)
         call.note(artifact.digest)
-        download = download_of(self._blobs, (artifact,))
+        blobs = self._store.view(write=scopes.private, read=scopes.readable)
+        download = download_of(blobs, (artifact,))
         return await self._send(call.request, download)
 
     async def _send(self, request: web.Request, download: Download) -> web.StreamResponse:

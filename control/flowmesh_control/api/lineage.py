@@ -200,7 +200,8 @@ class LineageHandlers:
                 about = made.about.get(digest)
                 if digest in found or about is None or about.kind != "dataset":
                     continue
-                manifest = await self._stored(digest, Digest(about.blob or digest))
+                blob = Digest(about.blob or digest)
+                manifest = await self._stored(digest, blob, made.namespace)
                 if manifest is None:  # only the ledger describes what is not a run's output
                     if made.uid not in ledgers:
                         ledgers[made.uid] = await self._in_ledger(made.uid)
@@ -209,9 +210,12 @@ class LineageHandlers:
                     found[digest] = manifest
         return found
 
-    async def _stored(self, digest: Digest, blob: Digest) -> Manifest | None:
-        with contextlib.suppress(LostBlobError):
-            return decode_manifest_of(await self._store.blobs.get(blob), digest, blob)
+    async def _stored(self, digest: Digest, blob: Digest, namespace: str) -> Manifest | None:
+        """Returns a manifest that a namespace may read, or None."""
+        with contextlib.suppress(LostBlobError, SpecError):
+            scopes = self._policies.scopes(namespace, dict(self._labels(namespace)))
+            blobs = self._store.view(write=scopes.private, read=scopes.readable)
+            return decode_manifest_of(await blobs.get(blob), digest, blob)
         return None
 
     async def _in_ledger(self, uid: str) -> dict[Digest, Manifest]:
@@ -221,7 +225,7 @@ class LineageHandlers:
         return {a.digest: a.manifest for a in given if a.manifest is not None}
 
     async def _is_known(self, call: AuthorizedRequest, query: _Query, walked: Direction) -> bool:
-        """Whether a run that the user may list has it, or the store does.
+        """Whether a run that the user may list has it, or a scope that the user may read.
 
         The store is asked only for a user with a reference or all rights: for others the answer
         would reveal what other tenants have stored.
@@ -232,7 +236,11 @@ class LineageHandlers:
             return True
         if not query.has_reference and not await call.sees_all():
             return False
-        return not await self._store.blobs.missing([query.blob])
+        plans = await self._scopes(call)
+        read = tuple(dict.fromkeys(scope for plan in plans for scope in plan.readable))
+        return bool(read) and not await self._store.view(write=read[0], read=read).missing(
+            [query.blob]
+        )
 
     async def _walk_of_run(self, call: AuthorizedRequest) -> LineageWalk:
         uid, name = call.uid, call.request.query.get("name", "")
@@ -268,12 +276,13 @@ class LineageHandlers:
     async def _query_of_reference(self, call: AuthorizedRequest, text: str) -> _Query:
         """Resolves a reference; one that the user may not read is answered as unknown."""
         named, name = read_reference(text), f"{text[:24]}…"
+        plans = await self._scopes(call)
         if not await call.sees_all():
             try:
-                self._uploads.verified(text, *await self._scopes(call))
+                self._uploads.verified(text, *plans)
             except InvalidReferenceError:
                 return _Query(name, named.blob, named.blob)
-        identity = await self._uploads.identity_of(named)
+        identity = await self._uploads.identity_of(named, *plans)
         return _Query(name, identity, named.blob, has_reference=True)
 
     async def _scopes(self, call: AuthorizedRequest) -> list[ScopePlan]:

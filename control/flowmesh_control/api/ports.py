@@ -27,6 +27,14 @@ class RunReader(Protocol):
         """
         ...
 
+    async def output_scopes(self, uid: str) -> tuple[str, ...]:
+        """Returns the scopes that have the outputs of a run that has ended.
+
+        Raises:
+            NotFoundError: there is no such run, or it has not ended.
+        """
+        ...
+
 
 class RunWriter(Protocol):
     """Submits, amends and cancels runs."""

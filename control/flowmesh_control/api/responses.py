@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from flowmesh_api.v1.errors import DAMAGED_RECORD, STORE_ACCESS, ErrorDetails, ErrorDocument
+from flowmesh_api.v1.errors import DAMAGED_RECORD, QUOTA, STORE_ACCESS, ErrorDetails, ErrorDocument
 from flowmesh_api.v1.problems import Problem
 from flowmesh_control.api.connections import BodyPausedError
 from flowmesh_control.errors import (
@@ -18,6 +18,8 @@ from flowmesh_control.errors import (
     ForbiddenError,
     NotFoundError,
     PlanRefusedError,
+    QuotaExceededError,
+    RateExceededError,
     UnknownUserError,
 )
 from flowmesh_core.errors import (
@@ -43,6 +45,8 @@ _STATUS: tuple[tuple[type[FlowMeshError], int], ...] = (
     (UnknownUserError, 401),
     (PlanRefusedError, 402),
     (ForbiddenError, 403),
+    (QuotaExceededError, 403),
+    (RateExceededError, 429),
     (InvalidReferenceError, 403),
     (NotFoundError, 404),
     (LostBlobError, 410),
@@ -58,8 +62,10 @@ _STATUS: tuple[tuple[type[FlowMeshError], int], ...] = (
 _CODES: tuple[tuple[type[FlowMeshError], str], ...] = (
     (DamagedRecordError, DAMAGED_RECORD),
     (StoreAccessError, STORE_ACCESS),
+    (QuotaExceededError, QUOTA),
+    (RateExceededError, QUOTA),
 )
-"""Codes of errors whose status alone would look like a bug of the control plane."""
+"""Codes of errors whose status alone says too little."""
 
 
 def json_response(value: Any, *, status: int = 200) -> web.Response:

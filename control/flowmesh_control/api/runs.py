@@ -16,6 +16,7 @@ from flowmesh_control.api.authorization import (
     Route,
     fabric_route,
     for_any_user,
+    limited,
     run_route,
     workflow_route,
 )
@@ -29,6 +30,7 @@ from flowmesh_control.queries.change_feed import RunChangeFeed
 from flowmesh_control.queries.planner import Planner, refuse_unmeetable
 from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.run_views import RunViews
+from flowmesh_control.quotas.rates import OpenLimit, RequestRate
 from flowmesh_control.runs.admission import Admission, Submission
 from flowmesh_control.runs.repin import RepinService
 from flowmesh_control.runs.resume import RunResumption
@@ -92,11 +94,17 @@ class RunHandlers:
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
         return [
-            workflow_route("POST", "/v1/runs", self.submit),
-            workflow_route("POST", "/v1/plan", self.plan, logging=Logging.COUNTED),
+            limited(workflow_route("POST", "/v1/runs", self.submit), rate=RequestRate.SUBMISSIONS),
+            limited(
+                workflow_route("POST", "/v1/plan", self.plan, logging=Logging.COUNTED),
+                rate=RequestRate.PLANS,
+            ),
             for_any_user("GET", "/v1/runs", self.list),
             run_route("GET", "/v1/runs/{uid}", self.status),
-            run_route("GET", "/v1/runs/{uid}/watch", self.watch),
+            limited(
+                run_route("GET", "/v1/runs/{uid}/watch", self.watch),
+                open_limit=OpenLimit.WATCHES,
+            ),
             run_route("POST", "/v1/runs/{uid}/cancel", self.cancel, Verb.UPDATE),
             run_route("POST", "/v1/runs/{uid}/amend", self.amend, Verb.UPDATE),
             run_route("POST", "/v1/runs/{uid}/repin", self.repin, Verb.UPDATE),

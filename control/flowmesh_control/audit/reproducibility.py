@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from flowmesh_core.audit.reconstruct import ReproducibleAction
 from flowmesh_core.errors import LostBlobError, StoreError, StoreUnavailableError
 from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.sharing import ScopePlan
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import ActionCache, StoredResult
-from flowmesh_store.blobs import Blobs
+from flowmesh_store.blobs import BlobViews
 from flowmesh_store.tree import read_tree
 
 _TREES = frozenset({"model", "adapter"})
@@ -23,22 +24,22 @@ class ReproducibilityCheck:
 
     def __init__(
         self,
-        blobs: Blobs,
+        store: BlobViews,
         cache: ActionCache,
-        scopes: Sequence[str],
+        scopes: ScopePlan,
         made: Sequence[ReproducibleAction],
     ) -> None:
         """Indexes a run's actions by step.
 
         Args:
-            blobs: of the store.
+            store: has the inputs.
             cache: has the records.
-            scopes: where the run's results may be.
+            scopes: the run's; small content is put into its own.
             made: all actions of the run.
         """
-        self._blobs = blobs
+        self._blobs = store.view(write=scopes.private, read=scopes.readable)
         self._cache = cache
-        self._scopes = scopes
+        self._scopes = scopes.readable
         self._by_step: dict[str, list[ReproducibleAction]] = {}
         for one in made:
             self._by_step.setdefault(one.step.path, []).append(one)

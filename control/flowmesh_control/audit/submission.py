@@ -34,7 +34,7 @@ from flowmesh_core.sharing.scopes import audit_scopes
 from flowmesh_core.status.convert import provenance_of
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import ActionCache, StoredResult
-from flowmesh_store.blobs import Blobs
+from flowmesh_store.blobs import BlobViews
 from flowmesh_store.ports import RecordStore
 
 REPEATS = frozenset({Determinism.EXACT, Determinism.SEEDED})
@@ -50,7 +50,7 @@ class AuditSubmission:
         self,
         *,
         records: RecordStore,
-        blobs: Blobs,
+        store: BlobViews,
         cache: ActionCache,
         catalog: Catalog,
         views: RunViews,
@@ -59,7 +59,7 @@ class AuditSubmission:
         clock: Clock,
     ) -> None:
         self._records = records
-        self._blobs = blobs
+        self._store = store
         self._cache = cache
         self._catalog = catalog
         self._views = views
@@ -116,7 +116,8 @@ class AuditSubmission:
         uid = f"{plan.name}-{secrets.token_hex(4)}"
         document = {"kind": "FlowMeshAudit", ORDER: msgspec.to_builtins(order)}
         min_trust = max(pins.scopes.min_trust, pins.plan.min_trust)
-        compiled = Compiled(document, plan, audit_scopes(uid, min_trust), artifacts, {})
+        scopes = audit_scopes(uid, pins.scopes, min_trust)
+        compiled = Compiled(document, plan, scopes, artifacts, {})
         accepted = await self._admission.accept_plan(compiled, digest, uid=uid)
         return AuditAccepted(accepted.uid, accepted.resumed, len(order.checks))
 
@@ -163,10 +164,7 @@ class AuditSubmission:
     async def _checks(
         self, pins: PinsRecord, chosen: list[ReproducibleAction], made: list[ReproducibleAction]
     ) -> tuple[list[tuple[ReproducibleAction, AuditCheck]], tuple[AuditSkip, ...]]:
-        scopes = list(
-            dict.fromkeys([pins.scopes.publish, *pins.scopes.lookup, pins.scopes.private])
-        )
-        checkable = ReproducibilityCheck(self._blobs, self._cache, scopes, made)
+        checkable = ReproducibilityCheck(self._store, self._cache, pins.scopes, made)
         limit = asyncio.Semaphore(_AT_ONCE)
 
         async def check(one: ReproducibleAction) -> StoredResult | str:

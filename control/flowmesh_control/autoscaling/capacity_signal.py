@@ -13,6 +13,7 @@ from flowmesh_core.autoscaling.backlog import Backlog, signal_of
 from flowmesh_core.autoscaling.engine_relocation import EngineRelocation
 from flowmesh_core.autoscaling.pool_model import PoolView, pool_views
 from flowmesh_core.autoscaling.prewarm_plan import prewarm_plan
+from flowmesh_core.fleet.pool_declaration import PoolDeclaration
 from flowmesh_core.machine.fleet_snapshot import snapshot
 from flowmesh_core.machine.prewarm import forecast_demand
 from flowmesh_core.machine.state import State
@@ -50,6 +51,10 @@ class CapacitySignalSource:
     def declared(self) -> Sequence[PoolView]:
         """The declared pools; empty where none were declared."""
         return self._pools() if self._pools is not None else ()
+
+    def declaration(self, pool: str) -> PoolDeclaration | None:
+        """Returns what a declared pool's object says of its workers; None where there is none."""
+        return next((p.declaration for p in self.declared if p.name == pool), None)
 
     def now(self) -> dict[str, Backlog]:
         """Returns each pool's backlog, at most ``FRESH_S`` old, or older where it is costly."""

@@ -7,10 +7,12 @@ pool that can start a worker, or until a pool is changed; this module says which
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.fleet.snapshot import Decision, Rejection, Snapshot
-from flowmesh_core.placement.constraints import CHECKS, remedy, unmet
+from flowmesh_core.placement.constraints import CHECKS, remedy, unmet_in_pool
 
 _OF_THE_FLEET = frozenset({*CHECKS, RejectionCause.NO_WORKERS})
 
@@ -36,7 +38,10 @@ def _explained(pools: Sequence[PoolView], rejection: Rejection, snapshot: Snapsh
     if rejection.cause not in _OF_THE_FLEET or info is None:
         return rejection
     requirement = info.with_trust(rejection.min_trust).requirement
-    causes = {pool.name: unmet(requirement, pool.shape) for pool in pools}
+    admitting, reserved = rejection.pools, snapshot.reserved_pools
+    causes = {
+        pool.name: unmet_in_pool(requirement, pool.shape, reserved, admitting) for pool in pools
+    }
     able = [pool for pool in pools if causes[pool.name] is None]
     coming = [pool.name for pool in able if pool.most > 0]
     growing = coming or [pool.name for pool in able if pool.maximum > 0]
@@ -44,10 +49,10 @@ def _explained(pools: Sequence[PoolView], rejection: Rejection, snapshot: Snapsh
         text = f"a worker of pool {' or '.join(growing)} can run it once it has started"
         if not coming:
             text += "; none has come for long: see why with kubectl describe flowmeshworkerpool"
-        return replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
+        return structs.replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
     if able:
         text = f"pool {able[0].name} could run it, but may have no worker; raise its maxReplicas"
-        return replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
+        return structs.replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
     worst = max((c for c in causes.values() if c is not None), key=CHECKS.index)
     text = remedy(requirement, worst, [pool.shape for pool in pools])
-    return replace(rejection, cause=worst, detail=text)
+    return structs.replace(rejection, cause=worst, detail=text)

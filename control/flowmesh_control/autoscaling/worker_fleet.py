@@ -6,7 +6,11 @@ Used by the operator, which sizes pools by what their workers run.
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from flowmesh_core.machine.events import CordonChanged, PrewarmPlanChanged
+from flowmesh_core.machine.events import (
+    CordonChanged,
+    PrewarmPlanChanged,
+    ReservedPoolsChanged,
+)
 from flowmesh_core.machine.model import Worker
 from flowmesh_core.machine.prewarm import prewarm_is_current
 from flowmesh_core.machine.state import State
@@ -23,6 +27,7 @@ class ConnectedWorker:
         attempts: how many are assigned to it.
         draining: it finishes its attempts and leaves.
         takes_work: it may be assigned new attempts.
+        distrusted: it is cordoned for protocol violations.
     """
 
     shape: WorkerShape
@@ -31,6 +36,7 @@ class ConnectedWorker:
     attempts: int = 0
     draining: bool = False
     takes_work: bool = True
+    distrusted: bool = False
 
     @property
     def name(self) -> str:
@@ -40,14 +46,16 @@ class ConnectedWorker:
 
 @dataclass(frozen=True, slots=True)
 class ConnectedFleet:
-    """Returns the workers of a pool, and sets which are cordoned and what they prewarm.
+    """Returns the workers of a pool; sets what is cordoned and reserved, and what they prewarm.
 
     Attributes:
         post_and_wait: posts an event to the machine and waits until it was applied.
     """
 
     state: State
-    post_and_wait: Callable[[CordonChanged | PrewarmPlanChanged], Awaitable[None]]
+    post_and_wait: Callable[
+        [CordonChanged | PrewarmPlanChanged | ReservedPoolsChanged], Awaitable[None]
+    ]
 
     def workers(self, pool: str) -> tuple[ConnectedWorker, ...]:
         """Returns the connected workers of a pool, in order of their connection."""
@@ -58,6 +66,11 @@ class ConnectedFleet:
         """Makes these the only cordoned workers; does nothing if they are already."""
         if names != self.state.cordoned:
             await self.post_and_wait(CordonChanged(names))
+
+    async def reserve(self, pools: Mapping[str, frozenset[str]]) -> None:
+        """Makes these the only reserved pools, each with the namespaces that it admits."""
+        if pools != self.state.reserved_pools:
+            await self.post_and_wait(ReservedPoolsChanged(dict(pools)))
 
     async def prewarm(self, plan: Mapping[str, tuple[Digest, ...]]) -> None:
         """Sets which engines workers prewarm; does nothing if the plan is unchanged.
@@ -76,4 +89,5 @@ class ConnectedFleet:
             attempts=len(worker.attempts),
             draining=worker.draining,
             takes_work=self.state.takes_work(worker),
+            distrusted=(worker.shape.pool, worker.name) in self.state.distrusted,
         )

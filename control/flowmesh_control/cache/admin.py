@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator
+from itertools import chain
 
 import msgspec
 
@@ -15,20 +16,16 @@ from flowmesh_control.records.keys import final_key
 from flowmesh_control.records.known_keys import run_uids
 from flowmesh_control.records.run_records import FinalRecord, final_decoder
 from flowmesh_core.decoding import decode
-from flowmesh_core.machine import checkpoints
 from flowmesh_core.machine.state import State
-from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.sharing.scopes import namespace_scope
 from flowmesh_core.status.overflow import overflows
-from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import decoded
 from flowmesh_store.batched_requests import in_batches
 from flowmesh_store.collection.collector import Collector
-from flowmesh_store.collection.mark import mark, mark_results
+from flowmesh_store.collection.mark import LiveBlobs, Marking
 from flowmesh_store.collection.sweep import StoredRecord
 from flowmesh_store.keys import ACTIONS
 from flowmesh_store.store import Store
-
-_WITH_MANIFEST = frozenset({"dataset", "model", "adapter", checkpoints.KIND})
 
 
 class CacheAdmin:
@@ -95,39 +92,41 @@ class CacheAdmin:
         found = in_batches(records.aged(f"{ACTIONS}/{scope}/"), delete)
         return sum([deleted async for _, deleted in found])
 
-    async def _live(self) -> set[Digest]:
-        """Marks from the roots: results, live runs, outputs of ended runs."""
-        found = [*live_artifacts(self._state), *await self._of_ended_runs()]
-        manifests = {a.blob for a in found if a.kind in _WITH_MANIFEST and a.manifest is None}
-        others = {d for a in found for d in a.blobs()}
-        live = await mark(self._store.blobs, manifests=manifests, others=others)
-        return live | await mark_results(self._store.blobs, self._store.records)
+    async def _live(self) -> LiveBlobs:
+        """Marks from the roots: live runs, outputs of ended runs, results."""
+        marking = Marking()
+        for scopes, artifact in live_artifacts(self._state):
+            marking.add(scopes, artifact)
+        await self._add_ended_runs(marking)
+        await marking.add_results(self._store.records)
+        return await marking.complete(self._store)
 
     async def _not_live(self) -> AsyncIterator[str]:
         for uid in await run_uids(self._store.records):
             if uid not in self._state.runs:
                 yield uid
 
-    async def _of_ended_runs(self) -> list[Artifact]:
-        """Returns the artifacts of runs that are not live and must not be deleted.
+    async def _add_ended_runs(self, marking: Marking) -> None:
+        """Adds the artifacts of runs that are not live and must not be deleted.
 
         The outputs of an ended run stay for as long as results do; what an unfinished run needs
         stays until it ends.
         """
         since_s = self._clock() - self._result_ttl_s
-        found: list[Artifact] = []
         records = self._store.records
         async for uid, record in in_batches(
             self._not_live(), lambda uid: records.read(final_key(uid))
         ):
             final = None if record is None else _final_or_none(record.data)
             if final is None:
-                found += await artifacts_of_stored_run(records, uid)
+                for scopes, artifact in await artifacts_of_stored_run(records, uid):
+                    marking.add(scopes, artifact)
             elif final.status.ended_s >= since_s:
-                found += (a for artifacts in final.outputs.values() for a in artifacts)
+                for artifact in chain.from_iterable(final.outputs.values()):
+                    marking.add(final.read_scopes, artifact)
                 if overflows(final.status):
-                    found.append(document_artifact(final.status))
-        return found
+                    own = (namespace_scope(final.status.namespace),)
+                    marking.add(own, document_artifact(final.status))
 
 
 def _final_or_none(data: bytes) -> FinalRecord | None:

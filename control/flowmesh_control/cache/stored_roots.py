@@ -13,8 +13,12 @@ from flowmesh_core.protocol.results import Artifact
 from flowmesh_store.ports import RecordStore
 
 
-async def artifacts_of_stored_run(records: RecordStore, uid: str) -> list[Artifact]:
-    """Returns the artifacts that a run's records name; none for a run that was not accepted.
+async def artifacts_of_stored_run(
+    records: RecordStore, uid: str
+) -> list[tuple[tuple[str, ...], Artifact]]:
+    """Returns the artifacts that a run's records name, each with the scopes to keep it in.
+
+    None for a run that was not accepted.
 
     Raises:
         DamagedRecordError: pins or ledger cannot be read, so nothing may be deleted.
@@ -23,10 +27,13 @@ async def artifacts_of_stored_run(records: RecordStore, uid: str) -> list[Artifa
     if await records.read(spec_key(uid)) is None:
         return []
     lines = (await read_segments(records, uid)).lines
-    found = list((await read_pins(records, uid, lines)).artifacts.values())
+    pins = await read_pins(records, uid, lines)
+    scopes = pins.scopes.readable
+    found = [(scopes, artifact) for artifact in pins.artifacts.values()]
     for line in lines:
         if isinstance(line, StepLine):
-            found += (a for a in line.outputs.values() if a is not None)
+            found += ((scopes, a) for a in line.outputs.values() if a is not None)
         elif isinstance(line, CheckpointLine):
-            found.append(Artifact(checkpoints.KIND, line.digest, line.digest, line.size_bytes))
+            kept = Artifact(checkpoints.KIND, line.digest, line.digest, line.size_bytes)
+            found.append(((line.scope,), kept))
     return found

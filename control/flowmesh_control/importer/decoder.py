@@ -14,7 +14,7 @@ from flowmesh_core.dataset import dataset_digest, encode_manifest
 from flowmesh_core.errors import ContentLimitError
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.units import Digest
-from flowmesh_store.blobs import Blobs
+from flowmesh_store.blobs import BlobViews
 from flowmesh_store.spool import SpooledFile
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ _encoder = msgspec.json.Encoder()
 class UploadDecoder:
     """Decodes rows and files of rows, and stores each chunk as soon as it is decoded."""
 
-    def __init__(self, blobs: Blobs) -> None:
-        self._blobs = blobs
-        self._importer = Importer(blobs)
+    def __init__(self, store: BlobViews) -> None:
+        self._store = store
+        self._importer = Importer(store)
 
-    async def of_rows(self, rows: Sequence[Mapping[str, Any]], *, tenant: str) -> DatasetDecoded:
-        """Stores rows that are in memory, for a tenant (see :class:`FairPlaces`).
+    async def of_rows(self, rows: Sequence[Mapping[str, Any]], *, scope: str) -> DatasetDecoded:
+        """Stores rows that are in memory in a scope (see also :class:`FairPlaces`).
 
         Raises:
             IdentityError: they have mixed types; names row and column.
@@ -47,42 +47,43 @@ class UploadDecoder:
         if data is None or len(data) <= HERE_BYTES_MAX:
             try:
                 size = 0 if data is None else len(data)
-                return await self._decode_in_threads(await asyncio.to_thread(_of_rows, rows, size))
+                decoding = await asyncio.to_thread(_of_rows, rows, size)
+                return await self._decode_in_threads(decoding, scope)
             except ContentLimitError:
                 if data is None:
                     raise
-        with self._blobs.spool() as writer:
+        with self._store.view(write=scope, read=()).spool() as writer:
             await asyncio.to_thread(writer.write, data)
             file = await asyncio.to_thread(writer.finish)
         del data
         try:
             return await self._importer.decode(
-                _INLINE_NAME, file.path, file.size_bytes, tenant=tenant
+                _INLINE_NAME, file.path, file.size_bytes, scope=scope
             )
         finally:
             file.discard()
 
-    async def of_file(self, name: str, file: SpooledFile, *, tenant: str) -> DatasetDecoded:
+    async def of_file(self, name: str, file: SpooledFile, *, scope: str) -> DatasetDecoded:
         """Stores a file of rows; raises as :meth:`of_rows`.
 
         Args:
             name: the user's file name; its suffix gives the format.
             file: the content; the caller removes it.
-            tenant: whose it is.
+            scope: where it is stored.
         """
         # A page of Parquet may expand to gigabytes, whatever the size of the file.
         if file.size_bytes <= HERE_BYTES_MAX and PurePath(name).suffix.lower() != ".parquet":
             try:
                 decoding = await asyncio.to_thread(_of_file, name, file.path, file.size_bytes)
-                return await self._decode_in_threads(decoding)
+                return await self._decode_in_threads(decoding, scope)
             except ContentLimitError:
                 pass  # The file is small and expands: the process finds out whether too much.
-        return await self._importer.decode(name, file.path, file.size_bytes, tenant=tenant)
+        return await self._importer.decode(name, file.path, file.size_bytes, scope=scope)
 
-    async def _decode_in_threads(self, decoding: "Decoding") -> DatasetDecoded:
+    async def _decode_in_threads(self, decoding: "Decoding", scope: str) -> DatasetDecoded:
         """Decodes in threads, so that the event loop is not blocked."""
         blobs = decoding.blobs()
-        async with ConcurrentPuts(self._blobs) as puts:
+        async with ConcurrentPuts(self._store.view(write=scope, read=(scope,))) as puts:
             while batch := await asyncio.to_thread(_next, blobs):
                 for digest, data in batch:
                     await puts.add(digest, data)

@@ -19,7 +19,7 @@ from flowmesh_control.importer.frames import (
     read_frame,
 )
 from flowmesh_core.errors import ContentLimitError, IdentityError
-from flowmesh_store.blobs import Blobs
+from flowmesh_store.blobs import BlobViews
 
 AT_ONCE = 2
 DEADLINE_S = 300.0
@@ -31,29 +31,27 @@ class Importer:
     """Starts a process for each file; few run at once, because each may use much memory."""
 
     def __init__(
-        self, blobs: Blobs, *, at_once: int = AT_ONCE, deadline_s: float = DEADLINE_S
+        self, store: BlobViews, *, at_once: int = AT_ONCE, deadline_s: float = DEADLINE_S
     ) -> None:
         """Starts without processes.
 
         Args:
-            blobs: where chunks and manifests go.
+            store: where chunks and manifests go.
             at_once: how many files are decoded at a time; others wait.
             deadline_s: for a small file; each MiB of a larger one adds a second.
         """
-        self._blobs = blobs
+        self._store = store
         self._places = FairPlaces(at_once)
         self._deadline_s = deadline_s
 
-    async def decode(
-        self, name: str, path: Path, size_bytes: int, *, tenant: str = ""
-    ) -> DatasetDecoded:
+    async def decode(self, name: str, path: Path, size_bytes: int, *, scope: str) -> DatasetDecoded:
         """Decodes a file and stores its chunks and its manifest.
 
         Args:
             name: the file's name; its suffix gives the format.
             path: of the file.
             size_bytes: its size.
-            tenant: whose it is; while other tenants wait, a tenant has one place.
+            scope: where it is stored; while other scopes wait, a scope has one place.
 
         Raises:
             IdentityError: it cannot be decoded; names the line, or the row and the column.
@@ -61,7 +59,7 @@ class Importer:
             StoreFullError, StoreUnavailableError: it could not be stored.
         """
         deadline_s = self._deadline_s + size_bytes / _BYTES_PER_S
-        async with self._places.place(tenant):
+        async with self._places.place(scope):
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-s",
@@ -77,7 +75,7 @@ class Importer:
             )
             try:
                 async with asyncio.timeout(deadline_s):
-                    return await self._receive(process)
+                    return await self._receive(process, scope)
             except TimeoutError:
                 raise ContentLimitError(
                     f"it was not read within {deadline_s:.0f} s",
@@ -91,16 +89,17 @@ class Importer:
                     process.kill()
                 await process.wait()
 
-    async def _receive(self, process: asyncio.subprocess.Process) -> DatasetDecoded:
+    async def _receive(self, process: asyncio.subprocess.Process, scope: str) -> DatasetDecoded:
         assert process.stdout is not None
+        blobs = self._store.view(write=scope, read=(scope,))
         writer = None
         try:
-            async with ConcurrentPuts(self._blobs) as puts:
+            async with ConcurrentPuts(blobs) as puts:
                 while True:
                     frame = await read_frame(process.stdout)
                     match frame:
                         case BlobPart():
-                            writer = writer or self._blobs.spool()
+                            writer = writer or blobs.spool()
                             await asyncio.to_thread(writer.write, frame.data)
                         case BlobEnd() if writer is not None:
                             await asyncio.to_thread(writer.write, frame.data)

@@ -7,6 +7,7 @@ whose result is no longer awaited is dropped when its turn comes.
 """
 
 import contextlib
+import itertools
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -63,8 +64,7 @@ from flowmesh_core.machine.events import (
 )
 from flowmesh_core.protocol.messages import AttemptEnd, FailureReport
 from flowmesh_store.action_cache import ActionCache
-from flowmesh_store.blobs import Blobs
-from flowmesh_store.ports import BlobStore
+from flowmesh_store.blobs import BlobViews
 
 SecretsUsed = Callable[[str, str, str, Mapping[str, Sequence[str]]], None]
 """Called with a namespace, an attempt's id, its worker, and the hosts of each secret by name."""
@@ -76,8 +76,8 @@ class CommandExecutor:
     def __init__(
         self,
         *,
-        blobs: Blobs,
-        needed: BlobStore,
+        store: BlobViews,
+        needed: BlobViews,
         cache: ActionCache,
         fleet: WorkerChannel,
         tasks: TaskPool,
@@ -94,7 +94,7 @@ class CommandExecutor:
         """Keeps what commands are executed with.
 
         Args:
-            blobs: the store's.
+            store: has the blobs.
             needed: the same with retries, for blobs that should exist.
             cache: the action cache.
             fleet: sends to the workers.
@@ -109,7 +109,7 @@ class CommandExecutor:
             evaluate: has a condition evaluated; its result comes as an event.
             post: posts an event to the machine.
         """
-        self._blobs = blobs
+        self._store = store
         self._needed = needed
         self._cache = cache
         self._fleet = fleet
@@ -170,7 +170,8 @@ class CommandExecutor:
             c.key.action_id, c.scopes, not_before_s=c.not_before_s, min_trust=c.min_trust
         )
         result = None if found is None else found.result
-        self._post(LookedUp(c.key, result, c.scopes, c.not_before_s, c.min_trust))
+        found_in = "" if found is None or found.scope == c.key.scope else found.scope
+        self._post(LookedUp(c.key, result, c.scopes, c.not_before_s, c.min_trust, found_in))
 
     async def _publish(self, c: Publish) -> None:
         attempt_id = c.result.provenance.attempt_id
@@ -191,6 +192,8 @@ class CommandExecutor:
 
     async def _written(self, c: Publish) -> Published:
         scope, result = c.key.scope, c.result
+        if c.copy_from:
+            await self._copy(c)
         standing = None
         if c.replace:
             standing = await self._cache.lookup(c.key.action_id, [scope])
@@ -211,19 +214,28 @@ class CommandExecutor:
         attempt_id = result.provenance.attempt_id
         return Published(c.key, now.result, adopted=not ours, attempt_id=attempt_id)
 
+    async def _copy(self, c: Publish) -> None:
+        """Copies what a composed result names to its scope; a lost blob is repaired when read."""
+        result = c.result
+        named = {d for artifact in result.outputs.values() for d in artifact.blobs()}
+        composed = {a.blob for a in result.outputs.values() if a.manifest is not None}
+        view = self._store.view(write=c.key.scope, read=c.copy_from)
+        await view.copy(named - composed - result.inline.keys())
+
     def _put_later(self, c: PutManifest | PutBlob) -> None:
-        pending = self._puts.begin(c.uid, c.digest)
+        pending = self._puts.begin(c.uid, (c.scope, c.digest))
         self._tasks.submit(self._put, (c, pending), self._owners.namespaces(c))
 
     async def _put(self, given: tuple[PutManifest | PutBlob, PendingPut]) -> None:
         c, pending = given
         data = c.data if isinstance(c, PutBlob) else encode_manifest(c.manifest)
+        blobs = self._store.view(write=c.scope, read=(c.scope,))
         with contextlib.suppress(LostBlobError):
             # Reading finds and deletes a damaged copy, which a put would keep. It must not stay,
             # because references to outputs are issued.
-            await self._blobs.get(c.digest)
+            await blobs.get(c.digest)
         try:
-            await self._blobs.put(c.digest, data)
+            await blobs.put(c.digest, data)
         except StoreFullError as e:
             raise StoreUnavailableError(e.message, where=e.where, remedy=e.remedy) from e
         self._puts.end(pending)
@@ -232,19 +244,24 @@ class CommandExecutor:
         if not self._owners.awaits(c):
             return
         # Blobs that are being stored count as present: the run's end waits for them.
-        on_the_way = self._puts.join(c.uid, c.digests)
-        missing = await self._needed.missing(c.digests - on_the_way)
+        missing = set()
+        for scope, digests in c.digests.items():
+            places = itertools.product(dict.fromkeys((scope, *c.read_scopes)), digests)
+            on_the_way = self._puts.join(c.uid, frozenset(places))
+            view = self._needed.view(write=scope, read=c.read_scopes)
+            missing |= await view.copy(digests - on_the_way)
         self._post(BlobsChecked(c.uid, frozenset(missing)))
 
     async def _discard(self, c: DeleteCorruptBlobs) -> None:
         with tempfile.TemporaryDirectory(prefix="flowmesh-check-") as scratch:
-            for digest in sorted(c.digests):
+            for scope, digest in itertools.product(c.scopes, sorted(c.digests)):
+                target = Path(scratch) / digest
                 try:
                     # Reading verifies; the store deletes a blob that fails twice.
-                    await self._blobs.fetch(digest, Path(scratch) / digest)
+                    await self._store.view(write=scope, read=(scope,)).fetch(digest, target)
                 except (BlobCorruptError, BlobNotFoundError):
                     continue
-                (Path(scratch) / digest).unlink()
+                target.unlink()
 
     async def _compare(self, c: CompareContent) -> None:
         mismatch = await self._comparison.mismatch(c)

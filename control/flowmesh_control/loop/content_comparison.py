@@ -12,6 +12,7 @@ from flowmesh_core.errors import IdentityMismatchError, LostBlobError
 from flowmesh_core.machine.commands import CompareContent
 from flowmesh_core.protocol.results import Artifact, require_identity
 from flowmesh_core.units import Digest
+from flowmesh_store.blobs import BlobViews
 from flowmesh_store.ports import BlobStore
 from flowmesh_store.tree import read_tree_of
 
@@ -22,8 +23,8 @@ DECODED_BYTES_MAX = 256 << 20
 class ContentComparison:
     """Compares one result at a time, so that little is in memory."""
 
-    def __init__(self, blobs: BlobStore) -> None:
-        self._blobs = blobs
+    def __init__(self, store: BlobViews) -> None:
+        self._store = store
         self._lock = asyncio.Lock()
 
     async def mismatch(self, command: CompareContent) -> str:
@@ -32,21 +33,34 @@ class ContentComparison:
         Raises:
             StoreUnavailableError: the store does not answer.
         """
-        result = command.result
+        result, scopes = command.result, command.scopes
+        content = _Content(self._store.view(write=scopes[0], read=scopes), result.inline)
         async with self._lock:
             for port, artifact in result.outputs.items():
                 if not command.blobs.isdisjoint(artifact.blobs()):
                     try:
-                        await self._compare(artifact, command.blobs, result.inline)
+                        await content.compare(artifact, command.blobs)
                     except IdentityMismatchError as e:
                         return f"output {port!r} of {result.provenance.attempt_id}: {e.message}"
                     except LostBlobError:
                         continue  # what is gone shows nothing
         return ""
 
-    async def _compare(
-        self, artifact: Artifact, blobs: frozenset[Digest], inline: Mapping[Digest, bytes]
-    ) -> None:
+
+class _Content:
+    """The content of one result, as the run that needs it reads it."""
+
+    def __init__(self, blobs: BlobStore, inline: Mapping[Digest, bytes]) -> None:
+        self._blobs = blobs
+        self._inline = inline
+
+    async def compare(self, artifact: Artifact, blobs: frozenset[Digest]) -> None:
+        """Compares an output; of a data set the chunks with these blobs.
+
+        Raises:
+            IdentityMismatchError: it is not what its identity says.
+            LostBlobError, StoreUnavailableError: it cannot be read.
+        """
         if artifact.kind in ("model", "adapter"):
             await read_tree_of(self._blobs, artifact.blob, artifact.kind, artifact.digest)
         elif artifact.kind != "dataset":
@@ -54,15 +68,15 @@ class ContentComparison:
         else:
             manifest = artifact.manifest
             if manifest is None:
-                data = await self._read(artifact.blob, inline)
+                data = await self._read(artifact.blob)
                 manifest = decode_manifest_of(data, artifact.digest, artifact.blob)
             for chunk in manifest.chunks:
                 if chunk.blob in blobs:
-                    data = await self._read(chunk.blob, inline)
+                    data = await self._read(chunk.blob)
                     await asyncio.to_thread(_compare_rows, data, manifest.schema, chunk)
 
-    async def _read(self, blob: Digest, inline: Mapping[Digest, bytes]) -> bytes:
-        data = inline.get(blob)
+    async def _read(self, blob: Digest) -> bytes:
+        data = self._inline.get(blob)
         return await self._blobs.get(blob) if data is None else data
 
 

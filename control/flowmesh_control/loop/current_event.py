@@ -31,9 +31,11 @@ from flowmesh_core.machine.events import (
     Published,
     PublishFailed,
     Repinned,
+    ReservedPoolsChanged,
     RunFinalized,
     Submitted,
     TimeAdvanced,
+    WeightsChanged,
     WorkerConnected,
     WorkerLost,
     WorkerSynced,
@@ -70,6 +72,7 @@ _WORKER_PATHS = {
 }
 _WITHOUT_SUBJECT = (
     LookedUp, Published, PublishFailed, PublishDelayed, CordonChanged, PrewarmPlanChanged,
+    ReservedPoolsChanged, WeightsChanged,
     PlacementDecided, TimeAdvanced, ControlStalled,
 )  # fmt: skip
 

@@ -37,12 +37,13 @@ class MetricsPage(Collector):
         loop: EventLoop,
         tasks: TaskPool,
         workers: WorkerTelemetry,
-        dropped: Mapping[str, int],
+        intake: fleet.WorkerIntakeCounters,
         audits: AuditRecords,
         backlogs: CapacitySignalSource,
         store: StoreMeter,
         trouble: StoreHealth,
         request_log: RequestLog,
+        quota_refusals: Mapping[str, int],
         last_accounts: AccountsRecord,
     ) -> None:
         """Registers the control plane's metrics.
@@ -52,12 +53,13 @@ class MetricsPage(Collector):
             loop: the event loop.
             tasks: the pool of store tasks.
             workers: counters that workers report.
-            dropped: items of workers' messages that were dropped, by reason.
+            intake: what the worker gateway counts.
             audits: verdicts and quarantine.
             backlogs: the capacity signal.
             store: measures store operations.
             trouble: the store's health.
             request_log: its counters.
+            quota_refusals: limit of quotas → how often it has refused something.
             last_accounts: the accounts as of now.
         """
         self.last_accounts = last_accounts
@@ -65,12 +67,13 @@ class MetricsPage(Collector):
         self._loop = loop
         self._tasks = tasks
         self._workers = workers
-        self._dropped = dropped
+        self._intake = intake
         self._audits = audits
         self._backlogs = backlogs
         self._store = store
         self._trouble = trouble
         self._request_log = request_log
+        self._quota_refusals = quota_refusals
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -106,11 +109,12 @@ class MetricsPage(Collector):
         yield from billing.budgets(state)
         yield from fleet.fleet(state, self._backlogs)
         yield from fleet.over_time(state, self._workers)
-        yield from fleet.dropped(self._dropped)
+        yield from fleet.intake(self._intake)
         yield from internal.leading(self._loop, state.epoch)
         yield from internal.store(self._store, self._tasks, self._trouble)
         yield from internal.audited(self._audits)
         yield from internal.request_log(self._request_log)
+        yield from internal.refused_by_quotas(self._quota_refusals)
 
 
 class _Read(Collector):

@@ -5,6 +5,7 @@ No label is a worker's name: every pod has a new one, and the number of series w
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
 
 from prometheus_client.core import Metric
@@ -97,6 +98,12 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
         [([pool], count) for pool, count in state.figures.untrusted_results.items()],
     )
     yield counters(
+        "flowmesh_reports_not_learned",
+        "Reports of workers that are not credible, by pool and figure: run, load or memory.",
+        ["pool", "figure"],
+        state.figures.not_learned.items(),
+    )
+    yield counters(
         "flowmesh_worker_stored_bytes",
         "Bytes that workers put into the store.",
         ["pool"],
@@ -110,11 +117,30 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
     )
 
 
-def dropped(by_reason: Mapping[str, int]) -> Iterator[Metric]:
-    """Yields how many items of workers' messages were dropped."""
+@dataclass(frozen=True, slots=True)
+class WorkerIntakeCounters:
+    """What the worker gateway counts of workers' messages.
+
+    Attributes:
+        dropped: items that were dropped, by reason.
+        paused: how often reading a worker paused because it sent too much, by pool.
+    """
+
+    dropped: Mapping[str, int]
+    paused: Mapping[str, int]
+
+
+def intake(counted: WorkerIntakeCounters) -> Iterator[Metric]:
+    """Yields what was dropped of workers' messages, and how often reading them paused."""
     yield counters(
         "flowmesh_gateway_dropped",
         "Items of workers' messages that were dropped, by reason.",
         ["reason"],
-        [([str(reason)], count) for reason, count in by_reason.items()],
+        [([str(reason)], count) for reason, count in counted.dropped.items()],
+    )
+    yield counters(
+        "flowmesh_gateway_paused",
+        "Times that reading a worker paused because it sent too much, by pool.",
+        ["pool"],
+        [([pool], count) for pool, count in counted.paused.items()],
     )

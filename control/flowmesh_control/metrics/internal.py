@@ -1,6 +1,6 @@
 """Metrics of the control plane itself: its loop, its store, its audits."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import Metric
 
@@ -85,4 +85,14 @@ def request_log(log: RequestLog) -> Iterator[Metric]:
     )
     yield gauge(
         "flowmesh_request_log_pending", "Entries of the request log that wait.", log.pending
+    )
+
+
+def refused_by_quotas(refusals: Mapping[str, int]) -> Iterator[Metric]:
+    """Yields how often quotas have refused something."""
+    yield counters(
+        "flowmesh_quota_refusals",
+        "Requests and runs that a quota refused, by limit.",
+        ["limit"],
+        [([limit], count) for limit, count in refusals.items()],
     )

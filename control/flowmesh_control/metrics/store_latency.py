@@ -39,8 +39,5 @@ class StoreMeter:
 
 def metered(store: Store, meter: StoreMeter) -> Store:
     """Returns the store with each operation on blobs and records reported to the meter."""
-    return replace(
-        store,
-        blobs=MeteredBlobs(store.blobs, meter),
-        records=MeteredRecords(store.records, meter),
-    )
+    measured = store.with_areas(lambda area: MeteredBlobs(area, meter))
+    return replace(measured, records=MeteredRecords(store.records, meter))

@@ -79,11 +79,12 @@ class Planner:
         scratch = await self._walk(compiled)
         run = scratch.runs[PLAN_UID]
         steps, costs = [], []
-        for step in run.steps.values():
-            cost = self._cost(scratch, step)
-            costs.append(cost)
-            steps.append(_planned(step, cost))
         plan = compiled.plan
+        shapes = self._open_shapes(plan.namespace)
+        for step in run.steps.values():
+            cost = self._cost(scratch, step, shapes)
+            costs.append(cost)
+            steps.append(_planned(step, cost, self._missing(step, cost, plan.namespace)))
         nanousd = sum(s.nanousd for s in steps)
         seconds = _longest_path(run, {s.path: s.seconds for s in steps})
         errors = [e for c in costs for e in c.errors]
@@ -148,9 +149,32 @@ class Planner:
                 todo += machine.apply(evaluated, now_s)
         return machine.state
 
-    def _cost(self, scratch: State, step: StepRun) -> _Cost:
+    def _open_shapes(self, namespace: str) -> list[WorkerShape]:
+        """Returns the connected workers, without those reserved for other namespaces."""
+        reserved = self._state.reserved_pools or {}
+        shapes = (w.shape for _, w in sorted(self._state.workers.items()))
+        return [s for s in shapes if s.pool not in reserved or namespace in reserved[s.pool]]
+
+    def _missing(self, step: StepRun, cost: _Cost, namespace: str) -> str:
+        """Returns why no worker can run a step now; empty where one can."""
+        if cost.workers:
+            return ""
+        reserved = self._state.reserved_pools or {}
+        closed = sorted(
+            {
+                w.shape.pool
+                for w in self._state.workers.values()
+                if step.plan.engine in w.shape.engines
+                and namespace not in reserved.get(w.shape.pool, (namespace,))
+            }
+        )
+        text = "no connected worker can run it now" + (f": {cost.missing}" if cost.missing else "")
+        if closed:
+            text += f"; pool {' and '.join(closed)} is reserved for other namespaces"
+        return text
+
+    def _cost(self, scratch: State, step: StepRun, shapes: list[WorkerShape]) -> _Cost:
         cost = _Cost()
-        shapes = [w.shape for _, w in sorted(self._state.workers.items())]
         keys = {p.key for p in step.parts.values() if p.result is None and p.key is not None}
         by_worker: defaultdict[str, float] = defaultdict(float)
         for key in keys:
@@ -246,7 +270,7 @@ def _count(
     cost.samples += prediction.samples
 
 
-def _planned(step: StepRun, cost: _Cost) -> PlannedStep:
+def _planned(step: StepRun, cost: _Cost, missing: str) -> PlannedStep:
     known = len(step.parts)
     done = sum(p.result is not None for p in step.parts.values())
     expect = {
@@ -254,10 +278,8 @@ def _planned(step: StepRun, cost: _Cost) -> PlannedStep:
         StepState.SKIPPED: "skip",
     }.get(step.state, "run" if step.parts else "unknown")
     detail = ""
-    if expect == "run" and not cost.workers:
-        detail = "no connected worker can run it now" + (
-            f": {cost.missing}" if cost.missing else ""
-        )
+    if expect == "run":
+        detail = missing
     elif expect == "unknown":
         detail = "its inputs are not known before the steps above have run"
     return PlannedStep(

@@ -19,7 +19,12 @@ from flowmesh_control.records.output_references import current_status
 from flowmesh_control.records.reference_issuer import ReferenceIssuer
 from flowmesh_control.records.run_logs import RunLogArchive
 from flowmesh_control.records.run_pins import accepted_pins
-from flowmesh_control.records.run_records import decode_record, spec_decoder, summary_of
+from flowmesh_control.records.run_records import (
+    FinalRecord,
+    decode_record,
+    spec_decoder,
+    summary_of,
+)
 from flowmesh_core.accounting.ledger_lines import HitLine, Line
 from flowmesh_core.accounting.receipt import receipt
 from flowmesh_core.errors import DamagedRecordError
@@ -138,12 +143,23 @@ class RunViews:
         Raises:
             NotFoundError: there is no such run, or it has not ended.
         """
+        return (await self._final(uid)).outputs
+
+    async def output_scopes(self, uid: str) -> tuple[str, ...]:
+        """Returns the scopes that have the outputs of a run that has ended.
+
+        Raises:
+            NotFoundError: there is no such run, or it has not ended.
+        """
+        return (await self._final(uid)).read_scopes
+
+    async def _final(self, uid: str) -> FinalRecord:
         final = await self._archive.get(uid)
         if final is None:
             raise NotFoundError(
                 f"run {uid!r} has not ended", where="outputs", remedy=f"`fmesh watch {uid}`"
             )
-        return final.outputs
+        return final
 
     async def lines(self, uid: str) -> tuple[Line, ...]:
         """Returns a run's ledger; of a live run also the lines that are not written yet."""

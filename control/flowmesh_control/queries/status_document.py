@@ -15,7 +15,7 @@ from flowmesh_control.records.reference_issuer import ReferenceIssuer
 from flowmesh_core.decoding import decode
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.protocol.results import Artifact, content_artifact
-from flowmesh_store.blobs import Blobs
+from flowmesh_store.blobs import BlobViews
 
 _KIND = "blob"
 
@@ -25,11 +25,12 @@ class StatusDocuments:
     """Stores complete statuses.
 
     Attributes:
+        content: where they are stored.
         policies: give a namespace's private scope.
         references: issues them.
     """
 
-    blobs: Blobs
+    content: BlobViews
     policies: CachePolicyStore
     references: ReferenceIssuer
 
@@ -50,7 +51,7 @@ class StatusDocuments:
         scope = self.policies.scopes(run.namespace, dict(labels)).private
         data = _content(run)
         digest = digest_bytes(data)
-        await self.blobs.put(digest, data)
+        await self.content.view(write=scope, read=()).put(digest, data)
         return self.references.issue(scope, _KIND, digest)
 
 

@@ -10,6 +10,7 @@ from flowmesh_control.queries.run_views import RunViews
 from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine
 from flowmesh_core.machine.disclosure import named
 from flowmesh_core.machine.model import Attempt, Run, StepPart, StepRun
+from flowmesh_core.machine.ready_actions import reserved_pools
 from flowmesh_core.machine.state import State
 from flowmesh_core.status import convert
 
@@ -98,10 +99,13 @@ def _attempt(state: State, attempt: Attempt) -> dict[str, Any]:
 
 def _rejections(state: State, step: StepRun) -> tuple[dict[str, Any], ...]:
     keys = [p.key for p in step.parts.values() if p.key is not None and not step.ended]
-    infos = [state.actions[k].shown for k in keys if k in state.actions]
-    kinds = {(info.signature, info.requirement.min_trust) for info in infos}
+    actions = [state.actions[k] for k in keys if k in state.actions]
+    waiting = {
+        (a.shown.signature, a.shown.requirement.min_trust, reserved_pools(state, a))
+        for a in actions
+    }
     return tuple(
         {"cause": r.cause, "count": r.count, "detail": r.detail}
         for r in state.rejections
-        if (r.signature, r.min_trust) in kinds
+        if (r.signature, r.min_trust, r.pools) in waiting
     )

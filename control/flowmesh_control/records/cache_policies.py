@@ -7,7 +7,8 @@ import msgspec
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_control.records.keys import POLICIES, policy_key
 from flowmesh_control.records.run_records import decode_record
-from flowmesh_core.sharing.scopes import ANY_NAMESPACE, ScopePlan, plan_scopes
+from flowmesh_core.sharing.namespace_selection import ANY_NAMESPACE
+from flowmesh_core.sharing.scopes import ScopePlan, plan_scopes
 from flowmesh_store.ports import RecordStore
 
 _SOME_NAMESPACE = "any"

@@ -39,7 +39,7 @@ class ReferenceIssuer:
         Raises:
             InvalidReferenceError: it is malformed, of an older release, or valid for none of them.
         """
-        allowed = dict.fromkeys(scope for p in plans for scope in (*p.lookup, p.publish, p.private))
+        allowed = dict.fromkeys(scope for p in plans for scope in p.readable)
         return verify(self._keys, {s: self._generation(s) for s in allowed}, reference)
 
     def _generation(self, scope: str) -> int:

@@ -82,12 +82,14 @@ class FinalRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         scope: the one that the run published to; its references are issued for it.
+        read_scopes: those that the run read, which have its outputs.
     """
 
     epoch: int
     status: RunStatus
     outputs: dict[str, tuple[Artifact, ...]] = {}
     scope: str = ""
+    read_scopes: tuple[str, ...] = ()
 
 
 def summary_of(status: RunStatus) -> RunSummary:

@@ -16,7 +16,6 @@ from flowmesh_control.request_log.entries import (
 from flowmesh_control.request_log.request_log import RequestLog
 
 _WORKER = "/worker"
-_FORBIDDEN = 403
 _BAD = 400
 _OK = 200
 
@@ -31,10 +30,10 @@ class FabricEvents:
         """As :meth:`WorkerLog.joined`."""
         self._log.add(self._entry("connect", worker, pool, SWITCHING_PROTOCOLS, address=address))
 
-    def refused(self, worker: str, pool: str, address: str, reason: str) -> None:
-        """As :meth:`WorkerLog.refused`; its name and pool are what it says."""
+    def refused(self, worker: str, pool: str, address: str, reason: str, code: int) -> None:
+        """As :meth:`WorkerLog.refused`."""
         entry = self._entry(
-            "connect", worker, pool, _FORBIDDEN, address=address, message=reason, known=False
+            "connect", worker, pool, code, address=address, message=reason, known=False
         )
         self._log.add_refusal(entry)
 

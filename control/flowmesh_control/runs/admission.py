@@ -21,6 +21,7 @@ from flowmesh_api.v1.runs import RunAccepted
 from flowmesh_control.evaluators.compilation import CheckedWorkflow, CompileRequest
 from flowmesh_control.evaluators.compilers import WorkflowCompiler, nesting_error
 from flowmesh_control.loop.clock import Clock
+from flowmesh_control.quotas.run_quota import RunQuota
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.keys import spec_key
 from flowmesh_control.records.run_records import (
@@ -84,6 +85,7 @@ class Admission:
         records: RecordStore,
         content: UploadStore,
         policies: CachePolicyStore,
+        quota: RunQuota,
         compiler: WorkflowCompiler,
         clock: Clock,
         quarantine_salts: Callable[[], Mapping[Digest, int]],
@@ -97,6 +99,7 @@ class Admission:
             records: where specs are written.
             content: stores inline rows and loads references.
             policies: give the scopes of a namespace.
+            quota: bounds what a namespace has under way.
             compiler: checks and compiles workflows.
             clock: gives the time of creation.
             quarantine_salts: the signature classes in quarantine, which a new run is pinned to.
@@ -108,6 +111,7 @@ class Admission:
         self._records = records
         self._content = content
         self._policies = policies
+        self._quota = quota
         self._compiler = compiler
         self._clock = clock
         self._quarantine_salts = quarantine_salts
@@ -120,6 +124,7 @@ class Admission:
     def remember(self, spec: SpecRecord) -> None:
         """Registers an unfinished run of an earlier control plane, so that submissions join it."""
         self._by_digest[spec.digest] = spec.uid
+        self._quota.remember(spec.namespace, spec.uid)
 
     def forget(self, uid: str) -> None:
         """Prevents later submissions from joining a run, because it is about to be cancelled."""
@@ -132,6 +137,7 @@ class Admission:
         Raises:
             SpecError: everything that is wrong with it.
             InvalidReferenceError: it names content that the namespace may not read.
+            QuotaExceededError: its namespace has too much under way, or it is too large.
             StoreError: it could not be written; nothing was accepted.
         """
         compiled = await self.compile(submission)
@@ -151,6 +157,7 @@ class Admission:
         """Accepts a plan that the control plane compiled itself, or returns its unfinished run.
 
         Raises:
+            QuotaExceededError: its namespace has too much under way.
             StoreError: it could not be written; nothing was accepted.
         """
         plan = compiled.plan
@@ -192,6 +199,11 @@ class Admission:
             await reservation.wait()
 
     async def _accept(self, compiled: Compiled, digest: Digest, uid: str) -> None:
+        plan = compiled.plan
+        with self._quota.entering(plan.namespace, uid, len(plan.steps)):
+            await self._write_and_submit(compiled, digest, uid)
+
+    async def _write_and_submit(self, compiled: Compiled, digest: Digest, uid: str) -> None:
         created_s, quarantine_salts = self._clock(), dict(self._quarantine_salts())
         await self._write(uid, created_s, digest, compiled, quarantine_salts)
         await self._submitted(

@@ -109,7 +109,8 @@ class RunFinalizer:
         outputs = outputs_of(run)
         if run.phase is Phase.SUCCEEDED:
             status = with_references(status, outputs, self._references, run.scopes.publish)
-        return FinalRecord(self._state.epoch, status, outputs, run.scopes.publish)
+        scopes = run.scopes
+        return FinalRecord(self._state.epoch, status, outputs, scopes.publish, scopes.readable)
 
 
 def outputs_of(run: Run) -> dict[str, tuple[Artifact, ...]]:

@@ -58,5 +58,5 @@ class RunResumption:
         await forget_deaths(self.records, uid)
         if self.waiting.pop(uid, None) is None:
             return  # an equal request, or a cancel, was faster
-        self.admission.remember(spec)
         await self.post_and_wait(submission_of(spec, pins, lines))
+        self.admission.remember(spec)

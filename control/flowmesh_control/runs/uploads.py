@@ -29,7 +29,7 @@ from flowmesh_core.identity import content_identity, digest_bytes, tree_identity
 from flowmesh_core.protocol.results import Artifact, content_artifact
 from flowmesh_core.sharing import Reference, ScopePlan
 from flowmesh_core.units import Digest
-from flowmesh_store.blobs import Blobs
+from flowmesh_store.blobs import BlobView, BlobViews
 from flowmesh_store.spool import SpooledFile
 from flowmesh_store.tree import Tree, read_tree, store_tree
 
@@ -47,10 +47,10 @@ class StoredContent(msgspec.Struct, frozen=True):
 class UploadStore:
     """Stores uploads; issues and verifies references."""
 
-    def __init__(self, blobs: Blobs, references: ReferenceIssuer) -> None:
-        self._blobs = blobs
+    def __init__(self, store: BlobViews, references: ReferenceIssuer) -> None:
+        self._store = store
         self._references = references
-        self._decoder = UploadDecoder(blobs)
+        self._decoder = UploadDecoder(store)
 
     async def put_rows(self, rows: Sequence[Mapping[str, Any]], scope: str) -> StoredContent:
         """Stores rows, JSON-like objects, as a dataset.
@@ -59,11 +59,11 @@ class UploadStore:
             IdentityError: the rows have mixed types; names row and column.
             StoreError: they could not be stored.
         """
-        return self._of_dataset(await self._decoder.of_rows(rows, tenant=scope), scope)
+        return self._of_dataset(await self._decoder.of_rows(rows, scope=scope), scope)
 
     async def put_file(self, name: str, data: bytes, scope: str) -> StoredContent:
         """Stores a small file of rows, as :meth:`put_upload` does."""
-        with self._blobs.spool() as writer:
+        with self._store.view(write=scope, read=()).spool() as writer:
             writer.write(data)
             spooled = writer.finish()
         return await self.put_upload(name, spooled, scope)
@@ -74,7 +74,7 @@ class UploadStore:
         Args:
             name: the user's file name; its suffix gives the format.
             file: the content, which is removed.
-            scope: where the reference is valid.
+            scope: where it is stored, and the reference is valid.
 
         Raises:
             IdentityError: the file is not of its format; names the line.
@@ -82,7 +82,7 @@ class UploadStore:
             StoreError: it could not be stored.
         """
         try:
-            return self._of_dataset(await self._decoder.of_file(name, file, tenant=scope), scope)
+            return self._of_dataset(await self._decoder.of_file(name, file, scope=scope), scope)
         finally:
             file.discard()
 
@@ -98,7 +98,7 @@ class UploadStore:
 
     async def put_directory(self, kind: str, directory: Path, scope: str) -> StoredContent:
         """Stores a model or adapter directory as a tree."""
-        stored = await store_tree(self._blobs, directory)
+        stored = await store_tree(self._store.view(write=scope, read=(scope,)), directory)
         artifact = _tree_artifact(kind, stored)
         return StoredContent(self.reference(scope, artifact), artifact)
 
@@ -138,7 +138,7 @@ class UploadStore:
                 remedy="`fmesh outputs` shows the kind of each output",
             )
         try:
-            return await self._load(kind, named.blob)
+            return await _load(self._content(scopes), kind, named.blob)
         except LostBlobError as e:
             is_missing = isinstance(e, BlobNotFoundError)
             raise InvalidReferenceError(
@@ -153,39 +153,48 @@ class UploadStore:
                 remedy="upload it again, or repeat the run that produced it",
             ) from e
 
-    async def identity_of(self, named: Reference) -> Digest:
-        """Returns the identity of a verified reference's content.
+    async def identity_of(self, named: Reference, *plans: ScopePlan) -> Digest:
+        """Returns the identity of a reference's content.
 
-        If its manifest cannot be read, returns the digest in the reference.
+        If none of these namespaces can read its manifest, returns the digest in the reference.
         """
         if named.kind not in (*_TREES, "dataset"):
             return content_identity(named.kind, named.blob)
+        if not plans:
+            return named.blob
+        blobs = self._content(*plans)
         with contextlib.suppress(IdentityError, LostBlobError, _NotATreeError):
             if named.kind == "dataset":
-                return dataset_digest(decode_manifest(await self._blobs.get(named.blob)))
-            return tree_identity(named.kind, (await self._tree(named.blob)).files)
+                return dataset_digest(decode_manifest(await blobs.get(named.blob)))
+            return tree_identity(named.kind, (await _tree(blobs, named.blob)).files)
         return named.blob
 
-    async def _load(self, kind: str, digest: Digest) -> Artifact:
-        if kind == "dataset":
-            return dataset_artifact(decode_manifest(await self._blobs.get(digest)))
-        if kind in _TREES:
-            tree = await self._tree(digest)
-            return _tree_artifact(kind, tree)
-        if await self._blobs.missing([digest]):
-            raise BlobNotFoundError("it is missing", where=f"cas/{digest}")
-        if kind == "metrics":
-            data = await self._blobs.get(digest)
-            return content_artifact(kind, digest, len(data), orjson.loads(data))
-        return content_artifact(kind, digest)
+    def _content(self, *plans: ScopePlan) -> BlobView:
+        """Returns what several namespaces may read, in the order of the namespaces."""
+        read = tuple(dict.fromkeys(scope for plan in plans for scope in plan.readable))
+        return self._store.view(write=read[0], read=read)
 
-    async def _tree(self, digest: Digest) -> Tree:
-        try:
-            return await read_tree(self._blobs, digest)
-        except (BlobNotFoundError, BlobCorruptError, StoreUnavailableError):
-            raise
-        except StoreError as e:
-            raise _NotATreeError(e.message) from e
+
+async def _load(blobs: BlobView, kind: str, digest: Digest) -> Artifact:
+    if kind == "dataset":
+        return dataset_artifact(decode_manifest(await blobs.get(digest)))
+    if kind in _TREES:
+        return _tree_artifact(kind, await _tree(blobs, digest))
+    if await blobs.missing([digest]):
+        raise BlobNotFoundError("it is missing", where=f"cas/{digest}")
+    if kind == "metrics":
+        data = await blobs.get(digest)
+        return content_artifact(kind, digest, len(data), orjson.loads(data))
+    return content_artifact(kind, digest)
+
+
+async def _tree(blobs: BlobView, digest: Digest) -> Tree:
+    try:
+        return await read_tree(blobs, digest)
+    except (BlobNotFoundError, BlobCorruptError, StoreUnavailableError):
+        raise
+    except StoreError as e:
+        raise _NotATreeError(e.message) from e
 
 
 class _NotATreeError(Exception):

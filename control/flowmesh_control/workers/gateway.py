@@ -11,22 +11,26 @@ attempt that was not assigned to this worker, is dropped. A connection with many
 
 import asyncio
 import contextlib
+import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
 from aiohttp import WSMsgType, web
 from msgspec.structs import replace
 
-from flowmesh_control.auth.worker_tokens import WorkerTokenVerifier
+from flowmesh_control.auth.worker_tokens import WorkerIdentity, WorkerTokenVerifier
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.workers.dropped_items import DropCounters
 from flowmesh_control.workers.given_attempts import GivenAttempts, TokenIssuer
+from flowmesh_control.workers.join_checks import REASON_CHARS, JoinChecks, Refusal
 from flowmesh_control.workers.message_intake import DroppedItems, DropReason
+from flowmesh_control.workers.message_reading import Unreadable, read_message
+from flowmesh_control.workers.receive_rate import ReceiveRate, items_of
 from flowmesh_control.workers.session import WorkerSession, refuse, welcome
-from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.fleet.pool_declaration import PoolDeclaration
 from flowmesh_core.machine.events import (
     Event,
     ProtocolViolated,
@@ -37,24 +41,23 @@ from flowmesh_core.machine.events import (
 )
 from flowmesh_core.protocol.attempt_tokens import AttemptTokens, TokenHolder
 from flowmesh_core.protocol.checks import MessageProblem
+from flowmesh_core.protocol.frames import MESSAGE_BYTES_MAX
 from flowmesh_core.protocol.messages import (
-    PROTOCOL_VERSION,
+    REFUSAL_HEADER,
     Assignment,
     AttemptEnd,
     Hello,
     PrewarmSpec,
     Sync,
-    decode_worker,
+    WorkerMessage,
 )
 from flowmesh_core.protocol.validation import of_hello
 from flowmesh_core.units import DEFAULT_TRUST
 
+log = logging.getLogger("flowmesh.gateway")
+
 HELLO_WITHIN_S = 10.0
-MAX_MESSAGE_BYTES = 256 << 20
-UNAUTHENTICATED_BYTES = 1 << 20
-"""The largest message of a connection whose handshake has no valid token (aiohttp fixes the limit
-when it accepts the WebSocket). Enough for a Hello, which is then refused with a reason."""
-REASON_CHARS = 500
+_FORBIDDEN = 403
 LAG_S = 2.0
 """If the control plane itself was suspended for this long, no worker counts as silent."""
 
@@ -78,8 +81,11 @@ class WorkerLog(Protocol):
         """Logs that a worker has joined, from an address."""
         ...
 
-    def refused(self, worker: str, pool: str, address: str, reason: str) -> None:
-        """Logs that a worker was refused; name and pool are empty where it did not say them."""
+    def refused(self, worker: str, pool: str, address: str, reason: str, code: int) -> None:
+        """Logs that a worker was refused, as by this status of HTTP.
+
+        Name and pool are what it says, and empty where it did not say them.
+        """
         ...
 
     def violated(self, worker: str, pool: str, problem: str) -> None:
@@ -95,6 +101,7 @@ class _KnownWorker:
         proven_pool: the pool that its token is for, ``*`` for any; ``trust`` is that pool's.
         seen_s: when it synchronised last, by the gateway's clock.
         session: None while it is not connected.
+        rate: what it has sent of late, over all its connections.
     """
 
     incarnation: str
@@ -103,12 +110,7 @@ class _KnownWorker:
     trust: int
     seen_s: float
     session: WorkerSession | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    reason: str
-    final: bool
+    rate: ReceiveRate
 
 
 PoolTrust = Callable[[str], int]
@@ -125,6 +127,7 @@ class WorkerGateway:
 
     Attributes:
         drops: counts the items dropped from workers' messages.
+        paused: how often reading a worker paused because it sent too much, by pool.
     """
 
     def __init__(
@@ -144,6 +147,7 @@ class WorkerGateway:
         later_epoch_seen: Callable[[int], None],
         trust_of: PoolTrust = default_trust,
         refused: Set[str] = frozenset(),
+        declared: Callable[[str], PoolDeclaration | None] = lambda _: None,
     ) -> None:
         """Starts without workers.
 
@@ -163,46 +167,52 @@ class WorkerGateway:
             later_epoch_seen: called with the epoch that a worker has seen, if later than this one.
             trust_of: returns the trust of the pool that a worker's token is for.
             refused: names of workers whose messages have stopped the control plane too often.
+            declared: returns what a pool's object says of its workers; None where there is none.
         """
         self._epoch = epoch
         self._issuer = TokenIssuer(attempt_tokens, wall_clock, clock)
         self._post = post
-        self._tokens = tokens
+        self._joins = JoinChecks(epoch, tokens, later_epoch_seen, refused)
+        self._declared = declared
         self._telemetry = telemetry
         self._log = log
         self._clock = clock
         self._watchdog_s = watchdog_s
         self._sync_interval_s = sync_interval_s
         self._knows = knows
-        self._later_epoch_seen = later_epoch_seen
+        self._wall_clock = wall_clock
         self._trust_of = trust_of
-        self._refused = refused
         self._known: dict[str, _KnownWorker] = {}
         self._closing: set[asyncio.Future[None]] = set()
         self._checked_at = time.monotonic()
         self.drops = DropCounters()
+        self.paused = Counter[str]()
 
-    async def handle(self, request: web.Request) -> web.WebSocketResponse:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serves one connection (the handler of ``/worker``)."""
-        limit_bytes = (
-            MAX_MESSAGE_BYTES if await self._has_valid_token(request) else UNAUTHENTICATED_BYTES
-        )
-        socket = web.WebSocketResponse(max_msg_size=limit_bytes, compress=False)
-        await socket.prepare(request)
         address = request.remote or ""
-        hello = await self._hello(socket)
-        if isinstance(hello, _Refusal):
-            self._log.refused("", "", address, hello.reason)
-            await refuse(socket, hello.reason, final=hello.final)
+        identity = await self._joins.identity(request)
+        if isinstance(identity, web.Response):
+            reason = identity.headers.get(REFUSAL_HEADER, "")
+            self._log.refused("", "", address, reason, identity.status)
+            return identity
+        socket = web.WebSocketResponse(max_msg_size=MESSAGE_BYTES_MAX, compress=False)
+        await socket.prepare(request)
+        found = await self._hello(socket)
+        if isinstance(found, Refusal):
+            self._log.refused("", identity.pool, address, found.reason, _FORBIDDEN)
+            await refuse(socket, found.reason, final=found.final)
             return socket
-        name = hello.shape.name[:REASON_CHARS]
-        pool = await self._admit(hello)
-        if isinstance(pool, _Refusal):
-            self._log.refused(name, hello.shape.pool[:REASON_CHARS], address, pool.reason)
-            await refuse(socket, pool.reason, final=pool.final)
+        hello, size_bytes = found
+        refusal = self._refusal(hello, identity)
+        if refusal is not None:
+            name, pool = hello.shape.name[:REASON_CHARS], hello.shape.pool[:REASON_CHARS]
+            self._log.refused(name, pool, address, refusal.reason, _FORBIDDEN)
+            await refuse(socket, refusal.reason, final=refusal.final)
             return socket
-        self._log.joined(name, hello.shape.pool[:REASON_CHARS], address)
-        await self._serve(hello, pool, socket)
+        bound = self._bound(hello, identity)
+        self._log.joined(bound.shape.name, bound.shape.pool, address)
+        await self._serve(bound, identity.pool, socket, size_bytes)
         return socket
 
     @property
@@ -319,104 +329,98 @@ class WorkerGateway:
         known = self._known.get(worker)
         return None if known is None else known.session
 
-    async def _has_valid_token(self, request: web.Request) -> bool:
-        """Whether the handshake has a valid token; checked before a message is read."""
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        try:
-            return scheme == "Bearer" and await self._tokens.pool_of(token.strip()) is not None
-        except FlowMeshError:
-            return False  # it cannot be verified now; the Hello is then refused with that reason
-
-    async def _hello(self, socket: web.WebSocketResponse) -> Hello | _Refusal:
+    async def _hello(self, socket: web.WebSocketResponse) -> tuple[Hello, int] | Refusal:
+        """Returns the first message and its size, or why it is refused."""
         try:
             message = await asyncio.wait_for(socket.receive(), HELLO_WITHIN_S)
         except TimeoutError:
-            return _Refusal(f"no Hello came within {HELLO_WITHIN_S:g} s", final=False)
+            return Refusal(f"no Hello came within {HELLO_WITHIN_S:g} s", final=False)
         if message.type is not WSMsgType.BINARY:
-            return _Refusal("the first message must be a Hello in MessagePack", final=True)
-        hello = _read(message.data)
+            return Refusal("the first message must be a Hello in MessagePack", final=True)
+        hello = await read_message(message)
         if isinstance(hello, Hello):
-            return hello
-        if isinstance(hello, str):
-            self.drops.counts[DropReason.UNREADABLE] += 1
-            return _Refusal(f"the first message cannot be read: {hello}", final=True)
-        return _Refusal("the first message must be a Hello", final=False)
+            return hello, len(message.data)
+        if isinstance(hello, Unreadable):
+            self.drops.counts[hello.reason] += 1
+            return Refusal(f"the first message cannot be read: {hello.text}", final=True)
+        return Refusal("the first message must be a Hello", final=False)
 
-    async def _admit(self, hello: Hello) -> str | _Refusal:
-        """Returns the pool that the worker's token is for, or why it may not join."""
-        if hello.version != PROTOCOL_VERSION:
-            return _Refusal(
-                f"protocol version {hello.version}; this control plane speaks {PROTOCOL_VERSION}; "
-                "use a worker of the same release",
-                final=True,
-            )
-        pool = await self._proven_pool(hello)
-        if isinstance(pool, _Refusal):
-            return pool
-        if hello.epoch > self._epoch:
-            self._later_epoch_seen(hello.epoch)
-            return _Refusal(
-                f"this control plane leads epoch {self._epoch}, the worker has seen {hello.epoch}",
-                final=False,
-            )
+    def _refusal(self, hello: Hello, identity: WorkerIdentity) -> Refusal | None:
+        refusal = self._joins.refusal(hello, identity)
+        if refusal is not None:
+            return refusal
         problem = of_hello(hello)
         if problem is not None:
-            name, said = hello.shape.name[:REASON_CHARS], hello.shape.pool[:REASON_CHARS]
-            self.drops.whole(name, said, DropReason.MALFORMED, problem)
-            return _Refusal(
+            self.drops.whole(hello.shape.name, hello.shape.pool, DropReason.MALFORMED, problem)
+            return Refusal(
                 f"the worker's Hello is malformed: {problem}; correct the worker's settings, "
                 "or use a worker of the same release",
                 final=True,
             )
-        return self._refusal_of_name(hello) or pool
-
-    def _refusal_of_name(self, hello: Hello) -> _Refusal | None:
-        """Refuses a name that another worker has; it has it until it is lost."""
-        if hello.shape.name in self._refused:
-            return _Refusal(
-                "the control plane stopped twice while it worked on this worker's messages; "
-                "delete the worker's pod, and report what it sends",
-                final=True,
+        if identity.declared and self._declared(hello.shape.pool) is None:
+            return Refusal(
+                f"the control plane does not know the pool {hello.shape.pool!r} yet; the worker "
+                "tries again by itself, and if it persists, see the pool's condition Accepted",
+                final=False,
             )
+        return self._refusal_of_name(hello)
+
+    def _refusal_of_name(self, hello: Hello) -> Refusal | None:
+        """Refuses a name that another worker has; it has it until it is lost."""
         known = self._known.get(hello.shape.name)
         if known is None:
             return None
         if known.pool != hello.shape.pool:
-            return _Refusal(
+            return Refusal(
                 f"the name {hello.shape.name!r} belongs to a worker of another pool; "
                 "give this one another name",
                 final=False,
             )
         if known.session is not None and known.incarnation != hello.incarnation:
-            return _Refusal(
+            return Refusal(
                 f"a worker named {hello.shape.name!r} is connected; give this one another name",
                 final=False,
             )
         return None
 
-    async def _proven_pool(self, hello: Hello) -> str | _Refusal:
-        try:
-            pool = await self._tokens.pool_of(hello.token)
-        except FlowMeshError as e:
-            return _Refusal(str(e), final=False)
-        if pool is None:
-            return _Refusal("the token is not valid for any pool", final=True)
-        if pool not in ("*", hello.shape.pool):
-            return _Refusal(
-                f"the token is for pool {pool!r}, not for pool {hello.shape.pool!r}", final=True
+    def _bound(self, hello: Hello, identity: WorkerIdentity) -> Hello:
+        """Returns a Hello with its pool's trust, within what that declares and its pod's age."""
+        trust = self._trust_of(identity.pool)
+        hello = replace(hello, shape=replace(hello.shape, trust=trust))
+        declared = self._declared(hello.shape.pool)
+        if declared is None:
+            return hello
+        shape, now_s = declared.bound(hello.shape), self._wall_clock()
+        ignored = hello.shape.engines.keys() - shape.engines.keys()
+        if ignored:
+            log.warning(
+                "worker %r offers engines that its pool %r does not have: %s; name those of "
+                "plugins in the pool's spec.engines.plugins",
+                shape.name,
+                shape.pool,
+                ", ".join(sorted(ignored))[:REASON_CHARS],
             )
-        return pool
+        pod_age_s = 0.0 if identity.started_s is None else max(0.0, now_s - identity.started_s)
+        age_s = min(hello.age_s, pod_age_s)
+        return replace(hello, shape=shape, age_s=age_s, started_s=now_s - age_s)
 
-    async def _serve(self, said: Hello, pool: str, socket: web.WebSocketResponse) -> None:
-        trust = self._trust_of(pool)
-        hello = replace(said, shape=replace(said.shape, trust=trust))
+    async def _serve(
+        self, hello: Hello, proven_pool: str, socket: web.WebSocketResponse, size_bytes: int
+    ) -> None:
         name = hello.shape.name
         before = self._session(name)
         holder = TokenHolder(hello.shape.pool, name, hello.incarnation)
         given = GivenAttempts(self._issuer, holder)
         session = WorkerSession(hello, socket, epoch=self._epoch, given=given)
-        self._known[name] = _KnownWorker(
-            hello.incarnation, hello.shape.pool, pool, trust, self._clock(), session
+        rate = self._known[name].rate if name in self._known else ReceiveRate()
+        self._known[name] = known = _KnownWorker(
+            hello.incarnation,
+            hello.shape.pool,
+            proven_pool,
+            hello.shape.trust,
+            self._clock(),
+            session,
+            rate,
         )
         if before is not None:
             await before.close("the worker has reconnected")
@@ -428,13 +432,13 @@ class WorkerGateway:
         self._violated(name, hello.shape.pool, checked.dropped)
         sender = asyncio.create_task(session.send())
         try:
+            await self._pause(known, size_bytes, items_of(hello))
             await self._receive(session, socket)
         finally:
             sender.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await sender
-            known = self._known.get(name)
-            if known is not None and known.session is session:
+            if known.session is session:
                 known.session = None
 
     def _violated(self, worker: str, pool: str, dropped: DroppedItems) -> None:
@@ -450,12 +454,9 @@ class WorkerGateway:
             if known is None or known.session is not session:
                 await session.close("this connection is no longer the worker's")
                 return
-            received = _read(message.data) if message.type is WSMsgType.BINARY else "not binary"
+            received = await read_message(message)
             if not isinstance(received, Sync) or not session.accepts(received.seq):
-                text = received if isinstance(received, str) else "it is not the expected Sync"
-                problem = MessageProblem("message", text)
-                self.drops.whole(session.name, known.pool, DropReason.UNREADABLE, problem)
-                await session.close("a message is missing or unreadable; send the full state")
+                await self._refuse_message(session, known.pool, received)
                 return
             known.seen_s = self._clock()
             checked = session.intake.sync(received)
@@ -474,11 +475,26 @@ class WorkerGateway:
                 self._telemetry.forget(session.name)
                 await session.close("goodbye")
                 return
+            await self._pause(known, len(message.data), items_of(received))
 
+    async def _refuse_message(
+        self, session: WorkerSession, pool: str, received: WorkerMessage | Unreadable
+    ) -> None:
+        """Counts a message that is not the expected Sync, and closes the connection."""
+        reason, text = DropReason.UNREADABLE, "it is not the expected Sync"
+        if isinstance(received, Unreadable):
+            reason, text = received.reason, received.text
+        problem = MessageProblem("message", text)
+        self.drops.whole(session.name, pool, reason, problem)
+        if reason is DropReason.TOO_LARGE:
+            self._post(ProtocolViolated(session.name, str(problem)))
+        await session.close(f"a message was not read: {text}; send the full state")
 
-def _read(data: bytes) -> Hello | Sync | str:
-    """Decodes a message, or returns why it cannot be decoded."""
-    try:
-        return decode_worker(data)
-    except msgspec.DecodeError as e:
-        return str(e)[:REASON_CHARS]
+    async def _pause(self, known: _KnownWorker, size_bytes: int, items: int) -> None:
+        """Stops reading for as long as the worker has sent too much; it is not silent then."""
+        now_s = self._clock()
+        pause_s = known.rate.pause_s(now_s, size_bytes, items)
+        if pause_s > 0.0:
+            self.paused[known.pool] += 1
+            known.seen_s = now_s + pause_s
+            await asyncio.sleep(pause_s)

@@ -66,6 +66,8 @@ class DropReason(StrEnum):
     """A value does not conform to the protocol."""
     TOO_MANY = "too-many"
     """The message has more items than the protocol allows."""
+    TOO_LARGE = "too-large"
+    """The message has more bytes or values than the protocol allows, and was not decoded."""
     UNREADABLE = "unreadable"
     """The message cannot be decoded, or is not the expected one."""
 
@@ -136,7 +138,6 @@ class MessageIntake:
         """
         checked = msgspec.structs.replace(
             hello,
-            token="",
             attempts=self._progress("attempts", hello.attempts, keep=True),
             ended=self._ends(hello.ended),
             checkpoints=self._checkpoints(hello.checkpoints),

@@ -9,7 +9,7 @@ number of workers and has the only state.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
@@ -23,7 +23,7 @@ from flowmesh_core.fleet.snapshot import InstanceView, SignatureInfo, Snapshot
 from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.placement.action_groups import ActionGroup, groups_of
 from flowmesh_core.placement.capacity import instance_capacity
-from flowmesh_core.placement.constraints import unmet
+from flowmesh_core.placement.constraints import unmet_in_pool
 from flowmesh_core.placement.estimates import Estimates
 from flowmesh_core.units import Digest
 
@@ -196,7 +196,8 @@ class _CapacitySignal:
                 if not instance.assigned:
                     continue
                 busy = True
-                pool, more_s = self._counts_at(instance)
+                reserved = name in self._snapshot.reserved_pools
+                pool, more_s = (None, 0.0) if reserved else self._counts_at(instance)
                 if pool is None or pool.name == name or instance.remaining_s > pool.stabilization_s:
                     # More workers do not end a load sooner, so its remaining time is left out.
                     stays_s = max(stays_s, instance.remaining_s - instance.load_remaining_s)
@@ -227,12 +228,12 @@ class _CapacitySignal:
         for group in groups:
             ready[group.info.signature] += group.count
         opened = {signature for worker in self._snapshot.workers for signature in worker.instances}
-        found: dict[tuple[Digest, int], list[TemplateWorker]] = {}
+        found: dict[tuple[Digest, int, frozenset[str]], list[TemplateWorker]] = {}
         for group in groups:
-            signature = group.info.signature
-            kind = (signature, group.info.requirement.min_trust)
+            signature, pools = group.info.signature, group.reserved_pools
+            kind = (signature, group.info.requirement.min_trust, pools)
             if kind not in found:
-                found[kind] = self._able(group.info, group.work, ready[signature])
+                found[kind] = self._able(group.info, group.work, ready[signature], pools)
             able = found[kind]
             chosen = self._preferred(able, group.info) or self._best_pool(
                 able, group.work, group.weights
@@ -253,12 +254,30 @@ class _CapacitySignal:
             if pool.supply is not None:
                 self._found[pool.name] = replace(self._found[pool.name], substitutable=True)
 
-    def _able(self, info: SignatureInfo, work: WorkSize, ready: int) -> list[TemplateWorker]:
-        """Idle workers of pools that can run a signature with ``ready`` ready actions."""
-        return [self._template_worker(pool, info, work, ready) for pool in self._able_pools(info)]
+    def _able(
+        self,
+        info: SignatureInfo,
+        work: WorkSize,
+        ready: int,
+        reserved_pools: Collection[str] = (),
+    ) -> list[TemplateWorker]:
+        """Idle workers of pools that can run a signature with ``ready`` ready actions.
 
-    def _able_pools(self, info: SignatureInfo) -> list[PoolView]:
-        return [pool for pool in self._pools if unmet(info.requirement, pool.shape) is None]
+        ``reserved_pools`` are the reserved ones among them that these actions may run in. Demand
+        ahead of work has no namespace, so a reserved pool loads nothing ahead.
+        """
+        pools = self._able_pools(info, reserved_pools)
+        return [self._template_worker(pool, info, work, ready) for pool in pools]
+
+    def _able_pools(
+        self, info: SignatureInfo, reserved_pools: Collection[str] = ()
+    ) -> list[PoolView]:
+        reserved = self._snapshot.reserved_pools
+        return [
+            pool
+            for pool in self._pools
+            if unmet_in_pool(info.requirement, pool.shape, reserved, reserved_pools) is None
+        ]
 
     def _template_worker(
         self, pool: PoolView, info: SignatureInfo, work: WorkSize, ready: int

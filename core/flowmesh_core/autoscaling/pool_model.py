@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flowmesh_core.costmodel import Rate
+from flowmesh_core.fleet.pool_declaration import PoolDeclaration
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import Tier, WorkerView
 from flowmesh_core.placement.capacity import RUN
@@ -27,6 +28,7 @@ class PoolView:
             machine.
         supply: how many workers it can have, where more were requested and do not come
             (``pool_supply``); None where no limit is known.
+        declaration: what its object says of its workers; None where there is no object.
     """
 
     name: str
@@ -38,6 +40,7 @@ class PoolView:
     stabilization_s: float = 300.0
     local: frozenset[Digest] = frozenset()
     supply: int | None = None
+    declaration: PoolDeclaration | None = None
 
     @property
     def memory_mib(self) -> int:

@@ -207,6 +207,18 @@ class CostModel:
                 return guess * exp(found.load_log)
         return guess
 
+    def observations(self, key: CostKey, device_class: str, component_bytes: int) -> int:
+        """Returns how often this signature itself was observed on this device class."""
+        found = self.learned.get(_levels(key, device_class, component_bytes)[0])
+        return found.fit.count if found is not None else 0
+
+    def learned_load_s(self, key: CostKey, device_class: str, component_bytes: int) -> float:
+        """Returns the seconds of loading that this signature was observed with; 0 where none."""
+        found = self.learned.get(_levels(key, device_class, component_bytes)[0])
+        if found is None or not found.load_count:
+            return 0.0
+        return self.load_s(key, device_class, component_bytes)
+
     def fetch_s(self, far_bytes: int, zone_bytes: int = 0) -> float:
         """Returns the seconds to bring bytes to a worker, from a far store and from its zone."""
         return far_bytes / FETCH_BYTES_PER_S + zone_bytes / ZONE_BYTES_PER_S

@@ -63,6 +63,7 @@ class ReadyAction(msgspec.Struct, frozen=True):
         avoid_workers: workers where it failed: used only where there is no other.
         replica_of: worker that runs the original, for a replica attempt; empty otherwise.
         not_before_s: end of its backoff; not placed before.
+        reserved_pools: names of the reserved pools that it may run in.
         min_trust: the least trust of the pool that may run it.
         code_tenant: the tenant whose user code it is, where single-tenant workers are connected;
             else empty, so that actions of several tenants are of one kind.
@@ -86,6 +87,7 @@ class ReadyAction(msgspec.Struct, frozen=True):
     avoid_workers: frozenset[str] = frozenset()
     replica_of: str = ""
     not_before_s: float = 0.0
+    reserved_pools: frozenset[str] = frozenset()
     min_trust: int = 0
     rank: Rank = (0, 0.0, 0.0, 0.0, Digest(""))
     kind: Kind = ()
@@ -101,6 +103,8 @@ class ReadyAction(msgspec.Struct, frozen=True):
         if self.isolate or self.avoid_workers or self.replica_of or self.code_tenant:
             cautions = (self.isolate, self.avoid_workers, self.replica_of, self.code_tenant)
             kind = (*kind, cautions)
+        if self.reserved_pools:
+            kind = (*kind, self.reserved_pools)
         if self.min_trust:
             kind = (*kind, self.min_trust)
         force_setattr(self, "rank", rank)

@@ -4,7 +4,7 @@ Made by the machine from its workers and ready set; read by ``placement.decide``
 explain``. Nothing may retain it beyond the cycle.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -164,6 +164,7 @@ class Snapshot:
         fair_share: tenant → virtual time (decayed paid dollars over weight); less is served first.
         now_s: the time of the cycle.
         tenant_weights: tenant → weight of its fair share; 1 where absent.
+        reserved_pools: names of the pools that take only actions which name them.
     """
 
     workers: Sequence[WorkerView]
@@ -172,6 +173,7 @@ class Snapshot:
     fair_share: Mapping[str, float]
     now_s: float
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
+    reserved_pools: Collection[str] = frozenset()
 
 
 class UtilityTerms(msgspec.Struct, frozen=True, gc=False):
@@ -234,8 +236,7 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     candidates: tuple[ScoredWorker, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(msgspec.Struct, frozen=True, gc=False):
     """Why ``count`` ready actions of one signature were not placed.
 
     Attributes:
@@ -243,6 +244,8 @@ class Rejection:
         code_tenant: the tenant whose actions these are, where single-tenant workers run the user
             code of the signature; else empty.
         min_trust: that they require.
+        reserved_pools: names of the reserved pools that they may run in; unset where there are
+            none, and then left out of traces.
     """
 
     signature: Digest
@@ -251,6 +254,12 @@ class Rejection:
     detail: str
     code_tenant: str = ""
     min_trust: int = 0
+    reserved_pools: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def pools(self) -> frozenset[str]:
+        """The reserved pools that they may run in."""
+        return frozenset(self.reserved_pools or ())
 
 
 @dataclass(frozen=True, slots=True)

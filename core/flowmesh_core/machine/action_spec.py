@@ -70,7 +70,7 @@ def terms_of(
     """Returns the terms of a step's subscriptions, the same for all its parts."""
     if step.terms is None:
         plan, contract = step.plan, step.contract
-        shape = shape_of(state, step, inputs)
+        shape = shape_of(state, run, step, inputs)
         step.terms = Terms(
             info=_trusted(state, shape.info, run.min_trust),
             signature_params=shape.params,
@@ -94,10 +94,18 @@ def _trusted(state: State, info: SignatureInfo, min_trust: int) -> SignatureInfo
     return known
 
 
-def shape_of(state: State, step: StepRun, inputs: dict[str, Artifact]) -> SignatureSpec:
+def shape_of(state: State, run: Run, step: StepRun, inputs: dict[str, Artifact]) -> SignatureSpec:
     """Returns what the actions of a step share with all others of their signature."""
     loaded, mixed = component_ports(step.contract, inputs)
-    return _shape(state, step.plan, step.contract, {c: inputs[c] for c in loaded}, mixed)
+    components = {c: inputs[c] for c in loaded}
+    shape = _shape(state, step.plan, step.contract, components, mixed)
+    opening = state.openings[shape.info.signature]
+    if components and opening.read_scopes != run.scopes.readable:
+        # A worker fetches the components as the newest run that needs them may.
+        state.openings[shape.info.signature] = msgspec.structs.replace(
+            opening, components=components, read_scopes=run.scopes.readable
+        )
+    return shape
 
 
 def component_ports(

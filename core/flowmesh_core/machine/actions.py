@@ -43,7 +43,7 @@ def subscribe(state: State, run: Run, step: StepRun, number: int, now_s: float) 
     key = ActionKey(publish, name)
     part.key = key
     spec = spec_of(run, step, part.inputs, terms)
-    action = Action(key, spec, terms.info, run.scopes.lookup)
+    action = Action(key, spec, terms.info, run.scopes.readable)
     action.isolate = publish.startswith(AUDIT_SCOPE)
     action.options = (terms.info,)
     action.subscribers[subscriber] = subscription
@@ -123,7 +123,7 @@ def reproduce(
     action = state.actions.get(key)
     if action is None:
         spec = spec_of(run, step, part.inputs, terms)
-        action = Action(key, spec, terms.info, run.scopes.lookup)
+        action = Action(key, spec, terms.info, run.scopes.readable)
         action.options = (terms.info,)
         state.actions[key] = action
         if avoid:
@@ -149,7 +149,11 @@ def enqueue(state: State, action: Action, now_s: float) -> None:
 
 
 def deliver(
-    state: State, action: Action, result: ActionResult, subscribers: Collection[Subscriber]
+    state: State,
+    action: Action,
+    result: ActionResult,
+    subscribers: Collection[Subscriber],
+    found_in: str = "",
 ) -> None:
     """Gives a published result to these subscribers; without any left the action is forgotten.
 
@@ -158,6 +162,7 @@ def deliver(
         action: whose result it is.
         result: published by the action, or found by a look-up.
         subscribers: of the action, at least one.
+        found_in: the scope that has it, where that is another than the action's.
     """
     last = next(iter(subscribers))
     for subscriber in subscribers:
@@ -167,6 +172,8 @@ def deliver(
         part = step.parts.get(subscriber.part)
         if part is not None and part.result is None:
             part.result = result
+            if found_in:
+                part.key = ActionKey(found_in, action.key.action_id)
             run.inline.update(result.inline)
             step.pending_parts -= 1
             step.fresh.append(subscriber.part)

@@ -5,7 +5,6 @@ any later success of the same action is settled at the fabric's expense.
 """
 
 from flowmesh_api.v1.enums import ActionState
-from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES
 from flowmesh_core.fleet.snapshot import SignatureInfo
@@ -17,6 +16,7 @@ from flowmesh_core.machine import (
     checkpoints,
     disclosure,
     failure_policy,
+    learning,
     ready_actions,
     result_ttl,
     second_opinions,
@@ -34,8 +34,6 @@ from flowmesh_core.placement.constraints import unmet
 from flowmesh_core.protocol.messages import AttemptEnd, FailureReport
 from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
 from flowmesh_core.sharing.scopes import AUDIT_SCOPE
-
-FEW_ATTEMPTS = 32
 
 THEIRS = frozenset({FailureKind.BAD_INPUT, FailureKind.USER_CODE, FailureKind.TIMEOUT})
 """Failures that the step itself causes: its runs pay for the attempt."""
@@ -215,9 +213,7 @@ def _log(state: State, action: Action, end: AttemptEnd) -> None:
 def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> None:
     action, end = attempt.action, attempt.end
     assert end is not None
-    peak_mib = end.usage.peak_memory_mib
-    state.learned.succeeded(attempt.info.base, worker.shape.device_class, peak_mib)
-    _learn(state, worker, attempt, end)
+    learning.attempt_succeeded(state, worker, attempt, end, now_s)
     for artifact in end.outputs.values():
         if artifact.size_bytes > NEGLIGIBLE_BYTES:
             worker.local_digests[artifact.digest] = None
@@ -263,22 +259,6 @@ def _discard(state: State, attempt: Attempt, trust: int, now_s: float) -> None:
     billing.settle(state, attempt, [], "untrusted", now_s, message)
     if not action.attempts:
         actions.back_to_ready(state, action, now_s)
-
-
-def _learn(state: State, worker: Worker, attempt: Attempt, end: AttemptEnd) -> None:
-    spec, usage = attempt.action.spec, end.usage
-    key, device_class = CostKey.of(attempt.info), worker.shape.device_class
-    mates = len(worker.attempts)
-    if mates <= FEW_ATTEMPTS:  # among many, the few of other instances do not matter
-        signature = attempt.info.signature
-        mates = sum(a.info.signature == signature for a in worker.attempts.values())
-    if not usage.resumed:  # a resumed attempt did an unknown part of the work
-        state.model.observe(
-            key, spec.work, usage.run_s, usage.load_s, device_class, batch=float(1 + mates)
-        )
-        if attempt.predicted_s:
-            state.figures.predicted(key.engine, attempt.predicted_s, usage.run_s)
-    state.model.observe_memory(key, device_class, usage.peak_memory_mib)
 
 
 def _result(

@@ -50,7 +50,7 @@ def looked_up(state: State, event: LookedUp, now_s: float) -> None:
             _executed_before(state, run, subscriber, result, now_s)
         else:
             _hit(state, run, step, subscriber, result, HitKind.PUBLISHED, now_s)
-    actions.deliver(state, action, result, waiting)
+    actions.deliver(state, action, result, waiting, event.found_in)
 
 
 def _missed(state: State, action: Action, event: LookedUp, now_s: float) -> None:

@@ -75,16 +75,16 @@ def artifact(kept: LatestCheckpoint) -> Artifact:
     return Artifact(KIND, kept.digest, kept.digest, kept.size_bytes)
 
 
-def roots(state: State) -> list[Artifact]:
-    """Returns the checkpoints that a collection must not delete: those of unfinished actions."""
-    found = [a.checkpoint for a in state.actions.values() if a.checkpoint is not None]
+def roots(state: State) -> list[tuple[str, Artifact]]:
+    """Returns the checkpoints of unfinished actions, which a collection keeps, with their scopes."""
+    found = [(k.scope, a.checkpoint) for k, a in state.actions.items() if a.checkpoint is not None]
     for run in state.runs.values():
-        found += run.checkpoints.values()
-    found += [
-        _from_report(report, reported_s)
-        for report, reported_s in state.orphaned_checkpoints.values()
-    ]
-    return [artifact(checkpoint) for checkpoint in found]
+        found += ((key.scope, checkpoint) for key, checkpoint in run.checkpoints.items())
+    found += (
+        (key.scope, _from_report(report, reported_s))
+        for key, (report, reported_s) in state.orphaned_checkpoints.items()
+    )
+    return [(scope, artifact(checkpoint)) for scope, checkpoint in found]
 
 
 def note_all(state: State, now_s: float) -> None:
@@ -149,7 +149,8 @@ def _update(state: State, action: Action, checkpoint: LatestCheckpoint, now_s: f
 
 
 def _drop_corrupt(state: State, action: Action, report: Checkpoint) -> None:
-    state.emit(DeleteCorruptBlobs(frozenset(report.spoiled), action.first_run()))
+    scopes = tuple(dict.fromkeys((*action.read_scopes, action.key.scope)))
+    state.emit(DeleteCorruptBlobs(frozenset(report.spoiled), action.first_run(), scopes))
     attempt = action.attempts.get(report.attempt_id)
     if attempt is not None:
         attempt.resumed = ""

@@ -38,6 +38,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
         not_before_s: a stored result that was created earlier is replaced too, since a subscriber
             does not accept it (``maxAge``); 0 accepts any.
         min_trust: neither is a stored result of a pool of less trust accepted (``minTrust``).
+        copy_from: other scopes that have blobs of the result; they are copied to its own first.
     """
 
     key: ActionKey
@@ -45,6 +46,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     replace: bool = False
     not_before_s: float = 0.0
     min_trust: int = 0
+    copy_from: tuple[str, ...] = ()
 
 
 class Assign(msgspec.Struct, frozen=True, gc=False):
@@ -127,11 +129,12 @@ class AttemptSettled(msgspec.Struct, frozen=True, gc=False):
 
 
 class PutManifest(msgspec.Struct, frozen=True, gc=False):
-    """Store a composed manifest under ``cas/``: this run's end is about to refer to it."""
+    """Store a composed manifest in a scope: this run's end is about to refer to it."""
 
     digest: Digest
     manifest: Manifest
     uid: str
+    scope: str
 
 
 class PutBlob(msgspec.Struct, frozen=True, gc=False):
@@ -140,13 +143,20 @@ class PutBlob(msgspec.Struct, frozen=True, gc=False):
     digest: Digest
     data: bytes
     uid: str
+    scope: str
 
 
 class CheckBlobs(msgspec.Struct, frozen=True, gc=False):
-    """Find out which of these blobs are lost; answer with ``BlobsChecked``."""
+    """Find out which of these blobs are lost; answer with ``BlobsChecked``.
+
+    Attributes:
+        digests: by the scope that is to have them; what only another scope has is copied there.
+        read_scopes: those that the run reads.
+    """
 
     uid: str
-    digests: frozenset[Digest]
+    digests: dict[str, frozenset[Digest]]
+    read_scopes: tuple[str, ...]
 
 
 class DeleteCorruptBlobs(msgspec.Struct, frozen=True, gc=False):
@@ -154,10 +164,12 @@ class DeleteCorruptBlobs(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         uid: a run that needs them.
+        scopes: where it reads them; each of them is looked through.
     """
 
     digests: frozenset[Digest]
     uid: str
+    scopes: tuple[str, ...]
 
 
 class CompareContent(msgspec.Struct, frozen=True, gc=False):
@@ -170,11 +182,13 @@ class CompareContent(msgspec.Struct, frozen=True, gc=False):
         result: names the worker that reported it.
         blobs: those that the reader named.
         uid: a run that needs them.
+        scopes: those that the run reads.
     """
 
     result: ActionResult
     blobs: frozenset[Digest]
     uid: str
+    scopes: tuple[str, ...]
 
 
 class EvaluateCondition(msgspec.Struct, frozen=True, gc=False):

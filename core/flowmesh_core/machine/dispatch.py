@@ -201,9 +201,14 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
     newest_s = max((w.started_s for w in state.workers.values()), default=now_s)
     for action in list(state.ready.values()):
         reasons = pausing if action.not_before_s > now_s else others
+        pools = (
+            ready_actions.reserved_pools(state, action)
+            if state.reserved_pools
+            else ready_actions.NO_POOLS
+        )
         tenant = ready_actions.code_tenant(state, action) if state.single_tenant else ""
         info = action.shown
-        found = reasons.get((info.signature, info.requirement.min_trust, tenant))
+        found = reasons.get((info.signature, info.requirement.min_trust, tenant, pools))
         if found is None:
             continue
         if found.cause is RejectionCause.TENANT:
@@ -249,11 +254,13 @@ def _show_wait_reason(state: State, action: Action, reason: str, detail: str) ->
             state.changed(run)
 
 
-_Reasons = dict[tuple[Digest, int, str], Rejection]
+_Reasons = dict[tuple[Digest, int, str, frozenset[str]], Rejection]
 
 
 def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
-    """By signature, trust and tenant, the reason for its actions in backoff, and for its others.
+    """By kind of action, the reason for those in backoff, and for the others.
+
+    A kind is the signature, the trust, the tenant and the reserved pools.
 
     A backoff is one action's own. Of several other reasons the one that may pass is taken, since an
     action must not fail for what stops another one.
@@ -262,6 +269,7 @@ def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
     others: _Reasons = {}
     for rejection in sorted(rejections, key=lambda r: (r.cause in NEVER, -r.count)):
         found = pausing if rejection.cause is RejectionCause.BACKOFF else others
-        key = (rejection.signature, rejection.min_trust, rejection.code_tenant)
+        one = rejection
+        key = (one.signature, one.min_trust, one.code_tenant, one.pools)
         found.setdefault(key, rejection)
     return pausing, others

@@ -49,6 +49,7 @@ class LookedUp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     Attributes:
         scopes: as in the command; where empty, it answers every look-up of the key.
         not_before_s, min_trust: as in the command.
+        found_in: the scope that has the result; empty where it is that of the key.
     """
 
     key: ActionKey
@@ -56,6 +57,7 @@ class LookedUp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     scopes: tuple[str, ...] = ()
     not_before_s: float = 0.0
     min_trust: int = 0
+    found_in: str = ""
 
 
 class Published(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -164,6 +166,21 @@ class CordonChanged(msgspec.Struct, frozen=True):
     workers: frozenset[str]
 
 
+class WeightsChanged(msgspec.Struct, frozen=True):
+    """The weights of tenants in fair shares; one that is not named has that of the settings.
+
+    A level and not an edge, as the next one.
+    """
+
+    weights: dict[str, float]
+
+
+class ReservedPoolsChanged(msgspec.Struct, frozen=True):
+    """The reserved pools, and the namespaces that each takes actions of."""
+
+    pools: dict[str, frozenset[str]]
+
+
 class PrewarmPlanChanged(msgspec.Struct, frozen=True):
     """Which signatures' engines each worker should load ahead of work, in order of urgency.
 
@@ -248,6 +265,8 @@ Event = (
     | WorkerLost
     | WorkerTrustChanged
     | CordonChanged
+    | WeightsChanged
+    | ReservedPoolsChanged
     | PrewarmPlanChanged
     | PlacementDecided
     | BlobsChecked

@@ -19,9 +19,14 @@ _INF = float("inf")
 def snapshot(state: State, now_s: float) -> Snapshot:
     """Returns what the scheduler decides on; valid until the next one or a change of state.
 
-    It has no actions during a recovery, or while too many results wait for space in the store.
+    It has no actions during a recovery, before declared pools are known, and while too many results
+    wait for space in the store.
     """
-    blocked = now_s < state.recovering_until_s or pending_publications.holds_back(state) is not None
+    blocked = (
+        now_s < state.recovering_until_s
+        or state.reserved_pools is None
+        or pending_publications.holds_back(state) is not None
+    )
     index = ReadyIndex() if blocked else ready_actions.index(state, now_s)
     return Snapshot(
         workers=[_worker(state, w, now_s) for _, w in sorted(state.workers.items())],
@@ -33,6 +38,7 @@ def snapshot(state: State, now_s: float) -> Snapshot:
         fair_share=_fair_share(state, now_s),
         now_s=now_s,
         tenant_weights=state.fair.weights,
+        reserved_pools=frozenset(state.reserved_pools or ()),
     )
 
 

@@ -30,6 +30,7 @@ from flowmesh_core.machine import (
     prewarm,
     protocol_violations,
     repin,
+    reserved_pools,
     run_lifecycle,
     steps,
     stragglers,
@@ -53,9 +54,11 @@ from flowmesh_core.machine.events import (
     Published,
     PublishFailed,
     Repinned,
+    ReservedPoolsChanged,
     RunFinalized,
     Submitted,
     TimeAdvanced,
+    WeightsChanged,
     WorkerConnected,
     WorkerLost,
     WorkerSynced,
@@ -124,6 +127,7 @@ class Machine:
             resumed_bills=dict(billed or {}),
             resumed_charges=dict(unsettled or {}),
             recovering_until_s=recovering_until_s,
+            reserved_pools=None if settings.pools_are_declared else {},
             prefix_salt=prefix_salt,
         )
 
@@ -192,6 +196,11 @@ class Machine:
                 workers.trust_changed(state, event)
             case CordonChanged():
                 workers.cordoned(state, event.workers)
+            case WeightsChanged():
+                state.fair.set_weights({**state.settings.tenant_weights, **event.weights})
+                state.dirty = True
+            case ReservedPoolsChanged():
+                reserved_pools.changed(state, event.pools)
             case PrewarmPlanChanged():
                 prewarm.send_prewarm_plans(state, event.workers)
             case BlobsChecked():

@@ -331,7 +331,7 @@ class StepPart(msgspec.Struct, eq=False):
 
     Attributes:
         inputs: artifacts by port for this part.
-        key: the action that it waits for or came from.
+        key: the action that it waits for; after a hit, where that was found.
         result: None until it is published.
     """
 
@@ -536,6 +536,7 @@ class Worker:
         local_digests: digests that it is known to have on disk, newest last.
         idle_nanousd: of its bill in this epoch, what no attempt was charged.
         prewarmed: signatures that its last prewarm plan names; None before one was sent.
+        loading_since_s: by signature, when the control plane first saw its host load.
         code_tenant: of a single-tenant worker, whose user code it runs; empty before the first.
     """
 
@@ -551,6 +552,7 @@ class Worker:
     idle_nanousd: int = 0
     draining: bool = False
     prewarmed: tuple[Digest, ...] | None = None
+    loading_since_s: dict[str, float] = field(default_factory=dict)
     code_tenant: str = ""
 
     @property

@@ -82,7 +82,7 @@ def _look_ahead(state: State, run: Run, step: StepRun) -> PredictedDemand | None
         return None
     contract = step.contract
     work = work_of(contract, step.plan.params, models, *component_ports(contract, models))
-    return PredictedDemand(shape_of(state, step, models).info.signature, work)
+    return PredictedDemand(shape_of(state, run, step, models).info.signature, work)
 
 
 def send_prewarm_plans(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> None:

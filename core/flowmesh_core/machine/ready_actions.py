@@ -15,6 +15,7 @@ from flowmesh_core.machine.state import State
 from flowmesh_core.units import Digest
 
 _NO_WORKERS = frozenset[str]()
+NO_POOLS = frozenset[str]()
 
 
 def enter(state: State, action: Action) -> None:
@@ -105,6 +106,7 @@ def view(state: State, action: Action) -> ReadyAction:
         avoid_workers=frozenset(action.avoid_workers) if action.avoid_workers else _NO_WORKERS,
         not_before_s=action.not_before_s,
         code_tenant=code_tenant(state, action) if state.single_tenant else "",
+        reserved_pools=reserved_pools(state, action) if state.reserved_pools else NO_POOLS,
         min_trust=action.info.requirement.min_trust,
     )
 
@@ -114,6 +116,18 @@ def code_tenant(state: State, action: Action) -> str:
     if not action.info.requirement.user_code:
         return ""
     return state.runs[action.runs()[0]].plan.namespace
+
+
+def reserved_pools(state: State, action: Action) -> frozenset[str]:
+    """Returns the reserved pools that the action may run in: those of a subscriber's namespace.
+
+    Suspended runs count only where there is no other.
+    """
+    runs = [state.runs[uid] for uid in action.runs()]
+    runs = [run for run in runs if not run.suspended] or runs
+    namespaces = {run.plan.namespace for run in runs}
+    pools = state.reserved_pools or {}
+    return frozenset(name for name, allowed in pools.items() if not allowed.isdisjoint(namespaces))
 
 
 def _first_in_order(state: State, action: Action) -> tuple[Run, float]:

@@ -49,7 +49,8 @@ def inputs_lost(
     """
     lost = LostBlobs(frozenset(Digest(d) for d in digests), failure.reason == BY_IDENTITY)
     if not lost.by_identity:
-        state.emit(DeleteCorruptBlobs(lost.digests, action.first_run()))
+        scopes = tuple(dict.fromkeys((*action.read_scopes, action.key.scope)))
+        state.emit(DeleteCorruptBlobs(lost.digests, action.first_run(), scopes))
     was_read = _names_any(action.spec.inputs, lost.digests)
     for subscriber in list(action.subscribers):
         run = state.runs[subscriber.uid]
@@ -102,7 +103,8 @@ def remake_lost(state: State, run: Run, step: StepRun, lost: LostBlobs, now_s: f
         _compare(state, run, step, lost.digests)
     else:
         # Damage is seldom a single blob: all of the step's are verified, corrupt ones deleted.
-        state.emit(DeleteCorruptBlobs(frozenset(_output_digests(step)), run.uid))
+        made = frozenset(_output_digests(step))
+        state.emit(DeleteCorruptBlobs(made, run.uid, run.scopes.readable))
     for child in run.children.get(step.plan.path, ()):
         run.steps[child].waiting += 1
         conditions.forget(run, run.steps[child])
@@ -135,7 +137,7 @@ def _compare(state: State, run: Run, step: StepRun, blobs: frozenset[Digest]) ->
     for part in step.parts.values():
         result = part.result
         if result and result.provenance.worker and _names_any(result.outputs, blobs):
-            state.emit(CompareContent(result, blobs, run.uid))
+            state.emit(CompareContent(result, blobs, run.uid, run.scopes.readable))
 
 
 def _output_digests(step: StepRun) -> set[Digest]:
@@ -157,7 +159,7 @@ def outputs_lost(state: State, run: Run, digests: frozenset[Digest], now_s: floa
         Whether a step of the run can reproduce them.
     """
     lost = LostBlobs(digests)
-    state.emit(DeleteCorruptBlobs(digests, run.uid))
+    state.emit(DeleteCorruptBlobs(digests, run.uid, run.scopes.readable))
     made = False
     for sources in run.plan.outputs.values():
         for source in sources:

@@ -1,6 +1,7 @@
 """The course of a run: it is submitted, amended, cancelled, and ends."""
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from flowmesh_api.v1.enums import ENDED_PHASES, Phase, StepState
@@ -18,7 +19,9 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.graph.critical_path import remaining_s
 from flowmesh_core.graph.evaluation_budget import EvaluationBudget
+from flowmesh_core.graph.plan import StepSource
 from flowmesh_core.machine import checkpoints, ledger_counts, ready_actions, repair, steps
+from flowmesh_core.machine.cache_scopes import scopes_of
 from flowmesh_core.machine.commands import CheckBlobs, FinalizeRun, PutBlob, PutManifest
 from flowmesh_core.machine.events import Submitted
 from flowmesh_core.machine.model import Run, StepRun
@@ -168,33 +171,40 @@ def end_if_over(state: State, run: Run, now_s: float) -> None:
         digests = _output_blobs(state, run)
         if not run.failure and not run.cancel_reason:
             run.checking = True
-            state.emit(CheckBlobs(run.uid, digests))
+            state.emit(CheckBlobs(run.uid, digests, run.scopes.readable))
             return
     _finish(state, run, now_s)
 
 
-def _outputs(run: Run) -> list[Artifact]:
-    found = []
+def _outputs(run: Run) -> Iterator[tuple[str, Artifact]]:
+    """Yields the artifacts of the outputs, each with the scope that is to have it.
+
+    What a step made belongs where its results are published, and an input where it was uploaded.
+    """
     for sources in run.plan.outputs.values():
         for source in sources:
             artifact = steps.source_artifact(run, source)
-            if artifact is not None:
-                found.append(artifact)
-    return found
+            if artifact is None:
+                continue
+            scope = run.scopes.private
+            if isinstance(source, StepSource):
+                step = run.steps[source.step]
+                scope = scopes_of(run, step, step.inputs)[0]
+            yield scope, artifact
 
 
-def _output_blobs(state: State, run: Run) -> frozenset[Digest]:
+def _output_blobs(state: State, run: Run) -> dict[str, frozenset[Digest]]:
     """Stores what only came inside results; returns the other digests, which must be checked."""
-    check: set[Digest] = set()
-    for artifact in _outputs(run):
+    check: defaultdict[str, set[Digest]] = defaultdict(set)
+    for scope, artifact in _outputs(run):
         for digest in artifact.blobs():
             if digest in run.inline:
-                state.emit(PutBlob(digest, run.inline[digest], run.uid))
+                state.emit(PutBlob(digest, run.inline[digest], run.uid, scope))
             elif artifact.manifest is not None and digest == artifact.blob:
-                state.emit(PutManifest(digest, artifact.manifest, run.uid))
+                state.emit(PutManifest(digest, artifact.manifest, run.uid, scope))
             else:
-                check.add(digest)
-    return frozenset(check)
+                check[scope].add(digest)
+    return {scope: frozenset(digests) for scope, digests in check.items()}
 
 
 def blobs_checked(state: State, uid: str, missing: frozenset[Digest], now_s: float) -> None:

@@ -28,6 +28,8 @@ class Settings:
             begins: workers retain their reports until they are published.
         violations_max: a worker of this many protocol violations gets nothing new, where others can
             do its work; 0 lets every worker go on.
+        pools_are_declared: whether nothing is placed before the reserved pools are known
+            (``ReservedPoolsChanged``).
     """
 
     watchdog_s: float = 10.0
@@ -44,3 +46,4 @@ class Settings:
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
     results_waiting_max: int = 64
     violations_max: int = 3
+    pools_are_declared: bool = False

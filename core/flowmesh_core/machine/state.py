@@ -1,6 +1,6 @@
 """The machine's whole state, and the few primitives that all its modules share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -74,6 +74,8 @@ class State:
         cordoned: names of workers that must not get anything new; some may not be connected (yet).
         violations: protocol violations in this epoch, by pool and name of the worker.
         distrusted: workers that are cordoned for them.
+        reserved_pools: reserved pool → the namespaces that it takes actions of; None where pools
+            are declared and have not been yet: then nothing is placed.
         single_tenant: whether a worker that runs one tenant's user code has been connected.
         tenant_drained_s: when such a worker last had to leave for another tenant.
         demand: recent arrivals by signature.
@@ -123,6 +125,7 @@ class State:
     cordoned: frozenset[str] = frozenset()
     violations: dict[tuple[str, str], int] = field(default_factory=dict)
     distrusted: set[tuple[str, str]] = field(default_factory=set)
+    reserved_pools: Mapping[str, frozenset[str]] | None = field(default_factory=dict)
     single_tenant: bool = False
     tenant_drained_s: float = float("-inf")
     demand: DemandTracker = field(default_factory=DemandTracker)

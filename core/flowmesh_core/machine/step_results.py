@@ -100,6 +100,7 @@ def publish_step(
         elif artifact.manifest is not None:
             inline.update({d: run.inline[d] for d in artifact.blobs() if d in run.inline})
     run.inline.update(inline)
+    found_in = dict.fromkeys(p.key.scope for p in step.parts.values() if p.key is not None)
     state.emit(
         Publish(
             key,
@@ -128,5 +129,6 @@ def publish_step(
             replace=step.skip_lookup,
             not_before_s=question_of(run, step, ())[1],
             min_trust=run.min_trust,
+            copy_from=tuple(scope for scope in found_in if scope != key.scope),
         )
     )

@@ -6,13 +6,13 @@ from msgspec import structs
 
 from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.accounting.meter import WorkerMeter
-from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.machine import (
     actions,
     attempts,
     billing,
     checkpoints,
+    learning,
     single_tenant,
     timeouts,
 )
@@ -21,8 +21,9 @@ from flowmesh_core.machine.events import WorkerSynced, WorkerTrustChanged
 from flowmesh_core.machine.model import Action, Attempt, Worker
 from flowmesh_core.machine.orphans import OrphanedAttempt
 from flowmesh_core.machine.state import State, parse_attempt_id
-from flowmesh_core.protocol.messages import AttemptProgress, EngineInstanceState, Hello, Sync
+from flowmesh_core.protocol.messages import AttemptProgress, Hello, Sync
 
+_SECONDS_PER_HOUR = 3600
 NEAR_MAX = 4096
 """Digests remembered per worker."""
 
@@ -61,8 +62,13 @@ def connected(state: State, hello: Hello, generations: Mapping[str, int], now_s:
 def _new(state: State, hello: Hello, now_s: float) -> Worker:
     shape = hello.shape
     started_s = now_s - hello.age_s if hello.age_s else min(hello.started_s, now_s)
-    meter = WorkerMeter(shape.price_nanousd_per_hour, started_s)
-    meter.billed_nanousd = state.resumed_bills.pop(hello.incarnation, 0)
+    billed = state.resumed_bills.pop(hello.incarnation, 0)
+    price = shape.price_nanousd_per_hour
+    if billed and price:
+        # Where its age is not known, it is at least as old as an earlier epoch has billed.
+        started_s = min(started_s, now_s - billed * _SECONDS_PER_HOUR / price)
+    meter = WorkerMeter(price, started_s)
+    meter.billed_nanousd = billed
     worker = Worker(shape, hello.incarnation, meter, started_s, now_s)
     state.workers[shape.name] = worker
     return worker
@@ -152,7 +158,7 @@ def synced(state: State, event: WorkerSynced, now_s: float) -> None:
             attempt.units = max(attempt.units, end.usage.units)
     billing.accrue(state, worker, now_s)
     if sync.instances is not None:
-        _learn_loads(state, worker, sync.instances)
+        learning.instances_loaded(state, worker, sync.instances, now_s)
         worker.instances = sync.instances
         state.dirty = True
     if sync.components is not None:
@@ -184,18 +190,6 @@ def cordoned(state: State, names: frozenset[str]) -> None:
     """Sets the workers that take nothing new; what runs goes on."""
     state.dirty = state.dirty or names != state.cordoned
     state.cordoned = names
-
-
-def _learn_loads(state: State, worker: Worker, instances: Iterable[EngineInstanceState]) -> None:
-    """Teaches the cost model how long the hosts that have become ready took to load."""
-    known = {instance.signature for instance in worker.instances if instance.load_s}
-    for instance in instances:
-        info = state.signatures.get(instance.signature)
-        if instance.load_s and info is not None and instance.signature not in known:
-            size = sum(size for _, size in info.components)
-            state.model.observe_load(
-                CostKey.of(info), worker.shape.device_class, size, instance.load_s
-            )
 
 
 def _progress(

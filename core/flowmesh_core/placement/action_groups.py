@@ -31,6 +31,7 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
     isolate: bool
     avoid_workers: frozenset[str]
     replica_of: str
+    reserved_pools: frozenset[str]
     code_tenant: str
     cohort: Kind
     count: int
@@ -43,13 +44,20 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
         return mean if mean > NEGLIGIBLE_BYTES else 0
 
     @property
-    def cautions(self) -> tuple[bool, frozenset[str], str, int, str]:
+    def cautions(self) -> tuple[object, ...]:
         """What restricts its workers besides the signature.
 
-        Isolation, workers where it failed, the original's worker, trust, the tenant of its code.
+        Isolation, workers where it failed, the original's worker, trust, the tenant of its code,
+        the reserved pools open to it.
         """
-        trust = self.info.requirement.min_trust
-        return self.isolate, self.avoid_workers, self.replica_of, trust, self.code_tenant
+        return (
+            self.isolate,
+            self.avoid_workers,
+            self.replica_of,
+            self.info.requirement.min_trust,
+            self.code_tenant,
+            self.reserved_pools,
+        )
 
     @property
     def excluded(self) -> frozenset[str]:
@@ -76,6 +84,7 @@ def _group(snapshot: Snapshot, ready: ReadyGroup) -> ActionGroup:
         like.isolate,
         like.avoid_workers,
         like.replica_of,
+        like.reserved_pools,
         like.code_tenant,
         cohort.name,
         ready.count,

@@ -75,8 +75,8 @@ class CandidateFinder:
     def _reason(self, group: ActionGroup) -> tuple[RejectionCause, str]:
         """Returns ``BUSY`` where some worker could take the group later, else what is missing."""
         tick = self._tick
-        unmet = tick.unmet(group.info)
-        able = tick.able(group.info)
+        unmet = tick.unmet(group)
+        able = tick.able(group)
         if able:
             if group.code_tenant and not self._is_admitted(group):
                 return RejectionCause.TENANT, _TENANT
@@ -95,7 +95,7 @@ class CandidateFinder:
         tick = self._tick
         return any(
             tick.accounts[member].admits(group.code_tenant)
-            for cause, members in zip(tick.unmet(group.info), tick.kinds, strict=True)
+            for cause, members in zip(tick.unmet(group), tick.kinds, strict=True)
             if cause is None
             for member in members
         )

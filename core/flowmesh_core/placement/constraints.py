@@ -4,7 +4,7 @@ They look at what a worker is (its shape), not at what it runs. A cycle evaluate
 signature and shape; the planner and the capacity signal ask the same of pools.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.fleet.snapshot import Requirement
@@ -23,6 +23,7 @@ CHECKS = (
     RejectionCause.DEVICES,
     RejectionCause.MEMORY,
     RejectionCause.TRUST,
+    RejectionCause.RESERVED,
 )
 """In order of evaluation. The worker that passes most of them gives the reason for a rejection."""
 
@@ -41,6 +42,26 @@ def unmet(requirement: Requirement, shape: WorkerShape) -> RejectionCause | None
     if requirement.user_code and (cause := _unmet_by_sandbox(shape)) is not None:
         return cause
     return _unmet_by_hardware(requirement, shape)
+
+
+def unmet_in_pool(
+    requirement: Requirement,
+    shape: WorkerShape,
+    reserved: Collection[str],
+    admitting: Collection[str],
+) -> RejectionCause | None:
+    """Returns :func:`unmet`, with the reservation of the worker's pool as the last constraint.
+
+    Args:
+        requirement: of the action's signature.
+        shape: of the worker.
+        reserved: the pools that take only actions which name them.
+        admitting: those of them that the action names.
+    """
+    cause = unmet(requirement, shape)
+    if cause is None and shape.pool in reserved and shape.pool not in admitting:
+        return RejectionCause.RESERVED
+    return cause
 
 
 def _unmet_by_sandbox(shape: WorkerShape) -> RejectionCause | None:
@@ -101,6 +122,7 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
     """
     r = requirement
     largest_mib = max(shape.device_memory_mib for shape in shapes)
+    able = sorted({shape.pool for shape in shapes if unmet(r, shape) is None})
     texts = {
         RejectionCause.ENGINE_NOT_OFFERED: (
             f"no worker offers engine {r.engine}; add a pool whose image has it"
@@ -132,6 +154,10 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
             f"a pool of trust {r.min_trust} is needed, and those that could run it otherwise have"
             f" less; raise spec.trust of a pool that deserves it, or lower minTrust in the workflow"
             " or in its cache policy"
+        ),
+        RejectionCause.RESERVED: (
+            f"every worker that can run it belongs to pool {' or '.join(able)}, which is reserved "
+            "for other namespaces; add a pool, or name the namespace in the pool's reservedFor"
         ),
     }
     return texts[cause]

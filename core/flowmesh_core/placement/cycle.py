@@ -5,14 +5,15 @@ cycle need is computed here once.
 """
 
 from collections import defaultdict
+from collections.abc import Collection
 
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.costmodel import CostKey, CostModel, Rate
 from flowmesh_core.fleet.ready import ReadyAction
-from flowmesh_core.fleet.snapshot import SignatureInfo, Snapshot, Tier, WorkerView
+from flowmesh_core.fleet.snapshot import Snapshot, Tier, WorkerView
 from flowmesh_core.placement.action_groups import ActionGroup, is_urgent
 from flowmesh_core.placement.capacity import InstanceCapacity, WorkerCapacity, open_accounts
-from flowmesh_core.placement.constraints import unmet
+from flowmesh_core.placement.constraints import unmet_in_pool
 from flowmesh_core.placement.input_locality import InputLocality
 from flowmesh_core.protocol.messages import WorkerShape
 
@@ -50,14 +51,15 @@ class SchedulingCycle:
         self.waiting = defaultdict[str, int](int)
         self.virtual_time = dict(snapshot.fair_share)
         self._index()
-        self._unmet: dict[tuple[str, int], tuple[RejectionCause | None, ...]] = {}
+        self._unmet: dict[tuple[str, int, frozenset[str]], tuple[RejectionCause | None, ...]] = {}
         self._rates: dict[tuple[object, ...], Rate] = {}
         self._loads: dict[tuple[object, ...], float] = {}
 
     def _index(self) -> None:
         numbers: dict[tuple[object, ...], int] = {}
         for index, worker in enumerate(self.snapshot.workers):
-            kind = numbers.setdefault(_shape_key(worker.shape), len(self.shapes))
+            key = _shape_key(worker.shape, self.snapshot.reserved_pools)
+            kind = numbers.setdefault(key, len(self.shapes))
             if kind == len(self.shapes):
                 self.shapes.append(worker.shape)
                 self.kinds.append([])
@@ -71,18 +73,22 @@ class SchedulingCycle:
                 for signature in worker.instances:
                     self.workers_with_instance.setdefault(signature, set()).add(index)
 
-    def unmet(self, info: SignatureInfo) -> tuple[RejectionCause | None, ...]:
+    def unmet(self, group: ActionGroup) -> tuple[RejectionCause | None, ...]:
         """Returns, for each shape, the first hard constraint that it does not meet, or None."""
-        key = (info.signature, info.requirement.min_trust)
+        requirement = group.info.requirement
+        key = (group.info.signature, requirement.min_trust, group.reserved_pools)
         found = self._unmet.get(key)
         if found is None:
-            found = tuple(unmet(info.requirement, shape) for shape in self.shapes)
-            self._unmet[key] = found
+            reserved = self.snapshot.reserved_pools
+            found = self._unmet[key] = tuple(
+                unmet_in_pool(requirement, shape, reserved, group.reserved_pools)
+                for shape in self.shapes
+            )
         return found
 
-    def able(self, info: SignatureInfo) -> int:
+    def able(self, group: ActionGroup) -> int:
         """Returns how many workers meet the hard constraints and are not draining."""
-        kinds = zip(self.unmet(info), self.kinds, strict=True)
+        kinds = zip(self.unmet(group), self.kinds, strict=True)
         return sum([len(members) for cause, members in kinds if cause is None])
 
     def rate(self, group: ActionGroup, device_class: str, batch: float) -> Rate:
@@ -169,8 +175,8 @@ def _slowdown(worker: WorkerView, instances: int) -> float:
     return max(1.0, instances / max(1, at_once))
 
 
-def _shape_key(shape: WorkerShape) -> tuple[object, ...]:
-    """All fields that constraints, prices and predictions read; neither the name nor the pool."""
+def _shape_key(shape: WorkerShape, reserved: Collection[str]) -> tuple[object, ...]:
+    """All fields that constraints, prices and predictions read: the pool only if it is reserved."""
     return (
         shape.device_class,
         shape.devices,
@@ -186,4 +192,5 @@ def _shape_key(shape: WorkerShape) -> tuple[object, ...]:
         shape.variants,
         tuple(sorted(shape.engines.items())),
         tuple(sorted(shape.labels.items())) if shape.labels else (),
+        shape.pool if shape.pool in reserved else "",
     )

@@ -7,6 +7,8 @@ simulator.
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Decision, Placement, Rejection, Snapshot
@@ -106,9 +108,9 @@ def _placement(
 
 
 def _rejections(clients: list[GroupCursor], snapshot: Snapshot) -> tuple[Rejection, ...]:
-    counts = Counter[tuple[str, RejectionCause, str, int, str]]()
+    counts = Counter[tuple[str, RejectionCause, str, int, str, tuple[str, ...]]]()
     for _, _, action in snapshot.ready.backoff:
-        held = (action.min_trust, action.code_tenant)
+        held = (action.min_trust, action.code_tenant, tuple(sorted(action.reserved_pools)))
         counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL, *held] += 1
     by_slots: dict[FreeSlots, int] = {}
     for cursor in clients:
@@ -118,9 +120,9 @@ def _rejections(clients: list[GroupCursor], snapshot: Snapshot) -> tuple[Rejecti
     for free_slots, remaining in by_slots.items():
         like = free_slots.like
         trust = like.info.requirement.min_trust
-        key = (like.info.signature, free_slots.cause, free_slots.detail, trust, like.code_tenant)
-        counts[key] += remaining
+        held = (trust, like.code_tenant, tuple(sorted(like.reserved_pools)))
+        counts[like.info.signature, free_slots.cause, free_slots.detail, *held] += remaining
     return tuple(
-        Rejection(Digest(signature), cause, count, detail, min_trust=trust, code_tenant=tenant)
-        for (signature, cause, detail, trust, tenant), count in sorted(counts.items())
+        Rejection(Digest(name), cause, count, detail, tenant, trust, pools or msgspec.UNSET)
+        for (name, cause, detail, trust, tenant, pools), count in sorted(counts.items())
     )

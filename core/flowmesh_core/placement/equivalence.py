@@ -50,7 +50,7 @@ def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceC
     group of suspects stays on one worker at a time, so that it takes no more than one host.
     """
     info = group.info
-    kinds = [kind for kind, cause in enumerate(tick.unmet(info)) if cause is None]
+    kinds = [kind for kind, cause in enumerate(tick.unmet(group)) if cause is None]
     excluded = _excluded(tick, group, kinds) if group.avoid_workers or group.replica_of else ()
     accounts, busy = tick.accounts, tick.busy
     with_instance = tick.workers_with_instance.get(info.signature, ())

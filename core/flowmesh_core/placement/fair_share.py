@@ -34,8 +34,7 @@ class FairShare:
         """
         self._accounts = {tenant: _Account(*share) for tenant, share in (paid or {}).items()}
         self._weights: dict[str, float] = {}
-        for tenant, weight in (weights or {}).items():
-            self.set_weight(tenant, weight)
+        self.set_weights(weights or {})
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -51,6 +50,16 @@ class FairShare:
         if not 0.0 < weight < float("inf"):
             raise ValueError(f"weight of tenant {tenant!r} is {weight}: expected a positive number")
         self._weights[tenant] = weight
+
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Makes these the weights of all tenants; one that is not named has 1.
+
+        Raises:
+            ValueError: a weight is not a positive number.
+        """
+        self._weights = {}
+        for tenant, weight in weights.items():
+            self.set_weight(tenant, weight)
 
     def charge(self, tenant: str, nanousd: int, now_s: float) -> None:
         """Adds dollars; a negative amount refunds what was charged too much.

@@ -140,7 +140,7 @@ def groups_to_retry(
 
 def _is_usable(tick: SchedulingCycle, free_slots: FreeSlots, freed: set[int]) -> bool:
     """Whether one of the workers has a slot in this cycle; then all slots are examined anew."""
-    unmet = tick.unmet(free_slots.like.info)
+    unmet = tick.unmet(free_slots.like)
     tiers = [free_slots.tier_of(m) for m in freed if unmet[tick.kind_of[m]] is None]
     if not any(tier is not None and tier < WAIT for tier in tiers):
         return False

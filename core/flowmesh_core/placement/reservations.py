@@ -23,7 +23,7 @@ def reserve_worker(tick: SchedulingCycle, group: ActionGroup, action: ReadyActio
         return
     best: tuple[float, int] | None = None
     victims: list[InstanceView] = []
-    for kind, cause in enumerate(tick.unmet(group.info)):
+    for kind, cause in enumerate(tick.unmet(group)):
         for index in tick.kinds[kind] if cause is None else ():
             account = tick.accounts[index]
             suspects_meet = account.suspected and (group.isolate or group.info.suspects_of)

@@ -14,41 +14,21 @@ import hmac
 import msgspec
 from blake3 import blake3
 
-from flowmesh_core.decoding import decode
+from flowmesh_core.protocol.attempt_grants import (
+    MAC_BYTES,
+    VERSION,
+    AttemptGrant,
+    decode_grant,
+)
 from flowmesh_core.sharing.key_ring import DerivedKeys
 
 CONTEXT = "flowmesh.dev 2 attempt tokens"
 """The purpose of the keys, for ``KeyRing.derive``."""
-MAC_BYTES = 16
 TOKEN_CHARS_MAX = 1024
 AGE_MAX_S = 8 * 86400
 """No attempt runs for longer."""
-_VERSION = 2
 _CLOCKS_DIFFER_S = 60
 """How far in the future a token may have been issued: leaders' clocks differ a little."""
-
-
-class AttemptGrant(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a token says.
-
-    Attributes:
-        version: of this format.
-        generation: of the result that the attempt would publish.
-        incarnation: of the worker's process.
-        issued_s: when it was assigned, in whole seconds since the epoch (UTC).
-        write_scope: where its result is published.
-        read_scopes: where its inputs may lie: those of the subscription that it was made from.
-    """
-
-    version: int
-    attempt_id: str
-    generation: int
-    pool: str
-    worker: str
-    incarnation: str
-    issued_s: int
-    write_scope: str
-    read_scopes: tuple[str, ...]
 
 
 class TokenHolder(msgspec.Struct, frozen=True, gc=False):
@@ -95,7 +75,7 @@ class AttemptTokens:
         scope = attempt_id.partition("/")[0]
         payload = _encode(
             (
-                _VERSION,
+                VERSION,
                 attempt_id,
                 generation,
                 holder.pool,
@@ -123,13 +103,11 @@ class AttemptTokens:
             return None
         if not hmac.compare_digest(blake3(payload, key=key).digest(length=MAC_BYTES), mac):
             return None
-        try:
-            grant = decode(_decoder, payload)
-        except msgspec.DecodeError:
-            return None  # of another version
+        grant = decode_grant(payload)
+        if grant is None:
+            return None
         in_time = -_CLOCKS_DIFFER_S <= now_s - grant.issued_s <= AGE_MAX_S
-        return grant if grant.version == _VERSION and in_time else None
+        return grant if in_time else None
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder = msgspec.msgpack.Decoder(AttemptGrant)

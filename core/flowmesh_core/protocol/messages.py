@@ -1,8 +1,9 @@
 """The worker protocol, version 2.
 
-A worker opens a WebSocket to the gateway and sends :class:`Hello`, its full state. The gateway
-answers :class:`Welcome` (or :class:`Refused`, and closes). After that both sides send deltas with
-sequence numbers that start at 1 and rise by one in each direction:
+A worker asks the gateway for a WebSocket with its token in the header ``Authorization``; without a
+valid one the answer is 401 and no message is read. Then it sends :class:`Hello`, its full state.
+The gateway answers :class:`Welcome` (or :class:`Refused`, and closes). After that both sides send
+deltas with sequence numbers that start at 1 and rise by one in each direction:
 
 * the worker sends :class:`Sync` at least every ``sync_interval_s`` (empty if need be: it is the
   heartbeat), and at once when an attempt starts, loads or ends;
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from flowmesh_core.catalog.contract import EngineContract
 
 PROTOCOL_VERSION = 2
+REFUSAL_HEADER = "FlowMesh-Reason"
+"""Header with the reason where a request for a WebSocket is refused."""
 
 
 class Component(msgspec.Struct, frozen=True, gc=False):
@@ -209,6 +212,7 @@ class PrewarmSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         signature: of the attempts to come, which will use the host.
         components: the models that it loads at its start, by port.
         per_attempt_components: ports of components that come with each attempt.
+        read_scopes: where the components may lie: those of the last run that would use the host.
         the rest: as in :class:`Assignment`.
     """
 
@@ -218,6 +222,7 @@ class PrewarmSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     implementation: int
     components: dict[str, Artifact] = {}
     per_attempt_components: tuple[str, ...] = ()
+    read_scopes: tuple[str, ...] = ()
     signature_params: dict[str, Any] = {}
     memory_mib: int = 0
     tensor_parallel: int = 1
@@ -327,7 +332,6 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """A worker's full state.
 
     Attributes:
-        token: what it joins with.
         epoch: the highest epoch that it has seen.
         incarnation: unique per process start, so that a restarted worker of the same name is new.
         started_s: when the process started, by the worker's clock.
@@ -340,7 +344,6 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """
 
     version: int
-    token: str
     epoch: int
     incarnation: str
     started_s: float

@@ -12,9 +12,9 @@ from flowmesh_api.v1.enums import Disclosure, PrefixCache, Sharing
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_api.v1.problems import Problem
 from flowmesh_core.errors import SpecError
+from flowmesh_core.sharing.namespace_selection import ANY_NAMESPACE, selects
 
 ALL_SCOPE = "all"
-ANY_NAMESPACE = "*"
 SHARED_TRUST = 1
 """The least trust of pools that make results for a shared scope, unless its policy says."""
 _OWN = "ns-"
@@ -36,6 +36,7 @@ class ScopePlan:
         shares_prefixes: whether prefix caches are shared within ``publish``; else a namespace has
             its own.
         policy: the name of the policy, for ``fmesh why``; empty where none applies.
+        inputs: further scopes whose content is read and whose results are not looked up.
         unattributed: whether runs of other namespaces are not shown to its runs.
         min_trust: the least trust of the pools that may make results for the namespace.
     """
@@ -49,13 +50,14 @@ class ScopePlan:
     shares_prefixes: bool = False
     unattributed: bool = False
     min_trust: int = 0
+    inputs: tuple[str, ...] = ()
 
-
-def selects(policy: CachePolicy, namespace: str, labels: Mapping[str, str]) -> bool:
-    """Whether a policy is for a namespace."""
-    if namespace in policy.namespaces or ANY_NAMESPACE in policy.namespaces:
-        return True
-    return bool(policy.labels) and policy.labels.items() <= labels.items()
+    @property
+    def readable(self) -> tuple[str, ...]:
+        """The scopes that content is read from, in this order."""
+        if self.lookup and not self.inputs:
+            return self.lookup
+        return tuple(dict.fromkeys((*self.lookup, self.publish, *self.inputs)))
 
 
 def namespace_scope(namespace: str) -> str:
@@ -73,15 +75,18 @@ def is_shared(scope: str) -> bool:
     return scope == ALL_SCOPE or scope.startswith(_GROUP)
 
 
-def audit_scopes(uid: str, min_trust: int = 0) -> ScopePlan:
+def audit_scopes(uid: str, audited: ScopePlan, min_trust: int = 0) -> ScopePlan:
     """Returns the scopes of an audit: its own for what is in flight, and none to look in.
 
     Args:
         uid: of the audit.
+        audited: the scopes of the run whose actions it repeats; their inputs lie there.
         min_trust: what the audited run asks of its workers.
     """
     scope = f"{AUDIT_SCOPE}{uid}"
-    return ScopePlan(publish=scope, lookup=(), private=scope, min_trust=min_trust)
+    return ScopePlan(
+        publish=scope, lookup=(), private=scope, inputs=audited.readable, min_trust=min_trust
+    )
 
 
 def plan_scopes(

@@ -17,15 +17,17 @@ from flowmesh_core.spec.error_messages import RULE, describe, location, problems
 from flowmesh_core.spec.paths import Key, path_keys
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
+from flowmesh_core.spec.quota import FlowMeshQuota
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
 API_VERSION = "flowmesh.dev/v1alpha1"
-Object = FlowMeshWorkflow | FlowMeshWorkerPool | FlowMeshCachePolicy
+Object = FlowMeshWorkflow | FlowMeshWorkerPool | FlowMeshCachePolicy | FlowMeshQuota
 KINDS: dict[str, type[Object]] = {
     "FlowMeshWorkflow": FlowMeshWorkflow,
     "FlowMeshWorkerPool": FlowMeshWorkerPool,
     "FlowMeshCachePolicy": FlowMeshCachePolicy,
+    "FlowMeshQuota": FlowMeshQuota,
 }
 
 UNKNOWN_ENGINE = "?"

@@ -11,47 +11,15 @@ from flowmesh_core.spec.error_messages import RULE
 from flowmesh_core.spec.fields import (
     Duration,
     Name,
-    SelectedNamespace,
     SpecModel,
     TrustLevel,
     cel_rules,
 )
 from flowmesh_core.spec.metadata import Metadata
+from flowmesh_core.spec.namespaces import SelectedNamespaces
 from flowmesh_core.spec.quantities import seconds
 
 _GROUP_RULE = "group is required where scope is group, and allowed nowhere else"
-_SELECT_RULE = "names or selector must be given"
-
-
-class NamespaceSelector(SpecModel):
-    """Selects namespaces by their labels."""
-
-    match_labels: dict[str, str] = Field(
-        min_length=1, max_length=32, description="Labels that a namespace must have, all of them."
-    )
-
-
-class SelectedNamespaces(SpecModel):
-    """The namespaces that a policy is for, by name or by label."""
-
-    model_config = ConfigDict(
-        json_schema_extra=cel_rules(
-            ("(has(self.names) && size(self.names) > 0) || has(self.selector)", _SELECT_RULE)
-        )
-    )
-
-    names: list[SelectedNamespace] = Field(
-        default=[], max_length=1000, description="Namespaces by name; * is every one."
-    )
-    selector: NamespaceSelector | None = Field(
-        default=None, description="Namespaces by label, besides those named."
-    )
-
-    @model_validator(mode="after")
-    def _select(self) -> Self:
-        if not self.names and self.selector is None:
-            raise PydanticCustomError(RULE, _SELECT_RULE)
-        return self
 
 
 class CachePolicySpec(SpecModel):
@@ -116,13 +84,12 @@ class FlowMeshCachePolicy(SpecModel):
 
     def rule(self) -> CachePolicy:
         """Returns the policy in the form of the sharing rules."""
-        selector = self.spec.namespaces.selector
         return CachePolicy(
             name=self.metadata.name,
             scope=Sharing(self.spec.scope),
             group=self.spec.group or "",
             namespaces=tuple(self.spec.namespaces.names),
-            labels=dict(selector.match_labels) if selector else {},
+            labels=self.spec.namespaces.labels,
             salt=self.spec.salt,
             ttl_s=seconds(self.spec.ttl) if self.spec.ttl else None,
             reference_generation=self.spec.reference_generation,

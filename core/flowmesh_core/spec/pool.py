@@ -20,6 +20,7 @@ from flowmesh_core.spec.fields import (
     cel_rules,
 )
 from flowmesh_core.spec.metadata import NamespacedMetadata
+from flowmesh_core.spec.namespaces import SelectedNamespaces
 from flowmesh_core.spec.pool_status import PoolStatus
 from flowmesh_core.spec.pool_template import PodTemplate, Toleration
 from flowmesh_core.spec.quantities import seconds
@@ -296,6 +297,11 @@ class WorkerPoolSpec(SpecModel):
     )
     sandbox: SandboxSpec = Field(
         default=SandboxSpec(), description="What separates users' code, where it may run."
+    )
+    reserved_for: SelectedNamespaces | None = Field(
+        default=None,
+        description="The only namespaces whose actions run here; every namespace without it. They"
+        " may use other pools too.",
     )
     trust: TrustLevel | None = Field(
         default=None,

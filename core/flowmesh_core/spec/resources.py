@@ -13,6 +13,7 @@ from flowmesh_core.spec.fields import CEL_RULES, LIST_KEYS
 from flowmesh_core.spec.load import API_VERSION
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
+from flowmesh_core.spec.quota import FlowMeshQuota
 from flowmesh_core.spec.structural import PRESERVE, structural_schema
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
@@ -75,6 +76,16 @@ _DEFINITIONS = (
         columns=(
             ("Scope", "string", ".spec.scope"),
             ("Group", "string", ".spec.group"),
+            ("Age", "date", ".metadata.creationTimestamp"),
+        ),
+    ),
+    _Definition(
+        FlowMeshQuota,
+        "flowmeshquotas",
+        "fmq",
+        namespaced=False,
+        columns=(
+            ("Weight", "number", ".spec.weight"),
             ("Age", "date", ".metadata.creationTimestamp"),
         ),
     ),

@@ -106,11 +106,15 @@ class FetchComponent(msgspec.Struct, frozen=True, gc=False):
     """Fetch a component ahead of work and keep it until ``ReleaseComponents``.
 
     Answered by ``ComponentFetched`` or ``ComponentFailed``.
+
+    Attributes:
+        read_scopes: where it may lie.
     """
 
     signature: Digest
     port: str
     artifact: Artifact
+    read_scopes: tuple[str, ...] = ()
 
     @property
     def digest(self) -> Digest:

@@ -198,7 +198,7 @@ class Prewarmer:
         if remote and not self._is_next(entry):
             return
         entry.pending, entry.remote = port, remote
-        self._out.add(FetchComponent(entry.spec.signature, port, artifact))
+        self._out.add(FetchComponent(entry.spec.signature, port, artifact, entry.spec.read_scopes))
 
     def _is_next(self, entry: PrewarmEntry) -> bool:
         if any(e.pending and e.remote for e in self.entries.values()):

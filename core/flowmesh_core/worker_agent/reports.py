@@ -24,6 +24,7 @@ from flowmesh_core.worker_agent.outbox import Outbox
 
 LOG_LINES_MAX = 1000
 """Above this the oldest unsent lines are dropped; an attempt's last lines come with its end."""
+LOG_LINE_CHARS = 8192
 FIGURE_MAX = 1e15
 PROGRESS_DELAY_S = 0.01
 """Progress alone waits this long for other changes: most short attempts have ended by then."""
@@ -129,7 +130,7 @@ class Reports:
 
     def log(self, attempt_id: str, text: str) -> None:
         """Reports a line that a host printed during an attempt."""
-        self._logs.append(LogLine(attempt_id, self._out.wall_s, text))
+        self._logs.append(LogLine(attempt_id, self._out.wall_s, text[:LOG_LINE_CHARS]))
         self._send_now()
 
     def instances_changed(self) -> None:

@@ -5,6 +5,7 @@ Kind = tuple[str, str, str]
 
 WORKFLOWS: Kind = ("flowmesh.dev", "v1alpha1", "flowmeshworkflows")
 POLICIES: Kind = ("flowmesh.dev", "v1alpha1", "flowmeshcachepolicies")
+QUOTAS: Kind = ("flowmesh.dev", "v1alpha1", "flowmeshquotas")
 POOLS: Kind = ("flowmesh.dev", "v1alpha1", "flowmeshworkerpools")
 NAMESPACES: Kind = ("", "v1", "namespaces")
 SECRETS: Kind = ("", "v1", "secrets")
@@ -23,6 +24,7 @@ MIRRORED: dict[str, Kind] = {
     "workflows": WORKFLOWS,
     "pools": POOLS,
     "policies": POLICIES,
+    "quotas": QUOTAS,
     "namespaces": NAMESPACES,
 }
 """The kinds in the informer cache, by their names there."""

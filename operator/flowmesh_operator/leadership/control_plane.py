@@ -37,7 +37,7 @@ def make_control_plane(
     return ControlPlane(
         store,
         ControlSettings(
-            machine=Settings(sync_window_s=settings.sync_window_s),
+            machine=Settings(sync_window_s=settings.sync_window_s, pools_are_declared=True),
             objects=True,
             sandboxed_evaluators=True,
             metrics_open=settings.metrics_open,

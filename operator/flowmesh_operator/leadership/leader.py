@@ -25,6 +25,7 @@ from flowmesh_operator.metrics import OperatorCollector
 from flowmesh_operator.policies.controller import PolicyController
 from flowmesh_operator.pools.controller import PoolController
 from flowmesh_operator.pools.metrics import PoolCollector
+from flowmesh_operator.quotas.controller import QuotaController
 from flowmesh_operator.settings import OperatorSettings
 from flowmesh_operator.tasks import first
 from flowmesh_operator.workflows.config_maps import ConfigMapInputs
@@ -152,6 +153,7 @@ async def _run_as_leader(
             mirror,
             settings,
             fleet=services.fleet,
+            reservations=services.fleet,
             signals=services.signals,
             epoch=services.epoch,
             catalog=services.catalog,
@@ -159,8 +161,11 @@ async def _run_as_leader(
         services.metrics.add(PoolCollector(lambda: pools.figures))
         policies = PolicyController(mirror, services.policies)
         await policies.apply()  # before any workflow is admitted
+        quotas = QuotaController(mirror, services.quotas)
+        await quotas.apply()
         controllers: list[Controller] = [
             policies,
+            quotas,
             _workflow_controller(api, mirror, settings, services),
             pools,
         ]
@@ -182,6 +187,7 @@ def _workflow_controller(
         commands=services.commands,
         changes=services.changes,
         policies=services.policies,
+        quota=services.run_quota,
         epoch=services.epoch,
         writer=StatusWriter(
             api,

@@ -9,6 +9,7 @@ class PoolCondition(StrEnum):
     ACCEPTED = "Accepted"  # the pool is valid and its objects are applied
     READY = "Ready"  # as many workers are connected as wanted
     SCALING = "Scaling"  # the operator or an autoscaler sets the number of workers
+    WORKER_DISTRUSTED = "WorkerDistrusted"  # a worker is cordoned because it breaks the protocol
 
 
 class PoolReason(StrEnum):
@@ -26,4 +27,6 @@ class PoolReason(StrEnum):
     FIXED = "Fixed"  # not Scaling: spec.autoscaling.mode is fixed
     HPA_INACTIVE = "HpaInactive"  # not Scaling: the message is the HorizontalPodAutoscaler's
     KEDA_INACTIVE = "KedaInactive"  # not Scaling: the message is KEDA's, or KEDA has not acted yet
+    PROTOCOL_VIOLATIONS = "ProtocolViolations"  # WorkerDistrusted: the message names the workers
+    NO_VIOLATIONS = "NoViolations"  # not WorkerDistrusted
     NO_KEDA = "NoKeda"  # not Scaling: mode is keda, and KEDA is missing or not enabled

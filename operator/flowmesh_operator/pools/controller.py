@@ -32,20 +32,21 @@ from flowmesh_operator.pools.conditions import PoolCondition, PoolReason
 from flowmesh_operator.pools.observation import pod_seen, worker_seen
 from flowmesh_operator.pools.pool import PoolEntry
 from flowmesh_operator.pools.reconcile import Reconciler
+from flowmesh_operator.pools.reservations import reserved_pools
 from flowmesh_operator.pools.status import (
     PoolConditionUpdate,
     PoolNumbers,
     PoolStatusContext,
     asleep,
     decision,
+    distrust,
     readiness,
     scaling,
     status_of,
     warm,
 )
 from flowmesh_operator.pools.status_writer import PoolStatusWriter, shown
-from flowmesh_operator.pools.worker_shape import pool_shape
-from flowmesh_operator.ports import CapacitySignals, Epoch, WorkerFleet
+from flowmesh_operator.ports import CapacitySignals, Epoch, PoolReservations, WorkerFleet
 from flowmesh_operator.settings import OperatorSettings
 
 log = logging.getLogger("flowmesh.operator")
@@ -74,6 +75,7 @@ class PoolController:
         settings: OperatorSettings,
         *,
         fleet: WorkerFleet,
+        reservations: PoolReservations,
         signals: CapacitySignals,
         epoch: Epoch,
         catalog: Catalog,
@@ -86,6 +88,7 @@ class PoolController:
             mirror: the informer cache.
             settings: have the environment of the pools' pods.
             fleet: the connected workers.
+            reservations: where the reserved pools are set.
             signals: the backlog of each pool.
             epoch: the leader's epoch.
             catalog: the engines that workers may offer.
@@ -94,6 +97,7 @@ class PoolController:
         self._api = api
         self._mirror = mirror
         self._fleet = fleet
+        self._reservations = reservations
         self._signals = signals
         self._epoch = epoch
         self._catalog = catalog
@@ -150,6 +154,7 @@ class PoolController:
         return [pool.view() for _, pool in sorted(self._pools.items())]
 
     async def _round(self) -> None:
+        await self._reserve()  # first: nothing is placed before
         await self._read()
         if not self._pools:
             await self._cordon()
@@ -200,7 +205,7 @@ class PoolController:
             elif known is not None:
                 known.change(made, catalog, now_s)
             else:
-                pool = self._pools[uid] = PoolEntry(made, pool_shape(made, catalog))
+                pool = self._pools[uid] = PoolEntry.of(made, catalog)
                 pool.decisions.extend(shown(obj).get("decisions") or [])
 
     async def _parsed(self, obj: Object) -> FlowMeshWorkerPool | None:
@@ -316,6 +321,14 @@ class PoolController:
             pool.figures = replace(pool.figures, external_target=pool.plan.external_target)
             pool.planned = True
 
+    async def _reserve(self) -> None:
+        """Sets which pools are reserved, and for which of the namespaces that exist."""
+        namespace = self._environment.namespace
+        objects = (
+            o for o in self._mirror.pools.values() if o["metadata"]["namespace"] == namespace
+        )
+        await self._reservations.reserve(reserved_pools(objects, self._mirror.namespaces))
+
     async def _cordon(self) -> None:
         """Cordons the workers that the plans name, and no others."""
         names = frozenset().union(*(p.plan.cordon for p in self._pools.values()))
@@ -370,6 +383,7 @@ class PoolController:
                 hpa=self._reconciler.horizontal_autoscaler(pool.name),
                 scaled=self._reconciler.scaled_object(pool.name),
             ),
+            distrust(self._workers(pool)),
         ]
         components = warm(self._workers(pool))
         context = self._status_context(obj)

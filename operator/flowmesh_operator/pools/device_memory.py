@@ -29,7 +29,12 @@ _REPORTED_SHARE = 0.995
 
 def device_memory_mib(product: str) -> int:
     """Returns the MiB of one device, such as ``NVIDIA-H100-80GB-HBM3``; a low guess if unknown."""
+    return known_memory_mib(product) or SMALLEST_MIB
+
+
+def known_memory_mib(product: str) -> int:
+    """Returns the MiB of one device of a known product; 0 for an unknown one."""
     name = product.lower()
     if gibibytes := _IN_NAME.search(name):
         return int(int(gibibytes[1]) * 1024 * _REPORTED_SHARE)
-    return next((_MIB[known] for known in _BY_LENGTH if known in name), SMALLEST_MIB)
+    return next((_MIB[known] for known in _BY_LENGTH if known in name), 0)

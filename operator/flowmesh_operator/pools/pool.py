@@ -13,6 +13,7 @@ from flowmesh_control.autoscaling.worker_fleet import ConnectedWorker
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.autoscaling.pool_supply import PoolSupply
 from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.fleet.pool_declaration import PoolDeclaration
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.pool_status import DECISIONS_MAX
@@ -20,13 +21,13 @@ from flowmesh_core.spec.quantities import seconds
 from flowmesh_core.units import Digest
 from flowmesh_operator.pools.autoscaling import FIRST_START_S, PoolScaler, ScalingPlan
 from flowmesh_operator.pools.status import PoolConditionUpdate, PoolNumbers
-from flowmesh_operator.pools.worker_shape import pool_shape
+from flowmesh_operator.pools.worker_shape import pool_declaration, pool_shape
 
 log = logging.getLogger("flowmesh.operator")
 
 Json = dict[str, Any]
 _LEAST_START_S = 1.0
-_CONTROL_FIELDS = {"min_replicas", "max_replicas", "autoscaling", "trust"}
+_CONTROL_FIELDS = {"min_replicas", "max_replicas", "autoscaling", "trust", "reserved_for"}
 """Fields of a pool's spec that its workers do not know."""
 
 
@@ -36,6 +37,7 @@ class PoolEntry:
 
     Attributes:
         object: the validated pool.
+        declaration: what the spec says of its workers.
         applied_generation: the generation whose objects were applied; 0 before.
         shape: the shape of a worker, from the spec or as a worker reported it.
         scaler: None until the pool's size is known.
@@ -50,6 +52,7 @@ class PoolEntry:
 
     object: FlowMeshWorkerPool
     shape: WorkerShape
+    declaration: PoolDeclaration
     applied_generation: int = 0
     scaler: PoolScaler | None = None
     problem: PoolConditionUpdate | None = None
@@ -63,6 +66,11 @@ class PoolEntry:
     cached_components: frozenset[Digest] = frozenset()
     supply: int | None = None
     _supply: PoolSupply = field(default_factory=PoolSupply)
+
+    @classmethod
+    def of(cls, object_: FlowMeshWorkerPool, catalog: Catalog) -> "PoolEntry":
+        """Returns the entry of a new pool."""
+        return cls(object_, pool_shape(object_, catalog), pool_declaration(object_, catalog))
 
     @property
     def name(self) -> str:
@@ -84,6 +92,7 @@ class PoolEntry:
             stabilization_s,
             self.cached_components,
             self.supply,
+            self.declaration,
         )
 
     @property
@@ -120,6 +129,7 @@ class PoolEntry:
             self.shape, self.since_s = pool_shape(object_, catalog), now_s
             self.cached_components = frozenset()
         self.shape = structs.replace(self.shape, trust=spec.trust_level)
+        self.declaration = pool_declaration(object_, catalog)
         self.object, self.applied_generation = object_, 0
 
     def learn(self, worker: ConnectedWorker) -> None:

@@ -12,6 +12,7 @@ from flowmesh_operator.kube.timestamps import timestamp
 from flowmesh_operator.pools.conditions import PoolCondition, PoolReason
 
 MESSAGE_CHARS = 2_000
+NAMES_SHOWN = 8
 _SHOWN_DIGITS = 2
 
 Json = dict[str, Any]
@@ -157,6 +158,22 @@ def scaling(
             )
             return PoolConditionUpdate(PoolCondition.SCALING, False, PoolReason.NO_KEDA, message)
     return PoolConditionUpdate(PoolCondition.SCALING, False, PoolReason.FIXED)
+
+
+def distrust(workers: Iterable[ConnectedWorker]) -> PoolConditionUpdate:
+    """Returns the WorkerDistrusted condition, with the names of the cordoned workers."""
+    names = sorted(worker.name for worker in workers if worker.distrusted)
+    if not names:
+        return PoolConditionUpdate(PoolCondition.WORKER_DISTRUSTED, False, PoolReason.NO_VIOLATIONS)
+    shown_names = ", ".join(names[:NAMES_SHOWN])
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    message = (
+        f"no new work goes to {shown_names}{more}, after messages that break the protocol; the "
+        "operator's log has what was wrong: check the pool's image, then delete the pod"
+    )
+    return PoolConditionUpdate(
+        PoolCondition.WORKER_DISTRUSTED, True, PoolReason.PROTOCOL_VIOLATIONS, message
+    )
 
 
 def _keda_problem(scaled: Json | None) -> str:

@@ -1,7 +1,8 @@
-"""Predicts the shape of a pool's workers, for the capacity signal that starts the first one.
+"""Derives from a pool's spec and the catalog what its workers are.
 
-Derived from the pool's spec and the catalog. Once a worker has connected, the shape that it reports
-is used (``PoolEntry.learn``).
+``pool_shape`` predicts their shape, for the capacity signal that starts the first one; once a
+worker has connected, the shape that it reports is used (``PoolEntry.learn``). That is bound by
+``pool_declaration``.
 """
 
 from collections.abc import Iterator
@@ -10,16 +11,24 @@ from flowmesh_core.catalog.builtin_models import BUILTIN_MODELS
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.catalog.load import builtin_contracts
+from flowmesh_core.fleet.pool_declaration import PoolDeclaration
 from flowmesh_core.protocol.messages import EngineVariant, EngineVersion, WorkerShape
-from flowmesh_core.spec.pool import FlowMeshWorkerPool, WorkerPoolSpec
+from flowmesh_core.spec.pool import DevicesSpec, FlowMeshWorkerPool, WorkerPoolSpec
 from flowmesh_core.spec.quantities import mebibytes
 from flowmesh_core.units import nano_usd
-from flowmesh_operator.pools.device_memory import SMALLEST_MIB, device_memory_mib
+from flowmesh_operator.pools.device_memory import (
+    SMALLEST_MIB,
+    device_memory_mib,
+    known_memory_mib,
+)
 
 LIBRARY_ENGINES = frozenset({"model.import", "model.merge", "retrieve.topk"})
 LIBRARY_FAMILIES = ("llm.", "train.")
 """Built-in engines that need libraries which the thin image does not have."""
 
+ZONE_LABEL = "topology.kubernetes.io/zone"
+_PRODUCT_MARGIN = 20
+"""A device may report a twentieth more than the table has for its product: models differ."""
 _AGENT_SHARE = 10
 _AGENT_LEAST_MIB = 512
 _DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -78,6 +87,35 @@ def pool_shape(pool: FlowMeshWorkerPool, catalog: Catalog) -> WorkerShape:
         # The images of the other flavors contain none.
         builtin_models=tuple(sorted(BUILTIN_MODELS)) if spec.flavor == "cpu" else (),
     )
+
+
+def pool_declaration(pool: FlowMeshWorkerPool, catalog: Catalog) -> PoolDeclaration:
+    """Returns what a pool's spec says of its workers, which binds what they report."""
+    spec, shape = pool.spec, pool_shape(pool, catalog)
+    devices = spec.devices
+    return PoolDeclaration(
+        price_nanousd_per_hour=shape.price_nanousd_per_hour,
+        price_estimated=shape.price_estimated,
+        power_w=shape.power_w,
+        idle_w=shape.idle_w,
+        labels=shape.labels,
+        zone=spec.node_selector.get(ZONE_LABEL, ""),
+        allows_user_code=shape.allows_user_code,
+        sandbox_minimum=shape.sandbox_minimum,
+        engines=frozenset(shape.engines) | frozenset(spec.engines.plugins),
+        devices=devices.count if devices else 0,
+        device_memory_mib=_declared_memory_mib(devices) if devices else 0,
+        host_memory_mib=shape.host_memory_mib,
+        cpus=shape.cpus,
+    )
+
+
+def _declared_memory_mib(devices: DevicesSpec) -> int:
+    """Returns the most that a device of the pool has; 0 where neither spec nor product tells."""
+    if devices.memory:
+        return mebibytes(devices.memory)
+    known = known_memory_mib(devices.product or "")
+    return known + known // _PRODUCT_MARGIN
 
 
 def _offered(spec: WorkerPoolSpec, catalog: Catalog) -> Iterator[EngineContract]:

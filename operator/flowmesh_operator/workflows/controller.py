@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from flowmesh_control.errors import NotFoundError
+from flowmesh_control.errors import NotFoundError, QuotaExceededError
 from flowmesh_control.records.epochs import SupersededError
 from flowmesh_control.runs.admission import Submission
 from flowmesh_core.errors import (
@@ -27,11 +27,23 @@ from flowmesh_operator.kube.informer_cache import ENDED, InformerCache, Object
 from flowmesh_operator.kube.kinds import WORKFLOWS
 from flowmesh_operator.kube.lease import LeadershipLostError
 from flowmesh_operator.kube.work_queue import WorkQueue
-from flowmesh_operator.ports import CachePolicies, Epoch, RunChanges, RunReader, RunWriter
+from flowmesh_operator.ports import (
+    AvailableQuota,
+    CachePolicies,
+    Epoch,
+    RunChanges,
+    RunReader,
+    RunWriter,
+)
 from flowmesh_operator.tasks import first
-from flowmesh_operator.workflows.conditions import not_accepted_yet, refused
+from flowmesh_operator.workflows.conditions import (
+    WorkflowConditionUpdate,
+    not_accepted_yet,
+    refused,
+)
 from flowmesh_operator.workflows.config_maps import ConfigMapInputs, UnreadableError
 from flowmesh_operator.workflows.deletion_detector import DELETED, DeletionDetector
+from flowmesh_operator.workflows.quota_waits import QuotaWaits
 from flowmesh_operator.workflows.reconcile_decision import ReconcileDecision, amendments, decide
 from flowmesh_operator.workflows.status_writer import StatusWriter
 from flowmesh_operator.workflows.submission import submission, words
@@ -64,6 +76,7 @@ class WorkflowController:
         commands: RunWriter,
         changes: RunChanges,
         policies: CachePolicies,
+        quota: AvailableQuota,
         epoch: Epoch,
         writer: StatusWriter,
         config_maps: ConfigMapInputs,
@@ -77,6 +90,7 @@ class WorkflowController:
             commands: submits, amends and cancels runs.
             changes: names the runs that changed.
             policies: give the scope of ConfigMaps' content.
+            quota: says whether a namespace may have a further run.
             epoch: the leader's epoch.
             writer: writes the statuses; this controller runs it.
             config_maps: reads and uploads inputs.
@@ -87,11 +101,13 @@ class WorkflowController:
         self._commands = commands
         self._changes = changes
         self._policies = policies
+        self._quota = quota
         self._epoch = epoch
         self._writer = writer
         self._config_maps = config_maps
         self._queue = WorkQueue()
         self._backoffs: dict[str, _Backoff] = {}
+        self._quota_waits = QuotaWaits(quota, self._queue.add)
 
     async def run(self) -> None:
         """Reconciles until cancelled.
@@ -107,6 +123,7 @@ class WorkflowController:
             deletions.run(),
             self._queue.feed(self._mirror.changes("workflows")),
             self._follow_runs(),
+            self._quota_waits.run(),
             *(self._queue.serve(self._reconcile) for _ in range(RECONCILE_WORKERS)),
             *(self._writer.serve() for _ in range(WRITERS)),
             self._writer.serve_large(),
@@ -147,6 +164,8 @@ class WorkflowController:
         if obj is None:
             self._writer.forget(uid)
             self._backoffs.pop(uid, None)
+        if what is not ReconcileDecision.SUBMIT:
+            self._quota_waits.discard(uid)
         match what:
             case ReconcileDecision.CANCEL:
                 await self._commands.cancel(uid, DELETED)
@@ -182,21 +201,43 @@ class WorkflowController:
         else:
             self._writer.set_generation(uid, generation)
             return
+        try:
+            said = await self._accept(uid, obj)
+        except QuotaExceededError as e:
+            self._wait_for_quota(uid, obj, e)
+            return
+        self._quota_waits.discard(uid)
+        self._writer.set_generation(uid, generation, said)
+        if said is None:
+            self._backoffs.pop(uid, None)
+            self._queue.add(uid)  # the object may have been deleted during the submission
+
+    async def _accept(self, uid: str, obj: Object) -> list[WorkflowConditionUpdate] | None:
+        """Submits a workflow; returns the conditions of one that is refused, else None."""
         meta = obj["metadata"]
+        self._quota.check(meta["namespace"])  # before the work of reading and compiling it
         if obj.get("condensed"):
             obj = await self._api.get(*WORKFLOWS, meta["namespace"], meta["name"])
             if obj["metadata"]["uid"] != uid:
-                return
+                raise ApiError("another object has its name", status=CONFLICT, where=uid)
         try:
             await self._commands.submit(await self._submission(obj))
         except SpecError as e:
-            self._writer.set_generation(uid, generation, refused(WorkflowReason.INVALID, words(e)))
+            return refused(WorkflowReason.INVALID, words(e))
         except InvalidReferenceError as e:
-            self._writer.set_generation(uid, generation, refused(WorkflowReason.INVALID, str(e)))
+            return refused(WorkflowReason.INVALID, str(e))
+        return None
+
+    def _wait_for_quota(self, uid: str, obj: Object, error: QuotaExceededError) -> None:
+        """Suspends a workflow until there is room for it, or refuses one that is too large."""
+        meta = obj["metadata"]
+        if error.can_pass:
+            self._quota_waits.add(uid, meta["namespace"])
+            said = not_accepted_yet(WorkflowReason.QUOTA_EXCEEDED, str(error))
         else:
-            self._backoffs.pop(uid, None)
-            self._writer.set_generation(uid, generation)
-            self._queue.add(uid)  # the object may have been deleted during the submission
+            self._quota_waits.discard(uid)
+            said = refused(WorkflowReason.QUOTA_EXCEEDED, str(error))
+        self._writer.set_generation(uid, meta["generation"], said)
 
     async def _submission(self, obj: Object) -> Submission:
         namespace = obj["metadata"]["namespace"]
@@ -209,6 +250,7 @@ class WorkflowController:
         self, uid: str, obj: Object | None, reason: WorkflowReason, error: FlowMeshError
     ) -> None:
         log.warning("workflow %s waits: %s", uid, error, extra={"run": uid})
+        self._quota_waits.discard(uid)
         if obj is not None and not (obj.get("status") or {}).get("startedAt"):
             self._writer.set_generation(
                 uid, obj["metadata"]["generation"], not_accepted_yet(reason, str(error))

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flowmesh_api.v1.enums import StepState
+from flowmesh_api.v1.enums import Phase, StepState
 from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_core.spec.status import MOST_MESSAGE_CHARS, MOST_ROWS
-from flowmesh_core.status.conditions import WorkflowCondition
+from flowmesh_core.status.conditions import WorkflowCondition, WorkflowReason
 from flowmesh_core.units import usd_text
 from flowmesh_operator.kube.timestamps import timestamp
 from flowmesh_operator.workflows import conditions
@@ -82,9 +82,13 @@ def of_run(run: RunStatus, about: WorkflowStatusContext, steps_ref: str = "") ->
 
 
 def of_refusal(said: list[WorkflowConditionUpdate], about: WorkflowStatusContext) -> Status:
-    """Returns the status of a workflow that was not accepted: refused (failed), or not yet."""
+    """Returns the status of a workflow that was not accepted: refused (failed), or not yet.
+
+    One that waits for room in its namespace's quota is suspended.
+    """
     refused = any(s.type is WorkflowCondition.FAILED for s in said)
-    status = about.base_status("Failed" if refused else "Pending", said)
+    waits = Phase.SUSPENDED if said[0].reason is WorkflowReason.QUOTA_EXCEEDED else "Pending"
+    status = about.base_status(Phase.FAILED if refused else waits, said)
     ended = {"endedAt": about.before.get("endedAt") or timestamp(about.now_s)} if refused else {}
     return {**status, **ended, "message": said[0].message[: conditions.MOST_CHARS]}
 

@@ -4,6 +4,7 @@ Requests to the store take time and are retried while it is unavailable, with th
 control plane's task pool. A write that is under way when its control plane crashes still succeeds.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -206,7 +207,7 @@ class SimCommandExecutor:
         return True
 
     def _put_later(self, c: PutManifest | PutBlob) -> None:
-        pending = self._puts.begin(c.uid, c.digest)
+        pending = self._puts.begin(c.uid, (c.scope, c.digest))
         self._request(self._put, self._times.publish_s, (c, pending))
 
     def _put(self, given: tuple[PutManifest | PutBlob, PendingPut]) -> bool:
@@ -219,7 +220,9 @@ class SimCommandExecutor:
 
     def _check_blobs(self, c: CheckBlobs) -> bool:
         if self._owner.alive:
-            wanted = c.digests - self._puts.join(c.uid, c.digests)
+            digests = frozenset().union(*c.digests.values())
+            places = itertools.product({*c.digests, *c.read_scopes}, digests)
+            wanted = digests - self._puts.join(c.uid, frozenset(places))
             self._owner.post(BlobsChecked(c.uid, frozenset(self._store.missing(wanted))))
         return True
 

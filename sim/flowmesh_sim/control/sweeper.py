@@ -53,7 +53,7 @@ def sweep(
 
 
 def _roots(store: SimStore, state: State, bucket: SimBucket, since_s: float) -> list[Artifact]:
-    found = live_artifacts(state)
+    found = [artifact for _, artifact in live_artifacts(state)]
     for result in store.results.values():
         found += result.outputs.values()
     for uid, status in bucket.finals.items():

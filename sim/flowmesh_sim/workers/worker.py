@@ -117,7 +117,6 @@ class SimWorker:
         full = self.agent.full_report(now_s)
         return Hello(
             version=1,
-            token="",
             epoch=epoch,
             incarnation=self.incarnation,
             started_s=self.wall_s(self.billed_since_s),

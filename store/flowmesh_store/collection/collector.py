@@ -8,19 +8,18 @@ safe. If a needed blob is missing all the same, the action that produced it is e
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from collections.abc import Set as AbstractSet
 from functools import partial
 
 from flowmesh_api.v1.fabric import CollectionReport
-from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import RESULT_TTL_S, decoded
 from flowmesh_store.batched_requests import in_batches
 from flowmesh_store.blobs import DEFAULT_GRACE_S
+from flowmesh_store.collection.mark import LiveBlobs
 from flowmesh_store.collection.sweep import Sweepable, SweepableRecords
 from flowmesh_store.keys import ACTIONS
 from flowmesh_store.ports import RecordStore, StoredBlob
 
-Live = Callable[[], Awaitable[AbstractSet[Digest]]]
+Live = Callable[[], Awaitable[LiveBlobs]]
 
 
 class Collector:
@@ -82,7 +81,7 @@ class Collector:
         """Expires results, marks what is live, then sweeps.
 
         Args:
-            live: returns the needed digests: roots and all that they consist of (see
+            live: returns the needed digests by scope: roots and all that they consist of (see
                 :func:`mark`). It is called after results have expired.
             dry_run: only report what would be deleted.
 
@@ -94,7 +93,9 @@ class Collector:
         totals: Counter[str] = Counter()
 
         async def delete(blob: StoredBlob) -> bool:
-            return dry_run or await self._blobs.delete(blob.digest, older_than_s=self._grace_s)
+            return dry_run or await self._blobs.delete(
+                blob.scope, blob.digest, older_than_s=self._grace_s
+            )
 
         async for blob, deleted in in_batches(self._unneeded(needed, totals), delete):
             if deleted:
@@ -105,14 +106,12 @@ class Collector:
         )
         return CollectionReport(dry_run, expired_results=expired, unfinished=unfinished, **totals)
 
-    async def _unneeded(
-        self, needed: AbstractSet[Digest], totals: Counter[str]
-    ) -> AsyncIterator[StoredBlob]:
+    async def _unneeded(self, needed: LiveBlobs, totals: Counter[str]) -> AsyncIterator[StoredBlob]:
         """Yields the blobs to delete, and counts all blobs."""
         async for blob in self._blobs.blobs():
             totals["blobs"] += 1
             totals["size_bytes"] += blob.size_bytes
-            if blob.digest in needed:
+            if blob.digest in needed.get(blob.scope, ()):
                 totals["live"] += 1
             elif blob.age_s < self._grace_s:
                 totals["young"] += 1

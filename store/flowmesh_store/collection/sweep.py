@@ -21,11 +21,11 @@ class Sweepable(Protocol):
     """Blobs that can be listed and deleted."""
 
     def blobs(self) -> AsyncIterator[StoredBlob]:
-        """Yields all blobs, in the order of their digests."""
+        """Yields the blobs of all scopes, in the order of scopes and digests."""
         ...
 
-    async def delete(self, digest: Digest, *, older_than_s: float) -> bool:
-        """Deletes a blob if it is still at least this old; returns whether it did."""
+    async def delete(self, scope: str, digest: Digest, *, older_than_s: float) -> bool:
+        """Deletes a scope's blob if it is still at least this old; returns whether it did."""
         ...
 
     async def discard_unfinished(self, *, older_than_s: float) -> int:

@@ -3,5 +3,6 @@
 from flowmesh_store.filesystem.blobs import FilesystemBlobs
 from flowmesh_store.filesystem.records import FilesystemRecords
 from flowmesh_store.filesystem.root import StoreRoot
+from flowmesh_store.filesystem.sweep import FilesystemSweep
 
-__all__ = ["FilesystemBlobs", "FilesystemRecords", "StoreRoot"]
+__all__ = ["FilesystemBlobs", "FilesystemRecords", "FilesystemSweep", "StoreRoot"]

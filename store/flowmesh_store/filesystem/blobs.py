@@ -10,38 +10,42 @@ again.
 import asyncio
 import contextlib
 import errno
-import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from flowmesh_core.errors import BlobCorruptError, StoreAccessError, StoreFullError
 from flowmesh_core.units import Digest
-from flowmesh_store.atomic_files import is_cached, place, read_whole, sync_directory, write_beside
+from flowmesh_store.atomic_files import (
+    is_cached,
+    make_parent,
+    place,
+    read_whole,
+    sync_directory,
+    write_beside,
+)
 from flowmesh_store.blobs import DEFAULT_GRACE_S, not_found
 from flowmesh_store.filesystem.root import StoreRoot
 from flowmesh_store.hashing import CHUNK_BYTES, digest_of, digest_of_file, mismatch, require
-from flowmesh_store.keys import CAS, blob_key, is_digest
+from flowmesh_store.keys import area_prefix, blob_name
 from flowmesh_store.os_errors import store_error
-from flowmesh_store.ports import StoredBlob
 from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
 
-log = logging.getLogger("flowmesh.store")
-
 _INLINE_BYTES = 1 << 20
-_STRAY_SHOWN = 10
 _WHOLE_BYTES = 4 << 20
 _INLINE_STATS = 128
-_DIRECTORIES = tuple(f"{number:02x}" for number in range(256))
+_NO_LINKS = frozenset({errno.EMLINK, errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.EOPNOTSUPP})
+"""Errors of filesystems that do not link a file, or not once more."""
 
 
 class FilesystemBlobs:
-    """Blobs under ``cas/`` of a directory; every read is verified."""
+    """The blobs of one scope; every read is verified."""
 
     def __init__(
         self,
         root: StoreRoot,
+        scope: str,
         *,
         grace_s: float = DEFAULT_GRACE_S,
         durable: bool = False,
@@ -51,11 +55,13 @@ class FilesystemBlobs:
 
         Args:
             root: the store's directory.
+            scope: the one that this object reads and writes.
             grace_s: the collector's grace; a put renews a blob older than half of it.
             durable: sync every blob to the disk before ``put`` returns.
             clock: Unix time in seconds, comparable with the times of files.
         """
         self._root = root
+        self._prefix = root.locate(area_prefix(scope))
         self._renew_after_s = grace_s / 2
         self._durable = durable
         self._clock = clock
@@ -103,32 +109,26 @@ class FilesystemBlobs:
         else:
             self._adopt(spooled)
 
+    async def copy_from(self, scope: str, digest: Digest) -> bool:
+        """As :meth:`BlobArea.copy_from`; by a hard link where the filesystem has them."""
+        source, path = self._root.locate(area_prefix(scope) + blob_name(digest)), self.path(digest)
+        try:
+            linked = _link(source, path)
+            if linked and self._durable:
+                await asyncio.to_thread(sync_directory, path)
+        except OSError as error:
+            raise store_error(error, path) from error
+        if linked is None:
+            await self._put_file(digest, Path(source))
+        return linked is not False
+
     async def discard(self, digest: Digest) -> None:
         """As :meth:`CorruptBlobDeleter.discard`."""
         await asyncio.to_thread(self._discard, digest)
 
-    async def blobs(self) -> AsyncIterator[StoredBlob]:
-        """As :meth:`Sweepable.blobs`."""
-        for directory in _DIRECTORIES:
-            for blob in await asyncio.to_thread(self._list, directory):
-                yield blob
-
-    def scan(self) -> Iterator[StoredBlob]:
-        """Yields all blobs, as :meth:`blobs` does, for callers that may block."""
-        for directory in _DIRECTORIES:
-            yield from self._list(directory)
-
-    async def delete(self, digest: Digest, *, older_than_s: float) -> bool:
-        """As :meth:`Sweepable.delete`."""
-        return await asyncio.to_thread(self._delete, digest, older_than_s)
-
-    async def discard_unfinished(self, *, older_than_s: float) -> int:
-        """As :meth:`Sweepable.discard_unfinished`."""
-        return await asyncio.to_thread(self._root.discard_temporary, older_than_s=older_than_s)
-
     def path(self, digest: str) -> str:
         """Returns the path of a blob, whether it exists or not."""
-        return self._root.locate(blob_key(digest))
+        return self._prefix + blob_name(digest)
 
     def _open(self, digest: Digest) -> int:
         path = self.path(digest)
@@ -277,40 +277,26 @@ class FilesystemBlobs:
             if not isinstance(store_error(error, str(path)), StoreAccessError | StoreFullError):
                 raise
 
-    def _list(self, directory: str) -> list[StoredBlob]:
-        now = self._clock()
-        found: list[StoredBlob] = []
-        stray: list[str] = []
-        with (
-            contextlib.suppress(FileNotFoundError),
-            os.scandir(self._root.locate(f"{CAS}/{directory}")) as entries,
-        ):
-            for entry in entries:
-                if not is_digest(entry.name):
-                    stray.append(entry.name)
-                    continue
-                with contextlib.suppress(FileNotFoundError):
-                    status = entry.stat(follow_symlinks=False)
-                    age = max(0.0, now - status.st_mtime)
-                    found.append(StoredBlob(Digest(entry.name), status.st_size, age))
-        if stray:
-            log.warning(
-                "%s/%s of the store contains files that FlowMesh did not write: %s; remove them",
-                CAS,
-                directory,
-                ", ".join(repr(name)[:200] for name in sorted(stray)[:_STRAY_SHOWN]),
-            )
-        return sorted(found, key=lambda blob: blob.digest)
 
-    def _delete(self, digest: Digest, older_than_s: float) -> bool:
-        path = self.path(digest)
+def _link(source: str, path: str) -> bool | None:
+    """Links a file to a second path; returns False if it is missing, None if links do not work.
+
+    Raises:
+        OSError: any other error of the system.
+    """
+    try:
         try:
-            with self._root.locked(digest):
-                if self._clock() - os.stat(path).st_mtime < older_than_s:
-                    return False
-                os.unlink(path)
+            os.link(source, path)
         except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise store_error(error, path) from error
+            if not os.path.exists(source):
+                return False
+            make_parent(path)
+            os.link(source, path)
+    except FileExistsError:
         return True
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return None
+    os.utime(path)  # the collector judges by age, and a link has its source's
+    return True

@@ -1,4 +1,4 @@
-"""Blobs in an S3 bucket, accessed with obstore.
+"""Blobs of a scope in an S3 bucket, accessed with obstore.
 
 Workers may only get and put, so a corrupt blob is not deleted but emptied (with ``If-Match`` on the
 version that was read). An empty object whose digest is not that of empty content counts as missing,
@@ -22,8 +22,9 @@ from flowmesh_core.errors import BlobCorruptError, StoreError
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import DEFAULT_GRACE_S, not_found
 from flowmesh_store.hashing import digest_of, require
-from flowmesh_store.keys import blob_key, check_digest
+from flowmesh_store.keys import area_prefix, blob_name, check_digest
 from flowmesh_store.os_errors import store_error
+from flowmesh_store.s3.copier import BlobCopier
 from flowmesh_store.s3.errors import blobs_error, is_missing_bucket
 from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
 
@@ -35,12 +36,14 @@ _CONCURRENT_HEADS = 64
 
 
 class S3Blobs:
-    """Blobs under ``cas/``; ``get`` does not verify, see :class:`VerifyingBlobs`."""
+    """The blobs of one scope; ``get`` does not verify, see :class:`VerifyingBlobs`."""
 
     def __init__(
         self,
         store: S3Store,
+        scope: str,
         *,
+        copier: BlobCopier,
         where: str,
         grace_s: float = DEFAULT_GRACE_S,
         spool_dir: Path | None = None,
@@ -50,12 +53,16 @@ class S3Blobs:
 
         Args:
             store: the client, for the bucket and prefix.
+            scope: the one that this object reads and writes.
+            copier: copies between scopes.
             where: its address, for errors.
             grace_s: the collector's grace; a put renews a blob older than half of it.
             spool_dir: where outputs are spooled; by default the system's temporary directory.
             now: the time, comparable with the server's.
         """
         self._store = store
+        self._prefix = area_prefix(scope)
+        self._copier = copier
         self._where = where
         self._renew_after_s = grace_s / 2
         self._spool_dir = spool_dir or Path(tempfile.gettempdir())
@@ -88,7 +95,7 @@ class S3Blobs:
 
         async def absent(digest: Digest) -> Digest | None:
             async with limit:
-                found = await head(self._store, digest, self._where, self._now())
+                found = await self._head(digest)
             return digest if found is None or (not found[0] and digest != _EMPTY) else None
 
         answers = await asyncio.gather(*(absent(check_digest(d)) for d in digests))
@@ -96,7 +103,7 @@ class S3Blobs:
 
     async def fetch(self, digest: Digest, target: Path) -> int:
         """As :meth:`BlobFiles.fetch`."""
-        key = blob_key(digest)
+        key = self._key(digest)
         try:
             result = await obstore.get_async(self._store, key)
             size = result.meta["size"]
@@ -131,6 +138,14 @@ class S3Blobs:
         finally:
             spooled.discard()
 
+    async def copy_from(self, scope: str, digest: Digest) -> bool:
+        """As :meth:`BlobArea.copy_from`; the server copies."""
+        source = area_prefix(scope) + blob_name(digest)
+        found = await head(self._store, source, self._where, self._now())
+        if found is None or (not found[0] and digest != _EMPTY):
+            return False
+        return await self._copier.copy(source, self._key(digest), found[0])
+
     async def discard(self, digest: Digest) -> None:
         """As :meth:`CorruptBlobDeleter.discard`; empties the object, see the module."""
         data, etag = await self._get(digest)
@@ -139,15 +154,21 @@ class S3Blobs:
         with suppress(PreconditionError, FileNotFoundError):
             try:
                 await obstore.put_async(
-                    self._store, blob_key(digest), b"", mode={"e_tag": etag}, use_multipart=False
+                    self._store, self._key(digest), b"", mode={"e_tag": etag}, use_multipart=False
                 )
             except (PreconditionError, FileNotFoundError):
                 raise
             except BaseError as error:
                 raise blobs_error(error, self._where) from error
 
+    def _key(self, digest: Digest) -> str:
+        return self._prefix + blob_name(digest)
+
+    async def _head(self, digest: Digest) -> tuple[int, float] | None:
+        return await head(self._store, self._key(digest), self._where, self._now())
+
     async def _get(self, digest: Digest) -> tuple[bytes, str | None]:
-        key = blob_key(digest)
+        key = self._key(digest)
         try:
             result = await obstore.get_async(self._store, key)
             return bytes(await result.bytes_async()), result.meta["e_tag"]
@@ -162,12 +183,12 @@ class S3Blobs:
         return not_found(digest, self._where)
 
     async def _holds(self, digest: Digest, size: int) -> bool:
-        found = await head(self._store, digest, self._where, self._now())
+        found = await self._head(digest)
         return found is not None and found[0] == size and found[1] < self._renew_after_s
 
     async def _put_trusted(self, digest: Digest, data: bytes | Path, size: int) -> None:
         """Uploads content whose digest was verified, unless a recent blob of it exists."""
-        key = blob_key(digest)
+        key = self._key(digest)
         try:
             if isinstance(data, bytes) and size <= _SINGLE_BYTES:
                 # Most blobs are new; then this is the only round trip.
@@ -187,7 +208,7 @@ class S3Blobs:
             return
         pieces = _VerifiedPieces(source, digest)
         try:
-            await obstore.put_async(self._store, blob_key(digest), pieces.stream())
+            await obstore.put_async(self._store, self._key(digest), pieces.stream())
         except Exception as error:
             if pieces.error is not None:
                 raise pieces.error from None
@@ -196,16 +217,14 @@ class S3Blobs:
             raise
 
 
-async def head(
-    store: S3Store, digest: Digest, where: str, now: datetime
-) -> tuple[int, float] | None:
+async def head(store: S3Store, key: str, where: str, now: datetime) -> tuple[int, float] | None:
     """Returns size in bytes and age in seconds of a blob, or None where it is missing.
 
     Raises:
         StoreUnavailableError, StoreError: the server did not answer, or refused.
     """
     try:
-        meta = await obstore.head_async(store, blob_key(digest))
+        meta = await obstore.head_async(store, key)
     except FileNotFoundError:
         return None
     except BaseError as error:

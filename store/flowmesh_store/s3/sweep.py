@@ -12,7 +12,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from flowmesh_core.units import Digest
-from flowmesh_store.keys import CAS, blob_key, is_digest
+from flowmesh_store.keys import CAS, area_prefix, blob_name, is_digest, is_scope
 from flowmesh_store.ports import StoredBlob
 from flowmesh_store.s3.blobs import head
 from flowmesh_store.s3.errors import blobs_error, records_error
@@ -54,8 +54,9 @@ class S3Sweep:
             async for page in obstore.list(self._store, f"{CAS}/"):
                 now = self._now()
                 for item in page:
-                    name = item["path"].rsplit("/", 1)[1]
-                    if not is_digest(name):
+                    scope, _, name = item["path"].removeprefix(f"{CAS}/").partition("/")
+                    name = name.rpartition("/")[2]
+                    if not (is_scope(scope) and is_digest(name)):
                         log.warning(
                             "%s in %s is not FlowMesh's; skipped: move it elsewhere",
                             item["path"],
@@ -63,17 +64,18 @@ class S3Sweep:
                         )
                         continue
                     age = (now - item["last_modified"]).total_seconds()
-                    yield StoredBlob(Digest(name), item["size"], max(0.0, age))
+                    yield StoredBlob(scope, Digest(name), item["size"], max(0.0, age))
         except BaseError as error:
             raise blobs_error(error, self._location.url) from error
 
-    async def delete(self, digest: Digest, *, older_than_s: float) -> bool:
+    async def delete(self, scope: str, digest: Digest, *, older_than_s: float) -> bool:
         """As :meth:`Sweepable.delete`."""
-        found = await head(self._store, digest, self._location.url, self._now())
+        key = area_prefix(scope) + blob_name(digest)
+        found = await head(self._store, key, self._location.url, self._now())
         if found is None or found[1] < older_than_s:
             return False
         try:
-            await obstore.delete_async(self._store, blob_key(digest))
+            await obstore.delete_async(self._store, key)
         except BaseError as error:
             raise blobs_error(error, self._location.url) from error
         return True

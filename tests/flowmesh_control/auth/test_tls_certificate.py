@@ -105,7 +105,7 @@ async def test_a_worker_joins_over_tls_with_the_authoritys_certificate(
     fabric: Fabric, issued: Issued
 ) -> None:
     fabric.authority = issued.ca
-    fabric.worker("w1", "--gateway-ca", str(issued.ca))
+    fabric.worker("local-w1", "--gateway-ca", str(issued.ca))
     spec = {"steps": [{"name": "one", "uses": "test.noop"}]}
     status = await fabric.ended(await fabric.submit(workflow("over-tls", spec)))
     assert status.phase == "Succeeded"

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.attacks.by_hand import place
 
-from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
+from flowmesh_control.auth.worker_tokens import StaticWorkerTokens, WorkerIdentity
 
 HANDSHAKE = (
     b"GET /worker HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -24,11 +24,11 @@ async def test_a_handshake_with_a_token_that_is_not_ascii_is_one_without_a_valid
         writer.write(HANDSHAKE % token)
         status = await reader.readline()
         writer.close()
-        assert status.startswith(b"HTTP/1.1 101")
+        assert status.startswith(b"HTTP/1.1 401")
 
 
 async def test_a_token_of_any_bytes_is_compared_as_bytes() -> None:
     tokens = StaticWorkerTokens({"a": "caf\u00e9", "b": "\udcff"})
-    assert await tokens.pool_of("caf\u00e9") == "a"
-    assert await tokens.pool_of("\udcff") == "b"
-    assert await tokens.pool_of("\udcfe") is None
+    assert await tokens.identity_of("caf\u00e9") == WorkerIdentity("a")
+    assert await tokens.identity_of("\udcff") == WorkerIdentity("b")
+    assert await tokens.identity_of("\udcfe") is None

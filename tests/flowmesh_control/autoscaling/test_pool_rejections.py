@@ -61,3 +61,14 @@ def test_work_that_waits_for_its_turn_keeps_its_reason() -> None:
     seen = snapshot([worker("w")], [action("a", LLM, not_before_s=1e12)], [LLM])
     decision = decide(seen, CostModel())
     assert explain_with_pools([pool("large", 8000)], decision, seen) == decision
+
+
+def test_a_pool_that_is_reserved_for_others_is_named_with_the_remedy() -> None:
+    seen = replace(snapshot([], [action("a", LLM)], [LLM]), reserved_pools=frozenset({"ours"}))
+    (found,) = explain_with_pools([pool("ours", 8000)], decide(seen, CostModel()), seen).rejections
+    assert found.cause is RejectionCause.RESERVED
+    assert "reservedFor" in found.detail
+    admitted = action("a", LLM, reserved_pools=frozenset({"ours"}))
+    seen = replace(snapshot([], [admitted], [LLM]), reserved_pools=frozenset({"ours"}))
+    (found,) = explain_with_pools([pool("ours", 8000)], decide(seen, CostModel()), seen).rejections
+    assert found.cause is RejectionCause.NO_WORKERS

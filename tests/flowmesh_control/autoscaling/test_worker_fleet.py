@@ -5,15 +5,21 @@ from tests.flowmesh_core.machine.world import ASK, World
 
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
-from flowmesh_core.machine.events import CordonChanged, PrewarmPlanChanged
+from flowmesh_core.machine.events import (
+    CordonChanged,
+    PrewarmPlanChanged,
+    ReservedPoolsChanged,
+)
 from flowmesh_core.protocol.messages import EngineVariant
 
 
-def fleet_of(world: World) -> tuple[ConnectedFleet, list[CordonChanged | PrewarmPlanChanged]]:
+def fleet_of(
+    world: World,
+) -> tuple[ConnectedFleet, list[CordonChanged | PrewarmPlanChanged | ReservedPoolsChanged]]:
     """The fleet, and the events that it has handed to the machine."""
-    asked = list[CordonChanged | PrewarmPlanChanged]()
+    asked = list[CordonChanged | PrewarmPlanChanged | ReservedPoolsChanged]()
 
-    async def ask(event: CordonChanged | PrewarmPlanChanged) -> None:
+    async def ask(event: CordonChanged | PrewarmPlanChanged | ReservedPoolsChanged) -> None:
         asked.append(event)
         world.apply(event)
 
@@ -58,3 +64,13 @@ async def test_a_plan_of_prewarming_reaches_the_machine_only_where_it_changes_an
         await fleet.prewarm(plan)
     assert asked == [PrewarmPlanChanged(plan)]
     assert len(world.told) == 1
+
+
+async def test_reserved_pools_reach_the_machine_only_where_they_change() -> None:
+    world = World()
+    fleet, asked = fleet_of(world)
+    await fleet.reserve({})
+    assert asked == []
+    for _ in range(2):
+        await fleet.reserve({"ours": frozenset({"team-a"})})
+    assert asked == [ReservedPoolsChanged({"ours": frozenset({"team-a"})})]

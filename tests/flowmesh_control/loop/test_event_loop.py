@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.blob_views import SCOPE, blobs_of
 from tests.flowmesh_control.waiting import until
 
 from flowmesh_api.v1.enums import RejectionCause
@@ -15,7 +16,7 @@ from flowmesh_control.loop.command_executor import CommandExecutor
 from flowmesh_control.loop.current_event import CurrentEventMarker
 from flowmesh_control.loop.event_loop import DECIDE_GAP_S, TURN_S, UNDERLOADED_SLICE_S, EventLoop
 from flowmesh_control.loop.task_pool import TaskPool
-from flowmesh_core.dataset import Manifest, Schema, encode_manifest
+from flowmesh_core.dataset import ChunkRef, Manifest, Schema, encode_manifest
 from flowmesh_core.errors import StoreFullError, StoreUnavailableError
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Decision, Rejection, Snapshot
@@ -46,10 +47,11 @@ from flowmesh_core.machine.events import (
     TimeAdvanced,
 )
 from flowmesh_core.protocol.messages import Assignment, AttemptEnd, PrewarmSpec
-from flowmesh_core.protocol.results import ActionResult, Provenance
+from flowmesh_core.protocol.results import ActionResult, Artifact, Provenance
 from flowmesh_core.spec.secrets import SecretValue
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import ActionCache
+from flowmesh_store.scoped_blobs import ScopedBlobs
 from flowmesh_store.store import Store
 
 D = Digest("a" * 64)
@@ -172,8 +174,8 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
         posts[0](event)
 
     outside = CommandExecutor(
-        blobs=store.blobs,
-        needed=store.blobs,
+        store=store,
+        needed=store,
         cache=cache,
         fleet=workers,
         tasks=tasks,
@@ -330,16 +332,16 @@ async def test_an_unavailable_store_is_asked_again(
 async def test_a_manifest_is_stored_before_the_run_that_shows_it_ends(bench: Bench) -> None:
     manifest = Manifest(Schema())
     digest = digest_bytes(encode_manifest(manifest))
-    await bench.do(PutManifest(digest, manifest, "run-1"), FinalizeRun("run-1"))
+    await bench.do(PutManifest(digest, manifest, "run-1", SCOPE), FinalizeRun("run-1"))
     await until(lambda: bench.machine.of(RunFinalized))
-    assert await bench.store.blobs.get(digest) == encode_manifest(manifest)
+    assert await blobs_of(bench.store).get(digest) == encode_manifest(manifest)
     assert bench.finished == ["run-1"]
 
 
 async def test_missing_blobs_are_named(bench: Bench) -> None:
     data = b"here"
-    await bench.store.blobs.put(digest_bytes(data), data)
-    await bench.do(CheckBlobs("run-1", frozenset({D, digest_bytes(data)})))
+    await blobs_of(bench.store).put(digest_bytes(data), data)
+    await bench.do(CheckBlobs("run-1", {SCOPE: frozenset({D, digest_bytes(data)})}, (SCOPE,)))
     await until(lambda: bench.machine.of(BlobsChecked))
     assert bench.machine.of(BlobsChecked) == [BlobsChecked("run-1", frozenset({D}))]
 
@@ -409,44 +411,48 @@ async def test_a_store_that_fails_for_one_tenant_does_not_hold_up_another(
 class FailingPuts:
     """Blobs of which some cannot be put until the store has space again."""
 
-    def __init__(self, inner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.refused: set[Digest] = set()
-        self._put = inner.put
-        monkeypatch.setattr(inner, "put", self.put)
+        put = ScopedBlobs.put
 
-    async def put(self, digest: Digest, data: Any) -> None:
-        if digest in self.refused:
-            raise StoreFullError("no space is left", where=f"cas/{digest}", remedy="free space")
-        await self._put(digest, data)
+        async def failing(view: ScopedBlobs, digest: Digest, data: Any) -> None:
+            if digest in self.refused:
+                raise StoreFullError("no space is left", where=f"cas/{digest}", remedy="free it")
+            await put(view, digest, data)
+
+        monkeypatch.setattr(ScopedBlobs, "put", failing)
 
 
 async def test_a_runs_end_waits_for_its_own_blobs_and_not_for_those_of_another(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine, others = (digest_bytes(d) for d in (b"mine", b"another's"))
-    puts = FailingPuts(bench.store.blobs, monkeypatch)
+    puts = FailingPuts(monkeypatch)
     puts.refused.add(others)
     await bench.do(
-        PutBlob(others, b"another's", "run-a"),
-        CheckBlobs("run-a", frozenset()),
-        PutBlob(mine, b"mine", "run-b"),
+        PutBlob(others, b"another's", "run-a", SCOPE),
+        CheckBlobs("run-a", {}, (SCOPE,)),
+        PutBlob(mine, b"mine", "run-b", SCOPE),
         FinalizeRun("run-a"),
         FinalizeRun("run-b"),
     )
     await until(lambda: bench.finished == ["run-b"] and bench.tasks.retries >= 2)
-    assert await bench.store.blobs.get(mine) == b"mine"
+    assert await blobs_of(bench.store).get(mine) == b"mine"
     puts.refused.clear()
     await until(lambda: bench.finished == ["run-b", "run-a"])
-    assert await bench.store.blobs.get(others) == b"another's"
+    assert await blobs_of(bench.store).get(others) == b"another's"
 
 
 async def test_a_runs_end_waits_for_a_blob_that_is_stored_for_another_run(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = digest_bytes(b"shared")
-    puts = FailingPuts(bench.store.blobs, monkeypatch)
+    puts = FailingPuts(monkeypatch)
     puts.refused.add(digest)
-    await bench.do(PutBlob(digest, b"shared", "run-a"), CheckBlobs("run-b", frozenset({digest, D})))
+    await bench.do(
+        PutBlob(digest, b"shared", "run-a", SCOPE),
+        CheckBlobs("run-b", {SCOPE: frozenset({digest, D})}, (SCOPE,)),
+    )
     await until(lambda: bench.machine.of(BlobsChecked))
     assert bench.machine.of(BlobsChecked) == [BlobsChecked("run-b", frozenset({D}))]
     await bench.do(FinalizeRun("run-b"), FinalizeRun("run-c"))
@@ -603,3 +609,46 @@ def test_a_loop_that_stood_still_says_so_before_anything_else() -> None:
     loop.post(CancelRequested("b"))
     loop.run_once()
     assert machine.received[-2:] == [ControlStalled(), CancelRequested("b")]
+
+
+async def test_a_blob_that_is_stored_in_another_scope_is_not_on_its_way_here(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = digest_bytes(b"another's")
+    puts = FailingPuts(monkeypatch)
+    puts.refused.add(digest)
+    check = CheckBlobs("run-b", {SCOPE: frozenset({digest})}, (SCOPE,))
+    await bench.do(PutBlob(digest, b"another's", "run-a", "ns-other"), check)
+    await until(lambda: bench.machine.of(BlobsChecked))
+    assert bench.machine.of(BlobsChecked) == [BlobsChecked("run-b", frozenset({digest}))]
+    puts.refused.clear()
+
+
+async def test_outputs_are_copied_to_the_scope_that_is_to_have_them(bench: Bench) -> None:
+    digest = digest_bytes(b"own")
+    await blobs_of(bench.store).put(digest, b"own")
+    check = CheckBlobs("run-1", {"group-x": frozenset({digest})}, (SCOPE, "group-x"))
+    await bench.do(check)
+    await until(lambda: bench.machine.of(BlobsChecked))
+    assert bench.machine.of(BlobsChecked) == [BlobsChecked("run-1", frozenset())]
+    assert await blobs_of(bench.store, "group-x").get(digest) == b"own"
+
+
+async def test_a_look_up_says_in_which_scope_it_found_a_result(bench: Bench) -> None:
+    await bench.do(Publish(ActionKey(SCOPE, D), result()))
+    await until(lambda: bench.machine.of(Published))
+    await bench.do(LookUp(ActionKey("group-x", D), (SCOPE, "group-x")))
+    await bench.do(LookUp(ActionKey(SCOPE, D), (SCOPE, "group-x")))
+    await until(lambda: len(bench.machine.of(LookedUp)) == 2)
+    assert sorted(e.found_in for e in bench.machine.of(LookedUp)) == ["", SCOPE]
+
+
+async def test_a_composed_result_brings_its_chunks_into_its_scope(bench: Bench) -> None:
+    data, composed = digest_bytes(b"chunk"), digest_bytes(b"manifest")
+    await blobs_of(bench.store).put(data, b"chunk")
+    chunks = (ChunkRef(rows=data, blob=data, count=1, bytes=5),)
+    whole = Artifact("dataset", D, composed, rows=1, manifest=Manifest(Schema(), chunks))
+    given = msgspec.structs.replace(result(), outputs={"rows": whole})
+    await bench.do(Publish(ActionKey("group-x", D), given, copy_from=(SCOPE,)))
+    await until(lambda: bench.machine.of(Published))
+    assert await blobs_of(bench.store, "group-x").missing([data]) == set()

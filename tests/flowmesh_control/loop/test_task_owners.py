@@ -47,12 +47,12 @@ def test_what_a_runs_end_needs_is_its_namespaces_work() -> None:
     result = ActionResult(key.action_id, 1, "test.noop", 1, 1, {}, {}, run_uid=uid)
     publish = c.Publish(key, result)
     assert owners.namespaces(publish) == ("team-b",)
-    check = c.CheckBlobs(uid, frozenset())
+    check = c.CheckBlobs(uid, {}, ())
     assert owners.namespaces(check) == ("team-b",)
     assert not owners.awaits(check)
     world.machine.state.runs[uid].checking = True
     assert owners.awaits(check)
-    assert not owners.awaits(c.CheckBlobs("another", frozenset()))
+    assert not owners.awaits(c.CheckBlobs("another", {}, ()))
     assert owners.namespaces(c.FinalizeRun(uid)) == ("team-b",)
     assert owners.namespaces(c.FinalizeRun("another")) == ("",)
 

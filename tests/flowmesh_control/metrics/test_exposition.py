@@ -40,7 +40,7 @@ async def page(fabric: Fabric) -> bytes:
 
 async def busy_fabric(fabric: Fabric) -> None:
     """Work, hits of two kinds, and a failure, of two tenants."""
-    fabric.worker("w1", "--power-w", "60")
+    fabric.worker("local-w1", "--power-w", "60")
     await fabric.ended(await fabric.submit(workflow("double", DOUBLE)))
     await fabric.ended(await fabric.submit(workflow("double", DOUBLE)))
     pair = [await fabric.submit(workflow(n, sleeps(0.3)), namespace="team-b") for n in "ab"]

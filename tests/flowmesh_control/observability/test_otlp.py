@@ -81,7 +81,7 @@ def attributes(span: Span) -> dict[str, Any]:
 async def test_runs_steps_attempts_and_their_parts_arrive_as_one_trace_a_run(
     traced: Fabric, receiver: Receiver
 ) -> None:
-    traced.worker("w1")
+    traced.worker("local-w1")
     uid = await traced.submit(workflow("double", DOUBLE))
     status = await traced.ended(uid)
     again = await traced.submit(workflow("double", DOUBLE))
@@ -131,7 +131,7 @@ async def test_a_shared_attempt_is_in_every_trace_and_a_next_leader_repeats_noth
         "outputs": {"o": "long.metrics"},
     }
     first, second = [await traced.submit(workflow(n, spec)) for n in ("one", "two")]
-    traced.worker("w1")
+    traced.worker("local-w1")
     state = machine_of(traced.control).state
     await until(lambda: state.book.executed == 1)
     port = int(traced.control.url.rpartition(":")[2])

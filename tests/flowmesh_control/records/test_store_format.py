@@ -1,4 +1,4 @@
-"""A store says by which identity scheme its content is named; another scheme's is refused."""
+"""A store says how its content is named and laid out; one of another release is refused."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from tests.flowmesh_control.fabric import control_plane
 
 from flowmesh_control.records.epochs import begin_epoch, last_epoch
 from flowmesh_control.records.keys import STORE_FORMAT
-from flowmesh_control.records.store_format import begin_format, require_format
+from flowmesh_control.records.store_format import LAYOUT, begin_format, require_format
 from flowmesh_core.errors import DamagedRecordError, StoreError
 from flowmesh_core.identity import SCHEME
 from flowmesh_store.store import open_store
@@ -22,7 +22,7 @@ async def test_a_new_store_is_marked_once_and_can_be_opened_again() -> None:
     assert await require_format(records)
     found = await records.read(STORE_FORMAT)
     assert found is not None
-    assert found.data == b'{"identityScheme":%d}' % SCHEME
+    assert found.data == b'{"identityScheme":%d,"layout":%d}' % (SCHEME, LAYOUT)
 
 
 @pytest.mark.parametrize("marked", [b'{"identityScheme":1}', b'{"identityScheme":3}', None])
@@ -34,6 +34,17 @@ async def test_a_store_of_another_scheme_is_refused_with_the_remedy(marked: byte
         await records.write(STORE_FORMAT, marked)
     for check in (require_format, begin_format):
         with pytest.raises(StoreError, match=r"is named by identity scheme [13]; this") as refused:
+            await check(records)
+        assert "start with an empty folder or bucket" in refused.value.remedy
+
+
+@pytest.mark.parametrize("layout", [b"", b',"layout":1', b',"layout":3'])
+async def test_a_store_of_another_layout_is_refused_with_the_remedy(layout: bytes) -> None:
+    """Layout 1 had all blobs in one space, and said nothing of it."""
+    records = open_store("memory:").records
+    await records.write(STORE_FORMAT, b'{"identityScheme":%d%b}' % (SCHEME, layout))
+    for check in (require_format, begin_format):
+        with pytest.raises(StoreError, match=r"its blobs have layout [13]; this") as refused:
             await check(records)
         assert "start with an empty folder or bucket" in refused.value.remedy
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from aiohttp import ClientSession
+from aiohttp import ClientSession, WSServerHandshakeError
 from tests.attacks.by_hand import TOKENS, Place, control_on, end_of, noop, place
 from tests.attacks.tenants import ADMIN, ATTACKER, OWNER, Tenants, tenants
 from tests.flowmesh_control.fabric import API_TOKEN, workflow
@@ -244,20 +244,21 @@ async def test_workers_are_logged_when_they_join_are_refused_or_break_the_protoc
     by_hand: Place,
 ) -> None:
     worker = await by_hand.join("one")
-    await by_hand.join("two", token="wrong-token")
-    await by_hand.join("one", "low")
+    with pytest.raises(WSServerHandshakeError):
+        await by_hand.join("two", token="wrong-token")
+    await by_hand.join("one", shape={"name": "elsewhere"})
     end = end_of("not-its-attempt", "0" * 64)
     await worker.sync(ended=(end,))
     await by_hand.heard(lambda: by_hand.dropped)
     entries = await entries_of(by_hand.control)
     assert about(entries, "workers") == [
-        ("flowmesh:worker:one", "connect", "", "", "one", 101),
-        ("", "connect", "", "", "two", 403),
-        ("", "connect", "", "", "one", 403),
-        ("flowmesh:worker:one", "update", "", "", "one", 400),
+        ("flowmesh:worker:good-one", "connect", "", "", "good-one", 101),
+        ("", "connect", "", "", "", 401),
+        ("", "connect", "", "", "elsewhere", 403),
+        ("flowmesh:worker:good-one", "update", "", "", "good-one", 400),
     ]
     assert entries[0]["user"]["groups"] == ["flowmesh:pool:good"]
-    assert entries[1]["responseStatus"]["message"] == "the token is not valid for any pool"
+    assert "the token is not valid for any pool" in entries[1]["responseStatus"]["message"]
     text = json.dumps(entries)
     assert "wrong-token" not in text
     assert TOKENS["good"] not in text

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.blob_views import blobs_of
 
 from flowmesh_control.queries.downloads import download_of
 from flowmesh_control.records.cache_policies import CachePolicyStore
@@ -26,7 +27,7 @@ def references(store: Store) -> ReferenceIssuer:
 
 
 async def test_rows_come_back_by_their_reference_in_their_own_namespace_only(store: Store) -> None:
-    content = UploadStore(store.blobs, references(store))
+    content = UploadStore(store, references(store))
     stored = await content.put_file("x.jsonl", b'{"a": 1}\n{"a": 2}\n', A.private)
     loaded = await content.load("dataset", stored.reference, A)
     assert msgspec.structs.replace(loaded, manifest=None) == stored.artifact
@@ -41,14 +42,14 @@ async def test_rows_come_back_by_their_reference_in_their_own_namespace_only(sto
 
 
 async def test_a_directory_comes_back_as_the_tar_it_was(store: Store, tmp_path: Path) -> None:
-    content = UploadStore(store.blobs, references(store))
+    content = UploadStore(store, references(store))
     model = tmp_path / "model"
     (model / "sub").mkdir(parents=True)
     (model / "config.json").write_text("{}")
     (model / "sub" / "w.bin").write_bytes(b"w" * 1000)
     stored = await content.put_directory("model", model, A.private)
     loaded = await content.load("model", stored.reference, A)
-    download = download_of(store.blobs, [loaded])
+    download = download_of(blobs_of(store), [loaded])
     data = b"".join([piece async for piece in download.pieces])
     with tarfile.open(fileobj=BytesIO(data)) as tar:
         names = tar.getnames()

@@ -270,3 +270,24 @@ def test_a_long_action_asks_for_no_worker_beside_the_one_that_it_runs_on():
     alone = backlog_of(snapshot([training], [], []), CostModel(), [growing])["gpu"]
     assert (alone.running_s, alone.busy) == (growing.target_s, 1)
     assert PoolSizer(target_s=60.0).sizes(growing, alone, 1, NOW_S) == (1, 1)
+
+
+def test_work_counts_in_a_reserved_pool_only_where_that_admits_it():
+    pools = [pool("ours", memory_mib=40_000), pool("dear", memory_mib=40_000)]
+    ready = [
+        action("a", LLM, reserved_pools=frozenset({"ours"})),
+        *(action(f"b{n}", LLM) for n in range(3)),
+    ]
+    view = replace(snapshot([], ready, [LLM]), reserved_pools=frozenset({"ours"}))
+    found = backlog_of(view, CostModel(), pools[:1])
+    assert found["ours"].actions == 1
+    found = backlog_of(view, CostModel(), pools)
+    assert found["dear"].actions >= 3
+    assert found["ours"].actions + found["dear"].actions == 4
+
+
+def test_what_runs_in_a_reserved_pool_counts_there():
+    at = worker("w", lane(SQL, assigned=1, remaining_s=40.0), pool="ours")
+    view = replace(snapshot([at], [], [SQL]), reserved_pools=frozenset({"ours"}))
+    found = backlog_of(view, CostModel(), [pool("ours"), pool("pool", minimum=1)])
+    assert found["ours"] == Backlog(running_s=40.0, busy=1)

@@ -32,7 +32,7 @@ def noted(world: World, uid: str) -> list[CheckpointLine]:
 
 
 def roots(world: World) -> set[str]:
-    return {a.digest for a in checkpoints.roots(world.machine.state)}
+    return {a.digest for _, a in checkpoints.roots(world.machine.state)}
 
 
 @pytest.mark.parametrize("kind", ["preempted", "drained", "host-crashed", "engine"])

@@ -100,7 +100,7 @@ class Company(RuleBasedStateMachine):
         self.begun_s: dict[str, float] = {}
         self.joined = 0
         self.seen: set[str] = set()
-        self.world.join("first")
+        self.world.join("first", trust=GROUP_TRUST)
 
     # -- what the test knows ---------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class Company(RuleBasedStateMachine):
         max_age_s=st.sampled_from((0.0, 0.0, 5.0)),
         budget_nanousd=st.sampled_from((0, 0, 0, 10, 10**9)),
         priority=st.integers(0, 2),
-        min_trust=st.sampled_from((0, 0, 2)),
+        min_trust=st.sampled_from((0, 2)),
     )
     def submit(
         self,

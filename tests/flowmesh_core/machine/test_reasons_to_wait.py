@@ -1,7 +1,6 @@
 """Why a step waits, where the actions of one signature wait for different things."""
 
-from dataclasses import replace
-
+from msgspec import structs
 from tests.flowmesh_core.machine.world import SOLO, World, plan, step
 
 from flowmesh_api.v1.enums import RejectionCause
@@ -61,4 +60,4 @@ def test_who_watches_a_run_is_told_its_reason_to_wait_once() -> None:
 
     assert told_after(small) == [c.RunChanged(uid)]
     assert told_after(small) == []
-    assert told_after(replace(small, cause=RejectionCause.BUSY)) == [c.RunChanged(uid)]
+    assert told_after(structs.replace(small, cause=RejectionCause.BUSY)) == [c.RunChanged(uid)]

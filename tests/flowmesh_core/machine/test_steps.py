@@ -152,6 +152,44 @@ def test_a_row_wise_step_is_one_action_a_chunk_and_equal_chunks_are_shared(world
     assert world.finals[third].outputs["rows"] == world.finals[first].outputs["rows"]
 
 
+def test_what_a_result_is_composed_of_is_copied_from_where_it_was_found(world: World) -> None:
+    world.join("w1")
+    few, more = dataset("one", "two"), dataset("zero", "one", "two")
+    world.submit(plan(step("m", rows_of(few), uses=MAP)), artifacts=[few])
+    world.run()
+    assert world.copied[-1] == ("ns-team-a", ())
+    uid = world.submit(plan(step("m", rows_of(more), uses=MAP)), artifacts=[more], share="group-x")
+    world.run()
+    assert world.finals[uid].hits == 2, "of the own scope"
+    assert world.copied[-1] == ("group-x", ("ns-team-a",))
+
+
+def test_outputs_belong_where_their_step_publishes_and_inputs_where_they_were(
+    world: World,
+) -> None:
+    checks: list[c.CheckBlobs] = []
+    do = world._do
+
+    def noting(command: c.Command) -> None:
+        checks.extend([command] if isinstance(command, c.CheckBlobs) else [])
+        do(command)
+
+    world._do = noting  # type: ignore[method-assign]
+    world.join("w1")
+    rows = dataset("one", "two")
+    secret = Cache(ignored_inputs=("rows",))
+    made = plan(
+        step("open", rows_of(rows), uses=MAP),
+        step("closed", rows_of(rows), uses=MAP, cache=secret),
+        outputs={"a": (StepSource("open", "rows"),), "b": (StepSource("closed", "rows"),)},
+    )
+    world.submit(made, artifacts=[rows], share="group-x")
+    world.run()
+    (check,) = checks
+    assert set(check.digests) == {"group-x", "ns-team-a"}
+    assert check.read_scopes == ("ns-team-a", "group-x")
+
+
 def test_chunks_stream_from_row_wise_step_to_row_wise_step(world: World) -> None:
     world.join("w1")
     rows = dataset("one", "two")

@@ -3,6 +3,7 @@
 import pytest
 from tests.flowmesh_core.machine.world import SOLO, World, plan, step
 
+from flowmesh_core.machine.events import WeightsChanged
 from flowmesh_core.machine.settings import Settings
 
 
@@ -17,3 +18,27 @@ def test_a_tenant_of_weight_four_has_been_served_far_more_when_both_compete(heav
     paid = {uid: run.paid_nanousd for uid, run in world.machine.state.runs.items()}
     (light,) = {"team-a", "team-b"} - {heavy}
     assert paid[heavy] > 2 * paid[light] > 0
+
+
+def test_two_tenants_of_weights_one_and_three_get_one_to_three_of_a_saturated_pool() -> None:
+    world = World(settings=Settings(watchdog_s=1e9))
+    world.join("w1")
+    world.apply(WeightsChanged({"team-b": 3.0}))
+    for team in ("team-a", "team-b"):
+        steps = (step(f"s{n}", uses=SOLO, v=f"{team}{n}") for n in range(400))
+        world.submit(plan(*steps, namespace=team), team)
+    runs = world.machine.state.runs
+    # Until the cost model has learned how short the actions are, their reservations decide.
+    world.run(lambda w: len(w.executed) >= 200)
+    before = {uid: run.paid_nanousd for uid, run in runs.items()}
+    world.run(lambda w: len(w.executed) >= 500)
+    got = {uid: run.paid_nanousd - before[uid] for uid, run in runs.items()}
+    assert 2.7 < got["team-b"] / got["team-a"] < 3.3
+
+
+def test_weights_that_change_replace_those_before() -> None:
+    world = World(settings=Settings(watchdog_s=1e9, tenant_weights={"team-c": 2.0}))
+    world.apply(WeightsChanged({"team-b": 3.0}))
+    assert world.machine.state.fair.weights == {"team-b": 3.0, "team-c": 2.0}
+    world.apply(WeightsChanged({"team-a": 5.0}))
+    assert world.machine.state.fair.weights == {"team-a": 5.0, "team-c": 2.0}

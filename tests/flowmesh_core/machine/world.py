@@ -224,6 +224,7 @@ class World:
     publications: list[tuple[str, str, int]] = field(default_factory=list)
     lookups: int = 0
     discarded: set[str] = field(default_factory=set)
+    copied: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     compared: list[c.CompareContent] = field(default_factory=list)
     ledger: dict[str, list[Line]] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
@@ -266,10 +267,14 @@ class World:
         match command:
             case c.LookUp(key, scopes, not_before_s, min_trust):
                 self.lookups += 1
-                found = (self.cache.get((s, key.action_id)) for s in scopes)
-                good = (r for r in found if r and _is_good(r, not_before_s, min_trust))
-                self.apply(e.LookedUp(key, next(good, None), scopes, not_before_s, min_trust))
+                found = ((s, self.cache.get((s, key.action_id))) for s in scopes)
+                good = ((s, r) for s, r in found if r and _is_good(r, not_before_s, min_trust))
+                where, result = next(good, ("", None))
+                elsewhere = "" if where == key.scope else where
+                answer = e.LookedUp(key, result, scopes, not_before_s, min_trust, elsewhere)
+                self.apply(answer)
             case c.Publish():
+                self.copied.append((command.key.scope, command.copy_from))
                 self._publish(command)
             case c.Assign(worker, assignment):
                 if assignment.resume is not None:
@@ -283,8 +288,9 @@ class World:
                 if self.held.get(worker, {}).pop(attempt_id, None):
                     failure = FailureReport("cancelled", "cancelled")
                     self._sync(worker, ended=(self._end(attempt_id, failure=failure),))
-            case c.CheckBlobs(uid, digests):
-                self.apply(e.BlobsChecked(uid, frozenset(digests & self.lost_blobs)))
+            case c.CheckBlobs(uid, by_scope):
+                digests = frozenset().union(*by_scope.values())
+                self.apply(e.BlobsChecked(uid, digests & self.lost_blobs))
             case c.EvaluateCondition(uid, number, query):
                 if self.evaluators_stopped:
                     self.unanswered.append(command)
@@ -350,7 +356,6 @@ class World:
         tenant = changes.pop("code_tenant", "")
         full = Hello(
             2,
-            "token",
             0,
             self.incarnations[name],
             started,

@@ -48,7 +48,6 @@ END = AttemptEnd(
 def hello(**changes: Any) -> Hello:
     full = Hello(
         version=1,
-        token="secret",
         epoch=3,
         incarnation="0123456789abcdef",
         started_s=1.8e9,

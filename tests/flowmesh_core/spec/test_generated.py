@@ -52,7 +52,8 @@ def test_the_files_are_yaml_and_json_of_the_definitions() -> None:
 
 
 @pytest.mark.parametrize(
-    "plural", ["flowmeshworkflows", "flowmeshworkerpools", "flowmeshcachepolicies"]
+    "plural",
+    ["flowmeshworkflows", "flowmeshworkerpools", "flowmeshcachepolicies", "flowmeshquotas"],
 )
 def test_the_schemas_are_structural(plural: str) -> None:
     schema = _schema(plural)

@@ -57,6 +57,7 @@ async def test_a_damaged_record_is_shown_with_its_key_and_remedy() -> None:
             commands=services.commands,
             changes=services.changes,
             policies=services.policies,
+            quota=services.run_quota,
             epoch=services.epoch,
             writer=cast("StatusWriter", shown),
             config_maps=cast("ConfigMapInputs", None),

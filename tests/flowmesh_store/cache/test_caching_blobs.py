@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.blob_views import SCOPE, blobs_of
 
 from flowmesh_core.errors import BlobNotFoundError
 from flowmesh_core.units import Digest
-from flowmesh_store.cache.caching_blobs import CachingBlobs
+from flowmesh_store.cache.blob_cache import BlobCache
+from flowmesh_store.cache.caching_blobs import CachingBlobs, CachingViews
 from flowmesh_store.cache.lru_index import CacheIndex
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.metered import CountingMeter, MeteredBlobs
@@ -25,7 +27,7 @@ class Behind:
     def __init__(self, directory: Path) -> None:
         self.store: Store = open_store(directory / "behind")
         self.meter = CountingMeter()
-        self.blobs = MeteredBlobs(self.store.blobs, self.meter)
+        self.metered = self.store.with_areas(lambda area: MeteredBlobs(area, self.meter))
 
     @property
     def reads(self) -> int:
@@ -35,9 +37,13 @@ class Behind:
             if operation in ("blob.get", "blob.fetch")
         )
 
+    @property
+    def questions(self) -> int:
+        return self.meter.totals["blob.missing", "ok"].count
+
     async def hold(self, size: int) -> Digest:
         data = os.urandom(size)
-        await self.store.blobs.put(digest_of(data), data)
+        await blobs_of(self.store).put(digest_of(data), data)
         return digest_of(data)
 
 
@@ -46,12 +52,25 @@ def behind(tmp_path: Path) -> Behind:
     return Behind(tmp_path)
 
 
-def cache_over(behind: Behind, tmp_path: Path, budget: int = 100 * KB) -> CachingBlobs:
-    return CachingBlobs(behind.blobs, tmp_path / "cache", budget_bytes=budget)
+def views_over(behind: Behind, tmp_path: Path, budget: int = 100 * KB) -> CachingViews:
+    return CachingViews(behind.metered, BlobCache(tmp_path / "cache", budget_bytes=budget))
+
+
+class Cache(CachingBlobs):
+    """The view of one scope, with its cache's sizes."""
+
+    def cached_sizes(self) -> dict[Digest, int]:
+        return self._cache.index.cached_sizes()
+
+
+def cache_over(behind: Behind, tmp_path: Path, budget: int = 100 * KB) -> Cache:
+    inner = behind.metered.view(write=SCOPE, read=(SCOPE,))
+    disk = BlobCache(tmp_path / "cache", budget_bytes=budget)
+    return Cache(inner, disk, write=SCOPE, read=(SCOPE,))
 
 
 def cached_file(tmp_path: Path, digest: Digest) -> Path:
-    return tmp_path / "cache" / "cas" / digest[:2] / digest
+    return tmp_path / "cache" / "cas" / "cache" / digest[:2] / digest
 
 
 async def test_the_second_read_of_any_kind_comes_from_the_cache(
@@ -112,7 +131,7 @@ async def test_a_blob_that_spoils_on_the_local_disk_is_loaded_again(
     behind: Behind, tmp_path: Path
 ) -> None:
     digest = await behind.hold(KB)
-    data = await behind.store.blobs.get(digest)
+    data = await blobs_of(behind.store).get(digest)
     for way in ("get", "fetch", "pinned", "lost"):
         cache = cache_over(behind, tmp_path)
         await cache.get(digest)
@@ -156,7 +175,7 @@ async def test_what_is_put_is_kept_here_and_stored_behind(behind: Behind, tmp_pa
         spooled = writer.finish()
     await cache.put_spooled(spooled)
     for data in (b"bytes", b"file", b"spooled"):
-        assert await behind.store.blobs.get(digest_of(data)) == data
+        assert await blobs_of(behind.store).get(digest_of(data)) == data
         assert await cache.get(digest_of(data)) == data
     assert behind.reads == 0
     assert list((tmp_path / "cache" / ".tmp").iterdir()) == []
@@ -166,7 +185,7 @@ async def test_missing_asks_the_store_behind_not_the_cache(behind: Behind, tmp_p
     cache = cache_over(behind, tmp_path)
     digest = await behind.hold(KB)
     await cache.get(digest)
-    await behind.store.sweepable_blobs.delete(digest, older_than_s=float("-inf"))
+    await behind.store.sweepable_blobs.delete(SCOPE, digest, older_than_s=float("-inf"))
     assert await cache.missing([digest]) == {digest}
 
 
@@ -177,6 +196,53 @@ async def test_an_absent_blob_is_a_miss_and_leaves_no_trace(behind: Behind, tmp_
             await read
     assert cache.cached_sizes() == {}
     assert list((tmp_path / "cache" / ".tmp").iterdir()) == []
+
+
+async def read_by(way: str, view: CachingBlobs, digest: Digest, target: Path) -> int:
+    if way == "get":
+        return len(await view.get(digest))
+    if way == "fetch":
+        return await view.fetch(digest, target)
+    async with view.pinned(digest) as path:
+        return path.stat().st_size
+
+
+@pytest.mark.parametrize("way", ["get", "fetch", "pinned"])
+async def test_the_disk_shows_no_scope_what_the_store_would_not(
+    behind: Behind, tmp_path: Path, way: str
+) -> None:
+    views, digest = views_over(behind, tmp_path), await behind.hold(KB)
+    mine, another = (views.view(write=s, read=(s,)) for s in (SCOPE, "ns-other"))
+    assert await read_by(way, mine, digest, tmp_path / "mine") == KB
+    for _ in range(2):
+        with pytest.raises(BlobNotFoundError):
+            await read_by(way, another, digest, tmp_path / "another")
+    assert behind.questions == 2
+    await behind.store.view(write="ns-other", read=(SCOPE,)).copy([digest])
+    for _ in range(3):
+        assert await read_by(way, another, digest, tmp_path / "another") == KB
+    assert (behind.reads, behind.questions) == (1, 3)
+
+
+async def test_what_a_view_puts_is_read_back_without_a_question(
+    behind: Behind, tmp_path: Path
+) -> None:
+    views = views_over(behind, tmp_path)
+    await views.view(write="group-x", read=(SCOPE,)).put(digest_of(b"x"), b"x")
+    assert await views.view(write=SCOPE, read=(SCOPE, "group-x")).get(digest_of(b"x")) == b"x"
+    assert (behind.reads, behind.questions) == (0, 0)
+    with pytest.raises(BlobNotFoundError):
+        await views.view(write=SCOPE, read=(SCOPE,)).get(digest_of(b"x"))
+
+
+async def test_a_new_process_asks_again_who_may_read(behind: Behind, tmp_path: Path) -> None:
+    digest = await behind.hold(KB)
+    await cache_over(behind, tmp_path).get(digest)
+    again = views_over(behind, tmp_path)
+    assert len(await again.view(write=SCOPE, read=(SCOPE,)).get(digest)) == KB
+    assert (behind.reads, behind.questions) == (1, 1)
+    with pytest.raises(BlobNotFoundError):
+        await again.view(write="ns-other", read=("ns-other",)).get(digest)
 
 
 STEPS = st.lists(

@@ -5,16 +5,17 @@ from pathlib import Path
 
 import pytest
 from backends import Backend
+from tests.blob_views import SCOPE, blobs_of
 
 from flowmesh_api.v1.fabric import CollectionReport
 from flowmesh_core.protocol.results import ActionResult, Artifact, encode_result
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import RESULT_TTL_S, ActionCache
 from flowmesh_store.collection.collector import Collector
-from flowmesh_store.collection.mark import mark, mark_results
+from flowmesh_store.collection.mark import LiveBlobs, Marking
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.keys import action_key
-from flowmesh_store.memory import MemoryBlobs, MemoryRecords
+from flowmesh_store.memory import MemoryContent, MemoryRecords
 from flowmesh_store.ports import Record
 from flowmesh_store.store import open_store
 from flowmesh_store.tree import store_tree
@@ -29,7 +30,7 @@ def collector(backend: Backend) -> Collector:
 
 
 async def put(backend: Backend, data: bytes, *, aged_s: float = 2 * GRACE_S) -> Digest:
-    await backend.store.blobs.put(digest_of(data), data)
+    await blobs_of(backend.store).put(digest_of(data), data)
     backend.age(digest_of(data), aged_s)
     return digest_of(data)
 
@@ -37,8 +38,8 @@ async def put(backend: Backend, data: bytes, *, aged_s: float = 2 * GRACE_S) -> 
 async def collect(
     collector: Collector, live: set[Digest], *, dry_run: bool = False
 ) -> CollectionReport:
-    async def gather() -> set[Digest]:
-        return live
+    async def gather() -> LiveBlobs:
+        return {SCOPE: live}
 
     return await collector.collect(gather, dry_run=dry_run)
 
@@ -49,7 +50,7 @@ async def test_only_what_nobody_needs_and_is_older_than_the_grace_goes(
     needed, garbage = await put(backend, b"needed"), await put(backend, b"garbage")
     young = await put(backend, b"young", aged_s=GRACE_S / 2)
     done = await collect(collector, {needed})
-    assert await backend.store.blobs.missing([needed, garbage, young]) == {garbage}
+    assert await blobs_of(backend.store).missing([needed, garbage, young]) == {garbage}
     assert done == CollectionReport(
         False, blobs=3, size_bytes=18, live=1, young=1, deleted=1, deleted_bytes=7,
         unfinished=done.unfinished,
@@ -61,10 +62,10 @@ async def test_a_dry_run_says_the_same_and_deletes_nothing(
 ) -> None:
     garbage = [await put(backend, b"garbage %d" % i) for i in range(3)]
     said = await collect(collector, set(), dry_run=True)
-    assert await backend.store.blobs.missing(garbage) == set()
+    assert await blobs_of(backend.store).missing(garbage) == set()
     done = await collect(collector, set())
     assert (said.deleted, said.deleted_bytes) == (done.deleted, done.deleted_bytes) == (3, 27)
-    assert await backend.store.blobs.missing(garbage) == set(garbage)
+    assert await blobs_of(backend.store).missing(garbage) == set(garbage)
 
 
 async def test_a_put_during_the_sweep_saves_a_blob_that_was_seen_as_garbage(
@@ -72,13 +73,13 @@ async def test_a_put_during_the_sweep_saves_a_blob_that_was_seen_as_garbage(
 ) -> None:
     digest = await put(backend, b"made again", aged_s=13 * GRACE_S)
 
-    async def put_while_marking() -> set[Digest]:
-        await backend.store.blobs.put(digest, b"made again")
-        return set()
+    async def put_while_marking() -> LiveBlobs:
+        await blobs_of(backend.store).put(digest, b"made again")
+        return {}
 
     done = await collector.collect(put_while_marking, dry_run=False)
     assert (done.deleted, done.young) == (0, 1)
-    assert await backend.store.blobs.missing([digest]) == set()
+    assert await blobs_of(backend.store).missing([digest]) == set()
 
 
 async def test_a_model_is_kept_with_all_its_files(
@@ -87,15 +88,17 @@ async def test_a_model_is_kept_with_all_its_files(
     (tmp_path / "model").mkdir()
     for name in ("weights", "config"):
         (tmp_path / "model" / name).write_bytes(name.encode())
-    tree = await store_tree(backend.store.blobs, tmp_path / "model")
+    tree = await store_tree(blobs_of(backend.store), tmp_path / "model")
     everything = {tree.digest, *(f.digest for f in tree.files)}
     for digest in everything:
         backend.age(digest, 2 * GRACE_S)
-    live = await mark(backend.store.blobs, manifests=[tree.digest], others=[])
-    await collect(collector, live)
-    assert await backend.store.blobs.missing(everything) == set()
+    marking = Marking()
+    marking.add((SCOPE,), Artifact("model", digest_of(b"identity"), tree.digest))
+    live = await marking.complete(backend.store)
+    await collect(collector, set(live[SCOPE]))
+    assert await blobs_of(backend.store).missing(everything) == set()
     await collect(collector, set())
-    assert await backend.store.blobs.missing(everything) == everything
+    assert await blobs_of(backend.store).missing(everything) == everything
 
 
 async def test_results_keep_their_outputs_until_they_expire(
@@ -105,21 +108,48 @@ async def test_results_keep_their_outputs_until_they_expire(
     output = await put(backend, b"output")
     kept, expired = digest_of(b"kept"), digest_of(b"expired")
     for action, created_s, expires_s in ((kept, 1.0, 1e12), (expired, 1.0, 2.0)):
-        await cache.publish("s", result(action, output, created_s, expires_s))
-        backend.age(action_key("s", action), RESULT_TTL_S + 1)
-    live = await mark_results(backend.store.blobs, backend.store.records)
+        await cache.publish(SCOPE, result(action, output, created_s, expires_s))
+        backend.age(action_key(SCOPE, action), RESULT_TTL_S + 1)
+    marking = Marking()
+    await marking.add_results(backend.store.records)
+    live = set((await marking.complete(backend.store))[SCOPE])
     assert output in live
     said = await collect(collector, live, dry_run=True)
     assert said.expired_results == 1
     done = await collect(collector, live)
     assert done.expired_results == 1
-    assert [k async for k in backend.store.records.keys("actions/")] == [action_key("s", kept)]
-    assert await backend.store.blobs.missing([output]) == set()
+    assert [k async for k in backend.store.records.keys("actions/")] == [action_key(SCOPE, kept)]
+    assert await blobs_of(backend.store).missing([output]) == set()
 
 
 async def test_a_manifest_that_is_lost_keeps_only_its_name(backend: Backend) -> None:
-    lost = digest_of(b"lost")
-    assert await mark(backend.store.blobs, manifests=[lost]) == {lost}
+    lost, marking = digest_of(b"lost"), Marking()
+    marking.add((SCOPE,), Artifact("model", digest_of(b"identity"), lost))
+    assert await marking.complete(backend.store) == {SCOPE: {lost}}
+
+
+async def test_what_one_scope_needs_keeps_no_equal_bytes_of_another(
+    backend: Backend, collector: Collector
+) -> None:
+    digest = await put(backend, b"of two")
+    other = backend.store.view(write="ns-other", read=("ns-other",))
+    await other.put(digest, b"of two")
+    await backend.store.view(write="ns-third", read=("ns-other",)).copy([digest])
+    listed = {(b.scope, b.digest) async for b in backend.store.sweepable_blobs.blobs()}
+    assert listed == {(SCOPE, digest), ("ns-other", digest), ("ns-third", digest)}
+
+    async def live() -> LiveBlobs:
+        return {"ns-other": {digest}}
+
+    await collector.collect(live, dry_run=False)
+    assert await blobs_of(backend.store).missing([digest]) == {digest}
+    assert await other.get(digest) == b"of two"
+
+
+async def marked(records: MemoryRecords) -> set[Digest]:
+    marking = Marking()
+    await marking.add_results(records)
+    return set((await marking.complete(open_store("memory:")))[SCOPE])
 
 
 def result(action: Digest, output: Digest, created_s: float, expires_s: float) -> ActionResult:
@@ -155,16 +185,16 @@ async def test_results_are_read_side_by_side(tmp_path: Path) -> None:
     async def filled(records: Far) -> Far:
         for n, digest in enumerate(digests):
             kept = result(digest, digest, created_s=0.5, expires_s=1.0 if n % 2 else 0.0)
-            await records.write(action_key("s", digest), encode_result(kept))
+            await records.write(action_key(SCOPE, digest), encode_result(kept))
         return records
 
-    records, blobs = await filled(Far(together=32)), MemoryBlobs(spool_dir=tmp_path)
-    assert await mark_results(blobs, records) == set(digests)
     records = await filled(Far(together=32))
-    collector = Collector(blobs, records, records, result_ttl_s=0.0)
+    assert await marked(records) == set(digests)
+    records = await filled(Far(together=32))
+    collector = Collector(MemoryContent(spool_dir=tmp_path), records, records, result_ttl_s=0.0)
     assert await collector.expire_results(dry_run=True) == 50
     assert await collector.expire_results(dry_run=False) == 50
-    assert await mark_results(blobs, records) == set(digests[::2])
+    assert await marked(records) == set(digests[::2])
 
 
 async def test_a_stray_object_among_the_blobs_is_skipped_and_named(
@@ -172,7 +202,7 @@ async def test_a_stray_object_among_the_blobs_is_skipped_and_named(
 ) -> None:
     store = open_store(tmp_path)
     digest = digest_of(b"ours")
-    await store.blobs.put(digest, b"ours")
-    (tmp_path / "cas" / digest[:2] / "notes.txt").write_text("not ours")
+    await blobs_of(store).put(digest, b"ours")
+    (tmp_path / "cas" / SCOPE / digest[:2] / "notes.txt").write_text("not ours")
     assert [blob.digest async for blob in store.sweepable_blobs.blobs()] == [digest]
     assert [r.levelname for r in caplog.records if "notes.txt" in r.message] == ["WARNING"]

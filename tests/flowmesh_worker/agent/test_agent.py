@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.blob_views import blobs_of
 
 from flowmesh_core.errors import FailureKind, StoreFullError
 from flowmesh_core.identity import digest_bytes, tree_identity
@@ -55,7 +56,7 @@ async def test_large_outputs_lie_in_the_store_before_they_are_reported(world: "W
     artifact = end.outputs["rows"]
     assert not end.inline
     assert len(artifact.manifest.chunks) > 100  # type: ignore[union-attr]
-    assert await world.store.blobs.missing(artifact.blobs()) == set()
+    assert await blobs_of(world.store).missing(artifact.blobs()) == set()
     assert len(await world.rows(end)) == 20000
     assert end.usage.put_s > 0
 
@@ -273,7 +274,7 @@ class FullBlobs:
 async def test_a_full_store_fails_the_attempt_with_a_remedy_and_the_worker_serves_on(
     world: "World",
 ) -> None:
-    await world.worker(blobs=FullBlobs(world.store.blobs))
+    await world.worker(blobs=FullBlobs(blobs_of(world.store)))
     end = await world.gateway.do(world.assignment("data.sql", params={"query": LARGE}))
     assert end.failure is not None
     assert end.failure.kind == FailureKind.STORE
@@ -287,7 +288,7 @@ async def test_a_tree_is_fetched_once_for_many_attempts_and_reported(
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text("{}")
-    tree = await store_tree(world.store.blobs, model)
+    tree = await store_tree(blobs_of(world.store), model)
     ref = InputRef(
         Artifact("model", tree_identity("model", tree.files), tree.digest, tree.size_bytes)
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.blob_views import OneView, blobs_of
 from tests.flowmesh_worker.engine_hosts import engine_hosts
 
 from flowmesh_core.identity import digest_bytes
@@ -13,7 +14,8 @@ from flowmesh_core.protocol.messages import Checkpoint, InputRef
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.events import CheckpointStored, Event
-from flowmesh_store.cache.caching_blobs import CachingBlobs
+from flowmesh_store.cache.blob_cache import BlobCache
+from flowmesh_store.cache.caching_blobs import CachingViews
 from flowmesh_store.tree import fetch_tree, read_tree, store_tree
 from flowmesh_worker.agent.checkpoints import Checkpoints
 
@@ -70,7 +72,7 @@ async def test_a_checkpoint_is_in_the_store_when_it_is_told(world: "World", tmp_
     await world.gateway.until(lambda: len(told(world, attempt.attempt_id)) > 1)
     first, second = told(world, attempt.attempt_id)[:2]
     assert 0 < first.done < second.done
-    await fetch_tree(world.store.blobs, second.digest, tmp_path / "got")
+    await fetch_tree(blobs_of(world.store), second.digest, tmp_path / "got")
     assert json.loads((tmp_path / "got" / "state.json").read_text())["done"] == second.done
     await world.gateway.desire(cancel=(attempt.attempt_id,))
     end = await world.gateway.end(attempt.attempt_id)
@@ -99,7 +101,7 @@ async def test_a_spoiled_checkpoint_is_told_of_and_the_attempt_begins_at_the_sta
     (tmp_path / "made").mkdir()
     state = {"done": 5, "chain": "elsewhere"}
     (tmp_path / "made" / "state.json").write_text(json.dumps(state))
-    tree = await store_tree(world.store.blobs, tmp_path / "made")
+    tree = await store_tree(blobs_of(world.store), tmp_path / "made")
     lost = tree.digest if damage == "no tree" else tree.files[0].digest
     harm(world, lost, b" " * tree.files[0].bytes if damage == "another file" else b"")
     attempt = steps(world, tree.digest)
@@ -108,7 +110,7 @@ async def test_a_spoiled_checkpoint_is_told_of_and_the_attempt_begins_at_the_sta
     assert end.outputs["metrics"].value == {"value": None, "chain": whole}
     assert (end.usage.units, end.usage.resumed) == (20, False)
     assert told(world, attempt.attempt_id) == [
-        Checkpoint(attempt.attempt_id, tree.digest, spoiled=(lost,))
+        Checkpoint(attempt.attempt_id, tree.digest, spoiled=(lost,), token=attempt.token)
     ]
 
 
@@ -119,7 +121,7 @@ async def test_a_checkpoint_that_the_engine_cannot_use_is_started_over(
     whole, _ = await chain(world)
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "state.json").write_text("of another version")
-    tree = await store_tree(world.store.blobs, tmp_path / "made")
+    tree = await store_tree(blobs_of(world.store), tmp_path / "made")
     again, usage = await chain(world, tree.digest)
     assert again == whole
     assert usage.units == 20
@@ -140,7 +142,7 @@ async def test_a_worker_that_leaves_hands_back_with_a_checkpoint_of_that_moment(
     assert end.failure.kind == "drained"
     (left,) = told(world, attempt.attempt_id)
     assert left.done > 3
-    assert (await read_tree(world.store.blobs, left.digest)).size_bytes > 0
+    assert (await read_tree(blobs_of(world.store), left.digest)).size_bytes > 0
 
 
 async def test_what_ends_within_half_of_the_grace_period_anyway_ends(world: "World") -> None:
@@ -169,7 +171,7 @@ async def test_the_newest_checkpoint_of_a_killed_host_is_told_before_its_end(
     assert end.failure is not None
     assert end.failure.kind == "host-crashed"
     newest = told(world, attempt.attempt_id)[-1]
-    assert (await read_tree(world.store.blobs, newest.digest)).size_bytes > 0
+    assert (await read_tree(blobs_of(world.store), newest.digest)).size_bytes > 0
 
 
 async def test_a_worker_that_connects_again_says_its_checkpoints_again(world: "World") -> None:
@@ -200,18 +202,21 @@ class SlowBlobs:
         self.put_digests.append(digest)
 
 
-async def test_while_one_is_stored_the_newest_of_the_others_waits(tmp_path: Path) -> None:
+async def test_while_one_is_stored_the_newest_of_the_others_waits(
+    world: "World", tmp_path: Path
+) -> None:
     inner, events = SlowBlobs(), list[Event]()
-    blobs = CachingBlobs(inner, tmp_path / "cache", budget_bytes=1 << 20)  # type: ignore[arg-type]
-    kept = Checkpoints(blobs, tmp_path, events.append)
+    cache = BlobCache(tmp_path / "cache", budget_bytes=1 << 20)
+    kept = Checkpoints(CachingViews(OneView(inner), cache), tmp_path, events.append)
+    assignment = world.assignment("test.noop")
     for n in (1, 2, 3):
         made = tmp_path / "made"
         made.mkdir()
         (made / "n").write_text(str(n))
-        kept.take("a1", str(made), n)
+        kept.take(assignment, str(made), n)
         await inner.asked.wait()
     inner.open.set()
-    await kept.settled("a1")
+    await kept.settled(assignment.attempt_id)
     assert [e.checkpoint.done for e in events if isinstance(e, CheckpointStored)] == [1, 3]
     stored = {digest_bytes(str(n).encode()) for n in (1, 2, 3)} & set(inner.put_digests)
     assert stored == {digest_bytes(b"1"), digest_bytes(b"3")}
@@ -246,8 +251,8 @@ async def test_an_attempt_ends_whose_checkpoint_cannot_be_fetched_for_an_unknown
 ) -> None:
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "state.json").write_text("{}")
-    tree = await store_tree(world.store.blobs, tmp_path / "made")
-    await world.worker(blobs=OddBlobs(world.store.blobs, tree.digest))
+    tree = await store_tree(blobs_of(world.store), tmp_path / "made")
+    await world.worker(blobs=OddBlobs(blobs_of(world.store), tree.digest))
     end = await world.gateway.do(steps(world, tree.digest))
     assert end.failure is not None
     assert "of the client library" in end.failure.message
@@ -256,7 +261,7 @@ async def test_an_attempt_ends_whose_checkpoint_cannot_be_fetched_for_an_unknown
 async def test_after_a_checkpoint_that_fails_for_an_unknown_reason_the_next_is_stored(
     world: "World",
 ) -> None:
-    await world.worker(blobs=OddBlobs(world.store.blobs))
+    await world.worker(blobs=OddBlobs(blobs_of(world.store)))
     attempt = steps(world, **LONG)
     await world.gateway.assign(attempt)
     await world.gateway.until(lambda: told(world, attempt.attempt_id))

@@ -1,12 +1,15 @@
 """The protocol to the letter: reconnecting, epochs, acknowledgement, refusal."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import pytest
+from aiohttp import web
 
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.protocol.messages import Refused
+from flowmesh_core.protocol.messages import REFUSAL_HEADER, Refused
 from flowmesh_worker.agent.connection import PermanentlyRefusedError
 
 if TYPE_CHECKING:
@@ -101,6 +104,53 @@ async def test_a_final_refusal_ends_the_worker_with_the_reason(world: "World") -
     agent = world.agent(settings)
     with pytest.raises(PermanentlyRefusedError, match="the token is not known"):
         await agent.run()
+
+
+@contextlib.asynccontextmanager
+async def answering(status: int, **headers: str) -> AsyncIterator[tuple[str, list[str]]]:
+    """A control plane that refuses requests; the tokens that it was shown gather."""
+    shown = list[str]()
+
+    async def refuse(request: web.Request) -> web.Response:
+        scheme, _, token = request.headers["Authorization"].partition(" ")
+        assert scheme == "Bearer"
+        shown.append(token)
+        return web.Response(status=status, headers=headers)
+
+    app = web.Application()
+    app.router.add_get("/worker", refuse)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    yield f"ws://{host}:{port}", shown
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_request_that_is_refused_with_a_reason_ends_the_worker(
+    world: "World", status: int
+) -> None:
+    reason = "the token is not valid for any pool; give the worker the token of its pool"
+    async with answering(status, **{REFUSAL_HEADER: reason}) as (url, shown):
+        with pytest.raises(PermanentlyRefusedError, match=reason) as refused:
+            await world.agent(world.settings(gateway=url)).run()
+    assert str(status) in str(refused.value)
+    assert len(shown) == 1
+
+
+@pytest.mark.parametrize(("status", "headers"), [(503, {REFUSAL_HEADER: "not now"}), (401, {})])
+async def test_a_request_that_is_refused_for_now_or_by_another_is_sent_again(
+    world: "World",
+    status: int,
+    headers: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    async with answering(status, **headers) as (url, shown):
+        await world.agent(world.settings(gateway=url, orphan_timeout_s=0.3)).run()
+    assert len(shown) > 1
+    assert f"for now ({status}): {headers.get(REFUSAL_HEADER, '')}" in caplog.text
 
 
 async def test_a_refusal_for_now_is_tried_again(world: "World") -> None:

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.blob_views import SCOPE, blobs_of
 
-from flowmesh_core.errors import BlobCorruptError
+from flowmesh_core.errors import BlobCorruptError, BlobNotFoundError
 from flowmesh_core.identity import tree_identity
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_store.store import Store, open_store
-from flowmesh_store.tree import store_tree
+from flowmesh_store.tree import read_tree, store_tree
 from flowmesh_worker.data.components import ComponentCache
 
 
@@ -23,16 +24,14 @@ async def store() -> AsyncIterator[Store]:
 
 
 def cache_on(store: Store, root: Path) -> ComponentCache:
-    return ComponentCache(
-        store.blobs, root / "components", 1 << 30, in_use=tuple, on_change=lambda: None
-    )
+    return ComponentCache(store, root / "components", 1 << 30, in_use=tuple, on_change=lambda: None)
 
 
 async def stored(store: Store, root: Path, content: str, kind: str = "model") -> Artifact:
     directory = root / content
     directory.mkdir()
     (directory / "weights").write_text(content)
-    tree = await store_tree(store.blobs, directory)
+    tree = await store_tree(blobs_of(store), directory)
     return Artifact(kind, tree_identity(kind, tree.files), tree.digest, tree.size_bytes)
 
 
@@ -45,14 +44,14 @@ async def test_files_of_another_model_are_not_loaded_under_its_identity(
     forged = msgspec.structs.replace(honest, blob=evil.blob)
     cache = cache_on(store, tmp_path)
     with pytest.raises(BlobCorruptError, match="are not those of the model") as refused:
-        async with cache.pinned(forged):
+        async with cache.pinned(forged, (SCOPE,)):
             pass
     assert refused.value.digest == evil.blob  # the step that named it runs again
     assert not cache.holds(honest.digest)
-    async with cache.pinned(honest) as path:
+    async with cache.pinned(honest, (SCOPE,)) as path:
         assert (path / "weights").read_text() == "honest"
     # What was checked is kept under the identity, so the forged pair now reads the honest files.
-    async with cache.pinned(forged) as path:
+    async with cache.pinned(forged, (SCOPE,)) as path:
         assert (path / "weights").read_text() == "honest"
 
 
@@ -64,7 +63,7 @@ async def test_a_forged_pair_does_not_fail_an_attempt_that_waits_for_the_honest_
     cache = cache_on(store, tmp_path)
 
     async def read(artifact: Artifact) -> str:
-        async with cache.pinned(artifact) as path:
+        async with cache.pinned(artifact, (SCOPE,)) as path:
             return (path / "weights").read_text()
 
     forged = msgspec.structs.replace(honest, blob=evil.blob)
@@ -80,7 +79,44 @@ async def test_a_model_and_an_adapter_of_equal_files_are_two_components(
     tree = msgspec.structs.replace(model, kind="adapter")
     cache = cache_on(store, tmp_path)
     with pytest.raises(BlobCorruptError, match="are not those of the adapter"):
-        async with cache.pinned(tree):
+        async with cache.pinned(tree, (SCOPE,)):
             pass
-    async with cache.pinned(model):
+    async with cache.pinned(model, (SCOPE,)):
         assert cache.holds(model.digest)
+
+
+async def test_a_tree_on_the_disk_is_shown_only_where_the_store_has_all_of_it(
+    store: Store, tmp_path: Path
+) -> None:
+    model = await stored(store, tmp_path, "mine")
+    cache = cache_on(store, tmp_path)
+    async with cache.pinned(model, (SCOPE,)):
+        pass
+    files = (await read_tree(blobs_of(store), model.blob)).files
+    other = store.view(write="ns-other", read=(SCOPE,))
+    for copied in ([], [model.blob], [model.blob, *(f.digest for f in files)]):
+        await other.copy(copied)
+        if len(copied) > 1:
+            break
+        with pytest.raises(BlobNotFoundError):
+            async with cache.pinned(model, ("ns-other",)):
+                pass
+    async with cache.pinned(model, ("ns-other",)) as path:
+        assert (path / "weights").read_text() == "mine"
+
+
+async def test_whoever_waits_for_anothers_fetch_is_asked_for_its_own_scopes(
+    store: Store, tmp_path: Path
+) -> None:
+    model = await stored(store, tmp_path, "mine")
+    cache = cache_on(store, tmp_path)
+
+    async def read(scope: str) -> str:
+        async with cache.pinned(model, (scope,)) as path:
+            return (path / "weights").read_text()
+
+    for order in (("ns-other", SCOPE), (SCOPE, "ns-other")):
+        answers = await asyncio.gather(*map(read, order), return_exceptions=True)
+        found = dict(zip(order, answers, strict=True))
+        assert found[SCOPE] == "mine"
+        assert isinstance(found["ns-other"], BlobNotFoundError)

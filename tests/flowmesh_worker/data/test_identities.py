@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from tests.blob_views import blobs_of
 
 from flowmesh_core.dataset import Manifest, dataset_digest, encode_manifest
 from flowmesh_core.errors import BY_IDENTITY, IdentityMismatchError
@@ -14,7 +15,8 @@ from flowmesh_core.machine.step_results import metrics_artifact
 from flowmesh_core.protocol.messages import FailureReport, InputRef
 from flowmesh_core.protocol.results import Artifact, content_artifact
 from flowmesh_core.units import Digest
-from flowmesh_store.cache.caching_blobs import CachingBlobs
+from flowmesh_store.cache.blob_cache import BlobCache
+from flowmesh_store.cache.caching_blobs import CachingViews
 from flowmesh_store.datasets import rows_to_chunks
 from flowmesh_store.store import open_store
 from flowmesh_worker.data.inputs import Inputs
@@ -36,9 +38,10 @@ class Place:
 
     def __init__(self, root: Path, world: "World") -> None:
         components: Any = None
-        self.blobs = open_store("memory:").blobs
-        cache = CachingBlobs(self.blobs, root / "cache", budget_bytes=1 << 20)
-        self.inputs = Inputs(cache, components, VerifiedChunks(root / "verified"))
+        store = open_store("memory:")
+        self.blobs = blobs_of(store)
+        views = CachingViews(store, BlobCache(root / "cache", budget_bytes=1 << 20))
+        self.inputs = Inputs(views, components, VerifiedChunks(root / "verified"))
         self.world = world
 
     async def fetch(self, ref: InputRef) -> Any:

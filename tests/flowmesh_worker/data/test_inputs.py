@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.blob_views import OneView
 
 from flowmesh_core.units import Digest
 from flowmesh_worker.data.inputs import Inputs
@@ -45,14 +46,14 @@ async def test_a_chunk_that_is_missing_leaves_no_other_chunk_pinned(
     assert manifest is not None
     assert len(manifest.chunks) > 1
     blobs: Any = GatedBlobs(manifest.chunks[0].blob)
+    views: Any = OneView(blobs)
     components: Any = None
     assignment = world.assignment("data.sql", inputs={"rows": rows})
     others = asyncio.all_tasks()
     async with AsyncExitStack() as pins:
+        inputs = Inputs(views, components, VerifiedChunks(tmp_path / "verified"))
         with pytest.raises(ExceptionGroup):
-            await Inputs(blobs, components, VerifiedChunks(tmp_path / "verified")).fetch(
-                assignment, pins
-            )
+            await inputs.fetch(assignment, pins)
     blobs.gate.set()
     if left := asyncio.all_tasks() - others:
         await asyncio.wait(left)

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.blob_views import SCOPE, blobs_of
 
 from flowmesh_core.identity import tree_identity
 from flowmesh_core.protocol.messages import Assignment, InputRef
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
-from flowmesh_store.memory import MemoryBlobs
+from flowmesh_store.store import open_store
 from flowmesh_store.tree import read_tree, store_tree
 from flowmesh_worker.data.components import ComponentCache
 from flowmesh_worker.data.weights_check import weights_failure
@@ -24,9 +25,10 @@ class Fabric:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.blobs = MemoryBlobs()
+        self.store = open_store("memory:")
+        self.blobs = blobs_of(self.store)
         self.cache = ComponentCache(
-            self.blobs, path / "cache", 100 * MIB, in_use=list, on_change=lambda: None
+            self.store, path / "cache", 100 * MIB, in_use=list, on_change=lambda: None
         )
 
     async def model(self, **config: Any) -> Artifact:
@@ -37,7 +39,7 @@ class Fabric:
         (directory / "model.safetensors").write_bytes(bytes(3 * MIB))
         tree = await store_tree(self.blobs, directory)
         (weights,) = (f.digest for f in tree.files if f.path == "model.safetensors")
-        await self.blobs.delete(weights, older_than_s=0.0)
+        await self.store.sweepable_blobs.delete(SCOPE, weights, older_than_s=0.0)
         return Artifact("model", tree_identity("model", tree.files), tree.digest, tree.size_bytes)
 
     async def said(self, model: Artifact, engine: str = "llm.generate", **changes: Any) -> str:
@@ -91,9 +93,9 @@ async def test_what_cannot_be_read_is_left_to_who_fetches_it(fabric: Fabric) -> 
     (config,) = (
         f.digest for f in (await read_tree(fabric.blobs, model.blob)).files if "config" in f.path
     )
-    await fabric.blobs.delete(config, older_than_s=0.0)
+    await fabric.store.sweepable_blobs.delete(SCOPE, config, older_than_s=0.0)
     assert await fabric.said(model) == ""
-    await fabric.blobs.delete(model.blob, older_than_s=0.0)
+    await fabric.store.sweepable_blobs.delete(SCOPE, model.blob, older_than_s=0.0)
     assert await fabric.said(model) == ""
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.blob_views import blobs_of
 from tests.flowmesh_worker.engine_hosts import engine_hosts
 from tests.flowmesh_worker.instances.test_host_process import until
 
@@ -77,7 +78,7 @@ class WatchedBlobs:
 async def test_a_host_is_not_closed_before_the_files_of_its_attempt_are_stored(
     world: "World",
 ) -> None:
-    blobs = WatchedBlobs(world.store.blobs)
+    blobs = WatchedBlobs(blobs_of(world.store))
     agent = blobs.agent = await world.worker(blobs=blobs, memory_mib=1000)
     large = {"query": "select string_agg(md5(range::varchar), '') as s from range(80000)"}
     alone = world.assignment("data.sql", params=large, isolate=True, memory_mib=800)

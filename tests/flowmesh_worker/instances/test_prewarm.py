@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from tests.blob_views import blobs_of
 
 from flowmesh_core.protocol.messages import Desired, decode_control, encode
 from flowmesh_worker.engines.registry import EngineEntry, Engines
@@ -121,7 +122,7 @@ async def test_an_engine_that_does_not_load_is_told_once_and_the_worker_serves_o
 async def test_an_attempt_joins_the_fetch_of_what_it_needs(world: "World") -> None:
     ref = await world.model("m")
     digest = ref.artifact.blob
-    blobs = Gates(world.store.blobs, digest)
+    blobs = Gates(blobs_of(world.store), digest)
     agent = await world.worker(blobs=blobs)
     opening = world.prewarm("test.noop", components={"m": ref.artifact})
     await world.gateway.desire(prewarm=(opening,))
@@ -140,7 +141,7 @@ async def test_a_fetch_that_an_attempt_joined_goes_on_when_the_host_has_left_the
 ) -> None:
     ref = await world.model("m")
     digest = ref.artifact.blob
-    blobs = Gates(world.store.blobs, digest)
+    blobs = Gates(blobs_of(world.store), digest)
     agent = await world.worker(blobs=blobs)
     opening = world.prewarm("test.noop", components={"m": ref.artifact})
     await world.gateway.desire(prewarm=(opening,))
@@ -160,7 +161,7 @@ async def test_a_busy_host_is_waited_for_and_what_was_fetched_meanwhile_is_kept(
 ) -> None:
     ref = await world.model("m")
     digest = ref.artifact.blob
-    blobs = Gates(world.store.blobs, digest)
+    blobs = Gates(blobs_of(world.store), digest)
     blobs.open(digest)
     # There is no room on the disk either.
     agent = await world.worker(blobs=blobs, memory_mib=1000, cache_bytes=2)

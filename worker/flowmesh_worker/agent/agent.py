@@ -24,8 +24,9 @@ from flowmesh_core.protocol.messages import (
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent.machine import AgentSettings, WorkerAgent
-from flowmesh_store.blobs import Blobs
-from flowmesh_store.cache.caching_blobs import CachingBlobs
+from flowmesh_store.blobs import BlobViews
+from flowmesh_store.cache.blob_cache import BlobCache
+from flowmesh_store.cache.caching_blobs import CachingViews
 from flowmesh_worker.agent.attempt_data import AttemptData
 from flowmesh_worker.agent.checkpoints import Checkpoints
 from flowmesh_worker.agent.connection import GatewayConnection, OrphanedError
@@ -71,7 +72,7 @@ class Agent:
         settings: WorkerSettings,
         shape: WorkerShape,
         engines: Engines,
-        blobs: Blobs,
+        store: BlobViews,
         *,
         devices: Devices | None = None,
         meter: EnergyMeter | None = None,
@@ -82,7 +83,7 @@ class Agent:
             settings: from the command line.
             shape: resources and labels that the worker reports.
             engines: the installed ones.
-            blobs: the store.
+            store: has the content.
             devices: accelerators; None on a CPU worker.
             meter: measures energy; None estimates it from the stated power.
         """
@@ -108,24 +109,25 @@ class Agent:
         )
         self._shell = Shell(self.machine)
         post = self._shell.post
-        self._cache = cache = CachingBlobs(
-            blobs, settings.cache_dir / "blobs", budget_bytes=settings.cache_bytes // 2
+        self._cache = BlobCache(
+            settings.cache_dir / "blobs", budget_bytes=settings.cache_bytes // 2
         )
+        cached = CachingViews(store, self._cache)
         self._components = ComponentCache(
-            blobs,
+            store,
             settings.cache_dir / "trees",
             settings.cache_bytes // 2,
             in_use=lambda: [digest for digest, _ in self._loaded()],
             on_change=self._components_changed,
         )
         self._verified = VerifiedChunks(settings.cache_dir / "verified-chunks")
-        self._outputs = Outputs(cache)
+        self._outputs = Outputs(cached)
         self._prewarms = PrewarmData(self._components, post)
         self._attempts = AttemptData(
             engines,
-            Inputs(cache, self._components, self._verified),
+            Inputs(cached, self._components, self._verified),
             self._outputs,
-            Checkpoints(cache, self._scratch.path, post),
+            Checkpoints(cached, self._scratch.path, post),
             post,
         )
         self.hosts = EngineHosts(
@@ -199,7 +201,6 @@ class Agent:
         report = self.machine.full_report(time.monotonic())
         return Hello(
             version=PROTOCOL_VERSION,
-            token=self._settings.read_token(),
             epoch=epoch,
             incarnation=self._incarnation,
             started_s=self._started_s,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flowmesh_core.errors import FailureKind
+from flowmesh_core.protocol.attempt_grants import read_grant
 from flowmesh_core.protocol.messages import Assignment
 from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent.instructions import DropAttempt
@@ -85,7 +86,7 @@ class AttemptData:
     def take_checkpoint(self, attempt_id: str, path: str, done: float) -> None:
         """Takes a checkpoint over from a host, unless its attempt has ended."""
         if attempt_id in self._attempts:
-            self._checkpoints.take(attempt_id, path, done)
+            self._checkpoints.take(self._attempts[attempt_id].assignment, path, done)
 
     def run_message(self, attempt_id: str) -> RunAttempt:
         """Returns the message with which a host runs an attempt."""
@@ -228,7 +229,8 @@ class AttemptData:
     async def _store(self, files: _AttemptFiles) -> None:
         a = files.assignment
         try:
-            stored = await self._outputs.store(files.outputs, self._engines.contract(a.engine))
+            contract = self._engines.contract(a.engine)
+            stored = await self._outputs.store(files.outputs, contract, read_grant(a.token))
         except Exception as error:
             failure = store_failure(error, "an output could not be stored")
             self._post(e.OutputsFailed(a.attempt_id, failure))

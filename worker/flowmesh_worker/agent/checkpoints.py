@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flowmesh_core.errors import FlowMeshError, LostBlobError
+from flowmesh_core.protocol.attempt_grants import read_grant
 from flowmesh_core.protocol.messages import Assignment, Checkpoint
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.events import CheckpointStored, Event
-from flowmesh_store.cache.caching_blobs import CachingBlobs
+from flowmesh_store.blobs import BlobView, BlobViews
 from flowmesh_store.tree import fetch_tree, store_tree
 from flowmesh_worker.data.store_retry import retry_while_unavailable
 from flowmesh_worker.ipc.frames import HostInput
@@ -38,23 +39,24 @@ class _Storing:
 class Checkpoints:
     """The checkpoints of all attempts of a worker."""
 
-    def __init__(self, blobs: CachingBlobs, directory: Path, post: Callable[[Event], None]) -> None:
+    def __init__(self, views: BlobViews, directory: Path, post: Callable[[Event], None]) -> None:
         """Prepares for storing and fetching.
 
         Args:
-            blobs: the store.
+            views: the store.
             directory: on the hosts' file system.
             post: takes ``CheckpointStored``.
         """
-        self._blobs = blobs
+        self._views = views
         self._directory = directory
         self._post = post
         self._storing: dict[str, _Storing] = {}
         self._numbers = itertools.count(1)
         self._removals: set[asyncio.Task[None]] = set()
 
-    def take(self, attempt_id: str, path: str, done: float) -> None:
+    def take(self, assignment: Assignment, path: str, done: float) -> None:
         """Moves a checkpoint out of the host's directory, which is removed with the host."""
+        attempt_id = assignment.attempt_id
         target = self._directory / f"checkpoint-{next(self._numbers)}"
         try:
             os.rename(path, target)
@@ -67,7 +69,7 @@ class Checkpoints:
             self._remove(storing.waiting[0])
         storing.waiting = (target, done)
         if storing.task is None:
-            storing.task = asyncio.get_running_loop().create_task(self._store(attempt_id, storing))
+            storing.task = asyncio.get_running_loop().create_task(self._store(assignment, storing))
 
     async def settled(self, attempt_id: str) -> None:
         """Waits until all checkpoints of an attempt are stored and reported, or have failed."""
@@ -100,7 +102,9 @@ class Checkpoints:
         target = self._directory / f"resume-{next(self._numbers)}"
         pins.push_async_callback(asyncio.to_thread, shutil.rmtree, target, ignore_errors=True)
         try:
-            await retry_while_unavailable(lambda: fetch_tree(self._blobs, digest, target))
+            await retry_while_unavailable(
+                lambda: fetch_tree(self._blobs(assignment), digest, target)
+            )
         except (FlowMeshError, OSError) as error:
             text = "%s begins at the start: its checkpoint cannot be used: %s"
             _log.warning(text, assignment.attempt_id, error, extra=attempt_fields(assignment))
@@ -109,11 +113,16 @@ class Checkpoints:
             return None, Checkpoint(assignment.attempt_id, digest, spoiled=spoiled)
         return HostInput("tree", digest, (str(target),)), None
 
-    async def _store(self, attempt_id: str, storing: _Storing) -> None:
+    def _blobs(self, assignment: Assignment) -> BlobView:
+        grant = read_grant(assignment.token)
+        return self._views.view(write=grant.write_scope, read=grant.readable)
+
+    async def _store(self, assignment: Assignment, storing: _Storing) -> None:
+        attempt_id = assignment.attempt_id
         while storing.waiting is not None:
             (path, done), storing.waiting = storing.waiting, None
             try:
-                await self._store_one(attempt_id, path, done)
+                await self._store_one(assignment, path, done)
             except Exception as error:
                 text = "a checkpoint of %s could not be stored: %s"
                 _log.warning(text, attempt_id, error, extra={"attempt": attempt_id})
@@ -121,9 +130,10 @@ class Checkpoints:
                 self._remove(path)
         storing.task = None
 
-    async def _store_one(self, attempt_id: str, path: Path, done: float) -> None:
-        tree = await retry_while_unavailable(lambda: store_tree(self._blobs, path))
-        self._post(CheckpointStored(Checkpoint(attempt_id, tree.digest, done, tree.size_bytes)))
+    async def _store_one(self, assignment: Assignment, path: Path, done: float) -> None:
+        tree = await retry_while_unavailable(lambda: store_tree(self._blobs(assignment), path))
+        stored = Checkpoint(assignment.attempt_id, tree.digest, done, tree.size_bytes)
+        self._post(CheckpointStored(stored))
 
     def _remove(self, path: Path) -> None:
         with suppress(RuntimeError):  # the loop is closing; the whole directory is removed then

@@ -9,21 +9,22 @@ import logging
 import random
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import aiohttp
 import msgspec
 
 from flowmesh_core.errors import ProtocolError
+from flowmesh_core.protocol.frames import MessageTooLargeError, hello_frame, sync_frames
 from flowmesh_core.protocol.messages import (
+    REFUSAL_HEADER,
+    AttemptEnd,
     Desired,
     Refused,
     Sync,
     Welcome,
-    WorkerMessage,
     decode_control,
-    encode,
 )
 from flowmesh_worker.agent.ports import ConnectedWorker
 
@@ -31,6 +32,7 @@ BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 5.0
 _CONNECT_WITHIN_S = 10.0
 _HEARTBEAT_S = 20.0
+_FOR_GOOD = (401, 403)
 _log = logging.getLogger(__name__)
 
 
@@ -96,6 +98,7 @@ class GatewayConnection:
 
         Raises:
             PermanentlyRefusedError: the control plane refuses this worker for good.
+            MessageTooLargeError: the worker's full state is too large.
             OrphanedError: no control plane answered within the orphan timeout.
         """
         self._task = asyncio.current_task()
@@ -104,9 +107,9 @@ class GatewayConnection:
             while not self._closing:
                 try:
                     await self._serve(http)
+                except (PermanentlyRefusedError, MessageTooLargeError):
+                    raise
                 except (aiohttp.ClientError, OSError, TimeoutError, ProtocolError) as error:
-                    if isinstance(error, PermanentlyRefusedError):
-                        raise
                     _log.info("no control plane at %s: %s", self._url, error)
                 if not self._closing:
                     await self._back_off()
@@ -132,22 +135,37 @@ class GatewayConnection:
         self._backoff_s = min(2 * self._backoff_s, BACKOFF_MAX_S)
         await asyncio.sleep(max(pause_s, 0.01))
 
+    async def _connect(self, http: aiohttp.ClientSession) -> aiohttp.ClientWebSocketResponse:
+        try:
+            return await http.ws_connect(
+                self._url,
+                max_msg_size=0,
+                compress=0,
+                heartbeat=_HEARTBEAT_S,
+                headers={"Authorization": f"Bearer {self._token()}"},
+                ssl=self._authority is None or ssl.create_default_context(cafile=self._authority),
+            )
+        except aiohttp.WSServerHandshakeError as error:
+            reason = error.headers.get(REFUSAL_HEADER, "") if error.headers else ""
+            if reason and error.status in _FOR_GOOD:
+                raise PermanentlyRefusedError(
+                    f"the control plane refuses this worker ({error.status}): {reason}"
+                ) from error
+            raise ProtocolError(
+                f"the control plane refuses this worker for now ({error.status}): "
+                f"{reason or error.message}"
+            ) from error
+
     async def _serve(self, http: aiohttp.ClientSession) -> None:
-        async with http.ws_connect(
-            self._url,
-            max_msg_size=0,
-            compress=0,
-            heartbeat=_HEARTBEAT_S,
-            headers={"Authorization": f"Bearer {self._token()}"},
-            ssl=self._authority is None or ssl.create_default_context(cafile=self._authority),
-        ) as socket:
-            await self._send(socket, self._worker.hello(self._epoch))
+        async with await self._connect(http) as socket:
+            frame, unsent = hello_frame(self._worker.hello(self._epoch))
+            await socket.send_bytes(frame)
             welcome = await asyncio.wait_for(self._first(socket), _CONNECT_WITHIN_S)
             self._see_epoch(welcome.epoch)
             self._backoff_s = BACKOFF_FIRST_S
             self._on_change(True)
             try:
-                await self._both_ways(socket, welcome.sync_interval_s)
+                await self._both_ways(socket, welcome.sync_interval_s, unsent)
             finally:
                 self._on_change(False)
                 self._orphaned_since_s = time.monotonic()
@@ -164,12 +182,15 @@ class GatewayConnection:
         raise ProtocolError("the first message is not Welcome or Refused")
 
     async def _both_ways(
-        self, socket: aiohttp.ClientWebSocketResponse, sync_interval_s: float
+        self,
+        socket: aiohttp.ClientWebSocketResponse,
+        sync_interval_s: float,
+        unsent: Sequence[AttemptEnd],
     ) -> None:
         loop = asyncio.get_running_loop()
         tasks = [
             loop.create_task(self._receive_all(socket)),
-            loop.create_task(self._send_all(socket, sync_interval_s)),
+            loop.create_task(self._send_all(socket, sync_interval_s, unsent)),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -203,20 +224,24 @@ class GatewayConnection:
             self._worker.follow(message)
 
     async def _send_all(
-        self, socket: aiohttp.ClientWebSocketResponse, sync_interval_s: float
+        self,
+        socket: aiohttp.ClientWebSocketResponse,
+        sync_interval_s: float,
+        unsent: Sequence[AttemptEnd],
     ) -> None:
-        seq = 0
+        seq = 1
+        if unsent:
+            seq = await self._send(socket, Sync(seq, ended=tuple(unsent)))
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(sync_interval_s):
                     await self._report_due.wait()
             self._report_due.clear()
-            seq += 1
             sync = self._worker.sync(seq)
             if self._closing:
                 await self._send(socket, msgspec.structs.replace(sync, goodbye=True))
                 return
-            await self._send(socket, sync)
+            seq = await self._send(socket, sync)
             # Lets tasks run that are ready now: their changes share the next message.
             await asyncio.sleep(0)
 
@@ -228,8 +253,12 @@ class GatewayConnection:
         self._epoch = epoch
 
     @staticmethod
-    async def _send(socket: aiohttp.ClientWebSocketResponse, message: WorkerMessage | Sync) -> None:
-        await socket.send_bytes(encode(message))
+    async def _send(socket: aiohttp.ClientWebSocketResponse, sync: Sync) -> int:
+        """Sends a report, in several messages where it is large; returns the next number."""
+        frames = sync_frames(sync)
+        for frame in frames:
+            await socket.send_bytes(frame)
+        return sync.seq + len(frames)
 
     @staticmethod
     def _decoded(raw: aiohttp.WSMessage) -> Welcome | Refused | Desired:

@@ -63,7 +63,9 @@ class PrewarmData:
     async def _fetch(self, instruction: FetchComponent, files: _PrewarmFiles) -> None:
         signature, port, artifact = instruction.signature, instruction.port, instruction.artifact
         try:
-            path = await files.pins.enter_async_context(self._cache.pinned(artifact))
+            path = await files.pins.enter_async_context(
+                self._cache.pinned(artifact, instruction.read_scopes)
+            )
         except Exception as error:
             failure = store_failure(error, "a model could not be fetched")
             self._post(e.ComponentFailed(signature, failure))

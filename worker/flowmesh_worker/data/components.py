@@ -10,16 +10,19 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from flowmesh_core.errors import StoreError
 from flowmesh_core.protocol.messages import Component
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
-from flowmesh_store.tree import TreeBlobs, fetch_tree
+from flowmesh_store.blobs import BlobView, BlobViews, not_found
+from flowmesh_store.tree import fetch_tree, read_tree
 
 _DISK = "disk"
+_Source = tuple[Digest, tuple[str, ...]]
+"""The manifest that a fetch reads, and the scopes that it reads in."""
 
 
 @dataclass(slots=True)
@@ -29,18 +32,20 @@ class _CachedTree:
     ready: bool = False
     pins: int = 0
     fetch: asyncio.Task[None] | None = None
-    source: str = ""
+    source: "_Source | None" = None
+    readable: set[tuple[str, ...]] = field(default_factory=set)
 
 
 class ComponentCache:
     """Trees by their identity in one directory, which no other process may write to.
 
-    What lies there was compared with its identity before it was fetched.
+    What lies there was compared with its identity before it was fetched. A tree lies there once;
+    whoever uses it in scopes in which it was not read before has the store asked for its files.
     """
 
     def __init__(
         self,
-        blobs: TreeBlobs,
+        store: BlobViews,
         directory: Path,
         budget_bytes: int,
         *,
@@ -50,13 +55,13 @@ class ComponentCache:
         """Finds the complete trees that an earlier process left in the directory.
 
         Args:
-            blobs: where trees come from.
+            store: where trees come from.
             directory: used by this object alone.
             budget_bytes: size of the cache; exceeded only by trees that are pinned or in use.
             in_use: returns the trees that running hosts have loaded; they stay.
             on_change: called when a component was added or removed.
         """
-        self._blobs = blobs
+        self._store = store
         self._in_use = in_use
         self._directory = directory
         self._budget_bytes = budget_bytes
@@ -81,11 +86,12 @@ class ComponentCache:
         return frozenset(digest for digest, held in self._trees.items() if held.ready)
 
     @asynccontextmanager
-    async def pinned(self, artifact: Artifact) -> AsyncIterator[Path]:
+    async def pinned(self, artifact: Artifact, scopes: tuple[str, ...]) -> AsyncIterator[Path]:
         """Fetches the tree if it is missing; its directory stays until the block ends.
 
         Args:
             artifact: a model or an adapter.
+            scopes: where whoever uses it may read it.
 
         Raises:
             BlobCorruptError: the files that it names are not those of its identity.
@@ -97,7 +103,10 @@ class ComponentCache:
         cached.pins += 1
         try:
             if not cached.ready:
-                await self._fetched(artifact, cached)
+                await self._fetched(artifact, scopes, cached)
+            if scopes not in cached.readable:
+                await self._require_readable(artifact, scopes)
+                cached.readable.add(scopes)
             os.utime(cached.path)
             yield cached.path
         finally:
@@ -109,28 +118,51 @@ class ComponentCache:
                     await asyncio.wait([cached.fetch])
             await self._evict()
 
-    async def _fetched(self, artifact: Artifact, cached: _CachedTree) -> None:
+    async def _fetched(
+        self, artifact: Artifact, scopes: tuple[str, ...], cached: _CachedTree
+    ) -> None:
         """Begins or joins the fetch, which continues while at least one attempt has it pinned."""
+        source = (artifact.blob, scopes)
         while not cached.ready:
             if cached.fetch is None:
-                cached.source = artifact.blob
-                cached.fetch = asyncio.get_running_loop().create_task(self._fetch(artifact, cached))
-            is_own = cached.source == artifact.blob
+                cached.source = source
+                fetch = self._fetch(artifact, scopes, cached)
+                cached.fetch = asyncio.get_running_loop().create_task(fetch)
+            is_own = cached.source == source
             try:
                 await asyncio.shield(cached.fetch)
             except StoreError:
                 if is_own:
-                    raise  # else it was another attempt's manifest that is wrong, not this one's
+                    raise  # else another attempt's manifest is wrong, or not in its scopes
             finally:
                 if cached.fetch is not None and cached.fetch.done():
                     cached.fetch = None
 
-    async def _fetch(self, artifact: Artifact, cached: _CachedTree) -> None:
+    async def _fetch(
+        self, artifact: Artifact, scopes: tuple[str, ...], cached: _CachedTree
+    ) -> None:
         expected = (artifact.kind, artifact.digest)
-        tree = await fetch_tree(self._blobs, artifact.blob, cached.path, expected)
+        tree = await fetch_tree(self._view(scopes), artifact.blob, cached.path, expected)
         cached.size_bytes, cached.ready = tree.size_bytes, True
+        cached.readable.add(scopes)
         await self._evict()
         self._on_change()
+
+    async def _require_readable(self, artifact: Artifact, scopes: tuple[str, ...]) -> None:
+        """Asks the store whether some scopes have all of a tree that lies on the disk.
+
+        Raises:
+            BlobNotFoundError: they do not.
+            BlobCorruptError: the manifest is not that of the tree.
+        """
+        blobs = self._view(scopes)
+        tree = await read_tree(blobs, artifact.blob)
+        tree.require(artifact.kind, artifact.digest)
+        for digest in await blobs.missing({file.digest for file in tree.files}):
+            raise not_found(digest, f"scopes {', '.join(scopes)}")
+
+    def _view(self, scopes: tuple[str, ...]) -> BlobView:
+        return self._store.view(write=scopes[0], read=scopes)
 
     async def _evict(self) -> None:
         used = sum(t.size_bytes for t in self._trees.values() if t.ready)

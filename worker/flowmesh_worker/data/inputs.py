@@ -14,10 +14,11 @@ import msgspec
 from flowmesh_core.dataset import Manifest, decode_manifest_of
 from flowmesh_core.errors import BY_IDENTITY
 from flowmesh_core.identity import canonical_bytes
+from flowmesh_core.protocol.attempt_grants import read_grant
 from flowmesh_core.protocol.messages import Assignment, FailureReport, InputRef
 from flowmesh_core.protocol.results import require_identity
 from flowmesh_core.units import Digest
-from flowmesh_store.cache.caching_blobs import CachingBlobs
+from flowmesh_store.cache.caching_blobs import CachingBlobs, CachingViews
 from flowmesh_worker.data.components import ComponentCache
 from flowmesh_worker.data.store_retry import retry_while_unavailable
 from flowmesh_worker.data.verified_chunks import VerifiedChunks
@@ -32,9 +33,9 @@ class Inputs:
     """Fetches the inputs of all attempts of a worker, a limited number of blobs at once."""
 
     def __init__(
-        self, blobs: CachingBlobs, components: ComponentCache, verified: VerifiedChunks
+        self, views: CachingViews, components: ComponentCache, verified: VerifiedChunks
     ) -> None:
-        self._blobs = blobs
+        self._views = views
         self._components = components
         self._verified = verified
         self._limit = asyncio.Semaphore(_AT_ONCE)
@@ -55,7 +56,7 @@ class Inputs:
 
     async def misfit(self, assignment: Assignment) -> FailureReport | None:
         """Returns the failure of an attempt whose model cannot fit its memory, before a fetch."""
-        return await weights_failure(assignment, self._blobs, self._components)
+        return await weights_failure(assignment, self._blobs(assignment), self._components)
 
     async def fetch(self, assignment: Assignment, pins: AsyncExitStack) -> dict[str, HostInput]:
         """Fetches all inputs concurrently; they are pinned until the stack is closed.
@@ -64,25 +65,32 @@ class Inputs:
             StoreError: an input is missing, corrupt, not what its identity says, or does not fit
                 the disk.
         """
+        blobs, scopes = self._blobs(assignment), read_grant(assignment.token).readable
         async with asyncio.TaskGroup() as group:
             tasks = {
-                port: group.create_task(self._one(ref, pins))
+                port: group.create_task(self._one(ref, blobs, scopes, pins))
                 for port, ref in assignment.inputs.items()
             }
         return {port: task.result() for port, task in tasks.items()}
 
-    async def _one(self, ref: InputRef, pins: AsyncExitStack) -> HostInput:
+    def _blobs(self, assignment: Assignment) -> CachingBlobs:
+        grant = read_grant(assignment.token)
+        return self._views.view(write=grant.write_scope, read=grant.readable)
+
+    async def _one(
+        self, ref: InputRef, blobs: CachingBlobs, scopes: tuple[str, ...], pins: AsyncExitStack
+    ) -> HostInput:
         artifact = ref.artifact
         inline = self._inline(ref)
         if inline is not None:
             return inline
         if artifact.kind in _TREES:
-            path = await pins.enter_async_context(self._components.pinned(artifact))
+            path = await pins.enter_async_context(self._components.pinned(artifact, scopes))
             return HostInput("tree", artifact.digest, (str(path),))
         if artifact.kind == "dataset":
-            return await self._dataset(ref, pins)
+            return await self._dataset(ref, blobs, pins)
         require_identity(artifact)
-        return HostInput("blob", artifact.digest, (await self._file(artifact.blob, pins),))
+        return HostInput("blob", artifact.digest, (await self._file(artifact.blob, blobs, pins),))
 
     def remember(
         self, inputs: Mapping[str, HostInput], verified: Mapping[str, Iterable[int]]
@@ -106,28 +114,27 @@ class Inputs:
         detail = " ".join([failure.detail, *unknown])
         return msgspec.structs.replace(failure, detail=detail)
 
-    async def _dataset(self, ref: InputRef, pins: AsyncExitStack) -> HostInput:
-        manifest = ref.artifact.manifest or await self._manifest(ref)
-        blobs = [c.blob for c in manifest.chunks if c.blob not in ref.inline]
+    async def _dataset(self, ref: InputRef, blobs: CachingBlobs, pins: AsyncExitStack) -> HostInput:
+        manifest = ref.artifact.manifest or await self._manifest(ref, blobs)
+        chunks = [c.blob for c in manifest.chunks if c.blob not in ref.inline]
         # No gather: what goes on there after an error pins chunks that nothing releases.
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._file(b, pins)) for b in blobs]
+            tasks = [group.create_task(self._file(c, blobs, pins)) for c in chunks]
         paths = tuple(task.result() for task in tasks)
         return self._of_dataset(ref, paths, manifest)
 
-    async def _manifest(self, ref: InputRef) -> Manifest:
+    @staticmethod
+    async def _manifest(ref: InputRef, blobs: CachingBlobs) -> Manifest:
         blob = ref.artifact.blob
         data = ref.inline.get(blob)
         if data is None:
-            data = await retry_while_unavailable(lambda: self._blobs.get(blob))
+            data = await retry_while_unavailable(lambda: blobs.get(blob))
         return decode_manifest_of(data, ref.artifact.digest, blob)
 
-    async def _file(self, blob: Digest, pins: AsyncExitStack) -> str:
+    async def _file(self, blob: Digest, blobs: CachingBlobs, pins: AsyncExitStack) -> str:
         async with self._limit:
             return str(
-                await retry_while_unavailable(
-                    lambda: pins.enter_async_context(self._blobs.pinned(blob))
-                )
+                await retry_while_unavailable(lambda: pins.enter_async_context(blobs.pinned(blob)))
             )
 
     def _inline(self, ref: InputRef) -> HostInput | None:

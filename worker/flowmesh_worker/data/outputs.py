@@ -10,10 +10,11 @@ from flowmesh_core.catalog.resolved_contract import output_ports
 from flowmesh_core.dataset import dataset_digest, encode_manifest
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.identity import digest_bytes, tree_identity
+from flowmesh_core.protocol.attempt_grants import AttemptGrant
 from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_core.protocol.results import INLINE_BYTES_MAX, Artifact, content_artifact
 from flowmesh_core.units import Digest
-from flowmesh_store.blobs import Blobs
+from flowmesh_store.blobs import BlobView, BlobViews
 from flowmesh_store.spool import SpooledFile
 from flowmesh_store.tree import store_tree
 from flowmesh_worker.data.store_retry import retry_while_unavailable
@@ -29,8 +30,8 @@ Stored = tuple[dict[str, Artifact], dict[Digest, bytes]]
 class Outputs:
     """Stores the outputs of all attempts of a worker, a limited number of blobs at once."""
 
-    def __init__(self, blobs: Blobs) -> None:
-        self._blobs = blobs
+    def __init__(self, views: BlobViews) -> None:
+        self._views = views
         self._limit = asyncio.Semaphore(_AT_ONCE)
         self.stored_bytes = 0
 
@@ -50,59 +51,67 @@ class Outputs:
         return artifacts, inline
 
     async def store(
-        self, outputs: dict[str, HostOutput], contract: EngineContract | None
+        self, outputs: dict[str, HostOutput], contract: EngineContract | None, grant: AttemptGrant
     ) -> Stored:
         """Stores the outputs that are too large for the report; returns artifacts and inline bytes.
+
+        Args:
+            outputs: by port.
+            contract: of their engine.
+            grant: says the scope that they belong to.
 
         Raises:
             StoreError: the store is full or does not answer.
             OSError: a file cannot be read.
         """
+        blobs = self._views.view(write=grant.write_scope, read=grant.readable)
         artifacts: dict[str, Artifact] = {}
         inline: dict[Digest, bytes] = {}
         for port, output in outputs.items():
             if output.kind == "tree":
-                artifacts[port] = await self._tree(output, _kind(contract, port))
+                artifacts[port] = await self._tree(output, _kind(contract, port), blobs)
             elif output.kind == "blob" and output.path:
-                artifacts[port] = await self._file(Path(output.path))
+                artifacts[port] = await self._file(Path(output.path), blobs)
             else:
-                artifact, blobs = _described(output)
+                artifact, contents = _described(output)
                 artifacts[port] = artifact
-                if not output.files and sum(map(len, blobs.values())) <= INLINE_BYTES_MAX:
-                    inline |= blobs
+                if not output.files and sum(map(len, contents.values())) <= INLINE_BYTES_MAX:
+                    inline |= contents
                 else:
-                    await self._put_all(blobs | {d: Path(p) for d, p in output.files.items()})
+                    files = {digest: Path(path) for digest, path in output.files.items()}
+                    await self._put_all(contents | files, blobs)
                     self.stored_bytes += artifact.size_bytes
         return artifacts, inline
 
-    async def _put_all(self, blobs: dict[Digest, bytes | Path]) -> None:
+    async def _put_all(self, contents: dict[Digest, bytes | Path], blobs: BlobView) -> None:
         async with asyncio.TaskGroup() as group:
-            for digest, content in blobs.items():
-                group.create_task(self._put(digest, content))
+            for digest, content in contents.items():
+                group.create_task(self._put(digest, content, blobs))
 
-    async def _put(self, digest: Digest, content: bytes | Path) -> None:
+    async def _put(self, digest: Digest, content: bytes | Path, blobs: BlobView) -> None:
         async with self._limit:
-            await retry_while_unavailable(lambda: self._blobs.put(digest, content))
+            await retry_while_unavailable(lambda: blobs.put(digest, content))
 
-    async def _tree(self, output: HostOutput, kind: str) -> Artifact:
-        tree = await retry_while_unavailable(lambda: store_tree(self._blobs, Path(output.path)))
+    async def _tree(self, output: HostOutput, kind: str, blobs: BlobView) -> Artifact:
+        tree = await retry_while_unavailable(lambda: store_tree(blobs, Path(output.path)))
         self.stored_bytes += tree.size_bytes
         return Artifact(kind, tree_identity(kind, tree.files), tree.digest, tree.size_bytes)
 
-    async def _file(self, path: Path) -> Artifact:
+    async def _file(self, path: Path, blobs: BlobView) -> Artifact:
         """Stores a file whose digest is not known: it is hashed while it is spooled."""
-        spooled = await asyncio.to_thread(self._spool, path)
-        await self._blobs.put_spooled(spooled)
+        spooled = await asyncio.to_thread(_spool, path, blobs)
+        await blobs.put_spooled(spooled)
         self.stored_bytes += spooled.size_bytes
         return content_artifact("blob", spooled.digest, spooled.size_bytes)
 
-    def _spool(self, path: Path) -> SpooledFile:
-        with (
-            path.open("rb", buffering=0) as source,
-            self._blobs.spool(expected_bytes=path.stat().st_size) as writer,
-        ):
-            writer.copy_from(source.fileno())
-            return writer.finish()
+
+def _spool(path: Path, blobs: BlobView) -> SpooledFile:
+    with (
+        path.open("rb", buffering=0) as source,
+        blobs.spool(expected_bytes=path.stat().st_size) as writer,
+    ):
+        writer.copy_from(source.fileno())
+        return writer.finish()
 
 
 def missing_output_failure(

@@ -1,0 +1,1 @@
+"""Quotas of namespaces, set by administrators; without any nothing is bounded."""

@@ -1,0 +1,72 @@
+"""What a pool's object says of its workers, which binds what they say of themselves.
+
+The operator reads it from the pool's spec. The worker gateway applies it when a worker joins. On a
+laptop nothing is declared, and a worker's own word counts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from flowmesh_core.protocol.messages import WorkerShape
+
+CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolDeclaration:
+    """The limits of one pool's workers.
+
+    Attributes:
+        price_nanousd_per_hour: of one worker; ``price_estimated`` where the pool names none.
+        power_w: under load, ``idle_w`` without work.
+        zone: where the pool's pods are bound to one; empty where they may be anywhere.
+        sandbox_minimum: the least sandbox for users' code.
+        engines: names of the engines in the image.
+        devices: accelerators of one worker; 0 for workers on the CPU.
+        device_memory_mib: of one device; 0 where it is not known.
+    """
+
+    price_nanousd_per_hour: int
+    price_estimated: bool
+    power_w: float
+    idle_w: float
+    labels: Mapping[str, str]
+    zone: str
+    allows_user_code: bool
+    sandbox_minimum: str
+    engines: frozenset[str]
+    devices: int
+    device_memory_mib: int
+    host_memory_mib: int
+    cpus: int
+
+    def bound(self, said: WorkerShape) -> WorkerShape:
+        """Returns a worker's shape as the pool's workers may have it.
+
+        Price, power, labels and the right to run users' code are the pool's, and its zone where it
+        has one. Engines, devices and memory are what the worker says, cut to what the pool has.
+        """
+        engines = {name: v for name, v in said.engines.items() if name in self.engines}
+        host_mib = min(said.host_memory_mib, self.host_memory_mib)
+        on_cpu = not self.devices
+        device_mib = host_mib if on_cpu else self.device_memory_mib or said.device_memory_mib
+        return msgspec.structs.replace(
+            said,
+            device_class=CPU if on_cpu else said.device_class,
+            devices=1 if on_cpu else min(said.devices, self.devices),
+            device_memory_mib=min(said.device_memory_mib, device_mib),
+            host_memory_mib=host_mib,
+            cpus=min(said.cpus, self.cpus),
+            price_nanousd_per_hour=self.price_nanousd_per_hour,
+            price_estimated=self.price_estimated,
+            power_w=self.power_w,
+            idle_w=self.idle_w,
+            zone=self.zone or said.zone,
+            labels=dict(self.labels),
+            allows_user_code=self.allows_user_code,
+            sandbox_minimum=self.sandbox_minimum,
+            engines=engines,
+            variants=tuple(v for v in said.variants if v.engine in engines),
+        )

@@ -1,0 +1,115 @@
+"""Teaches the cost model and the memory limits what workers report, where it is credible.
+
+A report counts where it is within ``FACTOR`` of the present estimate, or within ``FACTOR`` of what
+the control plane's own clock saw: so an estimate that is wrong by more is still corrected, by
+reports that the worker cannot have made up. Other reports are counted and not learned (ADR 38).
+"""
+
+from collections.abc import Iterable
+
+from flowmesh_core.costmodel.model import CostKey
+from flowmesh_core.machine.model import Attempt, Worker
+from flowmesh_core.machine.state import State
+from flowmesh_core.protocol.messages import AttemptEnd, EngineInstanceState
+
+FACTOR = 10.0
+ESTIMATE_FROM = 4
+"""Observations of a signature from which its prediction counts as an estimate.
+
+Before, there is only the prior, which may be wrong by orders of magnitude."""
+SHARE_OVER = 1.25
+"""A host is ended when it exceeds its reservation by more."""
+FEW_ATTEMPTS = 32
+
+
+def attempt_succeeded(
+    state: State, worker: Worker, attempt: Attempt, end: AttemptEnd, now_s: float
+) -> None:
+    """Learns seconds and memory from the report of an attempt that succeeded."""
+    spec, usage = attempt.action.spec, end.usage
+    key, device_class = CostKey.of(attempt.info), worker.shape.device_class
+    peak_mib = usage.peak_memory_mib
+    if not _memory_is_credible(state, key, worker, attempt, peak_mib):
+        state.figures.not_learned[worker.shape.pool, "memory"] += 1
+        peak_mib = 0
+    state.learned.succeeded(attempt.info.base, device_class, peak_mib)
+    state.model.observe_memory(key, device_class, peak_mib)
+    if usage.resumed:
+        return  # it did an unknown part of the work
+    mates = len(worker.attempts)
+    if mates <= FEW_ATTEMPTS:  # among many, the few of other instances do not matter
+        signature = attempt.info.signature
+        mates = sum(a.info.signature == signature for a in worker.attempts.values())
+    batch = float(1 + mates)
+    if not _run_is_credible(state, key, attempt, end, batch, now_s):
+        state.figures.not_learned[worker.shape.pool, "run"] += 1
+        return
+    state.model.observe(key, spec.work, usage.run_s, usage.load_s, device_class, batch=batch)
+    if attempt.predicted_s:
+        state.figures.predicted(key.engine, attempt.predicted_s, usage.run_s)
+
+
+def instances_loaded(
+    state: State, worker: Worker, instances: Iterable[EngineInstanceState], now_s: float
+) -> None:
+    """Learns how long the hosts that have become ready took to load."""
+    known = {instance.signature for instance in worker.instances if instance.load_s}
+    began: dict[str, float] = {}
+    for instance in instances:
+        since_s = worker.loading_since_s.get(instance.signature)
+        if not instance.load_s:
+            began[instance.signature] = now_s if since_s is None else since_s
+            continue
+        info = state.signatures.get(instance.signature)
+        if info is None or instance.signature in known:
+            continue
+        key, device_class = CostKey.of(info), worker.shape.device_class
+        size = sum(size for _, size in info.components)
+        learned = state.model.learned_load_s(key, device_class, size)
+        seen_s = None if since_s is None else now_s - since_s
+        if (
+            not learned
+            or _near(instance.load_s, learned)
+            or (seen_s is not None and _near(instance.load_s, seen_s))
+        ):
+            state.model.observe_load(key, device_class, size, instance.load_s)
+        else:
+            state.figures.not_learned[worker.shape.pool, "load"] += 1
+    worker.loading_since_s = began
+
+
+def _run_is_credible(
+    state: State, key: CostKey, attempt: Attempt, end: AttemptEnd, batch: float, now_s: float
+) -> bool:
+    run_s = end.usage.run_s
+    if attempt.predicted_s and _near(run_s, attempt.predicted_s):
+        return True
+    work, device_class = attempt.action.spec.work, attempt.shape.device_class
+    if state.model.observations(key, device_class, work.component_bytes) < ESTIMATE_FROM:
+        return True
+    estimate_s = state.model.predict(key, device_class, work, batch=batch).seconds
+    if _near(run_s, estimate_s):
+        return True
+    # Of an adopted attempt, which was assigned earlier, the gateway has compared the time since
+    # the attempt token was issued.
+    seen_s = now_s - attempt.assigned_s
+    return (attempt.adopted or run_s <= seen_s) and seen_s <= FACTOR * run_s
+
+
+def _memory_is_credible(
+    state: State, key: CostKey, worker: Worker, attempt: Attempt, peak_mib: int
+) -> bool:
+    shape = worker.shape
+    if peak_mib > SHARE_OVER * shape.device_memory_mib * shape.devices:
+        return False
+    learned_mib = state.model.memory_mib(key, shape.device_class)
+    return (
+        not learned_mib
+        or not peak_mib
+        or _near(peak_mib, learned_mib)
+        or peak_mib <= SHARE_OVER * attempt.memory_mib
+    )
+
+
+def _near(a: float, b: float) -> bool:
+    return a <= FACTOR * b and b <= FACTOR * a

@@ -1,0 +1,95 @@
+"""``FlowMeshQuota``: what an administrator lets each of some namespaces have."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from flowmesh_api.v1.quotas import Quota
+from flowmesh_core.spec.fields import SpecModel
+from flowmesh_core.spec.metadata import Metadata
+from flowmesh_core.spec.namespaces import SelectedNamespaces
+
+STEPS_MAX = 100_000
+"""Steps of any run (``graph.limits.Limits``); a quota may only lower it."""
+
+
+class QuotaSpec(SpecModel):
+    """The bounds and the weight of each selected namespace; a field left out has its default."""
+
+    namespaces: SelectedNamespaces = Field(
+        description="The namespaces that the quota is for, each by itself. Of several quotas the"
+        " one that names the namespace applies, then one by label, then one for *."
+    )
+    weight: float = Field(
+        default=1,
+        ge=0.001,
+        le=1000,
+        description="The namespace's weight in fair shares: one of weight 3 gets three times what"
+        " one of weight 1 gets where both wait for the same workers.",
+    )
+    unfinished_runs: int = Field(
+        default=200,
+        ge=0,
+        le=100_000,
+        description="Runs that have not ended; further workflows are suspended until one ends.",
+    )
+    steps_per_run: int = Field(
+        default=STEPS_MAX,
+        ge=1,
+        le=STEPS_MAX,
+        description="Steps of one run after expansion, imports included; a larger workflow is"
+        " refused.",
+    )
+    actions_in_flight: int = Field(
+        default=50_000,
+        ge=1,
+        le=1_000_000,
+        description="Actions that are looked up, wait, run or are published; while there are as"
+        " many, further workflows are suspended.",
+    )
+    requests_per_second: float = Field(
+        default=20, ge=0.1, le=10_000, description="Requests of one user to the API, on average."
+    )
+    request_burst: int = Field(
+        default=100, ge=1, le=100_000, description="Requests that one user may send at once."
+    )
+    submissions_per_minute: int = Field(
+        default=60,
+        ge=1,
+        le=100_000,
+        description="Runs and audits that one user submits to the API; objects are not counted.",
+    )
+    plans_per_minute: int = Field(
+        default=30, ge=1, le=100_000, description="Forecasts that one user asks for."
+    )
+    open_watches: int = Field(
+        default=20, ge=1, le=10_000, description="Runs that one user watches at once."
+    )
+    open_uploads: int = Field(default=4, ge=1, le=1000, description="Uploads of one user at once.")
+
+
+class FlowMeshQuota(SpecModel):
+    """Bounds what namespaces ask for and weighs what they get."""
+
+    api_version: Literal["flowmesh.dev/v1alpha1"] = Field(description="The API's version.")
+    kind: Literal["FlowMeshQuota"] = Field(description="The kind of object.")
+    metadata: Metadata = Field(description="Names the object; it has no namespace.")
+    spec: QuotaSpec = Field(description="The quota.")
+
+    def quota(self) -> Quota:
+        """Returns the quota in the form of the control plane."""
+        return Quota(
+            name=self.metadata.name,
+            namespaces=tuple(self.spec.namespaces.names),
+            labels=self.spec.namespaces.labels,
+            weight=self.spec.weight,
+            unfinished_runs=self.spec.unfinished_runs,
+            steps_per_run=self.spec.steps_per_run,
+            actions_in_flight=self.spec.actions_in_flight,
+            requests_per_second=self.spec.requests_per_second,
+            request_burst=self.spec.request_burst,
+            submissions_per_minute=self.spec.submissions_per_minute,
+            plans_per_minute=self.spec.plans_per_minute,
+            open_watches=self.spec.open_watches,
+            open_uploads=self.spec.open_uploads,
+        )

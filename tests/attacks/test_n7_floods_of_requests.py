@@ -1,0 +1,59 @@
+"""Attacker: T2, a tenant with a token of its own namespace.
+Action: sends requests, plans and watches at fifty times the rates of its quota.
+Must not happen: more of them are served than the quota allows, or another tenant's are refused.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+from tests.attacks.tenants import ATTACKER, OWNER, tenants
+from tests.flowmesh_control.fabric import workflow
+
+from flowmesh_api.v1.quotas import Quota
+
+BURST = 20
+PLANS = 3
+QUOTA = Quota(
+    name="every",
+    namespaces=("*",),
+    requests_per_second=0.1,
+    request_burst=BURST,
+    plans_per_minute=PLANS,
+)
+STEP = {"steps": [{"name": "s", "uses": "test.noop", "with": {"value": "x"}}]}
+
+
+async def test_a_flood_is_refused_and_another_tenant_is_served(tmp_path: Path) -> None:
+    async with tenants(tmp_path) as there:
+        await there.control.services.quotas.replace_all([QUOTA], {"team-a": {}, "team-b": {}})
+        flood = Counter[int]()
+        for _ in range(50):
+            status, body = await there.answer(ATTACKER, "/v1/quota?namespace=team-b")
+            flood[status] += 1
+        assert flood == {200: BURST, 429: 50 - BURST}
+        assert b"namespace team-b sends more than 0.1 requests a second" in body
+        mine = [await there.answer(OWNER, "/v1/quota?namespace=team-a") for _ in range(BURST)]
+        assert {status for status, _ in mine} == {200}
+
+
+async def test_plans_have_a_rate_of_their_own_and_the_answer_says_when(tmp_path: Path) -> None:
+    async with tenants(tmp_path) as there:
+        await there.control.services.quotas.replace_all([QUOTA], {"team-b": {}})
+        url = f"{there.control.url}/v1/plan"
+        headers = {"Authorization": f"Bearer {ATTACKER}-token"}
+        body = {"document": workflow("w", STEP), "namespace": "team-b"}
+        statuses = []
+        for _ in range(PLANS + 1):
+            async with there.http.post(url, json=body, headers=headers) as response:
+                statuses.append(response.status)
+                retry_after = response.headers.get("Retry-After", "")
+        assert statuses == [200] * PLANS + [429]
+        assert 1 <= int(retry_after) <= 60 // PLANS
+
+
+async def test_requests_that_are_refused_count_as_well(tmp_path: Path) -> None:
+    async with tenants(tmp_path) as there:
+        await there.control.services.quotas.replace_all([QUOTA], {"team-a": {}})
+        path = "/v1/content?namespace=team-a&reference=x"
+        statuses = Counter([(await there.answer(ATTACKER, path))[0] for _ in range(BURST + 5)])
+        assert statuses == {403: BURST, 429: 5}

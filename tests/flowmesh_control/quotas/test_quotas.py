@@ -1,0 +1,49 @@
+"""Which quota applies to a namespace, and what the machine is told of it."""
+
+from flowmesh_api.v1.quotas import Quota
+from flowmesh_control.quotas.quotas import Quotas
+from flowmesh_core.machine.events import WeightsChanged
+
+LABELS = {"team-a": {"tier": "gold"}, "team-b": {}, "team-c": {"tier": "gold"}}
+
+
+def given() -> tuple[Quotas, list[WeightsChanged]]:
+    """No quotas yet, and the events that they post."""
+    posted = list[WeightsChanged]()
+
+    async def post(event: WeightsChanged) -> None:
+        posted.append(event)
+
+    return Quotas(post), posted
+
+
+async def test_without_a_quota_nothing_is_bounded_and_nothing_is_posted() -> None:
+    quotas, posted = given()
+    assert quotas.of("team-a") is None
+    await quotas.replace_all([], LABELS)
+    assert quotas.of("team-a") is None
+    assert posted == []
+
+
+async def test_a_name_goes_before_a_label_and_a_label_before_every_namespace() -> None:
+    quotas, posted = given()
+    every = Quota(name="a-every", namespaces=("*",))
+    gold = Quota(name="b-gold", labels={"tier": "gold"}, weight=2.0)
+    own = Quota(name="c-own", namespaces=("team-a",), weight=3.0)
+    await quotas.replace_all([every, gold, own], LABELS)
+    found = {namespace: quotas.of(namespace) for namespace in LABELS}
+    assert found == {"team-a": own, "team-b": every, "team-c": gold}
+    assert posted == [WeightsChanged({"team-a": 3.0, "team-c": 2.0})]
+
+
+async def test_a_label_that_changes_selects_another_quota() -> None:
+    quotas, posted = given()
+    gold = Quota(name="gold", labels={"tier": "gold"}, weight=2.0)
+    await quotas.replace_all([gold], LABELS)
+    await quotas.replace_all([gold], LABELS)
+    await quotas.replace_all([gold], {**LABELS, "team-a": {}})
+    assert quotas.of("team-a") is None
+    assert posted == [
+        WeightsChanged({"team-a": 2.0, "team-c": 2.0}),
+        WeightsChanged({"team-c": 2.0}),
+    ]

@@ -1,0 +1,130 @@
+"""What a worker reports is learned where the estimate or the control plane's own clock agrees."""
+
+import pytest
+from tests.flowmesh_core.machine.world import World, plan, step
+
+from flowmesh_core.costmodel.model import CostKey
+from flowmesh_core.machine.learning import ESTIMATE_FROM
+from flowmesh_core.machine.model import Attempt
+from flowmesh_core.protocol.messages import EngineInstanceState
+from flowmesh_core.protocol.results import Usage
+
+_values = iter(range(10**6))
+
+
+def started(world: World) -> Attempt:
+    """An attempt that was assigned now."""
+    world.submit(plan(step("a", value=next(_values))))
+    world.tick()
+    return next(reversed(world.machine.state.attempts.values()))
+
+
+def ran(world: World, run_s: float, *, after_s: float, times: int = 1, peak_mib: int = 0) -> None:
+    """Attempts end that say they ran for ``run_s``, ``after_s`` seconds after their assignment."""
+    for _ in range(times):
+        attempt = started(world)
+        world.now += after_s
+        world.finish(attempt.attempt_id, usage=Usage(run_s=run_s, peak_memory_mib=peak_mib))
+
+
+def estimate_s(world: World) -> float:
+    attempt = started(world)
+    model, key = world.machine.state.model, CostKey.of(attempt.info)
+    found = model.predict(key, attempt.shape.device_class, attempt.action.spec.work).seconds
+    world.finish(attempt.attempt_id, usage=Usage(run_s=found))
+    return found
+
+
+def unlearned(world: World, figure: str) -> int:
+    return world.machine.state.figures.not_learned["default", figure]
+
+
+def joined() -> World:
+    world = World()
+    world.join("w")
+    return world
+
+
+def test_first_reports_count_however_far_off_the_prior_is() -> None:
+    for run_s in (0.001, 1000.0):
+        world = joined()
+        ran(world, run_s, after_s=run_s, times=ESTIMATE_FROM)
+        assert 0.5 * run_s <= estimate_s(world) <= 2 * run_s
+        assert not unlearned(world, "run")
+
+
+def test_a_report_far_below_the_estimate_counts_only_if_little_time_has_passed() -> None:
+    world = joined()
+    ran(world, 10.0, after_s=10.0, times=20)
+    before_s = estimate_s(world)
+    ran(world, 0.01, after_s=10.0, times=20)
+    assert unlearned(world, "run") == 20
+    assert estimate_s(world) == before_s
+    ran(world, 0.01, after_s=0.02, times=20)
+    assert unlearned(world, "run") == 20
+    assert estimate_s(world) < before_s / 10
+
+
+def test_a_report_far_above_the_estimate_counts_only_if_so_much_time_has_passed() -> None:
+    world = joined()
+    ran(world, 0.1, after_s=0.1, times=20)
+    before_s = estimate_s(world)
+    ran(world, 4.0, after_s=0.1, times=20)
+    assert unlearned(world, "run") == 20
+    assert estimate_s(world) == before_s
+    ran(world, 4.0, after_s=4.1, times=20)
+    assert unlearned(world, "run") == 20
+    assert estimate_s(world) > 10 * before_s
+
+
+def test_an_estimate_that_first_lies_made_20_times_too_low_is_corrected_by_honest_reports() -> None:
+    world = joined()
+    ran(world, 0.5, after_s=10.0, times=ESTIMATE_FROM)
+    assert estimate_s(world) < 1.0
+    ran(world, 10.0, after_s=10.2, times=20)
+    assert 5.0 <= estimate_s(world) <= 20.0
+
+
+def test_a_peak_of_memory_counts_within_the_device_and_near_what_was_learned_or_reserved() -> None:
+    world = joined()
+    ran(world, 1.0, after_s=1.0, peak_mib=100)
+    attempt = started(world)
+    model, key = world.machine.state.model, CostKey.of(attempt.info)
+    device = attempt.shape.device_class
+    world.finish(attempt.attempt_id)
+    too_much = int(attempt.shape.device_memory_mib * 1.3)
+    for peak_mib in (too_much, 10**9):
+        ran(world, 1.0, after_s=1.0, peak_mib=peak_mib)
+    assert unlearned(world, "memory") == 2
+    assert model.memory_mib(key, device) <= 100
+    ran(world, 1.0, after_s=1.0, peak_mib=800)
+    assert model.memory_mib(key, device) == 800
+
+
+def loaded(world: World, attempt: Attempt, load_s: float, after_s: float) -> None:
+    """A host of the attempt's signature loads, and says for how long it did."""
+    signature, engine = attempt.info.signature, attempt.info.requirement.engine
+    state = EngineInstanceState(signature, engine, "loading", 1, 64)
+    world._sync("w", instances=(state,))
+    world.now += after_s
+    world._sync("w", instances=(EngineInstanceState(signature, engine, "ready", 1, 64, load_s),))
+    world._sync("w", instances=())
+
+
+def test_a_load_far_off_counts_only_if_it_was_seen_to_take_so_long() -> None:
+    world = joined()
+    attempt = started(world)
+    model, key = world.machine.state.model, CostKey.of(attempt.info)
+
+    def load_s() -> float:
+        return model.load_s(key, attempt.shape.device_class, 0)
+
+    loaded(world, attempt, 20.0, after_s=20.0)
+    assert load_s() == pytest.approx(20.0)
+    for said_s in (0.1, 1000.0):
+        loaded(world, attempt, said_s, after_s=15.0)
+    assert unlearned(world, "load") == 2
+    assert load_s() == pytest.approx(20.0)
+    loaded(world, attempt, 0.5, after_s=0.6)
+    assert unlearned(world, "load") == 2
+    assert load_s() < 20.0
