@@ -210,7 +210,6 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "policy",
         "shares_prefixes",
         "unattributed",
-        "inputs",
         "min_trust",
         "inputs",
     ),

@@ -186,6 +186,7 @@ PREWARM = PrewarmSpec(
     signature_params={"maxModelLen": 2048},
     memory_mib=6000,
     tensor_parallel=4,
+    read_scopes=("ns-team-a", "group-x"),
 )
 
 WORKER_MESSAGES: dict[str, WorkerMessage] = {

@@ -212,6 +212,7 @@ SCOPES = ScopePlan(
     salt="salt",
     ttl_s=3600.5,
     policy="share",
+    inputs=("ns-team-b",),
 )
 PLAN = Plan(
     name="weekly",
@@ -585,7 +586,11 @@ TRACE = RecordedRun(
     ),
 )
 FINAL = FinalRecord(
-    epoch=7, status=RUN_STATUS, outputs={"rows": (DATASET,), "none": ()}, scope="group-x"
+    epoch=7,
+    status=RUN_STATUS,
+    outputs={"rows": (DATASET,), "none": ()},
+    scope="group-x",
+    read_scopes=("ns-team-a", "group-x"),
 )
 ENDED = [EndedRunEntry(epoch=7, run=SUMMARY)]
 CANCELLATION = Cancellation(time_s=1_700_000_080.5, reason="not needed")
