@@ -371,7 +371,7 @@ class ControlPlane:
 
     def _request_log(self, epoch: int, refusal: StoreError | None) -> RequestLogServices:
         return RequestLogServices.of(
-            self._bare_store,
+            self._bare_store.records,
             self._store.records,
             self._key_ring,
             self._settings,

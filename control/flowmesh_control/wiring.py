@@ -14,6 +14,7 @@ from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.pool_rejections import explain_with_pools
 from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
 from flowmesh_control.cache.admin import CacheAdmin
+from flowmesh_control.cache.log_retention import LogRetention
 from flowmesh_control.evaluators.evaluators import Evaluators
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.loop.command_executor import CommandExecutor
@@ -323,7 +324,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         keys=context.keys,
         request_log=context.request_log.log,
         log_reader=context.request_log.reader,
-        log_retention=context.request_log.retention,
+        log_retention=_log_retention(context),
         metrics=metrics,
         refusal=context.refusal,
     )
@@ -508,6 +509,16 @@ def _planner(context: EpochContext, cache: ActionCache, evaluators: Evaluators) 
         clock=context.clock,
         quarantine_salts=context.audits.quarantine.salts,
         conditions=evaluators.of_forecasts,
+    )
+
+
+def _log_retention(context: EpochContext) -> LogRetention:
+    log = context.request_log
+    return LogRetention(
+        log.records,
+        context.store.sweepable_records,
+        log.signer,
+        ttl_s=context.settings.request_log_ttl_s,
     )
 
 

@@ -11,10 +11,10 @@ from flowmesh_control.api.request_recorder import Logging
 from flowmesh_control.api.responses import flag, json_response
 from flowmesh_control.auth.users import Resource, Verb
 from flowmesh_control.cache.admin import CacheAdmin
+from flowmesh_control.cache.log_retention import LogRetention
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.queries.fleet import FleetQueries
 from flowmesh_control.records.cache_policies import CachePolicyStore
-from flowmesh_control.request_log.retention import LogRetention
 from flowmesh_core.status.convert import offered_engine
 
 _purge_decoder = msgspec.json.Decoder(PurgeBody)

@@ -9,31 +9,32 @@ from flowmesh_control.request_log.chain import ChainWriter
 from flowmesh_control.request_log.public_keys import PublicKeys
 from flowmesh_control.request_log.reading import RequestLogReader
 from flowmesh_control.request_log.request_log import RequestLog
-from flowmesh_control.request_log.retention import LogRetention
 from flowmesh_control.request_log.signatures import Signer
 from flowmesh_control.settings import ControlSettings
 from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_store.ports import Records
-from flowmesh_store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLogServices:
-    """Gathers, reads and deletes entries.
+    """Gathers and reads entries.
 
     Attributes:
+        records: of the store, without the check of seals.
+        signer: signs segments.
         health: where errors of its writes are recorded, with those of other writes.
     """
 
     log: RequestLog
     reader: RequestLogReader
-    retention: LogRetention
+    records: Records
+    signer: Signer
     health: StoreHealth
 
     @classmethod
     def of(
         cls,
-        store: Store,
+        records: Records,
         sealed: Records,
         ring: KeyRing,
         settings: ControlSettings,
@@ -45,8 +46,8 @@ class RequestLogServices:
         """Makes the parts; nothing is read or written yet.
 
         Args:
-            store: without the check of seals.
-            sealed: its records, with the check of seals.
+            records: of the store, without the check of seals.
+            sealed: the same, with the check of seals.
             ring: the master keys.
             settings: of the control plane.
             epoch: of this leader.
@@ -55,7 +56,7 @@ class RequestLogServices:
         """
         health, signer = StoreHealth(), Signer(ring)
         keys = PublicKeys(sealed, signer)
-        chain = ChainWriter(store.records, signer, keys, epoch=epoch, clock=clock)
+        chain = ChainWriter(records, signer, keys, epoch=epoch, clock=clock)
         log = RequestLog(
             chain if may_write else None,
             clock=clock,
@@ -65,7 +66,8 @@ class RequestLogServices:
         )
         return cls(
             log,
-            RequestLogReader(store.records, keys, log),
-            LogRetention(store, signer, ttl_s=settings.request_log_ttl_s),
+            RequestLogReader(records, keys, log),
+            records,
+            signer,
             health,
         )

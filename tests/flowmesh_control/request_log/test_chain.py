@@ -19,8 +19,8 @@ from tests.flowmesh_control.request_log.logs import (
 )
 
 from flowmesh_api.v1.request_log import RequestLogCheck
+from flowmesh_control.cache.log_retention import LogRetention
 from flowmesh_control.records.keys import PUBLIC_KEYS, REQUEST_LOG_BEGINNING
-from flowmesh_control.request_log.retention import LogRetention
 from flowmesh_control.request_log.segments import PAYLOAD_TYPE, link_to
 from flowmesh_control.request_log.signatures import (
     SignatureError,
@@ -271,7 +271,7 @@ async def test_many_entries_become_several_segments(monkeypatch: pytest.MonkeyPa
 
 
 async def expire(store: Store, ttl_s: float, *, dry_run: bool = False) -> int:
-    retention = LogRetention(store, Signer(KEY), ttl_s=ttl_s)
+    retention = LogRetention(store.records, store.sweepable_records, Signer(KEY), ttl_s=ttl_s)
     return await retention.expire(dry_run=dry_run)
 
 
@@ -320,7 +320,7 @@ async def test_the_segments_of_a_superseded_leader_do_not_hide_the_expired_ones(
     await old.write("late", "later")
     await new.write("c")
     for key in (key_of(1, 1), key_of(1, 2), key_of(1, 3)):
-        retention = LogRetention(store, Signer(KEY), ttl_s=0.0)
+        retention = LogRetention(store.records, store.sweepable_records, Signer(KEY), ttl_s=0.0)
         await retention._begin_with(key)
         assert not (await new.check()).bad
 

@@ -6,22 +6,31 @@ from flowmesh_control.request_log.segments import Position, link_to, parse_log_k
 from flowmesh_control.request_log.signatures import Signer
 from flowmesh_core.errors import ConditionFailedError
 from flowmesh_store.batched_requests import each_of, in_batches
-from flowmesh_store.collection.sweep import StoredRecord
-from flowmesh_store.store import Store
+from flowmesh_store.collection.sweep import StoredRecord, SweepableRecords
+from flowmesh_store.ports import RecordStore
 
 
 class LogRetention:
     """Deletes expired segments, the oldest first."""
 
-    def __init__(self, store: Store, signer: Signer, *, ttl_s: float) -> None:
+    def __init__(
+        self,
+        records: RecordStore,
+        sweepable: SweepableRecords,
+        signer: Signer,
+        *,
+        ttl_s: float,
+    ) -> None:
         """Keeps the arguments.
 
         Args:
-            store: without the check of seals.
+            records: of the store, without the check of seals.
+            sweepable: the same records, to list and delete.
             signer: of this control plane.
             ttl_s: the age from which segments are deleted.
         """
-        self._store = store
+        self._records = records
+        self._sweepable = sweepable
         self._signer = signer
         self._ttl_s = ttl_s
 
@@ -45,21 +54,20 @@ class LogRetention:
         return count
 
     async def _segments(self) -> list[tuple[Position, StoredRecord]]:
-        listed = self._store.sweepable_records.aged(REQUEST_LOG)
+        listed = self._sweepable.aged(REQUEST_LOG)
         found = [(parse_log_key(record.key), record) async for record in listed]
         known = [(position, record) for position, record in found if position is not None]
         return sorted(known, key=lambda pair: pair[0])
 
     async def _begin_with(self, key: str) -> None:
-        record = await self._store.records.read(key)
+        record = await self._records.read(key)
         if record is None:
             raise ConditionFailedError("it has just been deleted", where=key)
-        await write_beginning(self._store.records, self._signer, link_to(key, record.data))
+        await write_beginning(self._records, self._signer, link_to(key, record.data))
 
     async def _delete(self, expired: list[StoredRecord]) -> None:
         async def delete(record: StoredRecord) -> bool:
-            records = self._store.sweepable_records
-            return await records.delete(record.key, older_than_s=self._ttl_s)
+            return await self._sweepable.delete(record.key, older_than_s=self._ttl_s)
 
         async for _ in in_batches(each_of(expired), delete):
             pass
