@@ -207,6 +207,8 @@ async def _keys(recorder: Recorder, root: Path) -> None:
         await recorder.ask(fabric, "keys.reseal", "POST /v1/keys/reseal")
         body = {"key_id": "00", "lose_results": False}
         await recorder.ask(fabric, "keys.retire", "POST /v1/keys/retire", body=body)
+        await recorder.ask(fabric, "request-log.show", "GET /v1/request-log")
+        await recorder.ask(fabric, "request-log.check", "GET /v1/request-log/check")
 
 
 async def _fabric(recorder: Recorder, fabric: Fabric) -> None:

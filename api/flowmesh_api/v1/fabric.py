@@ -212,6 +212,7 @@ class CollectionReport(msgspec.Struct, frozen=True):
         deleted: number of deleted blobs, with ``deleted_bytes`` in all.
         expired_results: action results deleted because they had expired.
         unfinished: parts of writes that were never completed.
+        expired_log_segments: segments of the request log deleted because of their age.
     """
 
     dry_run: bool
@@ -223,6 +224,7 @@ class CollectionReport(msgspec.Struct, frozen=True):
     deleted_bytes: int = 0
     expired_results: int = 0
     unfinished: int = 0
+    expired_log_segments: int = 0
 
 
 class PurgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
