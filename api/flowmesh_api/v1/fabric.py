@@ -38,6 +38,9 @@ class WorkerShape(msgspec.Struct, frozen=True):
             the image.
         variants: combinations of identity fields that it serves.
         builtin_models: names of the built-in models in the image; None is all.
+        sandbox: the level of its sandbox for user code, empty without; ``sandbox_minimum`` is the
+            least that its pool allows.
+        single_tenant: whether it runs the user code of one tenant only.
         trust: of its pool, 0 to 3.
     """
 
@@ -60,6 +63,9 @@ class WorkerShape(msgspec.Struct, frozen=True):
     allows_user_code: bool = False
     libraries: dict[str, str] = {}
     builtin_models: tuple[str, ...] | None = None
+    sandbox: str = ""
+    sandbox_minimum: str = ""
+    single_tenant: bool = False
     trust: int = 2
 
 
