@@ -100,7 +100,7 @@ class Bench:
 
         gateway.assign = assign  # type: ignore[method-assign]
         for n in range(self._count):
-            self._workers.append(self._worker(f"w{n}"))
+            self._workers.append(self._worker(f"local-w{n}"))
         while len(self.machine.state.workers) < self._count:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 

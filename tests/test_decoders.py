@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from aiohttp import WSMessage, WSMsgType
 
 from flowmesh_cli.connection import owner
 from flowmesh_control.cache import admin
@@ -26,7 +27,7 @@ from flowmesh_control.records.quarantine import Quarantine
 from flowmesh_control.records.run_records import decode_record, spec_decoder
 from flowmesh_control.runs.cancellations import find_cancelled
 from flowmesh_control.runs.recovery import RecoveredState
-from flowmesh_control.workers import gateway
+from flowmesh_control.workers.message_reading import read_message
 from flowmesh_core.accounting.ledger_lines import StepLine, decode_lines, encode_lines
 from flowmesh_core.costmodel import CostModel, decode_model, encode_model
 from flowmesh_core.dataset import Schema, decode_manifest
@@ -149,8 +150,9 @@ async def test_a_record_that_may_be_lost_is_passed_over_when_it_is_not_utf_8(
     assert await reading(open_store("memory:").records) == expected
 
 
-def test_a_message_that_is_not_utf_8_has_a_reason_instead_of_content() -> None:
-    assert "not UTF-8" in str(gateway._read(SYNC))
+async def test_a_message_that_is_not_utf_8_has_a_reason_instead_of_content() -> None:
+    message = WSMessage(WSMsgType.BINARY, SYNC, None)
+    assert "not UTF-8" in str(await read_message(message))
 
 
 def test_the_end_of_a_run_that_is_not_utf_8_is_unknown() -> None:

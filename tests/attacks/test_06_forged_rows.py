@@ -133,7 +133,7 @@ async def test_forged_rows_poison_no_result_of_a_group(tmp_path: Path, by_manife
         await fabric.control.services.policies.put(group)
         forged = await submit(fabric, ATTACKER, OF_ATTACKER, mapped=True)
         await forge(fabric, *forged_artifact(by_manifest=by_manifest))
-        fabric.worker("honest")
+        fabric.worker("local-honest")
         assert (await fabric.ended(forged)).phase == "Succeeded"
         uid = await submit(fabric, OWNER, HONEST, mapped=False)
         assert (await fabric.ended(uid)).phase == "Succeeded"

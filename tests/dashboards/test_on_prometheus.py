@@ -71,8 +71,8 @@ async def test_every_panel_shows_data_and_every_alert_can_be_evaluated(
     async with asyncio.timeout(180):  # it finds its targets some seconds after it answers
         while not await asyncio.to_thread(server.instant, "flowmesh_leader_epoch"):
             pass
-    fabric.worker("w1", "--power-w", "60")
-    fabric.worker("w2", "--power-w", "60")
+    fabric.worker("local-w1", "--power-w", "60")
+    fabric.worker("local-w2", "--power-w", "60")
     await fabric.submit(workflow("waits", waits()), resume=False)
     await fabric.submit(
         workflow("rich", {**sleeps(120), "budgetUsd": "2"}), namespace="team-c", resume=False

@@ -58,18 +58,18 @@ def newest(fabric: Fabric, uid: str) -> CheckpointLine | None:
 async def test_after_a_killed_host_and_a_preempted_worker_it_goes_on_elsewhere(
     fabric: Fabric,
 ) -> None:
-    first = fabric.worker("w1", "--grace", "3")
+    first = fabric.worker("local-w1", "--grace", "3")
     uid = await fabric.submit(counting("a"))
     await done_units(fabric, uid, 30)
     (host,) = hosts_of(first)
     host.kill()
     await done_units(fabric, uid, 45)
-    assert (await step_of(fabric, uid)).workers == ("w1",)
-    fabric.worker("w2")
+    assert (await step_of(fabric, uid)).workers == ("local-w1",)
+    fabric.worker("local-w2")
     first.terminate()
     status = await fabric.ended(uid)
     line = await result(fabric, status, "a")
-    assert line.worker == "w2"
+    assert line.worker == "local-w2"
     assert 0 < line.units < STEPS - 45
     assert newest(fabric, uid) is not None
     assert await asyncio.to_thread(first.wait, 300) == 0
@@ -79,7 +79,7 @@ async def test_after_kill_9_of_control_plane_and_worker_the_ledger_says_where_to
     killable: Fabric,
 ) -> None:
     fabric, control = killable, killable.control
-    first = fabric.worker("w1")
+    first = fabric.worker("local-w1")
     uid = await fabric.submit(counting("b", every=25))
     await done_units(fabric, uid, 26)
 
@@ -91,23 +91,23 @@ async def test_after_kill_9_of_control_plane_and_worker_the_ledger_says_where_to
     first.kill()
     first.wait()
     await control.start(fabric.http)  # type: ignore[arg-type]
-    fabric.worker("w2")
+    fabric.worker("local-w2")
     status = await fabric.ended(uid)
     published = await result(fabric, status, "b")
     assert published.units == STEPS - line.done
 
 
 async def test_a_damaged_checkpoint_costs_the_work_and_nothing_else(fabric: Fabric) -> None:
-    first = fabric.worker("w1", "--grace", "3")
+    first = fabric.worker("local-w1", "--grace", "3")
     uid = await fabric.submit(counting("c"))
     await done_units(fabric, uid, 20)
     first.terminate()
     assert await asyncio.to_thread(first.wait, 300) == 0
     (kept,) = checkpoints.roots(machine_of(fabric.control).state)
     damaged = damage(fabric, kept.digest)
-    fabric.worker("w2")
+    fabric.worker("local-w2")
     published = await result(fabric, await fabric.ended(uid), "c")
-    assert (published.worker, published.units) == ("w2", STEPS)
+    assert (published.worker, published.units) == ("local-w2", STEPS)
     # The second attempt may have kept the same step's again.
     assert not damaged.exists() or digest_bytes(damaged.read_bytes()) == kept.digest
 
@@ -115,7 +115,7 @@ async def test_a_damaged_checkpoint_costs_the_work_and_nothing_else(fabric: Fabr
 async def test_a_collection_keeps_the_files_of_an_unfinished_actions_checkpoint(
     fabric: Fabric,
 ) -> None:
-    fabric.worker("w1")
+    fabric.worker("local-w1")
     uid = await fabric.submit(counting("d", every=100))
     store, state = fabric.control.services.store, machine_of(fabric.control).state
     cleaning = CacheAdmin(

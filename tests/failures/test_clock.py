@@ -53,7 +53,7 @@ async def test_a_step_of_the_control_planes_clock_loses_no_worker_and_no_money(
     await control.start()
     async with ClientSession() as http:
         fabric = Fabric(tmp_path, control, http)
-        fabric.worker("w1")
+        fabric.worker("local-w1")
         uid = await fabric.submit(counting(3.0))
         await done_units(fabric, uid, 10)
         (worker,) = machine_of(control).state.workers.values()
@@ -85,7 +85,7 @@ async def test_a_control_plane_that_starts_after_a_step_goes_on_and_bills_no_hou
         wall.ahead_s = step_s
         fabric.control = second = control_plane(tmp_path, clock=wall, replicas=False)
         await second.start()
-        fabric.worker("w1")
+        fabric.worker("local-w1")
         status = await fabric.ended(uid, within_s=400)
         assert status.phase == "Succeeded", status
         assert (await status_of(fabric, uid)).executed == 1

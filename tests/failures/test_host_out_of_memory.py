@@ -79,21 +79,21 @@ async def test_the_host_is_lost_and_only_the_cause_of_it_needs_more(
         # More requests than are drawn at once, so that none of them ends in the first batch.
         asked = {"samples": 2, "max_tokens": 120, "priority": 0}
         uids.append(await submit(fabric, tenant, model, rows, **asked))
-    fabric.worker("w1", "--memory-mib", str(4 * MEMORY_MIB))
+    fabric.worker("local-w1", "--memory-mib", str(4 * MEMORY_MIB))
 
     async def seven_wait() -> bool:
-        return "w1" in state.workers and len(state.workers["w1"].attempts) == 7
+        return "local-w1" in state.workers and len(state.workers["local-w1"].attempts) == 7
 
     await until(seven_wait)
     # It goes first: what is drawn next is its prompts, padded, beside some of theirs.
     cause = await submit(fabric, CAUSE, model, LONG, samples=1, max_tokens=2, priority=9)
 
     async def eight_run() -> bool:
-        held = state.workers["w1"].attempts.values()
+        held = state.workers["local-w1"].attempts.values()
         return [a.phase for a in held] == ["running"] * 8
 
     await until(eight_run)
-    together = dict(state.workers["w1"].attempts)
+    together = dict(state.workers["local-w1"].attempts)
     signature = next(iter(together.values())).info.signature
 
     async def host_lost() -> bool:

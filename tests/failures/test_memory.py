@@ -34,8 +34,8 @@ async def last_line(fabric: Fabric, uid: str) -> AttemptLine:
 async def test_it_is_tried_where_it_fits_and_the_next_of_its_kind_goes_there_at_once(
     fabric: Fabric,
 ) -> None:
-    fabric.worker("small", "--memory-mib", "600", "--price-usd-per-hour", "0.1")
-    fabric.worker("large", "--memory-mib", "4096", "--price-usd-per-hour", "10")
+    fabric.worker("local-small", "--memory-mib", "600", "--price-usd-per-hour", "0.1")
+    fabric.worker("local-large", "--memory-mib", "4096", "--price-usd-per-hour", "10")
     state = machine_of(fabric.control).state
 
     async def both() -> bool:
@@ -46,9 +46,9 @@ async def test_it_is_tried_where_it_fits_and_the_next_of_its_kind_goes_there_at_
     status = await fabric.ended(first)
     assert status.phase == "Succeeded", status
     assert status.steps[0].attempts > 0, "it failed on the small one first"
-    assert (await last_line(fabric, first)).worker == "large"
+    assert (await last_line(fabric, first)).worker == "local-large"
     second = await fabric.submit(hungry(2))
     status = await fabric.ended(second)
     assert status.phase == "Succeeded", status
     assert (await status_of(fabric, second)).steps[0].attempts == 0, "no attempt of it failed"
-    assert (await last_line(fabric, second)).worker == "large"
+    assert (await last_line(fabric, second)).worker == "local-large"

@@ -116,7 +116,7 @@ async def test_a_poison_row_fails_its_run_alone_and_its_neighbours_are_published
 ) -> None:
     rows = [{"text": f"row {n}"} for n in range(400)]
     # A third one: the poison row holds one alone, and what it took with it avoids another.
-    for name in ("w1", "w2", "w3"):
+    for name in ("local-w1", "local-w2", "local-w3"):
         fabric.worker(name)
     bad = [*rows[:200], {"text": "poison"}, *rows[201:]]
     poisoned = await fabric.submit(flow("poisoned", bad), namespace="a")

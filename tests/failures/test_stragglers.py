@@ -41,7 +41,7 @@ async def test_a_straggler_that_wakes_after_its_replica_has_published_overwrites
 ) -> None:
     fabric = eager
     state = machine_of(fabric.control).state
-    slow = fabric.worker("w1")
+    slow = fabric.worker("local-w1")
     for value in "abc":  # how long they take, so that another can be late
         await fabric.ended(await fabric.submit(counting(value, steps=1)))
     before = published(fabric.root / "store")
@@ -50,23 +50,23 @@ async def test_a_straggler_that_wakes_after_its_replica_has_published_overwrites
     # The agent alone: its host goes on, so that it wakes to a result which it has to report.
     slow.send_signal(signal.SIGSTOP)
     try:
-        fabric.worker("w2")
+        fabric.worker("local-w2")
         status = await fabric.ended(uid, within_s=400)
         assert status.phase == "Succeeded", status
         after = published(fabric.root / "store")
         assert len(after) == len(before) + 1
-        assert "w1" in state.workers
-        assert state.workers["w1"].attempts
+        assert "local-w1" in state.workers
+        assert state.workers["local-w1"].attempts
     finally:
         slow.send_signal(signal.SIGCONT)
 
     async def awake() -> bool:
-        return not state.workers["w1"].attempts
+        return not state.workers["local-w1"].attempts
 
     await until(awake)
     assert published(fabric.root / "store") == after  # their etags too: nothing was written
     lines = [line for line in ledger(fabric, uid) if isinstance(line, AttemptLine)]
-    assert [(line.worker, line.outcome) for line in lines] == [("w2", "published")]
+    assert [(line.worker, line.outcome) for line in lines] == [("local-w2", "published")]
     totals = await accounts(fabric)
     assert totals.unsettled_nanousd == 0
     assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd

@@ -25,7 +25,7 @@ async def test_cancelling_one_of_three_stops_nothing_and_the_others_pay_equally(
 ) -> None:
     group = {"name": "g", "scope": "group", "group": "x", "namespaces": list(TEAMS)}
     await fabric.call("PUT", "/v1/policies", body=[group])
-    fabric.worker("w1")
+    fabric.worker("local-w1")
     uids = [await fabric.submit(counting(), namespace=team) for team in TEAMS]
     for uid in uids:
         await done_units(fabric, uid, 5)
@@ -51,7 +51,7 @@ async def test_when_the_last_of_them_leaves_the_action_stops_and_the_last_one_pa
 ) -> None:
     group = {"name": "g", "scope": "group", "group": "x", "namespaces": list(TEAMS)}
     await fabric.call("PUT", "/v1/policies", body=[group])
-    fabric.worker("w1")
+    fabric.worker("local-w1")
     uids = [await fabric.submit(counting(), namespace=team) for team in TEAMS]
     for uid in uids:
         await done_units(fabric, uid, 5)

@@ -72,7 +72,7 @@ async def test_ppo_goes_on_after_a_killed_host_and_a_preempted_worker_to_the_sam
     fabric: Fabric, models: Path
 ) -> None:
     state = machine_of(fabric.control).state
-    first = fabric.worker("w1", "--grace", "20")
+    first = fabric.worker("local-w1", "--grace", "20")
     uid = await submit(fabric, "team-a", models)
 
     async def kept() -> bool:
@@ -86,13 +86,13 @@ async def test_ppo_goes_on_after_a_killed_host_and_a_preempted_worker_to_the_sam
         held = state.workers[worker].attempts.values() if worker in state.workers else ()
         return any(a.resumed and a.phase == "running" and a.done > done for a in held)
 
-    await until(lambda: goes_on("w1", 2), WITHIN_S)
-    fabric.worker("w2")
+    await until(lambda: goes_on("local-w1", 2), WITHIN_S)
+    fabric.worker("local-w2")
     first.terminate()
     assert await asyncio.to_thread(first.wait, 300) == 0
-    await until(lambda: goes_on("w2", 3), WITHIN_S)
+    await until(lambda: goes_on("local-w2", 3), WITHIN_S)
     interrupted = await digests(fabric, uid)
-    assert published(fabric, uid).worker == "w2"
+    assert published(fabric, uid).worker == "local-w2"
 
     # Another tenant shares nothing with the first, so its training begins at the first step.
     whole = await submit(fabric, "team-b", models)

@@ -40,7 +40,7 @@ async def test_the_older_leader_stops_and_what_either_published_stands_and_is_pa
         second = Fabric(tmp_path, newer, http)  # type: ignore[arg-type]
         try:
             assert await older.start(http) == 1
-            first.worker("w1")
+            first.worker("local-w1")
             uid = await first.submit(chain())
 
             async def begun() -> bool:
@@ -49,7 +49,7 @@ async def test_the_older_leader_stops_and_what_either_published_stands_and_is_pa
             await until(begun)
             before = records(tmp_path)
             assert await newer.start(http) == 2
-            second.worker("w2")
+            second.worker("local-w2")
 
             async def left() -> bool:
                 assert older._process is not None

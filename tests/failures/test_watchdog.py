@@ -27,8 +27,8 @@ async def test_a_worker_that_dies_under_load_is_found_within_the_watchdog_and_al
     state = machine_of(fabric.control).state
     gateway = fabric.control.services.gateway
     watchdog_s = gateway._watchdog_s = 2.0
-    first = fabric.worker("w1")
-    fabric.worker("w2")
+    first = fabric.worker("local-w1")
+    fabric.worker("local-w2")
 
     async def both() -> bool:
         return len(state.workers) == 2
@@ -37,14 +37,14 @@ async def test_a_worker_that_dies_under_load_is_found_within_the_watchdog_and_al
     uid = await fabric.submit(many(1200))
 
     async def busy() -> bool:
-        return state.book.executed > 100 and bool(state.workers["w1"].attempts)
+        return state.book.executed > 100 and bool(state.workers["local-w1"].attempts)
 
     await until(busy)
     first.kill()
     killed_s = time.monotonic()
 
     async def lost() -> bool:
-        return "w1" not in state.workers
+        return "local-w1" not in state.workers
 
     await until(lost)
     # The watchdog, a round of the watch (a quarter of it), and a turn of the loop.

@@ -9,7 +9,7 @@ from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_operator.kube.informer_cache import InformerCache
 from flowmesh_operator.pools.pool import PoolEntry
 from flowmesh_operator.pools.trust import PoolTrusts
-from flowmesh_operator.pools.worker_shape import pool_shape
+from flowmesh_operator.pools.worker_shape import pool_declaration, pool_shape
 
 
 def stored(spec: dict[str, Any], name: str = "cpu", generation: int = 1, **where: str) -> Any:
@@ -49,6 +49,6 @@ async def test_a_changed_object_changes_the_trust() -> None:
 
 def test_changed_trust_keeps_what_is_known_of_a_pools_workers() -> None:
     catalog, before = load_catalog(), make_pool()
-    entry = PoolEntry(before, pool_shape(before, catalog))
+    entry = PoolEntry(before, pool_shape(before, catalog), pool_declaration(before, catalog))
     entry.change(make_pool({"trust": 1}), catalog, 50.0)
     assert (entry.shape.trust, entry.since_s) == (1, 0.0)

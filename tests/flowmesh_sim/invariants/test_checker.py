@@ -194,15 +194,15 @@ def test_a_collection_that_takes_what_a_run_was_given_is_caught(
 
 
 def test_a_run_whose_receipt_is_not_its_ledger_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flowmesh_core.machine import billing
+    from flowmesh_core.machine import ledger_counts
 
-    real = billing._book
+    real = ledger_counts.count
 
-    def twice(run: Any, payer: Any, line: Any) -> None:
-        real(run, payer, line)
-        real(run, payer, line)
+    def twice(run: Any, line: Any) -> None:
+        real(run, line)
+        real(run, line)
 
-    monkeypatch.setattr(billing, "_book", twice)
+    monkeypatch.setattr(ledger_counts, "count", twice)
     with pytest.raises(InvariantError, match="its ledger says"):
         world(["noop-flat"], load={"rows": 2}).run()
 
