@@ -16,7 +16,6 @@ from tests.flowmesh_control.given import given_attempts
 from tests.flowmesh_core.machine import world as w
 
 from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry
-from flowmesh_control.workers.gateway import _read
 from flowmesh_control.workers.log_buffer import LogBuffer
 from flowmesh_control.workers.message_intake import MessageIntake
 from flowmesh_core.accounting.ledger_lines import Line
@@ -38,6 +37,7 @@ from flowmesh_core.protocol.messages import (
     Hello,
     LogLine,
     Sync,
+    decode_worker,
 )
 from flowmesh_core.protocol.results import (
     Artifact,
@@ -118,10 +118,12 @@ class Worker:
         plain = msgspec.to_builtins(message, builtin_types=(bytes,))
         for _ in range(self.rng.choice((0, 1, 1, 1, 2, 3))):
             plain = self._changed(plain)
-        told = _read(msgspec.msgpack.encode(plain))
-        if isinstance(told, str):
+        try:
+            told = decode_worker(msgspec.msgpack.encode(plain))
+        except msgspec.DecodeError:
             self.unreadable += 1
-        elif isinstance(told, Hello):
+            return
+        if isinstance(told, Hello):
             self._hello(told)
         else:
             taken = self.intake.sync(told)
