@@ -12,7 +12,7 @@ from flowmesh_core.errors import FailureKind
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 LINK = re.compile(r"\]\(([^)#:]+?)(?:#[^)]*)?\)")
-COMMAND = re.compile(r"(?:`|^\$ )fmesh ([a-z]+)", re.MULTILINE)
+COMMAND = re.compile(r"(?:`|^\$ )fmesh ([a-z][a-z-]*)", re.MULTILINE)
 TEST = re.compile(r"`((?:tests|e2e|examples|docs)/[\w./-]+)`")
 
 
@@ -58,7 +58,7 @@ def test_where_uv_is_named_the_command_of_pip_is_too(page: Path) -> None:
 
 def test_troubleshooting_names_kinds_of_failure_that_exist() -> None:
     text = (ROOT / "docs/troubleshooting.md").read_text()
-    named = re.findall(r"^\| `([a-z-]+)` \| (?!meaning)", text, re.MULTILINE)
+    named = re.findall(r"^\| `([a-z][a-z-]*)` \| (?!meaning)", text, re.MULTILINE)
     kinds = {kind.value for kind in FailureKind}
     assert len(named) >= 10
     assert [n for n in named if n not in kinds] == []

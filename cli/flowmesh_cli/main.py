@@ -9,7 +9,16 @@ from typing import Annotated
 
 import typer
 
-from flowmesh_cli.commands import artifacts, explain, fabric, keys, runs, simulation, workflows
+from flowmesh_cli.commands import (
+    artifacts,
+    explain,
+    fabric,
+    keys,
+    request_log,
+    runs,
+    simulation,
+    workflows,
+)
 from flowmesh_cli.errors import CliError, answer
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.interrupts import end_quickly, leave_at_second
@@ -21,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Run LLM workflows, and run every distinct step once for all tenants.",
 )
-for group in (runs, workflows, simulation, explain, artifacts, fabric, keys):
+for group in (runs, workflows, simulation, explain, artifacts, fabric, keys, request_log):
     group.add_to(app)
 
 

@@ -44,6 +44,7 @@ from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.quarantine import Quarantine
 from flowmesh_control.records.store_format import begin_format, require_format
 from flowmesh_control.records.suspects import DEATHS_MAX, read_suspects, record_last_death
+from flowmesh_control.request_log.services import RequestLogServices
 from flowmesh_control.runs.cancellations import Withdrawn, find_cancelled, none_withdrawn
 from flowmesh_control.runs.recovery import RecoveredState, recover
 from flowmesh_control.services import ControlPlaneServices
@@ -192,6 +193,7 @@ class ControlPlane:
         await self._listen(services, host, port)
         self._run(services.gateway.watch_always())
         self._run(self._flush_periodically(epoch))
+        self._run(services.request_log.run())
         log.info("epoch %d on %s, %d runs recovered", epoch, self.url, len(recovered.submitted))
 
     async def start_reading(
@@ -280,6 +282,7 @@ class ControlPlane:
             if self._failure is None and self._runtime.services.refusal is None:
                 with contextlib.suppress(StoreUnavailableError, StoreFullError, SupersededError):
                     await self._books.close(self._clock())
+                await self._runtime.services.request_log.close()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
         self._ended.set()
@@ -335,6 +338,7 @@ class ControlPlane:
             catalog=self._catalog,
             key_ring=self._key_ring,
             keys=KeyAdmin(self._bare_store.records, self._key_ring, self._current_keys),
+            request_log=self._request_log(epoch, refusal),
             tokens=self._tokens,
             secrets=self._secrets,
             clock=self._clock,
@@ -364,6 +368,17 @@ class ControlPlane:
             snapshot=CostModelSnapshot(records, epoch=epoch),
         )
         return runtime, recovered
+
+    def _request_log(self, epoch: int, refusal: StoreError | None) -> RequestLogServices:
+        return RequestLogServices.of(
+            self._bare_store.records,
+            self._store.records,
+            self._key_ring,
+            self._settings,
+            epoch=epoch,
+            clock=self._clock,
+            may_write=refusal is None,
+        )
 
     def _marker(self, epoch: int, refusal: StoreError | None) -> CurrentEventMarker:
         if self._state_folder is None or refusal is not None:

@@ -9,6 +9,7 @@ from flowmesh_control.audit.submission import AuditSubmission
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
 from flowmesh_control.cache.admin import CacheAdmin
+from flowmesh_control.cache.log_retention import LogRetention
 from flowmesh_control.loop.epoch import CurrentEpoch
 from flowmesh_control.metrics.exposition import MetricsPage
 from flowmesh_control.queries.change_feed import RunChangeFeed
@@ -25,6 +26,8 @@ from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.key_admin import KeyAdmin
 from flowmesh_control.records.lineage_index import LineageIndex
+from flowmesh_control.request_log.reading import RequestLogReader
+from flowmesh_control.request_log.request_log import RequestLog
 from flowmesh_control.runs.admission import Admission
 from flowmesh_control.runs.commands import RunCommands
 from flowmesh_control.runs.repin import RepinService
@@ -73,5 +76,8 @@ class ControlPlaneServices:
     auditing: AuditSubmission
     cache: CacheAdmin
     keys: KeyAdmin
+    request_log: RequestLog
+    log_reader: RequestLogReader
+    log_retention: LogRetention
     metrics: MetricsPage
     refusal: StoreError | None = None

@@ -7,6 +7,7 @@ from flowmesh_core.machine.settings import Settings
 
 HANG_S = 20.0
 """How long the event loop of a process that serves users may make no turn."""
+REQUEST_LOG_TTL_S = 400 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class ControlSettings:
         sandboxed_evaluators: conditions are evaluated and workflows compiled in child processes;
             False where all runs have one owner, who would only harm himself.
         metrics_open: ``/metrics`` needs no token; for a network that only Prometheus can reach.
+        request_log: whether requests are logged.
+        request_log_ttl_s: the age from which a collection deletes segments of the request log.
     """
 
     machine: Settings = field(default_factory=Settings)
@@ -40,3 +43,5 @@ class ControlSettings:
     hang_s: float = 0.0
     metrics_open: bool = False
     sandboxed_evaluators: bool = False
+    request_log: bool = True
+    request_log_ttl_s: float = REQUEST_LOG_TTL_S

@@ -14,6 +14,7 @@ from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.pool_rejections import explain_with_pools
 from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
 from flowmesh_control.cache.admin import CacheAdmin
+from flowmesh_control.cache.log_retention import LogRetention
 from flowmesh_control.evaluators.evaluators import Evaluators
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.loop.command_executor import CommandExecutor
@@ -53,6 +54,8 @@ from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.reference_issuer import ReferenceIssuer
 from flowmesh_control.records.run_logs import RunLogArchive
+from flowmesh_control.request_log.fabric_events import FabricEvents
+from flowmesh_control.request_log.services import RequestLogServices
 from flowmesh_control.runs.admission import Admission
 from flowmesh_control.runs.cancellations import RunCanceller
 from flowmesh_control.runs.commands import RunCommands
@@ -101,6 +104,7 @@ class EpochContext:
     key_ring: KeyRing
     references: ReferenceIssuer
     keys: KeyAdmin
+    request_log: RequestLogServices
     tokens: WorkerTokenVerifier
     secrets: SecretReader
     clock: Clock
@@ -148,6 +152,7 @@ def assemble(
     catalog: Catalog,
     key_ring: KeyRing,
     keys: KeyAdmin,
+    request_log: RequestLogServices,
     tokens: WorkerTokenVerifier,
     secrets: SecretReader,
     clock: Clock,
@@ -176,6 +181,7 @@ def assemble(
         catalog: the engine contracts.
         key_ring: signs references and attempt ids.
         keys: administers the keys of the records.
+        request_log: gathers, reads and deletes entries of the request log.
         tokens: verifies the tokens that workers join with.
         secrets: reads secrets for attempts.
         clock: Unix time in seconds.
@@ -204,6 +210,7 @@ def assemble(
             key_ring=key_ring,
             references=ReferenceIssuer(key_ring, policies),
             keys=keys,
+            request_log=request_log,
             tokens=tokens,
             secrets=secrets,
             clock=clock,
@@ -231,7 +238,8 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     telemetry = WorkerTelemetry(
         buffer, lambda name: w.shape.pool if (w := state.workers.get(name)) is not None else ""
     )
-    health = StoreHealth()
+    health = context.request_log.health
+    events = FabricEvents(context.request_log.log)
     owners = WorkOwners(state)
     tasks = TaskPool(failed=context.failed, waits=health.record_failure, weight=owners.weight)
     cache = ActionCache(
@@ -248,7 +256,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         return explain_with_pools(signals.declared, decide(snapshot, state.model), snapshot)
 
     signals = CapacitySignalSource(state, context.clock)
-    gateway = _gateway(context, post, telemetry, signals.declaration)
+    gateway = _gateway(context, post, telemetry, events, signals.declaration)
     finalizer = _finalizer(context, lineage, logs)
     evaluators = Evaluators.of(context.settings, context.catalog)
     evaluations = _evaluations(context, evaluators, owners, post)
@@ -264,6 +272,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         finish=finalizer,
         changed=changes.changed,
         secrets=context.secrets,
+        secrets_used=events.secrets_used,
         owners=owners,
         evaluate=evaluations.submit,
         post=post,
@@ -313,6 +322,9 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         auditing=_auditing(context, cache, views, admission),
         cache=_cache_admin(context),
         keys=context.keys,
+        request_log=context.request_log.log,
+        log_reader=context.request_log.reader,
+        log_retention=_log_retention(context),
         metrics=metrics,
         refusal=context.refusal,
     )
@@ -337,6 +349,7 @@ def _gateway(
     context: EpochContext,
     post: Callable[[Event], None],
     telemetry: WorkerTelemetry,
+    events: FabricEvents,
     declared: Callable[[str], PoolDeclaration | None],
 ) -> WorkerGateway:
     return WorkerGateway(
@@ -345,6 +358,7 @@ def _gateway(
         post=post,
         tokens=context.tokens,
         telemetry=telemetry,
+        log=events,
         clock=time.monotonic,  # a jump of the wall clock must not look like silent workers
         wall_clock=context.clock,
         watchdog_s=context.settings.machine.watchdog_s,
@@ -397,6 +411,7 @@ def _metrics(
         backlogs=signals,
         store=context.store_meter,
         trouble=health,
+        request_log=context.request_log.log,
         quota_refusals=quotas.refusals,
         last_accounts=capture(state, {}, context.clock()),
     )
@@ -494,6 +509,16 @@ def _planner(context: EpochContext, cache: ActionCache, evaluators: Evaluators) 
         clock=context.clock,
         quarantine_salts=context.audits.quarantine.salts,
         conditions=evaluators.of_forecasts,
+    )
+
+
+def _log_retention(context: EpochContext) -> LogRetention:
+    log = context.request_log
+    return LogRetention(
+        log.records,
+        context.store.sweepable_records,
+        log.signer,
+        ttl_s=context.settings.request_log_ttl_s,
     )
 
 

@@ -29,6 +29,8 @@ class OperatorSettings:
     Attributes:
         store: address of the bucket or directory (``open_store``); required.
         key_ring: the master keys, from the file that ``FLOWMESH_MASTER_KEY_FILE`` names; required.
+        request_log: log requests in the store (``FLOWMESH_REQUEST_LOG=false`` for none).
+        request_log_days: the age from which a collection deletes that log.
         loses_results: start although the store is sealed with a lost master key, and give up its
             results and runs (``FLOWMESH_LOSE_RESULTS=true``).
         namespace: the operator's own, with the Lease, the pools and its pods; by default the pod's.
@@ -81,6 +83,8 @@ class OperatorSettings:
     tls_key: str = ""
     health_port: int = 0
     metrics_open: bool = False
+    request_log: bool = True
+    request_log_days: int = 400
     loses_results: bool = False
     worker_token: str = field(default="", repr=False)
     state_folder: Path | None = None
@@ -156,6 +160,8 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
         tls_key=reader.text("TLS_KEY"),
         health_port=reader.whole("HEALTH_PORT", defaults.health_port),
         metrics_open=reader.flag("METRICS_OPEN"),
+        request_log=reader.flag("REQUEST_LOG", default=defaults.request_log),
+        request_log_days=reader.whole("REQUEST_LOG_DAYS", defaults.request_log_days),
         worker_token=reader.text("WORKER_TOKEN"),
         state_folder=Path(folder) if (folder := reader.text("STATE_DIR")) else None,
         watch_workers=reader.whole("WATCH_WORKERS", defaults.watch_workers),
@@ -230,9 +236,9 @@ class _Reader:
                 ) from e
         return text
 
-    def flag(self, name: str) -> bool:
-        text = self.text(name).lower()
-        if text not in ("", "true", "false"):
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        text = self.text(name).lower() or str(default).lower()
+        if text not in ("true", "false"):
             raise SettingsError(
                 f"{text!r} is neither true nor false",
                 where=f"FLOWMESH_{name}",

@@ -1,13 +1,19 @@
 """Sends many requests to a store concurrently, since each costs a round trip on a network."""
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from typing import TypeVar
 
 AT_ONCE = 64
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+
+
+async def each_of(items: Iterable[_Item]) -> AsyncIterator[_Item]:
+    """Yields items that are in memory, for :func:`in_batches`."""
+    for item in items:
+        yield item
 
 
 async def in_batches(

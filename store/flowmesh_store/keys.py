@@ -8,6 +8,7 @@
     format                           layout, and the identity scheme of all content
     epochs/<n>                       leaderships
     lineage/...                      derivations, by run
+    request-log/<day>/...            who asked for what
     quarantine/<class>               signature classes whose results did not repeat
     proof/...                        the check of conditional writes at start
 """

@@ -26,6 +26,7 @@ from flowmesh_api.v1 import (
     plan,
     quotas,
     receipts,
+    request_log,
     runs,
     trace,
     why,
@@ -85,6 +86,8 @@ ANSWER_TYPES: dict[str, Any] = {
     "GET /v1/keys": keys.MasterKeys,
     "POST /v1/keys/reseal": keys.ResealReport,
     "POST /v1/keys/retire": keys.RetireReport,
+    "GET /v1/request-log": request_log.RequestLogPage,
+    "GET /v1/request-log/check": request_log.RequestLogCheck,
     "GET /healthz": fabric.Health,
 }
 CONTENT_ROUTES = {"GET /v1/runs/{uid}/outputs/{name}", "GET /v1/content"}

@@ -180,7 +180,7 @@ async def record() -> Recorder:
         recorder = Recorder(folder)
         roots = (Path(folder, f"{n}") for n in range(100))
         async with _serving(next(roots)) as fabric:
-            fabric.worker("w1", "--allow-user-code", "--power-w", "90", "--zone", "zone-a")
+            fabric.worker("local-w1", "--allow-user-code", "--power-w", "90", "--zone", "zone-a")
             await until(lambda: machine_of(fabric.control).state.workers)
             await _fabric(recorder, fabric)
             await _uploads(recorder, fabric)
@@ -207,6 +207,8 @@ async def _keys(recorder: Recorder, root: Path) -> None:
         await recorder.ask(fabric, "keys.reseal", "POST /v1/keys/reseal")
         body = {"key_id": "00", "lose_results": False}
         await recorder.ask(fabric, "keys.retire", "POST /v1/keys/retire", body=body)
+        await recorder.ask(fabric, "request-log.show", "GET /v1/request-log")
+        await recorder.ask(fabric, "request-log.check", "GET /v1/request-log/check")
 
 
 async def _fabric(recorder: Recorder, fabric: Fabric) -> None:
@@ -419,7 +421,7 @@ async def _cache(recorder: Recorder, fabric: Fabric) -> None:
     await recorder.ask(fabric, "cache.gc", "POST /v1/cache/gc")
     body = {"scope": "ns-team-a", "engine": "data.sql"}
     await recorder.ask(fabric, "cache.purge", "POST /v1/cache/purge", body=body)
-    await recorder.ask(fabric, "workers.drain", "POST /v1/workers/{name}/drain", name="w1")
+    await recorder.ask(fabric, "workers.drain", "POST /v1/workers/{name}/drain", name="local-w1")
 
 
 async def _repinned(recorder: Recorder, root: Path) -> None:
@@ -447,7 +449,7 @@ async def _resumed(recorder: Recorder, root: Path) -> None:
 async def _refused(recorder: Recorder, damaged: Path, doors: Path, reading: Path) -> None:
     """Records the statuses that need another control plane: 403, 408, 410, 413, 500, 503, 507."""
     async with _serving(damaged) as fabric:
-        fabric.worker("w1")
+        fabric.worker("local-w1")
         rows = {
             "steps": [_step("one", "data.sql", query="select 1 as n")],
             "outputs": {"rows": "one.rows"},

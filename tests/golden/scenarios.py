@@ -6,7 +6,17 @@ from typing import Any
 
 from msgspec.structs import replace
 from tests.flowmesh_core.machine import test_chaos
-from tests.flowmesh_core.machine.world import ASK, MAP, SOLO, World, after, plan, rows_of, step
+from tests.flowmesh_core.machine.world import (
+    ASK,
+    CODE,
+    MAP,
+    SOLO,
+    World,
+    after,
+    plan,
+    rows_of,
+    step,
+)
 from tests.flowmesh_core.machine.world import dataset as dataset_of
 from tests.golden.recording import Line, recorded
 
@@ -236,6 +246,20 @@ def other_rows() -> None:
     world.run()
 
 
+def one_tenant() -> None:
+    """Workers that run the user code of one tenant: an idle one leaves for another tenant."""
+    world = World()
+    alone = {"allows_user_code": True, "sandbox": "landlock", "single_tenant": True}
+    world.join("v", "w", code_tenant="team-a", **alone)
+    world.submit(plan(step("a", uses=CODE), namespace="team-b"))
+    for _ in range(20):
+        world.beat("v", "w")
+        world.tick(1.0)
+    world.lose("v")
+    world.join("v", **alone)
+    world.run()
+
+
 def operations() -> None:
     """Changes by administrators and users: cordons, prewarmed engines, versions, a stall."""
     world = World()
@@ -370,6 +394,7 @@ SCENARIOS: Mapping[str, tuple[str, Callable[[], None]]] = {
     "many-chunks": ("world", many_chunks),
     "full-store": ("world", full_store),
     "other-rows": ("world", other_rows),
+    "one-tenant": ("world", one_tenant),
     "operations": ("world", operations),
     "conditions": ("world", conditions),
     "chaos": ("world", chaos),

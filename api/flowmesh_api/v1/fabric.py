@@ -38,6 +38,9 @@ class WorkerShape(msgspec.Struct, frozen=True):
             the image.
         variants: combinations of identity fields that it serves.
         builtin_models: names of the built-in models in the image; None is all.
+        sandbox: the level of its sandbox for user code, empty without; ``sandbox_minimum`` is the
+            least that its pool allows.
+        single_tenant: whether it runs the user code of one tenant only.
         trust: of its pool, 0 to 3.
     """
 
@@ -60,6 +63,9 @@ class WorkerShape(msgspec.Struct, frozen=True):
     allows_user_code: bool = False
     libraries: dict[str, str] = {}
     builtin_models: tuple[str, ...] | None = None
+    sandbox: str = ""
+    sandbox_minimum: str = ""
+    single_tenant: bool = False
     trust: int = 2
 
 
@@ -212,6 +218,7 @@ class CollectionReport(msgspec.Struct, frozen=True):
         deleted: number of deleted blobs, with ``deleted_bytes`` in all.
         expired_results: action results deleted because they had expired.
         unfinished: parts of writes that were never completed.
+        expired_log_segments: segments of the request log deleted because of their age.
     """
 
     dry_run: bool
@@ -223,6 +230,7 @@ class CollectionReport(msgspec.Struct, frozen=True):
     deleted_bytes: int = 0
     expired_results: int = 0
     unfinished: int = 0
+    expired_log_segments: int = 0
 
 
 class PurgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

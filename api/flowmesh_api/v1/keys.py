@@ -3,6 +3,18 @@
 import msgspec
 
 
+class PublicKey(msgspec.Struct, frozen=True):
+    """The Ed25519 key, derived from a master key, with which signatures are verified.
+
+    Attributes:
+        key_id: the id of the master key.
+        key: 32 bytes in base64.
+    """
+
+    key_id: str
+    key: str
+
+
 class MasterKeys(msgspec.Struct, frozen=True):
     """``GET /v1/keys``.
 
@@ -12,6 +24,7 @@ class MasterKeys(msgspec.Struct, frozen=True):
         retired: former keys; what was sealed with them counts as not sealed.
         records: how many records each key seals, by id, also of keys that are missing.
         unsealed: records without a valid seal, which are not believed.
+        public_keys: verify the signatures of the request log, also those of former keys.
     """
 
     newest: str
@@ -19,6 +32,7 @@ class MasterKeys(msgspec.Struct, frozen=True):
     retired: tuple[str, ...]
     records: dict[str, int]
     unsealed: int = 0
+    public_keys: tuple[PublicKey, ...] = ()
 
 
 class ResealReport(msgspec.Struct, frozen=True):

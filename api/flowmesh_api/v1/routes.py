@@ -52,3 +52,6 @@ QUARANTINE_ENTRY = "/v1/quarantine/{name}"
 KEYS = "/v1/keys"
 KEYS_RESEAL = "/v1/keys/reseal"
 KEYS_RETIRE = "/v1/keys/retire"
+
+REQUEST_LOG = "/v1/request-log"
+REQUEST_LOG_CHECK = "/v1/request-log/check"

@@ -186,7 +186,7 @@ def amend(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Change the priority, budget or deadline of a run, or suspend it."""
+    """Change a run's priority, budget or deadline, or suspend it."""
     from flowmesh_cli.verbs.manage_runs import amend_run  # noqa: PLC0415
 
     changes = {

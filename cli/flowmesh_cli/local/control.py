@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from flowmesh_cli.local.options import POOL
+from flowmesh_cli.local.request_log import logs_requests
 from flowmesh_cli.local.secrets import EnvironmentSecrets
 from flowmesh_control.auth.master_key import load_key_ring, new_ring
 from flowmesh_control.auth.users import StaticUsers
@@ -60,12 +62,13 @@ async def serve_control(
     patience_s = UNPLACEABLE_AFTER_S if dispatches else 0.0
     # All workers are the owner's: one that breaks the protocol is logged and goes on.
     machine = Settings(unplaceable_after_s=patience_s, tenant_weights=weights, violations_max=0)
+    logs = logs_requests(os.environ)
     store = open_store(folder)
 
     def make(ring: KeyRing) -> ControlPlane:
         return ControlPlane(
             store,
-            ControlSettings(machine=machine, hang_s=HANG_S),
+            ControlSettings(machine=machine, hang_s=HANG_S, request_log=logs),
             catalog=load_catalog(),
             key_ring=ring,
             users=StaticUsers(address.token),

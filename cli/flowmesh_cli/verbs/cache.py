@@ -49,6 +49,9 @@ def collect_garbage(*, dry_run: bool, place: Target, as_json: bool) -> None:
         f"{would} {count(found.deleted, 'blob')} ({size(found.deleted_bytes)}) and {results}; "
         f"of {blobs} {found.live} are needed and {found.young} are young"
     )
+    if found.expired_log_segments:
+        segments = count(found.expired_log_segments, "expired segment")
+        terminal.text(f"{would} {segments} of the request log")
 
 
 def purge_results(*, namespace: str, engine: str, yes: bool, place: Target, as_json: bool) -> None:

@@ -25,9 +25,11 @@ def show_keys(*, place: Target, as_json: bool) -> None:
     if as_json:
         terminal.answer(found)
         return
-    named = dict.fromkeys((*found.ids, *found.retired, *sorted(found.records)))
-    rows = [[key_id, _state(found, key_id), str(found.records.get(key_id, 0))] for key_id in named]
-    terminal.table(["key", "state", "records"], rows, right="records")
+    public = {one.key_id: one.key for one in reversed(found.public_keys)}
+    named = dict.fromkeys((*found.ids, *found.retired, *sorted({*found.records, *public})))
+    rows = [[i, _state(found, i), str(found.records.get(i, 0)), public.get(i, "-")] for i in named]
+    headings = ["key", "state", "records", "public key"]
+    terminal.table(headings, rows, right="records", whole="public key")
     if found.unsealed:
         terminal.text(f"{count(found.unsealed, 'record')} without a seal, which are not believed")
 

@@ -14,6 +14,8 @@ from flowmesh_control.api.probes import ProbeHandlers
 from flowmesh_control.api.quotas import QuotaHandlers
 from flowmesh_control.api.read_only import refusing_writes
 from flowmesh_control.api.receipts import AllReceipts
+from flowmesh_control.api.request_log import RequestLogHandlers
+from flowmesh_control.api.request_recorder import RequestRecorder
 from flowmesh_control.api.responses import errors_as_json
 from flowmesh_control.api.runs import RunHandlers
 from flowmesh_control.auth.users import NamespaceLabels, Users
@@ -33,10 +35,12 @@ def build_app(
     Three routes need no user's token: ``/worker``, where workers present their own, ``/healthz``
     and, with ``metrics_open``, ``/metrics``.
     """
-    middlewares: list[Middleware] = [errors_as_json]
+    recorder = RequestRecorder(services.request_log)
+    middlewares: list[Middleware] = [recorder.middleware(), errors_as_json]
     if services.refusal is not None:
         middlewares.append(refusing_writes(services.refusal))
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
+    app.on_response_prepare.append(recorder.started)
     app.router.add_get("/worker", services.gateway.handle)
     probes = ProbeHandlers(
         epoch=services.epoch,
@@ -51,11 +55,12 @@ def build_app(
         _lineage_handlers(services, labels),
         AuditHandlers(auditing=services.auditing, audits=services.audits, views=services.views),
         _fabric_handlers(services),
-        KeyHandlers(services.keys),
+        KeyHandlers(services.keys, services.log_reader),
+        RequestLogHandlers(services.log_reader),
         QuotaHandlers(services.quotas, services.run_quota),
         probes,
     )
-    authorizer = Authorizer(users, services.views, services.rates)
+    authorizer = Authorizer(users, services.views, services.rates, recorder)
     for handler in handlers:
         for route in handler.routes():
             app.router.add_route(route.method, route.path, authorizer.protect(route))
@@ -106,5 +111,6 @@ def _fabric_handlers(services: ControlPlaneServices) -> FabricHandlers:
         drain=services.gateway,
         policies=services.policies,
         cache=services.cache,
+        log_retention=services.log_retention,
         objects=services.settings.objects,
     )

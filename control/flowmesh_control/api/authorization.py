@@ -19,6 +19,12 @@ from aiohttp.typedefs import Handler
 
 from flowmesh_api.v1.problems import Problem
 from flowmesh_control.api.request_body import decode_body
+from flowmesh_control.api.request_recorder import (
+    LoggedRoute,
+    Logging,
+    RequestRecorder,
+    facts_of,
+)
 from flowmesh_control.auth.users import Resource, User, Users, Verb
 from flowmesh_control.errors import ForbiddenError, NotFoundError, UnknownUserError
 from flowmesh_control.queries.run_views import RunViews
@@ -71,6 +77,12 @@ class AuthorizedRequest:
     async def _may(self, verb: Verb, namespace: str) -> bool:
         return await self.users.may(self.user, verb, Resource.WORKFLOWS, namespace)
 
+    def note(self, name: str = "", **annotations: str) -> None:
+        """Adds the object's name and annotations to the request's entry in the request log."""
+        facts = facts_of(self.request)
+        facts.name = name or facts.name
+        facts.annotations.update(annotations)
+
 
 Handling = Callable[[AuthorizedRequest], Awaitable[web.StreamResponse]]
 
@@ -90,30 +102,56 @@ class Route:
     verb: Verb
     resource: Resource
     namespace_source: NamespaceSource
+    logging: Logging | None = None
     rate: RequestRate | None = None
     open_limit: OpenLimit | None = None
 
+    @property
+    def logged(self) -> LoggedRoute:
+        """How its requests are logged: by default reads as counts, everything else each."""
+        usual = Logging.COUNTED if self.method == "GET" else Logging.EACH
+        return LoggedRoute(self.verb, self.logging or usual, self.path)
 
-def run_route(method: str, path: str, handling: Handling, verb: Verb = Verb.GET) -> Route:
+
+def run_route(
+    method: str,
+    path: str,
+    handling: Handling,
+    verb: Verb = Verb.GET,
+    *,
+    logging: Logging | None = None,
+) -> Route:
     """Returns a route of a run: needs the verb on workflows in the run's namespace."""
-    return Route(method, path, handling, verb, Resource.WORKFLOWS, NamespaceSource.RUN)
+    return Route(method, path, handling, verb, Resource.WORKFLOWS, NamespaceSource.RUN, logging)
 
 
-def namespace_route(method: str, path: str, handling: Handling, verb: Verb) -> Route:
+def namespace_route(
+    method: str, path: str, handling: Handling, verb: Verb, *, logging: Logging | None = None
+) -> Route:
     """Returns a route that needs the verb on workflows in the namespace of ``?namespace=``."""
-    return Route(method, path, handling, verb, Resource.WORKFLOWS, NamespaceSource.QUERY)
+    source = NamespaceSource.QUERY
+    return Route(method, path, handling, verb, Resource.WORKFLOWS, source, logging)
 
 
-def workflow_route(method: str, path: str, handling: Handling) -> Route:
+def workflow_route(
+    method: str, path: str, handling: Handling, *, logging: Logging | None = None
+) -> Route:
     """Returns a route that needs to create workflows in the namespace of the body's workflow."""
-    return Route(method, path, handling, Verb.CREATE, Resource.WORKFLOWS, NamespaceSource.BODY)
+    source = NamespaceSource.BODY
+    return Route(method, path, handling, Verb.CREATE, Resource.WORKFLOWS, source, logging)
 
 
 def fabric_route(
-    method: str, path: str, handling: Handling, verb: Verb, resource: Resource
+    method: str,
+    path: str,
+    handling: Handling,
+    verb: Verb,
+    resource: Resource,
+    *,
+    logging: Logging | None = None,
 ) -> Route:
     """Returns a route that needs the verb on a resource without a namespace."""
-    return Route(method, path, handling, verb, resource, NamespaceSource.FABRIC)
+    return Route(method, path, handling, verb, resource, NamespaceSource.FABRIC, logging)
 
 
 def for_any_user(method: str, path: str, handling: Handling) -> Route:
@@ -131,16 +169,19 @@ def limited(
 class Authorizer:
     """Checks that a request's user has the right that its route needs, and asks not too often."""
 
-    def __init__(self, users: Users, views: RunViews, rates: Rates) -> None:
+    def __init__(
+        self, users: Users, views: RunViews, rates: Rates, recorder: RequestRecorder
+    ) -> None:
         self._users = users
         self._views = views
         self._rates = rates
+        self._recorder = recorder
 
     def protect(self, route: Route) -> Handler:
         """Returns the route's handler, preceded by its authorization check."""
 
         async def authorize(request: web.Request) -> web.StreamResponse:
-            user = await self._user(request)
+            user = facts_of(request).user = await self._user(request)
             call = AuthorizedRequest(request, user, self._users)
             try:
                 call = await self._authorized(route, call)
@@ -148,11 +189,13 @@ class Authorizer:
                 self._rates.take(RequestRate.REQUESTS, user.name, call.namespace)
             if route.rate is not None:
                 self._rates.take(route.rate, user.name, call.namespace)
+            await self._recorder.before(request)
             if route.open_limit is None:
                 return await route.handling(call)
             with self._rates.opened(route.open_limit, user.name, call.namespace):
                 return await route.handling(call)
 
+        self._recorder.add_route(route.method, route.logged)
         return authorize
 
     async def _user(self, request: web.Request) -> User:
@@ -180,6 +223,7 @@ class Authorizer:
                 call = replace(call, namespace=_submitted(await call.request.read()))
             case NamespaceSource.FABRIC:
                 pass
+        facts_of(call.request).namespace = call.namespace
         if not await self._may(route, call, call.namespace):
             raise _forbidden(route, call, call.namespace)
         return call
@@ -193,10 +237,14 @@ class Authorizer:
         """
         name = call.request.match_info["uid"]
         for uid, namespace in await self._views.runs_named(name):
-            if await self._may(route, call, namespace):
+            may = await self._may(route, call, namespace)
+            if not may and not await self._sees(call, namespace):
+                continue
+            facts = facts_of(call.request)
+            facts.name, facts.namespace = uid, namespace
+            if may:
                 return replace(call, uid=uid, namespace=namespace)
-            if await self._sees(call, namespace):
-                raise _forbidden(route, call, namespace)
+            raise _forbidden(route, call, namespace)
         raise NotFoundError(
             f"there is no run {name!r}", where="runs", remedy="`fmesh status` lists the runs"
         )

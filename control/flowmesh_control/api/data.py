@@ -18,6 +18,7 @@ from flowmesh_control.api.authorization import (
 )
 from flowmesh_control.api.connections import while_connected
 from flowmesh_control.api.ports import RunReader
+from flowmesh_control.api.request_recorder import Logging
 from flowmesh_control.api.responses import json_response
 from flowmesh_control.auth.users import NamespaceLabels, Verb
 from flowmesh_control.errors import ConflictError, NotFoundError
@@ -80,8 +81,10 @@ class DataHandlers:
                 )
             ),
             run_route("GET", "/v1/runs/{uid}/outputs", self.outputs),
-            run_route("GET", "/v1/runs/{uid}/outputs/{name}", self.output),
-            namespace_route("GET", "/v1/content", self.content, Verb.GET),
+            run_route(
+                "GET", "/v1/runs/{uid}/outputs/{name}", self.output, logging=Logging.DOWNLOAD
+            ),
+            namespace_route("GET", "/v1/content", self.content, Verb.GET, logging=Logging.DOWNLOAD),
         ]
 
     async def put_dataset(self, call: AuthorizedRequest) -> web.Response:
@@ -100,6 +103,7 @@ class DataHandlers:
         )
         upload = self._uploads.put_upload(name, received, scope)
         stored = await while_connected(request, upload)
+        call.note(stored.artifact.digest)
         return json_response(_uploaded(stored), status=201)
 
     async def put_tree(self, call: AuthorizedRequest) -> web.Response:
@@ -126,6 +130,7 @@ class DataHandlers:
             await asyncio.to_thread(_unpack, received.path, directory)
             upload = self._uploads.put_directory(kind, directory, scope)
             stored = await while_connected(request, upload)
+        call.note(stored.artifact.digest)
         return json_response(_uploaded(stored), status=201)
 
     async def outputs(self, call: AuthorizedRequest) -> web.Response:
@@ -169,6 +174,7 @@ class DataHandlers:
                 remedy=f"leave out ?kind=, or write {issued_as}",
             )
         artifact = await self._uploads.load(issued_as, reference, scopes)
+        call.note(artifact.digest)
         blobs = self._store.view(write=scopes.private, read=scopes.readable)
         download = download_of(blobs, (artifact,))
         return await self._send(call.request, download)

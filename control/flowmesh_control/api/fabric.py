@@ -7,9 +7,11 @@ from flowmesh_api.v1.fabric import CachePolicy, DrainAccepted, PurgeBody, PurgeR
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, fabric_route, for_any_user
 from flowmesh_control.api.ports import WorkerDrain
 from flowmesh_control.api.request_body import read_body
+from flowmesh_control.api.request_recorder import Logging
 from flowmesh_control.api.responses import flag, json_response
 from flowmesh_control.auth.users import Resource, Verb
 from flowmesh_control.cache.admin import CacheAdmin
+from flowmesh_control.cache.log_retention import LogRetention
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.queries.fleet import FleetQueries
 from flowmesh_control.records.cache_policies import CachePolicyStore
@@ -29,6 +31,7 @@ class FabricHandlers:
         drain: WorkerDrain,
         policies: CachePolicyStore,
         cache: CacheAdmin,
+        log_retention: LogRetention,
         objects: bool,
     ) -> None:
         """Keeps the services that the handlers use.
@@ -38,12 +41,14 @@ class FabricHandlers:
             drain: drains workers.
             policies: the cache policies in force.
             cache: counts, collects and purges.
+            log_retention: deletes expired segments of the request log.
             objects: whether policies are objects of the cluster; the API then changes none.
         """
         self._queries = queries
         self._drain = drain
         self._policies = policies
         self._cache = cache
+        self._log_retention = log_retention
         self._objects = objects
 
     def routes(self) -> list[Route]:
@@ -55,10 +60,31 @@ class FabricHandlers:
             for_any_user("GET", "/v1/engines", self.engines),
             fabric_route("GET", "/v1/fabric", self.fabric, Verb.LIST, pools),
             fabric_route("GET", "/v1/policies", self.policies, Verb.LIST, policies),
-            fabric_route("PUT", "/v1/policies", self.put_policies, Verb.UPDATE, policies),
+            fabric_route(
+                "PUT",
+                "/v1/policies",
+                self.put_policies,
+                Verb.UPDATE,
+                policies,
+                logging=Logging.BEFORE,
+            ),
             fabric_route("GET", "/v1/cache/stats", self.cache_stats, Verb.LIST, policies),
-            fabric_route("POST", "/v1/cache/gc", self.collect, Verb.UPDATE, policies),
-            fabric_route("POST", "/v1/cache/purge", self.purge, Verb.DELETE, policies),
+            fabric_route(
+                "POST",
+                "/v1/cache/gc",
+                self.collect,
+                Verb.UPDATE,
+                policies,
+                logging=Logging.FREES_SPACE,
+            ),
+            fabric_route(
+                "POST",
+                "/v1/cache/purge",
+                self.purge,
+                Verb.DELETE,
+                policies,
+                logging=Logging.BEFORE,
+            ),
         ]
 
     async def workers(self, _: AuthorizedRequest) -> web.Response:
@@ -100,6 +126,7 @@ class FabricHandlers:
             )
         wanted = await read_body(request, _policies_decoder)
         policies, only = self._policies, flag(request, "only")
+        call.note(only=str(only).lower(), policies=",".join(p.name for p in wanted))
         policies.check(wanted, only=only)
         if only:
             await policies.replace_all(wanted)
@@ -114,10 +141,15 @@ class FabricHandlers:
 
     async def collect(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/cache/gc?dry_run=1`` → :class:`CollectionReport`."""
-        return json_response(await self._cache.collect(dry_run=flag(call.request, "dry_run")))
+        dry_run = flag(call.request, "dry_run")
+        call.note(dry_run=str(dry_run).lower())
+        report = await self._cache.collect(dry_run=dry_run)
+        expired = await self._log_retention.expire(dry_run=dry_run)
+        return json_response(msgspec.structs.replace(report, expired_log_segments=expired))
 
     async def purge(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/cache/purge`` :class:`PurgeBody` → :class:`PurgeReport`."""
         body = await read_body(call.request, _purge_decoder)
+        call.note(body.scope, engine=body.engine)
         deleted = await self._cache.purge(body.scope, engine=body.engine)
         return json_response(PurgeReport(deleted))

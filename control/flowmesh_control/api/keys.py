@@ -7,9 +7,11 @@ from flowmesh_api.v1 import routes
 from flowmesh_api.v1.keys import RetireBody
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, fabric_route
 from flowmesh_control.api.request_body import read_body
+from flowmesh_control.api.request_recorder import Logging
 from flowmesh_control.api.responses import json_response
 from flowmesh_control.auth.users import Resource, Verb
 from flowmesh_control.records.key_admin import KeyAdmin
+from flowmesh_control.request_log.reading import RequestLogReader
 
 _retire_decoder = msgspec.json.Decoder(RetireBody)
 
@@ -17,8 +19,9 @@ _retire_decoder = msgspec.json.Decoder(RetireBody)
 class KeyHandlers:
     """Handlers of ``/v1/keys``."""
 
-    def __init__(self, keys: KeyAdmin) -> None:
+    def __init__(self, keys: KeyAdmin, log: RequestLogReader) -> None:
         self._keys = keys
+        self._log = log
 
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
@@ -26,12 +29,21 @@ class KeyHandlers:
         return [
             fabric_route("GET", routes.KEYS, self.keys, Verb.UPDATE, policies),
             fabric_route("POST", routes.KEYS_RESEAL, self.reseal, Verb.UPDATE, policies),
-            fabric_route("POST", routes.KEYS_RETIRE, self.retire, Verb.DELETE, policies),
+            fabric_route(
+                "POST",
+                routes.KEYS_RETIRE,
+                self.retire,
+                Verb.DELETE,
+                policies,
+                logging=Logging.BEFORE,
+            ),
         ]
 
     async def keys(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/keys`` → :class:`MasterKeys`."""
-        return json_response(await self._keys.keys())
+        found = await self._keys.keys()
+        public = await self._log.public_keys()
+        return json_response(msgspec.structs.replace(found, public_keys=public))
 
     async def reseal(self, _: AuthorizedRequest) -> web.Response:
         """``POST /v1/keys/reseal`` → :class:`ResealReport`."""
@@ -40,4 +52,5 @@ class KeyHandlers:
     async def retire(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/keys/retire`` :class:`RetireBody` → :class:`RetireReport`."""
         body = await read_body(call.request, _retire_decoder)
+        call.note(body.key_id)
         return json_response(await self._keys.retire(body.key_id, lose_results=body.lose_results))

@@ -22,6 +22,7 @@ from flowmesh_control.api.authorization import (
 )
 from flowmesh_control.api.ports import RunWriter
 from flowmesh_control.api.request_body import decode_body, read_body
+from flowmesh_control.api.request_recorder import Logging
 from flowmesh_control.api.responses import flag, json_response
 from flowmesh_control.auth.users import NamespaceLabels, Resource, Verb
 from flowmesh_control.errors import ConflictError, NotFoundError
@@ -94,7 +95,10 @@ class RunHandlers:
         """Returns the routes of this class."""
         return [
             limited(workflow_route("POST", "/v1/runs", self.submit), rate=RequestRate.SUBMISSIONS),
-            limited(workflow_route("POST", "/v1/plan", self.plan), rate=RequestRate.PLANS),
+            limited(
+                workflow_route("POST", "/v1/plan", self.plan, logging=Logging.COUNTED),
+                rate=RequestRate.PLANS,
+            ),
             for_any_user("GET", "/v1/runs", self.list),
             run_route("GET", "/v1/runs/{uid}", self.status),
             limited(
@@ -129,6 +133,7 @@ class RunHandlers:
             compiled = await self._admission.compile(submission)
             refuse_unmeetable(await self._planner.forecast(compiled))
         accepted = await self._commands.submit(submission)
+        call.note(accepted.uid)
         return json_response(accepted, status=200 if accepted.resumed else 201)
 
     async def plan(self, call: AuthorizedRequest) -> web.Response:

@@ -66,6 +66,9 @@ from flowmesh_core.protocol.messages import AttemptEnd, FailureReport
 from flowmesh_store.action_cache import ActionCache
 from flowmesh_store.blobs import BlobViews
 
+SecretsUsed = Callable[[str, str, str, Mapping[str, Sequence[str]]], None]
+"""Called with a namespace, an attempt's id, its worker, and the hosts of each secret by name."""
+
 
 class CommandExecutor:
     """Implements :class:`Executor` with store, workers and ledger."""
@@ -83,6 +86,7 @@ class CommandExecutor:
         finish: Finisher,
         changed: Callable[[str], None],
         secrets: SecretReader,
+        secrets_used: SecretsUsed,
         owners: TaskOwners,
         evaluate: Callable[[EvaluateCondition], None],
         post: Callable[[Event], None],
@@ -100,6 +104,7 @@ class CommandExecutor:
             finish: makes a run's end durable.
             changed: called with the uid of a run whose status changed.
             secrets: reads secrets for attempts.
+            secrets_used: called before secrets are sent.
             owners: says for which namespaces a task is done.
             evaluate: has a condition evaluated; its result comes as an event.
             post: posts an event to the machine.
@@ -113,6 +118,7 @@ class CommandExecutor:
         self._finisher = finish
         self._changed = changed
         self._secrets = secrets
+        self._secrets_used = secrets_used
         self._owners = owners
         self._post = post
         self._puts = PendingPuts()
@@ -290,6 +296,8 @@ class CommandExecutor:
         except FlowMeshError as e:
             self._refuse(c, e)
             return
+        hosts = {name: secret.hosts or () for name, secret in found.items()}
+        self._secrets_used(c.namespace, c.assignment.attempt_id, c.worker, hosts)
         assignment = msgspec.structs.replace(
             c.assignment,
             secrets={name: secret.value for name, secret in found.items()},

@@ -19,6 +19,7 @@ from flowmesh_control.metrics.store_latency import StoreMeter
 from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry
 from flowmesh_control.records.accounts import AccountsRecord
 from flowmesh_control.records.audit_records import AuditRecords
+from flowmesh_control.request_log.request_log import RequestLog
 from flowmesh_core.machine.state import State
 
 
@@ -41,6 +42,7 @@ class MetricsPage(Collector):
         backlogs: CapacitySignalSource,
         store: StoreMeter,
         trouble: StoreHealth,
+        request_log: RequestLog,
         quota_refusals: Mapping[str, int],
         last_accounts: AccountsRecord,
     ) -> None:
@@ -56,6 +58,7 @@ class MetricsPage(Collector):
             backlogs: the capacity signal.
             store: measures store operations.
             trouble: the store's health.
+            request_log: its counters.
             quota_refusals: limit of quotas → how often it has refused something.
             last_accounts: the accounts as of now.
         """
@@ -69,6 +72,7 @@ class MetricsPage(Collector):
         self._backlogs = backlogs
         self._store = store
         self._trouble = trouble
+        self._request_log = request_log
         self._quota_refusals = quota_refusals
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -109,6 +113,7 @@ class MetricsPage(Collector):
         yield from internal.leading(self._loop, state.epoch)
         yield from internal.store(self._store, self._tasks, self._trouble)
         yield from internal.audited(self._audits)
+        yield from internal.request_log(self._request_log)
         yield from internal.refused_by_quotas(self._quota_refusals)
 
 

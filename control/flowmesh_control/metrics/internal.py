@@ -11,6 +11,7 @@ from flowmesh_control.loop.task_pool import TaskPool
 from flowmesh_control.metrics.families import counter, counters, gauge, histograms
 from flowmesh_control.metrics.store_latency import StoreMeter
 from flowmesh_control.records.audit_records import AuditRecords
+from flowmesh_control.request_log.request_log import RequestLog
 
 
 def leading(loop: EventLoop, epoch: int) -> Iterator[Metric]:
@@ -69,6 +70,21 @@ def audited(audits: AuditRecords) -> Iterator[Metric]:
         "flowmesh_audit_quarantined",
         "Signature classes in quarantine.",
         len(audits.quarantine.salts()),
+    )
+
+
+def request_log(log: RequestLog) -> Iterator[Metric]:
+    """Yields the entries of the request log."""
+    yield counter(
+        "flowmesh_request_log_entries", "Entries written to the request log.", log.written
+    )
+    yield counter(
+        "flowmesh_request_log_lost",
+        "Entries of the request log dropped because the store could not be written for long.",
+        log.lost,
+    )
+    yield gauge(
+        "flowmesh_request_log_pending", "Entries of the request log that wait.", log.pending
     )
 
 

@@ -22,6 +22,9 @@
     suspects/runs/<uid>                 deaths of leaders that were working on a run
     suspects/workers/<name>             the same of a worker
     keys/current                        the master keys that records are sealed with; not sealed
+    keys/public                         the public keys of signatures, also those of former keys
+    request-log/<day>/<epoch>-<seq>.jsonl   segments of the request log; signed, not sealed
+    request-log/beginning               where the request log begins; signed, not sealed
 """
 
 import re
@@ -46,9 +49,12 @@ STORE_FORMAT = "format"
 SUSPECT_RUNS = "suspects/runs/"
 SUSPECT_WORKERS = "suspects/workers/"
 CURRENT_KEYS = "keys/current"
+PUBLIC_KEYS = "keys/public"
+REQUEST_LOG = "request-log/"
+REQUEST_LOG_BEGINNING = f"{REQUEST_LOG}beginning"
 SEALED_PREFIXES = (
     f"{ACTIONS}/", RUNS, EPOCHS, POLICIES, ACCOUNTS, LEARNED, ENDED, TAKEN, QUARANTINE, LINEAGE,
-    SUSPECT_RUNS, SUSPECT_WORKERS,
+    SUSPECT_RUNS, SUSPECT_WORKERS, PUBLIC_KEYS,
 )  # fmt: skip
 """Begin the keys of all sealed records."""
 

@@ -43,6 +43,7 @@ from flowmesh_core.protocol.attempt_tokens import AttemptTokens, TokenHolder
 from flowmesh_core.protocol.checks import MessageProblem
 from flowmesh_core.protocol.frames import MESSAGE_BYTES_MAX
 from flowmesh_core.protocol.messages import (
+    REFUSAL_HEADER,
     Assignment,
     AttemptEnd,
     Hello,
@@ -56,6 +57,7 @@ from flowmesh_core.units import DEFAULT_TRUST
 log = logging.getLogger("flowmesh.gateway")
 
 HELLO_WITHIN_S = 10.0
+_FORBIDDEN = 403
 LAG_S = 2.0
 """If the control plane itself was suspended for this long, no worker counts as silent."""
 
@@ -69,6 +71,25 @@ class Telemetry(Protocol):
 
     def forget(self, worker: str) -> None:
         """Forgets a worker that left or was lost."""
+        ...
+
+
+class WorkerLog(Protocol):
+    """Logs what workers ask for."""
+
+    def joined(self, worker: str, pool: str, address: str) -> None:
+        """Logs that a worker has joined, from an address."""
+        ...
+
+    def refused(self, worker: str, pool: str, address: str, reason: str, code: int) -> None:
+        """Logs that a worker was refused, as by this status of HTTP.
+
+        Name and pool are what it says, and empty where it did not say them.
+        """
+        ...
+
+    def violated(self, worker: str, pool: str, problem: str) -> None:
+        """Logs that items of a worker's message were dropped."""
         ...
 
 
@@ -117,6 +138,7 @@ class WorkerGateway:
         post: Callable[[Event], None],
         tokens: WorkerTokenVerifier,
         telemetry: Telemetry,
+        log: WorkerLog,
         clock: Clock,
         wall_clock: Clock,
         watchdog_s: float,
@@ -135,6 +157,7 @@ class WorkerGateway:
             post: posts an event to the machine.
             tokens: verifies workers' tokens.
             telemetry: receives logs and metrics.
+            log: logs which workers join, are refused or break the protocol.
             clock: seconds on any clock that does not jump.
             wall_clock: Unix time in seconds.
             watchdog_s: a worker that was silent for this long is lost.
@@ -152,6 +175,7 @@ class WorkerGateway:
         self._joins = JoinChecks(epoch, tokens, later_epoch_seen, refused)
         self._declared = declared
         self._telemetry = telemetry
+        self._log = log
         self._clock = clock
         self._watchdog_s = watchdog_s
         self._sync_interval_s = sync_interval_s
@@ -166,20 +190,29 @@ class WorkerGateway:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serves one connection (the handler of ``/worker``)."""
+        address = request.remote or ""
         identity = await self._joins.identity(request)
         if isinstance(identity, web.Response):
+            reason = identity.headers.get(REFUSAL_HEADER, "")
+            self._log.refused("", "", address, reason, identity.status)
             return identity
         socket = web.WebSocketResponse(max_msg_size=MESSAGE_BYTES_MAX, compress=False)
         await socket.prepare(request)
         found = await self._hello(socket)
-        if found is None:
+        if isinstance(found, Refusal):
+            self._log.refused("", identity.pool, address, found.reason, _FORBIDDEN)
+            await refuse(socket, found.reason, final=found.final)
             return socket
         hello, size_bytes = found
         refusal = self._refusal(hello, identity)
         if refusal is not None:
+            name, pool = hello.shape.name[:REASON_CHARS], hello.shape.pool[:REASON_CHARS]
+            self._log.refused(name, pool, address, refusal.reason, _FORBIDDEN)
             await refuse(socket, refusal.reason, final=refusal.final)
             return socket
-        await self._serve(self._bound(hello, identity), identity.pool, socket, size_bytes)
+        bound = self._bound(hello, identity)
+        self._log.joined(bound.shape.name, bound.shape.pool, address)
+        await self._serve(bound, identity.pool, socket, size_bytes)
         return socket
 
     @property
@@ -296,25 +329,21 @@ class WorkerGateway:
         known = self._known.get(worker)
         return None if known is None else known.session
 
-    async def _hello(self, socket: web.WebSocketResponse) -> tuple[Hello, int] | None:
-        """Returns the first message and its size; None where it is none, after the refusal."""
+    async def _hello(self, socket: web.WebSocketResponse) -> tuple[Hello, int] | Refusal:
+        """Returns the first message and its size, or why it is refused."""
         try:
             message = await asyncio.wait_for(socket.receive(), HELLO_WITHIN_S)
         except TimeoutError:
-            await refuse(socket, f"no Hello came within {HELLO_WITHIN_S:g} s", final=False)
-            return None
+            return Refusal(f"no Hello came within {HELLO_WITHIN_S:g} s", final=False)
         if message.type is not WSMsgType.BINARY:
-            await refuse(socket, "the first message must be a Hello in MessagePack", final=True)
-            return None
+            return Refusal("the first message must be a Hello in MessagePack", final=True)
         hello = await read_message(message)
         if isinstance(hello, Hello):
             return hello, len(message.data)
         if isinstance(hello, Unreadable):
             self.drops.counts[hello.reason] += 1
-            await refuse(socket, f"the first message cannot be read: {hello.text}", final=True)
-            return None
-        await refuse(socket, "the first message must be a Hello", final=False)
-        return None
+            return Refusal(f"the first message cannot be read: {hello.text}", final=True)
+        return Refusal("the first message must be a Hello", final=False)
 
     def _refusal(self, hello: Hello, identity: WorkerIdentity) -> Refusal | None:
         refusal = self._joins.refusal(hello, identity)
@@ -400,7 +429,7 @@ class WorkerGateway:
         self.drops.count(name, hello.shape.pool, checked.dropped)
         session.dismiss(checked.unknown_ends)
         self._post(WorkerConnected(checked.message, checked.generations))
-        self._violated(name, checked.dropped)
+        self._violated(name, hello.shape.pool, checked.dropped)
         sender = asyncio.create_task(session.send())
         try:
             await self._pause(known, size_bytes, items_of(hello))
@@ -412,10 +441,12 @@ class WorkerGateway:
             if known.session is session:
                 known.session = None
 
-    def _violated(self, worker: str, dropped: DroppedItems) -> None:
+    def _violated(self, worker: str, pool: str, dropped: DroppedItems) -> None:
         """Reports a message with dropped items to the machine: one violation, however many."""
         if dropped:
-            self._post(ProtocolViolated(worker, str(dropped.first[0].problem)))
+            problem = str(dropped.first[0].problem)
+            self._log.violated(worker, pool, problem)
+            self._post(ProtocolViolated(worker, problem))
 
     async def _receive(self, session: WorkerSession, socket: web.WebSocketResponse) -> None:
         async for message in socket:
@@ -434,7 +465,7 @@ class WorkerGateway:
             event = WorkerSynced(session.name, session.incarnation, sync, checked.generations)
             self._post(event)
             self.drops.count(session.name, known.pool, checked.dropped)
-            self._violated(session.name, checked.dropped)
+            self._violated(session.name, known.pool, checked.dropped)
             if session.drops(self._clock(), len(checked.dropped)):
                 await session.close("too many items are malformed or of other workers' attempts")
                 return

@@ -17,6 +17,7 @@ from flowmesh_operator.settings import OperatorSettings
 from flowmesh_operator.workflows.deletion_detector import withdrawn
 from flowmesh_store.store import Store
 
+DAY_S = 86400.0
 REVIEW_S = 4.0
 """Timeout of a token review: a user or worker waits for the answer."""
 
@@ -40,6 +41,8 @@ def make_control_plane(
             objects=True,
             sandboxed_evaluators=True,
             metrics_open=settings.metrics_open,
+            request_log=settings.request_log,
+            request_log_ttl_s=settings.request_log_days * DAY_S,
             hang_s=HANG_S,
         ),
         catalog=load_catalog(),

@@ -86,6 +86,7 @@ class Answers:
 class Workers:
     assigned: list[tuple[str, Assignment]] = field(default_factory=list)
     reports: list[AttemptEnd] = field(default_factory=list)
+    secrets: list[tuple[Any, ...]] = field(default_factory=list)
 
     def assign(
         self, worker: str, assignment: Assignment, generation: int, read_scopes: tuple[str, ...]
@@ -183,6 +184,7 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
         finish=notes,
         changed=nothing,
         secrets=NoSecrets(),
+        secrets_used=lambda *used: workers.secrets.append(used),
         evaluate=nothing,
         owners=askers,
         post=post,
@@ -464,6 +466,7 @@ async def test_secrets_are_read_for_the_attempt_that_names_them(bench: Bench) ->
     await bench.do(Assign("w1", plain, ("key",), "team-a"), Assign("w1", plain))
     await until(lambda: len(bench.workers.assigned) == 2)
     assert sorted(a.secrets.get("key", "") for _, a in bench.workers.assigned) == ["", "team-a/key"]
+    assert bench.workers.secrets == [("team-a", "t1", "w1", {"key": ("*",)})]
 
 
 async def test_the_scheduler_is_asked_when_the_machine_wants_it(bench: Bench) -> None:

@@ -152,7 +152,7 @@ async def test_a_worker_named_twice_is_refused_on_a_cluster_and_not_on_a_laptop(
     control = pod(tmp_path, "pod-1")
     control._settings = replace(control._settings, objects=objects)
     await control.start()
-    assert control.services.gateway._refused == ({"w1"} if objects else set())
+    assert control.services.gateway._joins.refused == ({"w1"} if objects else set())
     await control.stop()
 
 

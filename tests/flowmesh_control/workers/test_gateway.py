@@ -83,6 +83,17 @@ class Silent:
         pass
 
 
+class Unlogged:
+    def joined(self, worker: str, pool: str, address: str) -> None:
+        pass
+
+    def refused(self, worker: str, pool: str, address: str, reason: str, code: int) -> None:
+        pass
+
+    def violated(self, worker: str, pool: str, problem: str) -> None:
+        pass
+
+
 @dataclass
 class Endpoint:
     url: str
@@ -162,6 +173,7 @@ async def endpoint() -> AsyncIterator[Endpoint]:
             {"local": "secret", "other": "elsewhere", "local-other": "third"}
         ),
         telemetry=Silent(),
+        log=Unlogged(),
         clock=lambda: now[0],
         wall_clock=lambda: now[0],
         watchdog_s=10.0,
