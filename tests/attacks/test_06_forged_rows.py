@@ -65,9 +65,8 @@ async def hostile_worker(fabric: Tenants) -> AsyncIterator[HandWorker]:
     headers = {"Authorization": f"Bearer {WORKER_TOKEN}"}
     url = fabric.control.url.replace("http", "ws", 1) + "/worker"
     async with fabric.http.ws_connect(url, max_msg_size=0, headers=headers) as socket:
-        shape = {"pool": "local", "engines": {"test.map": EngineVersion(1, 1)}}
-        hello = hello_of("hostile", "good", shape=shape)
-        await socket.send_bytes(encode(msgspec.structs.replace(hello, token=WORKER_TOKEN)))
+        hello = hello_of("hostile", "local", shape={"engines": {"test.map": EngineVersion(1, 1)}})
+        await socket.send_bytes(encode(hello))
         answer = decode_control((await socket.receive()).data)
         assert isinstance(answer, Welcome)
         yield HandWorker(socket, answer)
@@ -144,7 +143,7 @@ async def test_forged_rows_poison_no_result_of_a_group(tmp_path: Path, by_manife
         assert (mapped["id"], mapped["v"]) == (3, 30)
         # The control plane compared them too, before it counted this against the worker.
         await until(lambda: violations(fabric))
-        assert violations(fabric) == {("local", "hostile"): 1}
+        assert violations(fabric) == {("local", "local-hostile"): 1}
 
 
 async def test_forged_rows_are_not_downloaded(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ CODE = """
     import ctypes, os, socket, tempfile
     libc = ctypes.CDLL(None, use_errno=True)
     def own(name):
-        return os.path.join(tempfile.gettempdir(), name)
+        return os.path.join(tempfile.gettempdir(), f"{name}-{os.getuid()}")
     def main(escapes):
         found = []
         for name, text in escapes.items():

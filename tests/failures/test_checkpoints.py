@@ -103,7 +103,7 @@ async def test_a_damaged_checkpoint_costs_the_work_and_nothing_else(fabric: Fabr
     await done_units(fabric, uid, 20)
     first.terminate()
     assert await asyncio.to_thread(first.wait, 300) == 0
-    (kept,) = checkpoints.roots(machine_of(fabric.control).state)
+    ((_, kept),) = checkpoints.roots(machine_of(fabric.control).state)
     damaged = damage(fabric, kept.digest)
     fabric.worker("local-w2")
     published = await result(fabric, await fabric.ended(uid), "c")
@@ -129,15 +129,16 @@ async def test_a_collection_keeps_the_files_of_an_unfinished_actions_checkpoint(
     async def looked() -> Any:
         """Returns the newest checkpoint and the blobs that a collection keeps, at one moment."""
         before = checkpoints.roots(state)
-        live = await cleaning._live()
+        live = set[str]().union(*(await cleaning._live()).values())
         same = before and before == checkpoints.roots(state)
-        return (await read_tree(blobs_of(store), before[0].digest), live) if same else None
+        return (await read_tree(blobs_of(store), before[0][1].digest), live) if same else None
 
     tree, live = await until(looked)
     assert {tree.digest, *(f.digest for f in tree.files)} <= live
     await fabric.call("POST", f"/v1/runs/{uid}/cancel")
     await fabric.ended(uid)
-    assert not {f.digest for f in tree.files} & await cleaning._live()
+    live = set[str]().union(*(await cleaning._live()).values())
+    assert not {f.digest for f in tree.files} & live
 
 
 def damage(fabric: Fabric, digest: str) -> Path:

@@ -1,6 +1,7 @@
 """A row that crashes every engine host that works on it."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,10 @@ async def test_a_poison_row_fails_its_run_alone_and_its_neighbours_are_published
     (tmp_path / "others-done").touch()
     ended = await fabric.ended(poisoned)
     assert (ended.phase, ended.reason) == ("Failed", "poison"), ended
-    assert "3 times" in ended.message
+    # With suspects beside it, then alone: at least three times.
+    found = re.search(r"ended its engine host or worker (\d+) times", ended.message)
+    assert found is not None, ended.message
+    assert int(found[1]) >= 3
     assert (await fabric.ended(healthy)).phase == "Succeeded"
     mended = await fabric.ended(await fabric.submit(flow("mended", rows), namespace="a"))
     assert mended.phase == "Succeeded", mended
