@@ -44,6 +44,7 @@ def refusal(api_server: ApiServer, namespace: str) -> Refusal:
 def stand(api_server: ApiServer, namespace: str) -> Callable[..., str]:
     """Creates a workflow; returns the server's answer to a merge patch of its spec."""
     first = {"params": {"x": 1}, "outputs": {"o": "a.out"}, "optimize": "cost", **_SECRETS}
+    first["minTrust"] = 1
     given = workflow("w", inputs={"base": {"model": "m"}}, **first)
     api_server.kubectl("create", "-n", namespace, "-f", "-", given=text(given))
 
@@ -63,6 +64,7 @@ CHANGES: dict[str, Any] = {
     "secrets": {"HF_TOKEN": {"name": "hub", "key": "another"}},
     "optimize": "latency",
     "weights": {"alpha": 1, "beta": 1, "gamma": 1},
+    "minTrust": 2,
 }
 AMENDMENTS: dict[str, Any] = {
     "suspend": True,
