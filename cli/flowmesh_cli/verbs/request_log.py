@@ -90,7 +90,7 @@ def _answer(found: RequestLogCheck, *, as_json: bool) -> None:
         if found.bad:
             terminal.note(f"error: {found.bad}: {found.reason}")
             terminal.note(
-                "remedy: somebody changed the store: compare with a backup or with the lines of "
+                "remedy: the store was changed: compare with a backup or with the lines of "
                 "the logger flowmesh.request_log, and change the store's credentials"
             )
     if found.bad:

@@ -1,7 +1,7 @@
 """``keys/public``: the public keys that have signed anything, so that signatures outlive keys.
 
 A master key that is retired takes its private key with it; what it signed is verified with the
-public key that this record keeps. The record is sealed: whoever could add a key could sign.
+public key that this record keeps. The record is sealed, since an added key could sign.
 """
 
 import msgspec

@@ -8,7 +8,7 @@ from flowmesh_core.machine.state import State
 def expires_s(state: State, uids: Iterable[str], now_s: float) -> float:
     """Returns when a result of these runs expires; 0 for never.
 
-    The longest of their policies holds, whoever subscribed first. A policy without a ``ttl`` wants
+    The longest of their policies holds, in any order of subscription. A policy without a ``ttl`` wants
     the fabric's.
     """
     default = state.settings.result_ttl_s

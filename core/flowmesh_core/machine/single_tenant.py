@@ -2,7 +2,7 @@
 
 Such a worker belongs to the first tenant whose code it is given, for its life; placement treats
 that as a hard constraint. An idle one leaves where another tenant has waited for it, and its pod
-starts anew for whoever is next (ADR 42).
+starts anew for the next tenant (ADR 42).
 """
 
 from flowmesh_core.machine import ready_actions
