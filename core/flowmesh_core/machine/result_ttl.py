@@ -8,8 +8,8 @@ from flowmesh_core.machine.state import State
 def expires_s(state: State, uids: Iterable[str], now_s: float) -> float:
     """Returns when a result of these runs expires; 0 for never.
 
-    The longest of their policies holds, in any order of subscription. A policy without a ``ttl`` wants
-    the fabric's.
+    The longest of their policies holds, in any order of subscription. A policy without a ``ttl``
+    has the fabric's.
     """
     default = state.settings.result_ttl_s
     given = (state.runs[uid].scopes.ttl_s for uid in uids)
