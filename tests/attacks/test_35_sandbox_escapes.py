@@ -40,7 +40,7 @@ ESCAPES = {
     "enter a namespace": "libc.setns(os.open('/proc/1/ns/net', 0), 0) == 0",
     "use io_uring": "libc.syscall(425, 8, 0) >= 0",
     "become root": "(os.setuid(0), open('/etc/shadow').read())",
-    "read inherited descriptors": "[os.readlink(f'/proc/self/fd/{{n}}') for n in range(3, 64) if "
+    "read inherited descriptors": "[os.readlink(f'/proc/self/fd/{{n}}') for n in range(3, 4096) if "
     "os.path.exists(f'/proc/self/fd/{{n}}') and "
     "'pipe' not in os.readlink(f'/proc/self/fd/{{n}}')]",
     "find credentials": "[k for k in os.environ if k.startswith(('AWS_', 'FLOWMESH_', 'HF_'))]",

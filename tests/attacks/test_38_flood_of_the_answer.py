@@ -23,7 +23,7 @@ FLOOD = """
     import os
     def main():
         piece = bytes(1 << 20)
-        for descriptor in range(3, 128):
+        for descriptor in range(3, 4096):
             try:
                 for _ in range(1_500):
                     os.write(descriptor, piece)
@@ -41,7 +41,7 @@ MANY = """
     def main():
         count = 8_000_000
         answer = b"\\x81\\xa4rows\\xdd" + count.to_bytes(4, "big") + b"\\x80" * count
-        for descriptor in range(3, 128):
+        for descriptor in range(3, 4096):
             try:
                 while answer:
                     answer = answer[os.write(descriptor, answer):]

@@ -16,7 +16,7 @@ WRITE = """
     import os
     def main():
         data = {data}
-        for descriptor in range(3, 64):
+        for descriptor in range(3, 4096):  # the answer's own is one of them
             try:
                 rest = data
                 while rest:
@@ -62,6 +62,8 @@ async def test_a_malformed_answer_fails_its_own_step_alone(name: str, tmp_path: 
     with pytest.raises(AttemptError) as failed:
         await call(tmp_path / "calls", WRITE.format(data=data, code=code), memory_mib=64)
     assert failed.value.failure.kind == FailureKind.USER_CODE
+    written = "wrote something else than an answer" in failed.value.failure.message
+    assert written == (data != "b''"), failed.value.failure.message
     assert (await call(tmp_path / "calls", HONEST, memory_mib=64)).rows == [{"a": 1}]
 
 

@@ -43,7 +43,7 @@ LEAVES = """
             os.setsid()
             if os.fork():
                 os._exit(0)
-            for descriptor in range(3, 128):
+            for descriptor in range(3, 4096):
                 try: os.close(descriptor)
                 except OSError: pass
             while True:
