@@ -5,6 +5,7 @@
 #   ARGS="..."  more arguments for pytest, the demo or a benchmark
 #   DIR=path    the plugin that `make plugin` installs
 #   SEEDS=a-b   the worlds that `make soak` simulates
+#   BEFORE=path the checkout that `make bench-dispatch-pairs` compares with
 #   JOBS="..."  the jobs that `make nightly` runs, by name or group; all without it
 
 SHELL := /bin/bash
@@ -133,6 +134,9 @@ bench-%: $(READY) tools ## run bench/NAME.py, e.g. make bench-store
 .PHONY: gpu-check
 gpu-check: $(GPU_READY) ## a short real pass of every engine that can use a GPU (ARGS=--on-cpu rehearses it)
 	@PYTHONPATH=$(subst $() ,:,$(addprefix $(CURDIR)/,$(PACKAGES))) $(GPU_BIN)/python bench/gpu_check.py $(ARGS)
+
+bench-dispatch-pairs: $(READY) tools ## processor time an action here and in another checkout with its .venv (BEFORE=path)
+	@$(BIN)/python bench/dispatch_pairs.py --before $(BEFORE) $(ARGS)
 
 bench-dispatch: .cache/ray/.ready .cache/dask/.ready
 bench-sharing: .cache/ray/.ready

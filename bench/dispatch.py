@@ -63,7 +63,7 @@ async def _contestants(
         for name in arguments.stores:
             folder = root / name
             folder.mkdir()
-            address = _address(name, folder, stack)
+            address = store_address(name, folder, stack)
             peer = await _started(stack, sys.executable, "dispatch_fabric.py", address, str(folder))
             found[name] = Contestant(peer, S3_PART if name == "s3" else 1)
         for name in arguments.peers:
@@ -88,7 +88,8 @@ def _new_file_us(directory: Path) -> float:
     return (time.perf_counter() - began) / FILES * 1e6
 
 
-def _address(store: str, folder: Path, stack: contextlib.AsyncExitStack) -> str:
+def store_address(store: str, folder: Path, stack: contextlib.AsyncExitStack) -> str:
+    """Returns the address of a new store; an S3 server runs until the stack closes."""
     if store == "memory":
         return MEMORY
     if store == "s3":

@@ -35,13 +35,13 @@ class Peer:
 
         Args:
             python: the Python of its environment.
-            script: its file name.
+            script: its file name, or the path of a script of another checkout.
             arguments: its command-line arguments.
             more: additional environment variables.
         """
         self._script = script
         self._process = subprocess.Popen(
-            [python, str(Path(__file__).with_name(script)), *arguments],
+            [python, str(Path(__file__).parent / script), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Coroutine, Mapping, Set
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_core.sharing.prefix_salts import PrefixSalts
 from flowmesh_core.sharing.seals import RecordSeals, Seals, UncheckedSeals
 from flowmesh_store.conditional_write_check import prove_conditional_writes
+from flowmesh_store.keys import ACTIONS
 from flowmesh_store.sealed_records import SealedRecords
 from flowmesh_store.store import Store
 
@@ -194,6 +196,8 @@ class ControlPlane:
         self._run(services.gateway.watch_always())
         self._run(self._flush_periodically(epoch))
         self._run(services.request_log.run())
+        if runtime.result_index is not None:
+            self._run(runtime.result_index.load(partial(records.keys, f"{ACTIONS}/")))
         log.info("epoch %d on %s, %d runs recovered", epoch, self.url, len(recovered.submitted))
 
     async def start_reading(

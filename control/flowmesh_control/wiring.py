@@ -81,6 +81,7 @@ from flowmesh_core.protocol.attempt_tokens import CONTEXT as ATTEMPT_TOKENS
 from flowmesh_core.protocol.attempt_tokens import AttemptTokens
 from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_store.action_cache import ActionCache
+from flowmesh_store.result_index import ResultIndex
 from flowmesh_store.retrying_blobs import with_retries
 from flowmesh_store.store import Store
 
@@ -131,6 +132,7 @@ class EpochRuntime:
         tasks: executes store tasks.
         evaluations: has conditions evaluated, by ``evaluators``.
         health: the error, if any, for which they are retried.
+        result_index: is loaded while the control plane leads; None where look-ups are cheap.
     """
 
     loop: EventLoop
@@ -139,6 +141,7 @@ class EpochRuntime:
     evaluations: InlineEvaluations | QueuedEvaluations
     evaluators: Evaluators
     health: StoreHealth
+    result_index: ResultIndex | None
     services: ControlPlaneServices
 
 
@@ -242,8 +245,12 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     events = FabricEvents(context.request_log.log)
     owners = WorkOwners(state)
     tasks = TaskPool(failed=context.failed, waits=health.record_failure, weight=owners.weight)
+    result_index = ResultIndex() if store.reads_are_requests else None
     cache = ActionCache(
-        store.records, ttl_s=context.settings.machine.result_ttl_s, clock=context.clock
+        store.records,
+        ttl_s=context.settings.machine.result_ttl_s,
+        clock=context.clock,
+        index=result_index,
     )
     lineage = LineageIndex(store.records)
     content = UploadStore(store, context.references)
@@ -328,7 +335,9 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         metrics=metrics,
         refusal=context.refusal,
     )
-    return EpochRuntime(loop, context.marker, tasks, evaluations, evaluators, health, services)
+    return EpochRuntime(
+        loop, context.marker, tasks, evaluations, evaluators, health, result_index, services
+    )
 
 
 def _evaluations(

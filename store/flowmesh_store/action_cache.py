@@ -17,6 +17,7 @@ from flowmesh_core.units import Digest
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.keys import action_key
 from flowmesh_store.ports import Record, RecordStore
+from flowmesh_store.result_index import ResultIndex
 
 RESULT_TTL_S = 30 * 24 * 3600.0
 """Default lifetime of a result, in seconds."""
@@ -49,6 +50,7 @@ class ActionCache:
         *,
         ttl_s: float | None = RESULT_TTL_S,
         clock: Callable[[], float] = time.time,
+        index: ResultIndex | None = None,
     ) -> None:
         """Keeps where results are stored.
 
@@ -56,10 +58,12 @@ class ActionCache:
             records: of the store.
             ttl_s: lifetime in seconds of results published without ``expires_s``; None for ever.
             clock: Unix time in seconds.
+            index: saves the requests of look-ups that would find nothing; None asks the store.
         """
         self._records = records
         self._ttl_s = ttl_s
         self._clock = clock
+        self._index = index
 
     async def lookup(
         self,
@@ -80,6 +84,8 @@ class ActionCache:
         Raises:
             StoreUnavailableError: the store did not answer.
         """
+        if self._index is not None and not self._index.may_have(action_id):
+            return None
         for scope in scopes:
             record = await self._records.read(action_key(scope, action_id))
             result = self._usable(record, action_id, not_before_s, min_trust)
@@ -163,6 +169,10 @@ class ActionCache:
             )
         except ConditionFailedError:
             return None
+        finally:
+            # Also after an error: the write may have reached the store.
+            if self._index is not None:
+                self._index.add(result.action_id)
         return StoredResult(scope, stamped, etag, won=True)
 
     def _usable(
