@@ -21,12 +21,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dispatch import STORES, store_address
-from graphs import SHAPES, graph
+from graphs import LOAD_CHAIN, SHAPES, graph
 from peer import Peer
 from processor import process_s
 
 ROOT = Path(__file__).resolve().parents[1]
 RESAMPLES = 10_000
+WORKFLOWS = "workflows"
+"""Chains of ten, each submitted as a workflow of its own, all at once."""
 
 
 async def main(arguments: argparse.Namespace) -> None:
@@ -47,13 +49,19 @@ async def main(arguments: argparse.Namespace) -> None:
 
 
 async def _compare(peers: Sequence[Peer], shape: str, arguments: argparse.Namespace) -> None:
-    tasks = sum(map(len, graph(shape, arguments.count)))
+    chains = max(1, arguments.count // LOAD_CHAIN)
+    if shape == WORKFLOWS:
+        tasks = chains * LOAD_CHAIN
+        order = {"do": "load", "rate": chains * 1e6, "seconds": 1e-6, "seed": 1}
+    else:
+        tasks = sum(map(len, graph(shape, arguments.count)))
+        order = {"do": "graph", "shape": shape, "count": arguments.count}
     pairs: list[tuple[float, float]] = []
     for number in range(arguments.pairs):
         times = [0.0, 0.0]
         for side in (0, 1) if number % 2 else (1, 0):
             began = process_s(peers[side].pid)
-            await peers[side].ask("graph", shape=shape, count=arguments.count)
+            await peers[side].ask(**order)
             times[side] = (process_s(peers[side].pid) - began) / tasks * 1e6
         pairs.append((times[0], times[1]))
         text = f"{shape} {number + 1}: {times[0]:.0f} {times[1]:.0f} us"
@@ -78,7 +86,9 @@ def interval(logs: Sequence[float]) -> tuple[float, float, float]:
 def _parser() -> argparse.ArgumentParser:
     given = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     given.add_argument("--before", type=Path, required=True, help="the other checkout")
-    given.add_argument("--shapes", nargs="+", choices=SHAPES, default=["flat", "chains"])
+    given.add_argument(
+        "--shapes", nargs="+", choices=[*SHAPES, WORKFLOWS], default=["flat", WORKFLOWS]
+    )
     given.add_argument("--store", choices=STORES, default="memory")
     given.add_argument("--pairs", type=int, default=30)
     given.add_argument("--count", type=int, default=2_000, help="actions per graph")

@@ -196,8 +196,7 @@ class ControlPlane:
         self._run(services.gateway.watch_always())
         self._run(self._flush_periodically(epoch))
         self._run(services.request_log.run())
-        if runtime.result_index is not None:
-            self._run(runtime.result_index.load(partial(records.keys, f"{ACTIONS}/")))
+        self._run(runtime.result_index.load(partial(records.keys, f"{ACTIONS}/")))
         log.info("epoch %d on %s, %d runs recovered", epoch, self.url, len(recovered.submitted))
 
     async def start_reading(

@@ -132,7 +132,7 @@ class EpochRuntime:
         tasks: executes store tasks.
         evaluations: has conditions evaluated, by ``evaluators``.
         health: the error, if any, for which they are retried.
-        result_index: is loaded while the control plane leads; None where look-ups are cheap.
+        result_index: is loaded while the control plane leads.
     """
 
     loop: EventLoop
@@ -141,7 +141,7 @@ class EpochRuntime:
     evaluations: InlineEvaluations | QueuedEvaluations
     evaluators: Evaluators
     health: StoreHealth
-    result_index: ResultIndex | None
+    result_index: ResultIndex
     services: ControlPlaneServices
 
 
@@ -245,7 +245,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     events = FabricEvents(context.request_log.log)
     owners = WorkOwners(state)
     tasks = TaskPool(failed=context.failed, waits=health.record_failure, weight=owners.weight)
-    result_index = ResultIndex() if store.reads_are_requests else None
+    result_index = ResultIndex()
     cache = ActionCache(
         store.records,
         ttl_s=context.settings.machine.result_ttl_s,

@@ -27,7 +27,6 @@ class Store:
         records: small keyed objects with conditional writes.
         sweepable_blobs: the blobs of all scopes, for the collector.
         sweepable_records: the same records for the collector.
-        reads_are_requests: whether each read of a record goes over the network.
     """
 
     url: str
@@ -36,7 +35,6 @@ class Store:
     sweepable_records: SweepableRecords
     _area: Callable[[str], BlobArea] = field(repr=False)
     _closers: tuple[Callable[[], None], ...] = field(default=(), repr=False)
-    reads_are_requests: bool = False
 
     def view(self, *, write: str, read: Sequence[str]) -> ScopedBlobs:
         """As :meth:`BlobViews.view`; every read is verified."""
@@ -117,7 +115,6 @@ def _open_bucket(url: str, grace_s: float, spool_dir: Path | None) -> Store:
         records,
         lambda scope: _verifying(blobs(scope)),
         (records.close,),
-        reads_are_requests=True,
     )
 
 

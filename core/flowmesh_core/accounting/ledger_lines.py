@@ -203,13 +203,16 @@ class _Tagged(msgspec.Struct):
 
 
 _TYPES = frozenset(line.__struct_config__.tag for line in get_args(KnownLine))
+_encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[KnownLine] = msgspec.json.Decoder(KnownLine)
 _tag_decoder = msgspec.json.Decoder(_Tagged)
 
 
 def encode_lines(lines: list[Line]) -> bytes:
     """Returns one JSON object per line; an unknown one as it was read."""
-    return b"\n".join(map(_encode_line, lines)) + b"\n"
+    if UnknownLine in set(map(type, lines)):
+        return b"\n".join(map(_encode_line, lines)) + b"\n"
+    return _encoder.encode_lines(lines)
 
 
 def decode_lines(data: bytes) -> list[Line]:

@@ -51,7 +51,7 @@ def ended(
         generation: that the attempt was made for; None where it was never sent.
         now_s: the time.
     """
-    attempt = worker.attempts.pop(end.attempt_id, None)
+    attempt = worker.remove(end.attempt_id)
     if attempt is None:
         _unknown(state, worker, end, generation, now_s)
         return
@@ -198,7 +198,7 @@ def record_assignment(
     action.move(ActionState.RUNNING)
     ready_actions.leave(state, action)
     state.attempts[attempt.attempt_id] = attempt
-    worker.attempts[attempt.attempt_id] = attempt
+    worker.add(attempt)
     actions.started(state, action, now_s)
 
 

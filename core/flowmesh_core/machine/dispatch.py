@@ -79,7 +79,7 @@ def decided(state: State, decision: Decision, now_s: float) -> None:
 def _count_batch(state: State, worker: Worker, signature: Digest) -> None:
     """Observes how many attempts of the signature the worker has after a batch joined them."""
     engine = state.signatures[signature].requirement.engine
-    together = sum(a.info.signature == signature for a in worker.attempts.values())
+    together = len(worker.by_signature[signature])
     state.figures.batch[engine].observe(together)
 
 

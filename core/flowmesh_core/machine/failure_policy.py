@@ -207,7 +207,7 @@ def _out_of_memory(
     if worker is None:
         return _retry(state, worker, attempt, failure, now_s)
     signature = attempt.info.signature
-    beside = [a for a in worker.attempts.values() if a.info.signature == signature]
+    beside = list(worker.by_signature.get(signature, {}).values())
     # ``alone`` is whether the failure shows what one action needs, and so what is learned:
     #
     #   isolated          its own host           raise the reservation, then exclude the device

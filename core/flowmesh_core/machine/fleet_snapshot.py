@@ -1,6 +1,5 @@
 """From the state to the snapshot that the scheduler decides on."""
 
-from collections import defaultdict
 from dataclasses import replace
 
 from flowmesh_core.fleet.ready import ReadyAction
@@ -99,9 +98,7 @@ def as_if_ready(state: State, action: Action, now_s: float) -> tuple[ReadyAction
 
 
 def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
-    by_signature: dict[Digest, list[Attempt]] = defaultdict(list)
-    for attempt in worker.attempts.values():
-        by_signature[attempt.info.signature].append(attempt)
+    by_signature = {s: list(same.values()) for s, same in worker.by_signature.items()}
     instances = {}
     reserved = 0
     for instance in worker.instances:

@@ -38,8 +38,7 @@ def attempt_succeeded(
         return  # it did an unknown part of the work
     mates = len(worker.attempts)
     if mates <= FEW_ATTEMPTS:  # among many, the few of other instances do not matter
-        signature = attempt.info.signature
-        mates = sum(a.info.signature == signature for a in worker.attempts.values())
+        mates = len(worker.by_signature.get(attempt.info.signature, ()))
     batch = float(1 + mates)
     if not _run_is_credible(state, key, attempt, end, batch, now_s):
         state.figures.not_learned[worker.shape.pool, "run"] += 1
@@ -84,16 +83,15 @@ def _run_is_credible(
     run_s = end.usage.run_s
     if attempt.predicted_s and _near(run_s, attempt.predicted_s):
         return True
-    work, device_class = attempt.action.spec.work, attempt.shape.device_class
-    if state.model.observations(key, device_class, work.component_bytes) < ESTIMATE_FROM:
-        return True
-    estimate_s = state.model.predict(key, device_class, work, batch=batch).seconds
-    if _near(run_s, estimate_s):
-        return True
     # Of an adopted attempt, which was assigned earlier, the gateway has compared the time since
     # the attempt token was issued.
     seen_s = now_s - attempt.assigned_s
-    return (attempt.adopted or run_s <= seen_s) and seen_s <= FACTOR * run_s
+    if (attempt.adopted or run_s <= seen_s) and seen_s <= FACTOR * run_s:
+        return True
+    work, device_class = attempt.action.spec.work, attempt.shape.device_class
+    if state.model.observations(key, device_class, work.component_bytes) < ESTIMATE_FROM:
+        return True
+    return _near(run_s, state.model.predict(key, device_class, work, batch=batch).seconds)
 
 
 def _memory_is_credible(

@@ -533,6 +533,7 @@ class Worker:
 
     Attributes:
         attempts: attempts assigned to it and not ended, by id.
+        by_signature: the same by signature, since there may be thousands.
         local_digests: digests that it is known to have on disk, newest last.
         idle_nanousd: of its bill in this epoch, what no attempt was charged.
         prewarmed: signatures that its last prewarm plan names; None before one was sent.
@@ -548,6 +549,7 @@ class Worker:
     instances: tuple[EngineInstanceState, ...] = ()
     components: tuple[Component, ...] = ()
     attempts: dict[str, Attempt] = field(default_factory=dict)
+    by_signature: dict[Digest, dict[str, Attempt]] = field(default_factory=dict)
     local_digests: dict[Digest, None] = field(default_factory=dict)
     idle_nanousd: int = 0
     draining: bool = False
@@ -559,3 +561,19 @@ class Worker:
     def name(self) -> str:
         """The worker's name."""
         return self.shape.name
+
+    def add(self, attempt: Attempt) -> None:
+        """Adds an attempt that was assigned to it."""
+        self.attempts[attempt.attempt_id] = attempt
+        self.by_signature.setdefault(attempt.info.signature, {})[attempt.attempt_id] = attempt
+
+    def remove(self, attempt_id: str) -> Attempt | None:
+        """Removes an attempt and returns it; None where it is not assigned to this worker."""
+        attempt = self.attempts.pop(attempt_id, None)
+        if attempt is not None:
+            signature = attempt.info.signature
+            same = self.by_signature[signature]
+            del same[attempt_id]
+            if not same:
+                del self.by_signature[signature]
+        return attempt

@@ -91,8 +91,8 @@ def _match_attempts(
         generation = generations.get(attempt_id)
         if generation is not None and _goes_on(state, worker, attempt_id, generation, now_s):
             keep.append(attempt_id)
-    for attempt_id in [a for a in worker.attempts if a not in reported]:
-        attempt = worker.attempts.pop(attempt_id)
+    for attempt in [a for name, a in worker.attempts.items() if name not in reported]:
+        worker.remove(attempt.attempt_id)
         _never_arrived(state, worker, attempt, now_s)
     return keep
 
@@ -242,7 +242,7 @@ def lost(
     state.dirty = True
     failure = Failure(kind, f"worker {name} is gone: {reason}")
     for attempt in list(worker.attempts.values()):
-        worker.attempts.pop(attempt.attempt_id)
+        worker.remove(attempt.attempt_id)
         attempts.failed(state, worker, attempt, failure, now_s)
     for key, orphan in list(state.orphaned_attempts.items()):
         if orphan.worker == name:
