@@ -43,9 +43,7 @@ class Separation:
     samples: int
 
 
-def separation(
-    first: Sequence[Sample], second: Sequence[Sample], *, seed: int = 0
-) -> Separation:
+def separation(first: Sequence[Sample], second: Sequence[Sample], *, seed: int = 0) -> Separation:
     """Trains both judges on one half, and returns the better one's AUC on the other half.
 
     Args:
@@ -54,7 +52,9 @@ def separation(
         seed: divides the samples into halves.
     """
     names = sorted(first[0])
-    kinds = [np.array([[s[n] for n in names] for s in kind], dtype=float) for kind in (first, second)]
+    kinds = [
+        np.array([[s[n] for n in names] for s in kind], dtype=float) for kind in (first, second)
+    ]
     halves = [_halves(kind, seed) for kind in kinds]
     train, label = _stacked([half[0] for half in halves])
     judged = [half[1] for half in halves]

@@ -88,7 +88,7 @@ class LaptopObserver:
         async def take(tenant: str, number: int) -> Features:
             path, data = f"/v1/trees?namespace={tenant}&kind=model", _tree(number)
             began = time.perf_counter()
-            answer = await self._ask("POST", path, data)
+            answer = await self._ask("POST", path, io.BytesIO(data))
             return {"seconds": time.perf_counter() - began, "bytes": len(answer)}
 
         return await self._pairs(pairs, take, OBSERVER if own else OWNER, seed)
@@ -130,7 +130,7 @@ class LaptopObserver:
         path = f"/v1/datasets?namespace={tenant}&name=rows.jsonl"
         return dict(json.loads(await self._ask("POST", path, rows)))
 
-    async def _ask(self, method: str, path: str, data: bytes | None = None) -> bytes:
+    async def _ask(self, method: str, path: str, data: bytes | io.BytesIO | None = None) -> bytes:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         url = self._bench.url + path
         async with self._http.request(method, url, data=data, headers=headers) as response:

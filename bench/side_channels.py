@@ -70,18 +70,11 @@ def judged(samples: Samples) -> Separation:
 async def simulated(arguments: argparse.Namespace) -> list[Row]:
     """Run time of a step that another tenant ran, in virtual time."""
 
-    def found(sharing: str, shape: str) -> Separation:
-        return judged(SimulatedObserver(arguments.simulated, sharing=sharing, shape=shape).samples())
+    def found(sharing: str) -> Separation:
+        return judged(SimulatedObserver(arguments.simulated, sharing=sharing).samples())
 
-    return [
-        Row(
-            f"run time without a policy, simulator, {what}",
-            found("private", shape),
-            SIMULATED,
-            found("group", shape),
-        )
-        for shape, what in (("noop-chain", "two steps"), ("map-stream", "three steps over rows"))
-    ]
+    name = "run time without a policy, simulator"
+    return [Row(name, found("private"), SIMULATED, found("group"))]
 
 
 async def run_times(arguments: argparse.Namespace) -> list[Row]:

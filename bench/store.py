@@ -304,7 +304,7 @@ async def chunk_reads(name: str, column: list, directory: Path, rounds: int) -> 
     manifest, blobs = as_single_chunk([{"id": i, "value": v} for i, v in enumerate(column)])
     [chunk], [data], schema = manifest.chunks, blobs.values(), manifest.schema
     verified = VerifiedChunks(directory / "verified-chunks")
-    verified.add(manifest, (0,))
+    verified.add(manifest, (0,), (SCOPE,))
 
     async def first(_: int) -> None:
         for _ in range(CHUNK_READS):
@@ -312,7 +312,7 @@ async def chunk_reads(name: str, column: list, directory: Path, rounds: int) -> 
 
     async def later(_: int) -> None:
         for _ in range(CHUNK_READS):
-            assert verified.numbers(manifest)
+            assert verified.numbers(manifest, (SCOPE,))
             table_rows(read_table(data, schema))
 
     async def decode(_: int) -> None:
