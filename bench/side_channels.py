@@ -9,7 +9,10 @@ nothing. Run it with ``make bench-side-channels``; ``--only`` repeats some rows,
 
 import argparse
 import asyncio
+import json
 import os
+import secrets
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,15 +22,22 @@ from pathlib import Path
 
 from aiohttp import ClientSession
 from auc import Separation, separation
-from laptop_observer import FRESH, KNOWN, LaptopObserver, Samples
+from generate import builtin_model
+from laptop_observer import FRESH, KNOWN, OBSERVER, OWNER, LaptopObserver, Samples
 from results import ROOT, Result, Table
 from simulated_observer import SimulatedObserver
+
+from flowmesh_core.sharing.key_ring import KeyRing
+from flowmesh_core.sharing.prefix_salts import PrefixSalts
+from flowmesh_core.sharing.scopes import namespace_scope
 
 sys.path[:0] = [str(ROOT / "tests/flowmesh_store")]
 
 import versitygw  # noqa: E402 - found on the path set above
 
 CONTROL = 0.9
+PREFIX_WORDS = 1024
+"""Each word is a token of the built-in model."""
 SIMULATED, LAPTOP = 0.55, 0.60
 """Bounds of the upper end of the interval, by the number of samples that is usual there."""
 
@@ -104,6 +114,30 @@ async def upload_times(arguments: argparse.Namespace) -> list[Row]:
     return [Row("upload of a model of 9 MiB, S3", found, LAPTOP, control)]
 
 
+async def prefixes(arguments: argparse.Namespace) -> list[Row]:
+    """Time to the first token of a prompt whose beginning another tenant has sent."""
+    with tempfile.TemporaryDirectory(prefix="flowmesh-bench-") as folder:
+        model = arguments.model or builtin_model(Path(folder))
+        answer = Path(folder, "answer.json")
+        salts = PrefixSalts(KeyRing.of(secrets.token_bytes(32)))
+        job = {
+            "model": str(model),
+            "pairs": arguments.prefixes,
+            "words": PREFIX_WORDS,
+            "memory_mib": 4096,
+            "salts": [salts(namespace_scope(name)) for name in (OWNER, OBSERVER)],
+            "answer": str(answer),
+        }
+        command = [sys.executable, str(Path(__file__).with_name("prefix_observer.py"))]
+        await asyncio.to_thread(
+            subprocess.run, command, input=json.dumps(job).encode(), check=True, capture_output=True
+        )
+        taken = json.loads(answer.read_text())
+    times = {kind: [{"seconds": s["seconds"]} for s in taken[kind]] for kind in taken}
+    found, control = (separation(times[kind], times["fresh"]) for kind in ("others", "own"))
+    return [Row(f"prefix of {PREFIX_WORDS} tokens, {model.name}", found, SIMULATED, control)]
+
+
 @asynccontextmanager
 async def _observer(store: str = "") -> AsyncIterator[LaptopObserver]:
     with tempfile.TemporaryDirectory(prefix="flowmesh-bench-") as folder:
@@ -120,6 +154,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Awaitable[list[Row]]]] = {
     "simulated": simulated,
     "runs": run_times,
     "uploads": upload_times,
+    "prefixes": prefixes,
 }
 
 
@@ -158,6 +193,8 @@ def parser() -> argparse.ArgumentParser:
     given = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     given.add_argument("--samples", type=int, default=500, help="of each kind on real parts")
     given.add_argument("--simulated", type=int, default=2000, help="of each kind in the simulator")
+    given.add_argument("--prefixes", type=int, default=500, help="of each kind of prompt")
+    given.add_argument("--model", type=Path, help="a directory; the built-in model by default")
     given.add_argument("--only", nargs="*", choices=PARTS, help="measure these parts")
     given.add_argument("--draft", action="store_true", help="only print; save nothing")
     return given
