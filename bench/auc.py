@@ -60,7 +60,7 @@ def separation(first: Sequence[Sample], second: Sequence[Sample], *, seed: int =
     judged = [half[1] for half in halves]
     singles = [auc(train[:, n], label) for n in range(len(names))]
     best = int(np.argmax(np.abs(np.array(singles) - 0.5)))
-    sign = 1.0 if singles[best] >= 0.5 else -1.0  # noqa: PLR2004 - a guess
+    sign = 1.0 if singles[best] >= 0.5 else -1.0
     scores = {names[best]: [sign * kind[:, best] for kind in judged]}
     if len(names) > 1:
         scale = _Scale(train)

@@ -54,7 +54,7 @@ class LaptopObserver:
         """Ends both."""
         await self._bench.stop()
 
-    async def share(self, shared: bool) -> None:  # noqa: FBT001 - the only argument
+    async def share(self, shared: bool) -> None:
         """Lets both tenants share results, or not."""
         policies = [json.loads(_encoded(GROUP))] if shared else []
         await self._ask("PUT", "/v1/policies?only=1", json.dumps(policies).encode())
@@ -77,7 +77,7 @@ class LaptopObserver:
         return await self._pairs(pairs, take, OBSERVER if own else OWNER, seed)
 
     async def uploads(self, pairs: int, *, own: bool, seed: int = 0) -> Samples:
-        """Returns samples of the observer's uploads of models that the owner has, and of fresh ones.
+        """Returns samples of uploads of models that the owner has, and of fresh ones.
 
         Args:
             pairs: samples of each kind.
@@ -135,7 +135,7 @@ class LaptopObserver:
         url = self._bench.url + path
         async with self._http.request(method, url, data=data, headers=headers) as response:
             content = await response.read()
-            if response.status >= 400:  # noqa: PLR2004 - HTTP's errors
+            if response.status >= 400:
                 raise SystemExit(f"{method} {path}: {response.status} {content[:500]!r}")
             return content
 

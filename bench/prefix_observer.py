@@ -67,8 +67,8 @@ async def observe(job: dict[str, Any], folder: Path) -> dict[str, list[dict[str,
     """Takes all samples: of the other tenant's prefixes and of fresh ones, of own ones and fresh.
 
     Returns:
-        By kind: ``others`` were asked by the other tenant before, ``own`` by the observer, ``fresh``
-        by nobody.
+        By kind: ``others`` were sent by the other tenant before, ``own`` by the observer, ``fresh``
+        by none.
     """
     engine = LlmGenerate()
     settings = HostSettings(

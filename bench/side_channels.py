@@ -106,11 +106,13 @@ async def upload_times(arguments: argparse.Namespace) -> list[Row]:
     if program is None:
         raise SystemExit("versitygw is missing: run `make bin/versitygw`")
     versitygw.set_credentials(os.environ)
-    with tempfile.TemporaryDirectory(prefix="flowmesh-bench-") as folder:
-        with versitygw.running(program, Path(folder)) as server:
-            async with _observer(server.url("fabric")) as observer:
-                found = judged(await observer.uploads(arguments.samples, own=False))
-                control = judged(await observer.uploads(arguments.samples, own=True))
+    with (
+        tempfile.TemporaryDirectory(prefix="flowmesh-bench-") as folder,
+        versitygw.running(program, Path(folder)) as server,
+    ):
+        async with _observer(server.url("fabric")) as observer:
+            found = judged(await observer.uploads(arguments.samples, own=False))
+            control = judged(await observer.uploads(arguments.samples, own=True))
     return [Row("upload of a model of 9 MiB, S3", found, LAPTOP, control)]
 
 
@@ -132,7 +134,7 @@ async def prefixes(arguments: argparse.Namespace) -> list[Row]:
         await asyncio.to_thread(
             subprocess.run, command, input=json.dumps(job).encode(), check=True, capture_output=True
         )
-        taken = json.loads(answer.read_text())
+        taken = json.loads(await asyncio.to_thread(answer.read_bytes))
     times = {kind: [{"seconds": s["seconds"]} for s in taken[kind]] for kind in taken}
     found, control = (separation(times[kind], times["fresh"]) for kind in ("others", "own"))
     return [Row(f"prefix of {PREFIX_WORDS} tokens, {model.name}", found, SIMULATED, control)]
@@ -178,7 +180,7 @@ def show(rows: list[Row], result: Result) -> None:
 
 async def run(arguments: argparse.Namespace) -> bool:
     """Measures the chosen parts; returns whether all held."""
-    result, rows = Result("side_channels"), list[Row]()
+    result, rows = Result("side-channels"), list[Row]()
     for name in arguments.only or PARTS:
         for row in await PARTS[name](arguments):
             print(" | ".join(row.cells), file=sys.stderr, flush=True)

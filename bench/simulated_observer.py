@@ -1,8 +1,8 @@
 """A tenant of the simulated fabric that runs steps which another tenant ran before, or nobody.
 
 Called by ``side_channels.py`` and by the tests of attack 14. Further tenants keep the workers busy,
-so that times vary as on a fabric in use. The steps read no content: the simulator does not model that
-it lies by scope.
+so that times vary as on a fabric in use. The steps read no content: the simulator does not model
+that it lies by scope.
 """
 
 from random import Random

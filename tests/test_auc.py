@@ -8,7 +8,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "bench"))
 
-import auc  # noqa: E402 - found on the path set above
+import auc
 
 
 def samples(seed: int, count: int, shift: float, apart: float = 0.0) -> list[dict[str, float]]:

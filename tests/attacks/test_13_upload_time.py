@@ -65,6 +65,10 @@ def requests_after(log: Path, lines: int) -> Requests:
     )
 
 
+def line_count(log: Path) -> int:
+    return len(log.read_text().splitlines())
+
+
 async def upload(fabric: Tenants, who: str, path: str, data: bytes) -> dict[str, Any]:
     answer = await fabric.ask(
         who, "POST", path + NAMESPACES[who], data=io.BytesIO(data), status=201
@@ -82,7 +86,7 @@ async def test_an_upload_asks_the_store_the_same_whether_another_tenant_has_it(
         await upload(fabric, OWNER, path, made(1))
         answers, asked = [], []
         for seed in (1, 2, 1):
-            lines = len(log.read_text().splitlines())
+            lines = line_count(log)
             answers.append(await upload(fabric, ATTACKER, path, made(seed)))
             asked.append(requests_after(log, lines))
         known, fresh, own = asked

@@ -1,6 +1,6 @@
 """Attacker: T2, a tenant whose namespace shares with no other.
-Action: runs a step that another tenant may have run, and watches how long it takes and what it costs.
-Must not happen: a known step is quicker, cheaper or answered otherwise than one that nobody has run.
+Action: runs a step that another tenant may have run, and watches its time, costs and answers.
+Must not happen: these differ from those of a step that no tenant has run.
 (``make bench-side-channels`` measures the times on real parts.)
 """
 
@@ -15,7 +15,7 @@ from tests.flowmesh_control.fabric import API_TOKEN, workflow
 
 sys.path.append(str(Path(__file__).parents[2] / "bench"))
 
-import simulated_observer  # noqa: E402 - found on the path set above
+import simulated_observer
 
 VARYING = re.compile(rb"[0-9a-f]{32,}|observed-[0-9a-f-]+|(?<![a-z])\d+(?:\.\d+)?(?:e-\d+)?")
 """Digests, uids and numbers: times and amounts of money depend on this machine."""

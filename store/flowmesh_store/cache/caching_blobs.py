@@ -18,9 +18,8 @@ from flowmesh_store.blobs import BlobView, BlobViews, not_found
 from flowmesh_store.cache.blob_cache import BlobCache
 from flowmesh_store.spool import SpooledFile, SpoolWriter
 
-
 READ_AGAIN_BYTES_MAX = 64 << 20
-"""Larger blobs, which are files of models for the most part, are not read again for other scopes."""
+"""Larger blobs, files of models for the most part, are not read again for other scopes."""
 
 
 class CachingViews:
@@ -148,9 +147,8 @@ class CachingBlobs:
 
     async def _ensure(self, digest: Digest) -> None:
         cache = self._cache
-        if digest in cache.index and await self._may_use(digest):
-            if await cache.is_intact(digest):
-                return
+        if digest in cache.index and await self._may_use(digest) and await cache.is_intact(digest):
+            return
         partial = cache.root.temporary / temporary_name()
         try:
             size = await self._inner.fetch(digest, partial)

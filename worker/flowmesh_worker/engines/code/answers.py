@@ -42,7 +42,9 @@ class AnswerBytes:
             folder: for the file of a large answer, which has no name there.
         """
         self._limit_mib = min(memory_mib, ANSWER_MIB_MAX)
-        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES, dir=folder)
+        self._file = tempfile.SpooledTemporaryFile(  # noqa: SIM115 - closed by __exit__
+            _IN_MEMORY_BYTES, dir=str(folder)
+        )
         self.size_bytes = 0
 
     def __enter__(self) -> Self:
