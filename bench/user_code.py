@@ -8,7 +8,6 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -61,7 +60,7 @@ async def growth_mib(folder: Path, code: str, memory_mib: int) -> float:
 async def measure(folder: Path) -> list[list[str]]:
     """Returns the rows of the table."""
     rows, groups = [], processes.machine_groups
-    ways: list[tuple[str, Callable[[], object], float, float]] = [
+    ways = [
         ("with a group", groups, 0.0, 1.0),
         ("without one", lambda: "the benchmark has none", 256.0, 3.0),
     ]
