@@ -18,7 +18,7 @@ from flowmesh_store.blobs import BlobView, BlobViews, not_found
 from flowmesh_store.cache.blob_cache import BlobCache
 from flowmesh_store.spool import SpooledFile, SpoolWriter
 
-READ_AGAIN_BYTES_MAX = 64 << 20
+REREAD_BYTES_MAX = 64 << 20
 """Larger blobs, files of models for the most part, are not read again for other scopes."""
 
 
@@ -165,7 +165,7 @@ class CachingBlobs:
         """
         if self._cache.is_readable(digest, self._read):
             return True
-        if self._cache.index.size_bytes(digest) <= READ_AGAIN_BYTES_MAX:
+        if self._cache.index.size_bytes(digest) <= REREAD_BYTES_MAX:
             return False
         if await self._inner.missing([digest]):
             raise not_found(digest, f"scopes {', '.join(self._read)}")

@@ -214,7 +214,7 @@ async def test_the_disk_shows_no_scope_what_the_store_would_not(
     behind: Behind, tmp_path: Path, way: str, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if large:
-        monkeypatch.setattr(caching_blobs, "READ_AGAIN_BYTES_MAX", KB - 1)
+        monkeypatch.setattr(caching_blobs, "REREAD_BYTES_MAX", KB - 1)
     views, digest = views_over(behind, tmp_path), await behind.hold(KB)
     mine, another = (views.view(write=s, read=(s,)) for s in (SCOPE, "ns-other"))
     assert await read_by(way, mine, digest, tmp_path / "mine") == KB
