@@ -129,7 +129,7 @@ nightly: $(READY) ## what is too long for CI, each with a time limit; writes doc
 	@$(BIN)/python hack/nightly.py $(JOBS)
 
 bench-%: $(READY) tools ## run bench/NAME.py, e.g. make bench-store
-	@$(BIN)/python bench/$*.py $(ARGS)
+	@$(BIN)/python bench/$(subst -,_,$*).py $(ARGS)
 
 .PHONY: gpu-check
 gpu-check: $(GPU_READY) ## a short real pass of every engine that can use a GPU (ARGS=--on-cpu rehearses it)

@@ -135,6 +135,11 @@ class Bench:
         """Process ids of the workers, without their children."""
         return [worker.pid for worker in self._workers]
 
+    @property
+    def url(self) -> str:
+        """Address of the control API."""
+        return self._control.url
+
     async def submit(self, document: dict[str, object], namespace: str = "") -> str:
         """Submits a workflow; returns the run's uid."""
         submission = Submission(document, namespace=namespace)

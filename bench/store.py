@@ -304,7 +304,7 @@ async def chunk_reads(name: str, column: list, directory: Path, rounds: int) -> 
     manifest, blobs = as_single_chunk([{"id": i, "value": v} for i, v in enumerate(column)])
     [chunk], [data], schema = manifest.chunks, blobs.values(), manifest.schema
     verified = VerifiedChunks(directory / "verified-chunks")
-    verified.add(manifest, (0,))
+    verified.add(manifest, (0,), (SCOPE,))
 
     async def first(_: int) -> None:
         for _ in range(CHUNK_READS):
@@ -312,7 +312,7 @@ async def chunk_reads(name: str, column: list, directory: Path, rounds: int) -> 
 
     async def later(_: int) -> None:
         for _ in range(CHUNK_READS):
-            assert verified.numbers(manifest)
+            assert verified.numbers(manifest, (SCOPE,))
             table_rows(read_table(data, schema))
 
     async def decode(_: int) -> None:
@@ -345,13 +345,13 @@ async def small_objects(server: versitygw.S3Server, rounds: int) -> list[Compari
     return rows
 
 
-async def measure(rounds: int, with_s3: bool) -> list[Comparison]:
-    """Returns all rows."""
+async def measure(rounds: int, with_s3: bool, only_chunks: bool) -> list[Comparison]:
+    """Returns all rows, or those of reads of chunks."""
     with tempfile.TemporaryDirectory(prefix="flowmesh-bench-") as name:
         directory = Path(name)
-        rows = await filesystem(directory, 64 << 20, 4, rounds)
-        rows += await filesystem(directory, 1 << 20, 100, rounds)
-        rows += await filesystem(directory, 16 << 10, 1000, rounds)
+        rows: list[Comparison] = []
+        for size, count in () if only_chunks else ((64 << 20, 4), (1 << 20, 100), (16 << 10, 1000)):
+            rows += await filesystem(directory, size, count, rounds)
         columns = {
             "text": [f"a few words about number {i}" for i in range(32)],
             "2 KB": [os.urandom(1000).hex() for _ in range(32)],
@@ -375,8 +375,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="rounds of each pair, at least 5")
     parser.add_argument("--json", type=Path, help="write the values to this file")
     parser.add_argument("--no-s3", action="store_true", help="skip the S3 server")
+    parser.add_argument("--only-chunks", action="store_true", help="measure reads of chunks only")
     options = parser.parse_args()
-    rows = asyncio.run(measure(max(5, options.rounds), not options.no_s3))
+    with_s3 = not (options.no_s3 or options.only_chunks)
+    rows = asyncio.run(measure(max(5, options.rounds), with_s3, options.only_chunks))
     print(f"{'what':<52} {'ours':>10} {'other':>10} {'ratio':>7} {'bar':>5}")
     for row in rows:
         bar = f"{row.bar:.1f}" if row.bar else "-"

@@ -130,6 +130,13 @@ JOBS: tuple[Job, ...] = (
         column("worst"),
         refuted="not held by",
     ),
+    Job(
+        "side-channels",
+        _make("bench-side-channels", "ARGS=--draft"),
+        3 * 3600.0,
+        column("upper"),
+        refuted="not held by",
+    ),
     Job("laws", _make("laws"), 4 * 3600.0, last_line),
 )
 

@@ -81,10 +81,10 @@ Reading = Callable[[], object]
 
 
 def _answer_of_users_code() -> object:
-    answer = AnswerBytes(256)
-    answer.data += b"\x81\xa5error\xa1\xff"
     task = SandboxRequest(code="", function="f", inputs={}, args={}, cpu_s=1, memory_mib=256)
-    return locked_calls._read(answer, ProcessEnd(0), task)
+    with AnswerBytes(256, Path()) as answer:
+        asyncio.run(answer.take(b"\x81\xa5error\xa1\xff"))
+        return locked_calls._read(answer, ProcessEnd(0), task)
 
 
 async def _frame() -> object:

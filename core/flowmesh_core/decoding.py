@@ -18,12 +18,12 @@ _Content_co = TypeVar("_Content_co", covariant=True)
 class Decoder(Protocol[_Content_co]):
     """A decoder of msgspec, for JSON or MessagePack."""
 
-    def decode(self, data: bytes | bytearray, /) -> _Content_co:
+    def decode(self, data: bytes | bytearray | memoryview, /) -> _Content_co:
         """Returns the value that the bytes encode."""
         ...
 
 
-def decode(decoder: Decoder[_Content_co], data: bytes | bytearray) -> _Content_co:
+def decode(decoder: Decoder[_Content_co], data: bytes | bytearray | memoryview) -> _Content_co:
     """Returns the value that the bytes encode.
 
     Raises:

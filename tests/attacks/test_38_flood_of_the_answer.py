@@ -53,8 +53,8 @@ HONEST = """
     def main():
         return [{"text": "x" * (1 << 20)} for _ in range(20)]
 """
-GROWTH_BYTES_MAX = 320 << 20
-"""What an answer may be, and a quarter more; the flood is 1.5 GB a descriptor."""
+GROWTH_BYTES_MAX = 64 << 20
+"""An answer may be 256 MiB, and the flood is 1.5 GB a descriptor."""
 
 
 @asynccontextmanager

@@ -1,6 +1,9 @@
 """How much an answer of the user's code may be: in bytes, and in what it becomes."""
 
+import os
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,6 +24,12 @@ VALUES: list[Any] = [
     [{str(n): n for n in range(70_000)}, list(range(70_000))],
     [2**63, -(2**63), 200, -200, 40_000, -40_000, 2**33, -(2**33), -1, 0.5] * 100,
 ]
+
+
+@pytest.fixture
+def taken(tmp_path: Path) -> Iterator[AnswerBytes]:
+    with AnswerBytes(64, tmp_path) as answer:
+        yield answer
 
 
 def sizes(value: Any) -> int:
@@ -49,28 +58,34 @@ def test_counting_stops_at_the_limit() -> None:
     assert decoded_bytes(b"\x80" * 1_000_000, 10_000) <= 10_100
 
 
-async def test_an_answer_that_comes_in_pieces_is_read() -> None:
-    answer = SandboxResult(rows=[{"n": n} for n in range(50_000)])
+@pytest.mark.parametrize("rows", [0, 50_000, 500_000])
+async def test_an_answer_that_comes_in_pieces_is_read(rows: int, tmp_path: Path) -> None:
+    answer = SandboxResult(rows=[{"number": n, "text": "text"} for n in range(rows)])
     data = msgspec.msgpack.encode(answer)
-    taken = AnswerBytes(64)
-    for start in range(0, len(data), 1_000):
-        await taken.take(data[start : start + 1_000])
-    assert taken.decoded() == answer
+    with AnswerBytes(64, tmp_path) as taken:
+        for start in range(0, len(data), 10_000):
+            await taken.take(data[start : start + 10_000])
+        assert taken.decoded() == answer
+    assert os.listdir(tmp_path) == []
 
 
-async def test_an_answer_is_as_large_as_the_codes_memory_at_most() -> None:
-    taken = AnswerBytes(64)
+async def test_a_full_disk_is_no_fault_of_the_code() -> None:
+    refused = pytest.raises(AttemptError, match="could not be written to the disk")
+    with AnswerBytes(64, Path("/proc")) as taken, refused as e:
+        await taken.take(bytes(9 << 20))
+    assert e.value.failure.kind is FailureKind.ENGINE
+
+
+async def test_an_answer_is_as_large_as_the_codes_memory_at_most(taken: AnswerBytes) -> None:
     for _ in range(64):
         await taken.take(bytes(1 << 20))
     with pytest.raises(AttemptError, match="the code returned more than 64 MiB; return less") as e:
         await taken.take(b"x")
     assert e.value.failure.kind is FailureKind.USER_CODE
-    assert not taken.data
 
 
-async def test_few_bytes_that_become_very_many_objects_are_not_made() -> None:
+async def test_few_bytes_that_become_very_many_objects_are_not_made(taken: AnswerBytes) -> None:
     count = 20_000_000
-    taken = AnswerBytes(64)
     await taken.take(b"\x81\xa4rows\xdd" + count.to_bytes(4) + b"\x80" * count)
     with pytest.raises(AttemptError, match="would take more than 320 MiB of memory") as e:
         taken.decoded()

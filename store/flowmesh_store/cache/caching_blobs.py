@@ -1,8 +1,9 @@
 """Views of a remote store behind a disk cache, so that inputs are local to the engines.
 
 Content is verified when it is cached and when it is read. On a full disk blobs are read without
-being cached. Whoever reads a cached blob in scopes for which it was not read before costs the store
-one HEAD, so that the disk never shows more than the store would (ADR 43).
+being cached. A blob is read from the store once for each view's scopes, also if it is cached for
+others, so that neither an answer nor its time shows what others have read here (ADR 43). Of a large
+blob the store is only asked whether the scopes have it.
 """
 
 import os
@@ -16,6 +17,9 @@ from flowmesh_store.atomic_files import temporary_name
 from flowmesh_store.blobs import BlobView, BlobViews, not_found
 from flowmesh_store.cache.blob_cache import BlobCache
 from flowmesh_store.spool import SpooledFile, SpoolWriter
+
+REREAD_BYTES_MAX = 64 << 20
+"""Larger blobs, files of models for the most part, are not read again for other scopes."""
 
 
 class CachingViews:
@@ -65,8 +69,7 @@ class CachingBlobs:
         """As :meth:`BlobStore.get`; concurrent readers of one blob load it once."""
         cache = self._cache
         async with cache.locked(digest):
-            if digest in cache.index:
-                await self._require_readable(digest)
+            if digest in cache.index and await self._may_use(digest):
                 try:
                     data = await cache.files.get(digest)
                 except (BlobNotFoundError, BlobCorruptError):
@@ -144,10 +147,8 @@ class CachingBlobs:
 
     async def _ensure(self, digest: Digest) -> None:
         cache = self._cache
-        if digest in cache.index:
-            await self._require_readable(digest)
-            if await cache.is_intact(digest):
-                return
+        if digest in cache.index and await self._may_use(digest) and await cache.is_intact(digest):
+            return
         partial = cache.root.temporary / temporary_name()
         try:
             size = await self._inner.fetch(digest, partial)
@@ -156,14 +157,17 @@ class CachingBlobs:
             partial.unlink(missing_ok=True)
         cache.note_readable(digest, self._read)
 
-    async def _require_readable(self, digest: Digest) -> None:
-        """Asks the store once whether the scopes of this view have a cached blob.
+    async def _may_use(self, digest: Digest) -> bool:
+        """Whether a cached blob is used as it is; else it is read again in this view's scopes.
 
         Raises:
-            BlobNotFoundError: they do not.
+            BlobNotFoundError: the store has it in none of the scopes.
         """
         if self._cache.is_readable(digest, self._read):
-            return
+            return True
+        if self._cache.index.size_bytes(digest) <= REREAD_BYTES_MAX:
+            return False
         if await self._inner.missing([digest]):
             raise not_found(digest, f"scopes {', '.join(self._read)}")
         self._cache.note_readable(digest, self._read)
+        return True

@@ -25,6 +25,10 @@ class CacheIndex:
         """Returns the cached digests with sizes in bytes, the least recently used first."""
         return dict(self._sizes)
 
+    def size_bytes(self, digest: Digest) -> int:
+        """Returns the size of a cached blob; 0 for another one."""
+        return self._sizes.get(digest, 0)
+
     def add(self, digest: Digest, size_bytes: int) -> list[Digest]:
         """Adds a blob as the most recently used; returns the digests to evict."""
         self.drop(digest)

@@ -11,6 +11,7 @@ from tests.blob_views import SCOPE, blobs_of
 
 from flowmesh_core.errors import BlobNotFoundError
 from flowmesh_core.units import Digest
+from flowmesh_store.cache import caching_blobs
 from flowmesh_store.cache.blob_cache import BlobCache
 from flowmesh_store.cache.caching_blobs import CachingBlobs, CachingViews
 from flowmesh_store.cache.lru_index import CacheIndex
@@ -207,21 +208,44 @@ async def read_by(way: str, view: CachingBlobs, digest: Digest, target: Path) ->
         return path.stat().st_size
 
 
+@pytest.mark.parametrize("large", [True, False])
 @pytest.mark.parametrize("way", ["get", "fetch", "pinned"])
 async def test_the_disk_shows_no_scope_what_the_store_would_not(
-    behind: Behind, tmp_path: Path, way: str
+    behind: Behind, tmp_path: Path, way: str, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if large:
+        monkeypatch.setattr(caching_blobs, "REREAD_BYTES_MAX", KB - 1)
     views, digest = views_over(behind, tmp_path), await behind.hold(KB)
     mine, another = (views.view(write=s, read=(s,)) for s in (SCOPE, "ns-other"))
     assert await read_by(way, mine, digest, tmp_path / "mine") == KB
     for _ in range(2):
         with pytest.raises(BlobNotFoundError):
             await read_by(way, another, digest, tmp_path / "another")
-    assert behind.questions == 2
+    refused = (behind.reads, behind.questions)
+    assert refused == ((1, 2) if large else (3, 0))
     await behind.store.view(write="ns-other", read=(SCOPE,)).copy([digest])
     for _ in range(3):
         assert await read_by(way, another, digest, tmp_path / "another") == KB
-    assert (behind.reads, behind.questions) == (1, 3)
+    assert (behind.reads, behind.questions) == ((1, 3) if large else (4, 0))
+
+
+@pytest.mark.parametrize("way", ["get", "fetch", "pinned"])
+async def test_the_store_is_asked_the_same_whether_others_have_read_a_blob_here_or_not(
+    behind: Behind, tmp_path: Path, way: str
+) -> None:
+    views = views_over(behind, tmp_path)
+    observer = views.view(write="ns-observer", read=("ns-observer",))
+    known, fresh = await behind.hold(KB), await behind.hold(KB)
+    await behind.store.view(write="ns-observer", read=(SCOPE,)).copy([known, fresh])
+    await read_by(way, views.view(write=SCOPE, read=(SCOPE,)), known, tmp_path / "first")
+    asked = []
+    for digest in (known, fresh, known, fresh):
+        before = {name: total.count for name, total in behind.meter.totals.items()}
+        await read_by(way, observer, digest, tmp_path / "target")
+        after = {name: total.count for name, total in behind.meter.totals.items()}
+        asked.append({n: c - before.get(n, 0) for n, c in after.items() if c != before.get(n, 0)})
+    assert asked[0] == asked[1] != {}
+    assert asked[2] == asked[3] == {}
 
 
 async def test_what_a_view_puts_is_read_back_without_a_question(
@@ -240,7 +264,7 @@ async def test_a_new_process_asks_again_who_may_read(behind: Behind, tmp_path: P
     await cache_over(behind, tmp_path).get(digest)
     again = views_over(behind, tmp_path)
     assert len(await again.view(write=SCOPE, read=(SCOPE,)).get(digest)) == KB
-    assert (behind.reads, behind.questions) == (1, 1)
+    assert (behind.reads, behind.questions) == (2, 0)
     with pytest.raises(BlobNotFoundError):
         await again.view(write="ns-other", read=("ns-other",)).get(digest)
 

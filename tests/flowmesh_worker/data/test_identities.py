@@ -112,7 +112,8 @@ async def test_rows_are_compared_at_their_first_read_only(
     assert len(read.rows()) == 100
     found = verified_here(given, inputs)
     assert found == {"in": tuple(range(len(manifest.chunks)))}
-    there.inputs.remember(given, found)
+    assignment = there.world.assignment("data.sql", inputs={"in": ref})
+    there.inputs.remember(assignment, given, found)
     again = {"in": await there.fetch(ref)}
     assert again["in"].verified == found["in"]
     monkeypatch.delattr("flowmesh_store.datasets.verified_chunks._rows_digest")

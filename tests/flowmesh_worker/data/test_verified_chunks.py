@@ -9,6 +9,7 @@ from flowmesh_core.dataset import ChunkRef, Manifest, Schema
 from flowmesh_core.identity import digest_bytes
 from flowmesh_worker.data.verified_chunks import VerifiedChunks
 
+SCOPES = ("ns-a", "group-x")
 SCHEMA = Schema.of({"a": "int"})
 
 
@@ -29,25 +30,32 @@ def path(tmp_path: Path) -> Path:
 def test_what_is_added_is_known_also_after_a_restart(path: Path) -> None:
     given = manifest("a", "b", "c")
     verified = VerifiedChunks(path)
-    assert verified.numbers(given) == ()
-    verified.add(given, (0, 2))
-    assert verified.numbers(given) == (0, 2)
-    assert VerifiedChunks(path).numbers(manifest("c", "b", "a")) == (0, 2)
+    assert verified.numbers(given, SCOPES) == ()
+    verified.add(given, (0, 2), SCOPES)
+    assert verified.numbers(given, SCOPES) == (0, 2)
+    assert VerifiedChunks(path).numbers(manifest("c", "b", "a"), SCOPES) == (0, 2)
+
+
+def test_readers_of_other_scopes_compare_for_themselves(path: Path) -> None:
+    verified = VerifiedChunks(path)
+    verified.add(manifest("a"), (0,), SCOPES)
+    assert verified.numbers(manifest("a"), ("ns-b",)) == ()
+    assert verified.numbers(manifest("a"), SCOPES) == (0,)
 
 
 @pytest.mark.parametrize("field", ["blob", "rows", "count"])
 def test_a_chunk_is_known_by_its_blob_its_rows_and_their_number(path: Path, field: str) -> None:
     verified = VerifiedChunks(path)
-    verified.add(manifest("a"), (0,))
+    verified.add(manifest("a"), (0,), SCOPES)
     other = 2 if field == "count" else getattr(chunk("b"), field)
     changed = Manifest(SCHEMA, (replace(chunk("a"), **{field: other}),))
-    assert verified.numbers(changed) == ()
+    assert verified.numbers(changed, SCOPES) == ()
 
 
 def test_a_chunk_is_known_by_its_schema(path: Path) -> None:
     verified = VerifiedChunks(path)
-    verified.add(manifest("a"), (0,))
-    assert verified.numbers(Manifest(Schema.of({"a": "float"}), (chunk("a"),))) == ()
+    verified.add(manifest("a"), (0,), SCOPES)
+    assert verified.numbers(Manifest(Schema.of({"a": "float"}), (chunk("a"),)), SCOPES) == ()
 
 
 def test_the_file_is_bounded_and_what_was_used_last_stays(
@@ -58,11 +66,11 @@ def test_the_file_is_bounded_and_what_was_used_last_stays(
     monkeypatch.setattr(f"{module}._FILE_BYTES", 48 + 8 * 16)
     verified = VerifiedChunks(path)
     for n in range(8):
-        verified.add(manifest(n), (0,))
-    assert verified.numbers(manifest(0)) == (0,)
+        verified.add(manifest(n), (0,), SCOPES)
+    assert verified.numbers(manifest(0), SCOPES) == (0,)
     for n in range(8, 15):
-        verified.add(manifest(n), (0,))
-    assert verified.numbers(manifest(*range(15))) == (0, *range(8, 15))
+        verified.add(manifest(n), (0,), SCOPES)
+    assert verified.numbers(manifest(*range(15)), SCOPES) == (0, *range(8, 15))
     assert path.stat().st_size == 48 + 8 * 16
 
 
@@ -70,7 +78,7 @@ def test_the_file_is_bounded_and_what_was_used_last_stays(
 def test_a_file_that_is_damaged_is_an_empty_one(path: Path, damage: str) -> None:
     given = manifest("a")
     first = VerifiedChunks(path)
-    first.add(given, (0,))
+    first.add(given, (0,), SCOPES)
     first.close()
     whole = path.read_bytes()
     match damage:
@@ -86,25 +94,25 @@ def test_a_file_that_is_damaged_is_an_empty_one(path: Path, damage: str) -> None
             path.unlink()
             path.mkdir()
     verified = VerifiedChunks(path)
-    assert verified.numbers(given) == ()
-    verified.add(given, (0,))
-    assert verified.numbers(given) == ((0,) if damage != "directory" else ())
+    assert verified.numbers(given, SCOPES) == ()
+    verified.add(given, (0,), SCOPES)
+    assert verified.numbers(given, SCOPES) == ((0,) if damage != "directory" else ())
 
 
 def test_an_entry_that_was_half_written_is_none(path: Path) -> None:
     given = manifest("a")
     verified = VerifiedChunks(path)
-    verified.add(given, (0,))
+    verified.add(given, (0,), SCOPES)
     whole = bytearray(path.read_bytes())
     [place] = [i for i in range(48, len(whole), 16) if any(whole[i : i + 16])]
     whole[place + 8 : place + 16] = bytes(8)
     path.write_bytes(whole)
-    assert VerifiedChunks(path).numbers(given) == ()
+    assert VerifiedChunks(path).numbers(given, SCOPES) == ()
 
 
 def test_entries_of_another_file_mean_nothing_here(path: Path, tmp_path: Path) -> None:
     """Who can choose chunks cannot choose entries: they are made with a key of the file."""
     given = manifest("a")
     for each in (path, tmp_path / "other"):
-        VerifiedChunks(each).add(given, (0,))
+        VerifiedChunks(each).add(given, (0,), SCOPES)
     assert path.read_bytes()[48:] != (tmp_path / "other").read_bytes()[48:]

@@ -122,7 +122,7 @@ class AttemptData:
         files = self._attempts.get(message.attempt_id)
         failure, stored = message.failure, None
         if files is not None and message.verified:
-            self._inputs.remember(files.inputs, message.verified)
+            self._inputs.remember(files.assignment, files.inputs, message.verified)
         if files is not None and failure is not None:
             failure = self._inputs.with_manifests(files.assignment, failure)
         if failure is None and files is not None:

@@ -48,7 +48,7 @@ class Inputs:
         """
         found: dict[str, HostInput] = {}
         for port, ref in assignment.inputs.items():
-            given = self._inline(ref)
+            given = self._inline(ref, assignment)
             if given is None:
                 return None
             found[port] = given
@@ -68,7 +68,7 @@ class Inputs:
         blobs, scopes = self._blobs(assignment), read_grant(assignment.token).readable
         async with asyncio.TaskGroup() as group:
             tasks = {
-                port: group.create_task(self._one(ref, blobs, scopes, pins))
+                port: group.create_task(self._one(ref, assignment, blobs, scopes, pins))
                 for port, ref in assignment.inputs.items()
             }
         return {port: task.result() for port, task in tasks.items()}
@@ -78,28 +78,37 @@ class Inputs:
         return self._views.view(write=grant.write_scope, read=grant.readable)
 
     async def _one(
-        self, ref: InputRef, blobs: CachingBlobs, scopes: tuple[str, ...], pins: AsyncExitStack
+        self,
+        ref: InputRef,
+        assignment: Assignment,
+        blobs: CachingBlobs,
+        scopes: tuple[str, ...],
+        pins: AsyncExitStack,
     ) -> HostInput:
         artifact = ref.artifact
-        inline = self._inline(ref)
+        inline = self._inline(ref, assignment)
         if inline is not None:
             return inline
         if artifact.kind in _TREES:
             path = await pins.enter_async_context(self._components.pinned(artifact, scopes))
             return HostInput("tree", artifact.digest, (str(path),))
         if artifact.kind == "dataset":
-            return await self._dataset(ref, blobs, pins)
+            return await self._dataset(ref, blobs, scopes, pins)
         require_identity(artifact)
         return HostInput("blob", artifact.digest, (await self._file(artifact.blob, blobs, pins),))
 
     def remember(
-        self, inputs: Mapping[str, HostInput], verified: Mapping[str, Iterable[int]]
+        self,
+        assignment: Assignment,
+        inputs: Mapping[str, HostInput],
+        verified: Mapping[str, Iterable[int]],
     ) -> None:
         """Remembers the chunks that a host has compared with their identity, by port."""
+        scopes = read_grant(assignment.token).readable
         for port, numbers in verified.items():
             manifest = inputs[port].manifest
             if manifest is not None:
-                self._verified.add(manifest, numbers)
+                self._verified.add(manifest, numbers, scopes)
 
     @staticmethod
     def with_manifests(assignment: Assignment, failure: FailureReport) -> FailureReport:
@@ -114,14 +123,16 @@ class Inputs:
         detail = " ".join([failure.detail, *unknown])
         return msgspec.structs.replace(failure, detail=detail)
 
-    async def _dataset(self, ref: InputRef, blobs: CachingBlobs, pins: AsyncExitStack) -> HostInput:
+    async def _dataset(
+        self, ref: InputRef, blobs: CachingBlobs, scopes: tuple[str, ...], pins: AsyncExitStack
+    ) -> HostInput:
         manifest = ref.artifact.manifest or await self._manifest(ref, blobs)
         chunks = [c.blob for c in manifest.chunks if c.blob not in ref.inline]
         # No gather: what goes on there after an error pins chunks that nothing releases.
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._file(c, blobs, pins)) for c in chunks]
         paths = tuple(task.result() for task in tasks)
-        return self._of_dataset(ref, paths, manifest)
+        return self._of_dataset(ref, paths, manifest, scopes)
 
     @staticmethod
     async def _manifest(ref: InputRef, blobs: CachingBlobs) -> Manifest:
@@ -137,12 +148,12 @@ class Inputs:
                 await retry_while_unavailable(lambda: pins.enter_async_context(blobs.pinned(blob)))
             )
 
-    def _inline(self, ref: InputRef) -> HostInput | None:
+    def _inline(self, ref: InputRef, assignment: Assignment) -> HostInput | None:
         artifact = ref.artifact
         if artifact.kind == "dataset":
             manifest = artifact.manifest
             if manifest is not None and all(c.blob in ref.inline for c in manifest.chunks):
-                return self._of_dataset(ref, (), manifest)
+                return self._of_dataset(ref, (), manifest, read_grant(assignment.token).readable)
             return None
         if artifact.kind in _TREES:
             return None
@@ -155,7 +166,9 @@ class Inputs:
         require_identity(artifact, contents[artifact.blob])
         return HostInput("blob", artifact.digest, (), None, contents, artifact.blob)
 
-    def _of_dataset(self, ref: InputRef, paths: tuple[str, ...], manifest: Manifest) -> HostInput:
-        verified = self._verified.numbers(manifest)
+    def _of_dataset(
+        self, ref: InputRef, paths: tuple[str, ...], manifest: Manifest, scopes: tuple[str, ...]
+    ) -> HostInput:
+        verified = self._verified.numbers(manifest, scopes)
         digest = ref.artifact.digest
         return HostInput("dataset", digest, paths, manifest, ref.inline, verified=verified)

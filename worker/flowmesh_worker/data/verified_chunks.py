@@ -2,12 +2,13 @@
 
 The agent tells engine hosts which chunks need no comparison, and adds what they report. The memory
 is a file of sets of eight entries. The entry of a chunk is a MAC over its blob, its row digest, its
-number of rows and its schema, with a key of this file. Whatever a crash or a bad disk leaves in it
-is no such MAC, and so no entry. The least recently used entry of a set gives way.
+number of rows, its schema and the scopes of its reader, with a key of this file: how long a read
+takes shows nobody what readers of other scopes have read. Whatever a crash or a bad disk leaves in
+it is no such MAC, and so no entry. The least recently used entry of a set gives way.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -53,14 +54,14 @@ class VerifiedChunks:
         except OSError:
             self.close()
 
-    def numbers(self, manifest: Manifest) -> tuple[int, ...]:
-        """Returns the numbers of a data set's chunks that need no comparison."""
-        entries = self._entries(manifest.chunks, manifest)
+    def numbers(self, manifest: Manifest, scopes: Sequence[str]) -> tuple[int, ...]:
+        """Returns the numbers of a data set's chunks that need no comparison for these scopes."""
+        entries = self._entries(manifest.chunks, manifest, scopes)
         return tuple(n for n, entry in enumerate(entries) if self._renew(entry, known=True))
 
-    def add(self, manifest: Manifest, numbers: Iterable[int]) -> None:
-        """Remembers chunks of a data set, by their numbers."""
-        for entry in self._entries([manifest.chunks[n] for n in numbers], manifest):
+    def add(self, manifest: Manifest, numbers: Iterable[int], scopes: Sequence[str]) -> None:
+        """Remembers chunks of a data set, by their numbers, for readers of these scopes."""
+        for entry in self._entries([manifest.chunks[n] for n in numbers], manifest, scopes):
             self._renew(entry, known=False)
 
     def close(self) -> None:
@@ -69,8 +70,11 @@ class VerifiedChunks:
             os.close(self._file)
         self._file = -1
 
-    def _entries(self, chunks: Iterable[ChunkRef], manifest: Manifest) -> list[bytes]:
-        schema = blake3(msgspec.msgpack.encode(manifest.schema), key=self._key)
+    def _entries(
+        self, chunks: Iterable[ChunkRef], manifest: Manifest, scopes: Sequence[str]
+    ) -> list[bytes]:
+        common = msgspec.msgpack.encode([manifest.schema, list(scopes)])
+        schema = blake3(common, key=self._key)
         found = []
         for chunk in chunks:
             mac = schema.copy()

@@ -3,6 +3,9 @@
 Layout: https://github.com/msgpack/msgpack/blob/master/spec.md. The sizes are CPython's, rounded up.
 """
 
+from mmap import mmap
+
+Content = bytes | bytearray | mmap
 _OBJECT_BYTES_MAX = 96
 """Upper limit for one byte of MessagePack: an object with an empty key and a null has three."""
 _NUMBER_BYTES = 32
@@ -26,7 +29,7 @@ _WIDTHS = _TEXTS | _LISTS | _MAPS
 _FIRST_MAP, _FIRST_LIST, _FIRST_TEXT, _FIRST_LONG, _FIRST_NEGATIVE = 0x80, 0x90, 0xA0, 0xC0, 0xE0
 
 
-def decoded_bytes(data: bytes | bytearray, limit: int) -> int:
+def decoded_bytes(data: Content, limit: int) -> int:
     """Returns the bytes that the decoded values will use; stops counting beyond the limit.
 
     Args:
@@ -43,7 +46,7 @@ def decoded_bytes(data: bytes | bytearray, limit: int) -> int:
     return total
 
 
-def _value(data: bytes | bytearray, at: int) -> tuple[int, int]:
+def _value(data: Content, at: int) -> tuple[int, int]:
     """Returns a value's size without the values in it, and the offset of the next value."""
     first = data[at]
     at += 1
@@ -58,7 +61,7 @@ def _value(data: bytes | bytearray, at: int) -> tuple[int, int]:
     return _long(data, at, first)
 
 
-def _long(data: bytes | bytearray, at: int, first: int) -> tuple[int, int]:
+def _long(data: Content, at: int, first: int) -> tuple[int, int]:
     """Measures a value whose first byte gives the width of its number or length."""
     if first in _NUMBERS:
         return _NUMBER_BYTES, at + _NUMBERS[first]
@@ -80,6 +83,6 @@ def _map(count: int) -> int:
     return _OBJECT_BYTES + _OBJECT_TABLE_BYTES + _ENTRY_BYTES * max(0, count - _ENTRIES_IN_TABLE)
 
 
-def _text(data: bytes | bytearray, at: int, count: int) -> tuple[int, int]:
+def _text(data: Content, at: int, count: int) -> tuple[int, int]:
     plain = data[at : at + count].isascii()
     return _TEXT_BYTES + count * (1 if plain else _WIDEST_CHARACTER_BYTES), at + count

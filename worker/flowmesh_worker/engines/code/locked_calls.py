@@ -82,18 +82,18 @@ class LockedCalls:
             memory_mib=memory_mib,
             tenant=tenant,
         )
-        answer_bytes = AnswerBytes(task.memory_mib)
-        try:
-            ended = await self._run(task, timeout_s, answer_bytes.take)
-        except TimeoutError:
-            raise AttemptError(
-                Failure(
-                    FailureKind.TIMEOUT,
-                    f"the code ran longer than its {timeout_s:g} s",
-                    "raise with.timeoutS, or look for an infinite loop",
-                )
-            ) from None
-        answer = await asyncio.to_thread(_read, answer_bytes, ended, task)
+        with AnswerBytes(task.memory_mib, self._scratch) as answer_bytes:
+            try:
+                ended = await self._run(task, timeout_s, answer_bytes.take)
+            except TimeoutError:
+                raise AttemptError(
+                    Failure(
+                        FailureKind.TIMEOUT,
+                        f"the code ran longer than its {timeout_s:g} s",
+                        "raise with.timeoutS, or look for an infinite loop",
+                    )
+                ) from None
+            answer = await asyncio.to_thread(_read, answer_bytes, ended, task)
         self._warn([*answer.lacks, *ended.lacks], answer.level)
         return answer
 
@@ -135,7 +135,7 @@ def _read(answer: AnswerBytes, end: ProcessEnd, task: SandboxRequest) -> Sandbox
             f"the code and its processes used more than their {end.exceeded}",
             "raise with.memoryMib, load less at once, or start fewer processes",
         )
-    if answer.data:
+    if answer.size_bytes:
         try:
             return answer.decoded()
         except msgspec.DecodeError:
