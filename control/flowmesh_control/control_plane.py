@@ -406,7 +406,9 @@ class ControlPlane:
 
     async def _listen(self, services: ControlPlaneServices, host: str, port: int) -> None:
         app = build_app(services, self._users, self._labels)
-        self._runner = TimedRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
+        self._runner = TimedRunner(
+            app, unverified=services.connections, access_log=None, shutdown_timeout=SHUTDOWN_S
+        )
         await self._runner.setup()
         certificate = self._certificate
         site = web.TCPSite(

@@ -5,6 +5,7 @@ Neither sees the machine or its state; each passes to its classes only the servi
 
 from dataclasses import dataclass
 
+from flowmesh_control.api.connection_limits import UnverifiedConnections
 from flowmesh_control.audit.submission import AuditSubmission
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
@@ -80,4 +81,5 @@ class ControlPlaneServices:
     log_reader: RequestLogReader
     log_retention: LogRetention
     metrics: MetricsPage
+    connections: UnverifiedConnections
     refusal: StoreError | None = None

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from flowmesh_control.api.connection_limits import ConnectionLimits
 from flowmesh_core.graph.limits import Limits
 from flowmesh_core.machine.settings import Settings
 
@@ -28,6 +29,7 @@ class ControlSettings:
         sandboxed_evaluators: conditions are evaluated and workflows compiled in child processes;
             False where all runs have one owner, who would only harm himself.
         metrics_open: ``/metrics`` needs no token; for a network that only Prometheus can reach.
+        connections: the most connections that have shown no valid token.
         request_log: whether requests are logged.
         request_log_ttl_s: the age from which a collection deletes segments of the request log.
     """
@@ -43,5 +45,6 @@ class ControlSettings:
     hang_s: float = 0.0
     metrics_open: bool = False
     sandboxed_evaluators: bool = False
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     request_log: bool = True
     request_log_ttl_s: float = REQUEST_LOG_TTL_S

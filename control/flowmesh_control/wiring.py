@@ -8,6 +8,7 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from flowmesh_api.v1.runs import RunStatus
+from flowmesh_control.api.connection_limits import UnverifiedConnections
 from flowmesh_control.audit.submission import AuditSubmission
 from flowmesh_control.auth.worker_tokens import WorkerTokenVerifier
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
@@ -290,7 +291,10 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     admission = _admission(context, content, run_quota, loop, evaluators)
     views = _views(context, logs)
     repinning = _repinning(context, admission, finalizer, loop)
-    metrics = _metrics(context, loop, tasks, telemetry, gateway, signals, health, quotas)
+    connections = UnverifiedConnections(context.settings.connections)
+    metrics = _metrics(
+        context, loop, tasks, telemetry, gateway, signals, health, quotas, connections
+    )
     services = ControlPlaneServices(
         epoch=CurrentEpoch(context.epoch, context.clock, state),
         settings=context.settings,
@@ -326,6 +330,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         log_reader=context.request_log.reader,
         log_retention=_log_retention(context),
         metrics=metrics,
+        connections=connections,
         refusal=context.refusal,
     )
     return EpochRuntime(loop, context.marker, tasks, evaluations, evaluators, health, services)
@@ -399,6 +404,7 @@ def _metrics(
     signals: CapacitySignalSource,
     health: StoreHealth,
     quotas: Quotas,
+    connections: UnverifiedConnections,
 ) -> MetricsPage:
     state = context.machine.state
     return MetricsPage(
@@ -413,6 +419,7 @@ def _metrics(
         trouble=health,
         request_log=context.request_log.log,
         quota_refusals=quotas.refusals,
+        connections=connections,
         last_accounts=capture(state, {}, context.clock()),
     )
 

@@ -15,6 +15,7 @@ import pytest
 from aiohttp import WSMsgType, web
 from tests.attacks.one_fabric import fabric_at
 
+from flowmesh_control.api.connection_limits import ConnectionLimits, UnverifiedConnections
 from flowmesh_control.api.connections import (
     ConnectionTimes,
     TimedRequestHandler,
@@ -65,7 +66,8 @@ async def server(times: ConnectionTimes = QUICK) -> AsyncIterator[tuple[TimedRun
     app.router.add_get("/slowly", slowly)
     app.router.add_post("/slow-to-read", slow_to_read)
     app.router.add_get("/worker", worker)
-    runner = TimedRunner(app, times=times, access_log=None)
+    unverified = UnverifiedConnections(ConnectionLimits(per_peer=1024))
+    runner = TimedRunner(app, times=times, unverified=unverified, access_log=None)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()

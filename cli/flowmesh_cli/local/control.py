@@ -11,6 +11,7 @@ from typing import Any
 from flowmesh_cli.local.options import POOL
 from flowmesh_cli.local.request_log import logs_requests
 from flowmesh_cli.local.secrets import EnvironmentSecrets
+from flowmesh_control.api.connection_limits import TOTAL, ConnectionLimits
 from flowmesh_control.auth.master_key import load_key_ring, new_ring
 from flowmesh_control.auth.users import StaticUsers
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
@@ -24,6 +25,8 @@ from flowmesh_store.store import open_store
 
 UNPLACEABLE_AFTER_S = 20.0
 """Local pools do not grow, so a step that no worker can run fails soon instead of waiting."""
+_ONE_PEER = ConnectionLimits(per_peer=TOTAL)
+"""All clients of a laptop have one address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,9 @@ async def serve_control(
     def make(ring: KeyRing) -> ControlPlane:
         return ControlPlane(
             store,
-            ControlSettings(machine=machine, hang_s=HANG_S, request_log=logs),
+            ControlSettings(
+                machine=machine, hang_s=HANG_S, request_log=logs, connections=_ONE_PEER
+            ),
             catalog=load_catalog(),
             key_ring=ring,
             users=StaticUsers(address.token),

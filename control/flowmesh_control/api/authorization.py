@@ -18,6 +18,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from flowmesh_api.v1.problems import Problem
+from flowmesh_control.api.connections import mark_verified
 from flowmesh_control.api.request_body import decode_body
 from flowmesh_control.api.request_recorder import (
     LoggedRoute,
@@ -182,6 +183,7 @@ class Authorizer:
 
         async def authorize(request: web.Request) -> web.StreamResponse:
             user = facts_of(request).user = await self._user(request)
+            mark_verified(request)
             call = AuthorizedRequest(request, user, self._users)
             try:
                 call = await self._authorized(route, call)
