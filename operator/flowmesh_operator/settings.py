@@ -164,9 +164,7 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
         tls_cert=reader.text("TLS_CERT"),
         tls_key=reader.text("TLS_KEY"),
         health_port=reader.whole("HEALTH_PORT", defaults.health_port),
-        connections_per_peer=reader.whole(
-            "CONNECTIONS_PER_PEER", defaults.connections_per_peer
-        ),
+        connections_per_peer=reader.whole("CONNECTIONS_PER_PEER", defaults.connections_per_peer),
         connections_max=reader.whole("CONNECTIONS_MAX", defaults.connections_max),
         metrics_open=reader.flag("METRICS_OPEN"),
         request_log=reader.flag("REQUEST_LOG", default=defaults.request_log),

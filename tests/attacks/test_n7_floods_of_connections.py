@@ -8,6 +8,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from tests.attacks.by_hand import until
 from tests.attacks.one_fabric import fabric_at
 from tests.flowmesh_control.fabric import API_TOKEN, Fabric
 
@@ -34,10 +35,8 @@ async def opened(port: int, said: bytes) -> Streams:
     return reader, writer
 
 
-async def until(count: int, unverified: UnverifiedConnections) -> None:
-    async with asyncio.timeout(30):
-        while unverified.count != count:
-            await asyncio.sleep(0)
+async def until_counted(count: int, unverified: UnverifiedConnections) -> None:
+    await until(lambda: unverified.count == count)
 
 
 async def test_the_65th_connection_of_a_peer_is_refused_and_a_known_user_goes_on(
@@ -46,10 +45,10 @@ async def test_the_65th_connection_of_a_peer_is_refused_and_a_known_user_goes_on
     async with fabric_at(tmp_path) as fabric:
         unverified = fabric.control.services.connections
         await fabric.call("GET", "/v1/runs")  # the owner's connection, which is kept
-        await until(0, unverified)
+        await until_counted(0, unverified)
         port = port_of(fabric)
         flood = [await opened(port, HALF if n % 2 else WRONG) for n in range(64)]
-        await until(64, unverified)
+        await until_counted(64, unverified)
         reader, writer = await opened(port, HALF)
         assert b" 503 " in await asyncio.wait_for(reader.readline(), 30)
         assert b"Retry-After" in await asyncio.wait_for(reader.read(), 30)
@@ -61,7 +60,7 @@ async def test_the_65th_connection_of_a_peer_is_refused_and_a_known_user_goes_on
         assert "flowmesh_connections_unverified 64.0" in page
         for _, writer in flood:
             writer.close()
-        await until(0, unverified)
+        await until_counted(0, unverified)
         reader, writer = await opened(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b" 200 " in await asyncio.wait_for(reader.readline(), 30)
         writer.close()
