@@ -192,6 +192,7 @@ class ControlPlane:
             await services.repinning.cancel(uid, cancelled[uid])
         await self._listen(services, host, port)
         self._run(services.gateway.watch_always())
+        self._run(services.stored.run())
         self._run(self._flush_periodically(epoch))
         self._run(services.request_log.run())
         log.info("epoch %d on %s, %d runs recovered", epoch, self.url, len(recovered.submitted))
@@ -325,6 +326,7 @@ class ControlPlane:
             billed=recovered.opening.billed,
             unsettled=recovered.opening.unsettled if recovered.submitted else {},
             paid=recovered.opening.paid_by(self._clock()),
+            spent=recovered.opening.spent,
             recovering_until_s=until_s,
             on_settle=marker.settle,
             prefix_salt=PrefixSalts(self._key_ring),
@@ -352,12 +354,15 @@ class ControlPlane:
             policies=policies,
             audits=audits,
             waiting=recovered.waiting,
+            uploaded=recovered.opening.uploaded,
             failed=self._fail,
             later_epoch_seen=self._later_epoch_seen,
             refusal=refusal,
         )
         self._books = PeriodicFlush(
-            capture=lambda counted, now_s: capture(machine.state, counted, now_s),
+            capture=lambda counted, now_s: msgspec.structs.replace(
+                capture(machine.state, counted, now_s), uploaded=runtime.services.uploaded.current()
+            ),
             under_way=machine.state.attempts.keys,
             model=machine.state.model,
             absent=recovered.opening.absent,

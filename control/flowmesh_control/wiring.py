@@ -4,12 +4,12 @@ Called by the control plane; the only place that passes on the machine's state.
 """
 
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
 from flowmesh_api.v1.runs import RunStatus
-from flowmesh_control.api.connection_limits import UnverifiedConnections
 from flowmesh_control.audit.submission import AuditSubmission
+from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.auth.worker_tokens import WorkerTokenVerifier
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.pool_rejections import explain_with_pools
@@ -42,9 +42,12 @@ from flowmesh_control.queries.planner import Planner
 from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.queries.status_document import StatusDocuments
+from flowmesh_control.quotas.namespace_usage import NamespaceUsage
 from flowmesh_control.quotas.quotas import Quotas
 from flowmesh_control.quotas.rates import Rates
 from flowmesh_control.quotas.run_quota import RunQuota
+from flowmesh_control.quotas.stored_bytes import StoredBytes
+from flowmesh_control.quotas.uploaded_bytes import UploadedBytes
 from flowmesh_control.records.accounts import capture
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import AuditRecords
@@ -68,6 +71,7 @@ from flowmesh_control.services import ControlPlaneServices
 from flowmesh_control.settings import ControlSettings
 from flowmesh_control.workers.gateway import PoolTrust, WorkerGateway
 from flowmesh_control.workers.log_buffer import LogBuffer
+from flowmesh_core.accounting.daily_totals import Hours
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import StoreError
@@ -93,6 +97,7 @@ class EpochContext:
     Attributes:
         failed: called with an error that ends this control plane.
         waiting: runs that cannot continue with the versions that they are pinned to.
+        uploaded: what namespaces uploaded in the last day, by hour.
         refusal: why the store is read-only; None where it can be written.
     """
 
@@ -119,6 +124,7 @@ class EpochContext:
     policies: CachePolicyStore
     audits: AuditRecords
     waiting: dict[str, RunStatus]
+    uploaded: Mapping[str, Hours]
     failed: Callable[[BaseException], None]
     later_epoch_seen: Callable[[int], None]
     refusal: StoreError | None = None
@@ -167,6 +173,7 @@ def assemble(
     policies: CachePolicyStore,
     audits: AuditRecords,
     waiting: dict[str, RunStatus],
+    uploaded: Mapping[str, Hours],
     failed: Callable[[BaseException], None],
     later_epoch_seen: Callable[[int], None],
     refusal: StoreError | None = None,
@@ -196,6 +203,7 @@ def assemble(
         policies: loaded.
         audits: loaded.
         waiting: runs that cannot continue with the versions that they are pinned to.
+        uploaded: what namespaces uploaded in the last day, by hour.
         failed: called with an error that ends this control plane.
         later_epoch_seen: called when a worker has seen a later leader.
         refusal: why the store is read-only; None where it can be written.
@@ -225,6 +233,7 @@ def assemble(
             policies=policies,
             audits=audits,
             waiting=waiting,
+            uploaded=uploaded,
             failed=failed,
             later_epoch_seen=later_epoch_seen,
             refusal=refusal,
@@ -247,7 +256,6 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         store.records, ttl_s=context.settings.machine.result_ttl_s, clock=context.clock
     )
     lineage = LineageIndex(store.records)
-    content = UploadStore(store, context.references)
     loops: list[EventLoop] = []
 
     def post(event: Event) -> None:
@@ -256,6 +264,13 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     def decide_with_pools(snapshot: Snapshot) -> Decision:
         return explain_with_pools(signals.declared, decide(snapshot, state.model), snapshot)
 
+    async def post_and_wait(event: Event) -> None:
+        await loops[0].post_and_wait(event)
+
+    quotas = Quotas(post_and_wait)
+    stored = StoredBytes(quotas, store.sweepable_blobs)
+    uploaded = UploadedBytes(quotas, stored, context.clock, context.uploaded)
+    content = UploadStore(store, context.references, stored.added)
     signals = CapacitySignalSource(state, context.clock)
     gateway = _gateway(context, post, telemetry, events, signals.declaration)
     finalizer = _finalizer(context, lineage, logs)
@@ -276,6 +291,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         secrets_used=events.secrets_used,
         owners=owners,
         evaluate=evaluations.submit,
+        published=stored.published,
         post=post,
     )
     loop = EventLoop(
@@ -286,12 +302,19 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         clock=context.clock,
     )
     loops.append(loop)
-    quotas = Quotas(loop.post_and_wait)
-    run_quota = RunQuota(quotas, runs=state.runs, waiting=context.waiting, actions=state.actions)
+    run_quota = RunQuota(
+        quotas,
+        runs=state.runs,
+        waiting=context.waiting,
+        actions=state.actions,
+        stored=stored,
+    )
     admission = _admission(context, content, run_quota, loop, evaluators)
     views = _views(context, logs)
     repinning = _repinning(context, admission, finalizer, loop)
-    connections = UnverifiedConnections(context.settings.connections)
+    connections = UnverifiedConnections(
+        context.settings.connections_per_peer, context.settings.connections_max
+    )
     metrics = _metrics(
         context, loop, tasks, telemetry, gateway, signals, health, quotas, connections
     )
@@ -321,10 +344,13 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         policies=context.policies,
         quotas=quotas,
         run_quota=run_quota,
+        stored=stored,
+        uploaded=uploaded,
+        usage=NamespaceUsage(state),
         rates=Rates(quotas, time.monotonic),
         audits=context.audits,
         auditing=_auditing(context, cache, views, admission),
-        cache=_cache_admin(context),
+        cache=_cache_admin(context, stored),
         keys=context.keys,
         request_log=context.request_log.log,
         log_reader=context.request_log.reader,
@@ -529,13 +555,14 @@ def _log_retention(context: EpochContext) -> LogRetention:
     )
 
 
-def _cache_admin(context: EpochContext) -> CacheAdmin:
+def _cache_admin(context: EpochContext, stored: StoredBytes) -> CacheAdmin:
     return CacheAdmin(
         store=context.store,
         state=context.machine.state,
         archive=context.archive,
         result_ttl_s=context.settings.machine.result_ttl_s,
         clock=context.clock,
+        collected=stored.recount_all,
     )
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flowmesh_control.api.connection_limits import PER_PEER, TOTAL
 from flowmesh_control.auth.master_key import decode_ring
+from flowmesh_control.settings import CONNECTIONS_MAX, CONNECTIONS_PER_PEER
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_operator.pod_environment import PodEnvironment
@@ -85,8 +85,8 @@ class OperatorSettings:
     tls_cert: str = ""
     tls_key: str = ""
     health_port: int = 0
-    connections_per_peer: int = PER_PEER
-    connections_max: int = TOTAL
+    connections_per_peer: int = CONNECTIONS_PER_PEER
+    connections_max: int = CONNECTIONS_MAX
     metrics_open: bool = False
     request_log: bool = True
     request_log_days: int = 400

@@ -15,13 +15,13 @@ import pytest
 from aiohttp import WSMsgType, web
 from tests.attacks.one_fabric import fabric_at
 
-from flowmesh_control.api.connection_limits import ConnectionLimits, UnverifiedConnections
 from flowmesh_control.api.connections import (
     ConnectionTimes,
     TimedRequestHandler,
     TimedRunner,
 )
 from flowmesh_control.api.responses import errors_as_json
+from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_operator.leadership.liveness import alive_at
 
 QUICK = ConnectionTimes(header_s=0.3, body_pause_s=0.3, keep_alive_s=0.5)
@@ -66,7 +66,7 @@ async def server(times: ConnectionTimes = QUICK) -> AsyncIterator[tuple[TimedRun
     app.router.add_get("/slowly", slowly)
     app.router.add_post("/slow-to-read", slow_to_read)
     app.router.add_get("/worker", worker)
-    unverified = UnverifiedConnections(ConnectionLimits(per_peer=1024))
+    unverified = UnverifiedConnections(1024, 1024)
     runner = TimedRunner(app, times=times, unverified=unverified, access_log=None)
     await runner.setup()
     try:

@@ -12,9 +12,8 @@ from tests.attacks.by_hand import until
 from tests.attacks.one_fabric import fabric_at
 from tests.flowmesh_control.fabric import API_TOKEN, Fabric
 
-from flowmesh_control.api.connection_limits import (
+from flowmesh_control.auth.unverified_connections import (
     ConnectionLimit,
-    ConnectionLimits,
     UnverifiedConnections,
     peer_of,
 )
@@ -105,7 +104,7 @@ async def test_the_liveness_server_has_the_same_limit(unused_tcp_port: int) -> N
 
 
 def test_all_peers_together_have_a_limit_too() -> None:
-    unverified = UnverifiedConnections(ConnectionLimits(per_peer=2, total=3))
+    unverified = UnverifiedConnections(2, 3)
     assert [unverified.add(p) for p in ("a", "a", "a", "b", "c")] == [
         None,
         None,

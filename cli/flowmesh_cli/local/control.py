@@ -11,12 +11,11 @@ from typing import Any
 from flowmesh_cli.local.options import POOL
 from flowmesh_cli.local.request_log import logs_requests
 from flowmesh_cli.local.secrets import EnvironmentSecrets
-from flowmesh_control.api.connection_limits import TOTAL, ConnectionLimits
 from flowmesh_control.auth.master_key import load_key_ring, new_ring
 from flowmesh_control.auth.users import StaticUsers
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
-from flowmesh_control.settings import HANG_S, ControlSettings
+from flowmesh_control.settings import CONNECTIONS_MAX, HANG_S, ControlSettings
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import StoreAccessError, StoreError, StoreFullError
 from flowmesh_core.machine.settings import Settings
@@ -25,8 +24,6 @@ from flowmesh_store.store import open_store
 
 UNPLACEABLE_AFTER_S = 20.0
 """Local pools do not grow, so a step that no worker can run fails soon instead of waiting."""
-_ONE_PEER = ConnectionLimits(per_peer=TOTAL)
-"""All clients of a laptop have one address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +69,10 @@ async def serve_control(
         return ControlPlane(
             store,
             ControlSettings(
-                machine=machine, hang_s=HANG_S, request_log=logs, connections=_ONE_PEER
+                machine=machine,
+                hang_s=HANG_S,
+                request_log=logs,
+                connections_per_peer=CONNECTIONS_MAX,  # all clients of a laptop have one address
             ),
             catalog=load_catalog(),
             key_ring=ring,

@@ -18,7 +18,6 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from flowmesh_api.v1.problems import Problem
-from flowmesh_control.api.connections import mark_verified
 from flowmesh_control.api.request_body import decode_body
 from flowmesh_control.api.request_recorder import (
     LoggedRoute,
@@ -26,6 +25,7 @@ from flowmesh_control.api.request_recorder import (
     RequestRecorder,
     facts_of,
 )
+from flowmesh_control.auth.unverified_connections import mark_verified
 from flowmesh_control.auth.users import Resource, User, Users, Verb
 from flowmesh_control.errors import ForbiddenError, NotFoundError, UnknownUserError
 from flowmesh_control.queries.run_views import RunViews

@@ -3,7 +3,7 @@
 A client has some seconds to send the headers of a request; a body may pause for a minute; an idle
 connection is closed a little later. WebSockets, streamed answers and bodies that the control plane
 itself is slow to read are exempt. Connections that have shown no valid token are limited in number
-(``connection_limits``).
+(``auth.unverified_connections``).
 """
 
 import asyncio
@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from flowmesh_control.api.connection_limits import UnverifiedConnections, peer_of
+from flowmesh_control.auth.unverified_connections import UnverifiedConnections, peer_of
+from flowmesh_control.settings import CONNECTIONS_MAX, CONNECTIONS_PER_PEER
 from flowmesh_core.errors import FlowMeshError
 
 _Result = TypeVar("_Result")
@@ -88,7 +89,7 @@ class TimedRequestHandler(web.RequestHandler):
         self._await_header()
 
     def verified(self) -> None:
-        """Stops counting the connection among those without a valid token."""
+        """As :meth:`VerifiableConnection.verified`."""
         if self._unverified_peer is not None:
             self._unverified.remove(self._unverified_peer)
             self._unverified_peer = None
@@ -187,12 +188,6 @@ async def while_connected(request: web.Request, work: Coroutine[Any, Any, _Resul
     return await request.protocol.during(work)
 
 
-def mark_verified(request: web.Request) -> None:
-    """Notes that a request has a valid token: its connection counts no more as unverified."""
-    if isinstance(request.protocol, TimedRequestHandler):
-        request.protocol.verified()
-
-
 class TimedRunner(web.AppRunner):
     """Serves an application on connections with timeouts and limits."""
 
@@ -206,7 +201,9 @@ class TimedRunner(web.AppRunner):
     ) -> None:
         super().__init__(app, **kwargs)
         self._times = times or ConnectionTimes()
-        self._unverified = unverified or UnverifiedConnections()
+        self._unverified = unverified or UnverifiedConnections(
+            CONNECTIONS_PER_PEER, CONNECTIONS_MAX
+        )
 
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()

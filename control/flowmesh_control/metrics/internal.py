@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.core import Metric
 
 from flowmesh_api.v1.enums import Verdict
-from flowmesh_control.api.connection_limits import UnverifiedConnections
+from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_pool import TaskPool

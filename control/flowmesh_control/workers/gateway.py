@@ -21,7 +21,7 @@ from typing import Protocol
 from aiohttp import WSMsgType, web
 from msgspec.structs import replace
 
-from flowmesh_control.api.connections import mark_verified
+from flowmesh_control.auth.unverified_connections import mark_verified
 from flowmesh_control.auth.worker_tokens import WorkerIdentity, WorkerTokenVerifier
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.workers.dropped_items import DropCounters

@@ -16,13 +16,13 @@ Hours = Mapping[int, int]
 class DailyTotals:
     """Amounts by namespace and hour."""
 
-    def __init__(self, kept: Mapping[str, Hours] | None = None) -> None:
-        """Starts with what an earlier leader kept.
+    def __init__(self, totals: Mapping[str, Hours] | None = None) -> None:
+        """Starts with the totals of an earlier leader.
 
         Args:
-            kept: as :meth:`kept` returned it.
+            totals: as :meth:`current` returned it.
         """
-        self._hours = {namespace: dict(hours) for namespace, hours in (kept or {}).items()}
+        self._hours = {namespace: dict(hours) for namespace, hours in (totals or {}).items()}
 
     def add(self, namespace: str, amount: int, now_s: float) -> None:
         """Adds an amount at a time."""
@@ -51,14 +51,18 @@ class DailyTotals:
                 left, end_s = left - amount, leaves_s
         return end_s - now_s
 
-    def kept(self, now_s: float) -> dict[str, dict[int, int]]:
+    def all(self) -> dict[str, dict[int, int]]:
+        """Returns every amount, also those that no longer count."""
+        return {namespace: dict(hours) for namespace, hours in self._hours.items()}
+
+    def current(self, now_s: float) -> dict[str, dict[int, int]]:
         """Returns what counts still, and forgets the rest."""
         hour = int(now_s) // HOUR_S
         for namespace, hours in list(self._hours.items()):
             _drop_old(hours, hour)
             if not hours:
                 del self._hours[namespace]
-        return {namespace: dict(hours) for namespace, hours in self._hours.items()}
+        return self.all()
 
 
 def _drop_old(hours: dict[int, int], hour: int) -> None:

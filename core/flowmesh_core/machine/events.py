@@ -182,7 +182,7 @@ class ReservedPoolsChanged(msgspec.Struct, frozen=True):
 
 
 class NamespaceLimits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the attempts of a namespace must keep to; None is no limit.
+    """Limits on the attempts of a namespace; None where there is none.
 
     Attributes:
         user_code_calls: attempts of user code at once.

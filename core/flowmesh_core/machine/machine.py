@@ -114,7 +114,7 @@ class Machine:
             unsettled: attempt of an earlier epoch → nano-dollars that it was charged there: the
                 fabric pays them until it is adopted.
             paid: what tenants paid recently in earlier epochs, as ``FairShare.paid`` returned it.
-            spent: what namespaces paid in the last day, as ``DailyTotals.kept`` returned it.
+            spent: what namespaces paid in the last day, as ``DailyTotals.current`` returned it.
             recovering_until_s: dispatch nothing before; until then workers report what they run.
             on_settle: called with the uid of each run whose steps are about to be settled.
             prefix_salt: returns the salt of prefix caches for a scope: unpredictable, constant.

@@ -154,7 +154,7 @@ class State:
 
     @property
     def separates_code(self) -> bool:
-        """Whether ready actions of user code are told apart by tenant."""
+        """Whether ready actions of user code are separated by tenant."""
         return self.single_tenant or bool(self.code_limits)
 
     def pauses(self, run: Run) -> bool:

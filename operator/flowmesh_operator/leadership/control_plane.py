@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from flowmesh_control.api.connection_limits import ConnectionLimits
 from flowmesh_control.auth.tls_certificate import TlsCertificate
 from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.settings import HANG_S, ControlSettings
@@ -45,9 +44,8 @@ def make_control_plane(
             request_log=settings.request_log,
             request_log_ttl_s=settings.request_log_days * DAY_S,
             hang_s=HANG_S,
-            connections=ConnectionLimits(
-                per_peer=settings.connections_per_peer, total=settings.connections_max
-            ),
+            connections_per_peer=settings.connections_per_peer,
+            connections_max=settings.connections_max,
         ),
         catalog=load_catalog(),
         key_ring=settings.key_ring,

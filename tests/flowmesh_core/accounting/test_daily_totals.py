@@ -48,7 +48,7 @@ def test_a_restart_continues_and_forgets_what_no_longer_counts() -> None:
     totals = DailyTotals()
     totals.add("a", 5, NOON_S)
     totals.add("b", 1, NOON_S + DAY_S)
-    kept = msgspec.json.encode(totals.kept(NOON_S + DAY_S))
+    kept = msgspec.json.encode(totals.current(NOON_S + DAY_S))
     again = DailyTotals(msgspec.json.decode(kept, type=dict[str, dict[int, int]]))
     assert again.total("a", NOON_S + DAY_S) == 5
-    assert again.kept(NOON_S + DAY_S + HOUR_S) == {"b": {1_000_024: 1}}
+    assert again.current(NOON_S + DAY_S + HOUR_S) == {"b": {1_000_024: 1}}

@@ -6,11 +6,11 @@ closed. Peers behind one proxy or Service share an address, so the limits are se
 
 import ipaddress
 from collections import Counter
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol, runtime_checkable
 
-PER_PEER = 64
-TOTAL = 1024
+from aiohttp import web
+
 _IPV6_SITE_BITS = 64
 
 
@@ -21,19 +21,6 @@ class ConnectionLimit(StrEnum):
     TOTAL = "total"
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """The most connections without a valid token.
-
-    Attributes:
-        per_peer: of one peer: an IPv4 address, or an IPv6 network of 64 bits.
-        total: of all peers.
-    """
-
-    per_peer: int = PER_PEER
-    total: int = TOTAL
-
-
 class UnverifiedConnections:
     """The open connections of a server that have shown no valid token.
 
@@ -41,9 +28,16 @@ class UnverifiedConnections:
         refused: how many connections each limit refused.
     """
 
-    def __init__(self, limits: ConnectionLimits | None = None) -> None:
+    def __init__(self, per_peer: int, total: int) -> None:
+        """Starts without connections.
+
+        Args:
+            per_peer: the most of one peer: an IPv4 address, or an IPv6 network of 64 bits.
+            total: the most of all peers.
+        """
         self.refused = Counter[ConnectionLimit]()
-        self._limits = limits or ConnectionLimits()
+        self._per_peer = per_peer
+        self._total = total
         self._peers = Counter[str]()
         self._count = 0
 
@@ -54,9 +48,9 @@ class UnverifiedConnections:
 
     def add(self, peer: str) -> ConnectionLimit | None:
         """Counts a new connection; returns the limit that refuses it, or None."""
-        if self._count >= self._limits.total:
+        if self._count >= self._total:
             refused = ConnectionLimit.TOTAL
-        elif self._peers[peer] >= self._limits.per_peer:
+        elif self._peers[peer] >= self._per_peer:
             refused = ConnectionLimit.PEER
         else:
             self._count += 1
@@ -71,6 +65,21 @@ class UnverifiedConnections:
         self._peers[peer] -= 1
         if not self._peers[peer]:
             del self._peers[peer]
+
+
+@runtime_checkable
+class VerifiableConnection(Protocol):
+    """A connection that counts until its user is known."""
+
+    def verified(self) -> None:
+        """Stops counting the connection among those without a valid token."""
+        ...
+
+
+def mark_verified(request: web.Request) -> None:
+    """Notes that a request has a valid token: its connection counts no more."""
+    if isinstance(request.protocol, VerifiableConnection):
+        request.protocol.verified()
 
 
 def peer_of(address: object) -> str:
