@@ -35,7 +35,7 @@ BACKOFF_DETAIL = "it failed and is tried again after its backoff"
 def code_quota_text(most: int) -> str:
     """Returns why an action waits whose namespace has as many calls of user code as it may."""
     return (
-        f"the namespace runs {most} calls of user code, of at most {most} by its quota; it starts "
+        f"the namespace runs as many calls of user code as its quota allows ({most}); it starts "
         "when one has ended, or ask an administrator for a larger userCodeCalls"
     )
 

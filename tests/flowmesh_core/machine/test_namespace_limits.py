@@ -49,7 +49,7 @@ def test_calls_of_user_code_beyond_the_limit_wait_and_another_namespace_has_its_
     assert code_of(world) == ["team-a"] * 2
     ((cause, text),) = reasons(world, uid)
     assert cause == RejectionCause.USER_CODE_QUOTA
-    assert "runs 2 calls of user code, of at most 2" in text
+    assert "as many calls of user code as its quota allows (2)" in text
     submit_code(world, "team-b", 3)
     world.tick(1.0)
     assert sorted(code_of(world)) == ["team-a"] * 2 + ["team-b"] * 3
