@@ -1,11 +1,11 @@
 """Checks that the control plane keeps answering while a tenant or a worker attacks it.
 
 The control plane runs in its own process. During each attack another process polls its health
-endpoint and submits workflows of another tenant, and the growth of its memory is measured. The attacks are those that once stopped or
-starved it: conditions and templates that never end or fill the memory, malformed messages of a
-worker, uploads that decode to many times their size, the end of an attempt that was never assigned
-to the reporting worker, and requests at fifty times the rate of a quota. Times are wall time on
-this machine, so the page names its load.
+endpoint and submits workflows of another tenant, and the growth of its memory is measured. The
+attacks are those that once stopped or starved it: conditions and templates that never end or fill
+the memory, malformed messages of a worker, uploads that decode to many times their size, the end of
+an attempt that was never assigned to the reporting worker, and requests at fifty times the rate of
+a quota. Times are wall time on this machine, so the page names its load.
 
 Run it with ``make bench-attacks``.
 """
@@ -476,10 +476,10 @@ def show(found: list[dict[str, Any]], result: Result) -> None:
                 f"(the peak of the control plane's own process); "
                 + (f"**not held by: {', '.join(over)}**." if over else "all held."),
                 "The forged end changed nothing: its run was still waiting for a worker.",
-                f"During the flood of requests the p99 of health is {_flood_ratio(found, 'p99_ms'):.1f}"
-                " times, and that of another tenant's submissions "
-                f"{_flood_ratio(found, 'submit_p99_ms'):.1f} times that of the idle control plane;"
-                f" bound: {FLOOD_P99:g}.",
+                "During the flood of requests the p99 of health is "
+                f"{_flood_ratio(found, 'p99_ms'):.1f} times, and that of another tenant's "
+                f"submissions {_flood_ratio(found, 'submit_p99_ms'):.1f} times that of the idle "
+                f"control plane; bound: {FLOOD_P99:g}.",
             ],
         )
     ]
