@@ -22,10 +22,15 @@ _Result = TypeVar("_Result")
 HEADER_S = 10.0
 BODY_PAUSE_S = 60.0
 KEEP_ALIVE_S = 75.0
+_TOO_MANY_TEXT = (
+    b'{"error":{"message":"too many connections have shown no valid token","where":"connection",'
+    b'"remedy":"try again in a second; where many users share an address, raise '
+    b'gateway.connections.perPeer","problems":[]}}'
+)
 _TOO_MANY = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
-    b"Content-Length: 0\r\n\r\n"
-)
+    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+) % (len(_TOO_MANY_TEXT), _TOO_MANY_TEXT)
 
 
 class BodyPausedError(FlowMeshError, TimeoutError):
