@@ -105,6 +105,7 @@ def probe(url: str) -> None:
     Ends when a line arrives on standard input; prints the times of both.
     """
     times_s: dict[str, list[float]] = {"health": [], "submit": []}
+    _timed(_submission(url))  # starts the process that compiles
     print("asking", flush=True)
     number = 0
     while not select.select([sys.stdin], [], [], ASK_EVERY_S)[0]:
