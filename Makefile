@@ -105,8 +105,8 @@ soak: $(READY) ## random worlds in virtual time, all invariants checked (SEEDS=0
 	@$(BIN)/python -m flowmesh_sim.soak --seeds $(SEEDS) $(ARGS)
 
 .PHONY: laws
-laws: $(READY) ## the laws of isolation with 10,000 examples (about an hour and a half)
-	@FLOWMESH_LAW_EXAMPLES=10000 $(BIN)/python -m pytest -q -p no:xdist tests/flowmesh_control/test_law_of_attempts.py tests/flowmesh_control/test_law_of_scopes.py tests/flowmesh_core/machine/test_law_of_company.py
+laws: $(READY) ## the laws of isolation with 10,000 examples, and a million messages (about two hours)
+	@FLOWMESH_LAW_EXAMPLES=10000 FLOWMESH_MESSAGE_WORLDS=12500 $(BIN)/python -m pytest -q -p no:xdist tests/flowmesh_control/test_law_of_attempts.py tests/flowmesh_control/test_law_of_scopes.py tests/flowmesh_core/machine/test_law_of_company.py tests/flowmesh_control/test_generated_messages.py
 
 .PHONY: golden
 golden: $(READY) ## record tests/golden anew, after a change of behaviour that is meant

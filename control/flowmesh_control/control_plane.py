@@ -194,6 +194,7 @@ class ControlPlane:
             await services.repinning.cancel(uid, cancelled[uid])
         await self._listen(services, host, port)
         self._run(services.gateway.watch_always())
+        self._run(services.stored.run())
         self._run(self._flush_periodically(epoch))
         self._run(services.request_log.run())
         self._run(runtime.result_index.load(partial(records.keys, f"{ACTIONS}/")))
@@ -328,6 +329,7 @@ class ControlPlane:
             billed=recovered.opening.billed,
             unsettled=recovered.opening.unsettled if recovered.submitted else {},
             paid=recovered.opening.paid_by(self._clock()),
+            spent=recovered.opening.spent,
             recovering_until_s=until_s,
             on_settle=marker.settle,
             prefix_salt=PrefixSalts(self._key_ring),
@@ -355,12 +357,15 @@ class ControlPlane:
             policies=policies,
             audits=audits,
             waiting=recovered.waiting,
+            uploaded=recovered.opening.uploaded,
             failed=self._fail,
             later_epoch_seen=self._later_epoch_seen,
             refusal=refusal,
         )
         self._books = PeriodicFlush(
-            capture=lambda counted, now_s: capture(machine.state, counted, now_s),
+            capture=lambda counted, now_s: msgspec.structs.replace(
+                capture(machine.state, counted, now_s), uploaded=runtime.services.uploaded.current()
+            ),
             under_way=machine.state.attempts.keys,
             model=machine.state.model,
             absent=recovered.opening.absent,
@@ -409,7 +414,9 @@ class ControlPlane:
 
     async def _listen(self, services: ControlPlaneServices, host: str, port: int) -> None:
         app = build_app(services, self._users, self._labels)
-        self._runner = TimedRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
+        self._runner = TimedRunner(
+            app, unverified=services.connections, access_log=None, shutdown_timeout=SHUTDOWN_S
+        )
         await self._runner.setup()
         certificate = self._certificate
         site = web.TCPSite(

@@ -44,9 +44,10 @@ class RateExceededError(FlowMeshError):
 
     retryable = True
 
-    def __init__(self, message: str, *, wait_s: float) -> None:
-        """Keeps when the request may be repeated."""
-        super().__init__(message, where="quota", remedy=f"try again in {wait_s:.0f} s")
+    def __init__(self, message: str, *, wait_s: float, remedy: str = "") -> None:
+        """Keeps when the request may be repeated; ``remedy`` says it in other words."""
+        said = remedy or f"try again in {wait_s:.0f} s"
+        super().__init__(message, where="quota", remedy=said)
         self.retry_after_s = wait_s
 
 

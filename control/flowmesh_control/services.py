@@ -6,6 +6,7 @@ Neither sees the machine or its state; each passes to its classes only the servi
 from dataclasses import dataclass
 
 from flowmesh_control.audit.submission import AuditSubmission
+from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
 from flowmesh_control.cache.admin import CacheAdmin
@@ -19,9 +20,12 @@ from flowmesh_control.queries.planner import Planner
 from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.queries.status_document import StatusDocuments
+from flowmesh_control.quotas.namespace_usage import NamespaceUsage
 from flowmesh_control.quotas.quotas import Quotas
 from flowmesh_control.quotas.rates import Rates
 from flowmesh_control.quotas.run_quota import RunQuota
+from flowmesh_control.quotas.stored_bytes import StoredBytes
+from flowmesh_control.quotas.uploaded_bytes import UploadedBytes
 from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.key_admin import KeyAdmin
@@ -71,6 +75,9 @@ class ControlPlaneServices:
     policies: CachePolicyStore
     quotas: Quotas
     run_quota: RunQuota
+    stored: StoredBytes
+    uploaded: UploadedBytes
+    usage: NamespaceUsage
     rates: Rates
     audits: AuditRecords
     auditing: AuditSubmission
@@ -80,4 +87,5 @@ class ControlPlaneServices:
     log_reader: RequestLogReader
     log_retention: LogRetention
     metrics: MetricsPage
+    connections: UnverifiedConnections
     refusal: StoreError | None = None

@@ -7,6 +7,8 @@ from flowmesh_core.machine.settings import Settings
 
 HANG_S = 20.0
 """How long the event loop of a process that serves users may make no turn."""
+CONNECTIONS_PER_PEER = 64
+CONNECTIONS_MAX = 1024
 REQUEST_LOG_TTL_S = 400 * 86400.0
 
 
@@ -28,6 +30,8 @@ class ControlSettings:
         sandboxed_evaluators: conditions are evaluated and workflows compiled in child processes;
             False where all runs have one owner, who would only harm himself.
         metrics_open: ``/metrics`` needs no token; for a network that only Prometheus can reach.
+        connections_per_peer: the most connections of one peer that have shown no valid token;
+            ``connections_max`` is that of all peers.
         request_log: whether requests are logged.
         request_log_ttl_s: the age from which a collection deletes segments of the request log.
     """
@@ -43,5 +47,7 @@ class ControlSettings:
     hang_s: float = 0.0
     metrics_open: bool = False
     sandboxed_evaluators: bool = False
+    connections_per_peer: int = CONNECTIONS_PER_PEER
+    connections_max: int = CONNECTIONS_MAX
     request_log: bool = True
     request_log_ttl_s: float = REQUEST_LOG_TTL_S

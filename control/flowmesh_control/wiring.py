@@ -4,11 +4,12 @@ Called by the control plane; the only place that passes on the machine's state.
 """
 
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.audit.submission import AuditSubmission
+from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.auth.worker_tokens import WorkerTokenVerifier
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.pool_rejections import explain_with_pools
@@ -41,9 +42,12 @@ from flowmesh_control.queries.planner import Planner
 from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.queries.status_document import StatusDocuments
+from flowmesh_control.quotas.namespace_usage import NamespaceUsage
 from flowmesh_control.quotas.quotas import Quotas
 from flowmesh_control.quotas.rates import Rates
 from flowmesh_control.quotas.run_quota import RunQuota
+from flowmesh_control.quotas.stored_bytes import StoredBytes
+from flowmesh_control.quotas.uploaded_bytes import UploadedBytes
 from flowmesh_control.records.accounts import capture
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import AuditRecords
@@ -67,6 +71,7 @@ from flowmesh_control.services import ControlPlaneServices
 from flowmesh_control.settings import ControlSettings
 from flowmesh_control.workers.gateway import PoolTrust, WorkerGateway
 from flowmesh_control.workers.log_buffer import LogBuffer
+from flowmesh_core.accounting.daily_totals import Hours
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import StoreError
@@ -93,6 +98,7 @@ class EpochContext:
     Attributes:
         failed: called with an error that ends this control plane.
         waiting: runs that cannot continue with the versions that they are pinned to.
+        uploaded: what namespaces uploaded in the last day, by hour.
         refusal: why the store is read-only; None where it can be written.
     """
 
@@ -119,6 +125,7 @@ class EpochContext:
     policies: CachePolicyStore
     audits: AuditRecords
     waiting: dict[str, RunStatus]
+    uploaded: Mapping[str, Hours]
     failed: Callable[[BaseException], None]
     later_epoch_seen: Callable[[int], None]
     refusal: StoreError | None = None
@@ -169,6 +176,7 @@ def assemble(
     policies: CachePolicyStore,
     audits: AuditRecords,
     waiting: dict[str, RunStatus],
+    uploaded: Mapping[str, Hours],
     failed: Callable[[BaseException], None],
     later_epoch_seen: Callable[[int], None],
     refusal: StoreError | None = None,
@@ -198,6 +206,7 @@ def assemble(
         policies: loaded.
         audits: loaded.
         waiting: runs that cannot continue with the versions that they are pinned to.
+        uploaded: what namespaces uploaded in the last day, by hour.
         failed: called with an error that ends this control plane.
         later_epoch_seen: called when a worker has seen a later leader.
         refusal: why the store is read-only; None where it can be written.
@@ -227,6 +236,7 @@ def assemble(
             policies=policies,
             audits=audits,
             waiting=waiting,
+            uploaded=uploaded,
             failed=failed,
             later_epoch_seen=later_epoch_seen,
             refusal=refusal,
@@ -253,7 +263,6 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         index=result_index,
     )
     lineage = LineageIndex(store.records)
-    content = UploadStore(store, context.references)
     loops: list[EventLoop] = []
 
     def post(event: Event) -> None:
@@ -262,6 +271,13 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     def decide_with_pools(snapshot: Snapshot) -> Decision:
         return explain_with_pools(signals.declared, decide(snapshot, state.model), snapshot)
 
+    async def post_and_wait(event: Event) -> None:
+        await loops[0].post_and_wait(event)
+
+    quotas = Quotas(post_and_wait)
+    stored = StoredBytes(quotas, store.sweepable_blobs)
+    uploaded = UploadedBytes(quotas, stored, context.clock, context.uploaded)
+    content = UploadStore(store, context.references, stored.added)
     signals = CapacitySignalSource(state, context.clock)
     gateway = _gateway(context, post, telemetry, events, signals.declaration)
     finalizer = _finalizer(context, lineage, logs)
@@ -282,6 +298,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         secrets_used=events.secrets_used,
         owners=owners,
         evaluate=evaluations.submit,
+        published=stored.published,
         post=post,
     )
     loop = EventLoop(
@@ -292,12 +309,22 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         clock=context.clock,
     )
     loops.append(loop)
-    quotas = Quotas(loop.post_and_wait)
-    run_quota = RunQuota(quotas, runs=state.runs, waiting=context.waiting, actions=state.actions)
+    run_quota = RunQuota(
+        quotas,
+        runs=state.runs,
+        waiting=context.waiting,
+        actions=state.actions,
+        stored=stored,
+    )
     admission = _admission(context, content, run_quota, loop, evaluators)
     views = _views(context, logs)
     repinning = _repinning(context, admission, finalizer, loop)
-    metrics = _metrics(context, loop, tasks, telemetry, gateway, signals, health, quotas)
+    connections = UnverifiedConnections(
+        context.settings.connections_per_peer, context.settings.connections_max
+    )
+    metrics = _metrics(
+        context, loop, tasks, telemetry, gateway, signals, health, quotas, connections
+    )
     services = ControlPlaneServices(
         epoch=CurrentEpoch(context.epoch, context.clock, state),
         settings=context.settings,
@@ -324,15 +351,19 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         policies=context.policies,
         quotas=quotas,
         run_quota=run_quota,
+        stored=stored,
+        uploaded=uploaded,
+        usage=NamespaceUsage(state),
         rates=Rates(quotas, time.monotonic),
         audits=context.audits,
         auditing=_auditing(context, cache, views, admission),
-        cache=_cache_admin(context),
+        cache=_cache_admin(context, stored),
         keys=context.keys,
         request_log=context.request_log.log,
         log_reader=context.request_log.reader,
         log_retention=_log_retention(context),
         metrics=metrics,
+        connections=connections,
         refusal=context.refusal,
     )
     return EpochRuntime(
@@ -408,6 +439,7 @@ def _metrics(
     signals: CapacitySignalSource,
     health: StoreHealth,
     quotas: Quotas,
+    connections: UnverifiedConnections,
 ) -> MetricsPage:
     state = context.machine.state
     return MetricsPage(
@@ -422,6 +454,7 @@ def _metrics(
         trouble=health,
         request_log=context.request_log.log,
         quota_refusals=quotas.refusals,
+        connections=connections,
         last_accounts=capture(state, {}, context.clock()),
     )
 
@@ -531,13 +564,14 @@ def _log_retention(context: EpochContext) -> LogRetention:
     )
 
 
-def _cache_admin(context: EpochContext) -> CacheAdmin:
+def _cache_admin(context: EpochContext, stored: StoredBytes) -> CacheAdmin:
     return CacheAdmin(
         store=context.store,
         state=context.machine.state,
         archive=context.archive,
         result_ttl_s=context.settings.machine.result_ttl_s,
         clock=context.clock,
+        collected=stored.recount_all,
     )
 
 

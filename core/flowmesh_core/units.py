@@ -47,6 +47,16 @@ def usd_text(nanousd: int) -> str:
     return f"${amount:.{places}f}"
 
 
+def bytes_text(count: int) -> str:
+    """Returns an amount of bytes for people: ``512 bytes``, ``1.02 TiB``, ``100 GiB``."""
+    size, unit = float(count), "bytes"
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":  # noqa: PLR2004 - of one unit in the next
+            break
+        size /= 1024
+    return f"{size:.2f}".rstrip("0").rstrip(".") + f" {unit}"
+
+
 def split_exactly(amount: int, weights: Sequence[int]) -> list[int]:
     """Splits an integer amount by weights so that the parts add up to the amount exactly.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flowmesh_control.auth.master_key import decode_ring
+from flowmesh_control.settings import CONNECTIONS_MAX, CONNECTIONS_PER_PEER
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_operator.pod_environment import PodEnvironment
@@ -45,6 +46,8 @@ class OperatorSettings:
         gateway_host: the address to listen on, with ``gateway_port``, for workers and users.
         tls_cert: the gateway's certificate (PEM), with ``tls_key``; plain HTTP without.
         health_port: the port of ``/healthz``; 0 for none.
+        connections_per_peer: the most connections of one peer to the gateway that have shown no
+            valid token; ``connections_max`` is that of all peers.
         metrics_open: the gateway's ``/metrics`` needs no token (``FLOWMESH_METRICS_OPEN=true``);
             for use with a network policy that admits only Prometheus.
         worker_token: a fixed token with which any worker joins, where pods have no token; none if
@@ -82,6 +85,8 @@ class OperatorSettings:
     tls_cert: str = ""
     tls_key: str = ""
     health_port: int = 0
+    connections_per_peer: int = CONNECTIONS_PER_PEER
+    connections_max: int = CONNECTIONS_MAX
     metrics_open: bool = False
     request_log: bool = True
     request_log_days: int = 400
@@ -159,6 +164,8 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
         tls_cert=reader.text("TLS_CERT"),
         tls_key=reader.text("TLS_KEY"),
         health_port=reader.whole("HEALTH_PORT", defaults.health_port),
+        connections_per_peer=reader.whole("CONNECTIONS_PER_PEER", defaults.connections_per_peer),
+        connections_max=reader.whole("CONNECTIONS_MAX", defaults.connections_max),
         metrics_open=reader.flag("METRICS_OPEN"),
         request_log=reader.flag("REQUEST_LOG", default=defaults.request_log),
         request_log_days=reader.whole("REQUEST_LOG_DAYS", defaults.request_log_days),

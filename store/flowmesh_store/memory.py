@@ -33,11 +33,12 @@ class MemoryContent:
         self.clock = clock
         self.stored: dict[tuple[str, Digest], tuple[bytes, float]] = {}
 
-    async def blobs(self) -> AsyncIterator[StoredBlob]:
+    async def blobs(self, scope: str = "") -> AsyncIterator[StoredBlob]:
         """As :meth:`Sweepable.blobs`."""
         now = self.clock()
-        for (scope, digest), (data, stored_at) in sorted(self.stored.items()):
-            yield StoredBlob(scope, digest, len(data), max(0.0, now - stored_at))
+        for (place, digest), (data, stored_at) in sorted(self.stored.items()):
+            if scope in ("", place):
+                yield StoredBlob(place, digest, len(data), max(0.0, now - stored_at))
 
     async def delete(self, scope: str, digest: Digest, *, older_than_s: float) -> bool:
         """As :meth:`Sweepable.delete`."""

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from aiohttp import WSMessage, WSMsgType
 from tests.attacks.by_hand import TOKENS, Place, end_of, noop, place
+from tests.attacks.growth import GROWTH_MAX
 from tests.flowmesh_control.given import TOKENS as ATTEMPT_TOKENS
 
 from flowmesh_control.workers import gateway
@@ -25,7 +26,6 @@ from flowmesh_core.units import Digest
 
 pytestmark = pytest.mark.slow
 
-GROWTH_MAX = 128 << 20
 D = Digest("0" * 64)
 MINE = f"ns/{D}/1-1"
 HANDSHAKE = (

@@ -21,6 +21,7 @@ from flowmesh_control.api.connections import (
     TimedRunner,
 )
 from flowmesh_control.api.responses import errors_as_json
+from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_operator.leadership.liveness import alive_at
 
 QUICK = ConnectionTimes(header_s=0.3, body_pause_s=0.3, keep_alive_s=0.5)
@@ -65,7 +66,8 @@ async def server(times: ConnectionTimes = QUICK) -> AsyncIterator[tuple[TimedRun
     app.router.add_get("/slowly", slowly)
     app.router.add_post("/slow-to-read", slow_to_read)
     app.router.add_get("/worker", worker)
-    runner = TimedRunner(app, times=times, access_log=None)
+    unverified = UnverifiedConnections(1024, 1024)
+    runner = TimedRunner(app, times=times, unverified=unverified, access_log=None)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -1,6 +1,6 @@
 """Law L4: whatever a worker says, nothing behind the gateway raises, and all of it can be stored.
 
-Messages are those of honest workers with some values exchanged. ``FLOWMESH_MESSAGE_WORLDS=12000``
+Messages are those of honest workers with some values exchanged. ``FLOWMESH_MESSAGE_WORLDS=12500``
 makes a million of them; each of the 50 that run by default has its share.
 """
 

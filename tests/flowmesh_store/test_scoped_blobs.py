@@ -74,6 +74,14 @@ async def test_a_copy_is_as_young_as_a_put(backend: Backend) -> None:
     assert ages[GROUP] < 1e3
 
 
+async def test_the_blobs_of_one_scope_are_listed_alone(backend: Backend) -> None:
+    mine = [await put(backend.store, SCOPE, b"%d" % n) for n in range(3)]
+    await put(backend.store, GROUP, b"other")
+    listed = [(b.scope, b.digest) async for b in backend.store.sweepable_blobs.blobs(SCOPE)]
+    assert listed == [(SCOPE, digest) for digest in sorted(mine)]
+    assert [b async for b in backend.store.sweepable_blobs.blobs("ns-nobody")] == []
+
+
 async def test_many_copies_at_once_agree(backend: Backend) -> None:
     digests = [await put(backend.store, SCOPE, b"%d" % n) for n in range(40)]
     view = backend.store.view(write=GROUP, read=(SCOPE,))

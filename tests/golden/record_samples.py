@@ -386,6 +386,8 @@ ACCOUNTS = AccountsRecord(
     ),
     epoch=7,
     paid={"team-a": (13.6, 1_700_000_049.5)},
+    spent={"team-a": {472_222: 137}},
+    uploaded={"team-b": {472_221: 138}},
 )
 LOGS = RunLogRecord(steps={"tune": {"ns-a/0a/1": [(1_700_000_001.5, "a line")]}})
 POLICY = CachePolicy(

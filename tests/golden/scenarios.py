@@ -260,6 +260,24 @@ def one_tenant() -> None:
     world.run()
 
 
+def namespace_limits() -> None:
+    """Quotas hold back user code, and a namespace that has spent its day's dollars."""
+    world = World()
+    world.join("v", "w", allows_user_code=True, sandbox="landlock")
+    limits = {"team-a": e.NamespaceLimits(1, 1), "team-b": e.NamespaceLimits(None, None, "full")}
+    world.apply(e.NamespaceLimitsChanged(limits))
+    for team in ("team-a", "team-b", "team-c"):
+        steps = (step(name, uses=CODE, of=team, value=name) for name in ("a", "b", "c"))
+        world.submit(plan(*steps, namespace=team))
+    for _ in range(3):
+        world.tick(0.5)
+        world.beat("v", "w")
+        for attempt in world.attempts():
+            world.finish(attempt.attempt_id)
+    world.apply(e.NamespaceLimitsChanged({"team-a": e.NamespaceLimits(1)}))
+    world.run()
+
+
 def operations() -> None:
     """Changes by administrators and users: cordons, prewarmed engines, versions, a stall."""
     world = World()
@@ -395,6 +413,7 @@ SCENARIOS: Mapping[str, tuple[str, Callable[[], None]]] = {
     "full-store": ("world", full_store),
     "other-rows": ("world", other_rows),
     "one-tenant": ("world", one_tenant),
+    "namespace-limits": ("world", namespace_limits),
     "operations": ("world", operations),
     "conditions": ("world", conditions),
     "chaos": ("world", chaos),

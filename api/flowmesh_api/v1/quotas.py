@@ -1,5 +1,7 @@
 """The quota of a namespace as the control plane reads it."""
 
+from enum import StrEnum
+
 import msgspec
 
 
@@ -19,6 +21,10 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
         plans_per_minute: forecasts that one user asks for.
         open_watches: runs that one user watches at once.
         open_uploads: uploads of one user at once.
+        stored_bytes: content in the namespace's own scope.
+        uploaded_bytes_per_day: in 24 hours, counted by the hour.
+        user_code_calls: attempts of user code at once.
+        nanousd_per_day: what its runs pay in 24 hours, counted by the hour; None for no limit.
     """
 
     name: str
@@ -34,6 +40,17 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     plans_per_minute: int = 30
     open_watches: int = 20
     open_uploads: int = 4
+    stored_bytes: int = 1 << 40
+    uploaded_bytes_per_day: int = 100 << 30
+    user_code_calls: int = 16
+    nanousd_per_day: int | None = None
+
+
+class QuotaUnit(StrEnum):
+    """What a limit counts, where it is not plain numbers."""
+
+    BYTES = "bytes"
+    USD = "usd"
 
 
 class QuotaLimit(msgspec.Struct, frozen=True):
@@ -41,11 +58,13 @@ class QuotaLimit(msgspec.Struct, frozen=True):
 
     Attributes:
         used: how much of it is used now; None for what is counted over time or by user.
+        unit: left out for plain numbers.
     """
 
     name: str
     most: float
     used: float | None = None
+    unit: QuotaUnit | msgspec.UnsetType = msgspec.UNSET
 
 
 class QuotaUsage(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ A client belongs to one thread. An error response becomes an exception with the 
 reason and remedy.
 """
 
+import contextlib
 import http.client
 import json
 import time
@@ -300,7 +301,10 @@ class ApiClient:
         if self._connection is None:
             self._connection = self._transport.connect(timeout_s)
         all_headers = {**headers, "Authorization": f"Bearer {self._token}"}
-        self._connection.request(method, target, body=body, headers=all_headers)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            # A server that refuses a body before it is complete closes the connection; its answer
+            # says why. Where there is none, reading it fails in the same way.
+            self._connection.request(method, target, body=body, headers=all_headers)
         return self._connection.getresponse()
 
 

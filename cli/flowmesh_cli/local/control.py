@@ -15,7 +15,7 @@ from flowmesh_control.auth.master_key import load_key_ring, new_ring
 from flowmesh_control.auth.users import StaticUsers
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
-from flowmesh_control.settings import HANG_S, ControlSettings
+from flowmesh_control.settings import CONNECTIONS_MAX, HANG_S, ControlSettings
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import StoreAccessError, StoreError, StoreFullError
 from flowmesh_core.machine.settings import Settings
@@ -68,7 +68,12 @@ async def serve_control(
     def make(ring: KeyRing) -> ControlPlane:
         return ControlPlane(
             store,
-            ControlSettings(machine=machine, hang_s=HANG_S, request_log=logs),
+            ControlSettings(
+                machine=machine,
+                hang_s=HANG_S,
+                request_log=logs,
+                connections_per_peer=CONNECTIONS_MAX,  # all clients of a laptop have one address
+            ),
             catalog=load_catalog(),
             key_ring=ring,
             users=StaticUsers(address.token),

@@ -57,7 +57,14 @@ def build_app(
         _fabric_handlers(services),
         KeyHandlers(services.keys, services.log_reader),
         RequestLogHandlers(services.log_reader),
-        QuotaHandlers(services.quotas, services.run_quota),
+        QuotaHandlers(
+            quotas=services.quotas,
+            run_quota=services.run_quota,
+            stored=services.stored,
+            uploaded=services.uploaded,
+            usage=services.usage,
+            clock=services.epoch.clock,
+        ),
         probes,
     )
     authorizer = Authorizer(users, services.views, services.rates, recorder)
@@ -89,6 +96,7 @@ def _data_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> D
         store=services.store,
         policies=services.policies,
         labels=labels,
+        uploaded=services.uploaded,
         upload_bytes_max=services.settings.upload_bytes_max,
     )
 

@@ -25,6 +25,7 @@ from flowmesh_control.api.request_recorder import (
     RequestRecorder,
     facts_of,
 )
+from flowmesh_control.auth.unverified_connections import mark_verified
 from flowmesh_control.auth.users import Resource, User, Users, Verb
 from flowmesh_control.errors import ForbiddenError, NotFoundError, UnknownUserError
 from flowmesh_control.queries.run_views import RunViews
@@ -182,6 +183,7 @@ class Authorizer:
 
         async def authorize(request: web.Request) -> web.StreamResponse:
             user = facts_of(request).user = await self._user(request)
+            mark_verified(request)
             call = AuthorizedRequest(request, user, self._users)
             try:
                 call = await self._authorized(route, call)

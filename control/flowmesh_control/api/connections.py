@@ -2,7 +2,8 @@
 
 A client has some seconds to send the headers of a request; a body may pause for a minute; an idle
 connection is closed a little later. WebSockets, streamed answers and bodies that the control plane
-itself is slow to read are exempt.
+itself is slow to read are exempt. Connections that have shown no valid token are limited in number
+(``auth.unverified_connections``).
 """
 
 import asyncio
@@ -12,6 +13,8 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
+from flowmesh_control.auth.unverified_connections import UnverifiedConnections, peer_of
+from flowmesh_control.settings import CONNECTIONS_MAX, CONNECTIONS_PER_PEER
 from flowmesh_core.errors import FlowMeshError
 
 _Result = TypeVar("_Result")
@@ -19,6 +22,15 @@ _Result = TypeVar("_Result")
 HEADER_S = 10.0
 BODY_PAUSE_S = 60.0
 KEEP_ALIVE_S = 75.0
+_TOO_MANY_TEXT = (
+    b'{"error":{"message":"too many connections have shown no valid token","where":"connection",'
+    b'"remedy":"try again in a second; where many users share an address, raise '
+    b'gateway.connections.perPeer","problems":[]}}'
+)
+_TOO_MANY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+) % (len(_TOO_MANY_TEXT), _TOO_MANY_TEXT)
 
 
 class BodyPausedError(FlowMeshError, TimeoutError):
@@ -41,27 +53,57 @@ class ConnectionTimes:
 
 
 class TimedRequestHandler(web.RequestHandler):
-    """A connection that is closed when its client is silent for too long."""
+    """A connection that is closed when its client is silent for too long, or has too many."""
 
-    __slots__ = ("_body", "_body_timer", "_header_timer", "_times", "_work")
+    __slots__ = (
+        "_body",
+        "_body_timer",
+        "_header_timer",
+        "_times",
+        "_unverified",
+        "_unverified_peer",
+        "_work",
+    )
 
-    def __init__(self, *args: Any, times: ConnectionTimes, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        times: ConnectionTimes,
+        unverified: UnverifiedConnections,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, keepalive_timeout=times.keep_alive_s, **kwargs)
         self._times = times
+        self._unverified = unverified
+        self._unverified_peer: str | None = None
         self._header_timer: asyncio.TimerHandle | None = None
         self._body_timer: asyncio.TimerHandle | None = None
         self._body: Any = None
         self._work: set[asyncio.Task[Any]] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Starts the timeout of the first request's headers."""
+        """Starts the timeout of the first request's headers, or refuses the connection."""
         super().connection_made(transport)
+        peer = peer_of(transport.get_extra_info("peername"))
+        if self._unverified.add(peer) is not None:
+            assert isinstance(transport, asyncio.WriteTransport)
+            transport.write(_TOO_MANY)
+            self.force_close()
+            return
+        self._unverified_peer = peer
         self._await_header()
+
+    def verified(self) -> None:
+        """As :meth:`VerifiableConnection.verified`."""
+        if self._unverified_peer is not None:
+            self._unverified.remove(self._unverified_peer)
+            self._unverified_peer = None
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Stops the timers and cancels the work that only this client waits for."""
         for task in self._work:
             task.cancel()
+        self.verified()
         self._stop_header()
         self._stop_body()
         self._body = None
@@ -152,23 +194,33 @@ async def while_connected(request: web.Request, work: Coroutine[Any, Any, _Resul
 
 
 class TimedRunner(web.AppRunner):
-    """Serves an application on connections with timeouts."""
+    """Serves an application on connections with timeouts and limits."""
 
     def __init__(
-        self, app: web.Application, *, times: ConnectionTimes | None = None, **kwargs: Any
+        self,
+        app: web.Application,
+        *,
+        times: ConnectionTimes | None = None,
+        unverified: UnverifiedConnections | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(app, **kwargs)
         self._times = times or ConnectionTimes()
+        self._unverified = unverified or UnverifiedConnections(
+            CONNECTIONS_PER_PEER, CONNECTIONS_MAX
+        )
 
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()
-        return _TimedServer(server, self._times)
+        return _TimedServer(server, self._times, self._unverified)
 
 
 class _TimedServer(web.Server):
     """Serves each connection by a :class:`TimedRequestHandler`."""
 
-    def __init__(self, server: web.Server, times: ConnectionTimes) -> None:
+    def __init__(
+        self, server: web.Server, times: ConnectionTimes, unverified: UnverifiedConnections
+    ) -> None:
         super().__init__(
             server.request_handler,
             request_factory=server.request_factory,
@@ -176,6 +228,13 @@ class _TimedServer(web.Server):
             **server._kwargs,
         )
         self._times = times
+        self._unverified = unverified
 
     def __call__(self) -> web.RequestHandler:
-        return TimedRequestHandler(self, loop=self._loop, times=self._times, **self._kwargs)
+        return TimedRequestHandler(
+            self,
+            loop=self._loop,
+            times=self._times,
+            unverified=self._unverified,
+            **self._kwargs,
+        )

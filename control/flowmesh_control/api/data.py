@@ -25,6 +25,7 @@ from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.importer.upload_body import receive
 from flowmesh_control.queries.downloads import Download, download_of
 from flowmesh_control.quotas.rates import OpenLimit
+from flowmesh_control.quotas.uploaded_bytes import UploadedBytes
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.runs.uploads import StoredContent, UploadStore
 from flowmesh_core.errors import FlowMeshError
@@ -48,6 +49,7 @@ class DataHandlers:
         store: BlobViews,
         policies: CachePolicyStore,
         labels: NamespaceLabels,
+        uploaded: UploadedBytes,
         upload_bytes_max: int,
     ) -> None:
         """Keeps the services that the handlers use.
@@ -58,6 +60,7 @@ class DataHandlers:
             store: has the blobs.
             policies: give the scopes that a namespace may read.
             labels: of namespaces.
+            uploaded: bounds what namespaces upload.
             upload_bytes_max: the largest upload of a directory.
         """
         self._runs = runs
@@ -65,6 +68,7 @@ class DataHandlers:
         self._store = store
         self._policies = policies
         self._labels = labels
+        self._uploaded = uploaded
         self._upload_bytes_max = upload_bytes_max
 
     def routes(self) -> list[Route]:
@@ -93,13 +97,16 @@ class DataHandlers:
         The body is a file of rows; the suffix of ``name`` gives its format, by default JSON Lines.
         """
         scope, request = self._scopes(call).private, call.request
+        announced = request.content_length or 0
+        meter = await self._uploaded.begin(call.namespace, announced)
         name = _file_name(request.query.get("name") or "rows.jsonl")
         received = await receive(
             request.content,
             self._store.view(write=scope, read=()).spool(),
-            announced_bytes=request.content_length or 0,
+            announced_bytes=announced,
             limit_bytes=ROWS_BYTES_MAX,
             where=name,
+            count=meter.count,
         )
         upload = self._uploads.put_upload(name, received, scope)
         stored = await while_connected(request, upload)
@@ -117,14 +124,16 @@ class DataHandlers:
             raise FlowMeshError(
                 f"{kind!r} is not a kind of directory: expected model or adapter", where="?kind="
             )
-        limit = self._upload_bytes_max
+        limit, announced = self._upload_bytes_max, request.content_length or 0
+        meter = await self._uploaded.begin(call.namespace, announced)
         with tempfile.TemporaryDirectory(prefix="flowmesh-upload-") as scratch:
             received = await receive(
                 request.content,
                 SpoolWriter(Path(scratch)),
-                announced_bytes=request.content_length or 0,
+                announced_bytes=announced,
                 limit_bytes=limit,
                 where="body",
+                count=meter.count,
             )
             directory = Path(scratch, "tree")
             await asyncio.to_thread(_unpack, received.path, directory)

@@ -1,7 +1,7 @@
 """Administration of the cache: statistics, collection and purge; called by the API."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from itertools import chain
 
 import msgspec
@@ -32,13 +32,31 @@ class CacheAdmin:
     """Counts, collects and purges cached results."""
 
     def __init__(
-        self, *, store: Store, state: State, archive: Archive, result_ttl_s: float, clock: Clock
+        self,
+        *,
+        store: Store,
+        state: State,
+        archive: Archive,
+        result_ttl_s: float,
+        clock: Clock,
+        collected: Callable[[], None],
     ) -> None:
+        """Keeps its parts.
+
+        Args:
+            store: with the cache.
+            state: the machine's.
+            archive: of the runs that have ended.
+            result_ttl_s: the age at which results expire.
+            clock: Unix time in seconds.
+            collected: called after blobs were deleted.
+        """
         self._store = store
         self._state = state
         self._archive = archive
         self._result_ttl_s = result_ttl_s
         self._clock = clock
+        self._collected = collected
 
     async def stats(self) -> CacheStats:
         """Counts blobs, and results by scope, by listing the whole store."""
@@ -68,7 +86,10 @@ class CacheAdmin:
             result_ttl_s=self._result_ttl_s,
             clock=self._clock,
         )
-        return await collector.collect(self._live, dry_run=dry_run)
+        report = await collector.collect(self._live, dry_run=dry_run)
+        if not dry_run:
+            self._collected()
+        return report
 
     async def purge(self, scope: str, *, engine: str = "") -> int:
         """Deletes a scope's published results; the next collection deletes their blobs.

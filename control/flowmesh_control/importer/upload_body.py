@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from aiohttp import StreamReader
@@ -22,6 +23,7 @@ async def receive(
     announced_bytes: int,
     limit_bytes: int,
     where: str,
+    count: Callable[[int], None],
 ) -> SpooledFile:
     """Writes a body to a file.
 
@@ -31,9 +33,10 @@ async def receive(
         announced_bytes: the request's Content-Length; 0 without one.
         limit_bytes: a longer body is refused.
         where: its name in errors.
+        count: called with the size of each part that comes; it may refuse the rest.
 
     Raises:
-        FlowMeshError: it is too long.
+        FlowMeshError: it is too long, or ``count`` refused it.
         StoreFullError: the disk has no space for it.
         StoreUnavailableError: the disk failed.
     """
@@ -43,6 +46,7 @@ async def receive(
         checked = 0
         async for piece in body.iter_any():
             buffer += piece
+            count(len(piece))
             if max(announced_bytes, writer.size_bytes + len(buffer)) > limit_bytes:
                 raise _too_long(limit_bytes, where)
             if len(buffer) >= _PIECE_BYTES:

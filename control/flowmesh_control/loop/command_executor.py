@@ -63,6 +63,7 @@ from flowmesh_core.machine.events import (
     RunFinalized,
 )
 from flowmesh_core.protocol.messages import AttemptEnd, FailureReport
+from flowmesh_core.protocol.results import ActionResult
 from flowmesh_store.action_cache import ActionCache
 from flowmesh_store.blobs import BlobViews
 
@@ -89,6 +90,7 @@ class CommandExecutor:
         secrets_used: SecretsUsed,
         owners: TaskOwners,
         evaluate: Callable[[EvaluateCondition], None],
+        published: Callable[[str, ActionResult], None],
         post: Callable[[Event], None],
     ) -> None:
         """Keeps what commands are executed with.
@@ -107,6 +109,7 @@ class CommandExecutor:
             secrets_used: called before secrets are sent.
             owners: says for which namespaces a task is done.
             evaluate: has a condition evaluated; its result comes as an event.
+            published: called with the scope and the result of a publication.
             post: posts an event to the machine.
         """
         self._store = store
@@ -120,6 +123,7 @@ class CommandExecutor:
         self._secrets = secrets
         self._secrets_used = secrets_used
         self._owners = owners
+        self._published = published
         self._post = post
         self._puts = PendingPuts()
         self._comparison = ContentComparison(needed)
@@ -188,6 +192,8 @@ class CommandExecutor:
         except FlowMeshError as e:
             self._post(PublishFailed(c.key, _store_failure(e), attempt_id))
         else:
+            if not event.adopted:
+                self._published(c.key.scope, event.result)
             self._post(event)
 
     async def _written(self, c: Publish) -> Published:

@@ -24,6 +24,7 @@ from flowmesh_core.machine.events import (
     CordonChanged,
     Event,
     LookedUp,
+    NamespaceLimitsChanged,
     PlacementDecided,
     PrewarmPlanChanged,
     ProtocolViolated,
@@ -72,7 +73,7 @@ _WORKER_PATHS = {
 }
 _WITHOUT_SUBJECT = (
     LookedUp, Published, PublishFailed, PublishDelayed, CordonChanged, PrewarmPlanChanged,
-    ReservedPoolsChanged, WeightsChanged,
+    ReservedPoolsChanged, WeightsChanged, NamespaceLimitsChanged,
     PlacementDecided, TimeAdvanced, ControlStalled,
 )  # fmt: skip
 

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.loop.store_health import StoreHealth
@@ -44,6 +45,7 @@ class MetricsPage(Collector):
         trouble: StoreHealth,
         request_log: RequestLog,
         quota_refusals: Mapping[str, int],
+        connections: UnverifiedConnections,
         last_accounts: AccountsRecord,
     ) -> None:
         """Registers the control plane's metrics.
@@ -60,6 +62,7 @@ class MetricsPage(Collector):
             trouble: the store's health.
             request_log: its counters.
             quota_refusals: limit of quotas → how often it has refused something.
+            connections: those that have shown no valid token.
             last_accounts: the accounts as of now.
         """
         self.last_accounts = last_accounts
@@ -74,6 +77,7 @@ class MetricsPage(Collector):
         self._trouble = trouble
         self._request_log = request_log
         self._quota_refusals = quota_refusals
+        self._connections = connections
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -115,6 +119,7 @@ class MetricsPage(Collector):
         yield from internal.audited(self._audits)
         yield from internal.request_log(self._request_log)
         yield from internal.refused_by_quotas(self._quota_refusals)
+        yield from internal.connections(self._connections)
 
 
 class _Read(Collector):

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.core import Metric
 
 from flowmesh_api.v1.enums import Verdict
+from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_pool import TaskPool
@@ -95,4 +96,19 @@ def refused_by_quotas(refusals: Mapping[str, int]) -> Iterator[Metric]:
         "Requests and runs that a quota refused, by limit.",
         ["limit"],
         [([limit], count) for limit, count in refusals.items()],
+    )
+
+
+def connections(open_now: UnverifiedConnections) -> Iterator[Metric]:
+    """Yields the connections that have shown no valid token, and how many were refused."""
+    yield gauge(
+        "flowmesh_connections_unverified",
+        "Open connections that have shown no valid token.",
+        open_now.count,
+    )
+    yield counters(
+        "flowmesh_connections_refused",
+        "Connections that were closed at once, by limit.",
+        ["limit"],
+        [([limit], count) for limit, count in open_now.refused.items()],
     )

@@ -10,7 +10,7 @@ from flowmesh_control.queries.run_views import RunViews
 from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine
 from flowmesh_core.machine.disclosure import named
 from flowmesh_core.machine.model import Attempt, Run, StepPart, StepRun
-from flowmesh_core.machine.ready_actions import reserved_pools
+from flowmesh_core.machine.ready_actions import may_start, placement_key
 from flowmesh_core.machine.state import State
 from flowmesh_core.status import convert
 
@@ -37,7 +37,7 @@ async def why_step(state: State, views: RunViews, uid: str, path: str) -> Why:
         uid=uid,
         step=shown,
         waits_for=_waits_for(state, uid, step) if step is not None else (),
-        rejections=_rejections(state, step) if step is not None else (),
+        rejections=_rejections(state, run, step) if run is not None and step is not None else (),
         parts=_parts(state, run, step) if run is not None and step is not None else (),
         more_parts=max(0, len(step.parts) - PARTS_SHOWN) if step is not None else 0,
         hits=tuple(convert.hit_line(la) for la in lines if isinstance(la, HitLine)),
@@ -97,15 +97,17 @@ def _attempt(state: State, attempt: Attempt) -> dict[str, Any]:
     return {**shown, "silentS": silent_s} if silent_s else shown
 
 
-def _rejections(state: State, step: StepRun) -> tuple[dict[str, Any], ...]:
+def _rejections(state: State, run: Run, step: StepRun) -> tuple[dict[str, Any], ...]:
     keys = [p.key for p in step.parts.values() if p.key is not None and not step.ended]
     actions = [state.actions[k] for k in keys if k in state.actions]
-    waiting = {
-        (a.shown.signature, a.shown.requirement.min_trust, reserved_pools(state, a))
-        for a in actions
-    }
+    hold = state.held.get(run.plan.namespace)
+    if hold is not None:
+        held = [a for a in actions if a.key in state.ready and not may_start(state, a)]
+        if held:
+            return ({"cause": hold.cause, "count": len(held), "detail": hold.detail},)
+    waiting = {placement_key(state, a) for a in actions}
     return tuple(
         {"cause": r.cause, "count": r.count, "detail": r.detail}
         for r in state.rejections
-        if (r.signature, r.min_trust, r.pools) in waiting
+        if (r.signature, r.min_trust, r.code_tenant, r.pools) in waiting
     )

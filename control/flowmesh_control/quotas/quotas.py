@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from flowmesh_api.v1.quotas import Quota
-from flowmesh_core.machine.events import WeightsChanged
+from flowmesh_core.machine.events import NamespaceLimits, NamespaceLimitsChanged, WeightsChanged
 from flowmesh_core.sharing.namespace_selection import most_specific
 
 Labels = Mapping[str, Mapping[str, str]]
@@ -22,7 +22,9 @@ class Quotas:
         refusals: limit → how often it has refused something.
     """
 
-    def __init__(self, post_and_wait: Callable[[WeightsChanged], Awaitable[None]]) -> None:
+    def __init__(
+        self, post_and_wait: Callable[[WeightsChanged | NamespaceLimitsChanged], Awaitable[None]]
+    ) -> None:
         """Starts without quotas.
 
         Args:
@@ -34,6 +36,9 @@ class Quotas:
         self._labels: Labels = {}
         self._found: dict[str, Quota | None] = {}
         self._weights: dict[str, float] = {}
+        self._limits: dict[str, NamespaceLimits] = {}
+        self._full: Mapping[str, str] = {}
+        self._listeners: list[Callable[[], None]] = []
 
     def of(self, namespace: str) -> Quota | None:
         """Returns the quota that applies to a namespace; None where nothing is bounded."""
@@ -57,3 +62,30 @@ class Quotas:
         if weights != self._weights:
             await self._post_and_wait(WeightsChanged(weights))
             self._weights = weights
+        await self._post_limits()
+        for changed in self._listeners:
+            changed()
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Has a function called whenever the quotas have been replaced."""
+        self._listeners.append(changed)
+
+    async def set_full(self, texts: Mapping[str, str]) -> None:
+        """Makes these the namespaces that store too much for new attempts, with the reasons."""
+        self._full = texts
+        await self._post_limits()
+
+    @property
+    def namespaces(self) -> list[str]:
+        """The namespaces that exist and have a quota."""
+        return [n for n in self._labels if self.of(n) is not None]
+
+    async def _post_limits(self) -> None:
+        limits = {
+            n: NamespaceLimits(q.user_code_calls, q.nanousd_per_day, self._full.get(n, ""))
+            for n in self._labels
+            if (q := self.of(n)) is not None
+        }
+        if limits != self._limits:
+            await self._post_and_wait(NamespaceLimitsChanged(limits))
+            self._limits = limits

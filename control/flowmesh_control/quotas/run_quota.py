@@ -8,6 +8,7 @@ from flowmesh_api.v1.quotas import Quota
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.errors import QuotaExceededError
 from flowmesh_control.quotas.quotas import Quotas
+from flowmesh_control.quotas.stored_bytes import StoredBytes
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.model import Action, Run
 
@@ -29,6 +30,7 @@ class RunQuota:
         runs: Mapping[str, Run],
         waiting: Mapping[str, RunStatus],
         actions: Mapping[ActionKey, Action],
+        stored: StoredBytes,
     ) -> None:
         """Starts without runs.
 
@@ -37,11 +39,13 @@ class RunQuota:
             runs: the machine's, by uid.
             waiting: runs that wait for an engine, by uid.
             actions: the machine's.
+            stored: what namespaces store.
         """
         self._quotas = quotas
         self._runs = runs
         self._waiting = waiting
         self._actions = actions
+        self._stored = stored
         self._accepted = defaultdict[str, set[str]](set)
         self._entering = Counter[str]()
 
@@ -64,12 +68,16 @@ class RunQuota:
             for action in self._actions.values()
         )
 
+    async def count_stored(self, namespace: str) -> None:
+        """Counts anew what a namespace stores, where its quota would refuse a run for that."""
+        await self._stored.recount_if_full(namespace)
+
     def available(self, namespace: str) -> int:
         """Returns how many further runs would be accepted now."""
         quota = self._quotas.of(namespace)
         if quota is None:
             return _UNBOUNDED
-        if self._has_too_many_actions(quota, namespace):
+        if self._has_too_many_actions(quota, namespace) or self._stored.is_full(namespace):
             return 0
         return max(0, quota.unfinished_runs - self.unfinished(namespace))
 
@@ -82,6 +90,7 @@ class RunQuota:
         quota = self._quotas.of(namespace)
         if quota is None:
             return
+        self._stored.check(namespace)
         count, most = self.unfinished(namespace), quota.unfinished_runs
         if count >= most:
             raise self._exceeded(

@@ -40,6 +40,8 @@ class AccountsRecord(msgspec.Struct, frozen=True):
             Lines that a leader had not written when it crashed are in ``book`` only.
         epoch: of the leader that wrote it; 0 where an older release wrote it.
         paid: what tenants paid recently, as of ``FairShare.paid``.
+        spent: what namespaces paid in the last day in nano-dollars, by hour.
+        uploaded: what namespaces uploaded in the last day in bytes, by hour.
     """
 
     time_s: float
@@ -50,6 +52,8 @@ class AccountsRecord(msgspec.Struct, frozen=True):
     shares: tuple[UsageRow, ...] = ()
     epoch: int = 0
     paid: dict[str, tuple[float, float]] = {}
+    spent: dict[str, dict[int, int]] = {}
+    uploaded: dict[str, dict[int, int]] = {}
 
     def counted_of_ended(self, uid: str, epoch: int, ended_s: float) -> int | None:
         """Returns how many lines of an ended run's ledger the totals count; None for all.
@@ -107,6 +111,8 @@ class OpeningBalance:
         unsettled: by attempt without an end in any ledger, its cost; charged to the fabric until a
             worker reports that the attempt continues.
         paid: what tenants paid recently; the few seconds after the record are not counted.
+        spent: what namespaces paid in the last day, by hour.
+        uploaded: what they uploaded; the few seconds after the record are not counted.
         absent: values of runs that are neither live nor known to have ended.
     """
 
@@ -116,6 +122,8 @@ class OpeningBalance:
     shares: tuple[UsageRow, ...] = ()
     paid: dict[str, tuple[float, float]] = field(default_factory=dict)
     absent: AbsentRuns = field(default_factory=AbsentRuns)
+    spent: dict[str, dict[int, int]] = field(default_factory=dict)
+    uploaded: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def paid_by(self, now_s: float) -> dict[str, tuple[float, float]]:
         """Returns ``paid`` with no time after now: the earlier clock may have been ahead."""
@@ -168,6 +176,7 @@ def capture(state: State, counted: Mapping[str, int], now_s: float) -> AccountsR
         shares=state.figures.rows(),
         epoch=state.epoch,
         paid=state.fair.paid(now_s),
+        spent=state.daily_spend.current(now_s),
     )
 
 
@@ -222,7 +231,16 @@ def bring_up_to_date(
     unsettled = {a: n for a, n in last.unsettled.items() if a not in seen}
     counted = {uid: last.counted[uid] for uid in absent if uid in last.counted}
     remembered = AbsentRuns(counted, dict(unsettled) if counted else {})
-    return OpeningBalance(book, billed, unsettled, last.shares, last.paid, remembered)
+    return OpeningBalance(
+        book,
+        billed,
+        unsettled,
+        last.shares,
+        last.paid,
+        remembered,
+        spent=last.spent,
+        uploaded=last.uploaded,
+    )
 
 
 def _count_hit(book: FabricAccount, line: HitLine) -> None:

@@ -200,6 +200,7 @@ class Admission:
 
     async def _accept(self, compiled: Compiled, digest: Digest, uid: str) -> None:
         plan = compiled.plan
+        await self._quota.count_stored(plan.namespace)
         with self._quota.entering(plan.namespace, uid, len(plan.steps)):
             await self._write_and_submit(compiled, digest, uid)
 

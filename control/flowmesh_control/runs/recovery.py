@@ -42,6 +42,7 @@ from flowmesh_control.records.run_records import (
     unreadable,
 )
 from flowmesh_control.records.suspects import CONTROL_PLANE_STOPPED, DEATHS_MAX
+from flowmesh_core.accounting.daily_totals import DailyTotals
 from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, Line
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import DamagedRecordError, StoreError
@@ -137,6 +138,7 @@ class _Recovery:
         self._deaths = deaths
         self._refusal = refusal
         self._recovered = RecoveredState()
+        self._spent = DailyTotals(None if last is None else last.spent)
 
     async def run(self, uids: Sequence[str], indexed: Set[str]) -> RecoveredState:
         """Reads runs, and opens the accounts.
@@ -158,7 +160,9 @@ class _Recovery:
         later = [line for lines in uncounted for line in lines]
         known = {final.status.uid for final in ended} | indexed | self._recovered.specs.keys()
         absent = () if self._last is None else self._last.counted.keys() - known
-        self._recovered.opening = bring_up_to_date(self._last, later, absent)
+        opening = bring_up_to_date(self._last, later, absent)
+        opening.spent = self._spent.all()
+        self._recovered.opening = opening
         self._recovered.submitted.sort(key=lambda s: (s.created_s, s.uid))
         return self._recovered
 
@@ -192,7 +196,15 @@ class _Recovery:
             self._add_unreadable(spec.uid, spec, e)
             return ()
         self._recovered.specs[spec.uid] = spec
-        return restored[0 if self._last is None else self._last.counted.get(spec.uid, 0) :]
+        counted = 0 if self._last is None else self._last.counted.get(spec.uid, 0)
+        return self._spend(spec.namespace, restored[counted:])
+
+    def _spend(self, namespace: str, lines: tuple[Line, ...]) -> tuple[Line, ...]:
+        """Adds what lines that the accounts do not count say that a namespace paid."""
+        for line in lines:
+            if isinstance(line, AttemptLine):
+                self._spent.add(namespace, line.share_nanousd, line.time_s)
+        return lines
 
     async def _resume(self, spec: SpecRecord, restored: tuple[Line, ...]) -> None:
         """Submits a run again, or lets it wait with a reason."""
@@ -249,10 +261,11 @@ class _Recovery:
                 return ()
             counted = known
         try:
-            return (await read_segments(self._records, uid)).lines[counted:]
+            lines = (await read_segments(self._records, uid)).lines[counted:]
         except DamagedRecordError as e:
             log.warning("the accounts do not count the last lines of run %s: %s", uid, e)
             return ()
+        return self._spend(final.status.namespace, lines)
 
 
 async def _map_in_batches(

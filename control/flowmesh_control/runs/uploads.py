@@ -4,7 +4,7 @@ Called by the API's handlers and by admission.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,23 @@ class StoredContent(msgspec.Struct, frozen=True):
 class UploadStore:
     """Stores uploads; issues and verifies references."""
 
-    def __init__(self, store: BlobViews, references: ReferenceIssuer) -> None:
+    def __init__(
+        self,
+        store: BlobViews,
+        references: ReferenceIssuer,
+        stored: Callable[[str, int], None] = lambda scope, size_bytes: None,
+    ) -> None:
+        """Keeps its parts.
+
+        Args:
+            store: has the blobs.
+            references: issues and verifies references.
+            stored: called with the scope and the size of content that was stored.
+        """
         self._store = store
         self._references = references
         self._decoder = UploadDecoder(store)
+        self._stored = stored
 
     async def put_rows(self, rows: Sequence[Mapping[str, Any]], scope: str) -> StoredContent:
         """Stores rows, JSON-like objects, as a dataset.
@@ -94,12 +107,14 @@ class UploadStore:
             size_bytes=found.size_bytes,
             rows=found.rows,
         )
+        self._stored(scope, found.size_bytes)
         return StoredContent(self.reference(scope, artifact), artifact, found.columns)
 
     async def put_directory(self, kind: str, directory: Path, scope: str) -> StoredContent:
         """Stores a model or adapter directory as a tree."""
         stored = await store_tree(self._store.view(write=scope, read=(scope,)), directory)
         artifact = _tree_artifact(kind, stored)
+        self._stored(scope, artifact.size_bytes)
         return StoredContent(self.reference(scope, artifact), artifact)
 
     def reference(self, scope: str, artifact: Artifact) -> str:

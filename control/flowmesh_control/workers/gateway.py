@@ -21,6 +21,7 @@ from typing import Protocol
 from aiohttp import WSMsgType, web
 from msgspec.structs import replace
 
+from flowmesh_control.auth.unverified_connections import mark_verified
 from flowmesh_control.auth.worker_tokens import WorkerIdentity, WorkerTokenVerifier
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.workers.dropped_items import DropCounters
@@ -196,6 +197,7 @@ class WorkerGateway:
             reason = identity.headers.get(REFUSAL_HEADER, "")
             self._log.refused("", "", address, reason, identity.status)
             return identity
+        mark_verified(request)
         socket = web.WebSocketResponse(max_msg_size=MESSAGE_BYTES_MAX, compress=False)
         await socket.prepare(request)
         found = await self._hello(socket)

@@ -13,6 +13,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
+import msgspec
+
 from flowmesh_core.autoscaling.engine_relocation import EngineReadiness, EngineRelocation
 from flowmesh_core.autoscaling.pool_model import PoolView, TemplateWorker
 from flowmesh_core.autoscaling.preferred_pools import PreferredPools
@@ -223,7 +225,7 @@ class _CapacitySignal:
         return self._preferred_pools.used_pool(self._able_pools(info)), instance.remaining_s
 
     def _count_ready(self) -> None:
-        groups = [group for group in groups_of(self._snapshot) if not group.replica_of]
+        groups = _startable(self._snapshot)
         ready = Counter[Digest]()
         for group in groups:
             ready[group.info.signature] += group.count
@@ -335,6 +337,24 @@ class _CapacitySignal:
 
     def _takes_more(self, pool: PoolView) -> bool:
         return self._found[pool.name].seconds < pool.most_s
+
+
+def _startable(snapshot: Snapshot) -> list[ActionGroup]:
+    """Returns the ready groups without user code that its tenant's quota does not let start."""
+    free = {tenant: calls.free for tenant, calls in snapshot.code_calls.items()}
+    found = []
+    for group in groups_of(snapshot):
+        if group.replica_of:
+            continue
+        if group.code_tenant in free:
+            count = min(group.count, max(0, free[group.code_tenant]))
+            free[group.code_tenant] -= count
+            if not count:
+                continue
+            found.append(msgspec.structs.replace(group, count=count))
+        else:
+            found.append(group)
+    return found
 
 
 def _with_group(

@@ -165,6 +165,7 @@ class Snapshot:
         now_s: the time of the cycle.
         tenant_weights: tenant → weight of its fair share; 1 where absent.
         reserved_pools: names of the pools that take only actions which name them.
+        code_calls: tenant → its calls of user code, where they are bounded.
     """
 
     workers: Sequence[WorkerView]
@@ -174,6 +175,20 @@ class Snapshot:
     now_s: float
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
     reserved_pools: Collection[str] = frozenset()
+    code_calls: Mapping[str, "CodeCalls"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeCalls:
+    """The attempts of user code that a namespace has, and may have."""
+
+    running: int
+    most: int
+
+    @property
+    def free(self) -> int:
+        """How many more it may start."""
+        return self.most - self.running
 
 
 class UtilityTerms(msgspec.Struct, frozen=True, gc=False):

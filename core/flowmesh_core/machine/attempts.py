@@ -183,6 +183,7 @@ def adopt(state: State, worker: Worker, action: Action, attempt_id: str, now_s: 
         shape=worker.shape,
         phase="running",
         pool=worker.shape.pool,
+        code_tenant=ready_actions.code_tenant(state, action),
     )
     billing.resume(state, attempt)
     record_assignment(state, worker, action, attempt, now_s)

@@ -169,6 +169,7 @@ def settle(
             now_s=now_s,
         )
         state.fair.charge(run.plan.namespace, NanoUsd(share), now_s)
+        state.daily_spend.add(run.plan.namespace, share, now_s)
         run.unsettled.pop(attempt.attempt_id, None)
         state.touched[run.uid] = None
     return {p.uid: share for p, share in zip(ordered, shares, strict=True)}
@@ -280,13 +281,17 @@ def reserve(state: State, attempt: Attempt) -> None:
     for uid, part in zip(
         uids, split_exactly(attempt.reserve_nanousd, [1] * len(uids)), strict=True
     ):
-        state.runs[uid].reserved_nanousd += part
+        run = state.runs[uid]
+        run.reserved_nanousd += part
+        state.reserved[run.plan.namespace] += part
         attempt.reserved[uid] = part
 
 
 def release(state: State, attempt: Attempt) -> None:
     """Releases what :func:`reserve` reserved."""
     for uid, part in attempt.reserved.items():
-        if uid in state.runs:
-            state.runs[uid].reserved_nanousd -= part
+        run = state.runs.get(uid)
+        if run is not None:
+            run.reserved_nanousd -= part
+            state.reserved[run.plan.namespace] -= part
     attempt.reserved = {}

@@ -12,6 +12,7 @@ from flowmesh_core.machine import (
     budgets,
     checkpoints,
     effective_requirement,
+    namespace_limits,
     pending_publications,
     ready_actions,
     single_tenant,
@@ -20,7 +21,7 @@ from flowmesh_core.machine import (
 from flowmesh_core.machine.commands import Assign
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.fleet_snapshot import informed
-from flowmesh_core.machine.model import Action, Attempt, Run, Worker
+from flowmesh_core.machine.model import Action, Attempt, Run, Subscriber, Worker
 from flowmesh_core.machine.state import State, attempt_id_of
 from flowmesh_core.placement.constraints import unmet_remedy
 from flowmesh_core.protocol.messages import Assignment, InputRef
@@ -103,6 +104,8 @@ def _assign(
     reserve, signature = placement.reserve_nanousd[index], Digest(placement.signature)
     if not budgets.affordable(state, action, reserve, worker.shape.trust):
         return
+    if state.limits and not namespace_limits.admits(state, action, now_s):
+        return
     tenant = ready_actions.code_tenant(state, action)
     if not single_tenant.bind(worker, tenant):
         state.dirty = True
@@ -128,6 +131,7 @@ def _assign(
         pool=worker.shape.pool,
         alone=action.isolate,
         case=action.suspects.case if action.suspects is not None else None,
+        code_tenant=tenant,
     )
     state.figures.dispatched[worker.shape.pool] += 1
     if action.attempt_count == 1:
@@ -188,7 +192,8 @@ def _assignment(
 def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
     """Sets why steps wait; fails what no worker of a fixed fleet can ever run."""
     full = pending_publications.holds_back(state)
-    if not (decision.rejections or full) or 0.0 <= now_s - state.reasons_told_s < REASONS_EVERY_S:
+    any_waits = decision.rejections or full or state.held
+    if not any_waits or 0.0 <= now_s - state.reasons_told_s < REASONS_EVERY_S:
         return
     state.reasons_told_s = now_s
     if full is not None:
@@ -201,14 +206,10 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
     newest_s = max((w.started_s for w in state.workers.values()), default=now_s)
     for action in list(state.ready.values()):
         reasons = pausing if action.not_before_s > now_s else others
-        pools = (
-            ready_actions.reserved_pools(state, action)
-            if state.reserved_pools
-            else ready_actions.NO_POOLS
-        )
-        tenant = ready_actions.code_tenant(state, action) if state.single_tenant else ""
-        info = action.shown
-        found = reasons.get((info.signature, info.requirement.min_trust, tenant, pools))
+        if state.held and not ready_actions.may_start(state, action):
+            _show_holds(state, action)
+            continue
+        found = reasons.get(ready_actions.placement_key(state, action))
         if found is None:
             continue
         if found.cause is RejectionCause.TENANT:
@@ -246,15 +247,27 @@ def _give_up(state: State, action: Action, why: Rejection, ready_before_s: float
 
 def _show_wait_reason(state: State, action: Action, reason: str, detail: str) -> None:
     """Sets why an action waits, in the steps that wait for it."""
-    for s in action.subscribers:
-        run = state.runs[s.uid]
-        step = run.steps[s.path]
-        if step.wait_detail != detail or step.wait_reason != reason:
-            step.wait_reason, step.wait_detail = reason, detail
-            state.changed(run)
+    for subscriber in action.subscribers:
+        _show_reason_of(state, subscriber, reason, detail)
 
 
-_Reasons = dict[tuple[Digest, int, str, frozenset[str]], Rejection]
+def _show_holds(state: State, action: Action) -> None:
+    """Sets, in each step that waits for an action, why its own namespace is held."""
+    for subscriber in action.subscribers:
+        hold = state.held.get(state.runs[subscriber.uid].plan.namespace)
+        if hold is not None:
+            _show_reason_of(state, subscriber, hold.cause, hold.detail)
+
+
+def _show_reason_of(state: State, subscriber: Subscriber, reason: str, detail: str) -> None:
+    run = state.runs[subscriber.uid]
+    step = run.steps[subscriber.path]
+    if step.wait_detail != detail or step.wait_reason != reason:
+        step.wait_reason, step.wait_detail = reason, detail
+        state.changed(run)
+
+
+_Reasons = dict[ready_actions.PlacementKey, Rejection]
 
 
 def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:

@@ -181,6 +181,30 @@ class ReservedPoolsChanged(msgspec.Struct, frozen=True):
     pools: dict[str, frozenset[str]]
 
 
+class NamespaceLimits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Limits on the attempts of a namespace; None where there is none.
+
+    Attributes:
+        user_code_calls: attempts of user code at once.
+        nanousd_per_day: what its runs pay in a day; then new attempts wait.
+        storage_full: why new attempts wait until the namespace stores less; empty where they need
+            not.
+    """
+
+    user_code_calls: int | None = None
+    nanousd_per_day: int | None = None
+    storage_full: str = ""
+
+
+class NamespaceLimitsChanged(msgspec.Struct, frozen=True):
+    """The limits of namespaces; one that is not named has none.
+
+    A level and not an edge.
+    """
+
+    limits: dict[str, NamespaceLimits]
+
+
 class PrewarmPlanChanged(msgspec.Struct, frozen=True):
     """Which signatures' engines each worker should load ahead of work, in order of urgency.
 
@@ -267,6 +291,7 @@ Event = (
     | CordonChanged
     | WeightsChanged
     | ReservedPoolsChanged
+    | NamespaceLimitsChanged
     | PrewarmPlanChanged
     | PlacementDecided
     | BlobsChecked

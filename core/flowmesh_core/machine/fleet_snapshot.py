@@ -5,7 +5,12 @@ from dataclasses import replace
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import InstanceView, SignatureInfo, Snapshot, Tier, WorkerView
-from flowmesh_core.machine import pending_publications, ready_actions, workers
+from flowmesh_core.machine import (
+    namespace_limits,
+    pending_publications,
+    ready_actions,
+    workers,
+)
 from flowmesh_core.machine.model import Action, Attempt, Worker
 from flowmesh_core.machine.state import State
 from flowmesh_core.units import Digest
@@ -38,6 +43,7 @@ def snapshot(state: State, now_s: float) -> Snapshot:
         now_s=now_s,
         tenant_weights=state.fair.weights,
         reserved_pools=frozenset(state.reserved_pools or ()),
+        code_calls=namespace_limits.code_calls(state) if state.code_limits else {},
     )
 
 

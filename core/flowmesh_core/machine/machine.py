@@ -9,6 +9,7 @@ The control plane, on a laptop or in a cluster, and the simulator run this same 
 
 from collections.abc import Callable, Mapping
 
+from flowmesh_core.accounting.daily_totals import DailyTotals, Hours
 from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.costmodel.model import CostModel
@@ -26,6 +27,7 @@ from flowmesh_core.machine import (
     dispatch,
     effective_requirement,
     fleet_snapshot,
+    namespace_limits,
     pending_publications,
     prewarm,
     protocol_violations,
@@ -47,6 +49,7 @@ from flowmesh_core.machine.events import (
     CordonChanged,
     Event,
     LookedUp,
+    NamespaceLimitsChanged,
     PlacementDecided,
     PrewarmPlanChanged,
     ProtocolViolated,
@@ -93,6 +96,7 @@ class Machine:
         billed: Mapping[str, int] | None = None,
         unsettled: Mapping[str, int] | None = None,
         paid: Mapping[str, tuple[float, float]] | None = None,
+        spent: Mapping[str, Hours] | None = None,
         recovering_until_s: float = 0.0,
         on_settle: Callable[[str], None] = lambda _: None,
         prefix_salt: Callable[[str], str] = str,
@@ -110,6 +114,7 @@ class Machine:
             unsettled: attempt of an earlier epoch → nano-dollars that it was charged there: the
                 fabric pays them until it is adopted.
             paid: what tenants paid recently in earlier epochs, as ``FairShare.paid`` returned it.
+            spent: what namespaces paid in the last day, as ``DailyTotals.current`` returned it.
             recovering_until_s: dispatch nothing before; until then workers report what they run.
             on_settle: called with the uid of each run whose steps are about to be settled.
             prefix_salt: returns the salt of prefix caches for a scope: unpredictable, constant.
@@ -126,6 +131,7 @@ class Machine:
             figures=figures or MachineCounters(),
             resumed_bills=dict(billed or {}),
             resumed_charges=dict(unsettled or {}),
+            daily_spend=DailyTotals(spent),
             recovering_until_s=recovering_until_s,
             reserved_pools=None if settings.pools_are_declared else {},
             prefix_salt=prefix_salt,
@@ -201,6 +207,8 @@ class Machine:
                 state.dirty = True
             case ReservedPoolsChanged():
                 reserved_pools.changed(state, event.pools)
+            case NamespaceLimitsChanged():
+                namespace_limits.changed(state, event.limits, now_s)
             case PrewarmPlanChanged():
                 prewarm.send_prewarm_plans(state, event.workers)
             case BlobsChecked():
@@ -232,6 +240,7 @@ class Machine:
         pending_publications.time_passed(state, now_s)
         run_lifecycle.deadlines(state, now_s)
         budgets.overspent(state, now_s)
+        namespace_limits.time_passed(state, now_s)
         for action, failures in timeouts.expired(state):
             actions.leave(state, action, failures)
         effective_requirement.take_turns(state)

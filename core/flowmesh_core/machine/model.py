@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from flowmesh_api.v1.enums import ActionState, Phase, StepState
+from flowmesh_api.v1.enums import ActionState, Phase, RejectionCause, StepState
 from flowmesh_core.accounting.ledger_lines import ConditionLine, HitLine, Line
 from flowmesh_core.accounting.meter import WorkerMeter
 from flowmesh_core.catalog.contract import EngineContract
@@ -119,6 +119,19 @@ class SuspectGroup(msgspec.Struct, eq=False):
     alone: bool = False
 
 
+class Hold(msgspec.Struct, frozen=True):
+    """Why none of a namespace's actions gets a new attempt.
+
+    Attributes:
+        detail: one sentence for its users: what is used up, and what to do.
+        ends_s: when it ends by itself; 0 where that is not known.
+    """
+
+    cause: RejectionCause
+    detail: str
+    ends_s: float = 0.0
+
+
 class Attempt(msgspec.Struct, eq=False):
     """One try of an action on one worker.
 
@@ -149,6 +162,7 @@ class Attempt(msgspec.Struct, eq=False):
         case: what its action was suspected of when it was assigned; None where of nothing.
         next_group: the suspects that its action runs with from now on, if its host has crashed or
             its worker is lost; set when the first attempt beside it fails so.
+        code_tenant: the namespace whose user code it runs; empty where it runs none.
     """
 
     attempt_id: str
@@ -193,6 +207,7 @@ class Attempt(msgspec.Struct, eq=False):
     next_group: SuspectGroup | None = None
     tokens_rate: float = 0.0
     rate_mark: tuple[float, int] = (0.0, 0)
+    code_tenant: str = ""
 
 
 class StepLookUp(msgspec.Struct, frozen=True, gc=False):

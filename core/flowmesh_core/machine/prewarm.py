@@ -54,7 +54,7 @@ def forecast_demand(state: State, now_s: float) -> list[SignatureDemand]:
 def _predicted(state: State) -> Iterator[tuple[Run, PredictedDemand]]:
     """What open steps of runs need; a run that found all its results so far needs nothing."""
     for run in state.runs.values():
-        if not run.has_executed or run.suspended:
+        if not run.has_executed or state.pauses(run):
             continue
         remaining = LOOK_AHEAD
         for step in run.steps.values():

@@ -17,6 +17,9 @@ from flowmesh_core.units import Digest
 _NO_WORKERS = frozenset[str]()
 NO_POOLS = frozenset[str]()
 
+PlacementKey = tuple[Digest, int, str, frozenset[str]]
+"""Signature, trust, tenant of user code, and reserved pools."""
+
 
 def enter(state: State, action: Action) -> None:
     """Puts an action into the ready set."""
@@ -51,12 +54,12 @@ def alternate(state: State, action: Action) -> None:
 
 
 def index(state: State, now_s: float) -> ReadyIndex:
-    """Returns the ready actions of runs that are not suspended, and replicas of stragglers."""
+    """Returns the ready actions of runs that are not paused, and replicas of stragglers."""
     # Replicas go first: an action that has failed since is ready itself, under the same name.
     for replica in state.replicas:
         state.index.remove(replica)
     for action in state.unseen.values():
-        if not all(state.runs[s.uid].suspended for s in action.subscribers):
+        if may_start(state, action):
             action.view = view(state, action)
             state.index.add(action.view)
     state.unseen.clear()
@@ -69,6 +72,7 @@ def index(state: State, now_s: float) -> ReadyIndex:
             min_trust=info.requirement.min_trust,
         )
         for a, info in late
+        if may_start(state, a.action)
     ]
     for replica in state.replicas:
         state.index.add(replica)
@@ -105,10 +109,23 @@ def view(state: State, action: Action) -> ReadyAction:
         isolate=action.isolate,
         avoid_workers=frozenset(action.avoid_workers) if action.avoid_workers else _NO_WORKERS,
         not_before_s=action.not_before_s,
-        code_tenant=code_tenant(state, action) if state.single_tenant else "",
+        code_tenant=code_tenant(state, action) if state.separates_code else "",
         reserved_pools=reserved_pools(state, action) if state.reserved_pools else NO_POOLS,
         min_trust=action.info.requirement.min_trust,
     )
+
+
+def may_start(state: State, action: Action) -> bool:
+    """Whether a run that is not paused wants the action."""
+    return not all(state.pauses(state.runs[s.uid]) for s in action.subscribers)
+
+
+def placement_key(state: State, action: Action) -> PlacementKey:
+    """Returns what the reasons for not placing an action go by."""
+    info = action.shown
+    tenant = code_tenant(state, action) if state.separates_code else ""
+    pools = reserved_pools(state, action) if state.reserved_pools else NO_POOLS
+    return info.signature, info.requirement.min_trust, tenant, pools
 
 
 def code_tenant(state: State, action: Action) -> str:
@@ -121,10 +138,10 @@ def code_tenant(state: State, action: Action) -> str:
 def reserved_pools(state: State, action: Action) -> frozenset[str]:
     """Returns the reserved pools that the action may run in: those of a subscriber's namespace.
 
-    Suspended runs count only where there is no other.
+    Paused runs count only where there is no other.
     """
     runs = [state.runs[uid] for uid in action.runs()]
-    runs = [run for run in runs if not run.suspended] or runs
+    runs = [run for run in runs if not state.pauses(run)] or runs
     namespaces = {run.plan.namespace for run in runs}
     pools = state.reserved_pools or {}
     return frozenset(name for name, allowed in pools.items() if not allowed.isdisjoint(namespaces))
@@ -133,12 +150,12 @@ def reserved_pools(state: State, action: Action) -> frozenset[str]:
 def _first_in_order(state: State, action: Action) -> tuple[Run, float]:
     """Returns the subscribed run that would come first alone, and the length of its path.
 
-    The action is ranked as that one, and counted to its tenant. Suspended runs count only where
-    there is no other.
+    The action is ranked as that one, and counted to its tenant. Paused runs count only where there
+    is no other.
     """
     waiting = [(state.runs[s.uid], s.path) for s in action.subscribers]
     if len(waiting) > 1:
-        waiting = [w for w in waiting if not w[0].suspended] or waiting
+        waiting = [w for w in waiting if not state.pauses(w[0])] or waiting
     rated = [(run, run.remaining_s.get(path, 0.0)) for run, path in waiting]
     if len(rated) == 1:
         return rated[0]

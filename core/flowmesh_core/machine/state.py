@@ -1,9 +1,11 @@
 """The machine's whole state, and the few primitives that all its modules share."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from flowmesh_core.accounting.daily_totals import DailyTotals
 from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import Failure, InvariantError
@@ -13,11 +15,12 @@ from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Rejection, SignatureInfo
 from flowmesh_core.machine import ledger_counts
 from flowmesh_core.machine.commands import AppendLedgerLine, Command, RunChanged
-from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.machine.events import ActionKey, NamespaceLimits
 from flowmesh_core.machine.model import (
     Action,
     Attempt,
     FailedTries,
+    Hold,
     PendingLookUp,
     Run,
     SignatureSpec,
@@ -76,6 +79,12 @@ class State:
         distrusted: workers that are cordoned for them.
         reserved_pools: reserved pool → the namespaces that it takes actions of; None where pools
             are declared and have not been yet: then nothing is placed.
+        limits: of namespaces, by the quotas of administrators.
+        code_limits: namespace → attempts of user code that it may have at once.
+        held: namespace → why none of its actions gets a new attempt.
+        holds_checked_s: when ``held`` was last brought up to date.
+        daily_spend: what runs paid in the last day, by namespace.
+        reserved: predicted cost of attempts under way, by namespace; see ``Run``.
         single_tenant: whether a worker that runs one tenant's user code has been connected.
         tenant_drained_s: when such a worker last had to leave for another tenant.
         demand: recent arrivals by signature.
@@ -126,6 +135,12 @@ class State:
     violations: dict[tuple[str, str], int] = field(default_factory=dict)
     distrusted: set[tuple[str, str]] = field(default_factory=set)
     reserved_pools: Mapping[str, frozenset[str]] | None = field(default_factory=dict)
+    limits: Mapping[str, NamespaceLimits] = field(default_factory=dict)
+    code_limits: Mapping[str, int] = field(default_factory=dict)
+    held: Mapping[str, Hold] = field(default_factory=dict)
+    holds_checked_s: float = float("-inf")
+    daily_spend: DailyTotals = field(default_factory=DailyTotals)
+    reserved: Counter[str] = field(default_factory=Counter)
     single_tenant: bool = False
     tenant_drained_s: float = float("-inf")
     demand: DemandTracker = field(default_factory=DemandTracker)
@@ -136,6 +151,15 @@ class State:
     observed_s: float = 0.0
     late: bool = False
     dirty: bool = False
+
+    @property
+    def separates_code(self) -> bool:
+        """Whether ready actions of user code are separated by tenant."""
+        return self.single_tenant or bool(self.code_limits)
+
+    def pauses(self, run: Run) -> bool:
+        """Whether a run gets no new attempts: it is suspended, or its namespace is held."""
+        return run.suspended or run.plan.namespace in self.held
 
     def takes_work(self, worker: Worker) -> bool:
         """Whether a worker may get anything new."""

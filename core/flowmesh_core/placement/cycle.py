@@ -50,6 +50,7 @@ class SchedulingCycle:
         self.crowded: list[tuple[float, float]] = []
         self.waiting = defaultdict[str, int](int)
         self.virtual_time = dict(snapshot.fair_share)
+        self._free_calls = {tenant: calls.free for tenant, calls in snapshot.code_calls.items()}
         self._index()
         self._unmet: dict[tuple[str, int, frozenset[str]], tuple[RejectionCause | None, ...]] = {}
         self._rates: dict[tuple[object, ...], Rate] = {}
@@ -85,6 +86,10 @@ class SchedulingCycle:
                 for shape in self.shapes
             )
         return found
+
+    def may_call(self, group: ActionGroup) -> bool:
+        """Whether the quota of a group's tenant lets another call of its user code start."""
+        return self._free_calls.get(group.code_tenant, 1) > 0
 
     def able(self, group: ActionGroup) -> int:
         """Returns how many workers meet the hard constraints and are not draining."""
@@ -141,6 +146,8 @@ class SchedulingCycle:
         account = self.accounts[member]
         account.take(group.info, alone=group.isolate)
         account.bind(group.code_tenant)
+        if group.code_tenant in self._free_calls:
+            self._free_calls[group.code_tenant] -= 1
         self.running.add(group.info.signature)
         if is_urgent(action):
             self._guard(group, member, action.deadline_s)

@@ -32,6 +32,14 @@ if TYPE_CHECKING:
 BACKOFF_DETAIL = "it failed and is tried again after its backoff"
 
 
+def code_quota_text(most: int) -> str:
+    """Returns why an action waits whose namespace has as many calls of user code as it may."""
+    return (
+        f"the namespace runs as many calls of user code as its quota allows ({most}); it starts "
+        "when one has ended, or ask an administrator for a larger userCodeCalls"
+    )
+
+
 def decide(snapshot: Snapshot, model: CostModel) -> Decision:
     """Places the ready actions, and gives a reason for each one that it does not place.
 
@@ -61,7 +69,7 @@ def decide(snapshot: Snapshot, model: CostModel) -> Decision:
     replicas = cursors_of(tick, [group for group in groups if group.replica_of])
     served += nominate(tick, replicas)
     # 7. Report one placement for each worker and signature, one reason for each group.
-    return Decision(_placements(tick, served), _rejections([*clients, *replicas], snapshot))
+    return Decision(_placements(tick, served), _rejections([*clients, *replicas], tick))
 
 
 def _placements(tick: SchedulingCycle, served: list[Nomination]) -> tuple[Placement, ...]:
@@ -107,9 +115,9 @@ def _placement(
     )
 
 
-def _rejections(clients: list[GroupCursor], snapshot: Snapshot) -> tuple[Rejection, ...]:
+def _rejections(clients: list[GroupCursor], tick: SchedulingCycle) -> tuple[Rejection, ...]:
     counts = Counter[tuple[str, RejectionCause, str, int, str, tuple[str, ...]]]()
-    for _, _, action in snapshot.ready.backoff:
+    for _, _, action in tick.snapshot.ready.backoff:
         held = (action.min_trust, action.code_tenant, tuple(sorted(action.reserved_pools)))
         counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL, *held] += 1
     by_slots: dict[FreeSlots, int] = {}
@@ -121,7 +129,11 @@ def _rejections(clients: list[GroupCursor], snapshot: Snapshot) -> tuple[Rejecti
         like = free_slots.like
         trust = like.info.requirement.min_trust
         held = (trust, like.code_tenant, tuple(sorted(like.reserved_pools)))
-        counts[like.info.signature, free_slots.cause, free_slots.detail, *held] += remaining
+        cause, detail = free_slots.cause, free_slots.detail
+        if cause is RejectionCause.BUSY and not tick.may_call(like):
+            cause = RejectionCause.USER_CODE_QUOTA
+            detail = code_quota_text(tick.snapshot.code_calls[like.code_tenant].most)
+        counts[like.info.signature, cause, detail, *held] += remaining
     return tuple(
         Rejection(Digest(name), cause, count, detail, tenant, trust, pools or msgspec.UNSET)
         for (name, cause, detail, trust, tenant, pools), count in sorted(counts.items())

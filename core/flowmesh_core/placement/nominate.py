@@ -96,7 +96,7 @@ def nominate(
         cursor = able[ready]
         group, free_slots = cursor.group, cursor.free_slots
         free_slots.refresh()
-        if free_slots.full:
+        if free_slots.full or not tick.may_call(group):
             order.drop(*by_slots[free_slots])
             continue
         picker = cursor.get_picker(tick) if free_slots.best_tier < WAIT else None

@@ -46,6 +46,18 @@ def mebibytes(text: str) -> MiB:
     return MiB(math.ceil(float(match[1]) * _BYTES[match[2]] / _MIB_BYTES))
 
 
+def byte_count(text: str) -> int:
+    """Returns the bytes of an amount such as ``1Ti`` or ``500M``, rounded up.
+
+    Raises:
+        ValueError: the text does not match :data:`MEMORY_PATTERN`.
+    """
+    match = _MEMORY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not an amount of bytes such as 1Ti or 100Gi")
+    return math.ceil(float(match[1]) * float(_BYTES[match[2]]))
+
+
 def budget(text: str) -> NanoUsd:
     """Returns the nano-dollars of dollars such as ``0.50``.
 

@@ -5,9 +5,10 @@ from typing import Literal
 from pydantic import Field
 
 from flowmesh_api.v1.quotas import Quota
-from flowmesh_core.spec.fields import SpecModel
+from flowmesh_core.spec.fields import Memory, SpecModel, Usd
 from flowmesh_core.spec.metadata import Metadata
 from flowmesh_core.spec.namespaces import SelectedNamespaces
+from flowmesh_core.spec.quantities import budget, byte_count
 
 STEPS_MAX = 100_000
 """Steps of any run (``graph.limits.Limits``); a quota may only lower it."""
@@ -66,6 +67,25 @@ class QuotaSpec(SpecModel):
         default=20, ge=1, le=10_000, description="Runs that one user watches at once."
     )
     open_uploads: int = Field(default=4, ge=1, le=1000, description="Uploads of one user at once.")
+    stored_bytes: Memory = Field(
+        default="1Ti",
+        description="Bytes of content in the namespace's own scope. Beyond it uploads are refused"
+        " and further workflows suspended; from 110% on no new attempt begins.",
+    )
+    uploaded_bytes_per_day: Memory = Field(
+        default="100Gi", description="Bytes that the namespace uploads in 24 hours."
+    )
+    user_code_calls: int = Field(
+        default=16,
+        ge=0,
+        le=100_000,
+        description="Attempts at once that run user code; others wait.",
+    )
+    usd_per_day: Usd | None = Field(
+        default=None,
+        description="Dollars that the namespace's runs pay in 24 hours, with what is reserved for"
+        " attempts under way; then new attempts wait. None by default.",
+    )
 
 
 class FlowMeshQuota(SpecModel):
@@ -78,6 +98,7 @@ class FlowMeshQuota(SpecModel):
 
     def quota(self) -> Quota:
         """Returns the quota in the form of the control plane."""
+        usd = self.spec.usd_per_day
         return Quota(
             name=self.metadata.name,
             namespaces=tuple(self.spec.namespaces.names),
@@ -92,4 +113,8 @@ class FlowMeshQuota(SpecModel):
             plans_per_minute=self.spec.plans_per_minute,
             open_watches=self.spec.open_watches,
             open_uploads=self.spec.open_uploads,
+            stored_bytes=byte_count(self.spec.stored_bytes),
+            uploaded_bytes_per_day=byte_count(self.spec.uploaded_bytes_per_day),
+            user_code_calls=self.spec.user_code_calls,
+            nanousd_per_day=None if usd is None else budget(usd),
         )

@@ -44,6 +44,8 @@ def make_control_plane(
             request_log=settings.request_log,
             request_log_ttl_s=settings.request_log_days * DAY_S,
             hang_s=HANG_S,
+            connections_per_peer=settings.connections_per_peer,
+            connections_max=settings.connections_max,
         ),
         catalog=load_catalog(),
         key_ring=settings.key_ring,

@@ -20,8 +20,8 @@ class StoredRecord:
 class Sweepable(Protocol):
     """Blobs that can be listed and deleted."""
 
-    def blobs(self) -> AsyncIterator[StoredBlob]:
-        """Yields the blobs of all scopes, in the order of scopes and digests."""
+    def blobs(self, scope: str = "") -> AsyncIterator[StoredBlob]:
+        """Yields the blobs of a scope, by default of all, in the order of scopes and digests."""
         ...
 
     async def delete(self, scope: str, digest: Digest, *, older_than_s: float) -> bool:

@@ -31,11 +31,11 @@ class FilesystemSweep:
         self._root = root
         self._clock = clock
 
-    async def blobs(self) -> AsyncIterator[StoredBlob]:
+    async def blobs(self, scope: str = "") -> AsyncIterator[StoredBlob]:
         """As :meth:`Sweepable.blobs`."""
-        for scope in await asyncio.to_thread(self._scopes):
-            for directory in await asyncio.to_thread(self._folders, scope):
-                for blob in await asyncio.to_thread(self._list, scope, directory):
+        for name in [scope] if scope else await asyncio.to_thread(self._scopes):
+            for directory in await asyncio.to_thread(self._folders, name):
+                for blob in await asyncio.to_thread(self._list, name, directory):
                     yield blob
 
     def scan(self) -> Iterator[StoredBlob]:

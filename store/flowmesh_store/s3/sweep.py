@@ -48,15 +48,16 @@ class S3Sweep:
         self._location = location
         self._now = now
 
-    async def blobs(self) -> AsyncIterator[StoredBlob]:
+    async def blobs(self, scope: str = "") -> AsyncIterator[StoredBlob]:
         """As :meth:`Sweepable.blobs`."""
+        prefix = area_prefix(scope) if scope else f"{CAS}/"
         try:
-            async for page in obstore.list(self._store, f"{CAS}/"):
+            async for page in obstore.list(self._store, prefix):
                 now = self._now()
                 for item in page:
-                    scope, _, name = item["path"].removeprefix(f"{CAS}/").partition("/")
+                    place, _, name = item["path"].removeprefix(f"{CAS}/").partition("/")
                     name = name.rpartition("/")[2]
-                    if not (is_scope(scope) and is_digest(name)):
+                    if not (is_scope(place) and is_digest(name)):
                         log.warning(
                             "%s in %s is not FlowMesh's; skipped: move it elsewhere",
                             item["path"],
@@ -64,7 +65,7 @@ class S3Sweep:
                         )
                         continue
                     age = (now - item["last_modified"]).total_seconds()
-                    yield StoredBlob(scope, Digest(name), item["size"], max(0.0, age))
+                    yield StoredBlob(place, Digest(name), item["size"], max(0.0, age))
         except BaseError as error:
             raise blobs_error(error, self._location.url) from error
 

@@ -2,17 +2,21 @@
 
 from flowmesh_api.v1.quotas import Quota
 from flowmesh_control.quotas.quotas import Quotas
-from flowmesh_core.machine.events import WeightsChanged
+from flowmesh_core.machine.events import NamespaceLimits, NamespaceLimitsChanged, WeightsChanged
 
 LABELS = {"team-a": {"tier": "gold"}, "team-b": {}, "team-c": {"tier": "gold"}}
 
 
-def given() -> tuple[Quotas, list[WeightsChanged]]:
-    """No quotas yet, and the events that they post."""
-    posted = list[WeightsChanged]()
+Posted = WeightsChanged | NamespaceLimitsChanged
 
-    async def post(event: WeightsChanged) -> None:
-        posted.append(event)
+
+def given(kind: type[Posted] = WeightsChanged) -> tuple[Quotas, list[Posted]]:
+    """No quotas yet, and the events of a kind that they post."""
+    posted = list[Posted]()
+
+    async def post(event: Posted) -> None:
+        if isinstance(event, kind):
+            posted.append(event)
 
     return Quotas(post), posted
 
@@ -46,4 +50,19 @@ async def test_a_label_that_changes_selects_another_quota() -> None:
     assert posted == [
         WeightsChanged({"team-a": 2.0, "team-c": 2.0}),
         WeightsChanged({"team-c": 2.0}),
+    ]
+
+
+async def test_the_machine_gets_the_limits_on_attempts_once_and_again_when_they_change() -> None:
+    quotas, posted = given(NamespaceLimitsChanged)
+    gold = Quota(name="gold", labels={"tier": "gold"}, user_code_calls=2, nanousd_per_day=7)
+    await quotas.replace_all([gold], LABELS)
+    await quotas.replace_all([gold], LABELS)
+    await quotas.set_full({"team-c": "it is full"})
+    await quotas.replace_all([], LABELS)
+    limits = NamespaceLimits(2, 7)
+    assert posted == [
+        NamespaceLimitsChanged({"team-a": limits, "team-c": limits}),
+        NamespaceLimitsChanged({"team-a": limits, "team-c": NamespaceLimits(2, 7, "it is full")}),
+        NamespaceLimitsChanged({}),
     ]
