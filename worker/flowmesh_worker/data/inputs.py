@@ -65,27 +65,30 @@ class Inputs:
             StoreError: an input is missing, corrupt, not what its identity says, or does not fit
                 the disk.
         """
-        blobs, scopes = self._blobs(assignment), read_grant(assignment.token).readable
+        blobs = self._blobs(assignment)
         async with asyncio.TaskGroup() as group:
             tasks = {
-                port: group.create_task(self._one(ref, blobs, scopes, pins))
+                port: group.create_task(self._one(ref, blobs, assignment.token, pins))
                 for port, ref in assignment.inputs.items()
             }
         return {port: task.result() for port, task in tasks.items()}
 
     def _blobs(self, assignment: Assignment) -> CachingBlobs:
         grant = read_grant(assignment.token)
-        return self._views.view(write=grant.write_scope, read=grant.readable)
+        return self._views.view(
+            write=grant.write_scope, read=grant.readable, token=assignment.token
+        )
 
     async def _one(
-        self, ref: InputRef, blobs: CachingBlobs, scopes: tuple[str, ...], pins: AsyncExitStack
+        self, ref: InputRef, blobs: CachingBlobs, token: str, pins: AsyncExitStack
     ) -> HostInput:
         artifact = ref.artifact
         inline = self._inline(ref)
         if inline is not None:
             return inline
         if artifact.kind in _TREES:
-            path = await pins.enter_async_context(self._components.pinned(artifact, scopes))
+            tree = self._components.pinned(artifact, read_grant(token).readable, token)
+            path = await pins.enter_async_context(tree)
             return HostInput("tree", artifact.digest, (str(path),))
         if artifact.kind == "dataset":
             return await self._dataset(ref, blobs, pins)
