@@ -45,7 +45,7 @@ class BlobUrls:
         return self.presigner.url(method, self._key(scope, digest))
 
     def put(self, scope: str, digest: Digest, size_bytes: int, etag: str = "") -> str:
-        """Returns the URL of a PUT of exactly so many bytes.
+        """Returns the URL of a PUT of a number of bytes, and no others.
 
         It has the header ``If-None-Match: *``, or ``If-Match`` with the etag of what it replaces.
 
