@@ -1,7 +1,6 @@
 """Secrets of an installation: those that are missing are created, and none is ever changed."""
 
 import base64
-import json
 import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
