@@ -184,6 +184,16 @@ async def test_a_stored_blob_is_neither_overwritten_nor_emptied(
             await worker.post(f"uploads/{path}", body)
 
 
+async def test_a_copy_never_replaces_a_stored_blob(store_url: str, tmp_path: Path) -> None:
+    async with attack(store_url, tmp_path) as worker:
+        in_group = Attack(worker.http, worker.service, worker.bucket, attempt_token("group-x"))
+        put = await in_group.url("PUT", "group-x", STORED, 5)
+        assert await worker.send("PUT", put, b"wrong", If_None_Match="*") == 200
+        both = attempt_token(OWN, (OWN, "group-x"))
+        body = {"scope": "group-x", "digest": STORED}
+        assert await worker.post("copy", body, both) == (200, {"found": True})
+
+
 async def test_tokens_that_are_old_foreign_altered_or_only_read_put_nothing(
     store_url: str, tmp_path: Path
 ) -> None:

@@ -108,7 +108,13 @@ class StoredBlobs:
                 await self._area(scope).discard(digest)
 
     async def copy(self, source: str, target: str, digest: Digest) -> bool:
-        """Copies a blob from a scope to another; returns whether the first has it."""
+        """Copies a blob from a scope to another, unless that has it.
+
+        Returns:
+            Whether the other scope has the blob now.
+        """
+        if await self.vacancy(target, digest) is None:
+            return True  # what is stored stays: the copy may have another content
         return await self._area(target).copy_from(source, digest)
 
     def _key(self, scope: str, digest: Digest) -> str:
