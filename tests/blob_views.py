@@ -20,7 +20,7 @@ class OneView:
     def __init__(self, blobs: Any) -> None:
         self._blobs = blobs
 
-    def view(self, *, write: str, read: Sequence[str]) -> Any:
+    def view(self, *, write: str, read: Sequence[str], token: str = "") -> Any:
         return self._blobs
 
 

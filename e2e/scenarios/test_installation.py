@@ -20,17 +20,22 @@ def test_every_operator_is_ready_and_one_leads(fabric: Fabric) -> None:
     until(lambda: reached(fabric) == [fabric.leader()], "the gateway's Service leads to the leader")
 
 
-def test_workers_credentials_open_nothing_but_content(fabric: Fabric) -> None:
-    worker = secret(fabric.kube, "flowmesh-store-worker")
-    done = in_operator(
-        fabric, _AS_WORKER, worker["AWS_ACCESS_KEY_ID"], worker["AWS_SECRET_ACCESS_KEY"]
-    )
-    assert done.split() == ["put", "allowed", "records", "AccessDenied", "list", "AccessDenied"]
+def test_workers_have_the_blob_service_in_place_of_the_bucket_s_account(fabric: Fabric) -> None:
+    here = f"--namespace={NAMESPACE}"
+    service = fabric.kube.get("deployment", "flowmesh-blobs", here)
+    until(lambda: fabric.kube.get("deployment", "flowmesh-blobs", here)["status"].get(
+        "readyReplicas") == service["spec"]["replicas"], "the blob service is ready")  # fmt: skip
+    pools = fabric.kube.items("deployments", here, "--selector=app.kubernetes.io/component=worker")
+    assert pools
+    for found in pools:
+        (worker,) = found["spec"]["template"]["spec"]["containers"]
+        assert "envFrom" not in worker
+        assert not any(variable["name"].startswith("AWS_") for variable in worker["env"])
+        assert f"--store=https://flowmesh-blobs.{NAMESPACE}.svc:8472" in worker["args"]
 
 
 def test_an_upgrade_keeps_secrets_and_brings_definitions_up_to_date(fabric: Fabric) -> None:
-    names = ("flowmesh-gateway-tls", "flowmesh-master-key", "flowmesh-store-operator",
-             "flowmesh-store-worker", "flowmesh-store-accounts")  # fmt: skip
+    names = ("flowmesh-gateway-tls", "flowmesh-master-key", "flowmesh-store-operator")
     before = {name: secret(fabric.kube, name) for name in names}
     crd = "flowmeshcachepolicies.flowmesh.dev"
     fabric.kube.run(
@@ -52,32 +57,6 @@ def reached(fabric: Fabric) -> list[str]:
     return [e["targetRef"]["name"] for s in slices for e in s["endpoints"] or []]
 
 
-def in_operator(fabric: Fabric, script: str, *words: str) -> str:
-    return fabric.kube.run(
-        "exec", f"--namespace={NAMESPACE}", fabric.leader(), "--container=operator", "--",
-        "python", "-c", script, *words,
-    )  # fmt: skip
-
-
 def secret(kube: Kube, name: str) -> dict[str, str]:
     data = kube.get("secret", name, f"--namespace={NAMESPACE}")["data"]
     return {key: base64.b64decode(value).decode("latin-1") for key, value in data.items()}
-
-
-_AS_WORKER = """
-import os, sys, boto3
-from botocore.exceptions import ClientError
-from flowmesh_store.s3.location import parse_location
-where = parse_location(os.environ["FLOWMESH_STORE"])
-s3 = boto3.client("s3", endpoint_url=where.endpoint, region_name=where.region,
-                  aws_access_key_id=sys.argv[1], aws_secret_access_key=sys.argv[2])
-def said(call, **words):
-    try:
-        call(Bucket=where.bucket, **words)
-    except ClientError as e:
-        return e.response["Error"]["Code"]
-    return "allowed"
-print("put", said(s3.put_object, Key=where.key("cas/e2e"), Body=b"x"))
-print("records", said(s3.put_object, Key=where.key("runs/e2e"), Body=b"x"))
-print("list", said(s3.list_objects_v2))
-"""

@@ -27,16 +27,12 @@ from flowmesh_operator.kube.connection import load_configuration
 GATEWAY_TLS = "flowmesh-gateway-tls"
 MASTER_KEY = "flowmesh-master-key"
 STORE_OPERATOR = "flowmesh-store-operator"
-STORE_WORKER = "flowmesh-store-worker"
-STORE_ACCOUNTS = "flowmesh-store-accounts"
 KEDA_PAIR = "flowmesh-keda-pair"
-_ACCESS, _SECRET, _USERS = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "users.json"
-_WORKER_ACCOUNT = "flowmesh-worker"
+_ACCESS, _SECRET = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
 _KEDA_DAYS = 3650
 _STORE_KEY_BYTES = 30
 
 Content = dict[str, bytes]
-Contents = Mapping[str, Mapping[str, bytes]]
 
 
 class BootstrapError(FlowMeshError):
@@ -51,14 +47,14 @@ class RequiredSecret:
         name: its name.
         part: the value of its ``app.kubernetes.io/component`` label.
         keys: the keys that it must have.
-        make: makes its content from the contents of the Secrets that exist.
+        make: makes its content.
         type: its Kubernetes type.
     """
 
     name: str
     part: str
     keys: tuple[str, ...]
-    make: Callable[[Contents], Content]
+    make: Callable[[], Content]
     type: str = "Opaque"
 
     def manifest(self, content: Mapping[str, bytes]) -> dict[str, Any]:
@@ -91,24 +87,22 @@ def wanted_secrets(
     if hosts:
         yield RequiredSecret(
             GATEWAY_TLS, "operator", ("ca.crt", "tls.crt", "tls.key"),
-            lambda _: gateway_certificate(hosts, days, now), type="kubernetes.io/tls",
+            lambda: gateway_certificate(hosts, days, now), type="kubernetes.io/tls",
         )  # fmt: skip
     if master_key:
         yield RequiredSecret(
             MASTER_KEY, "operator", ("master-key",),
-            lambda _: {"master-key": encode_ring(new_ring())},
+            lambda: {"master-key": encode_ring(new_ring())},
         )  # fmt: skip
     if store:
         pair = (_ACCESS, _SECRET)
-        yield RequiredSecret(STORE_OPERATOR, "store", pair, lambda _: _account("flowmesh-operator"))
-        yield RequiredSecret(STORE_WORKER, "store", pair, _worker_account)
-        yield RequiredSecret(STORE_ACCOUNTS, "store", (_USERS,), _accounts)
+        yield RequiredSecret(STORE_OPERATOR, "store", pair, lambda: _account("flowmesh-operator"))
     if keda:
         yield RequiredSecret(
             KEDA_PAIR, "keda", ("tls.crt", "tls.key"),
             # No server trusts it: KEDA checks the gateway's certificate against a private authority
             # only where it has a client certificate to present.
-            lambda _: self_signed("flowmesh-keda", _KEDA_DAYS, now), type="kubernetes.io/tls",
+            lambda: self_signed("flowmesh-keda", _KEDA_DAYS, now), type="kubernetes.io/tls",
         )  # fmt: skip
 
 
@@ -120,40 +114,35 @@ def create_missing(
     Args:
         api: the API server.
         namespace: the namespace of the Secrets.
-        wanted: the required Secrets, each after those whose contents it needs.
+        wanted: the required Secrets.
 
     Raises:
         BootstrapError: a Secret cannot be read or created, or lacks a key.
     """
-    found = {w.name: c for w in wanted if (c := _read(api, namespace, w)) is not None}
+    found = {w.name for w in wanted if _exists(api, namespace, w)}
     for secret in wanted:
         if secret.name in found:
             yield f"Secret {secret.name} exists and is not changed"
             continue
-        made = secret.make(found)
-        if _create(api, namespace, secret, made):
-            found[secret.name] = made
+        if _create(api, namespace, secret, secret.make()):
             yield f"Secret {secret.name} was created"
             continue
-        other = _read(api, namespace, secret)
-        if other is None:
+        if not _exists(api, namespace, secret):
             raise BootstrapError(
                 "was created by another Job and deleted again",
                 where=f"Secret {namespace}/{secret.name}",
                 remedy="find out what deletes it, then run this Job again",
             )
-        found[secret.name] = other
         yield f"Secret {secret.name} was created by another Job"
 
 
-def _read(
-    api: "kubernetes.client.CoreV1Api", namespace: str, wanted: RequiredSecret
-) -> dict[str, bytes] | None:
+def _exists(api: "kubernetes.client.CoreV1Api", namespace: str, wanted: RequiredSecret) -> bool:
+    """Whether a Secret exists; one that lacks a key is an error."""
     try:
         data = api.read_namespaced_secret(wanted.name, namespace).data or {}
     except kubernetes.client.ApiException as e:
         if e.status == HTTPStatus.NOT_FOUND:
-            return None
+            return False
         raise _refused("read", namespace, wanted, e) from e
     missing = [key for key in wanted.keys if not data.get(key)]
     if missing:
@@ -163,7 +152,7 @@ def _read(
             remedy="restore it from a backup"
             + ("" if wanted.name == MASTER_KEY else ", or delete it: this Job creates a new one"),
         )
-    return {key: base64.b64decode(value) for key, value in data.items()}
+    return True
 
 
 def _create(
@@ -197,26 +186,8 @@ def _refused(
     )
 
 
-def _account(name: str, secret: str = "") -> Content:
-    key = secret or secrets.token_urlsafe(_STORE_KEY_BYTES)
-    return {_ACCESS: name.encode(), _SECRET: key.encode()}
-
-
-def _worker_account(found: Contents) -> Content:
-    """Returns the workers' account that the S3 server already has, else a new one."""
-    known = ""
-    if STORE_ACCOUNTS in found:
-        users = json.loads(found[STORE_ACCOUNTS][_USERS])["accessAccounts"]
-        known = users.get(_WORKER_ACCOUNT, {}).get("secret", "")
-    return _account(_WORKER_ACCOUNT, known)
-
-
-def _accounts(found: Contents) -> Content:
-    """Returns the S3 server's accounts other than the operator's, which is its root account."""
-    worker = found[STORE_WORKER]
-    name = worker[_ACCESS].decode()
-    user = {"access": name, "secret": worker[_SECRET].decode(), "role": "user"}
-    return {_USERS: json.dumps({"accessAccounts": {name: user}}).encode()}
+def _account(name: str) -> Content:
+    return {_ACCESS: name.encode(), _SECRET: secrets.token_urlsafe(_STORE_KEY_BYTES).encode()}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -226,11 +197,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--namespace", required=True, help="namespace of the Secrets")
     parser.add_argument(
-        "--host", action="append", default=[], help="DNS name for the gateway's certificate"
+        "--host",
+        action="append",
+        default=[],
+        help="DNS name for the certificate of the gateway",
     )
     parser.add_argument("--days", type=int, default=3650, help="validity of the certificate, days")
     parser.add_argument("--master-key", action="store_true", help="create the master key")
-    parser.add_argument("--store", action="store_true", help="create the S3 server's accounts")
+    parser.add_argument("--store", action="store_true", help="create the S3 server's account")
     parser.add_argument("--keda", action="store_true", help="create KEDA's client certificate")
     return parser
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
 _HTTPS_PORT = 443
+ANYWHERE = ("0.0.0.0/0", "::/0")
+"""All networks."""
 IMPORT_REFUSE = "FLOWMESH_IMPORT_REFUSE"
 """The variable from which workers read the networks that imports must not reach."""
 
@@ -16,11 +18,13 @@ class PodEnvironment:
     Attributes:
         namespace: the operator's own, with the pools and their objects.
         gateway: ``wss://host:port`` of the gateway's Service.
-        store: the store's address as workers reach it.
-        ca_secret: the Secret whose ``ca.crt`` workers trust for the gateway; none if empty.
-        store_secret: the Secret with the workers' ``AWS_*`` variables; none if empty.
+        store: the store's address as workers reach it; of a bucket they need only the server.
+        blob_service: ``https://host:port`` of the blob service; empty for a directory.
+        ca_secret: the Secret whose ``ca.crt`` workers trust for gateway and blob service; none if
+            empty.
         store_claim: the PersistentVolumeClaim of a store that is a directory; none if empty.
         operator_labels: labels of the gateway's pods, for the NetworkPolicy.
+        blob_service_labels: labels of the blob service's pods.
         store_cidrs: networks of the bucket; not used for a bucket in this namespace.
         dns_cidrs: networks of DNS servers besides the cluster's own, such as caches on the nodes.
         metrics_url: the URL from which KEDA reads the number of wanted workers.
@@ -34,8 +38,8 @@ class PodEnvironment:
     namespace: str
     gateway: str
     store: str
+    blob_service: str = ""
     ca_secret: str = ""
-    store_secret: str = ""
     store_claim: str = ""
     operator_labels: dict[str, str] = field(
         default_factory=lambda: {
@@ -43,7 +47,13 @@ class PodEnvironment:
             "app.kubernetes.io/component": "operator",
         }
     )
-    store_cidrs: tuple[str, ...] = ("0.0.0.0/0", "::/0")
+    blob_service_labels: dict[str, str] = field(
+        default_factory=lambda: {
+            "app.kubernetes.io/name": "flowmesh",
+            "app.kubernetes.io/component": "blobs",
+        }
+    )
+    store_cidrs: tuple[str, ...] = ANYWHERE
     dns_cidrs: tuple[str, ...] = ()
     metrics_url: str = ""
     metrics_secret: str = ""
@@ -55,6 +65,11 @@ class PodEnvironment:
     def gateway_port(self) -> int:
         """The port of the gateway's pods, which its Service has too."""
         return urlsplit(self.gateway).port or _HTTPS_PORT
+
+    @property
+    def blob_service_port(self) -> int:
+        """The port of the blob service's pods, which its Service has too."""
+        return urlsplit(self.blob_service).port or _HTTPS_PORT
 
     @property
     def store_path(self) -> str:

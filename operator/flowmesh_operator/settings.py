@@ -12,7 +12,7 @@ from flowmesh_control.auth.master_key import decode_ring
 from flowmesh_control.settings import CONNECTIONS_MAX, CONNECTIONS_PER_PEER
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.sharing.key_ring import KeyRing
-from flowmesh_operator.pod_environment import PodEnvironment
+from flowmesh_operator.pod_environment import ANYWHERE, PodEnvironment
 
 _API_SERVER = "KUBERNETES_SERVICE_HOST"
 """Kubernetes sets it in every pod."""
@@ -59,7 +59,9 @@ class OperatorSettings:
         worker_gateway: the gateway's address for pools' pods; its Service by default.
         worker_store: the store's address for them; ``store`` by default.
         worker_ca_secret: the Secret whose ``ca.crt`` they trust for the gateway; none if empty.
-        worker_store_secret: the Secret with their ``AWS_*`` variables; none if empty.
+        worker_blob_service: the blob service's address for them, where the store is a bucket; its
+            Service by default.
+        blob_service_port: where the blob service listens, with ``gateway_host``.
         worker_store_claim: the PersistentVolumeClaim of a store that is a directory.
         worker_store_cidrs: networks of the bucket, separated by commas; any if empty.
         worker_dns_cidrs: networks of DNS servers besides the cluster's own, separated by commas.
@@ -98,7 +100,8 @@ class OperatorSettings:
     worker_gateway: str = ""
     worker_store: str = ""
     worker_ca_secret: str = ""
-    worker_store_secret: str = ""
+    worker_blob_service: str = ""
+    blob_service_port: int = 8472
     worker_store_claim: str = ""
     worker_store_cidrs: str = ""
     worker_dns_cidrs: str = ""
@@ -114,13 +117,12 @@ class OperatorSettings:
         scheme = "wss" if self.tls_cert else "ws"
         service = f"{scheme}://flowmesh-gateway.{self.namespace}.svc:{self.gateway_port}"
         labels = (pair.partition("=") for pair in self.pod_selector.split(","))
-        cidrs = _networks(self.worker_store_cidrs)
         return PodEnvironment(
             namespace=self.namespace,
             gateway=self.worker_gateway or service,
             store=self.worker_store or self.store,
             ca_secret=self.worker_ca_secret,
-            store_secret=self.worker_store_secret,
+            blob_service=self._blob_service,
             store_claim=self.worker_store_claim,
             operator_labels={key.strip(): value.strip() for key, _, value in labels},
             dns_cidrs=_networks(self.worker_dns_cidrs),
@@ -129,8 +131,16 @@ class OperatorSettings:
             metrics_pair_secret=self.keda_pair_secret,
             cluster_cidrs=_networks(self.worker_import_refuse),
             api_server_host=self.api_server_host,
-            **({"store_cidrs": cidrs} if cidrs else {}),
+            store_cidrs=_networks(self.worker_store_cidrs) or ANYWHERE,
         )
+
+    @property
+    def _blob_service(self) -> str:
+        if not (self.worker_store or self.store).startswith("s3:"):
+            return ""
+        scheme = "https" if self.tls_cert else "http"
+        service = f"{scheme}://flowmesh-blobs.{self.namespace}.svc:{self.blob_service_port}"
+        return self.worker_blob_service or service
 
 
 def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSettings:
@@ -176,7 +186,8 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
         worker_gateway=reader.text("WORKER_GATEWAY"),
         worker_store=reader.text("WORKER_STORE"),
         worker_ca_secret=reader.text("WORKER_CA_SECRET"),
-        worker_store_secret=reader.text("WORKER_STORE_SECRET"),
+        worker_blob_service=reader.text("WORKER_BLOB_SERVICE"),
+        blob_service_port=reader.whole("BLOB_SERVICE_PORT", defaults.blob_service_port),
         worker_store_claim=reader.text("WORKER_STORE_CLAIM"),
         worker_store_cidrs=reader.text("WORKER_STORE_CIDRS"),
         worker_dns_cidrs=reader.networks("WORKER_DNS_CIDRS"),

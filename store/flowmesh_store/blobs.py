@@ -53,12 +53,14 @@ class BlobView(Blobs, Protocol):
 class BlobViews(Protocol):
     """A store, as code sees its blobs."""
 
-    def view(self, *, write: str, read: Sequence[str]) -> BlobView:
+    def view(self, *, write: str, read: Sequence[str], token: str = "") -> BlobView:
         """Returns the blobs that an action, a run or a user may see.
 
         Args:
             write: the scope that new blobs belong to.
             read: the scopes that are read, in this order.
+            token: the attempt's, which says the same scopes; the blob service asks for it, and
+                stores that this process has the credentials of ignore it.
 
         Raises:
             StoreError: a scope is malformed.

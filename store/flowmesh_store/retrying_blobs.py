@@ -101,9 +101,9 @@ class RetryingViews:
     def __init__(self, store: BlobViews) -> None:
         self._store = store
 
-    def view(self, *, write: str, read: Sequence[str]) -> RetryingBlobs:
+    def view(self, *, write: str, read: Sequence[str], token: str = "") -> RetryingBlobs:
         """As :meth:`BlobViews.view`."""
-        return RetryingBlobs(self._store.view(write=write, read=read))
+        return RetryingBlobs(self._store.view(write=write, read=read, token=token))
 
 
 def with_retries(store: Store) -> BlobViews:

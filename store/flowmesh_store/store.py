@@ -36,7 +36,7 @@ class Store:
     _area: Callable[[str], BlobArea] = field(repr=False)
     _closers: tuple[Callable[[], None], ...] = field(default=(), repr=False)
 
-    def view(self, *, write: str, read: Sequence[str]) -> ScopedBlobs:
+    def view(self, *, write: str, read: Sequence[str], token: str = "") -> ScopedBlobs:
         """As :meth:`BlobViews.view`; every read is verified."""
         return ScopedBlobs(self._area, write, read)
 

@@ -186,8 +186,10 @@ def control_on(
 
 
 @asynccontextmanager
-async def place(trust_of: PoolTrust = default_trust) -> AsyncIterator[Place]:
-    store = open_store("memory:")
+async def place(
+    trust_of: PoolTrust = default_trust, store_url: str = "memory:"
+) -> AsyncIterator[Place]:
+    store = open_store(store_url)
     control = control_on(store, trust_of=trust_of)
     await control.start()
     async with ClientSession() as http:

@@ -11,7 +11,7 @@ from flowmesh_operator.kube.labels import selector_labels
 from flowmesh_operator.pod_environment import PodEnvironment
 from flowmesh_operator.pools.network import network_policy
 
-GATEWAY, HEALTH, STORE, DNS, API = 8470, 8471, 7070, 53, 6443
+GATEWAY, HEALTH, BLOBS, STORE, DNS, API = 8470, 8471, 8472, 7070, 53, 6443
 
 
 def part(component: str) -> dict[str, str]:
@@ -24,6 +24,7 @@ def inside(name: str, number: int, labels: dict[str, str]) -> Peer:
 
 OPERATOR = inside("operator", 1, part("operator"))
 STORE_POD = inside("store", 2, part("store"))
+BLOBS_POD = inside("blob service", 10, part("blobs"))
 WORKER = inside("worker", 3, selector_labels("cpu"))
 CODE = inside("code worker", 4, selector_labels("code"))
 PROBE = inside("probe", 5, part("network-test"))
@@ -49,6 +50,7 @@ def policies(*values: str, dns: tuple[str, ...] = ()) -> list[dict[str, Any]]:
         NAMESPACE,
         f"wss://flowmesh-gateway.{NAMESPACE}.svc:{GATEWAY}",
         f"s3://flowmesh?endpoint=http://flowmesh-store.{NAMESPACE}.svc:{STORE}",
+        blob_service=f"https://flowmesh-blobs.{NAMESPACE}.svc:{BLOBS}",
         dns_cidrs=dns,
     )
     pools = (

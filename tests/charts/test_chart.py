@@ -1,5 +1,6 @@
 """The chart: what it renders, what it refuses, and that a real API server takes all of it."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tests.flowmesh_operator.api_server import ApiServer
 
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_operator.pools.objects import WANTED_METRIC
+from flowmesh_operator.settings import read_settings
 from flowmesh_store.store import open_store
 
 pytestmark = pytest.mark.slow
@@ -108,11 +110,38 @@ def test_the_s3_server_serves_more_than_one_request_a_connection() -> None:
     assert "--keep-alive" in container["args"]
 
 
-def test_operator_and_workers_have_credentials_of_their_own() -> None:
+def test_operator_and_blob_service_have_the_bucket_s_credentials_and_workers_none() -> None:
+    for name in ("flowmesh-operator", "flowmesh-blobs"):
+        (container,) = find("Deployment", name)["spec"]["template"]["spec"]["containers"]
+        assert container["envFrom"] == [{"secretRef": {"name": "flowmesh-store-operator"}}]
     env = environment()
-    (container,) = find("Deployment", "flowmesh-operator")["spec"]["template"]["spec"]["containers"]
-    assert container["envFrom"] == [{"secretRef": {"name": "flowmesh-store-operator"}}]
-    assert env["FLOWMESH_WORKER_STORE_SECRET"] == "flowmesh-store-worker"
+    assert env["FLOWMESH_WORKER_BLOB_SERVICE"] == "https://flowmesh-blobs.fabric.svc:8472"
+    assert not any(name.startswith("FLOWMESH_WORKER_STORE_SECRET") for name in env)
+    service = find("Service", "flowmesh-blobs")["spec"]
+    labels = find("Deployment", "flowmesh-blobs")["spec"]["template"]["metadata"]["labels"]
+    assert service["selector"].items() <= labels.items()
+    assert [port["port"] for port in service["ports"]] == [8472]
+    job = next(o for o in objects() if o["metadata"]["name"].startswith("flowmesh-secrets-"))
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert "flowmesh-blobs.fabric.svc" in container["args"], "a name of the certificate"
+
+
+def test_a_store_that_is_a_volume_has_no_blob_service() -> None:
+    names = {o["metadata"]["name"] for o in objects(*STORES["volume"])}
+    assert "flowmesh-blobs" not in names
+    assert "FLOWMESH_WORKER_BLOB_SERVICE" not in environment(*STORES["volume"])
+
+
+def test_the_blob_service_reads_its_settings_as_the_chart_writes_them(tmp_path: Path) -> None:
+    (container,) = find("Deployment", "flowmesh-blobs")["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["python", "-m", "flowmesh_operator.blob_service"]
+    env = {e["name"]: str(e["value"]) for e in container["env"]}
+    key = tmp_path / "master-key"
+    key.write_bytes(b"k" * 32)
+    settings = read_settings({**env, "FLOWMESH_MASTER_KEY_FILE": str(key)}, host="pod")
+    assert settings.store == env["FLOWMESH_STORE"]
+    (port,) = container["ports"]
+    assert settings.blob_service_port == port["containerPort"]
 
 
 def test_without_secrets_a_bucket_is_reached_with_what_the_service_accounts_carry() -> None:
@@ -120,7 +149,6 @@ def test_without_secrets_a_bucket_is_reached_with_what_the_service_accounts_carr
         "spec"
     ]["containers"]
     assert "envFrom" not in container
-    assert "FLOWMESH_WORKER_STORE_SECRET" not in environment(*STORES["s3"])
 
 
 def test_workers_refuse_the_ranges_of_the_cluster_that_are_named() -> None:

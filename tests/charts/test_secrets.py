@@ -17,8 +17,7 @@ pytestmark = pytest.mark.slow
 
 EVERYTHING = ("keda.enabled=true", "serviceMonitor.enabled=true", "alerts.enabled=true",
               "dashboards.enabled=true", "externalMetrics.enabled=true")  # fmt: skip
-NAMES = ("flowmesh-gateway-tls", "flowmesh-master-key", "flowmesh-store-operator",
-         "flowmesh-store-worker", "flowmesh-store-accounts")  # fmt: skip
+NAMES = ("flowmesh-gateway-tls", "flowmesh-master-key", "flowmesh-store-operator")
 
 
 @pytest.mark.parametrize("store", STORES)

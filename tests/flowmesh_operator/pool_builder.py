@@ -33,7 +33,7 @@ AROUND = PodEnvironment(
     gateway="wss://flowmesh-gateway.flowmesh.svc:8470",
     store="s3://flowmesh?endpoint=http://flowmesh-store.flowmesh.svc:7070&region=us-east-1",
     ca_secret="flowmesh-gateway-tls",
-    store_secret="flowmesh-store-worker",
+    blob_service="https://flowmesh-blobs.flowmesh.svc:8472",
     metrics_url="https://flowmesh-gateway.flowmesh.svc:8470/metrics",
     metrics_secret="flowmesh-keda",
     metrics_pair_secret="flowmesh-keda-pair",

@@ -1,7 +1,6 @@
 """Secrets of an installation: those that are missing are created, and none is ever changed."""
 
 import base64
-import json
 import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -24,8 +23,7 @@ pytestmark = pytest.mark.slow
 
 HOSTS = ("flowmesh-gateway.fabric.svc", "localhost")
 NAMES = (
-    "flowmesh-gateway-tls", "flowmesh-master-key", "flowmesh-store-operator",
-    "flowmesh-store-worker", "flowmesh-store-accounts", "flowmesh-keda-pair",
+    "flowmesh-gateway-tls", "flowmesh-master-key", "flowmesh-store-operator", "flowmesh-keda-pair",
 )  # fmt: skip
 
 
@@ -61,31 +59,17 @@ def test_the_second_time_nothing_changes(
     assert contents(api_server, namespace) == made
 
 
-def test_what_is_missing_is_made_to_fit_what_is_there(
+def test_only_what_is_missing_is_made(
     api_server: ApiServer, api: kubernetes.client.CoreV1Api
 ) -> None:
     namespace = api_server.namespace()
     list(create_missing(api, namespace, everything()))
     made = contents(api_server, namespace)
-    gone = ("flowmesh-store-accounts", "flowmesh-gateway-tls")
-    api_server.kubectl("delete", "secret", *gone, "-n", namespace)
+    api_server.kubectl("delete", "secret", "flowmesh-gateway-tls", "-n", namespace)
     list(create_missing(api, namespace, everything()))
     now = contents(api_server, namespace)
     assert now.pop("flowmesh-gateway-tls") != made.pop("flowmesh-gateway-tls")
-    assert now == made  # the accounts are the worker's and no others
-    api_server.kubectl("delete", "secret", "flowmesh-store-worker", "-n", namespace)
-    list(create_missing(api, namespace, everything()))
-    now = contents(api_server, namespace)
-    assert now["flowmesh-store-worker"] == made["flowmesh-store-worker"]
-    worker = now["flowmesh-store-worker"]
-    (account,) = json.loads(now["flowmesh-store-accounts"]["users.json"])["accessAccounts"].values()
-    assert account == {
-        "access": worker["AWS_ACCESS_KEY_ID"].decode(),
-        "secret": worker["AWS_SECRET_ACCESS_KEY"].decode(),
-        "role": "user",
-    }
-    operator = now["flowmesh-store-operator"]["AWS_SECRET_ACCESS_KEY"].decode()
-    assert account["secret"] != operator
+    assert now == made
 
 
 def test_of_jobs_at_once_the_first_wins_and_all_agree(api_server: ApiServer) -> None:
@@ -101,10 +85,6 @@ def test_of_jobs_at_once_the_first_wins_and_all_agree(api_server: ApiServer) -> 
         said = [line for lines in pool.map(job, range(jobs)) for line in lines]
     for name in NAMES:
         assert said.count(f"Secret {name} was created") == 1
-    made = contents(api_server, namespace)
-    users = json.loads(made["flowmesh-store-accounts"]["users.json"])["accessAccounts"]
-    worker = made["flowmesh-store-worker"]["AWS_SECRET_ACCESS_KEY"].decode()
-    assert [account["secret"] for account in users.values()] == [worker]
 
 
 def test_a_secret_that_lacks_a_key_is_named_and_left_alone(

@@ -174,11 +174,11 @@ def peers(
     return [(r.get("to", []), [p["port"] for p in r.get("ports", [])]) for r in rules]
 
 
-def test_pods_reach_dns_gateway_and_bucket_and_nothing_else() -> None:
+def test_pods_reach_dns_gateway_blob_service_and_bucket_and_nothing_else() -> None:
     policy = named("NetworkPolicy", {})["spec"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert "ingress" not in policy
-    dns, gateway, bucket = peers({})
+    dns, gateway, blobs, bucket = peers({})
     (cluster,), ports = dns
     assert cluster["podSelector"] == {"matchLabels": {"k8s-app": "kube-dns"}}
     assert cluster["namespaceSelector"]["matchLabels"] == {
@@ -186,6 +186,7 @@ def test_pods_reach_dns_gateway_and_bucket_and_nothing_else() -> None:
     }
     assert ports == [53, 53]
     assert gateway == ([{"podSelector": {"matchLabels": AROUND.operator_labels}}], [8470])
+    assert blobs == ([{"podSelector": {"matchLabels": AROUND.blob_service_labels}}], [8472])
     assert bucket == ([{"podSelector": {}}], [7070])
 
 

@@ -1,14 +1,15 @@
 """A pool's trust is what its object says, whatever its workers say."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.flowmesh_operator.pool_builder import make_pool, pool_object
+from tests.flowmesh_operator.pool_builder import AROUND, make_pool, pool_object
 
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_operator.kube.informer_cache import InformerCache
 from flowmesh_operator.pools.pool import PoolEntry
-from flowmesh_operator.pools.trust import PoolTrusts
+from flowmesh_operator.pools.trust import PoolTrusts, directory_refusal
 from flowmesh_operator.pools.worker_shape import pool_declaration, pool_shape
 
 
@@ -52,3 +53,11 @@ def test_changed_trust_keeps_what_is_known_of_a_pools_workers() -> None:
     entry = PoolEntry(before, pool_shape(before, catalog), pool_declaration(before, catalog))
     entry.change(make_pool({"trust": 1}), catalog, 50.0)
     assert (entry.shape.trust, entry.since_s) == (1, 0.0)
+
+
+def test_a_directory_refuses_pools_of_trust_0_and_a_bucket_none() -> None:
+    directory = replace(AROUND, store="file:///var/lib/flowmesh-store", blob_service="")
+    for spec in ({"trust": 0}, {"trust": 1}, {}):
+        assert directory_refusal(make_pool(spec), AROUND) == ""
+        assert bool(directory_refusal(make_pool(spec), directory)) == (spec == {"trust": 0})
+    assert "store.type s3 or versitygw" in directory_refusal(make_pool({"trust": 0}), directory)

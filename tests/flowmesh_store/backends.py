@@ -2,13 +2,17 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.blob_views import SCOPE
+from tests.served_bucket import attempt_token
 
 from flowmesh_core.units import Digest
+from flowmesh_store.blob_service.views import BlobServiceViews
+from flowmesh_store.blobs import BlobView
 from flowmesh_store.filesystem.record_log import RecordLog
 from flowmesh_store.filesystem.root import StoreRoot
 from flowmesh_store.keys import ACTIONS
@@ -25,6 +29,21 @@ class Backend:
     rewrite: Callable[[str, bytes | None], None]
     age: Callable[[str, float], None]
     reopen: Callable[..., Store]
+
+
+@dataclass
+class ServedStore:
+    """A store whose blobs are read and put as by a worker: through the blob service."""
+
+    store: Store
+    views: BlobServiceViews
+
+    def view(self, *, write: str, read: Sequence[str]) -> BlobView:
+        token = attempt_token(write, tuple(read))
+        return self.views.view(write=write, read=read, token=token)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
 
 
 def rewrite_in(directory: Path) -> Callable[[str, bytes | None], None]:

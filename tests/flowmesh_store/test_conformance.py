@@ -19,9 +19,21 @@ from flowmesh_store.conditional_write_check import prove_conditional_writes
 from flowmesh_store.hashing import digest_of
 
 ABSENT = digest_of(b"nobody put this")
+of_blobs = pytest.mark.parametrize(
+    "backend",
+    [
+        "memory",
+        "filesystem",
+        pytest.param("s3", marks=pytest.mark.slow),
+        pytest.param("blob-service", marks=pytest.mark.slow),
+    ],
+    indirect=True,
+)
+"""Also for a worker's blobs, which it reads and puts through the blob service."""
 SIZES = [0, 1, 4096, 64 << 10, (64 << 10) + 1, 3 << 20]
 
 
+@of_blobs
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_blob_reads_back_as_it_was_put(backend: Backend, size: int) -> None:
     data = os.urandom(size)
@@ -30,6 +42,7 @@ async def test_a_blob_reads_back_as_it_was_put(backend: Backend, size: int) -> N
     assert await blobs_of(backend.store).get(digest) == data
 
 
+@of_blobs
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_file_is_put_and_fetched_and_kept(
     backend: Backend, size: int, tmp_path: Path
@@ -42,6 +55,7 @@ async def test_a_file_is_put_and_fetched_and_kept(
     assert target.read_bytes() == source.read_bytes()
 
 
+@of_blobs
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_spooled_blob_needs_no_second_pass_and_leaves_no_spool(
     backend: Backend, size: int
@@ -57,6 +71,7 @@ async def test_a_spooled_blob_needs_no_second_pass_and_leaves_no_spool(
     assert await blobs_of(backend.store).get(spooled.digest) == data
 
 
+@of_blobs
 async def test_64_mib_stream_through_files_and_concurrent_fetches_agree(
     backend: Backend, tmp_path: Path
 ) -> None:
@@ -72,6 +87,7 @@ async def test_64_mib_stream_through_files_and_concurrent_fetches_agree(
     assert len({t.read_bytes() for t in targets}) == 1
 
 
+@of_blobs
 async def test_missing_names_exactly_what_is_not_there(backend: Backend) -> None:
     there = [await put(backend, f"blob {i}".encode()) for i in range(200)]
     absent = {digest_of(f"absent {i}".encode()) for i in range(200)}
@@ -79,6 +95,7 @@ async def test_missing_names_exactly_what_is_not_there(backend: Backend) -> None
     assert await blobs_of(backend.store).missing([]) == set()
 
 
+@of_blobs
 async def test_an_absent_blob_is_a_named_miss_and_writes_no_file(
     backend: Backend, tmp_path: Path
 ) -> None:
@@ -91,6 +108,7 @@ async def test_an_absent_blob_is_a_named_miss_and_writes_no_file(
     assert list(target.parent.iterdir()) == []
 
 
+@of_blobs
 @pytest.mark.parametrize("size", [1000, 200_000, 12 << 20])
 @pytest.mark.parametrize("as_file", [False, True])
 async def test_content_under_a_wrong_digest_is_refused_and_not_stored(
@@ -103,6 +121,7 @@ async def test_content_under_a_wrong_digest_is_refused_and_not_stored(
     assert await blobs_of(backend.store).missing([ABSENT]) == {ABSENT}
 
 
+@of_blobs
 @pytest.mark.parametrize("size", [1000, 200_000])
 @pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "append"])
 @pytest.mark.parametrize("way", ["get", "fetch"])
@@ -121,6 +140,7 @@ async def test_a_damaged_blob_is_found_on_reading_and_repaired_by_the_next_put(
     assert await read(backend, digest, way, tmp_path) == data
 
 
+@of_blobs
 @pytest.mark.parametrize("way", ["get", "fetch"])
 async def test_a_deleted_blob_is_a_miss_and_can_be_put_again(
     backend: Backend, way: str, tmp_path: Path
@@ -133,6 +153,7 @@ async def test_a_deleted_blob_is_a_miss_and_can_be_put_again(
     assert await read(backend, digest, way, tmp_path) == b"to be lost"
 
 
+@of_blobs
 async def test_what_is_not_a_digest_never_becomes_a_path(backend: Backend) -> None:
     for wrong in ("../../etc/passwd", "A" * 64, "0" * 63, "0" * 65, "", "0" * 64 + "\n"):
         with pytest.raises(StoreError, match="not a digest"):
@@ -141,6 +162,7 @@ async def test_what_is_not_a_digest_never_becomes_a_path(backend: Backend) -> No
             await blobs_of(backend.store).missing([Digest(wrong)])
 
 
+@of_blobs
 async def test_many_puts_of_the_same_blobs_at_once_leave_each_whole(backend: Backend) -> None:
     contents = [os.urandom(20_000) for _ in range(8)]
     await asyncio.gather(*(put(backend, c) for c in contents * 8))
@@ -259,6 +281,7 @@ async def test_records_can_be_listed_with_their_age_and_deleted_when_old(backend
     assert [k async for k in backend.store.records.keys("actions/")] == ["actions/s/young"]
 
 
+@of_blobs
 async def test_putting_an_old_blob_again_makes_it_young(backend: Backend, tmp_path: Path) -> None:
     data = b"kept by those who still make it"
     digest = await put(backend, data)

@@ -187,6 +187,7 @@ PREWARM = PrewarmSpec(
     memory_mib=6000,
     tensor_parallel=4,
     read_scopes=("ns-team-a", "group-x"),
+    token="reading-token",
 )
 
 WORKER_MESSAGES: dict[str, WorkerMessage] = {

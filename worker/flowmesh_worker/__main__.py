@@ -10,10 +10,12 @@ import logging
 import os
 import signal
 import sys
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_store.retrying_blobs import with_retries
+from flowmesh_store.blob_service.views import is_blob_service, open_blob_service
+from flowmesh_store.blobs import BlobViews
+from flowmesh_store.retrying_blobs import RetryingViews, with_retries
 from flowmesh_store.store import open_store
 from flowmesh_worker.agent.agent import Agent
 from flowmesh_worker.energy import EnergyMeter, NvmlMeter, RaplMeter
@@ -82,18 +84,17 @@ async def run_worker(settings: WorkerSettings, sandbox: CodeSandbox) -> None:
         RefusedForGoodError: the control plane refused this worker permanently.
         StoreError: the store or the cache directory cannot be used.
     """
-    with ExitStack() as stack:
+    async with AsyncExitStack() as stack:
         devices = None if settings.cpu_only else find_devices()
         engines = installed_engines(on_devices=devices is not None)
-        store = open_store(settings.store)
-        stack.callback(store.close)
+        views = await _open_views(settings, stack)
         meter: EnergyMeter | None = None
         if devices is not None:
             meter = NvmlMeter(stack.enter_context(nvml()))
         elif (rapl := RaplMeter()).available:
             meter = rapl
         shape = describe(settings, devices, engines, sandbox)
-        agent = Agent(settings, shape, engines, with_retries(store), devices=devices, meter=meter)
+        agent = Agent(settings, shape, engines, views, devices=devices, meter=meter)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, agent.stop)
@@ -102,6 +103,20 @@ async def run_worker(settings: WorkerSettings, sandbox: CodeSandbox) -> None:
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS)
         await agent.run()
+
+
+async def _open_views(settings: WorkerSettings, stack: AsyncExitStack) -> BlobViews:
+    """Opens the store, or the blob service in its place; it is closed with the stack.
+
+    Raises:
+        StoreError: the store cannot be used.
+    """
+    if is_blob_service(settings.store):
+        service = open_blob_service(settings.store, authority=settings.gateway_ca)
+        return RetryingViews(await stack.enter_async_context(service))
+    store = open_store(settings.store)
+    stack.callback(store.close)
+    return with_retries(store)
 
 
 if __name__ == "__main__":

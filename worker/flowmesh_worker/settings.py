@@ -24,9 +24,10 @@ class WorkerSettings:
 
     Attributes:
         gateway: ``ws://host:port`` or ``wss://``; ``/worker`` is added.
-        gateway_ca: certificates to trust for ``wss://``, read at each connection; None for the
-            system's.
-        store: address of the store, as ``open_store`` reads it.
+        gateway_ca: certificates to trust for ``wss://`` and the blob service, read at each
+            connection; None for the system's.
+        store: address of the store, as ``open_store`` reads it; or that of the blob service,
+            ``https://host:port``, whose certificate ``gateway_ca`` must sign too.
         name: unique among the connected workers; begins with the pool's name and ``-``, or is
             that of the pod whose token it has.
         token: presented when joining; ``token_file``, if given, is read at each connection.
@@ -127,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     add = p.add_argument
     add("--gateway", required=True, help="ws:// or wss://HOST:PORT of the control plane")
     add("--gateway-ca", type=Path, metavar="FILE", help="PEM certificates to trust for wss://")
-    add("--store", required=True, help="address of the store")
+    add("--store", required=True, help="address of the store, or https:// of the blob service")
     add("--name", default="", help="name, unique; begins with the pool and -, or is the pod's")
     add("--pool", default="local", help="the pool it belongs to")
     add("--token-file", type=Path, help=f"file with the token (default: ${TOKEN_VARIABLE})")

@@ -75,9 +75,40 @@ file:///var/lib/flowmesh-store
 {{- end -}}
 {{- end -}}
 
-{{- define "flowmesh.workerStoreSecret" -}}
-{{- if eq .Values.store.type "versitygw" -}}flowmesh-store-worker
-{{- else if eq .Values.store.type "s3" -}}{{ .Values.store.s3.workerSecret }}
+{{/* The init container that creates the bucket of the chart's own S3 server. */}}
+{{- define "flowmesh.bucketContainer" -}}
+- name: bucket
+  image: {{ include "flowmesh.operatorImage" . }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  command: [python, -m, flowmesh_store.s3.prepare]
+  args: [{{ include "flowmesh.store" . | quote }}, --within, "300"]
+  envFrom:
+    - secretRef: {name: {{ include "flowmesh.operatorStoreSecret" . }}}
+  securityContext: {{- include "flowmesh.containerSecurity" . | nindent 4 }}
+  resources:
+    requests: {cpu: 100m, memory: 128Mi}
+    limits: {memory: 256Mi}
+  volumeMounts:
+    - {name: tmp, mountPath: /tmp}
+{{- end -}}
+
+{{/* Egress to the bucket: the chart's own server, or networkPolicy.storeEgress. */}}
+{{- define "flowmesh.storeRule" -}}
+{{- if eq .Values.store.type "versitygw" -}}
+to:
+  - podSelector:
+      matchLabels: {{- include "flowmesh.selector" (dict "part" "store") | nindent 8 }}
+ports:
+  - {port: 7070}
+{{- else -}}
+to:
+  {{- range .Values.networkPolicy.storeEgress.cidrs }}
+  - ipBlock: {cidr: {{ . | quote }}}
+  {{- end }}
+ports:
+  {{- range .Values.networkPolicy.storeEgress.ports }}
+  - {port: {{ . }}}
+  {{- end }}
 {{- end -}}
 {{- end -}}
 

@@ -130,7 +130,8 @@ def _show_secret_steps(terminal: Terminal, place: Target, change: str) -> None:
         f"{where} get {secret} -o jsonpath='{{.data.master-key}}' | base64 -d > master.key",
         change,
         f"{where} patch {secret} -p '{patch}'",
-        f"{where} rollout restart deployment/flowmesh-operator",
+        f"{where} rollout restart deployment"
+        " -l 'app.kubernetes.io/name=flowmesh,app.kubernetes.io/component in (operator,blobs)'",
         "shred -u master.key",
     ):
         terminal.text(line)

@@ -53,11 +53,18 @@ class GivenAttempts:
             issued_s=now_s,
         )
 
+    def reading_token(self, read_scopes: tuple[str, ...]) -> str:
+        """Returns a token of this worker process that only reads in some scopes."""
+        issuer = self._issuer
+        return issuer.tokens.issue_reading(
+            self._holder, read_scopes=read_scopes, issued_s=issuer.clock()
+        )
+
     def admits(self, attempt_id: str, token: str) -> bool:
         """Whether the worker process was given this attempt."""
         if attempt_id in self._given:
             return True
-        if not token:
+        if not token or not attempt_id:
             return False
         now_s = self._issuer.clock()
         grant = self._issuer.tokens.verify(token, now_s)

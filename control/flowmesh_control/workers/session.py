@@ -93,7 +93,10 @@ class WorkerSession:
 
     def prewarm(self, specs: tuple[PrewarmSpec, ...]) -> None:
         """Sets all engines to prewarm; sent once the full state was answered."""
-        self._prewarm = specs
+        self._prewarm = tuple(
+            msgspec.structs.replace(s, token=self._given.reading_token(s.read_scopes))
+            for s in specs
+        )
 
     def acknowledge(self, attempt_id: str) -> None:
         """Buffers the acknowledgement of an attempt's end."""

@@ -19,6 +19,9 @@ MAC_BYTES = 16
 class AttemptGrant(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a token says.
 
+    A token of a prewarm entry has no attempt: it only reads, so its attempt id and write scope are
+    empty.
+
     Attributes:
         version: of this format.
         generation: of the result that the attempt would publish.
@@ -41,7 +44,7 @@ class AttemptGrant(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def readable(self) -> tuple[str, ...]:
         """The scopes that the attempt may read, in this order: also what it wrote itself."""
-        if self.write_scope in self.read_scopes:
+        if not self.write_scope or self.write_scope in self.read_scopes:
             return self.read_scopes
         return (*self.read_scopes, self.write_scope)
 

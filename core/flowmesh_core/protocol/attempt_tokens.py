@@ -72,7 +72,28 @@ class AttemptTokens:
             read_scopes: where its inputs may lie.
             issued_s: now, in seconds since the epoch (UTC).
         """
-        scope = attempt_id.partition("/")[0]
+        return self._issue(attempt_id, holder, generation, read_scopes, issued_s)
+
+    def issue_reading(
+        self, holder: TokenHolder, *, read_scopes: tuple[str, ...], issued_s: float
+    ) -> str:
+        """Returns a token without an attempt, which only reads; for a prewarm entry.
+
+        Args:
+            holder: the worker that is sent the entry.
+            read_scopes: where the components of the entry may lie.
+            issued_s: now, in seconds since the epoch (UTC).
+        """
+        return self._issue("", holder, 0, read_scopes, issued_s)
+
+    def _issue(
+        self,
+        attempt_id: str,
+        holder: TokenHolder,
+        generation: int,
+        read_scopes: tuple[str, ...],
+        issued_s: float,
+    ) -> str:
         payload = _encode(
             (
                 VERSION,
@@ -82,7 +103,7 @@ class AttemptTokens:
                 holder.worker,
                 holder.incarnation,
                 int(issued_s),
-                scope,
+                attempt_id.partition("/")[0],
                 read_scopes,
             )
         )

@@ -213,6 +213,7 @@ class PrewarmSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         components: the models that it loads at its start, by port.
         per_attempt_components: ports of components that come with each attempt.
         read_scopes: where the components may lie: those of the last run that would use the host.
+        token: shown to the blob service; it reads in those scopes, and has no attempt.
         the rest: as in :class:`Assignment`.
     """
 
@@ -226,6 +227,7 @@ class PrewarmSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     signature_params: dict[str, Any] = {}
     memory_mib: int = 0
     tensor_parallel: int = 1
+    token: str = ""
 
 
 class FailureReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

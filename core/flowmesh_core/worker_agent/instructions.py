@@ -109,12 +109,14 @@ class FetchComponent(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         read_scopes: where it may lie.
+        token: that may read there, for the blob service.
     """
 
     signature: Digest
     port: str
     artifact: Artifact
     read_scopes: tuple[str, ...] = ()
+    token: str = ""
 
     @property
     def digest(self) -> Digest:

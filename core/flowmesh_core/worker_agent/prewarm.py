@@ -12,6 +12,8 @@ prewarmed instance is like any other; once off the list it stays loaded until it
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import FailureReport, PrewarmSpec
 from flowmesh_core.units import Digest
@@ -98,12 +100,13 @@ class Prewarmer:
     def replace(self, specs: Iterable[PrewarmSpec]) -> None:
         """Replaces the list; entries that are equal to the old ones continue.
 
-        Of two entries of one signature the later one counts.
+        Of two entries of one signature the later one counts. Each list has new tokens.
         """
         before, self.entries = self.entries, {}
         for spec in {spec.signature: spec for spec in specs}.values():
             known = before.get(spec.signature)
-            if known is not None and known.spec == spec:
+            if known is not None and _same_apart_from_token(known.spec, spec):
+                known.spec = spec
                 self.entries[spec.signature] = before.pop(spec.signature)
             else:
                 self.entries[spec.signature] = PrewarmEntry(spec)
@@ -198,7 +201,8 @@ class Prewarmer:
         if remote and not self._is_next(entry):
             return
         entry.pending, entry.remote = port, remote
-        self._out.add(FetchComponent(entry.spec.signature, port, artifact, entry.spec.read_scopes))
+        spec = entry.spec
+        self._out.add(FetchComponent(spec.signature, port, artifact, spec.read_scopes, spec.token))
 
     def _is_next(self, entry: PrewarmEntry) -> bool:
         if any(e.pending and e.remote for e in self.entries.values()):
@@ -225,3 +229,7 @@ class Prewarmer:
             self._out.add(ClearTimer((TIMER, entry.spec.signature)))
         entry.pending, entry.missing = "", []
         entry.move(state)
+
+
+def _same_apart_from_token(one: PrewarmSpec, other: PrewarmSpec) -> bool:
+    return msgspec.structs.replace(one, token=other.token) == other

@@ -46,6 +46,7 @@ from flowmesh_operator.pools.status import (
     warm,
 )
 from flowmesh_operator.pools.status_writer import PoolStatusWriter, shown
+from flowmesh_operator.pools.trust import directory_refusal
 from flowmesh_operator.ports import CapacitySignals, Epoch, PoolReservations, WorkerFleet
 from flowmesh_operator.settings import OperatorSettings
 
@@ -209,13 +210,18 @@ class PoolController:
                 pool.decisions.extend(shown(obj).get("decisions") or [])
 
     async def _parsed(self, obj: Object) -> FlowMeshWorkerPool | None:
-        """Returns the pool; None where it is invalid, which is written to its status."""
+        """Returns the pool; None where it is refused, which is written to its status."""
         try:
             found = parse_object({k: v for k, v in obj.items() if k != "status"})
         except SpecError as e:
             await self._refuse(obj, str(e))
             return None
-        return found if isinstance(found, FlowMeshWorkerPool) else None
+        if not isinstance(found, FlowMeshWorkerPool):
+            return None
+        if why := directory_refusal(found, self._environment):
+            await self._refuse(obj, why)
+            return None
+        return found
 
     async def _refuse(self, obj: Object, why: str) -> None:
         update = PoolConditionUpdate(PoolCondition.ACCEPTED, False, PoolReason.INVALID, why)

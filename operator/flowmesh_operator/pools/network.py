@@ -23,8 +23,14 @@ Json = dict[str, Any]
 
 
 def network_policy(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
-    """Returns the policy: default deny, and egress to DNS, gateway, bucket and the pool's own."""
-    rules = [_dns(around), _gateway(around), *_store(around), *map(_own, pool.spec.egress)]
+    """Returns the policy: default deny, and egress to DNS, gateway, store and the pool's own."""
+    rules = [
+        _dns(around),
+        _gateway(around),
+        *_blob_service(around),
+        *_store(around),
+        *map(_own, pool.spec.egress),
+    ]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -48,6 +54,13 @@ def _gateway(environment: PodEnvironment) -> Json:
         "to": [{"podSelector": {"matchLabels": environment.operator_labels}}],
         "ports": [_tcp(environment.gateway_port)],
     }
+
+
+def _blob_service(environment: PodEnvironment) -> list[Json]:
+    if not environment.blob_service:
+        return []
+    pods = {"podSelector": {"matchLabels": environment.blob_service_labels}}
+    return [{"to": [pods], "ports": [_tcp(environment.blob_service_port)]}]
 
 
 def _store(environment: PodEnvironment) -> list[Json]:

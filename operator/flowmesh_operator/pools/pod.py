@@ -119,8 +119,6 @@ def _worker(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
         container["env"].append({"name": IMPORT_REFUSE, "value": refused})
     if spec.image_pull_policy is not None:
         container["imagePullPolicy"] = spec.image_pull_policy
-    if around.store_secret:
-        container["envFrom"] = [{"secretRef": {"name": around.store_secret}}]
     return container
 
 
@@ -168,7 +166,7 @@ def _arguments(pool: FlowMeshWorkerPool, around: PodEnvironment) -> list[str]:
     spec = pool.spec
     found = [
         f"--gateway={around.gateway}",
-        f"--store={around.store}",
+        f"--store={around.blob_service or around.store}",
         "--name=$(POD_NAME)",
         f"--pool={pool.metadata.name}",
         "--node=$(NODE_NAME)",

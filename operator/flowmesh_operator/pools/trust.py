@@ -8,6 +8,7 @@ from flowmesh_core.errors import SpecError
 from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_operator.kube.informer_cache import InformerCache, Object
+from flowmesh_operator.pod_environment import PodEnvironment
 
 
 class PoolTrusts:
@@ -37,6 +38,20 @@ class PoolTrusts:
         if known is None or known[0] != generation:
             known = self._known[uid] = (generation, _parsed(obj))
         return known[1]
+
+
+def directory_refusal(pool: FlowMeshWorkerPool, around: PodEnvironment) -> str:
+    """Returns why a pool must have no pods on this store; empty if it may.
+
+    Whoever mounts a directory reads and writes all of it.
+    """
+    if not around.store_path or pool.spec.trust_level > 0:
+        return ""
+    return (
+        "spec.trust: a pool of trust 0 needs a bucket, because a store that is a directory cannot"
+        " keep its workers from the content of other tenants; install with store.type s3 or"
+        " versitygw, or set trust to 1 if these machines are yours"
+    )
 
 
 def _parsed(obj: Object) -> int:

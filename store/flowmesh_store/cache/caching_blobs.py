@@ -35,11 +35,10 @@ class CachingViews:
         self._store = store
         self._cache = cache
 
-    def view(self, *, write: str, read: Sequence[str]) -> "CachingBlobs":
+    def view(self, *, write: str, read: Sequence[str], token: str = "") -> "CachingBlobs":
         """As :meth:`BlobViews.view`."""
-        return CachingBlobs(
-            self._store.view(write=write, read=read), self._cache, write=write, read=read
-        )
+        inner = self._store.view(write=write, read=read, token=token)
+        return CachingBlobs(inner, self._cache, write=write, read=read)
 
     def cached_sizes(self) -> dict[Digest, int]:
         """Returns the cached digests with sizes in bytes, for the worker's report of locality."""

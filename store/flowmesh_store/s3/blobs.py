@@ -21,14 +21,15 @@ from obstore.store import S3Store
 from flowmesh_core.errors import BlobCorruptError, StoreError
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import DEFAULT_GRACE_S, not_found
-from flowmesh_store.hashing import digest_of, require
+from flowmesh_store.hashing import digest_of, new_hasher, require
 from flowmesh_store.keys import area_prefix, blob_name, check_digest
 from flowmesh_store.os_errors import store_error
 from flowmesh_store.s3.copier import BlobCopier
 from flowmesh_store.s3.errors import blobs_error, is_missing_bucket
 from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
 
-_EMPTY = digest_of(b"")
+EMPTY = digest_of(b"")
+"""The digest of empty content."""
 _SINGLE_BYTES = 8 << 20
 _INLINE_BYTES = 64 << 10
 _STREAM_BYTES = 4 << 20
@@ -70,8 +71,15 @@ class S3Blobs:
 
     async def get(self, digest: Digest) -> bytes:
         """As :meth:`BlobStore.get`, unverified."""
-        data, _ = await self._get(digest)
-        if not data and digest != _EMPTY:
+        key = self._key(digest)
+        try:
+            result = await obstore.get_async(self._store, key)
+            data = bytes(await result.bytes_async())
+        except FileNotFoundError as error:
+            raise self._absent(digest, error) from None
+        except BaseError as error:
+            raise blobs_error(error, f"{self._where}: {key}") from error
+        if not data and digest != EMPTY:
             raise not_found(digest, self._where)
         return data
 
@@ -96,7 +104,7 @@ class S3Blobs:
         async def absent(digest: Digest) -> Digest | None:
             async with limit:
                 found = await self._head(digest)
-            return digest if found is None or (not found[0] and digest != _EMPTY) else None
+            return digest if found is None or (not found[0] and digest != EMPTY) else None
 
         answers = await asyncio.gather(*(absent(check_digest(d)) for d in digests))
         return {d for d in answers if d is not None}
@@ -107,7 +115,7 @@ class S3Blobs:
         try:
             result = await obstore.get_async(self._store, key)
             size = result.meta["size"]
-            if not size and digest != _EMPTY:
+            if not size and digest != EMPTY:
                 raise not_found(digest, self._where)
             with verified_file(target, digest, expected_bytes=size) as writer:
                 async for chunk in result.stream(min_chunk_size=_STREAM_BYTES):
@@ -142,24 +150,23 @@ class S3Blobs:
         """As :meth:`BlobArea.copy_from`; the server copies."""
         source = area_prefix(scope) + blob_name(digest)
         found = await head(self._store, source, self._where, self._now())
-        if found is None or (not found[0] and digest != _EMPTY):
+        if found is None or (not found[0] and digest != EMPTY):
             return False
         return await self._copier.copy(source, self._key(digest), found[0])
 
     async def discard(self, digest: Digest) -> None:
         """As :meth:`CorruptBlobDeleter.discard`; empties the object, see the module."""
-        data, etag = await self._get(digest)
-        if not data or digest_of(data) == digest:
+        found, etag = await self._digest(digest)
+        if found in (digest, EMPTY):
             return
-        with suppress(PreconditionError, FileNotFoundError):
-            try:
-                await obstore.put_async(
-                    self._store, self._key(digest), b"", mode={"e_tag": etag}, use_multipart=False
-                )
-            except (PreconditionError, FileNotFoundError):
-                raise
-            except BaseError as error:
-                raise blobs_error(error, self._where) from error
+        try:
+            await obstore.put_async(
+                self._store, self._key(digest), b"", mode={"e_tag": etag}, use_multipart=False
+            )
+        except (PreconditionError, FileNotFoundError):
+            return
+        except BaseError as error:
+            raise blobs_error(error, self._where) from error
 
     def _key(self, digest: Digest) -> str:
         return self._prefix + blob_name(digest)
@@ -167,15 +174,18 @@ class S3Blobs:
     async def _head(self, digest: Digest) -> tuple[int, float] | None:
         return await head(self._store, self._key(digest), self._where, self._now())
 
-    async def _get(self, digest: Digest) -> tuple[bytes, str | None]:
-        key = self._key(digest)
+    async def _digest(self, digest: Digest) -> tuple[Digest, str | None]:
+        """Returns the digest of the content that lies in a blob's place, and its etag."""
+        key, hasher = self._key(digest), new_hasher()
         try:
             result = await obstore.get_async(self._store, key)
-            return bytes(await result.bytes_async()), result.meta["e_tag"]
+            async for piece in result.stream(min_chunk_size=_STREAM_BYTES):
+                await asyncio.to_thread(hasher.update, memoryview(piece))
         except FileNotFoundError as error:
             raise self._absent(digest, error) from None
         except BaseError as error:
             raise blobs_error(error, f"{self._where}: {key}") from error
+        return Digest(hasher.hexdigest()), result.meta["e_tag"]
 
     def _absent(self, digest: Digest, error: FileNotFoundError) -> StoreError:
         if is_missing_bucket(error):

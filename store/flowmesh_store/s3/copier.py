@@ -51,22 +51,39 @@ class BlobCopier:
         Raises:
             StoreFullError, StoreUnavailableError, StoreError: it was not copied.
         """
+        if size_bytes >= self._parts_from_bytes:
+            return await self._in_parts(source, target)
         try:
-            if size_bytes >= self._parts_from_bytes:
-                await asyncio.to_thread(self._in_parts, source, target)
-            else:
-                await obstore.copy_async(self._store, source, target)
+            await obstore.copy_async(self._store, source, target)
         except FileNotFoundError:
             return False
         except BaseError as error:
             raise blobs_error(error, f"{self._location.url}: {target}") from error
+        return True
+
+    async def renew(self, key: str) -> bool:
+        """Copies an object onto itself, so that it counts as written now.
+
+        Returns False if it was deleted meanwhile.
+
+        In parts: some servers take a copy of a whole object onto itself for a change of its
+        metadata, and leave its time as it is.
+
+        Raises:
+            StoreFullError, StoreUnavailableError, StoreError: it was not renewed.
+        """
+        return await self._in_parts(key, key)
+
+    async def _in_parts(self, source: str, target: str) -> bool:
+        try:
+            await asyncio.to_thread(self._copy_parts, source, target)
         except (BotoCoreError, ClientError) as error:
             if isinstance(error, ClientError) and status_of(error) == _HTTP_NOT_FOUND:
                 return False
             raise records_error(error, f"{self._location.url}: {target}") from error
         return True
 
-    def _in_parts(self, source: str, target: str) -> None:
+    def _copy_parts(self, source: str, target: str) -> None:
         bucket, parts = self._location.bucket, min(_PART_BYTES, self._parts_from_bytes)
         self._client.copy(
             {"Bucket": bucket, "Key": self._location.key(source)},

@@ -76,7 +76,12 @@ def parse_location(url: str) -> S3Location:
     )
 
 
-def _session(location: S3Location) -> boto3.Session:
+def aws_session(location: S3Location) -> boto3.Session:
+    """Returns a session with credentials of the environment, a profile or a role.
+
+    Raises:
+        StoreError: there are none.
+    """
     session = boto3.Session(region_name=location.region or None)
     if session.get_credentials() is None:
         raise StoreError(
@@ -93,7 +98,7 @@ def connect_blobs(location: S3Location) -> S3Store:
     Raises:
         StoreError: there are no credentials.
     """
-    session = _session(location)
+    session = aws_session(location)
     config: S3Config = {
         "region": session.region_name or "us-east-1",
         "virtual_hosted_style_request": not location.endpoint,
@@ -116,12 +121,14 @@ def connect_records(location: S3Location) -> "S3Client":
     Raises:
         StoreError: there are no credentials.
     """
-    return _session(location).client(
+    return aws_session(location).client(
         "s3",
         endpoint_url=location.endpoint or None,
         region_name=location.region or None,
         config=Config(
             signature_version="s3v4",
+            # Else the parts of an upload must have checksums, which others cannot know beforehand.
+            request_checksum_calculation="when_required",
             connect_timeout=_CONNECT_S,
             max_pool_connections=DELETE_CONNECTIONS,
             retries={"mode": "standard", "max_attempts": _ATTEMPTS},

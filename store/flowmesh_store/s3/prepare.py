@@ -1,11 +1,10 @@
-"""``python -m flowmesh_store.s3.prepare``: creates a bucket and gives workers access to it.
+"""``python -m flowmesh_store.s3.prepare``: creates a bucket that only its owner reads and writes.
 
-The chart runs it before the operator, if it installs the S3 server too. It needs the credentials of
-the bucket's owner, and may be repeated.
+The chart runs it before operator and blob service, if it installs the S3 server too. It needs the
+credentials of the bucket's owner, and may be repeated.
 """
 
 import argparse
-import json
 import logging
 import sys
 import time
@@ -21,42 +20,15 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 _RETRY_S = 0.5
-_WORKERS_MAY = (
-    "s3:GetObject",
-    "s3:PutObject",
-    "s3:AbortMultipartUpload",
-    "s3:ListMultipartUploadParts",
-)
 _THERE = frozenset({"BucketAlreadyOwnedByYou", "BucketAlreadyExists"})
 _log = logging.getLogger(__name__)
 
 
-def workers_policy(location: S3Location, account: str) -> dict[str, object]:
-    """Returns a bucket policy that allows an account to get and put blobs, and nothing else.
-
-    Args:
-        location: of the store.
-        account: the access key, or the server's other name of an account.
-    """
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Effect": "Allow",
-                "Principal": {"AWS": [account]},
-                "Action": list(_WORKERS_MAY),
-                "Resource": [f"arn:aws:s3:::{location.bucket}/{location.key('cas/*')}"],
-            }
-        ],
-    }
-
-
-def prepare(url: str, *, workers: str = "", within_s: float = 60.0) -> None:
-    """Creates the bucket if it is missing, and gives the workers' account access to its blobs.
+def prepare(url: str, *, within_s: float = 60.0) -> None:
+    """Creates the bucket if it is missing, and withdraws a policy that earlier releases gave it.
 
     Args:
         url: address of the store.
-        workers: the workers' account; empty to give no account access.
         within_s: how long to wait for the server's first answer.
 
     Raises:
@@ -68,7 +40,7 @@ def prepare(url: str, *, workers: str = "", within_s: float = 60.0) -> None:
     deadline = time.monotonic() + within_s
     while True:
         try:
-            _make(client, location, workers)
+            _make(client, location)
         except BotoCoreError as e:
             if time.monotonic() > deadline:
                 raise StoreUnavailableError(
@@ -81,7 +53,7 @@ def prepare(url: str, *, workers: str = "", within_s: float = 60.0) -> None:
             return
 
 
-def _make(client: "S3Client", location: S3Location, workers: str) -> None:
+def _make(client: "S3Client", location: S3Location) -> None:
     try:
         try:
             client.create_bucket(Bucket=location.bucket)
@@ -89,9 +61,8 @@ def _make(client: "S3Client", location: S3Location, workers: str) -> None:
         except ClientError as e:
             if e.response.get("Error", {}).get("Code") not in _THERE:
                 raise
-        if workers:
-            policy = json.dumps(workers_policy(location, workers))
-            client.put_bucket_policy(Bucket=location.bucket, Policy=policy)
+        # It let all workers read and put every blob.
+        client.delete_bucket_policy(Bucket=location.bucket)
     except ClientError as e:
         raise StoreError(
             f"the server refuses: {e}",
@@ -104,12 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Reads the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m flowmesh_store.s3.prepare")
     parser.add_argument("url", help="s3://bucket/prefix?endpoint=URL")
-    parser.add_argument("--workers", default="", help="account that may read and put content")
     parser.add_argument("--within", type=float, default=60.0, help="seconds to wait for an answer")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     try:
-        prepare(given.url, workers=given.workers, within_s=given.within)
+        prepare(given.url, within_s=given.within)
     except (StoreError, StoreUnavailableError) as e:
         sys.stderr.write(f"{e}\n")
         return 1

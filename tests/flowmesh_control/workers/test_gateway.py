@@ -34,6 +34,7 @@ from flowmesh_core.machine.events import (
     WorkerLost,
     WorkerSynced,
 )
+from flowmesh_core.protocol.attempt_grants import read_grant
 from flowmesh_core.protocol.frames import COUNT_FROM_BYTES, MESSAGE_BYTES_MAX, VALUES_MAX
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
@@ -397,12 +398,18 @@ async def test_what_a_worker_should_hold_goes_out_in_one_message_a_turn(endpoint
 async def test_the_prewarm_list_is_sent_once_in_order_with_the_rest(endpoint: Endpoint) -> None:
     socket = await endpoint.join(hello())
     assert (await desired(socket)).prewarm is None
-    one = PrewarmSpec(D, "llm.generate", 1, 1, {"model": Artifact("model", D, D)})
+    model, scopes = {"model": Artifact("model", D, D)}, ("ns-a", "group-x")
+    one = PrewarmSpec(D, "llm.generate", 1, 1, model, read_scopes=scopes)
     for openings in ((one,), ()):
         endpoint.gateway.prewarm("local-w1", (one, one))
         endpoint.gateway.prewarm("local-w1", openings)
         endpoint.gateway.flush()
-        assert (await desired(socket)).prewarm == openings
+        sent = (await desired(socket)).prewarm
+        assert sent is not None
+        assert tuple(msgspec.structs.replace(p, token="") for p in sent) == openings
+        for grant in (read_grant(p.token) for p in sent):
+            assert (grant.readable, grant.write_scope, grant.attempt_id) == (scopes, "", "")
+            assert grant.worker == "local-w1"
     endpoint.gateway.acknowledge("local-w1", "old")
     endpoint.gateway.flush()
     assert (await desired(socket)).prewarm is None

@@ -81,3 +81,10 @@ def test_the_longest_token_is_a_kilobyte() -> None:
     )
     assert TOKEN_CHARS_MAX - 200 < len(longest) <= TOKEN_CHARS_MAX
     assert tokens().verify(longest, NOW_S) is not None
+
+
+def test_a_token_of_a_prewarm_entry_only_reads() -> None:
+    made = tokens(NEW)
+    grant = made.verify(made.issue_reading(HOLDER, read_scopes=("ns-a",), issued_s=NOW_S), NOW_S)
+    assert grant is not None
+    assert (grant.attempt_id, grant.write_scope, grant.readable) == ("", "", ("ns-a",))

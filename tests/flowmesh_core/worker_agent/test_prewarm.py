@@ -1,5 +1,6 @@
 """What the control plane lists is loaded in order, and never in the way of an attempt."""
 
+from msgspec.structs import replace
 from tests.flowmesh_core.worker_agent.worker import (
     Worker,
     assignment,
@@ -216,3 +217,13 @@ def test_of_two_entries_with_one_signature_the_later_counts_and_is_fetched_once(
     assert worker.desire(prewarm=(first, second)) == []
     assert worker.desire(prewarm=(second, second)) == []
     assert worker.desire(prewarm=()) == [i.ReleaseComponents(second.signature)]
+
+
+def test_an_entry_with_another_token_continues_and_uses_it_next() -> None:
+    worker = Worker()
+    first, second = (replace(prewarm("a", "m", "n"), token=token) for token in ("one", "two"))
+    (found,) = of_type(i.FetchComponent, worker.desire(prewarm=(first,)))
+    assert found.token == "one"
+    assert worker.desire(prewarm=(second,)) == []
+    (found,) = of_type(i.FetchComponent, fetched(worker, "a", "m"))
+    assert (found.port, found.token) == ("port-n", "two")

@@ -117,7 +117,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     i.CancelAttempt: ("instance_id", "attempt_id"),
     i.RequestCheckpoint: ("instance_id", "attempt_id"),
     i.ReleaseFiles: ("instance_id", "attempt_id"),
-    i.FetchComponent: ("signature", "port", "digest", "read_scopes"),
+    i.FetchComponent: ("signature", "port", "digest", "read_scopes", "token"),
     i.ReleaseComponents: ("signature",),
     i.PrewarmFailed: ("spec", "failure"),
     i.StartStandby: ("host_id", "preload"),

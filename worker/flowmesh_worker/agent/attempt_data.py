@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.protocol.attempt_grants import read_grant
 from flowmesh_core.protocol.messages import Assignment
 from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent.instructions import DropAttempt
@@ -230,7 +229,7 @@ class AttemptData:
         a = files.assignment
         try:
             contract = self._engines.contract(a.engine)
-            stored = await self._outputs.store(files.outputs, contract, read_grant(a.token))
+            stored = await self._outputs.store(files.outputs, contract, a.token)
         except Exception as error:
             failure = store_failure(error, "an output could not be stored")
             self._post(e.OutputsFailed(a.attempt_id, failure))

@@ -115,7 +115,9 @@ class Checkpoints:
 
     def _blobs(self, assignment: Assignment) -> BlobView:
         grant = read_grant(assignment.token)
-        return self._views.view(write=grant.write_scope, read=grant.readable)
+        return self._views.view(
+            write=grant.write_scope, read=grant.readable, token=assignment.token
+        )
 
     async def _store(self, assignment: Assignment, storing: _Storing) -> None:
         attempt_id = assignment.attempt_id

@@ -64,7 +64,7 @@ class PrewarmData:
         signature, port, artifact = instruction.signature, instruction.port, instruction.artifact
         try:
             path = await files.pins.enter_async_context(
-                self._cache.pinned(artifact, instruction.read_scopes)
+                self._cache.pinned(artifact, instruction.read_scopes, instruction.token)
             )
         except Exception as error:
             failure = store_failure(error, "a model could not be fetched")

@@ -86,12 +86,15 @@ class ComponentCache:
         return frozenset(digest for digest, held in self._trees.items() if held.ready)
 
     @asynccontextmanager
-    async def pinned(self, artifact: Artifact, scopes: tuple[str, ...]) -> AsyncIterator[Path]:
+    async def pinned(
+        self, artifact: Artifact, scopes: tuple[str, ...], token: str = ""
+    ) -> AsyncIterator[Path]:
         """Fetches the tree if it is missing; its directory stays until the block ends.
 
         Args:
             artifact: a model or an adapter.
             scopes: where whoever uses it may read it.
+            token: that says these scopes, for the blob service.
 
         Raises:
             BlobCorruptError: the files that it names are not those of its identity.
@@ -103,9 +106,9 @@ class ComponentCache:
         cached.pins += 1
         try:
             if not cached.ready:
-                await self._fetched(artifact, scopes, cached)
+                await self._fetched(artifact, scopes, token, cached)
             if scopes not in cached.readable:
-                await self._require_readable(artifact, scopes)
+                await self._require_readable(artifact, scopes, token)
                 cached.readable.add(scopes)
             os.utime(cached.path)
             yield cached.path
@@ -119,14 +122,14 @@ class ComponentCache:
             await self._evict()
 
     async def _fetched(
-        self, artifact: Artifact, scopes: tuple[str, ...], cached: _CachedTree
+        self, artifact: Artifact, scopes: tuple[str, ...], token: str, cached: _CachedTree
     ) -> None:
         """Begins or joins the fetch, which continues while at least one attempt has it pinned."""
         source = (artifact.blob, scopes)
         while not cached.ready:
             if cached.fetch is None:
                 cached.source = source
-                fetch = self._fetch(artifact, scopes, cached)
+                fetch = self._fetch(artifact, scopes, token, cached)
                 cached.fetch = asyncio.get_running_loop().create_task(fetch)
             is_own = cached.source == source
             try:
@@ -139,30 +142,32 @@ class ComponentCache:
                     cached.fetch = None
 
     async def _fetch(
-        self, artifact: Artifact, scopes: tuple[str, ...], cached: _CachedTree
+        self, artifact: Artifact, scopes: tuple[str, ...], token: str, cached: _CachedTree
     ) -> None:
         expected = (artifact.kind, artifact.digest)
-        tree = await fetch_tree(self._view(scopes), artifact.blob, cached.path, expected)
+        tree = await fetch_tree(self._view(scopes, token), artifact.blob, cached.path, expected)
         cached.size_bytes, cached.ready = tree.size_bytes, True
         cached.readable.add(scopes)
         await self._evict()
         self._on_change()
 
-    async def _require_readable(self, artifact: Artifact, scopes: tuple[str, ...]) -> None:
+    async def _require_readable(
+        self, artifact: Artifact, scopes: tuple[str, ...], token: str
+    ) -> None:
         """Asks the store whether some scopes have all of a tree that lies on the disk.
 
         Raises:
             BlobNotFoundError: they do not.
             BlobCorruptError: the manifest is not that of the tree.
         """
-        blobs = self._view(scopes)
+        blobs = self._view(scopes, token)
         tree = await read_tree(blobs, artifact.blob)
         tree.require(artifact.kind, artifact.digest)
         for digest in await blobs.missing({file.digest for file in tree.files}):
             raise not_found(digest, f"scopes {', '.join(scopes)}")
 
-    def _view(self, scopes: tuple[str, ...]) -> BlobView:
-        return self._store.view(write=scopes[0], read=scopes)
+    def _view(self, scopes: tuple[str, ...], token: str) -> BlobView:
+        return self._store.view(write=scopes[0], read=scopes, token=token)
 
     async def _evict(self) -> None:
         used = sum(t.size_bytes for t in self._trees.values() if t.ready)

@@ -65,32 +65,31 @@ class Inputs:
             StoreError: an input is missing, corrupt, not what its identity says, or does not fit
                 the disk.
         """
-        blobs, scopes = self._blobs(assignment), read_grant(assignment.token).readable
+        blobs = self._blobs(assignment)
         async with asyncio.TaskGroup() as group:
             tasks = {
-                port: group.create_task(self._one(ref, assignment, blobs, scopes, pins))
+                port: group.create_task(self._one(ref, assignment, blobs, pins))
                 for port, ref in assignment.inputs.items()
             }
         return {port: task.result() for port, task in tasks.items()}
 
     def _blobs(self, assignment: Assignment) -> CachingBlobs:
         grant = read_grant(assignment.token)
-        return self._views.view(write=grant.write_scope, read=grant.readable)
+        return self._views.view(
+            write=grant.write_scope, read=grant.readable, token=assignment.token
+        )
 
     async def _one(
-        self,
-        ref: InputRef,
-        assignment: Assignment,
-        blobs: CachingBlobs,
-        scopes: tuple[str, ...],
-        pins: AsyncExitStack,
+        self, ref: InputRef, assignment: Assignment, blobs: CachingBlobs, pins: AsyncExitStack
     ) -> HostInput:
         artifact = ref.artifact
         inline = self._inline(ref, assignment)
         if inline is not None:
             return inline
+        scopes = read_grant(assignment.token).readable
         if artifact.kind in _TREES:
-            path = await pins.enter_async_context(self._components.pinned(artifact, scopes))
+            tree = self._components.pinned(artifact, scopes, assignment.token)
+            path = await pins.enter_async_context(tree)
             return HostInput("tree", artifact.digest, (str(path),))
         if artifact.kind == "dataset":
             return await self._dataset(ref, blobs, scopes, pins)

@@ -10,7 +10,7 @@ from flowmesh_core.catalog.resolved_contract import output_ports
 from flowmesh_core.dataset import dataset_digest, encode_manifest
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.identity import digest_bytes, tree_identity
-from flowmesh_core.protocol.attempt_grants import AttemptGrant
+from flowmesh_core.protocol.attempt_grants import read_grant
 from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_core.protocol.results import INLINE_BYTES_MAX, Artifact, content_artifact
 from flowmesh_core.units import Digest
@@ -51,20 +51,21 @@ class Outputs:
         return artifacts, inline
 
     async def store(
-        self, outputs: dict[str, HostOutput], contract: EngineContract | None, grant: AttemptGrant
+        self, outputs: dict[str, HostOutput], contract: EngineContract | None, token: str
     ) -> Stored:
         """Stores the outputs that are too large for the report; returns artifacts and inline bytes.
 
         Args:
             outputs: by port.
             contract: of their engine.
-            grant: says the scope that they belong to.
+            token: the attempt's; says the scope that they belong to.
 
         Raises:
             StoreError: the store is full or does not answer.
             OSError: a file cannot be read.
         """
-        blobs = self._views.view(write=grant.write_scope, read=grant.readable)
+        grant = read_grant(token)
+        blobs = self._views.view(write=grant.write_scope, read=grant.readable, token=token)
         artifacts: dict[str, Artifact] = {}
         inline: dict[Digest, bytes] = {}
         for port, output in outputs.items():

@@ -3,7 +3,7 @@
 {{- $wanted := list -}}
 {{- if not .Values.gateway.tls.existingSecret -}}
 {{- $service := printf "flowmesh-gateway.%s" .Release.Namespace -}}
-{{- range concat (list (printf "%s.svc" $service) $service "flowmesh-gateway" (printf "%s.svc.cluster.local" $service) "localhost") .Values.gateway.tls.hosts -}}
+{{- range concat (list (printf "%s.svc" $service) $service "flowmesh-gateway" (printf "%s.svc.cluster.local" $service) "localhost" "flowmesh-blobs" (printf "flowmesh-blobs.%s" .Release.Namespace) (printf "flowmesh-blobs.%s.svc" .Release.Namespace) (printf "flowmesh-blobs.%s.svc.cluster.local" .Release.Namespace)) .Values.gateway.tls.hosts -}}
 {{- $wanted = concat $wanted (list "--host" .) -}}
 {{- end -}}
 {{- $wanted = concat $wanted (list "--days" (toString (int .Values.gateway.tls.days))) -}}

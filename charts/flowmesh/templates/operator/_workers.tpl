@@ -3,8 +3,8 @@
 - {name: FLOWMESH_WORKER_GATEWAY, value: "wss://flowmesh-gateway.{{ .Release.Namespace }}.svc:{{ .Values.gateway.port }}"}
 - {name: FLOWMESH_WORKER_CA_SECRET, value: {{ include "flowmesh.tlsSecret" . }}}
 - {name: FLOWMESH_WORKER_STORE, value: {{ include "flowmesh.store" . | quote }}}
-{{- with include "flowmesh.workerStoreSecret" . }}
-- {name: FLOWMESH_WORKER_STORE_SECRET, value: {{ . }}}
+{{- if ne .Values.store.type "volume" }}
+- {name: FLOWMESH_WORKER_BLOB_SERVICE, value: "https://flowmesh-blobs.{{ .Release.Namespace }}.svc:{{ .Values.blobs.port }}"}
 {{- end }}
 {{- if eq .Values.store.type "s3" }}
 - {name: FLOWMESH_WORKER_STORE_CIDRS, value: {{ join "," .Values.networkPolicy.storeEgress.cidrs | quote }}}

@@ -1,0 +1,66 @@
+"""``python -m flowmesh_operator.blob_service``: runs a replica of the blob service.
+
+It reads the same environment variables as the operator, of which it needs store, master keys,
+certificate and port. It does not use the API server.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from dataclasses import replace
+
+from flowmesh_control.auth.tls_certificate import TlsCertificate
+from flowmesh_control.blob_service.service import BlobServiceSettings, running_blob_service
+from flowmesh_control.observability.log_format import LogFormatError, formatter
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_operator.exit_codes import OperatorExitCode
+from flowmesh_operator.settings import OperatorSettings, SettingsError, read_settings
+from flowmesh_operator.tasks import first
+
+log = logging.getLogger("flowmesh.operator.blobs")
+
+
+def main() -> int:
+    """Serves until a signal or an error; returns the exit code."""
+    lines = logging.StreamHandler()
+    logging.basicConfig(handlers=[lines], level=logging.INFO)
+    try:
+        lines.setFormatter(formatter(os.environ))
+        settings = read_settings(os.environ, host=socket.gethostname())
+        asyncio.run(serve(settings))
+    except (SettingsError, LogFormatError) as e:
+        sys.stderr.write(f"error: {e}\n")
+        return OperatorExitCode.SETTINGS
+    except (FlowMeshError, OSError) as e:
+        log.critical("%s", e)
+        return OperatorExitCode.FAILED
+    return OperatorExitCode.STOPPED
+
+
+async def serve(settings: OperatorSettings) -> None:
+    """Serves until SIGTERM or SIGINT.
+
+    Raises:
+        FlowMeshError: the store cannot be used, or the certificate.
+        OSError: the port is taken.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    service = BlobServiceSettings(
+        settings.store, settings.key_ring, settings.gateway_host, settings.blob_service_port
+    )
+    certificate = TlsCertificate.of(settings.tls_cert, settings.tls_key)
+    async with running_blob_service(replace(service, certificate=certificate)):
+        if certificate is None:
+            await stop.wait()
+        else:
+            await first(stop.wait(), certificate.follow())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

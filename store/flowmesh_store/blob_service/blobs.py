@@ -1,0 +1,174 @@
+"""The blobs of one scope, read and put through presigned URLs.
+
+The service discards corrupt blobs and renews old ones, since a worker puts a blob only where there
+is none. A URL that has expired is asked for again.
+"""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from flowmesh_core.errors import StoreUnavailableError
+from flowmesh_core.protocol.blob_service import Method, UrlRequest
+from flowmesh_core.units import Digest
+from flowmesh_store.blob_service.access import SignedAccess
+from flowmesh_store.blob_service.uploads import UploadSource, upload
+from flowmesh_store.blobs import not_found
+from flowmesh_store.hashing import digest_of, require
+from flowmesh_store.keys import check_digest
+from flowmesh_store.os_errors import store_error
+from flowmesh_store.signed_objects import ObjectExistsError
+from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
+
+_EMPTY = digest_of(b"")
+_SINGLE_BYTES = 16 << 20
+_STREAM_BYTES = 1 << 20
+_INLINE_BYTES = 64 << 10
+_CONCURRENT_HEADS = 64
+_PUTS_MAX = 3
+
+
+class ServiceBlobs:
+    """The blobs of one scope; ``get`` does not verify, see :class:`VerifyingBlobs`."""
+
+    def __init__(
+        self, access: SignedAccess, scope: str, token: str, *, spool_dir: Path | None = None
+    ) -> None:
+        """Keeps the arguments.
+
+        Args:
+            access: to service and server.
+            scope: the one that this object reads and writes.
+            token: of an attempt that may.
+            spool_dir: where outputs are spooled; by default the system's temporary directory.
+        """
+        self._access = access
+        self._scope = scope
+        self._token = token
+        self._spool_dir = spool_dir or Path(tempfile.gettempdir())
+
+    async def get(self, digest: Digest) -> bytes:
+        """As :meth:`BlobStore.get`, unverified."""
+
+        async def read(url: str) -> bytes:
+            async with self._access.objects.get(url) as response:
+                return b"" if response is None else await response.read()
+
+        data = await self._access.use(lambda: self._url("GET", digest), read)
+        if not data and digest != _EMPTY:
+            raise not_found(digest, self._where)
+        return data
+
+    async def put(self, digest: Digest, data: bytes | Path) -> None:
+        """As :meth:`BlobStore.put`; refuses content of another digest (BlobCorruptError)."""
+        if isinstance(data, Path):
+            try:
+                size = os.stat(data).st_size
+                if size > _SINGLE_BYTES:
+                    await self._upload(digest, UploadSource(size, path=data))
+                    return
+                data = await asyncio.to_thread(data.read_bytes)
+            except OSError as error:
+                raise store_error(error, str(data)) from error
+        require(digest_of(data), check_digest(digest), self._where)
+        if len(data) > _SINGLE_BYTES:
+            await self._upload(digest, UploadSource(len(data), data=data))
+        else:
+            await self._put(digest, data)
+
+    async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
+        """As :meth:`BlobStore.missing`."""
+        limit = asyncio.Semaphore(_CONCURRENT_HEADS)
+
+        async def absent(digest: Digest) -> Digest | None:
+            async with limit:
+                size = await self._access.use(
+                    lambda: self._url("HEAD", digest), self._access.objects.size
+                )
+            return digest if size is None or (not size and digest != _EMPTY) else None
+
+        answers = await asyncio.gather(*(absent(check_digest(d)) for d in digests))
+        return {d for d in answers if d is not None}
+
+    async def fetch(self, digest: Digest, target: Path) -> int:
+        """As :meth:`BlobFiles.fetch`."""
+
+        async def read(url: str) -> int:
+            async with self._access.objects.get(url) as response:
+                size = 0 if response is None else response.content_length or 0
+                if response is None or (not size and digest != _EMPTY):
+                    raise not_found(digest, self._where)
+                with verified_file(target, digest, expected_bytes=size) as writer:
+                    async for piece in response.content.iter_chunked(_STREAM_BYTES):
+                        if len(piece) <= _INLINE_BYTES:
+                            writer.write(piece)
+                        else:
+                            await asyncio.to_thread(writer.write, piece)
+                return size
+
+        return await self._access.use(lambda: self._url("GET", digest), read)
+
+    def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
+        """As :meth:`SpoolingBlobs.spool`."""
+        return SpoolWriter(self._spool_dir, expected_bytes=expected_bytes)
+
+    async def put_spooled(self, spooled: SpooledFile) -> None:
+        """As :meth:`SpoolingBlobs.put_spooled`."""
+        try:
+            if spooled.size_bytes <= _SINGLE_BYTES:
+                content = await asyncio.to_thread(spooled.path.read_bytes)
+                await self._put(spooled.digest, content)
+            else:
+                source = UploadSource(spooled.size_bytes, path=spooled.path)
+                await self._upload(spooled.digest, source)
+        finally:
+            spooled.discard()
+
+    async def copy_from(self, scope: str, digest: Digest) -> bool:
+        """As :meth:`BlobArea.copy_from`; the service has the server copy."""
+        return await self._access.service.copy(self._token, scope, digest)
+
+    async def discard(self, digest: Digest) -> None:
+        """As :meth:`CorruptBlobDeleter.discard`; the service reads it again and decides."""
+        await self._access.service.discard(self._token, self._scope, digest)
+
+    @property
+    def _where(self) -> str:
+        return f"{self._access.service.url} (scope {self._scope})"
+
+    async def _url(self, method: Method, digest: Digest, size_bytes: int = 0) -> str:
+        request = UrlRequest(method, self._scope, check_digest(digest), size_bytes)
+        return await self._access.service.presigned_url(self._token, request)
+
+    async def _put(self, digest: Digest, data: bytes) -> None:
+        """Puts content whose digest was verified, unless it is stored already."""
+        objects, service = self._access.objects, self._access.service
+        try:
+            await self._access.use(
+                lambda: self._url("PUT", digest, len(data)),
+                lambda url: objects.put(url, data, {"If-None-Match": "*"}),
+            )
+        except ObjectExistsError:
+            pass
+        else:
+            return
+        for _ in range(_PUTS_MAX):
+            found = await service.existing(self._token, digest, len(data))
+            if found.stored:
+                return
+            condition = {"If-Match": found.etag} if found.etag else {"If-None-Match": "*"}
+            try:
+                await objects.put(found.url, data, condition)
+            except ObjectExistsError:
+                continue
+            return
+        raise StoreUnavailableError(
+            f"the blob {digest} was replaced again and again while it was put",
+            where=self._where,
+            remedy="try again",
+        )
+
+    async def _upload(self, digest: Digest, source: UploadSource) -> None:
+        await upload(self._access, self._token, check_digest(digest), source)

@@ -1,0 +1,189 @@
+"""The client of the blob service: one method a route, and URLs in batches.
+
+Requests for URLs that are made while another one of the same token is under way go together in the
+next, so that the many blobs of an attempt cost few requests.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+import msgspec
+
+from flowmesh_api.v1.errors import ErrorDocument
+from flowmesh_core.errors import StoreError, StoreFullError, StoreUnavailableError
+from flowmesh_core.protocol.blob_service import (
+    URLS_MAX,
+    AbortRequest,
+    BlobRequest,
+    CompleteRequest,
+    CopyResponse,
+    ExistingResponse,
+    PartsRequest,
+    PutRequest,
+    SignedUrls,
+    UploadResponse,
+    UrlBatch,
+    UrlRequest,
+)
+from flowmesh_core.units import Digest
+
+_HTTP_OK = 200
+_HTTP_TOO_MANY = 429
+_HTTP_SERVER_ERROR = 500
+_HTTP_FULL = 507
+_Response = TypeVar("_Response")
+_Waiting = tuple[UrlRequest, "asyncio.Future[str]"]
+
+
+class BlobServiceClient:
+    """Sends the requests of one worker."""
+
+    def __init__(
+        self, http: aiohttp.ClientSession, url: str, authority: Path | None = None
+    ) -> None:
+        """Keeps the arguments.
+
+        Args:
+            http: sends.
+            url: ``https://host:port`` of the service.
+            authority: PEM certificates to trust; None for the system's. It is read anew when it
+                has changed.
+        """
+        self.url = url.rstrip("/")
+        self._http = http
+        self._authority = authority
+        self._trusted = b""
+        self._tls: ssl.SSLContext | bool = True
+        self._waiting: dict[str, list[_Waiting]] = {}
+        self._senders: set[asyncio.Task[None]] = set()
+
+    async def presigned_url(self, token: str, request: UrlRequest) -> str:
+        """Returns a URL; raises as :meth:`copy`."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[str] = loop.create_future()
+        waiting = self._waiting.get(token)
+        if waiting is None:
+            waiting = self._waiting[token] = []
+            task = loop.create_task(self._send(token, waiting))
+            self._senders.add(task)
+            task.add_done_callback(self._senders.discard)
+        waiting.append((request, future))
+        return await future
+
+    async def existing(self, token: str, digest: Digest, size_bytes: int) -> ExistingResponse:
+        """Asks what lies in the place of a blob; raises as :meth:`copy`."""
+        return await self._post(token, "existing", PutRequest(digest, size_bytes), ExistingResponse)
+
+    async def copy(self, token: str, scope: str, digest: Digest) -> bool:
+        """Copies a blob of a scope to the token's write scope; returns whether that scope has it.
+
+        Raises:
+            StoreError: the service refuses.
+            StoreFullError, StoreUnavailableError: as the service says, or it did not answer.
+        """
+        return (await self._post(token, "copy", BlobRequest(scope, digest), CopyResponse)).found
+
+    async def discard(self, token: str, scope: str, digest: Digest) -> None:
+        """Asks the service to discard a blob if it is corrupt; raises as :meth:`copy`."""
+        await self._post(token, "discard", BlobRequest(scope, digest), dict)
+
+    async def begin_upload(self, token: str, digest: Digest, size_bytes: int) -> UploadResponse:
+        """Begins a multipart upload unless the blob is stored; raises as :meth:`copy`."""
+        return await self._post(token, "uploads", PutRequest(digest, size_bytes), UploadResponse)
+
+    async def part_urls(
+        self, token: str, digest: Digest, size_bytes: int, upload_id: str, first: int
+    ) -> tuple[str, ...]:
+        """Returns URLs of parts from a number on; raises as :meth:`copy`."""
+        request = PartsRequest(digest, size_bytes, upload_id, first)
+        return (await self._post(token, "uploads/parts", request, SignedUrls)).urls
+
+    async def complete_upload(
+        self, token: str, digest: Digest, upload_id: str, etags: tuple[str, ...]
+    ) -> None:
+        """Makes the blob of its parts; raises as :meth:`copy`."""
+        request = CompleteRequest(digest, upload_id, etags)
+        await self._post(token, "uploads/complete", request, dict)
+
+    async def abort_upload(self, token: str, digest: Digest, upload_id: str) -> None:
+        """Gives an upload up; raises as :meth:`copy`."""
+        await self._post(token, "uploads/abort", AbortRequest(digest, upload_id), dict)
+
+    async def _send(self, token: str, waiting: list[_Waiting]) -> None:
+        """Asks for the URLs that wait, until none does."""
+        while waiting:
+            batch = waiting[:URLS_MAX]
+            del waiting[:URLS_MAX]
+            body = UrlBatch(tuple(request for request, _ in batch))
+            try:
+                urls = (await self._post(token, "urls", body, SignedUrls)).urls
+                for (_, future), url in zip(batch, urls, strict=True):
+                    _resolve(future, lambda f, url=url: f.set_result(url))  # type: ignore[misc]
+            except Exception as error:  # everyone who waits for these URLs gets it
+                for _, future in batch:
+                    _resolve(future, lambda f, e=error: f.set_exception(e))  # type: ignore[misc]
+        del self._waiting[token]
+
+    async def _post(self, token: str, path: str, body: Any, answer: type[_Response]) -> _Response:
+        where = f"{self.url}/v1/{path}"
+        try:
+            async with self._http.post(
+                where,
+                data=msgspec.json.encode(body),
+                headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+                ssl=self._context(),
+            ) as response:
+                data = await response.read()
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise StoreUnavailableError(
+                f"the blob service's certificate is not trusted: {error}",
+                where=self.url,
+                remedy="its Secret must name this host and be signed by --gateway-ca; one that the"
+                " chart made before: delete flowmesh-gateway-tls and upgrade",
+            ) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise StoreUnavailableError(
+                f"the blob service did not answer: {error!r}",
+                where=self.url,
+                remedy="see the pods of the Deployment flowmesh-blobs, then try again",
+            ) from error
+        if response.status != _HTTP_OK:
+            raise _refusal(response.status, data, where)
+        try:
+            return msgspec.json.decode(data, type=answer)
+        except msgspec.DecodeError as error:
+            raise StoreError(
+                f"the response cannot be read: {error}",
+                where=where,
+                remedy="use workers and blob service of one release",
+            ) from error
+
+    def _context(self) -> ssl.SSLContext | bool:
+        if self._authority is not None:
+            found = self._authority.read_bytes()
+            if found != self._trusted:
+                self._tls = ssl.create_default_context(cadata=found.decode())
+                self._trusted = found
+        return self._tls
+
+
+def _resolve(future: "asyncio.Future[str]", act: Callable[["asyncio.Future[str]"], None]) -> None:
+    if not future.done():  # else who waited was cancelled
+        act(future)
+
+
+def _refusal(status: int, data: bytes, where: str) -> StoreError:
+    try:
+        details = msgspec.json.decode(data, type=ErrorDocument).error
+        message, remedy = details.message, details.remedy
+    except msgspec.DecodeError:
+        message, remedy = f"HTTP status {status}", "see the log of the Deployment flowmesh-blobs"
+    if status == _HTTP_FULL:
+        return StoreFullError(message, where=where, remedy=remedy)
+    if status >= _HTTP_SERVER_ERROR or status == _HTTP_TOO_MANY:
+        return StoreUnavailableError(message, where=where, remedy=remedy)
+    return StoreError(message, where=where, remedy=remedy)

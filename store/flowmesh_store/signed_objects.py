@@ -1,0 +1,136 @@
+"""Requests with presigned URLs, and what a server's responses to them mean."""
+
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import aiohttp
+from yarl import URL
+
+from flowmesh_core.errors import StoreError, StoreFullError, StoreUnavailableError
+
+_FULL = ("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull")
+_HTTP_OK = 200
+_HTTP_FORBIDDEN = 403
+_HTTP_NOT_FOUND = 404
+_HTTP_CONFLICTS = (409, 412)
+_HTTP_FULL = 507
+_HTTP_RETRIED = (408, 429)
+_HTTP_SERVER_ERROR = 500
+_REASON_CHARS = 300
+
+
+class UrlRefusedError(StoreError):
+    """The server does not accept a URL (any more)."""
+
+
+class ObjectExistsError(StoreError):
+    """The condition of a PUT does not hold: there is an object already, or not any more."""
+
+
+class SignedObjects:
+    """Sends requests with presigned URLs; errors name the object, never the signature."""
+
+    def __init__(self, http: aiohttp.ClientSession) -> None:
+        self._http = http
+
+    @asynccontextmanager
+    async def get(self, url: str) -> AsyncIterator[aiohttp.ClientResponse | None]:
+        """Yields the response with an object's content; None where there is none.
+
+        Raises:
+            UrlRefusedError: the URL is not valid (any more).
+            StoreUnavailableError, StoreError: the server did not answer, or refused.
+        """
+        async with _translated(url), self._http.get(URL(url, encoded=True)) as response:
+            if response.status == _HTTP_NOT_FOUND:
+                await _require_bucket(url, response)
+                yield None
+                return
+            await _require_ok(url, response)
+            yield response
+
+    async def size(self, url: str) -> int | None:
+        """Returns the size of an object by its URL for HEAD; None where there is none.
+
+        Raises: as :meth:`get`.
+        """
+        async with _translated(url), self._http.head(URL(url, encoded=True)) as response:
+            if response.status == _HTTP_NOT_FOUND:
+                return None
+            await _require_ok(url, response)
+            return int(response.headers["Content-Length"])
+
+    async def put(self, url: str, data: bytes, condition: dict[str, str] | None = None) -> str:
+        """Puts an object or a part; returns its etag.
+
+        Args:
+            url: for this PUT.
+            data: as many bytes as were signed.
+            condition: the header that was signed, if any.
+
+        Raises:
+            ObjectExistsError: the condition does not hold.
+            StoreFullError: no space is left.
+            UrlRefusedError, StoreUnavailableError, StoreError: as :meth:`get`.
+        """
+        headers = {"Content-Length": str(len(data)), **(condition or {})}
+        async with (
+            _translated(url),
+            self._http.put(
+                URL(url, encoded=True), data=io.BytesIO(data), headers=headers
+            ) as answer,
+        ):
+            if answer.status in _HTTP_CONFLICTS:
+                raise ObjectExistsError(f"there is an object already ({answer.status})")
+            await _require_ok(url, answer)
+            return answer.headers.get("ETag", "")
+
+
+@asynccontextmanager
+async def _translated(url: str) -> AsyncIterator[None]:
+    try:
+        yield
+    except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+        raise StoreUnavailableError(
+            f"the store did not answer: {error!r}",
+            where=_object(url),
+            remedy="check the endpoint and the network, then try again",
+        ) from error
+
+
+def _object(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}{parts.path}"
+
+
+async def _require_bucket(url: str, response: aiohttp.ClientResponse) -> None:
+    if b"NoSuchBucket" in await response.read():
+        raise StoreError("there is no such bucket", where=_object(url), remedy="create it first")
+
+
+async def _require_ok(url: str, response: aiohttp.ClientResponse) -> None:
+    status = response.status
+    if status == _HTTP_OK:
+        return
+    reason = f"{status} {(await response.text(errors='replace'))[:_REASON_CHARS]}".strip()
+    where = _object(url)
+    if status == _HTTP_FULL or any(code in reason for code in _FULL):
+        raise StoreFullError(
+            f"the bucket is full ({reason})",
+            where=where,
+            remedy="raise the quota; `fmesh cache gc` removes what nobody needs",
+        )
+    if status == _HTTP_FORBIDDEN:
+        raise UrlRefusedError(
+            f"the URL was refused ({reason})",
+            where=where,
+            remedy="check the clocks of worker, blob service and store, and the rights of the blob"
+            " service's account",
+        )
+    if status >= _HTTP_SERVER_ERROR or status in _HTTP_RETRIED:
+        raise StoreUnavailableError(
+            reason, where=where, remedy="check the endpoint and the network, then try again"
+        )
+    raise StoreError(reason, where=where, remedy="see what the S3 server says of this code")
