@@ -44,6 +44,7 @@ from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.quarantine import Quarantine
 from flowmesh_control.records.store_format import begin_format, require_format
 from flowmesh_control.records.suspects import DEATHS_MAX, read_suspects, record_last_death
+from flowmesh_control.records.withheld_records import WithheldRecords
 from flowmesh_control.request_log.services import RequestLogServices
 from flowmesh_control.runs.cancellations import Withdrawn, find_cancelled, none_withdrawn
 from flowmesh_control.runs.recovery import RecoveredState, recover
@@ -299,6 +300,8 @@ class ControlPlane:
         audits = AuditRecords(records, Quarantine(records), self._clock)
         await policies.load()
         await audits.quarantine.load()
+        withheld = WithheldRecords(records, self._store.sweepable_records)
+        await withheld.load()
         index = EndedRunIndex(records, epoch=epoch)
         recovered = await recover(
             records,
@@ -351,6 +354,7 @@ class ControlPlane:
             index=index,
             policies=policies,
             audits=audits,
+            withheld=withheld,
             waiting=recovered.waiting,
             failed=self._fail,
             later_epoch_seen=self._later_epoch_seen,

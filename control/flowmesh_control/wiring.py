@@ -54,6 +54,7 @@ from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.reference_issuer import ReferenceIssuer
 from flowmesh_control.records.run_logs import RunLogArchive
+from flowmesh_control.records.withheld_records import WithheldRecords
 from flowmesh_control.request_log.fabric_events import FabricEvents
 from flowmesh_control.request_log.services import RequestLogServices
 from flowmesh_control.runs.admission import Admission
@@ -65,6 +66,8 @@ from flowmesh_control.runs.resume import RunResumption
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_control.services import ControlPlaneServices
 from flowmesh_control.settings import ControlSettings
+from flowmesh_control.withholding.reruns import Reruns
+from flowmesh_control.withholding.withholding import Withholding
 from flowmesh_control.workers.gateway import PoolTrust, WorkerGateway
 from flowmesh_control.workers.log_buffer import LogBuffer
 from flowmesh_core.accounting.ledger_lines import Line
@@ -73,7 +76,7 @@ from flowmesh_core.errors import StoreError
 from flowmesh_core.fleet.pool_declaration import PoolDeclaration
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.machine.commands import AttemptSettled
-from flowmesh_core.machine.events import Event
+from flowmesh_core.machine.events import Event, TimeAdvanced
 from flowmesh_core.machine.machine import Machine
 from flowmesh_core.machine.model import Run
 from flowmesh_core.placement import decide
@@ -117,6 +120,7 @@ class EpochContext:
     index: EndedRunIndex
     policies: CachePolicyStore
     audits: AuditRecords
+    withheld: WithheldRecords
     waiting: dict[str, RunStatus]
     failed: Callable[[BaseException], None]
     later_epoch_seen: Callable[[int], None]
@@ -165,6 +169,7 @@ def assemble(
     index: EndedRunIndex,
     policies: CachePolicyStore,
     audits: AuditRecords,
+    withheld: WithheldRecords,
     waiting: dict[str, RunStatus],
     failed: Callable[[BaseException], None],
     later_epoch_seen: Callable[[int], None],
@@ -194,6 +199,7 @@ def assemble(
         index: of ended runs, the latest ones.
         policies: loaded.
         audits: loaded.
+        withheld: loaded.
         waiting: runs that cannot continue with the versions that they are pinned to.
         failed: called with an error that ends this control plane.
         later_epoch_seen: called when a worker has seen a later leader.
@@ -223,6 +229,7 @@ def assemble(
             index=index,
             policies=policies,
             audits=audits,
+            withheld=withheld,
             waiting=waiting,
             failed=failed,
             later_epoch_seen=later_epoch_seen,
@@ -243,7 +250,10 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     owners = WorkOwners(state)
     tasks = TaskPool(failed=context.failed, waits=health.record_failure, weight=owners.weight)
     cache = ActionCache(
-        store.records, ttl_s=context.settings.machine.result_ttl_s, clock=context.clock
+        store.records,
+        ttl_s=context.settings.machine.result_ttl_s,
+        clock=context.clock,
+        withheld=context.withheld.hidden,
     )
     lineage = LineageIndex(store.records)
     content = UploadStore(store, context.references)
@@ -321,6 +331,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         audits=context.audits,
         auditing=_auditing(context, cache, views, admission),
         cache=_cache_admin(context),
+        withholding=_withholding(context, lineage, admission, loop),
         keys=context.keys,
         request_log=context.request_log.log,
         log_reader=context.request_log.reader,
@@ -528,6 +539,22 @@ def _cache_admin(context: EpochContext) -> CacheAdmin:
         state=context.machine.state,
         archive=context.archive,
         result_ttl_s=context.settings.machine.result_ttl_s,
+        withheld=context.withheld,
+        clock=context.clock,
+    )
+
+
+def _withholding(
+    context: EpochContext, lineage: LineageIndex, admission: Admission, loop: EventLoop
+) -> Withholding:
+    return Withholding(
+        store=context.store,
+        state=context.machine.state,
+        archive=context.archive,
+        lineage=lineage,
+        withheld=context.withheld,
+        reruns=Reruns(context.store.records, admission),
+        applied=lambda: loop.post_and_wait(TimeAdvanced()),
         clock=context.clock,
     )
 

@@ -49,6 +49,9 @@ AUDIT = "/v1/audits/{uid}"
 QUARANTINE = "/v1/quarantine"
 QUARANTINE_ENTRY = "/v1/quarantine/{name}"
 
+WITHHELD = "/v1/withheld"
+WITHHELD_RELEASE = "/v1/withheld/release"
+
 KEYS = "/v1/keys"
 KEYS_RESEAL = "/v1/keys/reseal"
 KEYS_RETIRE = "/v1/keys/retire"

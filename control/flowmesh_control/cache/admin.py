@@ -15,6 +15,7 @@ from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.keys import final_key
 from flowmesh_control.records.known_keys import run_uids
 from flowmesh_control.records.run_records import FinalRecord, final_decoder
+from flowmesh_control.records.withheld_records import WithheldRecords
 from flowmesh_core.decoding import decode
 from flowmesh_core.machine.state import State
 from flowmesh_core.sharing.scopes import namespace_scope
@@ -32,12 +33,20 @@ class CacheAdmin:
     """Counts, collects and purges cached results."""
 
     def __init__(
-        self, *, store: Store, state: State, archive: Archive, result_ttl_s: float, clock: Clock
+        self,
+        *,
+        store: Store,
+        state: State,
+        archive: Archive,
+        result_ttl_s: float,
+        withheld: WithheldRecords,
+        clock: Clock,
     ) -> None:
         self._store = store
         self._state = state
         self._archive = archive
         self._result_ttl_s = result_ttl_s
+        self._withheld = withheld
         self._clock = clock
 
     async def stats(self) -> CacheStats:
@@ -68,7 +77,10 @@ class CacheAdmin:
             result_ttl_s=self._result_ttl_s,
             clock=self._clock,
         )
-        return await collector.collect(self._live, dry_run=dry_run)
+        report = await collector.collect(self._live, dry_run=dry_run)
+        if not dry_run:
+            await self._withheld.expire(self._clock())
+        return report
 
     async def purge(self, scope: str, *, engine: str = "") -> int:
         """Deletes a scope's published results; the next collection deletes their blobs.
