@@ -34,6 +34,7 @@ from flowmesh_control.runs.repin import RepinService
 from flowmesh_control.runs.resume import RunResumption
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_control.settings import ControlSettings
+from flowmesh_control.verification.verification import OutputVerification
 from flowmesh_control.withholding.withholding import Withholding
 from flowmesh_control.workers.gateway import WorkerGateway
 from flowmesh_core.catalog.catalog import Catalog
@@ -77,6 +78,7 @@ class ControlPlaneServices:
     auditing: AuditSubmission
     cache: CacheAdmin
     withholding: Withholding
+    verification: OutputVerification
     keys: KeyAdmin
     request_log: RequestLog
     log_reader: RequestLogReader

@@ -66,6 +66,7 @@ from flowmesh_control.runs.resume import RunResumption
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_control.services import ControlPlaneServices
 from flowmesh_control.settings import ControlSettings
+from flowmesh_control.verification.verification import OutputVerification
 from flowmesh_control.withholding.reruns import Reruns
 from flowmesh_control.withholding.withholding import Withholding
 from flowmesh_control.workers.gateway import PoolTrust, WorkerGateway
@@ -332,6 +333,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         auditing=_auditing(context, cache, views, admission),
         cache=_cache_admin(context),
         withholding=_withholding(context, lineage, admission, loop),
+        verification=OutputVerification(store, context.catalog, context.withheld.hidden),
         keys=context.keys,
         request_log=context.request_log.log,
         log_reader=context.request_log.reader,

@@ -23,6 +23,7 @@ RUN_LINEAGE = "/v1/runs/{uid}/lineage"
 RUN_LINEAGE_ROWS = "/v1/runs/{uid}/lineage/rows"
 RUN_OPENLINEAGE = "/v1/runs/{uid}/openlineage"
 RUN_TRACE = "/v1/runs/{uid}/trace"
+RUN_VERIFY = "/v1/runs/{uid}/verify"
 RUN_AUDIT = "/v1/runs/{uid}/audit"
 
 RECEIPTS = "/v1/receipts"
