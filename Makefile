@@ -105,7 +105,7 @@ soak: $(READY) ## random worlds in virtual time, all invariants checked (SEEDS=0
 
 .PHONY: laws
 laws: $(READY) ## the laws of isolation with 10,000 examples (about an hour and a half)
-	@FLOWMESH_LAW_EXAMPLES=10000 $(BIN)/python -m pytest -q -p no:xdist tests/flowmesh_control/test_law_of_attempts.py tests/flowmesh_control/test_law_of_scopes.py tests/flowmesh_core/machine/test_law_of_company.py
+	@FLOWMESH_LAW_EXAMPLES=10000 $(BIN)/python -m pytest -q -p no:xdist tests/flowmesh_control/test_law_of_attempts.py tests/flowmesh_control/test_law_of_scopes.py tests/flowmesh_core/machine/test_law_of_company.py tests/flowmesh_control/verification
 
 .PHONY: golden
 golden: $(READY) ## record tests/golden anew, after a change of behaviour that is meant

@@ -8,6 +8,8 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from flowmesh_api.v1.runs import RunStatus
+from flowmesh_control.audit.sample_verdicts import SampleVerdicts
+from flowmesh_control.audit.sampled_audits import SampledAudits
 from flowmesh_control.audit.submission import AuditSubmission
 from flowmesh_control.auth.worker_tokens import WorkerTokenVerifier
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
@@ -33,7 +35,7 @@ from flowmesh_control.observability.listener import RunListener
 from flowmesh_control.observability.otlp import OtlpExporter
 from flowmesh_control.observability.run_log import RunLogListener
 from flowmesh_control.observability.spans import SpanListener
-from flowmesh_control.ports import SecretReader
+from flowmesh_control.ports import RunSampling, SecretReader
 from flowmesh_control.queries.change_feed import RunChangeFeed
 from flowmesh_control.queries.fleet import FleetQueries
 from flowmesh_control.queries.live_runs import LiveRuns
@@ -72,6 +74,7 @@ from flowmesh_control.withholding.withholding import Withholding
 from flowmesh_control.workers.gateway import PoolTrust, WorkerGateway
 from flowmesh_control.workers.log_buffer import LogBuffer
 from flowmesh_core.accounting.ledger_lines import Line
+from flowmesh_core.audit.drawing import SampleDraw
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import StoreError
 from flowmesh_core.fleet.pool_declaration import PoolDeclaration
@@ -259,6 +262,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     lineage = LineageIndex(store.records)
     content = UploadStore(store, context.references)
     loops: list[EventLoop] = []
+    sampling: list[RunSampling] = []
 
     def post(event: Event) -> None:
         loops[0].post(event)
@@ -268,7 +272,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
 
     signals = CapacitySignalSource(state, context.clock)
     gateway = _gateway(context, post, telemetry, events, signals.declaration)
-    finalizer = _finalizer(context, lineage, logs)
+    finalizer = _finalizer(context, lineage, logs, _LateSampling(sampling))
     evaluators = Evaluators.of(context.settings, context.catalog)
     evaluations = _evaluations(context, evaluators, owners, post)
     listeners = _listeners(context)
@@ -300,6 +304,8 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     run_quota = RunQuota(quotas, runs=state.runs, waiting=context.waiting, actions=state.actions)
     admission = _admission(context, content, run_quota, loop, evaluators)
     views = _views(context, logs)
+    withholding = _withholding(context, lineage, admission, loop)
+    sampling.append(_sampling(context, cache, admission, withholding, loop))
     repinning = _repinning(context, admission, finalizer, loop)
     metrics = _metrics(context, loop, tasks, telemetry, gateway, signals, health, quotas)
     services = ControlPlaneServices(
@@ -332,7 +338,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         audits=context.audits,
         auditing=_auditing(context, cache, views, admission),
         cache=_cache_admin(context),
-        withholding=_withholding(context, lineage, admission, loop),
+        withholding=withholding,
         verification=OutputVerification(store, context.catalog, context.withheld.hidden),
         keys=context.keys,
         request_log=context.request_log.log,
@@ -430,13 +436,52 @@ def _metrics(
     )
 
 
-def _finalizer(context: EpochContext, lineage: LineageIndex, logs: RunLogArchive) -> RunFinalizer:
+class _LateSampling:
+    """Calls the sampling of runs, which is made after the finalizer that calls it."""
+
+    def __init__(self, made: list[RunSampling]) -> None:
+        self._made = made
+
+    async def draw(self, run: Run) -> None:
+        await self._made[0].draw(run)
+
+    async def concluded(self, run: Run) -> None:
+        await self._made[0].concluded(run)
+
+
+def _sampling(
+    context: EpochContext,
+    cache: ActionCache,
+    admission: Admission,
+    withholding: Withholding,
+    loop: EventLoop,
+) -> SampleVerdicts:
+    sampled = SampledAudits(
+        state=context.machine.state,
+        store=context.store,
+        cache=cache,
+        admission=admission,
+        draw=SampleDraw(context.key_ring),
+        clock=context.clock,
+    )
+    return SampleVerdicts(
+        sampled=sampled,
+        audits=context.audits,
+        withholding=withholding,
+        post_and_wait=loop.post_and_wait,
+    )
+
+
+def _finalizer(
+    context: EpochContext, lineage: LineageIndex, logs: RunLogArchive, samples: RunSampling
+) -> RunFinalizer:
     return RunFinalizer(
         records=context.store.records,
         state=context.machine.state,
         ledger=context.ledger,
         lineage=lineage,
         audits=context.audits,
+        samples=samples,
         logs=logs,
         archive=context.archive,
         index=context.index,

@@ -37,6 +37,7 @@ from flowmesh_core.machine.events import (
     TimeAdvanced,
     WeightsChanged,
     WorkerConnected,
+    WorkerDisagreed,
     WorkerLost,
     WorkerSynced,
     WorkerTrustChanged,
@@ -68,6 +69,7 @@ _WORKER_PATHS = {
     WorkerSynced: "name",
     WorkerLost: "name",
     ProtocolViolated: "name",
+    WorkerDisagreed: "name",
     WorkerTrustChanged: "name",
 }
 _WITHOUT_SUBJECT = (

@@ -109,7 +109,7 @@ class _Chain:
         try:
             await self._follow(output)
         except DamagedRecordError as e:
-            self._broken = BrokenLinkError("record", e.key, e.reason)
+            self._broken = BrokenLinkError("record", e.key, e.message)
             raise self._broken from e
         except BrokenLinkError as e:
             self._broken = e
