@@ -103,6 +103,10 @@ generate: $(READY) ## write the generated files anew
 soak: $(READY) ## random worlds in virtual time, all invariants checked (SEEDS=0-999; ARGS="--shrink 7")
 	@$(BIN)/python -m flowmesh_sim.soak --seeds $(SEEDS) $(ARGS)
 
+.PHONY: sampling
+sampling: $(READY) ## how soon sampled audits find a worker that lies, a thousand seeds (ARGS="--seeds 100")
+	@$(BIN)/python -m flowmesh_sim.sampling $(ARGS)
+
 .PHONY: laws
 laws: $(READY) ## the laws of isolation with 10,000 examples (about an hour and a half)
 	@FLOWMESH_LAW_EXAMPLES=10000 $(BIN)/python -m pytest -q -p no:xdist tests/flowmesh_control/test_law_of_attempts.py tests/flowmesh_control/test_law_of_scopes.py tests/flowmesh_core/machine/test_law_of_company.py tests/flowmesh_control/verification

@@ -130,6 +130,7 @@ JOBS: tuple[Job, ...] = (
         column("worst"),
         refuted="not held by",
     ),
+    Job("sampling", _make("sampling"), 3600.0, line_with("liar of")),
     Job("laws", _make("laws"), 4 * 3600.0, last_line),
 )
 

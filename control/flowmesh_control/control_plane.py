@@ -300,7 +300,7 @@ class ControlPlane:
         audits = AuditRecords(records, Quarantine(records), self._clock)
         await policies.load()
         await audits.quarantine.load()
-        withheld = WithheldRecords(records, self._store.sweepable_records)
+        withheld = WithheldRecords(self._store)
         await withheld.load()
         index = EndedRunIndex(records, epoch=epoch)
         recovered = await recover(

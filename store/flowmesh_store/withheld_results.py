@@ -7,7 +7,7 @@ it, and the answer needs no request to the store.
 """
 
 from flowmesh_core.protocol.results import ActionResult
-from flowmesh_core.sharing.result_selection import ResultSelection
+from flowmesh_core.protocol.result_selection import ResultSelection
 
 Place = tuple[str, str]
 """A scope and an action id."""

@@ -77,7 +77,7 @@ class SampleVerdicts:
                 await self._withhold_alone(one.check, "and no third worker can make it")
 
     async def _decide(self, run: Run, finding: AuditFinding, second: Repetition) -> None:
-        """Decides by the third worker's result who is not believed any more."""
+        """Decides by the third worker's result which worker is not believed any more."""
         check = finding.check
         if finding.verdict is Verdict.SAME:
             third = check.outputs
@@ -111,7 +111,7 @@ class SampleVerdicts:
         )
 
     async def _withhold_alone(self, check: AuditCheck, why: str) -> None:
-        """Withholds a result of which it is not known who is right."""
+        """Withholds a result that another worker contradicts, where no third one decides."""
         by = check.published_by
         log.warning(
             "the result of action %s by worker %s did not repeat %s; it is withheld",

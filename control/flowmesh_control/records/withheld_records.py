@@ -15,9 +15,8 @@ from flowmesh_control.records.known_keys import known_keys
 from flowmesh_control.records.overwrite import overwrite
 from flowmesh_control.records.run_records import decode_record
 from flowmesh_store.batched_requests import each_of, in_batches
-from flowmesh_store.collection.sweep import SweepableRecords
 from flowmesh_store.keys import is_digest
-from flowmesh_store.ports import RecordStore
+from flowmesh_store.store import Store
 from flowmesh_store.withheld_results import Place, WithheldResults
 
 _decoder = msgspec.json.Decoder(WithheldResult)
@@ -30,15 +29,10 @@ class WithheldRecords:
         hidden: the same in memory, for the action cache.
     """
 
-    def __init__(self, records: RecordStore, sweepable: SweepableRecords) -> None:
-        """Starts empty; :meth:`load` reads the stored ones.
-
-        Args:
-            records: of the store, sealed.
-            sweepable: the same, which can be deleted.
-        """
-        self._records = records
-        self._sweepable = sweepable
+    def __init__(self, store: Store) -> None:
+        """Starts empty; :meth:`load` reads the records of the store, which are sealed."""
+        self._records = store.records
+        self._sweepable = store.sweepable_records
         self._lock = asyncio.Lock()
         self.hidden = WithheldResults()
 

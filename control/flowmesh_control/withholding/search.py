@@ -9,11 +9,10 @@ import time
 from dataclasses import dataclass, field
 
 from flowmesh_core.protocol.results import ActionResult
-from flowmesh_core.sharing.result_selection import ResultSelection
+from flowmesh_core.protocol.result_selection import ResultSelection
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import decoded
 from flowmesh_store.batched_requests import in_batches
-from flowmesh_store.collection.sweep import StoredRecord
 from flowmesh_store.keys import ACTIONS
 from flowmesh_store.store import Store
 
@@ -63,17 +62,16 @@ async def search(store: Store, selection: ResultSelection) -> SearchOutcome:
     whole: list[FoundResult] = []
     logged = time.monotonic()
 
-    async def read(record: StoredRecord) -> ActionResult | None:
-        return decoded(await store.records.read(record.key))
+    async def read(key: str) -> ActionResult | None:
+        return decoded(await store.records.read(key))
 
-    records = store.sweepable_records.aged(f"{ACTIONS}/")
-    async for record, result in in_batches(records, read):
+    async for key, result in in_batches(store.records.keys(f"{ACTIONS}/"), read):
         outcome.read += 1
         if time.monotonic() - logged > LOGGED_EVERY_S:
             logged = time.monotonic()
             log.info("search: %d results read, %d selected", outcome.read, len(outcome.found))
-        scope = record.key.split("/")[1]
-        if result is None or record.key != f"{ACTIONS}/{scope}/{result.action_id}":
+        scope = key.split("/")[1]
+        if result is None or key != f"{ACTIONS}/{scope}/{result.action_id}":
             continue
         if selection.selects(result):
             outcome.found.append(FoundResult(scope, result))

@@ -22,7 +22,7 @@ from flowmesh_control.withholding.search import FoundResult, search
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import PartProvenance, Provenance
-from flowmesh_core.sharing.result_selection import ResultSelection
+from flowmesh_core.protocol.result_selection import ResultSelection
 from flowmesh_core.status.convert import provenance_of
 from flowmesh_store.batched_requests import each_of, in_batches
 from flowmesh_store.store import Store
@@ -104,7 +104,7 @@ class Withholding:
         outcome = await search(self._store, selection)
         found = [f for f in outcome.found if f.result.provenance.attempt_id not in spared]
         why = reason or selection.describe()
-        results = [_record(one, now_s, why) for one in found]
+        results = [withheld_result(one, now_s, why) for one in found]
         if not dry_run:
             await self._withheld.add(results)
             log.warning("%d results are withheld: %s", len(results), why)
@@ -193,7 +193,8 @@ def _selection(selector: ResultSelector, now_s: float) -> ResultSelection:
     return selection
 
 
-def _record(found: FoundResult, now_s: float, reason: str) -> WithheldResult:
+def withheld_result(found: FoundResult, now_s: float, reason: str) -> WithheldResult:
+    """Returns the record that withholds a result."""
     result = found.result
     return WithheldResult(
         scope=found.scope,
