@@ -6,8 +6,8 @@ cache asks :meth:`WithheldResults.hides` in its one check of what is usable; not
 it, and the answer needs no request to the store.
 """
 
-from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.protocol.result_selection import ResultSelection
+from flowmesh_core.protocol.results import ActionResult
 
 Place = tuple[str, str]
 """A scope and an action id."""

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from backends import Backend
 
-from flowmesh_core.protocol.results import ActionResult, PartProvenance, Provenance
 from flowmesh_core.protocol.result_selection import ResultSelection
+from flowmesh_core.protocol.results import ActionResult, PartProvenance, Provenance
 from flowmesh_store.action_cache import RESULT_TTL_S, ActionCache
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.keys import action_key

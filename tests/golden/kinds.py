@@ -214,6 +214,8 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
         "unattributed",
         "min_trust",
         "inputs",
+        "verify_sample",
+        "verify_min_trust",
     ),
     Decision: ("placements", "rejections"),
     Placement: (

@@ -8,8 +8,8 @@ import logging
 import time
 from dataclasses import dataclass, field
 
-from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.protocol.result_selection import ResultSelection
+from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import decoded
 from flowmesh_store.batched_requests import in_batches

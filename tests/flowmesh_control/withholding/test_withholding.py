@@ -147,7 +147,9 @@ async def test_a_rerun_makes_it_again_at_the_cost_of_the_fabric(there: Place) ->
 
 async def test_without_a_condition_nothing_is_withheld(there: Place) -> None:
     await post(there, "/v1/withheld", {"results": {}}, status=400)
-    await post(there, "/v1/withheld", {"results": {"worker": "x"}, "dry_run": True, "purge": True}, 400)
+    await post(
+        there, "/v1/withheld", {"results": {"worker": "x"}, "dry_run": True, "purge": True}, 400
+    )
     await post(there, "/v1/withheld", {"results": {"workers": "x"}}, status=400)
 
 
