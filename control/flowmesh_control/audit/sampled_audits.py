@@ -23,6 +23,7 @@ from flowmesh_control.runs.admission import Admission, Compiled
 from flowmesh_core.audit.drawing import SampleDraw
 from flowmesh_core.audit.plan import audit_plan
 from flowmesh_core.audit.reconstruct import ReproducibleAction
+from flowmesh_core.catalog.contract import Determinism
 from flowmesh_core.catalog.determinism import determinism_of
 from flowmesh_core.errors import FlowMeshError, StoreError
 from flowmesh_core.identity import digest_bytes
@@ -135,7 +136,12 @@ class SampledAudits:
         requirement = info.with_trust(_min_trust(run)).requirement
         names = [name for _, name in one.made_by]
         capable = capable_workers(self._state, requirement, run.plan.namespace, names)
-        return avoided(self._state, capable, one.made_by) if capable else ()
+        others: list[str] = []
+        if one.action.determinism is Determinism.SEEDED:  # other devices would show nothing
+            device_class = one.check.published_by.device_class
+            others = [w.name for w in capable if w.device_class != device_class]
+            capable = [w for w in capable if w.device_class == device_class]
+        return (*avoided(self._state, capable, one.made_by), *others) if capable else ()
 
     async def _submit(
         self, run: Run, drawn: Sequence[Drawn], avoid: Mapping[str, tuple[str, ...]], round_: int
