@@ -4,6 +4,7 @@ from aiohttp import web
 
 from flowmesh_api.v1 import routes
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, run_route
+from flowmesh_control.api.connections import while_connected
 from flowmesh_control.api.responses import json_response
 from flowmesh_control.verification.verification import OutputVerification
 
@@ -25,4 +26,5 @@ class VerificationHandlers:
         error: its status is 200.
         """
         output = call.request.query.get("output", "")
-        return json_response(await self._verification.verify(call.uid, output))
+        verification = self._verification.verify(call.uid, output)
+        return json_response(await while_connected(call.request, verification))

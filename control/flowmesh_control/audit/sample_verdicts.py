@@ -64,8 +64,11 @@ class SampleVerdicts:
             if decision.consequence is Consequence.ASK_A_THIRD:
                 second = Repetition(finding.again, finding.again_by)
                 open_.append(doubted(of_audit(run, finding.check), second))
-            else:
+                continue
+            try:
                 await self._carry_out(run, finding, decision)
+            except DamagedRecordError as e:
+                log.warning("not all follows from audit %s: %s", run.uid, e)
         asked = await self._sampled.begin(run, open_, round_=2)
         for one in open_:
             if one.check.path not in asked:

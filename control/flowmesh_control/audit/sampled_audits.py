@@ -25,7 +25,7 @@ from flowmesh_core.audit.plan import audit_plan
 from flowmesh_core.audit.reconstruct import ReproducibleAction
 from flowmesh_core.catalog.contract import Determinism
 from flowmesh_core.catalog.determinism import determinism_of
-from flowmesh_core.errors import FlowMeshError, StoreError
+from flowmesh_core.errors import FlowMeshError, StoreFullError, StoreUnavailableError
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.identity.quarantine_salt import signature_class
 from flowmesh_core.machine.action_spec import terms_of
@@ -89,7 +89,7 @@ class SampledAudits:
         try:
             drawn = await self._checked(run, chosen)
             await self.begin(run, drawn, round_=1)
-        except StoreError:
+        except (StoreUnavailableError, StoreFullError):
             raise
         except FlowMeshError as e:
             log.warning("the drawn results of run %s are not compared: %s", run.uid, e)

@@ -70,6 +70,8 @@ class ContentVerification:
                 await self._verify_dataset(artifact, stored_whole=stored_whole)
             else:
                 await self._verify_bytes(artifact, stored_whole=stored_whole)
+        except BrokenLinkError:
+            raise
         except IdentityMismatchError as e:
             raise BrokenLinkError("identity", name, e.message) from e
         except LostBlobError as e:
@@ -79,8 +81,6 @@ class ContentVerification:
         except StoreError as e:
             raise BrokenLinkError("blob", name, e.message) from e
         except (FlowMeshError, MemoryError) as e:
-            if isinstance(e, BrokenLinkError):
-                raise
             raise BrokenLinkError("identity", name, str(e)) from e
 
     async def _verify_bytes(self, artifact: Artifact, *, stored_whole: bool) -> None:

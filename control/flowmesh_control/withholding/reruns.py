@@ -11,10 +11,11 @@ import msgspec
 
 from flowmesh_api.v1.withheld import ConcernedRun
 from flowmesh_control.records.keys import spec_key
-from flowmesh_control.records.run_pins import accepted_pins
+from flowmesh_control.records.ledger import read_segments
+from flowmesh_control.records.run_pins import read_pins
 from flowmesh_control.records.run_records import decode_record, spec_decoder
 from flowmesh_control.runs.admission import Admission, Compiled
-from flowmesh_core.errors import FlowMeshError, StoreError
+from flowmesh_core.errors import FlowMeshError, StoreFullError, StoreUnavailableError
 from flowmesh_core.identity import digest_bytes
 from flowmesh_store.ports import RecordStore
 
@@ -33,20 +34,21 @@ class Reruns:
             The same run with the uid of its repetition, or with the reason for which there is none.
 
         Raises:
-            StoreError: the store did not answer.
+            StoreUnavailableError, StoreFullError: try again.
         """
         try:
             return msgspec.structs.replace(run, rerun=await self._start(run.uid))
-        except StoreError:
+        except (StoreUnavailableError, StoreFullError):
             raise
         except FlowMeshError as e:
             return msgspec.structs.replace(run, refused=e.message)
 
     async def _start(self, uid: str) -> str:
-        pins = await accepted_pins(self._records, uid)
         record = await self._records.read(spec_key(uid))
-        if pins is None or record is None:
+        if record is None:
             raise FlowMeshError("its workflow is no longer stored")
+        lines = (await read_segments(self._records, uid)).lines
+        pins = await read_pins(self._records, uid, lines)
         if pins.plan.audit_of:
             raise FlowMeshError("it is an audit")
         spec = decode_record(spec_decoder, spec_key(uid), record)

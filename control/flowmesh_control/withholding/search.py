@@ -8,6 +8,8 @@ import logging
 import time
 from dataclasses import dataclass, field
 
+import msgspec
+
 from flowmesh_core.protocol.result_selection import ResultSelection
 from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.units import Digest
@@ -23,19 +25,21 @@ LOGGED_EVERY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class FoundResult:
-    """A selected result and where it is stored; without the content of small outputs."""
+    """A selected result and where it is stored.
+
+    Attributes:
+        result: without outputs and parameters, since there may be many.
+        identities: of its outputs.
+    """
 
     scope: str
     result: ActionResult
+    identities: frozenset[Digest]
 
     @property
     def key(self) -> str:
         """The key of its record."""
         return f"{ACTIONS}/{self.scope}/{self.result.action_id}"
-
-    def identities(self) -> set[Digest]:
-        """Returns the identities of its outputs."""
-        return {artifact.digest for artifact in self.result.outputs.values()}
 
 
 @dataclass(slots=True)
@@ -74,11 +78,17 @@ async def search(store: Store, selection: ResultSelection) -> SearchOutcome:
         if result is None or key != f"{ACTIONS}/{scope}/{result.action_id}":
             continue
         if selection.selects(result):
-            outcome.found.append(FoundResult(scope, result))
+            outcome.found.append(_found(scope, result))
         elif result.provenance.parts:
-            whole.append(FoundResult(scope, result))
+            whole.append(_found(scope, result))
     made = {one.result.provenance.attempt_id for one in outcome.found} - {""}
     outcome.found += [
         one for one in whole if any(p.attempt_id in made for p in one.result.provenance.parts)
     ]
     return outcome
+
+
+def _found(scope: str, result: ActionResult) -> FoundResult:
+    identities = frozenset(artifact.digest for artifact in result.outputs.values())
+    small = msgspec.structs.replace(result, outputs={}, inline={}, params={}, inputs={})
+    return FoundResult(scope, small, identities)

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from flowmesh_api.v1.withheld import (
     ResultSelector,
@@ -77,7 +77,6 @@ class Withholding:
         rerun: bool = False,
         purge: bool = False,
         reason: str = "",
-        spared: Collection[str] = (),
     ) -> WithholdReport:
         """Withholds the results of a selection that exist now.
 
@@ -90,7 +89,6 @@ class Withholding:
             rerun: start the runs concerned once more.
             purge: delete the results.
             reason: what withholds them; by default the selection.
-            spared: attempts whose results are believed all the same.
 
         Raises:
             FlowMeshError: the selection is empty.
@@ -102,15 +100,12 @@ class Withholding:
             self._withheld.hidden.hide_all(selection)
             await self._applied()
         outcome = await search(self._store, selection)
-        found = [f for f in outcome.found if f.result.provenance.attempt_id not in spared]
-        why = reason or selection.describe()
+        found, why = outcome.found, reason or selection.describe()
         results = [withheld_result(one, now_s, why) for one in found]
         if not dry_run:
             await self._withheld.add(results)
             log.warning("%d results are withheld: %s", len(results), why)
-        if spared:
-            self._withheld.hidden.clear_selections()
-        lineage = await derived_from(self._lineage, {d for f in found for d in f.identities()})
+        lineage = await derived_from(self._lineage, {d for f in found for d in f.identities})
         runs = concerned_runs(found, lineage, self._state.runs.values(), self._archive.summaries())
         if rerun and not dry_run:
             runs = tuple([await self._reruns.start(run) for run in runs])
