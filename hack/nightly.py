@@ -137,6 +137,7 @@ JOBS: tuple[Job, ...] = (
         column("upper"),
         refuted="not held by",
     ),
+    Job("sampling", _make("sampling"), 3600.0, line_with("liar of")),
     Job("laws", _make("laws"), 4 * 3600.0, last_line),
 )
 

@@ -17,6 +17,7 @@ from flowmesh_cli.commands import (
     request_log,
     runs,
     simulation,
+    withhold,
     workflows,
 )
 from flowmesh_cli.errors import CliError, answer
@@ -30,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Run LLM workflows, and run every distinct step once for all tenants.",
 )
-for group in (runs, workflows, simulation, explain, artifacts, fabric, keys, request_log):
+for group in (runs, workflows, simulation, explain, artifacts, fabric, withhold, keys, request_log):
     group.add_to(app)
 
 

@@ -45,6 +45,7 @@ from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.quarantine import Quarantine
 from flowmesh_control.records.store_format import begin_format, require_format
 from flowmesh_control.records.suspects import DEATHS_MAX, read_suspects, record_last_death
+from flowmesh_control.records.withheld_records import WithheldRecords
 from flowmesh_control.request_log.services import RequestLogServices
 from flowmesh_control.runs.cancellations import Withdrawn, find_cancelled, none_withdrawn
 from flowmesh_control.runs.recovery import RecoveredState, recover
@@ -303,6 +304,8 @@ class ControlPlane:
         audits = AuditRecords(records, Quarantine(records), self._clock)
         await policies.load()
         await audits.quarantine.load()
+        withheld = WithheldRecords(self._store)
+        await withheld.load()
         index = EndedRunIndex(records, epoch=epoch)
         recovered = await recover(
             records,
@@ -356,6 +359,7 @@ class ControlPlane:
             index=index,
             policies=policies,
             audits=audits,
+            withheld=withheld,
             waiting=recovered.waiting,
             uploaded=recovered.opening.uploaded,
             failed=self._fail,

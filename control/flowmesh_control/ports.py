@@ -7,6 +7,7 @@ from flowmesh_core.fleet.snapshot import Snapshot
 from flowmesh_core.graph.conditions import ConditionQuery, ConditionVerdict
 from flowmesh_core.machine.commands import CheckBlobs, Command, EvaluateCondition, LookUp, Publish
 from flowmesh_core.machine.events import Event
+from flowmesh_core.machine.model import Run
 from flowmesh_core.protocol.messages import Assignment, AttemptEnd, PrewarmSpec
 from flowmesh_core.spec.secrets import SecretValue
 
@@ -142,5 +143,25 @@ class SecretReader(Protocol):
         Raises:
             FlowMeshError: a secret does not exist, may not be read, or may not be sent to this
                 engine; the message names the secret and never contains its value.
+        """
+        ...
+
+
+class RunSampling(Protocol):
+    """Has a share of a run's results made again and compared, before the run's end is durable."""
+
+    async def draw(self, run: Run) -> None:
+        """Starts an audit of the drawn results of a run.
+
+        Raises:
+            StoreUnavailableError, StoreFullError: try again.
+        """
+        ...
+
+    async def concluded(self, run: Run) -> None:
+        """Draws the consequences of an audit that was started so, whose report is written.
+
+        Raises:
+            StoreUnavailableError, StoreFullError: try again.
         """
         ...

@@ -38,6 +38,8 @@ from flowmesh_control.runs.repin import RepinService
 from flowmesh_control.runs.resume import RunResumption
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_control.settings import ControlSettings
+from flowmesh_control.verification.verification import OutputVerification
+from flowmesh_control.withholding.withholding import Withholding
 from flowmesh_control.workers.gateway import WorkerGateway
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import StoreError
@@ -82,6 +84,8 @@ class ControlPlaneServices:
     audits: AuditRecords
     auditing: AuditSubmission
     cache: CacheAdmin
+    withholding: Withholding
+    verification: OutputVerification
     keys: KeyAdmin
     request_log: RequestLog
     log_reader: RequestLogReader

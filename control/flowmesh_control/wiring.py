@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
 from flowmesh_api.v1.runs import RunStatus
+from flowmesh_control.audit.sample_verdicts import SampleVerdicts
+from flowmesh_control.audit.sampled_audits import SampledAudits
 from flowmesh_control.audit.submission import AuditSubmission
 from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.auth.worker_tokens import WorkerTokenVerifier
@@ -34,7 +36,7 @@ from flowmesh_control.observability.listener import RunListener
 from flowmesh_control.observability.otlp import OtlpExporter
 from flowmesh_control.observability.run_log import RunLogListener
 from flowmesh_control.observability.spans import SpanListener
-from flowmesh_control.ports import SecretReader
+from flowmesh_control.ports import RunSampling, SecretReader
 from flowmesh_control.queries.change_feed import RunChangeFeed
 from flowmesh_control.queries.fleet import FleetQueries
 from flowmesh_control.queries.live_runs import LiveRuns
@@ -58,6 +60,7 @@ from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.reference_issuer import ReferenceIssuer
 from flowmesh_control.records.run_logs import RunLogArchive
+from flowmesh_control.records.withheld_records import WithheldRecords
 from flowmesh_control.request_log.fabric_events import FabricEvents
 from flowmesh_control.request_log.services import RequestLogServices
 from flowmesh_control.runs.admission import Admission
@@ -69,16 +72,20 @@ from flowmesh_control.runs.resume import RunResumption
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_control.services import ControlPlaneServices
 from flowmesh_control.settings import ControlSettings
+from flowmesh_control.verification.verification import OutputVerification
+from flowmesh_control.withholding.reruns import Reruns
+from flowmesh_control.withholding.withholding import Withholding
 from flowmesh_control.workers.gateway import PoolTrust, WorkerGateway
 from flowmesh_control.workers.log_buffer import LogBuffer
 from flowmesh_core.accounting.daily_totals import Hours
 from flowmesh_core.accounting.ledger_lines import Line
+from flowmesh_core.audit.drawing import SampleDraw
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import StoreError
 from flowmesh_core.fleet.pool_declaration import PoolDeclaration
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.machine.commands import AttemptSettled
-from flowmesh_core.machine.events import Event
+from flowmesh_core.machine.events import Event, TimeAdvanced
 from flowmesh_core.machine.machine import Machine
 from flowmesh_core.machine.model import Run
 from flowmesh_core.placement import decide
@@ -124,6 +131,7 @@ class EpochContext:
     index: EndedRunIndex
     policies: CachePolicyStore
     audits: AuditRecords
+    withheld: WithheldRecords
     waiting: dict[str, RunStatus]
     uploaded: Mapping[str, Hours]
     failed: Callable[[BaseException], None]
@@ -175,6 +183,7 @@ def assemble(
     index: EndedRunIndex,
     policies: CachePolicyStore,
     audits: AuditRecords,
+    withheld: WithheldRecords,
     waiting: dict[str, RunStatus],
     uploaded: Mapping[str, Hours],
     failed: Callable[[BaseException], None],
@@ -205,6 +214,7 @@ def assemble(
         index: of ended runs, the latest ones.
         policies: loaded.
         audits: loaded.
+        withheld: loaded.
         waiting: runs that cannot continue with the versions that they are pinned to.
         uploaded: what namespaces uploaded in the last day, by hour.
         failed: called with an error that ends this control plane.
@@ -235,6 +245,7 @@ def assemble(
             index=index,
             policies=policies,
             audits=audits,
+            withheld=withheld,
             waiting=waiting,
             uploaded=uploaded,
             failed=failed,
@@ -261,9 +272,11 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         ttl_s=context.settings.machine.result_ttl_s,
         clock=context.clock,
         index=result_index,
+        withheld=context.withheld.hidden,
     )
     lineage = LineageIndex(store.records)
     loops: list[EventLoop] = []
+    sampling: list[RunSampling] = []
 
     def post(event: Event) -> None:
         loops[0].post(event)
@@ -280,7 +293,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     content = UploadStore(store, context.references, stored.added)
     signals = CapacitySignalSource(state, context.clock)
     gateway = _gateway(context, post, telemetry, events, signals.declaration)
-    finalizer = _finalizer(context, lineage, logs)
+    finalizer = _finalizer(context, lineage, logs, _LateSampling(sampling))
     evaluators = Evaluators.of(context.settings, context.catalog)
     evaluations = _evaluations(context, evaluators, owners, post)
     listeners = _listeners(context)
@@ -318,6 +331,8 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     )
     admission = _admission(context, content, run_quota, loop, evaluators)
     views = _views(context, logs)
+    withholding = _withholding(context, lineage, admission, loop)
+    sampling.append(_sampling(context, cache, admission, withholding, loop))
     repinning = _repinning(context, admission, finalizer, loop)
     connections = UnverifiedConnections(
         context.settings.connections_per_peer, context.settings.connections_max
@@ -358,6 +373,8 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         audits=context.audits,
         auditing=_auditing(context, cache, views, admission),
         cache=_cache_admin(context, stored),
+        withholding=withholding,
+        verification=OutputVerification(store, context.catalog, context.withheld.hidden),
         keys=context.keys,
         request_log=context.request_log.log,
         log_reader=context.request_log.reader,
@@ -459,13 +476,52 @@ def _metrics(
     )
 
 
-def _finalizer(context: EpochContext, lineage: LineageIndex, logs: RunLogArchive) -> RunFinalizer:
+class _LateSampling:
+    """Calls the sampling of runs, which is made after the finalizer that calls it."""
+
+    def __init__(self, made: list[RunSampling]) -> None:
+        self._made = made
+
+    async def draw(self, run: Run) -> None:
+        await self._made[0].draw(run)
+
+    async def concluded(self, run: Run) -> None:
+        await self._made[0].concluded(run)
+
+
+def _sampling(
+    context: EpochContext,
+    cache: ActionCache,
+    admission: Admission,
+    withholding: Withholding,
+    loop: EventLoop,
+) -> SampleVerdicts:
+    sampled = SampledAudits(
+        state=context.machine.state,
+        store=context.store,
+        cache=cache,
+        admission=admission,
+        draw=SampleDraw(context.key_ring),
+        clock=context.clock,
+    )
+    return SampleVerdicts(
+        sampled=sampled,
+        audits=context.audits,
+        withholding=withholding,
+        post_and_wait=loop.post_and_wait,
+    )
+
+
+def _finalizer(
+    context: EpochContext, lineage: LineageIndex, logs: RunLogArchive, samples: RunSampling
+) -> RunFinalizer:
     return RunFinalizer(
         records=context.store.records,
         state=context.machine.state,
         ledger=context.ledger,
         lineage=lineage,
         audits=context.audits,
+        samples=samples,
         logs=logs,
         archive=context.archive,
         index=context.index,
@@ -570,8 +626,24 @@ def _cache_admin(context: EpochContext, stored: StoredBytes) -> CacheAdmin:
         state=context.machine.state,
         archive=context.archive,
         result_ttl_s=context.settings.machine.result_ttl_s,
+        withheld=context.withheld,
         clock=context.clock,
         collected=stored.recount_all,
+    )
+
+
+def _withholding(
+    context: EpochContext, lineage: LineageIndex, admission: Admission, loop: EventLoop
+) -> Withholding:
+    return Withholding(
+        store=context.store,
+        state=context.machine.state,
+        archive=context.archive,
+        lineage=lineage,
+        withheld=context.withheld,
+        reruns=Reruns(context.store.records, admission),
+        applied=lambda: loop.post_and_wait(TimeAdvanced()),
+        clock=context.clock,
     )
 
 

@@ -18,6 +18,7 @@ from flowmesh_store.hashing import digest_of
 from flowmesh_store.keys import action_key
 from flowmesh_store.ports import Record, RecordStore
 from flowmesh_store.result_index import ResultIndex
+from flowmesh_store.withheld_results import WithheldResults
 
 RESULT_TTL_S = 30 * 24 * 3600.0
 """Default lifetime of a result, in seconds."""
@@ -51,6 +52,7 @@ class ActionCache:
         ttl_s: float | None = RESULT_TTL_S,
         clock: Callable[[], float] = time.time,
         index: ResultIndex | None = None,
+        withheld: WithheldResults | None = None,
     ) -> None:
         """Keeps where results are stored.
 
@@ -59,11 +61,13 @@ class ActionCache:
             ttl_s: lifetime in seconds of results published without ``expires_s``; None for ever.
             clock: Unix time in seconds.
             index: saves the requests of look-ups that would find nothing; None asks the store.
+            withheld: results that are not found, nor adopted: they are replaced.
         """
         self._records = records
         self._ttl_s = ttl_s
         self._clock = clock
         self._index = index
+        self._withheld = withheld or WithheldResults()
 
     async def lookup(
         self,
@@ -88,7 +92,7 @@ class ActionCache:
             return None
         for scope in scopes:
             record = await self._records.read(action_key(scope, action_id))
-            result = self._usable(record, action_id, not_before_s, min_trust)
+            result = self._usable(scope, record, action_id, not_before_s, min_trust)
             if record is not None and result is not None:
                 return StoredResult(scope, result, record.etag)
         return None
@@ -123,7 +127,7 @@ class ActionCache:
             if written is not None:
                 return written
             record = await self._records.read(key)
-            found = self._usable(record, result.action_id, not_before_s, min_trust)
+            found = self._usable(scope, record, result.action_id, not_before_s, min_trust)
             if record is not None and found is not None:
                 return StoredResult(scope, found, record.etag)
         raise _too_contended(key)
@@ -149,7 +153,7 @@ class ActionCache:
             if written is not None:
                 return written
             record = await self._records.read(key)
-            found = self._usable(record, result.action_id)
+            found = self._usable(stale.scope, record, result.action_id)
             if record is not None and found is not None and found.generation >= least:
                 return StoredResult(stale.scope, found, record.etag)
             least = max(least, _generation_of(record) + 1) if record is not None else least
@@ -177,18 +181,24 @@ class ActionCache:
 
     def _usable(
         self,
+        scope: str,
         record: Record | None,
         action_id: Digest,
         not_before_s: float = 0.0,
         min_trust: int = 0,
     ) -> ActionResult | None:
-        """Returns the result if it is complete, of this action, unexpired, recent and trusted."""
+        """Returns the result if it is complete, of this action, unexpired, recent and trusted.
+
+        And not withheld: this is where every look-up misses withheld results.
+        """
         result = decoded(record)
         if result is None or result.action_id != action_id or result.created_s < not_before_s:
             return None
         if result.provenance.trust < min_trust:
             return None
         if result.expires_s and result.expires_s <= self._clock():
+            return None
+        if self._withheld.hides(scope, result):
             return None
         whole = all(digest_of(data) == digest for digest, data in result.inline.items())
         return result if whole else None

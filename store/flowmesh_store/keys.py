@@ -10,6 +10,7 @@
     lineage/...                      derivations, by run
     request-log/<day>/...            who asked for what
     quarantine/<class>               signature classes whose results did not repeat
+    withheld/<scope>/<action_id>     results that look-ups do not find
     proof/...                        the check of conditional writes at start
 """
 

@@ -5,10 +5,12 @@ import asyncio
 import pytest
 from backends import Backend
 
-from flowmesh_core.protocol.results import ActionResult, Provenance
+from flowmesh_core.protocol.result_selection import ResultSelection
+from flowmesh_core.protocol.results import ActionResult, PartProvenance, Provenance
 from flowmesh_store.action_cache import RESULT_TTL_S, ActionCache
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.keys import action_key
+from flowmesh_store.withheld_results import WithheldResults
 
 ACTION = digest_of(b"an action")
 DAY_S = 24 * 3600.0
@@ -155,3 +157,46 @@ async def test_without_a_life_span_results_never_expire(backend: Backend, clock:
     await cache.publish("s", result())
     clock.now_s += 1e9
     assert await cache.lookup(ACTION, ["s"]) is not None
+
+
+async def test_a_withheld_result_is_a_miss_and_is_replaced_at_the_next_generation(
+    backend: Backend, clock: Clock
+) -> None:
+    withheld = WithheldResults()
+    cache = ActionCache(backend.store.records, clock=clock, withheld=withheld)
+    await cache.publish("group", result("liar", provenance=Provenance(worker="w-1", pool="w")))
+    await cache.publish("own", result("honest"))
+    found = await cache.lookup(ACTION, ["group"])
+    assert found is not None
+    withheld.add("group", ACTION, (found.result.generation, found.result.created_s))
+    assert await cache.lookup(ACTION, ["group"]) is None
+    other = await cache.lookup(ACTION, ["group", "own"])
+    assert other is not None
+    assert other.scope == "own"
+    clock.now_s += 1
+    again = await cache.publish("group", result("again"))
+    assert (again.won, again.result.generation) == (True, 2)
+    found = await cache.lookup(ACTION, ["group"])
+    assert found is not None
+    assert found.result.run_uid == "again"
+    withheld.remove("group", ACTION)
+    assert await cache.lookup(ACTION, ["group"]) is not None
+
+
+async def test_a_selection_hides_results_of_a_worker_and_whole_steps_with_a_part_of_it(
+    backend: Backend, clock: Clock
+) -> None:
+    withheld = WithheldResults()
+    cache = ActionCache(backend.store.records, clock=clock, withheld=withheld)
+    part = PartProvenance("s/a/1-1", "w-1", "w", clock.now_s)
+    await cache.publish("whole", result(provenance=Provenance(parts=(part,))))
+    await cache.publish("part", result(provenance=Provenance(worker="w-1", pool="w")))
+    await cache.publish("other", result(provenance=Provenance(worker="w-1", pool="x")))
+    withheld.hide_all(ResultSelection(worker="w-1", pool="w", until_s=clock.now_s))
+    assert await cache.lookup(ACTION, ["whole", "part"]) is None
+    assert await cache.lookup(ACTION, ["other"]) is not None
+    clock.now_s += 1
+    await cache.publish("part", result(provenance=Provenance(worker="w-1", pool="w")))
+    assert await cache.lookup(ACTION, ["part"]) is not None
+    withheld.clear_selections()
+    assert await cache.lookup(ACTION, ["whole"]) is not None

@@ -29,7 +29,9 @@ from flowmesh_api.v1 import (
     request_log,
     runs,
     trace,
+    verification,
     why,
+    withheld,
 )
 from flowmesh_core.catalog.contract import EngineContract
 
@@ -75,11 +77,15 @@ ANSWER_TYPES: dict[str, Any] = {
     "GET /v1/runs/{uid}/made": list[lineage.ProducedArtifact],
     "GET /v1/runs/{uid}/openlineage": UNTYPED,
     "GET /v1/runs/{uid}/trace": trace.RecordedRun,
+    "GET /v1/runs/{uid}/verify": verification.VerificationReport,
     "POST /v1/runs/{uid}/audit": audit.AuditAccepted,
     "GET /v1/audits": list[audit.AuditReport],
     "GET /v1/audits/{uid}": audit.AuditReport,
     "GET /v1/quarantine": list[audit.QuarantineEntry],
     "DELETE /v1/quarantine/{name}": audit.QuarantineEntry,
+    "GET /v1/withheld": withheld.WithheldPage,
+    "POST /v1/withheld": withheld.WithholdReport,
+    "POST /v1/withheld/release": withheld.ReleaseReport,
     "GET /v1/cache/stats": fabric.CacheStats,
     "POST /v1/cache/gc": fabric.CollectionReport,
     "POST /v1/cache/purge": fabric.PurgeReport,
@@ -101,6 +107,8 @@ BODY_TYPES: dict[str, Any] = {
     "POST /v1/runs/{uid}/amend": runs.AmendBody,
     "POST /v1/runs/{uid}/audit": audit.AuditBody,
     "PUT /v1/policies": list[fabric.CachePolicy],
+    "POST /v1/withheld": withheld.WithholdBody,
+    "POST /v1/withheld/release": withheld.ReleaseBody,
     "POST /v1/cache/purge": fabric.PurgeBody,
     "POST /v1/keys/retire": keys.RetireBody,
 }

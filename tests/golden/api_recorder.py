@@ -281,6 +281,7 @@ async def _runs(recorder: Recorder, fabric: Fabric) -> str:
             fabric, f"runs.output.{name}", "GET /v1/runs/{uid}/outputs/{name}", uid=uid, name=name
         )
     await recorder.ask(fabric, "runs.trace", "GET /v1/runs/{uid}/trace", uid=uid)
+    await recorder.ask(fabric, "runs.verify", "GET /v1/runs/{uid}/verify", "output=mapped", uid=uid)
     await recorder.ask(fabric, "runs.openlineage", "GET /v1/runs/{uid}/openlineage", uid=uid)
     return uid
 
@@ -419,9 +420,18 @@ async def _cache(recorder: Recorder, fabric: Fabric) -> None:
     await recorder.ask(fabric, "cache.stats", "GET /v1/cache/stats")
     await recorder.ask(fabric, "cache.gc.dry", "POST /v1/cache/gc", "dry_run=1")
     await recorder.ask(fabric, "cache.gc", "POST /v1/cache/gc")
+    await _withheld(recorder, fabric)
     body = {"scope": "ns-team-a", "engine": "data.sql"}
     await recorder.ask(fabric, "cache.purge", "POST /v1/cache/purge", body=body)
     await recorder.ask(fabric, "workers.drain", "POST /v1/workers/{name}/drain", name="local-w1")
+
+
+async def _withheld(recorder: Recorder, fabric: Fabric) -> None:
+    route, body = "POST /v1/withheld", {"results": {"worker": "local-w1"}}
+    await recorder.ask(fabric, "withheld.dry", route, body={**body, "dry_run": True})
+    await recorder.ask(fabric, "withheld.done", route, body=body)
+    await recorder.ask(fabric, "withheld.list", "GET /v1/withheld")
+    await recorder.ask(fabric, "withheld.release", "POST /v1/withheld/release", body=body)
 
 
 async def _repinned(recorder: Recorder, root: Path) -> None:

@@ -12,7 +12,7 @@ from flowmesh_api.v1.audit import (
     QuarantineEntry,
 )
 from flowmesh_api.v1.enums import Disclosure, Sharing, Verdict
-from flowmesh_api.v1.fabric import CachePolicy
+from flowmesh_api.v1.fabric import CachePolicy, Verify
 from flowmesh_api.v1.lineage import ArtifactInfo, Derivation, Producer
 from flowmesh_api.v1.runs import RunStatus, RunSummary, StepStatus
 from flowmesh_api.v1.trace import (
@@ -24,6 +24,7 @@ from flowmesh_api.v1.trace import (
     StepRecord,
     Weights,
 )
+from flowmesh_api.v1.withheld import WithheldResult
 from flowmesh_cli.connection.owner import OwnerRecord
 from flowmesh_control.records.accounts import AccountsRecord
 from flowmesh_control.records.ended_index import EndedRunEntry
@@ -60,7 +61,7 @@ from flowmesh_core.graph.plan import (
     UtilityWeights,
 )
 from flowmesh_core.metrics.counters import UsageRow, UsageShare
-from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
+from flowmesh_core.protocol.results import ActionResult, Bill, PartProvenance, Provenance
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.status.convert import provenance_of
 from flowmesh_store.tree import TreeFile, TreeManifest
@@ -74,6 +75,7 @@ PROVENANCE = Provenance(
     started_s=1_700_000_000.5,
     ended_s=1_700_000_001.5,
     trust=3,
+    parts=(PartProvenance("ns-a/0b/1", "w2", "gpus", 1_700_000_002.5),),
 )
 PUBLISHED_BY = provenance_of(PROVENANCE)
 AGAIN_BY = audit.Provenance(worker="w2", pool="cpus", device_class="cpu")
@@ -213,6 +215,8 @@ SCOPES = ScopePlan(
     ttl_s=3600.5,
     policy="share",
     inputs=("ns-team-b",),
+    verify_sample=0.02,
+    verify_min_trust=2,
 )
 PLAN = Plan(
     name="weekly",
@@ -252,6 +256,7 @@ PLAN = Plan(
             cache=Cache(reuse="run", salt="salt", max_age_s=71.5, ignored_inputs=("note",)),
             timeout_s=72.5,
             secrets=("TOKEN",),
+            avoid_workers=("w1",),
         ),
     ),
     outputs={"adapter": (StepSource(step="tune[lr=1e-5]", port="adapter"),)},
@@ -262,6 +267,7 @@ PLAN = Plan(
     deadline_s=74.5,
     suspend=True,
     audit_of="run-0",
+    paid_by_fabric=True,
 )
 PINS = PinsRecord(
     scheme=1,
@@ -401,6 +407,7 @@ POLICY = CachePolicy(
     reference_generation=3,
     disclosure=Disclosure.OPEN,
     min_trust=2,
+    verify=Verify(sample=0.02, min_trust=3),
 )
 STORE_FORMAT = StoreFormat(identity_scheme=2, layout=2)
 QUARANTINED = QuarantineEntry(
@@ -422,6 +429,20 @@ QUARANTINED = QuarantineEntry(
     published_by=PUBLISHED_BY,
     again_by=AGAIN_BY,
 )
+WITHHELD = WithheldResult(
+    scope="group-x",
+    action_id=digest(96),
+    engine="llm.generate",
+    generation=2,
+    created_s=1_700_000_066.5,
+    withheld_s=1_700_000_067.5,
+    reason="worker w1, pool gpus",
+    expires_s=1_700_000_068.5,
+    uid="weekly-1",
+    namespace="team-a",
+    made_by=PUBLISHED_BY,
+    parts=(("ns-a/0b/1", "w2", "gpus", 1_700_000_002.5),),
+)
 CHECK = AuditCheck(
     path="sample.3",
     step="sample",
@@ -438,6 +459,7 @@ CHECK = AuditCheck(
     published_by=PUBLISHED_BY,
     published_s=1_700_000_061.5,
     bump=4,
+    doubted=audit.Repetition(outputs={"rows": digest(95)}, made_by=AGAIN_BY),
 )
 AUDIT = AuditReport(
     uid="audit-1",
@@ -456,6 +478,7 @@ AUDIT = AuditReport(
             ),
         ),
         passed_over={"sampled": 142},
+        sampled=True,
     ),
     phase="Succeeded",
     findings=(

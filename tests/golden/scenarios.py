@@ -243,6 +243,7 @@ def other_rows() -> None:
     blobs = reader.inputs["rows"].artifact.blobs()
     world.fail(reader.attempt_id, "missing-blob", detail=" ".join(blobs), reason="identity")
     world.apply(e.ProtocolViolated(producer, "rows of another identity", pool="default"))
+    world.apply(e.WorkerDisagreed(producer, "default"))
     world.run()
 
 

@@ -19,6 +19,7 @@ from flowmesh_api.v1.audit import AuditReport, QuarantineEntry
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_api.v1.lineage import Derivation
 from flowmesh_api.v1.trace import RecordedRun
+from flowmesh_api.v1.withheld import WithheldResult
 from flowmesh_cli.connection.owner import OwnerRecord
 from flowmesh_control.importer import frames as importer
 from flowmesh_control.records import run_records
@@ -111,6 +112,7 @@ def _records() -> Iterator[Sample]:
         ("policy", record_samples.POLICY, CachePolicy | None),
         ("removed policy", None, CachePolicy | None),
         ("quarantine", record_samples.QUARANTINED, QuarantineEntry),
+        ("withheld", record_samples.WITHHELD, WithheldResult),
         ("lineage", [record_samples.DERIVATION], list[Derivation]),
         ("trace", record_samples.TRACE, RecordedRun),
         ("owner", record_samples.OWNER, OwnerRecord),

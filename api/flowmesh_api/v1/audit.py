@@ -31,6 +31,13 @@ class AuditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
 
 
+class Repetition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an action gave when it was made again: digests by port, and where."""
+
+    outputs: dict[str, str]
+    made_by: Provenance
+
+
 class AuditCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     """An action that an audit executes again.
 
@@ -40,6 +47,7 @@ class AuditCheck(msgspec.Struct, frozen=True, omit_defaults=True):
         bump: of its signature class, in the audited run.
         outputs: published digests by port.
         published_by: where they were produced.
+        doubted: of a check by a third worker, what the second one gave, which differed.
     """
 
     path: str
@@ -57,6 +65,7 @@ class AuditCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     published_by: Provenance
     published_s: float
     bump: int = 0
+    doubted: Repetition | None = None
 
 
 class AuditSkip(msgspec.Struct, frozen=True):
@@ -75,6 +84,7 @@ class AuditOrder(msgspec.Struct, frozen=True):
     Attributes:
         share: of the ``eligible`` actions; ``seed`` of the draw.
         passed_over: number of actions by class that does not promise to repeat.
+        sampled: whether the control plane began it by itself, for a policy's ``verify``.
     """
 
     run_uid: str
@@ -87,6 +97,7 @@ class AuditOrder(msgspec.Struct, frozen=True):
     checks: tuple[AuditCheck, ...]
     unchecked: tuple[AuditSkip, ...]
     passed_over: dict[str, int]
+    sampled: bool = False
 
 
 class AuditFinding(msgspec.Struct, frozen=True, omit_defaults=True):

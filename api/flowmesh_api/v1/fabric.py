@@ -159,6 +159,18 @@ class Health(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class Verify(msgspec.Struct, frozen=True):
+    """How results are compared: a share of them is made again on another worker.
+
+    Attributes:
+        sample: the share, 0 to 1, of the results that promise to repeat.
+        min_trust: the least trust of the pools that make them again.
+    """
+
+    sample: float = 0.0
+    min_trust: int = 0
+
+
 class CachePolicy(msgspec.Struct, frozen=True):
     """An administrator's rule for the namespaces that it selects.
 
@@ -176,6 +188,8 @@ class CachePolicy(msgspec.Struct, frozen=True):
             where None, only under a scope that is not ``all``.
         min_trust: the least trust of the pools that may make results for the scope; None is 0 for
             a private scope, else 1.
+        verify: which results are made again and compared. Of several policies of one scope the
+            highest values count.
     """
 
     name: str
@@ -189,6 +203,7 @@ class CachePolicy(msgspec.Struct, frozen=True):
     prefix_cache: PrefixCache = PrefixCache.PRIVATE
     disclosure: Disclosure | None = None
     min_trust: int | None = None
+    verify: Verify = Verify()
 
 
 class ScopeStats(msgspec.Struct, frozen=True):

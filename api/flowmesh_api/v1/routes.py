@@ -23,6 +23,7 @@ RUN_LINEAGE = "/v1/runs/{uid}/lineage"
 RUN_LINEAGE_ROWS = "/v1/runs/{uid}/lineage/rows"
 RUN_OPENLINEAGE = "/v1/runs/{uid}/openlineage"
 RUN_TRACE = "/v1/runs/{uid}/trace"
+RUN_VERIFY = "/v1/runs/{uid}/verify"
 RUN_AUDIT = "/v1/runs/{uid}/audit"
 
 RECEIPTS = "/v1/receipts"
@@ -48,6 +49,9 @@ AUDITS = "/v1/audits"
 AUDIT = "/v1/audits/{uid}"
 QUARANTINE = "/v1/quarantine"
 QUARANTINE_ENTRY = "/v1/quarantine/{name}"
+
+WITHHELD = "/v1/withheld"
+WITHHELD_RELEASE = "/v1/withheld/release"
 
 KEYS = "/v1/keys"
 KEYS_RESEAL = "/v1/keys/reseal"

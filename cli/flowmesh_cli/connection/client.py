@@ -145,13 +145,16 @@ class ApiClient:
         query: Mapping[str, Any] | None = None,
         document: Any = None,
         body: Any = None,
+        takes_long: bool = False,
     ) -> T:
         """Sends a request as :meth:`call`, and returns what the answer says.
 
         Raises:
             CliError: as :meth:`get`; also where the answer is not of this kind.
         """
-        answer = self.call(method, path, query=query, document=document, body=body)
+        answer = self.call(
+            method, path, query=query, document=document, body=body, takes_long=takes_long
+        )
         try:
             return decode(msgspec.json.Decoder(kind), answer)
         except msgspec.DecodeError as e:
@@ -171,17 +174,20 @@ class ApiClient:
         query: Mapping[str, Any] | None = None,
         document: Any = None,
         body: Any = None,
+        takes_long: bool = False,
     ) -> bytes:
         """Sends a request and returns the response's body; raises as :meth:`get`.
 
         A file is sent on a separate connection without a timeout: it cannot be sent a second time
         where a reused connection turns out to be closed, and the server decodes all of it before it
-        responds.
+        responds. So is a request that ``takes_long``, such as one that reads every result.
         """
-        if not _is_repeatable(method, body):
+        if takes_long or not _is_repeatable(method, body):
             separate = ApiClient(self.url, self._transport, namespace=self.namespace)
             try:
-                response = separate._send(method, path, query or {}, body=body, timeout_s=None)
+                response = separate._send(
+                    method, path, query or {}, document=document, body=body, timeout_s=None
+                )
                 return self._read_body(response)
             finally:
                 separate.close()

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 
 import msgspec
 import typer
@@ -16,8 +16,8 @@ from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.follow import POLL_S
+from flowmesh_cli.verbs.times import read_time
 from flowmesh_cli.views.formatting import count
-from flowmesh_core.spec.quantities import seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +127,6 @@ def _time(text: str) -> str:
     """
     if not text:
         return ""
-    try:
-        moment = datetime.fromtimestamp(time.time() - seconds(text), UTC)
-    except ValueError:
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError as e:
-            raise CliError(
-                f"{text!r} is not a time: expected 2026-01-31T12:00:00Z, or 1h for an hour ago",
-                ExitCode.USAGE,
-                where="--since",
-            ) from e
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
+    moment = read_time(text, option="--since")
     written = moment.astimezone(UTC).isoformat(timespec="microseconds")
     return written.replace("+00:00", "Z")

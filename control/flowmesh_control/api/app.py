@@ -18,6 +18,8 @@ from flowmesh_control.api.request_log import RequestLogHandlers
 from flowmesh_control.api.request_recorder import RequestRecorder
 from flowmesh_control.api.responses import errors_as_json
 from flowmesh_control.api.runs import RunHandlers
+from flowmesh_control.api.verification import VerificationHandlers
+from flowmesh_control.api.withheld import WithheldHandlers
 from flowmesh_control.auth.users import NamespaceLabels, Users
 from flowmesh_control.services import ControlPlaneServices
 
@@ -55,6 +57,8 @@ def build_app(
         _lineage_handlers(services, labels),
         AuditHandlers(auditing=services.auditing, audits=services.audits, views=services.views),
         _fabric_handlers(services),
+        WithheldHandlers(services.withholding),
+        VerificationHandlers(services.verification),
         KeyHandlers(services.keys, services.log_reader),
         RequestLogHandlers(services.log_reader),
         QuotaHandlers(

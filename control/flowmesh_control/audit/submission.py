@@ -179,13 +179,13 @@ class AuditSubmission:
                 skip = AuditSkip(one.step.path, one.chunk, one.action_id, one.step.engine, found)
                 unchecked.append(skip)
             else:
-                checks.append(
-                    (one, _check(one, found, pins.quarantine_salts.get(one.signature_class, 0)))
-                )
+                bump = pins.quarantine_salts.get(one.signature_class, 0)
+                checks.append((one, check_of(one, found, bump)))
         return checks, tuple(unchecked)
 
 
-def _check(made: ReproducibleAction, found: StoredResult, bump: int) -> AuditCheck:
+def check_of(made: ReproducibleAction, found: StoredResult, bump: int) -> AuditCheck:
+    """Returns what an audit compares an action's repetition with."""
     result = found.result
     return AuditCheck(
         path=audit_path(made),

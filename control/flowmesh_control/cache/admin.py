@@ -15,6 +15,7 @@ from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.keys import final_key
 from flowmesh_control.records.known_keys import run_uids
 from flowmesh_control.records.run_records import FinalRecord, final_decoder
+from flowmesh_control.records.withheld_records import WithheldRecords
 from flowmesh_core.decoding import decode
 from flowmesh_core.machine.state import State
 from flowmesh_core.sharing.scopes import namespace_scope
@@ -38,6 +39,7 @@ class CacheAdmin:
         state: State,
         archive: Archive,
         result_ttl_s: float,
+        withheld: WithheldRecords,
         clock: Clock,
         collected: Callable[[], None],
     ) -> None:
@@ -48,6 +50,7 @@ class CacheAdmin:
             state: the machine's.
             archive: of the runs that have ended.
             result_ttl_s: the age at which results expire.
+            withheld: the records of withheld results, which expire with them.
             clock: Unix time in seconds.
             collected: called after blobs were deleted.
         """
@@ -55,6 +58,7 @@ class CacheAdmin:
         self._state = state
         self._archive = archive
         self._result_ttl_s = result_ttl_s
+        self._withheld = withheld
         self._clock = clock
         self._collected = collected
 
@@ -89,6 +93,7 @@ class CacheAdmin:
         report = await collector.collect(self._live, dry_run=dry_run)
         if not dry_run:
             self._collected()
+            await self._withheld.expire(self._clock())
         return report
 
     async def purge(self, scope: str, *, engine: str = "") -> int:

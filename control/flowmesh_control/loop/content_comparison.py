@@ -73,14 +73,14 @@ class _Content:
             for chunk in manifest.chunks:
                 if chunk.blob in blobs:
                     data = await self._read(chunk.blob)
-                    await asyncio.to_thread(_compare_rows, data, manifest.schema, chunk)
+                    await asyncio.to_thread(compare_rows, data, manifest.schema, chunk)
 
     async def _read(self, blob: Digest) -> bytes:
         data = self._inline.get(blob)
         return await self._blobs.get(blob) if data is None else data
 
 
-def _compare_rows(data: bytes, schema: Schema, chunk: ChunkRef) -> None:
+def compare_rows(data: bytes, schema: Schema, chunk: ChunkRef) -> None:
     """Compares a chunk, unless it decodes to more than the control plane has memory for.
 
     Raises:

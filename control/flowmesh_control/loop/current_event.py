@@ -38,6 +38,7 @@ from flowmesh_core.machine.events import (
     TimeAdvanced,
     WeightsChanged,
     WorkerConnected,
+    WorkerDisagreed,
     WorkerLost,
     WorkerSynced,
     WorkerTrustChanged,
@@ -69,6 +70,7 @@ _WORKER_PATHS = {
     WorkerSynced: "name",
     WorkerLost: "name",
     ProtocolViolated: "name",
+    WorkerDisagreed: "name",
     WorkerTrustChanged: "name",
 }
 _WITHOUT_SUBJECT = (

@@ -97,7 +97,7 @@ class AuditRecords:
         order, cut_off = await self._readable_order(run)
         findings = findings_of(order, run)
         quarantined: dict[str, None] = {}
-        for finding in findings:
+        for finding in () if order.sampled else findings:  # of samples a third worker decides
             try:
                 if finding.quarantines and await self._quarantine(run, order, finding):
                     quarantined[finding.check.signature_class] = None
@@ -165,6 +165,15 @@ class AuditRecords:
         key = audit_key(uid)
         record = await self._records.read(key)
         return None if record is None else decode_record(_decoder, key, record)
+
+    async def quarantine_class(self, run: Run, finding: AuditFinding) -> bool:
+        """Quarantines the signature class of a sampled action of which no two workers agree.
+
+        Raises:
+            StoreUnavailableError, StoreFullError: try again; nothing is added twice.
+            DamagedRecordError, NotFoundError: a record that it needs cannot be read.
+        """
+        return await self._quarantine(run, await self.order(run.uid), finding)
 
     async def _quarantine(self, run: Run, order: AuditOrder, finding: AuditFinding) -> bool:
         check = finding.check

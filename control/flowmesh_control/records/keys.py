@@ -12,6 +12,7 @@
     runs/<uid>/final                    the verdict and the last status
     runs/<uid>/audit                    of an audit, its report; written before final
     quarantine/<class>                  signature classes whose results did not repeat
+    withheld/<scope>/<action>           results that look-ups do not find
     format                              the identity scheme of all content
     epochs/<n>                          leaderships
     policies/<name>                     cache policies
@@ -45,6 +46,7 @@ ENDED = "ended/"
 TAKEN = "taken/"
 LINEAGE = "lineage/"
 QUARANTINE = "quarantine/"
+WITHHELD = "withheld/"
 STORE_FORMAT = "format"
 SUSPECT_RUNS = "suspects/runs/"
 SUSPECT_WORKERS = "suspects/workers/"
@@ -54,7 +56,7 @@ REQUEST_LOG = "request-log/"
 REQUEST_LOG_BEGINNING = f"{REQUEST_LOG}beginning"
 SEALED_PREFIXES = (
     f"{ACTIONS}/", RUNS, EPOCHS, POLICIES, ACCOUNTS, LEARNED, ENDED, TAKEN, QUARANTINE, LINEAGE,
-    SUSPECT_RUNS, SUSPECT_WORKERS, PUBLIC_KEYS,
+    SUSPECT_RUNS, SUSPECT_WORKERS, PUBLIC_KEYS, WITHHELD,
 )  # fmt: skip
 """Begin the keys of all sealed records."""
 
@@ -97,6 +99,11 @@ def audit_key(uid: str) -> str:
 def quarantine_key(signature_class: str) -> str:
     """Returns the key of a signature class in quarantine."""
     return f"{QUARANTINE}{signature_class}"
+
+
+def withheld_key(scope: str, action_id: str) -> str:
+    """Returns the key of the record that says that a result is withheld."""
+    return f"{WITHHELD}{scope}/{action_id}"
 
 
 def ledger_prefix(uid: str) -> str:

@@ -200,6 +200,9 @@ class Admission:
 
     async def _accept(self, compiled: Compiled, digest: Digest, uid: str) -> None:
         plan = compiled.plan
+        if plan.paid_by_fabric:  # the namespace did not ask for it, so its quota does not count it
+            await self._write_and_submit(compiled, digest, uid)
+            return
         await self._quota.count_stored(plan.namespace)
         with self._quota.entering(plan.namespace, uid, len(plan.steps)):
             await self._write_and_submit(compiled, digest, uid)

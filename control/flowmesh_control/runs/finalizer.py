@@ -8,6 +8,7 @@ import msgspec
 from flowmesh_api.v1.enums import Phase
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.loop.clock import Clock
+from flowmesh_control.ports import RunSampling
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_control.records.ended_index import EndedRunIndex
@@ -41,6 +42,7 @@ class RunFinalizer:
         ledger: LedgerWriter,
         lineage: LineageIndex,
         audits: AuditRecords,
+        samples: RunSampling,
         logs: RunLogArchive,
         archive: Archive,
         index: EndedRunIndex,
@@ -52,6 +54,7 @@ class RunFinalizer:
         self._ledger = ledger
         self._lineage = lineage
         self._audits = audits
+        self._samples = samples
         self._logs = logs
         self._archive = archive
         self._index = index
@@ -72,6 +75,9 @@ class RunFinalizer:
             await check_leads(self._records, self._state.epoch)
             if run.plan.audit_of:
                 await self._audits.conclude(run)
+                await self._samples.concluded(run)
+            else:
+                await self._samples.draw(run)
             await self._logs.keep(run)
             final = self._final(run)
             await self._write(uid, final)

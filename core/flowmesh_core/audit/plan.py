@@ -4,7 +4,7 @@ Its steps depend only on stored content, are looked up nowhere and published now
 delivers a result of this run to its step alone. Every attempt runs isolated.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -17,7 +17,11 @@ LEAST_PRIORITY = -1000
 
 
 def audit_plan(
-    uid: str, plan: Plan, chosen: Sequence[ReproducibleAction]
+    uid: str,
+    plan: Plan,
+    chosen: Sequence[ReproducibleAction],
+    *,
+    avoid_workers: Mapping[str, tuple[str, ...]] | None = None,
 ) -> tuple[Plan, dict[str, Artifact]]:
     """Returns the plan of an audit.
 
@@ -25,12 +29,15 @@ def audit_plan(
         uid: the audited run.
         plan: its plan.
         chosen: the actions to reproduce.
+        avoid_workers: of a sampled audit, which the fabric pays: for each path in it, the workers
+            that are used only where there is no other. None for an audit that a user asked for.
 
     Returns:
         The plan, and its artifacts by reference.
     """
     artifacts: dict[str, Artifact] = {}
-    steps = tuple(_step(made, artifacts) for made in chosen)
+    avoided = avoid_workers or {}
+    steps = tuple(_step(made, artifacts, avoided.get(audit_path(made), ())) for made in chosen)
     made = Plan(
         name=f"audit-of-{plan.name}",
         namespace=plan.namespace,
@@ -39,6 +46,7 @@ def audit_plan(
         weights=plan.weights,
         priority=LEAST_PRIORITY,
         audit_of=uid,
+        paid_by_fabric=avoid_workers is not None,
     )
     return made, artifacts
 
@@ -48,7 +56,9 @@ def audit_path(action: ReproducibleAction) -> str:
     return action.step.path if action.chunk < 0 else f"{action.step.path}/{action.chunk}"
 
 
-def _step(action: ReproducibleAction, artifacts: dict[str, Artifact]) -> StepPlan:
+def _step(
+    action: ReproducibleAction, artifacts: dict[str, Artifact], avoid: tuple[str, ...]
+) -> StepPlan:
     edges = []
     for port, artifact in action.inputs.items():
         reference = f"audit:{artifact.digest}:{artifact.blob}"
@@ -61,4 +71,5 @@ def _step(action: ReproducibleAction, artifacts: dict[str, Artifact]) -> StepPla
         when="",
         when_steps=(),
         cache=Cache(salt=action.step.cache.salt),
+        avoid_workers=avoid,
     )

@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-PLAN_LEVEL = 2
+PLAN_LEVEL = 3
 """The highest level of plans that this release runs.
 
 A release whose plans have a field that older releases must not drop raises it, and pins the runs
 that use the field to the new level; an older release lets such a run wait. Level 2 has
-``min_trust``.
+``min_trust``, level 3 ``paid_by_fabric``.
 """
 
 
@@ -110,6 +110,8 @@ class StepPlan(msgspec.Struct, frozen=True):
         secrets: names of secrets to send for one attempt, each with its place where the workflow
             gives one (``SecretLocation``).
         minor: the least minor of the contract that knows everything that the step sets.
+        avoid_workers: workers that are used only where there is no other; of a sampled audit, those
+            whose results it compares.
     """
 
     path: str
@@ -129,6 +131,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     timeout_s: float = 0.0
     secrets: tuple[str, ...] = ()
     minor: int = 0
+    avoid_workers: tuple[str, ...] = ()
 
     def parents(self) -> tuple[str, ...]:
         """Returns the paths of all steps that must end before this one begins, without repeats."""
@@ -171,6 +174,7 @@ class Plan(msgspec.Struct, frozen=True):
         audit_of: of an audit, the run whose actions it executes again; empty for every other run.
         min_trust: the least trust of pools that may make its results, where that is more than its
             scopes ask.
+        paid_by_fabric: whether the fabric pays for it in place of the namespace.
     """
 
     name: str
@@ -185,8 +189,11 @@ class Plan(msgspec.Struct, frozen=True):
     suspend: bool = False
     audit_of: str = ""
     min_trust: int = 0
+    paid_by_fabric: bool = False
 
     @property
     def level(self) -> int:
         """The least ``PLAN_LEVEL`` of a release that runs it."""
+        if self.paid_by_fabric:
+            return 3
         return 2 if self.min_trust else 1

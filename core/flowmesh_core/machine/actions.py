@@ -45,6 +45,7 @@ def subscribe(state: State, run: Run, step: StepRun, number: int, now_s: float) 
     spec = spec_of(run, step, part.inputs, terms)
     action = Action(key, spec, terms.info, run.scopes.readable)
     action.isolate = publish.startswith(AUDIT_SCOPE)
+    action.avoid_workers.update(step.plan.avoid_workers)
     action.options = (terms.info,)
     action.subscribers[subscriber] = subscription
     state.actions[key] = action

@@ -35,6 +35,8 @@ from flowmesh_core.protocol.messages import AttemptEnd, FailureReport
 from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
 from flowmesh_core.sharing.scopes import AUDIT_SCOPE
 
+NO_TRUST = -1
+"""The trust of a result that nothing accepts."""
 THEIRS = frozenset({FailureKind.BAD_INPUT, FailureKind.USER_CODE, FailureKind.TIMEOUT})
 """Failures that the step itself causes: its runs pay for the attempt."""
 
@@ -225,7 +227,7 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
         else:
             billing.settle(state, attempt, [], "replica", now_s)
         return
-    trust = _trust(worker, attempt)
+    trust = _trust(state, worker, attempt)
     accepting = [s.terms for s in action.subscribers.values() if s.terms.accepts(trust)]
     if not accepting:
         _discard(state, attempt, trust, now_s)
@@ -242,8 +244,13 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
         state.emit(Publish(action.key, result, action.replace, oldest_s, min_trust))
 
 
-def _trust(worker: Worker, attempt: Attempt) -> int:
-    """The trust of an attempt's result: its pool's, the less of at its start and at its end."""
+def _trust(state: State, worker: Worker, attempt: Attempt) -> int:
+    """The trust of an attempt's result: its pool's, the less of at its start and at its end.
+
+    Less than any where its worker is not believed any more.
+    """
+    if state.disbelieved and (worker.shape.pool, worker.name) in state.disbelieved:
+        return NO_TRUST
     return min(attempt.shape.trust, worker.shape.trust)
 
 
@@ -257,6 +264,8 @@ def _discard(state: State, attempt: Attempt, trust: int, now_s: float) -> None:
     state.figures.untrusted_results[attempt.pool] += 1
     action.reported += (attempt.attempt_id,)
     message = f"its pool has trust {trust}, and those that wait for the result ask for more"
+    if trust == NO_TRUST:
+        message = "other workers did not repeat a result of its worker, which is believed no more"
     billing.settle(state, attempt, [], "untrusted", now_s, message)
     if not action.attempts:
         actions.back_to_ready(state, action, now_s)
@@ -289,7 +298,7 @@ def _result(
             libraries=end.libraries,
             started_s=end.started_s,
             ended_s=end.ended_s,
-            trust=_trust(worker, attempt),
+            trust=_trust(state, worker, attempt),
         ),
         created_s=now_s,
         expires_s=result_ttl.expires_s(state, action.runs(), now_s),

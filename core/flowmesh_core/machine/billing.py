@@ -108,8 +108,9 @@ def settle(
 ) -> dict[str, int]:
     """Ends an attempt's account: its cost goes to the payers in equal parts, or to the fabric.
 
-    A run among the payers counts once, however many of its steps subscribe. In the ledger of the
-    first payer the attempt is ``published``, in those of the others ``shared``.
+    The fabric also pays the part of a run that it pays for (``Plan.paid_by_fabric``). A run among
+    the payers counts once, however many of its steps subscribe. In the ledger of the first payer
+    the attempt is ``published``, in those of the others ``shared``.
 
     Returns:
         The share of each paying run, in nano-dollars, by uid.
@@ -140,6 +141,9 @@ def settle(
     ran = _details(state, attempt, usage)
     for payer, share, load in zip(ordered, shares, loads, strict=True):
         run = state.runs[payer.uid]
+        if run.plan.paid_by_fabric:
+            state.book.fabric_nanousd += share
+            share = load = 0  # noqa: PLW2901 - nothing of it is the run's
         own_outcome = (
             outcome if payer.uid == payers[0].uid or outcome not in EXECUTED_OUTCOMES else "shared"
         )

@@ -142,6 +142,17 @@ class ProtocolViolated(msgspec.Struct, frozen=True, gc=False):
     pool: str = ""
 
 
+class WorkerDisagreed(msgspec.Struct, frozen=True, gc=False):
+    """A result of a worker was not repeated by two other workers, who agree with each other.
+
+    Attributes:
+        pool: the worker's; it may have left since.
+    """
+
+    name: str
+    pool: str
+
+
 class WorkerLost(msgspec.Struct, frozen=True):
     """A worker has not synchronised within the watchdog, or its process is known to be dead."""
 
@@ -286,6 +297,7 @@ Event = (
     | WorkerConnected
     | WorkerSynced
     | ProtocolViolated
+    | WorkerDisagreed
     | WorkerLost
     | WorkerTrustChanged
     | CordonChanged

@@ -63,6 +63,7 @@ from flowmesh_core.machine.events import (
     TimeAdvanced,
     WeightsChanged,
     WorkerConnected,
+    WorkerDisagreed,
     WorkerLost,
     WorkerSynced,
     WorkerTrustChanged,
@@ -196,6 +197,8 @@ class Machine:
                 workers.connected(state, event.hello, event.generations, now_s)
             case ProtocolViolated():
                 protocol_violations.violated(state, event.name, event.pool)
+            case WorkerDisagreed():
+                protocol_violations.disagreed(state, event.name, event.pool)
             case WorkerLost():
                 workers.lost(state, event.name, event.reason, now_s)
             case WorkerTrustChanged():

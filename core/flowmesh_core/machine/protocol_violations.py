@@ -43,6 +43,27 @@ def violated(state: State, name: str, pool: str = "") -> None:
         state.dirty = True
 
 
+def disagreed(state: State, name: str, pool: str) -> None:
+    """Cordons a worker whose result two others have not repeated, and believes it nothing more.
+
+    As after violations, the last worker that offers an engine goes on, and any on a laptop; what it
+    has published is withheld all the same.
+
+    Args:
+        state: the machine's.
+        name: of the worker.
+        pool: its pool.
+    """
+    key = (pool, name)
+    worker = state.workers.get(name)
+    if not state.settings.violations_max or key in state.disbelieved:
+        return
+    if worker is None or worker.shape.pool != pool or _replaceable(state, worker):
+        state.distrusted.add(key)
+        state.disbelieved.add(key)
+        state.dirty = True
+
+
 def _replaceable(state: State, worker: Worker) -> bool:
     """Whether other connected workers offer all engines that this one offers."""
     others = [w for w in state.workers.values() if w is not worker and state.takes_work(w)]

@@ -76,7 +76,8 @@ class State:
             store is not known to be full.
         cordoned: names of workers that must not get anything new; some may not be connected (yet).
         violations: protocol violations in this epoch, by pool and name of the worker.
-        distrusted: workers that are cordoned for them.
+        distrusted: workers that are cordoned for them, or for results that did not repeat.
+        disbelieved: of the latter those whose results are discarded, also of attempts under way.
         reserved_pools: reserved pool → the namespaces that it takes actions of; None where pools
             are declared and have not been yet: then nothing is placed.
         limits: of namespaces, by the quotas of administrators.
@@ -134,6 +135,7 @@ class State:
     cordoned: frozenset[str] = frozenset()
     violations: dict[tuple[str, str], int] = field(default_factory=dict)
     distrusted: set[tuple[str, str]] = field(default_factory=set)
+    disbelieved: set[tuple[str, str]] = field(default_factory=set)
     reserved_pools: Mapping[str, frozenset[str]] | None = field(default_factory=dict)
     limits: Mapping[str, NamespaceLimits] = field(default_factory=dict)
     code_limits: Mapping[str, int] = field(default_factory=dict)

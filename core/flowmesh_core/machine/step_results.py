@@ -19,6 +19,7 @@ from flowmesh_core.protocol.results import (
     ActionResult,
     Artifact,
     Bill,
+    PartProvenance,
     Provenance,
     content_artifact,
 )
@@ -120,7 +121,7 @@ def publish_step(
                     sum(r.bill.joules for r in results),
                     any(r.bill.joules_estimated for r in results),
                 ),
-                provenance=Provenance(trust=min(r.provenance.trust for r in results)),
+                provenance=_provenance(results),
                 created_s=now_s,
                 expires_s=result_ttl.expires_s(state, (run.uid,), now_s),
                 run_uid=run.uid,
@@ -131,4 +132,17 @@ def publish_step(
             min_trust=run.min_trust,
             copy_from=tuple(scope for scope in found_in if scope != key.scope),
         )
+    )
+
+
+def _provenance(results: list[ActionResult]) -> Provenance:
+    """Returns the provenance of a whole step, which names the attempts of all of its parts."""
+    return Provenance(
+        trust=min(r.provenance.trust for r in results),
+        parts=tuple(
+            PartProvenance(
+                r.provenance.attempt_id, r.provenance.worker, r.provenance.pool, r.created_s
+            )
+            for r in results
+        ),
     )

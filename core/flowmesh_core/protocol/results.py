@@ -75,11 +75,25 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     resumed: bool = False
 
 
+class PartProvenance(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The attempt that made a part of a whole step's result.
+
+    Attributes:
+        created_s: when that result was made, by the control plane's clock.
+    """
+
+    attempt_id: str
+    worker: str
+    pool: str
+    created_s: float
+
+
 class Provenance(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Where and how a result was produced; not part of its identity.
 
     Attributes:
         trust: of the worker's pool, when the attempt ended; of a whole step the least of its parts.
+        parts: of a whole step that the control plane composed, the attempts that made its parts.
     """
 
     worker: str = ""
@@ -90,6 +104,7 @@ class Provenance(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     started_s: float = 0.0
     ended_s: float = 0.0
     trust: int = DEFAULT_TRUST
+    parts: tuple[PartProvenance, ...] = ()
 
 
 class Bill(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

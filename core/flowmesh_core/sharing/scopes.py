@@ -39,6 +39,8 @@ class ScopePlan:
         unattributed: whether runs of other namespaces are not shown to its runs.
         min_trust: the least trust of the pools that may make results for the namespace.
         inputs: further scopes whose content is read and whose results are not looked up.
+        verify_sample: the share of its results that are made again on another worker and compared,
+            on one of a pool of at least ``verify_min_trust``.
     """
 
     publish: str
@@ -51,6 +53,8 @@ class ScopePlan:
     unattributed: bool = False
     min_trust: int = 0
     inputs: tuple[str, ...] = ()
+    verify_sample: float = 0.0
+    verify_min_trust: int = 0
 
     @property
     def readable(self) -> tuple[str, ...]:
@@ -116,10 +120,13 @@ def plan_scopes(
         if differing:
             raise SpecError([_conflict(namespace, chosen.name, policy.name, differing)])
     sharing = [p for p in every if _publishes_to(p, first.publish)]
+    deciding = [*selecting, *sharing]
     return replace(
         first,
         unattributed=any(map(_unattributed, sharing)),
-        min_trust=max(map(least_trust, [*selecting, *sharing])),
+        min_trust=max(map(least_trust, deciding)),
+        verify_sample=max(p.verify.sample for p in deciding),
+        verify_min_trust=max(p.verify.min_trust for p in deciding),
     )
 
 

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from flowmesh_api.v1.enums import Disclosure, PrefixCache, Sharing
-from flowmesh_api.v1.fabric import CachePolicy
+from flowmesh_api.v1.fabric import CachePolicy, Verify
 from flowmesh_core.spec.error_messages import RULE
 from flowmesh_core.spec.fields import (
     Duration,
@@ -20,6 +20,22 @@ from flowmesh_core.spec.namespaces import SelectedNamespaces
 from flowmesh_core.spec.quantities import seconds
 
 _GROUP_RULE = "group is required where scope is group, and allowed nowhere else"
+
+
+class VerifySpec(SpecModel):
+    """Which results are made again, on another worker, and compared."""
+
+    sample: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="The share of the results that promise to repeat (exact, and seeded with batch"
+        " invariance) that is made again on another worker, where one can, and compared. The fabric"
+        " pays. No worker can foresee which.",
+    )
+    min_trust: TrustLevel = Field(
+        default=0, description="The least trust of the pools that make them again."
+    )
 
 
 class CachePolicySpec(SpecModel):
@@ -66,6 +82,11 @@ class CachePolicySpec(SpecModel):
         description="The least trust of the pools that may make results for the scope. Default 0"
         " where the scope is private, else 1. Of several policies of one scope the highest counts.",
     )
+    verify: VerifySpec = Field(
+        default_factory=VerifySpec,
+        description="Which results are made again and compared. Of several policies of one scope"
+        " the highest values count.",
+    )
 
     @model_validator(mode="after")
     def _group(self) -> Self:
@@ -96,4 +117,5 @@ class FlowMeshCachePolicy(SpecModel):
             prefix_cache=PrefixCache(self.spec.prefix_cache),
             disclosure=Disclosure(self.spec.disclosure) if self.spec.disclosure else None,
             min_trust=self.spec.min_trust,
+            verify=Verify(self.spec.verify.sample, self.spec.verify.min_trust),
         )

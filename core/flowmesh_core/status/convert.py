@@ -59,7 +59,7 @@ def candidate(scored: Candidate) -> why.Candidate:
 
 def provenance_of(result: Provenance) -> audit.Provenance:
     """Returns where and how a result was produced."""
-    return _copied(audit.Provenance, result)
+    return _copied(audit.Provenance, msgspec.structs.replace(result, parts=()))
 
 
 def weights(coefficients: UtilityWeights) -> trace.Weights:

@@ -3,7 +3,8 @@
 import pytest
 from tests.flowmesh_core.machine.world import World, plan, step
 
-from flowmesh_core.machine.events import ProtocolViolated
+from flowmesh_core.machine.commands import Publish
+from flowmesh_core.machine.events import ProtocolViolated, WorkerDisagreed
 from flowmesh_core.machine.protocol_violations import NAMES_MAX
 from flowmesh_core.machine.settings import Settings
 
@@ -96,3 +97,35 @@ def test_a_violation_in_another_pool_is_not_that_of_the_worker_of_the_same_name(
     violate(world, "w", 1)
     assert works(world, "w")
     assert world.machine.state.violations == {("low", "w"): 3, ("default", "w"): 1}
+
+
+def test_a_worker_that_others_contradict_gets_nothing_and_its_results_are_discarded() -> None:
+    world = World()
+    world.join("liar")
+    uid = world.submit(plan(step("a")))
+    world.tick(0.1)
+    (attempt,) = world.attempts()
+    world.join("good")
+    world.apply(WorkerDisagreed("liar", "default"))
+    assert not works(world, "liar")
+    commands = world.finish(attempt.attempt_id)
+    assert not any(isinstance(c, Publish) for c in commands or ())
+    world.tick(0.1)
+    (again,) = world.attempts()
+    assert world.worker_of(again.attempt_id) == "good"
+    world.finish(again.attempt_id)
+    world.tick(0.1)
+    assert uid in world.finals
+    book = world.machine.state.book
+    assert book.receipts_nanousd + book.fabric_nanousd <= book.bill_nanousd
+
+
+def test_the_last_worker_and_those_of_a_laptop_go_on_although_contradicted() -> None:
+    alone = World()
+    alone.join("liar")
+    alone.apply(WorkerDisagreed("liar", "default"))
+    assert works(alone, "liar")
+    laptop = World(settings=Settings(violations_max=0))
+    laptop.join("liar", "good")
+    laptop.apply(WorkerDisagreed("liar", "default"))
+    assert works(laptop, "liar")
