@@ -41,10 +41,12 @@ from flowmesh_control.records.epochs import SupersededError, begin_epoch, check_
 from flowmesh_control.records.key_admin import KeyAdmin
 from flowmesh_control.records.keys import SUSPECT_RUNS, SUSPECT_WORKERS
 from flowmesh_control.records.ledger import LedgerWriter
+from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.quarantine import Quarantine
 from flowmesh_control.records.store_format import begin_format, require_format
 from flowmesh_control.records.suspects import DEATHS_MAX, read_suspects, record_last_death
 from flowmesh_control.request_log.services import RequestLogServices
+from flowmesh_control.revocation.revocations import Revocations
 from flowmesh_control.runs.cancellations import Withdrawn, find_cancelled, none_withdrawn
 from flowmesh_control.runs.recovery import RecoveredState, recover
 from flowmesh_control.services import ControlPlaneServices
@@ -183,6 +185,8 @@ class ControlPlane:
         runtime.evaluations.start()
         self._run(runtime.loop.run())
         self._watch_for_hangs(runtime)
+        for revocation in runtime.revocations.events():
+            await runtime.loop.post_and_wait(revocation)
         for event in recovered.submitted:
             if event.uid not in cancelled:
                 services.admission.remember(recovered.specs[event.uid])
@@ -194,6 +198,7 @@ class ControlPlane:
         self._run(services.gateway.watch_always())
         self._run(self._flush_periodically(epoch))
         self._run(services.request_log.run())
+        self._run(services.revocation.complete_interrupted())
         log.info("epoch %d on %s, %d runs recovered", epoch, self.url, len(recovered.submitted))
 
     async def start_reading(
@@ -299,6 +304,8 @@ class ControlPlane:
         audits = AuditRecords(records, Quarantine(records), self._clock)
         await policies.load()
         await audits.quarantine.load()
+        revocations = Revocations(records, LineageIndex(records), self._clock)
+        await revocations.load()
         index = EndedRunIndex(records, epoch=epoch)
         recovered = await recover(
             records,
@@ -351,6 +358,7 @@ class ControlPlane:
             index=index,
             policies=policies,
             audits=audits,
+            revocations=revocations,
             waiting=recovered.waiting,
             failed=self._fail,
             later_epoch_seen=self._later_epoch_seen,

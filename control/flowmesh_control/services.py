@@ -28,6 +28,7 @@ from flowmesh_control.records.key_admin import KeyAdmin
 from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.request_log.reading import RequestLogReader
 from flowmesh_control.request_log.request_log import RequestLog
+from flowmesh_control.revocation.service import RevocationService
 from flowmesh_control.runs.admission import Admission
 from flowmesh_control.runs.commands import RunCommands
 from flowmesh_control.runs.repin import RepinService
@@ -75,6 +76,7 @@ class ControlPlaneServices:
     audits: AuditRecords
     auditing: AuditSubmission
     cache: CacheAdmin
+    revocation: RevocationService
     keys: KeyAdmin
     request_log: RequestLog
     log_reader: RequestLogReader

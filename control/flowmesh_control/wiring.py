@@ -55,7 +55,13 @@ from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.reference_issuer import ReferenceIssuer
 from flowmesh_control.records.run_logs import RunLogArchive
 from flowmesh_control.request_log.fabric_events import FabricEvents
+from flowmesh_control.request_log.public_keys import PublicKeys
 from flowmesh_control.request_log.services import RequestLogServices
+from flowmesh_control.revocation.derivations import DerivationFinder
+from flowmesh_control.revocation.erasure import Eraser
+from flowmesh_control.revocation.revocations import Revocations
+from flowmesh_control.revocation.run_redaction import RunRedaction
+from flowmesh_control.revocation.service import RevocationService
 from flowmesh_control.runs.admission import Admission
 from flowmesh_control.runs.cancellations import RunCanceller
 from flowmesh_control.runs.commands import RunCommands
@@ -117,6 +123,7 @@ class EpochContext:
     index: EndedRunIndex
     policies: CachePolicyStore
     audits: AuditRecords
+    revocations: Revocations
     waiting: dict[str, RunStatus]
     failed: Callable[[BaseException], None]
     later_epoch_seen: Callable[[int], None]
@@ -140,6 +147,7 @@ class EpochRuntime:
     evaluators: Evaluators
     health: StoreHealth
     services: ControlPlaneServices
+    revocations: Revocations
 
 
 def assemble(
@@ -165,6 +173,7 @@ def assemble(
     index: EndedRunIndex,
     policies: CachePolicyStore,
     audits: AuditRecords,
+    revocations: Revocations,
     waiting: dict[str, RunStatus],
     failed: Callable[[BaseException], None],
     later_epoch_seen: Callable[[int], None],
@@ -194,6 +203,7 @@ def assemble(
         index: of ended runs, the latest ones.
         policies: loaded.
         audits: loaded.
+        revocations: loaded.
         waiting: runs that cannot continue with the versions that they are pinned to.
         failed: called with an error that ends this control plane.
         later_epoch_seen: called when a worker has seen a later leader.
@@ -223,6 +233,7 @@ def assemble(
             index=index,
             policies=policies,
             audits=audits,
+            revocations=revocations,
             waiting=waiting,
             failed=failed,
             later_epoch_seen=later_epoch_seen,
@@ -243,10 +254,14 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     owners = WorkOwners(state)
     tasks = TaskPool(failed=context.failed, waits=health.record_failure, weight=owners.weight)
     cache = ActionCache(
-        store.records, ttl_s=context.settings.machine.result_ttl_s, clock=context.clock
+        store.records,
+        ttl_s=context.settings.machine.result_ttl_s,
+        clock=context.clock,
+        refuses=context.revocations.refuses,
     )
     lineage = LineageIndex(store.records)
-    content = UploadStore(store, context.references)
+    content = UploadStore(store, context.references, context.revocations)
+    redaction = RunRedaction(store.records, context.archive, changes.changed)
     loops: list[EventLoop] = []
 
     def post(event: Event) -> None:
@@ -257,7 +272,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
 
     signals = CapacitySignalSource(state, context.clock)
     gateway = _gateway(context, post, telemetry, events, signals.declaration)
-    finalizer = _finalizer(context, lineage, logs)
+    finalizer = _finalizer(context, lineage, logs, redaction)
     evaluators = Evaluators.of(context.settings, context.catalog)
     evaluations = _evaluations(context, evaluators, owners, post)
     listeners = _listeners(context)
@@ -285,6 +300,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         clock=context.clock,
     )
     loops.append(loop)
+    cache_admin = _cache_admin(context)
     quotas = Quotas(loop.post_and_wait)
     run_quota = RunQuota(quotas, runs=state.runs, waiting=context.waiting, actions=state.actions)
     admission = _admission(context, content, run_quota, loop, evaluators)
@@ -320,7 +336,8 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         rates=Rates(quotas, time.monotonic),
         audits=context.audits,
         auditing=_auditing(context, cache, views, admission),
-        cache=_cache_admin(context),
+        cache=cache_admin,
+        revocation=_revocation(context, lineage, redaction, cache, cache_admin, gateway, loop),
         keys=context.keys,
         request_log=context.request_log.log,
         log_reader=context.request_log.reader,
@@ -328,7 +345,16 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         metrics=metrics,
         refusal=context.refusal,
     )
-    return EpochRuntime(loop, context.marker, tasks, evaluations, evaluators, health, services)
+    return EpochRuntime(
+        loop,
+        context.marker,
+        tasks,
+        evaluations,
+        evaluators,
+        health,
+        services,
+        context.revocations,
+    )
 
 
 def _evaluations(
@@ -368,6 +394,7 @@ def _gateway(
         trust_of=context.trust_of,
         refused=context.refused_workers,
         declared=declared,
+        forgotten=context.revocations.forgotten,
     )
 
 
@@ -417,7 +444,9 @@ def _metrics(
     )
 
 
-def _finalizer(context: EpochContext, lineage: LineageIndex, logs: RunLogArchive) -> RunFinalizer:
+def _finalizer(
+    context: EpochContext, lineage: LineageIndex, logs: RunLogArchive, redaction: RunRedaction
+) -> RunFinalizer:
     return RunFinalizer(
         records=context.store.records,
         state=context.machine.state,
@@ -428,6 +457,35 @@ def _finalizer(context: EpochContext, lineage: LineageIndex, logs: RunLogArchive
         archive=context.archive,
         index=context.index,
         references=context.references,
+        revocations=context.revocations,
+        redaction=redaction,
+        clock=context.clock,
+    )
+
+
+def _revocation(
+    context: EpochContext,
+    lineage: LineageIndex,
+    redaction: RunRedaction,
+    cache: ActionCache,
+    admin: CacheAdmin,
+    gateway: WorkerGateway,
+    loop: EventLoop,
+) -> RevocationService:
+    store, state = context.store, context.machine.state
+    return RevocationService(
+        store=store,
+        state=state,
+        ledger=context.ledger,
+        revocations=context.revocations,
+        finder=DerivationFinder(store, lineage, state),
+        redaction=redaction,
+        eraser=Eraser(store, admin),
+        cache=cache,
+        workers=gateway,
+        post_and_wait=loop.post_and_wait,
+        signer=context.request_log.signer,
+        public_keys=PublicKeys(store.records, context.request_log.signer),
         clock=context.clock,
     )
 

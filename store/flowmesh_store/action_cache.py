@@ -6,12 +6,18 @@ still needed; it writes the next generation. ``publish`` itself replaces an expi
 record.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from flowmesh_core.errors import ConditionFailedError, StoreError, StoreUnavailableError
+from flowmesh_core.errors import (
+    ConditionFailedError,
+    RevokedContentError,
+    StoreError,
+    StoreUnavailableError,
+)
 from flowmesh_core.protocol.results import ActionResult, decode_result, encode_result
 from flowmesh_core.units import Digest
 from flowmesh_store.hashing import digest_of
@@ -49,6 +55,7 @@ class ActionCache:
         *,
         ttl_s: float | None = RESULT_TTL_S,
         clock: Callable[[], float] = time.time,
+        refuses: Callable[[ActionResult], bool] = lambda _: False,
     ) -> None:
         """Keeps where results are stored.
 
@@ -56,10 +63,13 @@ class ActionCache:
             records: of the store.
             ttl_s: lifetime in seconds of results published without ``expires_s``; None for ever.
             clock: Unix time in seconds.
+            refuses: whether a result is made from revoked content: it is neither found nor written.
         """
         self._records = records
         self._ttl_s = ttl_s
         self._clock = clock
+        self._refuses = refuses
+        self._writes: set[asyncio.Future[None]] = set()
 
     async def lookup(
         self,
@@ -157,13 +167,26 @@ class ActionCache:
         stamped = msgspec.structs.replace(
             result, generation=generation, created_s=created, expires_s=expires
         )
+        if self._refuses(stamped):
+            raise RevokedContentError(
+                "the result is made from content that was revoked meanwhile", where=key
+            )
+        written = asyncio.get_running_loop().create_future()
+        self._writes.add(written)
         try:
             etag = await self._records.write(
                 key, encode_result(stamped), if_match=None if over is None else over.etag
             )
         except ConditionFailedError:
             return None
+        finally:
+            self._writes.discard(written)
+            written.set_result(None)
         return StoredResult(scope, stamped, etag, won=True)
+
+    async def writes_under_way(self) -> None:
+        """Waits until the writes that have begun are answered."""
+        await asyncio.gather(*self._writes)
 
     def _usable(
         self,
@@ -179,6 +202,8 @@ class ActionCache:
         if result.provenance.trust < min_trust:
             return None
         if result.expires_s and result.expires_s <= self._clock():
+            return None
+        if self._refuses(result):
             return None
         whole = all(digest_of(data) == digest for digest, data in result.inline.items())
         return result if whole else None

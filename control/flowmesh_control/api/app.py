@@ -17,6 +17,7 @@ from flowmesh_control.api.receipts import AllReceipts
 from flowmesh_control.api.request_log import RequestLogHandlers
 from flowmesh_control.api.request_recorder import RequestRecorder
 from flowmesh_control.api.responses import errors_as_json
+from flowmesh_control.api.revocation import RevocationHandlers
 from flowmesh_control.api.runs import RunHandlers
 from flowmesh_control.auth.users import NamespaceLabels, Users
 from flowmesh_control.services import ControlPlaneServices
@@ -55,6 +56,7 @@ def build_app(
         _lineage_handlers(services, labels),
         AuditHandlers(auditing=services.auditing, audits=services.audits, views=services.views),
         _fabric_handlers(services),
+        _revocation_handlers(services, labels),
         KeyHandlers(services.keys, services.log_reader),
         RequestLogHandlers(services.log_reader),
         QuotaHandlers(services.quotas, services.run_quota),
@@ -101,6 +103,20 @@ def _lineage_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -
         store=services.store,
         policies=services.policies,
         catalog=services.catalog,
+        labels=labels,
+    )
+
+
+def _revocation_handlers(
+    services: ControlPlaneServices, labels: NamespaceLabels
+) -> RevocationHandlers:
+    return RevocationHandlers(
+        revocation=services.revocation,
+        uploads=services.uploads,
+        views=services.views,
+        lineage=services.lineage,
+        records=services.store.records,
+        policies=services.policies,
         labels=labels,
     )
 

@@ -87,14 +87,14 @@ class LineageIndex:
             if not frontier or len(found) >= limit:
                 break
             onward: list[Digest] = []
-            made = await self._touching(reader, frontier, direction, seen)
+            made = await self.touching(reader, frontier, direction, seen)
             for derivation in sorted(made, key=_order):
                 if found.setdefault((derivation.uid, derivation.step), derivation) is derivation:
                     onward += [d for d in _far_side(derivation, direction) if d not in met]
             frontier = list(dict.fromkeys(onward))
             met.update(frontier)
         # The walk is cut if it stopped at artifacts that have further derivations.
-        cut = bool(frontier) and bool(await self._touching(reader, frontier, direction, seen))
+        cut = bool(frontier) and bool(await self.touching(reader, frontier, direction, seen))
         return LineageWalk(digest, direction, tuple(found.values())[:limit], cut=cut)
 
     def reader(self) -> LineageReader:
@@ -103,7 +103,7 @@ class LineageIndex:
 
     async def makers(self, reader: LineageReader, digest: Digest, seen: Seen) -> list[Derivation]:
         """Returns the derivations that made an artifact; executions before cache hits."""
-        return sorted(await self._touching(reader, [digest], Direction.UP, seen), key=_order)
+        return sorted(await self.touching(reader, [digest], Direction.UP, seen), key=_order)
 
     async def named(self, beginning: str, seen: Seen) -> list[Digest]:
         """Returns the digests with a prefix of at least ``PREFIX_MIN`` digits, of visible runs."""
@@ -116,9 +116,10 @@ class LineageIndex:
         return sorted(d for d in known if d.startswith(beginning))
 
     @staticmethod
-    async def _touching(
+    async def touching(
         reader: LineageReader, digests: list[Digest], direction: Direction, seen: Seen
     ) -> list[Derivation]:
+        """Returns the derivations that made (up) or used (down) one of these, of visible runs."""
         wanted = set(digests)
         index = BY_OUTPUT if direction is Direction.UP else BY_INPUT
         made = await reader.touching(digests, [index])

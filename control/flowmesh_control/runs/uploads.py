@@ -14,6 +14,7 @@ import orjson
 from flowmesh_control.importer.decoder import UploadDecoder
 from flowmesh_control.importer.frames import DatasetDecoded
 from flowmesh_control.records.reference_issuer import ReferenceIssuer
+from flowmesh_control.revocation.revocations import Revocations
 from flowmesh_core.dataset import dataset_digest, decode_manifest, encode_manifest
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.errors import (
@@ -47,9 +48,12 @@ class StoredContent(msgspec.Struct, frozen=True):
 class UploadStore:
     """Stores uploads; issues and verifies references."""
 
-    def __init__(self, store: BlobViews, references: ReferenceIssuer) -> None:
+    def __init__(
+        self, store: BlobViews, references: ReferenceIssuer, revocations: Revocations
+    ) -> None:
         self._store = store
         self._references = references
+        self._revocations = revocations
         self._decoder = UploadDecoder(store)
 
     async def put_rows(self, rows: Sequence[Mapping[str, Any]], scope: str) -> StoredContent:
@@ -59,7 +63,7 @@ class UploadStore:
             IdentityError: the rows have mixed types; names row and column.
             StoreError: they could not be stored.
         """
-        return self._of_dataset(await self._decoder.of_rows(rows, scope=scope), scope)
+        return await self._of_dataset(await self._decoder.of_rows(rows, scope=scope), scope)
 
     async def put_file(self, name: str, data: bytes, scope: str) -> StoredContent:
         """Stores a small file of rows, as :meth:`put_upload` does."""
@@ -82,11 +86,12 @@ class UploadStore:
             StoreError: it could not be stored.
         """
         try:
-            return self._of_dataset(await self._decoder.of_file(name, file, scope=scope), scope)
+            decoded = await self._decoder.of_file(name, file, scope=scope)
+            return await self._of_dataset(decoded, scope)
         finally:
             file.discard()
 
-    def _of_dataset(self, found: DatasetDecoded, scope: str) -> StoredContent:
+    async def _of_dataset(self, found: DatasetDecoded, scope: str) -> StoredContent:
         artifact = Artifact(
             "dataset",
             found.digest,
@@ -94,12 +99,14 @@ class UploadStore:
             size_bytes=found.size_bytes,
             rows=found.rows,
         )
+        await self._revocations.consent(artifact.digest, scope)
         return StoredContent(self.reference(scope, artifact), artifact, found.columns)
 
     async def put_directory(self, kind: str, directory: Path, scope: str) -> StoredContent:
         """Stores a model or adapter directory as a tree."""
         stored = await store_tree(self._store.view(write=scope, read=(scope,)), directory)
         artifact = _tree_artifact(kind, stored)
+        await self._revocations.consent(artifact.digest, scope)
         return StoredContent(self.reference(scope, artifact), artifact)
 
     def reference(self, scope: str, artifact: Artifact) -> str:
@@ -128,7 +135,7 @@ class UploadStore:
 
         Raises:
             InvalidReferenceError: it is not valid in these scopes or of another kind, or its
-                content is missing or damaged.
+                content is missing, damaged or revoked.
         """
         named = self.verified(reference, scopes)
         if named.kind != kind:
@@ -138,7 +145,7 @@ class UploadStore:
                 remedy="`fmesh outputs` shows the kind of each output",
             )
         try:
-            return await _load(self._content(scopes), kind, named.blob)
+            artifact = await _load(self._content(scopes), kind, named.blob)
         except LostBlobError as e:
             is_missing = isinstance(e, BlobNotFoundError)
             raise InvalidReferenceError(
@@ -152,6 +159,8 @@ class UploadStore:
                 where=reference[:20],
                 remedy="upload it again, or repeat the run that produced it",
             ) from e
+        await self._revocations.check(artifact.digest, scopes.private)
+        return artifact
 
     async def identity_of(self, named: Reference, *plans: ScopePlan) -> Digest:
         """Returns the identity of a reference's content.

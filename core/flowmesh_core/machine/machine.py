@@ -31,6 +31,7 @@ from flowmesh_core.machine import (
     protocol_violations,
     repin,
     reserved_pools,
+    revocation,
     run_lifecycle,
     steps,
     stragglers,
@@ -43,6 +44,7 @@ from flowmesh_core.machine.events import (
     BlobsChecked,
     CancelRequested,
     ConditionEvaluated,
+    ContentRevoked,
     ControlStalled,
     CordonChanged,
     Event,
@@ -214,6 +216,8 @@ class Machine:
             case CancelRequested():
                 failure = Failure(FailureKind.CANCELLED, event.reason)
                 run_lifecycle.cancel(state, event.uid, failure, now_s)
+            case ContentRevoked():
+                revocation.revoked(state, event)
             case RunFinalized():
                 run_lifecycle.finalised(state, event.uid)
 

@@ -43,3 +43,7 @@ class SweepableRecords(Protocol):
     async def delete(self, key: str, *, older_than_s: float) -> bool:
         """Deletes a record if it is still at least this old; returns whether it did."""
         ...
+
+    async def erase_deleted(self) -> None:
+        """Erases the bytes of deleted and replaced records, where they are left behind."""
+        ...

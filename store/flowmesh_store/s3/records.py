@@ -147,6 +147,9 @@ class S3Records:
         except (BotoCoreError, ClientError) as error:
             raise records_error(error, f"{self.location.url}: {key}") from error
 
+    async def erase_deleted(self) -> None:
+        """As :meth:`SweepableRecords.erase_deleted`: only versions of the bucket keep them."""
+
     async def _put(self, key: str, data: bytes, if_match: str | None) -> str | BaseError:
         """Returns the new etag, or the error with which the server refused the condition."""
         try:
