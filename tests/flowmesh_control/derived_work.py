@@ -1,6 +1,7 @@
 """A hand-made worker that trains: its models, rows and log lines quote what they were made from."""
 
 import asyncio
+import contextlib
 import io
 import tarfile
 from collections.abc import Iterable
@@ -9,15 +10,17 @@ from typing import Any
 
 import msgspec
 import orjson
-from tests.attacks.by_hand import HandWorker, Place, until
+from tests.attacks.by_hand import HandWorker, Place
 from tests.blob_views import blobs_of
+from tests.flowmesh_control import waiting
 from tests.flowmesh_control.fabric import API_TOKEN, workflow
 
 from flowmesh_api.v1.revocation import RevocationAnswer
 from flowmesh_core.catalog.plugins import load_catalog
+from flowmesh_core.dataset import Column, ColumnType, Manifest, Schema, encode_manifest
 from flowmesh_core.identity import canonical_bytes, digest_bytes, tree_identity
-from flowmesh_core.machine.step_results import metrics_artifact
-from flowmesh_core.protocol.messages import Assignment, AttemptEnd, EngineVersion, LogLine
+from flowmesh_core.machine.step_results import dataset_artifact, metrics_artifact
+from flowmesh_core.protocol.messages import Assignment, AttemptEnd, EngineVariant, EngineVersion, LogLine
 from flowmesh_core.protocol.results import Artifact, Usage
 from flowmesh_core.units import Digest
 from flowmesh_store.store import Store
@@ -25,6 +28,9 @@ from flowmesh_store.tree import TreeFile, encode_tree
 
 HEADERS = {"Authorization": f"Bearer {API_TOKEN}"}
 ROWS = b"".join(b'{"text":"private words %d"}\n' % n for n in range(3))
+EMPTY = Manifest(Schema((Column("loss", ColumnType.FLOAT),)))
+CURVE = dataset_artifact(EMPTY)
+"""Every run makes this one, whatever it is made from."""
 OTHER_ROWS = b'{"text":"other words"}\n'
 
 
@@ -45,10 +51,15 @@ class Trainer:
 
     async def answer_always(self) -> None:
         while True:
-            await until(lambda: not self.holds and self.worker.assigned.keys() - self.known)
-            for name in sorted(self.worker.assigned.keys() - self.known):
+            with contextlib.suppress(TimeoutError):
+                await waiting.until(self._new, within_s=0.5)
+            await self.worker.sync()  # the heartbeat
+            for name in sorted(self._new()):
                 self.known.add(name)
                 await self.answer(self.worker.assigned[name])
+
+    def _new(self) -> set[str]:
+        return set() if self.holds else self.worker.assigned.keys() - self.known
 
     async def answer(self, one: Assignment) -> None:
         made_from = one.inputs["rows"].artifact.digest
@@ -60,15 +71,21 @@ class Trainer:
         end = AttemptEnd(
             one.attempt_id,
             one.action_id,
-            {"model": model, "metrics": metrics},
-            inline={metrics.blob: canonical_bytes(metrics.value)},
+            {"model": model, "metrics": metrics, "curve": CURVE},
+            inline={
+                metrics.blob: canonical_bytes(metrics.value),
+                CURVE.blob: encode_manifest(EMPTY),
+            },
             usage=Usage(units=1, run_s=0.1),
         )
         await self.worker.sync(ended=(end,), logs=(line,))
 
 
 async def trainer(there: Place, name: str = "w") -> Trainer:
-    shape = {"engines": {"train.sft": engine("train.sft")}}
+    shape = {
+        "engines": {"train.sft": engine("train.sft")},
+        "variants": (EngineVariant("train.sft", dtypes=("auto",)),),
+    }
     return Trainer(there, await there.join(name, shape=shape))
 
 

@@ -26,6 +26,7 @@ from flowmesh_control.records.accounts import AccountsRecord
 from flowmesh_control.records.ended_index import EndedRunEntry
 from flowmesh_control.records.run_logs import RunLogRecord
 from flowmesh_control.records.store_format import StoreFormat
+from flowmesh_control.revocation.revocations import Revocation
 from flowmesh_control.runs.cancellations import Cancellation
 from flowmesh_core.accounting.ledger_lines import decode_lines, encode_lines
 from flowmesh_core.costmodel.state import decode_model, encode_model
@@ -102,6 +103,7 @@ def _records() -> Iterator[Sample]:
         ("pins", record_samples.PINS, run_records.PinsRecord),
         ("final", record_samples.FINAL, run_records.FinalRecord),
         ("cancelled", record_samples.CANCELLATION, Cancellation),
+        ("revocation", record_samples.REVOCATION, Revocation),
         ("logs", record_samples.LOGS, RunLogRecord),
         ("audit", record_samples.AUDIT, AuditReport),
         ("accounts", record_samples.ACCOUNTS, AccountsRecord),
