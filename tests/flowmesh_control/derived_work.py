@@ -20,7 +20,13 @@ from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.dataset import Column, ColumnType, Manifest, Schema, encode_manifest
 from flowmesh_core.identity import canonical_bytes, digest_bytes, tree_identity
 from flowmesh_core.machine.step_results import dataset_artifact, metrics_artifact
-from flowmesh_core.protocol.messages import Assignment, AttemptEnd, EngineVariant, EngineVersion, LogLine
+from flowmesh_core.protocol.messages import (
+    Assignment,
+    AttemptEnd,
+    EngineVariant,
+    EngineVersion,
+    LogLine,
+)
 from flowmesh_core.protocol.results import Artifact, Usage
 from flowmesh_core.units import Digest
 from flowmesh_store.store import Store

@@ -30,7 +30,6 @@ from flowmesh_core.machine.state import State
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import ActionCache
 from flowmesh_store.batched_requests import each_of, in_batches
-from flowmesh_store.keys import CAS
 from flowmesh_store.store import Store
 
 log = logging.getLogger("flowmesh.control")
@@ -89,7 +88,8 @@ class RevocationService:
 
     async def every_scope(self) -> tuple[str, ...]:
         """Returns all scopes that have blobs."""
-        return tuple([scope async for scope in self._store.records.folders(f"{CAS}/")])
+        found = {blob.scope: None async for blob in self._store.sweepable_blobs.blobs()}
+        return tuple(found)
 
     async def preview(self, content: Content, namespace: str) -> RevocationAnswer:
         """Returns what :meth:`revoke` would do now.
