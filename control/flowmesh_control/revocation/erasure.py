@@ -17,10 +17,10 @@ from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import decoded
 from flowmesh_store.batched_requests import each_of, in_batches
 from flowmesh_store.collection.mark import LiveBlobs, Marking
+from flowmesh_store.collection.sweep import ANY_AGE
 from flowmesh_store.ports import StoredBlob
 from flowmesh_store.store import Store
 
-_ANY_AGE = float("-inf")
 _LOADED = ("model", "adapter")
 Scoped = tuple[tuple[str, ...], Artifact]
 
@@ -101,7 +101,7 @@ class Eraser:
         records, count = self._store.sweepable_records, 0
 
         async def delete(key: str) -> bool:
-            return await records.delete(key, older_than_s=_ANY_AGE)
+            return await records.delete(key, older_than_s=ANY_AGE)
 
         async for _, deleted in in_batches(each_of(keys), delete):
             count += deleted
@@ -123,7 +123,7 @@ class Eraser:
 
         async def delete(blob: StoredBlob) -> bool:
             return dry_run or await self._store.sweepable_blobs.delete(
-                blob.scope, blob.digest, older_than_s=_ANY_AGE
+                blob.scope, blob.digest, older_than_s=ANY_AGE
             )
 
         async for blob, deleted in in_batches(each_of(doomed), delete):

@@ -7,6 +7,9 @@ from typing import Protocol
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import StoredBlob
 
+ANY_AGE = float("-inf")
+"""Deletes without asking for the age; a bucket then says that it deleted what it does not have."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
