@@ -43,10 +43,10 @@ from flowmesh_control.records.keys import SUSPECT_RUNS, SUSPECT_WORKERS
 from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.quarantine import Quarantine
+from flowmesh_control.records.revocations import Revocations
 from flowmesh_control.records.store_format import begin_format, require_format
 from flowmesh_control.records.suspects import DEATHS_MAX, read_suspects, record_last_death
 from flowmesh_control.request_log.services import RequestLogServices
-from flowmesh_control.revocation.revocations import Revocations
 from flowmesh_control.runs.cancellations import Withdrawn, find_cancelled, none_withdrawn
 from flowmesh_control.runs.recovery import RecoveredState, recover
 from flowmesh_control.services import ControlPlaneServices

@@ -53,14 +53,14 @@ from flowmesh_control.records.key_admin import KeyAdmin
 from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.reference_issuer import ReferenceIssuer
+from flowmesh_control.records.revocations import Revocations
 from flowmesh_control.records.run_logs import RunLogArchive
+from flowmesh_control.records.run_redaction import RunRedaction
 from flowmesh_control.request_log.fabric_events import FabricEvents
 from flowmesh_control.request_log.public_keys import PublicKeys
 from flowmesh_control.request_log.services import RequestLogServices
 from flowmesh_control.revocation.derivations import DerivationFinder
 from flowmesh_control.revocation.erasure import Eraser
-from flowmesh_control.revocation.revocations import Revocations
-from flowmesh_control.revocation.run_redaction import RunRedaction
 from flowmesh_control.revocation.service import RevocationService
 from flowmesh_control.runs.admission import Admission
 from flowmesh_control.runs.cancellations import RunCanceller

@@ -219,7 +219,7 @@ async def test_results_of_other_namespaces_stay_and_are_counted() -> None:
         content = Content(them.rows["digest"], "dataset", blob, scopes)
         # As the owner of team-a, who is no administrator.
         answer = await there.control.services.revocation.revoke(content, "team-a")
-        assert [(k.count, k.what) for k in answer.report.kept if "namespaces" in k.reason] == [
+        assert [(k.count, k.what) for k in answer.report.remaining if "namespaces" in k.reason] == [
             (1, "results")
         ]
         await assert_nothing_shown_of_own(them)

@@ -27,10 +27,10 @@ from flowmesh_api.v1.trace import (
 from flowmesh_cli.connection.owner import OwnerRecord
 from flowmesh_control.records.accounts import AccountsRecord
 from flowmesh_control.records.ended_index import EndedRunEntry
+from flowmesh_control.records.revocations import Revocation
 from flowmesh_control.records.run_logs import RunLogRecord
 from flowmesh_control.records.run_records import AcceptedRecord, FinalRecord, PinsRecord
 from flowmesh_control.records.store_format import StoreFormat
-from flowmesh_control.revocation.revocations import Revocation
 from flowmesh_control.runs.cancellations import Cancellation
 from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.accounting.ledger_lines import (

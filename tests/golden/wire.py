@@ -24,9 +24,9 @@ from flowmesh_control.importer import frames as importer
 from flowmesh_control.records import run_records
 from flowmesh_control.records.accounts import AccountsRecord
 from flowmesh_control.records.ended_index import EndedRunEntry
+from flowmesh_control.records.revocations import Revocation
 from flowmesh_control.records.run_logs import RunLogRecord
 from flowmesh_control.records.store_format import StoreFormat
-from flowmesh_control.revocation.revocations import Revocation
 from flowmesh_control.runs.cancellations import Cancellation
 from flowmesh_core.accounting.ledger_lines import decode_lines, encode_lines
 from flowmesh_core.costmodel.state import decode_model, encode_model

@@ -13,7 +13,7 @@ class RevokeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     target: str
 
 
-class KeptContent(msgspec.Struct, frozen=True):
+class RemainingContent(msgspec.Struct, frozen=True):
     """What a revocation does not delete: how many, of what, and why."""
 
     what: str
@@ -33,7 +33,7 @@ class RevocationReport(msgspec.Struct, frozen=True):
         found: what is derived, the artifact included: ``results`` of actions, artifacts by kind,
             ``runs`` that used or made any of it, ``steps`` of theirs whose logs go.
         deleted: ``results``, ``blobs``, and ``bytes`` of these.
-        kept: what stays, and why.
+        remaining: what stays, and why.
         workers_asked: connected workers that delete it from their disks.
         workers_not_connected: workers that made results of it and are not connected: they are asked
             when they connect again.
@@ -48,7 +48,7 @@ class RevocationReport(msgspec.Struct, frozen=True):
     dry_run: bool
     found: dict[str, int] = {}
     deleted: dict[str, int] = {}
-    kept: tuple[KeptContent, ...] = ()
+    remaining: tuple[RemainingContent, ...] = ()
     workers_asked: tuple[str, ...] = ()
     workers_not_connected: tuple[str, ...] = ()
     not_reached: tuple[str, ...] = ()

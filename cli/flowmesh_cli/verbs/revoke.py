@@ -75,8 +75,8 @@ def _show(terminal: Terminal, report: RevocationReport) -> None:
         f"{would} {count(deleted.get('results', 0), 'result')} and "
         f"{count(deleted.get('blobs', 0), 'blob')} ({size(deleted.get('bytes', 0))})"
     )
-    for kept in report.kept:
-        terminal.text(f"{kept.count} {kept.what} stay: {kept.reason}")
+    for one in report.remaining:
+        terminal.text(f"{one.count} {one.what} stay: {one.reason}")
     if report.workers_asked:
         terminal.text(f"workers asked to delete it: {', '.join(report.workers_asked)}")
     if report.workers_not_connected:

@@ -116,9 +116,7 @@ class CacheAdmin:
             if uid not in self._state.runs:
                 yield uid
 
-    async def _add_ended_runs(
-        self, marking: Marking, revoked: Sequence[ContentRevoked]
-    ) -> None:
+    async def _add_ended_runs(self, marking: Marking, revoked: Sequence[ContentRevoked]) -> None:
         """Adds the artifacts of runs that are not live and must not be deleted.
 
         The outputs of an ended run stay for as long as results do; what an unfinished run needs

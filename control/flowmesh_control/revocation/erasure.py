@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowmesh_control.cache.admin import CacheAdmin
+from flowmesh_control.records.run_redaction import ConcernedRun
 from flowmesh_control.revocation.derivations import Content, Derived
-from flowmesh_control.revocation.run_redaction import ConcernedRun
 from flowmesh_core.machine.events import ContentRevoked
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest

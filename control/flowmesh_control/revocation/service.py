@@ -12,18 +12,18 @@ from typing import Protocol
 
 import msgspec
 
-from flowmesh_api.v1.revocation import KeptContent, RevocationAnswer, RevocationReport
+from flowmesh_api.v1.revocation import RemainingContent, RevocationAnswer, RevocationReport
 from flowmesh_control.errors import NewerPlanError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.keys import RUNS
 from flowmesh_control.records.known_keys import run_uids
 from flowmesh_control.records.ledger import LedgerWriter
+from flowmesh_control.records.revocations import Revocation, Revocations
+from flowmesh_control.records.run_redaction import ConcernedRun, RunRedaction
 from flowmesh_control.request_log.public_keys import PublicKeys
 from flowmesh_control.request_log.signatures import Signer
 from flowmesh_control.revocation.derivations import Content, DerivationFinder, Derived
 from flowmesh_control.revocation.erasure import Erasable, Erased, Eraser
-from flowmesh_control.revocation.revocations import Revocation, Revocations
-from flowmesh_control.revocation.run_redaction import ConcernedRun, RunRedaction
 from flowmesh_core.errors import DamagedRecordError, StoreFullError, StoreUnavailableError
 from flowmesh_core.machine.events import ContentRevoked
 from flowmesh_core.machine.state import State
@@ -238,10 +238,10 @@ def _report(
     asked: tuple[str, ...],
 ) -> RevocationReport:
     kinds = Counter(erasable.kinds.values())
-    kept = [
-        KeptContent("blobs", erased.kept_blobs, "other live content of their scope has them"),
-        KeptContent("results", len(found.others), "other namespaces made them"),
-        KeptContent("runs", unreadable, "a record of them cannot be read"),
+    remaining = [
+        RemainingContent("blobs", erased.kept_blobs, "other live content of their scope has them"),
+        RemainingContent("results", len(found.others), "other namespaces made them"),
+        RemainingContent("runs", unreadable, "a record of them cannot be read"),
     ]
     return RevocationReport(
         identity=one.identity,
@@ -257,7 +257,7 @@ def _report(
             "steps": sum(len(run.steps) for run in runs),
         },
         deleted={name: erased.counts[name] for name in ("results", "blobs", "bytes")},
-        kept=tuple(k for k in kept if k.count),
+        remaining=tuple(one for one in remaining if one.count),
         workers_asked=asked,
         workers_not_connected=tuple(sorted(erasable.workers.difference(asked))),
         not_reached=NOT_REACHED,

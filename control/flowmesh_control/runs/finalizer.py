@@ -18,10 +18,10 @@ from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.output_references import with_references
 from flowmesh_control.records.overwrite import overwrite
 from flowmesh_control.records.reference_issuer import ReferenceIssuer
+from flowmesh_control.records.revocations import Revocations
 from flowmesh_control.records.run_logs import RunLogArchive
 from flowmesh_control.records.run_records import FinalRecord
-from flowmesh_control.revocation.revocations import Revocations
-from flowmesh_control.revocation.run_redaction import RunRedaction
+from flowmesh_control.records.run_redaction import RunRedaction
 from flowmesh_core.errors import FailureKind, StoreFullError, StoreUnavailableError
 from flowmesh_core.lineage import derivations
 from flowmesh_core.machine.model import Run

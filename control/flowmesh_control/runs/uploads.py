@@ -14,7 +14,7 @@ import orjson
 from flowmesh_control.importer.decoder import UploadDecoder
 from flowmesh_control.importer.frames import DatasetDecoded
 from flowmesh_control.records.reference_issuer import ReferenceIssuer
-from flowmesh_control.revocation.revocations import Revocations
+from flowmesh_control.records.revocations import Revocations
 from flowmesh_core.dataset import dataset_digest, decode_manifest, encode_manifest
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.errors import (

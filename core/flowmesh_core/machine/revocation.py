@@ -7,10 +7,10 @@ revocation are concerned: also those that are submitted again after a restart.
 from collections.abc import Iterable
 
 from flowmesh_core.errors import Failure, FailureKind
-from flowmesh_core.lineage.revoked_steps import revoked_steps
 from flowmesh_core.machine import actions
 from flowmesh_core.machine.events import ContentRevoked
 from flowmesh_core.machine.model import Run, StepRun, Subscriber
+from flowmesh_core.machine.revoked_steps import revoked_steps
 from flowmesh_core.machine.state import State
 from flowmesh_core.units import Digest
 

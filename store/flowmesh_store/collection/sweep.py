@@ -1,4 +1,4 @@
-"""Ports of the sweep phase: list and delete. Only the collector and the cache admin use them."""
+"""Ports of the sweep phase: list and delete. Collector, cache admin and revocation use them."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

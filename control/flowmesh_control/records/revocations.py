@@ -61,7 +61,7 @@ class Revocation(msgspec.Struct, frozen=True):
 
     @property
     def event(self) -> ContentRevoked:
-        """What the machine is told."""
+        """The event that the machine gets."""
         identities = frozenset((self.identity, *self.derived))
         return ContentRevoked(identities, self.revoked_s, self.namespace)
 
@@ -98,7 +98,7 @@ class Revocations:
         return [self._known[key] for key in sorted(self._known)]
 
     def events(self) -> list[ContentRevoked]:
-        """Returns what the machine is told at its start."""
+        """Returns the events that the machine gets at its start."""
         return [one.event for one in self.all()]
 
     def find(self, identity: Digest, namespace: str) -> Revocation | None:

@@ -42,9 +42,9 @@ from flowmesh_core.accounting.ledger_lines import (
     encode_lines,
 )
 from flowmesh_core.errors import FailureKind
-from flowmesh_core.lineage.revoked_steps import revoked_steps
 from flowmesh_core.machine import checkpoints
 from flowmesh_core.machine.events import ContentRevoked
+from flowmesh_core.machine.revoked_steps import revoked_steps
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import read_reference
 from flowmesh_core.units import Digest
