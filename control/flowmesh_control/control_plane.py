@@ -42,7 +42,9 @@ from flowmesh_control.records.epochs import SupersededError, begin_epoch, check_
 from flowmesh_control.records.key_admin import KeyAdmin
 from flowmesh_control.records.keys import SUSPECT_RUNS, SUSPECT_WORKERS
 from flowmesh_control.records.ledger import LedgerWriter
+from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.quarantine import Quarantine
+from flowmesh_control.records.revocations import Revocations
 from flowmesh_control.records.store_format import begin_format, require_format
 from flowmesh_control.records.suspects import DEATHS_MAX, read_suspects, record_last_death
 from flowmesh_control.records.withheld_records import WithheldRecords
@@ -186,6 +188,8 @@ class ControlPlane:
         runtime.evaluations.start()
         self._run(runtime.loop.run())
         self._watch_for_hangs(runtime)
+        for revocation in runtime.revocations.events():
+            await runtime.loop.post_and_wait(revocation)
         for event in recovered.submitted:
             if event.uid not in cancelled:
                 services.admission.remember(recovered.specs[event.uid])
@@ -199,6 +203,7 @@ class ControlPlane:
         self._run(self._flush_periodically(epoch))
         self._run(services.request_log.run())
         self._run(runtime.result_index.load(partial(records.keys, f"{ACTIONS}/")))
+        self._run(services.revocation.complete_interrupted())
         log.info("epoch %d on %s, %d runs recovered", epoch, self.url, len(recovered.submitted))
 
     async def start_reading(
@@ -306,6 +311,8 @@ class ControlPlane:
         await audits.quarantine.load()
         withheld = WithheldRecords(self._store)
         await withheld.load()
+        revocations = Revocations(records, LineageIndex(records), self._clock)
+        await revocations.load()
         index = EndedRunIndex(records, epoch=epoch)
         recovered = await recover(
             records,
@@ -360,6 +367,7 @@ class ControlPlane:
             policies=policies,
             audits=audits,
             withheld=withheld,
+            revocations=revocations,
             waiting=recovered.waiting,
             uploaded=recovered.opening.uploaded,
             failed=self._fail,

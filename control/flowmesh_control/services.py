@@ -32,6 +32,7 @@ from flowmesh_control.records.key_admin import KeyAdmin
 from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.request_log.reading import RequestLogReader
 from flowmesh_control.request_log.request_log import RequestLog
+from flowmesh_control.revocation.service import RevocationService
 from flowmesh_control.runs.admission import Admission
 from flowmesh_control.runs.commands import RunCommands
 from flowmesh_control.runs.repin import RepinService
@@ -86,6 +87,7 @@ class ControlPlaneServices:
     cache: CacheAdmin
     withholding: Withholding
     verification: OutputVerification
+    revocation: RevocationService
     keys: KeyAdmin
     request_log: RequestLog
     log_reader: RequestLogReader

@@ -59,10 +59,16 @@ from flowmesh_control.records.key_admin import KeyAdmin
 from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.reference_issuer import ReferenceIssuer
+from flowmesh_control.records.revocations import Revocations
 from flowmesh_control.records.run_logs import RunLogArchive
+from flowmesh_control.records.run_redaction import RunRedaction
 from flowmesh_control.records.withheld_records import WithheldRecords
 from flowmesh_control.request_log.fabric_events import FabricEvents
+from flowmesh_control.request_log.public_keys import PublicKeys
 from flowmesh_control.request_log.services import RequestLogServices
+from flowmesh_control.revocation.derivations import DerivationFinder
+from flowmesh_control.revocation.erasure import Eraser
+from flowmesh_control.revocation.service import RevocationService
 from flowmesh_control.runs.admission import Admission
 from flowmesh_control.runs.cancellations import RunCanceller
 from flowmesh_control.runs.commands import RunCommands
@@ -132,6 +138,7 @@ class EpochContext:
     policies: CachePolicyStore
     audits: AuditRecords
     withheld: WithheldRecords
+    revocations: Revocations
     waiting: dict[str, RunStatus]
     uploaded: Mapping[str, Hours]
     failed: Callable[[BaseException], None]
@@ -157,6 +164,7 @@ class EpochRuntime:
     evaluators: Evaluators
     health: StoreHealth
     result_index: ResultIndex
+    revocations: Revocations
     services: ControlPlaneServices
 
 
@@ -184,6 +192,7 @@ def assemble(
     policies: CachePolicyStore,
     audits: AuditRecords,
     withheld: WithheldRecords,
+    revocations: Revocations,
     waiting: dict[str, RunStatus],
     uploaded: Mapping[str, Hours],
     failed: Callable[[BaseException], None],
@@ -215,6 +224,7 @@ def assemble(
         policies: loaded.
         audits: loaded.
         withheld: loaded.
+        revocations: loaded.
         waiting: runs that cannot continue with the versions that they are pinned to.
         uploaded: what namespaces uploaded in the last day, by hour.
         failed: called with an error that ends this control plane.
@@ -246,6 +256,7 @@ def assemble(
             policies=policies,
             audits=audits,
             withheld=withheld,
+            revocations=revocations,
             waiting=waiting,
             uploaded=uploaded,
             failed=failed,
@@ -273,8 +284,10 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         clock=context.clock,
         index=result_index,
         withheld=context.withheld.hidden,
+        refuses=context.revocations.refuses,
     )
     lineage = LineageIndex(store.records)
+    redaction = RunRedaction(store.records, context.archive, changes.changed)
     loops: list[EventLoop] = []
     sampling: list[RunSampling] = []
 
@@ -290,10 +303,10 @@ def _assemble(context: EpochContext) -> EpochRuntime:
     quotas = Quotas(post_and_wait)
     stored = StoredBytes(quotas, store.sweepable_blobs)
     uploaded = UploadedBytes(quotas, stored, context.clock, context.uploaded)
-    content = UploadStore(store, context.references, stored.added)
+    content = UploadStore(store, context.references, context.revocations, stored.added)
     signals = CapacitySignalSource(state, context.clock)
     gateway = _gateway(context, post, telemetry, events, signals.declaration)
-    finalizer = _finalizer(context, lineage, logs, _LateSampling(sampling))
+    finalizer = _finalizer(context, lineage, logs, redaction, _LateSampling(sampling))
     evaluators = Evaluators.of(context.settings, context.catalog)
     evaluations = _evaluations(context, evaluators, owners, post)
     listeners = _listeners(context)
@@ -322,6 +335,7 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         clock=context.clock,
     )
     loops.append(loop)
+    cache_admin = _cache_admin(context, stored)
     run_quota = RunQuota(
         quotas,
         runs=state.runs,
@@ -372,9 +386,10 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         rates=Rates(quotas, time.monotonic),
         audits=context.audits,
         auditing=_auditing(context, cache, views, admission),
-        cache=_cache_admin(context, stored),
+        cache=cache_admin,
         withholding=withholding,
         verification=OutputVerification(store, context.catalog, context.withheld.hidden),
+        revocation=_revocation(context, lineage, redaction, cache, cache_admin, gateway, loop),
         keys=context.keys,
         request_log=context.request_log.log,
         log_reader=context.request_log.reader,
@@ -384,7 +399,15 @@ def _assemble(context: EpochContext) -> EpochRuntime:
         refusal=context.refusal,
     )
     return EpochRuntime(
-        loop, context.marker, tasks, evaluations, evaluators, health, result_index, services
+        loop,
+        context.marker,
+        tasks,
+        evaluations,
+        evaluators,
+        health,
+        result_index,
+        context.revocations,
+        services,
     )
 
 
@@ -425,6 +448,7 @@ def _gateway(
         trust_of=context.trust_of,
         refused=context.refused_workers,
         declared=declared,
+        forgotten=context.revocations.forgotten,
     )
 
 
@@ -513,7 +537,11 @@ def _sampling(
 
 
 def _finalizer(
-    context: EpochContext, lineage: LineageIndex, logs: RunLogArchive, samples: RunSampling
+    context: EpochContext,
+    lineage: LineageIndex,
+    logs: RunLogArchive,
+    redaction: RunRedaction,
+    samples: RunSampling,
 ) -> RunFinalizer:
     return RunFinalizer(
         records=context.store.records,
@@ -526,6 +554,35 @@ def _finalizer(
         archive=context.archive,
         index=context.index,
         references=context.references,
+        revocations=context.revocations,
+        redaction=redaction,
+        clock=context.clock,
+    )
+
+
+def _revocation(
+    context: EpochContext,
+    lineage: LineageIndex,
+    redaction: RunRedaction,
+    cache: ActionCache,
+    admin: CacheAdmin,
+    gateway: WorkerGateway,
+    loop: EventLoop,
+) -> RevocationService:
+    store, state = context.store, context.machine.state
+    return RevocationService(
+        store=store,
+        state=state,
+        ledger=context.ledger,
+        revocations=context.revocations,
+        finder=DerivationFinder(store, lineage, state),
+        redaction=redaction,
+        eraser=Eraser(store, admin),
+        cache=cache,
+        workers=gateway,
+        post_and_wait=loop.post_and_wait,
+        signer=context.request_log.signer,
+        public_keys=PublicKeys(store.records, context.request_log.signer),
         clock=context.clock,
     )
 

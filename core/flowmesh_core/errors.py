@@ -114,6 +114,10 @@ class IdentityError(FlowMeshError):
     """A value that has no canonical form, such as NaN or an integer beyond 64 bits."""
 
 
+class RevokedContentError(FlowMeshError):
+    """Content that was revoked, or what was made from it."""
+
+
 class ContentLimitError(IdentityError):
     """A user's content that is larger, wider or nested deeper than the limits."""
 

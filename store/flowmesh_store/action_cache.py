@@ -6,12 +6,18 @@ still needed; it writes the next generation. ``publish`` itself replaces an expi
 record.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from flowmesh_core.errors import ConditionFailedError, StoreError, StoreUnavailableError
+from flowmesh_core.errors import (
+    ConditionFailedError,
+    RevokedContentError,
+    StoreError,
+    StoreUnavailableError,
+)
 from flowmesh_core.protocol.results import ActionResult, decode_result, encode_result
 from flowmesh_core.units import Digest
 from flowmesh_store.hashing import digest_of
@@ -53,6 +59,7 @@ class ActionCache:
         clock: Callable[[], float] = time.time,
         index: ResultIndex | None = None,
         withheld: WithheldResults | None = None,
+        refuses: Callable[[ActionResult], bool] = lambda _: False,
     ) -> None:
         """Keeps where results are stored.
 
@@ -62,12 +69,15 @@ class ActionCache:
             clock: Unix time in seconds.
             index: saves the requests of look-ups that would find nothing; None asks the store.
             withheld: results that are not found, nor adopted: they are replaced.
+            refuses: whether a result is made from revoked content: it is neither found nor written.
         """
         self._records = records
         self._ttl_s = ttl_s
         self._clock = clock
         self._index = index
         self._withheld = withheld or WithheldResults()
+        self._refuses = refuses
+        self._writes: set[asyncio.Future[None]] = set()
 
     async def lookup(
         self,
@@ -167,6 +177,12 @@ class ActionCache:
         stamped = msgspec.structs.replace(
             result, generation=generation, created_s=created, expires_s=expires
         )
+        if self._refuses(stamped):
+            raise RevokedContentError(
+                "the result is made from content that was revoked meanwhile", where=key
+            )
+        written = asyncio.get_running_loop().create_future()
+        self._writes.add(written)
         try:
             etag = await self._records.write(
                 key, encode_result(stamped), if_match=None if over is None else over.etag
@@ -177,7 +193,13 @@ class ActionCache:
             # Also after an error: the write may have reached the store.
             if self._index is not None:
                 self._index.add(result.action_id)
+            self._writes.discard(written)
+            written.set_result(None)
         return StoredResult(scope, stamped, etag, won=True)
+
+    async def writes_under_way(self) -> None:
+        """Waits until the writes that have begun are answered."""
+        await asyncio.gather(*self._writes)
 
     def _usable(
         self,
@@ -198,7 +220,7 @@ class ActionCache:
             return None
         if result.expires_s and result.expires_s <= self._clock():
             return None
-        if self._withheld.hides(scope, result):
+        if self._withheld.hides(scope, result) or self._refuses(result):
             return None
         whole = all(digest_of(data) == digest for digest, data in result.inline.items())
         return result if whole else None

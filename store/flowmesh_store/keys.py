@@ -9,6 +9,7 @@
     epochs/<n>                       leaderships
     lineage/...                      derivations, by run
     request-log/<day>/...            who asked for what
+    revoked/<scope>/<identity>       content that was revoked
     quarantine/<class>               signature classes whose results did not repeat
     withheld/<scope>/<action_id>     results that look-ups do not find
     proof/...                        the check of conditional writes at start

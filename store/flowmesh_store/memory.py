@@ -167,6 +167,9 @@ class MemoryRecords:
             if key.startswith(prefix):
                 yield StoredRecord(key, len(record.data), max(0.0, now - stored_at))
 
+    async def erase_deleted(self) -> None:
+        """As :meth:`SweepableRecords.erase_deleted`: nothing is left behind."""
+
     async def delete(self, key: str, *, older_than_s: float) -> bool:
         """As :meth:`SweepableRecords.delete`."""
         stored = self._records.get(key)

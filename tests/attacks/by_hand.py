@@ -59,6 +59,8 @@ class HandWorker:
     assigned: dict[str, Assignment] = field(default_factory=dict)
     acknowledged: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
     closed: bool = False
     seq: int = 0
     _task: "asyncio.Task[None] | None" = None
@@ -72,6 +74,8 @@ class HandWorker:
             self.assigned.update({a.attempt_id: a for a in message.assign})
             self.acknowledged += message.acknowledged
             self.kept += message.keep
+            self.cancelled += message.cancel
+            self.forgotten += message.forget
         self.closed = True
 
     async def sync(self, **changes: Any) -> None:

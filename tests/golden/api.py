@@ -27,6 +27,7 @@ from flowmesh_api.v1 import (
     quotas,
     receipts,
     request_log,
+    revocation,
     runs,
     trace,
     verification,
@@ -89,6 +90,7 @@ ANSWER_TYPES: dict[str, Any] = {
     "GET /v1/cache/stats": fabric.CacheStats,
     "POST /v1/cache/gc": fabric.CollectionReport,
     "POST /v1/cache/purge": fabric.PurgeReport,
+    "POST /v1/revoke": revocation.RevocationAnswer,
     "GET /v1/keys": keys.MasterKeys,
     "POST /v1/keys/reseal": keys.ResealReport,
     "POST /v1/keys/retire": keys.RetireReport,
@@ -110,6 +112,7 @@ BODY_TYPES: dict[str, Any] = {
     "POST /v1/withheld": withheld.WithholdBody,
     "POST /v1/withheld/release": withheld.ReleaseBody,
     "POST /v1/cache/purge": fabric.PurgeBody,
+    "POST /v1/revoke": revocation.RevokeBody,
     "POST /v1/keys/retire": keys.RetireBody,
 }
 ERROR_STATUSES = {400, 401, 402, 403, 404, 405, 408, 409, 410, 413, 422, 429, 500, 503, 507}

@@ -423,6 +423,14 @@ async def _cache(recorder: Recorder, fabric: Fabric) -> None:
     await _withheld(recorder, fabric)
     body = {"scope": "ns-team-a", "engine": "data.sql"}
     await recorder.ask(fabric, "cache.purge", "POST /v1/cache/purge", body=body)
+    uploaded = await fabric.call(
+        "POST", "/v1/datasets?namespace=team-a", data=b'{"n":1}\n', status=201
+    )
+    revoked = {"target": uploaded["reference"]}
+    query = "namespace=team-a"
+    route = "POST /v1/revoke"
+    await recorder.ask(fabric, "revoke.dry", route, f"{query}&dry_run=1", body=revoked)
+    await recorder.ask(fabric, "revoke", route, query, body=revoked)
     await recorder.ask(fabric, "workers.drain", "POST /v1/workers/{name}/drain", name="local-w1")
 
 

@@ -233,6 +233,7 @@ CONTROL_MESSAGES: dict[str, ControlMessage] = {
         keep=("ns-a/0c/3",),
         drain=True,
         prewarm=(PREWARM,),
+        forget=(digest(35), digest(36)),
     ),
     "empty desired": Desired(epoch=7, seq=11),
 }

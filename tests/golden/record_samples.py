@@ -28,6 +28,7 @@ from flowmesh_api.v1.withheld import WithheldResult
 from flowmesh_cli.connection.owner import OwnerRecord
 from flowmesh_control.records.accounts import AccountsRecord
 from flowmesh_control.records.ended_index import EndedRunEntry
+from flowmesh_control.records.revocations import Revocation
 from flowmesh_control.records.run_logs import RunLogRecord
 from flowmesh_control.records.run_records import AcceptedRecord, FinalRecord, PinsRecord
 from flowmesh_control.records.store_format import StoreFormat
@@ -618,6 +619,20 @@ FINAL = FinalRecord(
     read_scopes=("ns-team-a", "group-x"),
 )
 ENDED = [EndedRunEntry(epoch=7, run=SUMMARY)]
+REVOCATION = Revocation(
+    identity=digest(50),
+    kind="dataset",
+    blob=digest(51),
+    namespace="team-a",
+    revoked_s=1_700_000_090.5,
+    generation=2,
+    derived=(digest(52), digest(53)),
+    consents={f"ns-team-a/{digest(50)}": 1_700_000_089.5},
+    blobs={"ns-team-a": (digest(54),)},
+    forget=(digest(55),),
+    is_complete=True,
+    document='{"identity":"..."}\n{"payloadType":"...","signatures":[]}\n',
+)
 CANCELLATION = Cancellation(time_s=1_700_000_080.5, reason="not needed")
 DATASET_MANIFEST = MANIFEST
 OWNER = OwnerRecord(

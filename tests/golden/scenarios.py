@@ -316,6 +316,26 @@ def operations() -> None:
     world.run()
 
 
+def revocation() -> None:
+    """Content that is revoked while one run works on it, and another tenant's on equal content."""
+    world = World()
+    world.join("w1", "w2")
+    rows, other = dataset_of("one", "two"), dataset_of("three")
+    made = plan(
+        step("map", rows_of(rows), uses=MAP),
+        step("after", *after("map")),
+        step("beside", rows_of(other), uses=MAP),
+    )
+    for namespace in ("team-a", "team-b"):
+        given = replace(made, namespace=namespace)
+        world.submit(given, f"of-{namespace}", share="all", artifacts=[rows, other])
+    world.tick(0.5)
+    world.apply(e.ContentRevoked(frozenset({rows.digest}), world.now, "team-a"))
+    world.tick(0.5)
+    world.submit(made, "later", share="all", artifacts=[rows, other])
+    world.run()
+
+
 def conditions() -> None:
     """Conditions that hold, do not, fail, wait for evaluators, and lose what they have read."""
     world = World()
@@ -417,6 +437,7 @@ SCENARIOS: Mapping[str, tuple[str, Callable[[], None]]] = {
     "namespace-limits": ("world", namespace_limits),
     "operations": ("world", operations),
     "conditions": ("world", conditions),
+    "revocation": ("world", revocation),
     "chaos": ("world", chaos),
 }
 """By golden: the catalog of its machines, and what happens to them."""

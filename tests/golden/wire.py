@@ -25,6 +25,7 @@ from flowmesh_control.importer import frames as importer
 from flowmesh_control.records import run_records
 from flowmesh_control.records.accounts import AccountsRecord
 from flowmesh_control.records.ended_index import EndedRunEntry
+from flowmesh_control.records.revocations import Revocation
 from flowmesh_control.records.run_logs import RunLogRecord
 from flowmesh_control.records.store_format import StoreFormat
 from flowmesh_control.runs.cancellations import Cancellation
@@ -103,6 +104,7 @@ def _records() -> Iterator[Sample]:
         ("pins", record_samples.PINS, run_records.PinsRecord),
         ("final", record_samples.FINAL, run_records.FinalRecord),
         ("cancelled", record_samples.CANCELLATION, Cancellation),
+        ("revocation", record_samples.REVOCATION, Revocation),
         ("logs", record_samples.LOGS, RunLogRecord),
         ("audit", record_samples.AUDIT, AuditReport),
         ("accounts", record_samples.ACCOUNTS, AccountsRecord),

@@ -72,6 +72,7 @@ class FailureKind(StrEnum):
     CANCELLED = "cancelled"
     UPSTREAM = "upstream"
     UNPLACEABLE = "unplaceable"
+    REVOKED = "revoked"
 
 
 class RejectionCause(StrEnum):

@@ -41,6 +41,7 @@ QUOTA = "/v1/quota"
 CACHE_STATS = "/v1/cache/stats"
 CACHE_GC = "/v1/cache/gc"
 CACHE_PURGE = "/v1/cache/purge"
+REVOKE = "/v1/revoke"
 
 LINEAGE = "/v1/lineage/{name}"
 LINEAGE_ROWS = "/v1/lineage/{name}/rows"

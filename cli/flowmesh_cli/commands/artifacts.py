@@ -1,4 +1,4 @@
-"""Declares ``lineage``, ``audit`` and ``export``."""
+"""Declares ``lineage``, ``audit``, ``revoke`` and ``export``."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +16,7 @@ def add_to(app: typer.Typer) -> None:
     panel = "Explain"
     app.command("lineage", rich_help_panel=panel)(guarded(placed(lineage)))
     app.command("audit", rich_help_panel=panel)(guarded(placed(audit)))
+    app.command("revoke", rich_help_panel=panel)(guarded(placed(revoke)))
     export = typer.Typer(no_args_is_help=True, help="Export runs for other tools.")
     export.command("openlineage")(guarded(placed(openlineage)))
     app.add_typer(export, name="export", rich_help_panel=panel)
@@ -48,6 +49,41 @@ def lineage(
         show_rows(artifact, place=place, as_json=json)
     else:
         show_lineage(artifact, down=down, depth=depth, all_runs=all_runs, place=place, as_json=json)
+
+
+def revoke(
+    artifact: Annotated[
+        str, typer.Argument(help="Digest of a data set or another artifact, reference, RUN/OUTPUT.")
+    ],
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Revoke it in this namespace.")
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="Write the signed report to this file."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Revoke an artifact: delete it and all that was made from it.
+
+    Administrators revoke in all namespaces, others in their own.
+    """
+    from flowmesh_cli.verbs.revoke import revoke_artifact  # noqa: PLC0415
+
+    revoke_artifact(
+        artifact,
+        namespace=namespace,
+        dry_run=dry_run,
+        report=report,
+        yes=yes,
+        place=place,
+        as_json=json,
+    )
 
 
 def audit(

@@ -62,7 +62,7 @@ def _download(http: ApiClient, status: RunStatus, folder: Path, format_: str) ->
         raise CliError(f"cannot be created: {e.strerror}", ExitCode.USAGE, where=str(folder)) from e
     written = {}
     for name, output in status.outputs.items():
-        if output is not None:
+        if output is not None and not output.get("revoked"):
             written[name] = _write(http, status, name, output, folder, format_)
     return written
 

@@ -101,6 +101,8 @@ def describe_output(output: dict[str, Any] | None, run: RunStatus) -> str:
         return "null (its step was skipped)"
     if output is None:
         return "none (its step has not completed)"
+    if output.get("revoked"):
+        return f"{output.get('kind', 'output')}, revoked"
     values = output.get("value")
     if values:
         return ", ".join(f"{key} {_number(value)}" for key, value in values.items())

@@ -17,6 +17,7 @@ from flowmesh_control.api.receipts import AllReceipts
 from flowmesh_control.api.request_log import RequestLogHandlers
 from flowmesh_control.api.request_recorder import RequestRecorder
 from flowmesh_control.api.responses import errors_as_json
+from flowmesh_control.api.revocation import RevocationHandlers
 from flowmesh_control.api.runs import RunHandlers
 from flowmesh_control.api.verification import VerificationHandlers
 from flowmesh_control.api.withheld import WithheldHandlers
@@ -59,6 +60,7 @@ def build_app(
         _fabric_handlers(services),
         WithheldHandlers(services.withholding),
         VerificationHandlers(services.verification),
+        _revocation_handlers(services, labels),
         KeyHandlers(services.keys, services.log_reader),
         RequestLogHandlers(services.log_reader),
         QuotaHandlers(
@@ -113,6 +115,20 @@ def _lineage_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -
         store=services.store,
         policies=services.policies,
         catalog=services.catalog,
+        labels=labels,
+    )
+
+
+def _revocation_handlers(
+    services: ControlPlaneServices, labels: NamespaceLabels
+) -> RevocationHandlers:
+    return RevocationHandlers(
+        revocation=services.revocation,
+        uploads=services.uploads,
+        views=services.views,
+        lineage=services.lineage,
+        records=services.store.records,
+        policies=services.policies,
         labels=labels,
     )
 

@@ -75,6 +75,10 @@ class AuthorizedRequest:
         """Whether the user may list the runs of every namespace."""
         return await self._may(Verb.LIST, "")
 
+    async def may_purge(self) -> bool:
+        """Whether the user is an administrator, who may delete results of every namespace."""
+        return await self.users.may(self.user, Verb.DELETE, Resource.POLICIES, "")
+
     async def _may(self, verb: Verb, namespace: str) -> bool:
         return await self.users.may(self.user, verb, Resource.WORKFLOWS, namespace)
 

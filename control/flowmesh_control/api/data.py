@@ -28,7 +28,7 @@ from flowmesh_control.quotas.rates import OpenLimit
 from flowmesh_control.quotas.uploaded_bytes import UploadedBytes
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.runs.uploads import StoredContent, UploadStore
-from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.errors import FlowMeshError, RevokedContentError
 from flowmesh_core.sharing import ScopePlan
 from flowmesh_store.blobs import BlobViews
 from flowmesh_store.spool import SpoolWriter
@@ -159,6 +159,9 @@ class DataHandlers:
                 remedy=f"it has {', '.join(outputs) or 'none'}",
             )
         if not outputs[name]:
+            shown = (await self._runs.status(uid)).outputs.get(name)
+            if shown is not None and shown.get("revoked"):
+                raise RevokedContentError(f"output {name!r} was revoked", where=f"runs/{uid}")
             raise ConflictError(
                 f"output {name!r} is empty: its step was skipped or did not succeed",
                 where=f"runs/{uid}",

@@ -1,7 +1,7 @@
 """Administration of the cache: statistics, collection and purge; called by the API."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Container, Sequence
 from itertools import chain
 
 import msgspec
@@ -17,6 +17,8 @@ from flowmesh_control.records.known_keys import run_uids
 from flowmesh_control.records.run_records import FinalRecord, final_decoder
 from flowmesh_control.records.withheld_records import WithheldRecords
 from flowmesh_core.decoding import decode
+from flowmesh_core.machine.events import ContentRevoked
+from flowmesh_core.machine.revocation import is_hidden
 from flowmesh_core.machine.state import State
 from flowmesh_core.sharing.scopes import namespace_scope
 from flowmesh_core.status.overflow import overflows
@@ -90,11 +92,15 @@ class CacheAdmin:
             result_ttl_s=self._result_ttl_s,
             clock=self._clock,
         )
-        report = await collector.collect(self._live, dry_run=dry_run)
+        report = await collector.collect(self.live, dry_run=dry_run)
         if not dry_run:
-            self._collected()
+            self.blobs_deleted()
             await self._withheld.expire(self._clock())
         return report
+
+    def blobs_deleted(self) -> None:
+        """Has what namespaces store counted again."""
+        self._collected()
 
     async def purge(self, scope: str, *, engine: str = "") -> int:
         """Deletes a scope's published results; the next collection deletes their blobs.
@@ -118,13 +124,21 @@ class CacheAdmin:
         found = in_batches(records.aged(f"{ACTIONS}/{scope}/"), delete)
         return sum([deleted async for _, deleted in found])
 
-    async def _live(self) -> LiveBlobs:
-        """Marks from the roots: live runs, outputs of ended runs, results."""
+    async def live(
+        self, revoked: Sequence[ContentRevoked] = (), left_out: Container[str] = frozenset()
+    ) -> LiveBlobs:
+        """Marks from the roots: live runs, outputs of ended runs, results.
+
+        Args:
+            revoked: revocations besides those that the machine knows.
+            left_out: keys of results that do not count.
+        """
         marking = Marking()
-        for scopes, artifact in live_artifacts(self._state):
+        revoked = (*self._state.revocations, *revoked)
+        for scopes, artifact in live_artifacts(self._state, revoked):
             marking.add(scopes, artifact)
-        await self._add_ended_runs(marking)
-        await marking.add_results(self._store.records)
+        await self._add_ended_runs(marking, revoked)
+        await marking.add_results(self._store.records, left_out=left_out)
         return await marking.complete(self._store)
 
     async def _not_live(self) -> AsyncIterator[str]:
@@ -132,7 +146,7 @@ class CacheAdmin:
             if uid not in self._state.runs:
                 yield uid
 
-    async def _add_ended_runs(self, marking: Marking) -> None:
+    async def _add_ended_runs(self, marking: Marking, revoked: Sequence[ContentRevoked]) -> None:
         """Adds the artifacts of runs that are not live and must not be deleted.
 
         The outputs of an ended run stay for as long as results do; what an unfinished run needs
@@ -145,11 +159,13 @@ class CacheAdmin:
         ):
             final = None if record is None else _final_or_none(record.data)
             if final is None:
-                for scopes, artifact in await artifacts_of_stored_run(records, uid):
+                for scopes, artifact in await artifacts_of_stored_run(records, uid, revoked):
                     marking.add(scopes, artifact)
             elif final.status.ended_s >= since_s:
+                status = final.status
                 for artifact in chain.from_iterable(final.outputs.values()):
-                    marking.add(final.read_scopes, artifact)
+                    if not is_hidden(revoked, status.namespace, status.created_s, artifact.digest):
+                        marking.add(final.read_scopes, artifact)
                 if overflows(final.status):
                     own = (namespace_scope(final.status.namespace),)
                     marking.add(own, document_artifact(final.status))

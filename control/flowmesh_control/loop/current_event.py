@@ -20,6 +20,7 @@ from flowmesh_core.machine.events import (
     BlobsChecked,
     CancelRequested,
     ConditionEvaluated,
+    ContentRevoked,
     ControlStalled,
     CordonChanged,
     Event,
@@ -75,7 +76,7 @@ _WORKER_PATHS = {
 }
 _WITHOUT_SUBJECT = (
     LookedUp, Published, PublishFailed, PublishDelayed, CordonChanged, PrewarmPlanChanged,
-    ReservedPoolsChanged, WeightsChanged, NamespaceLimitsChanged,
+    ReservedPoolsChanged, WeightsChanged, NamespaceLimitsChanged, ContentRevoked,
     PlacementDecided, TimeAdvanced, ControlStalled,
 )  # fmt: skip
 

@@ -22,6 +22,7 @@
     learned/<epoch>                     the cost model; may be lost
     suspects/runs/<uid>                 deaths of leaders that were working on a run
     suspects/workers/<name>             the same of a worker
+    revoked/<scope>/<identity>          content that was revoked in a namespace's scope, or in all
     keys/current                        the master keys that records are sealed with; not sealed
     keys/public                         the public keys of signatures, also those of former keys
     request-log/<day>/<epoch>-<seq>.jsonl   segments of the request log; signed, not sealed
@@ -52,11 +53,12 @@ SUSPECT_RUNS = "suspects/runs/"
 SUSPECT_WORKERS = "suspects/workers/"
 CURRENT_KEYS = "keys/current"
 PUBLIC_KEYS = "keys/public"
+REVOKED = "revoked/"
 REQUEST_LOG = "request-log/"
 REQUEST_LOG_BEGINNING = f"{REQUEST_LOG}beginning"
 SEALED_PREFIXES = (
     f"{ACTIONS}/", RUNS, EPOCHS, POLICIES, ACCOUNTS, LEARNED, ENDED, TAKEN, QUARANTINE, LINEAGE,
-    SUSPECT_RUNS, SUSPECT_WORKERS, PUBLIC_KEYS, WITHHELD,
+    SUSPECT_RUNS, SUSPECT_WORKERS, PUBLIC_KEYS, WITHHELD, REVOKED,
 )  # fmt: skip
 """Begin the keys of all sealed records."""
 
@@ -104,6 +106,11 @@ def quarantine_key(signature_class: str) -> str:
 def withheld_key(scope: str, action_id: str) -> str:
     """Returns the key of the record that says that a result is withheld."""
     return f"{WITHHELD}{scope}/{action_id}"
+
+
+def revoked_key(scope: str, identity: str) -> str:
+    """Returns the key of a revocation; the scope is a namespace's own, or ``all``."""
+    return f"{REVOKED}{scope}/{identity}"
 
 
 def ledger_prefix(uid: str) -> str:

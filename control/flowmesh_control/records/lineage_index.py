@@ -119,7 +119,7 @@ class LineageIndex:
     async def touching(
         reader: LineageReader, digests: list[Digest], direction: Direction, seen: Seen
     ) -> list[Derivation]:
-        """Returns the derivations that made one of these artifacts (up), or used one (down)."""
+        """Returns the derivations that made (up) or used (down) one of these, of visible runs."""
         wanted = set(digests)
         index = BY_OUTPUT if direction is Direction.UP else BY_INPUT
         made = await reader.touching(digests, [index])

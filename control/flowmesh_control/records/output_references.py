@@ -39,7 +39,7 @@ def with_references(
     shown = dict(status.outputs)
     for name, artifacts in outputs.items():
         described = shown.get(name)
-        if described is None:
+        if described is None or not artifacts:
             continue
         references = [issuer.issue(scope, a.kind, a.blob) for a in artifacts]
         if len(references) == 1:

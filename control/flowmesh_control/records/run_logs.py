@@ -34,7 +34,7 @@ class RunLogRecord(msgspec.Struct, frozen=True):
     steps: dict[str, StepLines]
 
 
-_decoder = msgspec.json.Decoder(RunLogRecord)
+log_decoder = msgspec.json.Decoder(RunLogRecord)
 
 
 class RunLogArchive:
@@ -90,7 +90,7 @@ class RunLogArchive:
         record = await self._records.read(key)
         if record is None:
             return []
-        kept = decode_record(_decoder, key, record).steps
+        kept = decode_record(log_decoder, key, record).steps
         chosen = kept if step is None else {step: kept.get(step, {})}
         found = [
             StepLogLine(attempt, time_s, text, path)

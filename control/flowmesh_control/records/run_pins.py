@@ -15,7 +15,7 @@ from flowmesh_core.accounting.ledger_lines import AmendmentLine, Line
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.graph.plan import PLAN_LEVEL
 from flowmesh_core.machine.repin import PINS
-from flowmesh_store.ports import RecordStore
+from flowmesh_store.ports import Record, RecordStore
 
 
 class _Level(msgspec.Struct, frozen=True):
@@ -43,14 +43,21 @@ async def accepted_pins(records: RecordStore, uid: str) -> PinsRecord | None:
         DamagedRecordError: the record cannot be read.
         NewerPlanError: only a newer release can read it.
     """
+    spec = await records.read(spec_key(uid))
+    pins = None if spec is None else pins_in(uid, spec)
+    return await _stored(records, uid, pins_key(uid)) if pins is None else pins
+
+
+def pins_in(uid: str, spec: Record) -> PinsRecord | None:
+    """Returns the pins in a run's spec; None where an earlier release wrote them elsewhere.
+
+    Raises:
+        DamagedRecordError: the record cannot be read.
+        NewerPlanError: only a newer release can read it.
+    """
     key = spec_key(uid)
-    spec = await records.read(key)
-    if spec is not None:
-        _check_level(decode_record(_spec_level_decoder, key, spec).pins, uid)
-        pins = decode_record(_decoder, key, spec).pins
-        if pins is not None:
-            return pins
-    return await _stored(records, uid, pins_key(uid))
+    _check_level(decode_record(_spec_level_decoder, key, spec).pins, uid)
+    return decode_record(_decoder, key, spec).pins
 
 
 async def read_pins(records: RecordStore, uid: str, lines: Iterable[Line]) -> PinsRecord:

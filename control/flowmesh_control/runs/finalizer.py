@@ -19,9 +19,11 @@ from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.output_references import with_references
 from flowmesh_control.records.overwrite import overwrite
 from flowmesh_control.records.reference_issuer import ReferenceIssuer
+from flowmesh_control.records.revocations import Revocations
 from flowmesh_control.records.run_logs import RunLogArchive
 from flowmesh_control.records.run_records import FinalRecord
-from flowmesh_core.errors import StoreFullError, StoreUnavailableError
+from flowmesh_control.records.run_redaction import RunRedaction
+from flowmesh_core.errors import FailureKind, StoreFullError, StoreUnavailableError
 from flowmesh_core.lineage import derivations
 from flowmesh_core.machine.model import Run
 from flowmesh_core.machine.state import State
@@ -47,6 +49,8 @@ class RunFinalizer:
         archive: Archive,
         index: EndedRunIndex,
         references: ReferenceIssuer,
+        revocations: Revocations,
+        redaction: RunRedaction,
         clock: Clock,
     ) -> None:
         self._records = records
@@ -59,6 +63,8 @@ class RunFinalizer:
         self._archive = archive
         self._index = index
         self._references = references
+        self._revocations = revocations
+        self._redaction = redaction
         self._clock = clock
 
     async def finish(self, uid: str) -> None:
@@ -80,6 +86,8 @@ class RunFinalizer:
                 await self._samples.draw(run)
             await self._logs.keep(run)
             final = self._final(run)
+            if run.failure is not None and run.failure.kind is FailureKind.REVOKED:
+                final = await self._redaction.redact_end(final, self._revocations.events())
             await self._write(uid, final)
         except StoreFullError as e:
             raise StoreUnavailableError(e.message, where=e.where, remedy=e.remedy) from e

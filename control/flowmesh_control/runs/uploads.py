@@ -14,6 +14,7 @@ import orjson
 from flowmesh_control.importer.decoder import UploadDecoder
 from flowmesh_control.importer.frames import DatasetDecoded
 from flowmesh_control.records.reference_issuer import ReferenceIssuer
+from flowmesh_control.records.revocations import Revocations
 from flowmesh_core.dataset import dataset_digest, decode_manifest, encode_manifest
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.errors import (
@@ -51,6 +52,7 @@ class UploadStore:
         self,
         store: BlobViews,
         references: ReferenceIssuer,
+        revocations: Revocations,
         stored: Callable[[str, int], None] = lambda scope, size_bytes: None,
     ) -> None:
         """Keeps its parts.
@@ -58,10 +60,12 @@ class UploadStore:
         Args:
             store: has the blobs.
             references: issues and verifies references.
+            revocations: end for content that is stored again.
             stored: called with the scope and the size of content that was stored.
         """
         self._store = store
         self._references = references
+        self._revocations = revocations
         self._decoder = UploadDecoder(store)
         self._stored = stored
 
@@ -72,7 +76,7 @@ class UploadStore:
             IdentityError: the rows have mixed types; names row and column.
             StoreError: they could not be stored.
         """
-        return self._of_dataset(await self._decoder.of_rows(rows, scope=scope), scope)
+        return await self._of_dataset(await self._decoder.of_rows(rows, scope=scope), scope)
 
     async def put_file(self, name: str, data: bytes, scope: str) -> StoredContent:
         """Stores a small file of rows, as :meth:`put_upload` does."""
@@ -95,11 +99,12 @@ class UploadStore:
             StoreError: it could not be stored.
         """
         try:
-            return self._of_dataset(await self._decoder.of_file(name, file, scope=scope), scope)
+            decoded = await self._decoder.of_file(name, file, scope=scope)
+            return await self._of_dataset(decoded, scope)
         finally:
             file.discard()
 
-    def _of_dataset(self, found: DatasetDecoded, scope: str) -> StoredContent:
+    async def _of_dataset(self, found: DatasetDecoded, scope: str) -> StoredContent:
         artifact = Artifact(
             "dataset",
             found.digest,
@@ -108,6 +113,7 @@ class UploadStore:
             rows=found.rows,
         )
         self._stored(scope, found.size_bytes)
+        await self._revocations.consent(artifact.digest, scope)
         return StoredContent(self.reference(scope, artifact), artifact, found.columns)
 
     async def put_directory(self, kind: str, directory: Path, scope: str) -> StoredContent:
@@ -115,6 +121,7 @@ class UploadStore:
         stored = await store_tree(self._store.view(write=scope, read=(scope,)), directory)
         artifact = _tree_artifact(kind, stored)
         self._stored(scope, artifact.size_bytes)
+        await self._revocations.consent(artifact.digest, scope)
         return StoredContent(self.reference(scope, artifact), artifact)
 
     def reference(self, scope: str, artifact: Artifact) -> str:
@@ -143,7 +150,7 @@ class UploadStore:
 
         Raises:
             InvalidReferenceError: it is not valid in these scopes or of another kind, or its
-                content is missing or damaged.
+                content is missing, damaged or revoked.
         """
         named = self.verified(reference, scopes)
         if named.kind != kind:
@@ -153,7 +160,7 @@ class UploadStore:
                 remedy="`fmesh outputs` shows the kind of each output",
             )
         try:
-            return await _load(self._content(scopes), kind, named.blob)
+            artifact = await _load(self._content(scopes), kind, named.blob)
         except LostBlobError as e:
             is_missing = isinstance(e, BlobNotFoundError)
             raise InvalidReferenceError(
@@ -167,6 +174,8 @@ class UploadStore:
                 where=reference[:20],
                 remedy="upload it again, or repeat the run that produced it",
             ) from e
+        await self._revocations.check(artifact.digest, scopes.private)
+        return artifact
 
     async def identity_of(self, named: Reference, *plans: ScopePlan) -> Digest:
         """Returns the identity of a reference's content.

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -53,7 +53,7 @@ from flowmesh_core.protocol.messages import (
     WorkerMessage,
 )
 from flowmesh_core.protocol.validation import of_hello
-from flowmesh_core.units import DEFAULT_TRUST
+from flowmesh_core.units import DEFAULT_TRUST, Digest
 
 log = logging.getLogger("flowmesh.gateway")
 
@@ -149,6 +149,7 @@ class WorkerGateway:
         trust_of: PoolTrust = default_trust,
         refused: Set[str] = frozenset(),
         declared: Callable[[str], PoolDeclaration | None] = lambda _: None,
+        forgotten: Callable[[], Sequence[Digest]] = tuple,
     ) -> None:
         """Starts without workers.
 
@@ -169,12 +170,14 @@ class WorkerGateway:
             trust_of: returns the trust of the pool that a worker's token is for.
             refused: names of workers whose messages have stopped the control plane too often.
             declared: returns what a pool's object says of its workers; None where there is none.
+            forgotten: returns what a worker that joins must not have on its disk.
         """
         self._epoch = epoch
         self._issuer = TokenIssuer(attempt_tokens, wall_clock, clock)
         self._post = post
         self._joins = JoinChecks(epoch, tokens, later_epoch_seen, refused)
         self._declared = declared
+        self._forgotten = forgotten
         self._telemetry = telemetry
         self._log = log
         self._clock = clock
@@ -259,6 +262,15 @@ class WorkerGateway:
         known = self._known.get(worker)
         if known is not None:
             self._post(WorkerSynced(worker, known.incarnation, Sync(seq=0, ended=(end,))))
+
+    def forget(self, digests: Sequence[Digest]) -> tuple[str, ...]:
+        """Asks all connected workers to delete blobs and components; returns their names."""
+        asked = []
+        for name, known in sorted(self._known.items()):
+            if known.session is not None:
+                asked.append(name)
+                known.session.forget(digests)
+        return tuple(asked)
 
     def drain(self, worker: str) -> bool:
         """Asks a worker to finish and leave; returns whether it is connected."""
@@ -430,6 +442,7 @@ class WorkerGateway:
         checked = session.intake.hello(hello)
         self.drops.count(name, hello.shape.pool, checked.dropped)
         session.dismiss(checked.unknown_ends)
+        session.forget(self._forgotten())
         self._post(WorkerConnected(checked.message, checked.generations))
         self._violated(name, hello.shape.pool, checked.dropped)
         sender = asyncio.create_task(session.send())

@@ -25,6 +25,7 @@ from flowmesh_core.protocol.messages import (
     Welcome,
     encode,
 )
+from flowmesh_core.units import Digest
 
 BATCH_ASSIGNMENTS = 256
 MESSAGE_BYTES = 2 << 20
@@ -37,6 +38,8 @@ DROPS_MAX = 10
 Items of its Hello do not count: the worker may have attempts of a control plane with another key.
 """
 DROPS_WITHIN_S = 60.0
+FORGET_AT_ONCE = 10_000
+"""Digests to forget in a message; more follow in the next ones."""
 ACKNOWLEDGED_WITHIN_S = 0.05
 """How long acknowledgements wait to be sent together with other changes."""
 
@@ -65,6 +68,7 @@ class WorkerSession:
         self._keep: tuple[str, ...] | None = None
         self._prewarm: tuple[PrewarmSpec, ...] | None = None
         self._drain = False
+        self._forget: tuple[Digest, ...] = ()
         self._opened = False
         self._sent = 0
         self._received = 0
@@ -123,6 +127,11 @@ class WorkerSession:
         """Buffers the request to accept nothing new, finish, and leave."""
         self._drain = True
 
+    def forget(self, digests: Iterable[Digest]) -> None:
+        """Buffers the request to delete blobs and components; sent once the state was answered."""
+        self._forget = (*self._forget, *digests)
+        self.flush()
+
     @property
     def opened(self) -> bool:
         """Whether the worker's full state was answered."""
@@ -144,6 +153,7 @@ class WorkerSession:
             self._assign
             or self._cancel
             or self._drain
+            or self._forget
             or self._keep is not None
             or self._prewarm is not None
         )
@@ -192,7 +202,9 @@ class WorkerSession:
             keep=self._keep or (),
             drain=self._drain,
             prewarm=self._prewarm,
+            forget=self._forget[:FORGET_AT_ONCE],
         )
+        self._forget = self._forget[FORGET_AT_ONCE:]
         self._acknowledged, self._dismissed = [], []
         self._keep, self._drain = None, False
         self._prewarm = None

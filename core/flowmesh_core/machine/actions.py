@@ -252,6 +252,18 @@ def unsubscribe(state: State, run: Run, step: StepRun) -> None:
             _withdraw(state, action, subscriber)
 
 
+def leave_unpaid(state: State, action: Action, subscriber: Subscriber) -> None:
+    """Ends a subscription; where it was the last one, the fabric pays for what still runs."""
+    subscription = action.subscribers.pop(subscriber, None)
+    if subscription is None:
+        return
+    effective_requirement.left(state, action, subscription.terms)
+    ready_actions.mark_changed(state, action)
+    if not action.subscribers:
+        action.move(ActionState.WITHDRAWN)
+        _end_attempts(state, action, ())
+
+
 def _withdraw(state: State, action: Action, last: Subscriber) -> None:
     action.move(ActionState.WITHDRAWN)
     _end_attempts(state, action, (last,))

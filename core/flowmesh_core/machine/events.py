@@ -274,6 +274,20 @@ class CancelRequested(msgspec.Struct, frozen=True):
     reason: str = "cancelled by the user"
 
 
+class ContentRevoked(msgspec.Struct, frozen=True):
+    """Content was revoked: runs that were accepted before do not use it any more.
+
+    Attributes:
+        identities: of the content, and of all that is known to be made from it.
+        revoked_s: when; later runs are not concerned.
+        namespace: whose runs are concerned; all where empty.
+    """
+
+    identities: frozenset[Digest]
+    revoked_s: float
+    namespace: str = ""
+
+
 class RunFinalized(msgspec.Struct, frozen=True):
     """``final`` is written; the run may be forgotten after its status was published."""
 
@@ -311,6 +325,7 @@ Event = (
     | Amended
     | Repinned
     | CancelRequested
+    | ContentRevoked
     | RunFinalized
     | TimeAdvanced
     | ControlStalled

@@ -33,6 +33,7 @@ from flowmesh_core.machine import (
     protocol_violations,
     repin,
     reserved_pools,
+    revocation,
     run_lifecycle,
     steps,
     stragglers,
@@ -45,6 +46,7 @@ from flowmesh_core.machine.events import (
     BlobsChecked,
     CancelRequested,
     ConditionEvaluated,
+    ContentRevoked,
     ControlStalled,
     CordonChanged,
     Event,
@@ -174,7 +176,7 @@ class Machine:
                 break
         return state.commands()
 
-    def _dispatch(self, event: Event, now_s: float) -> None:  # noqa: C901, PLR0912 - one case an event
+    def _dispatch(self, event: Event, now_s: float) -> None:  # noqa: C901, PLR0912, PLR0915 - a case an event
         state = self.state
         match event:
             case WorkerSynced():
@@ -225,6 +227,8 @@ class Machine:
             case CancelRequested():
                 failure = Failure(FailureKind.CANCELLED, event.reason)
                 run_lifecycle.cancel(state, event.uid, failure, now_s)
+            case ContentRevoked():
+                revocation.revoked(state, event)
             case RunFinalized():
                 run_lifecycle.finalised(state, event.uid)
 

@@ -20,7 +20,14 @@ from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.graph.critical_path import remaining_s
 from flowmesh_core.graph.evaluation_budget import EvaluationBudget
 from flowmesh_core.graph.plan import StepSource
-from flowmesh_core.machine import checkpoints, ledger_counts, ready_actions, repair, steps
+from flowmesh_core.machine import (
+    checkpoints,
+    ledger_counts,
+    ready_actions,
+    repair,
+    revocation,
+    steps,
+)
 from flowmesh_core.machine.cache_scopes import scopes_of
 from flowmesh_core.machine.commands import CheckBlobs, FinalizeRun, PutBlob, PutManifest
 from flowmesh_core.machine.events import Submitted
@@ -45,6 +52,7 @@ def submitted(state: State, event: Submitted, now_s: float) -> None:
         _restore_ends(run, event.restored)
         cancel(state, run.uid, Failure(FailureKind.CANCELLED, event.cancelled), now_s)
         return
+    revocation.submitted(state, run)
     for path, step in run.steps.items():
         if not step.waiting:
             state.touch(run, path)
@@ -176,15 +184,15 @@ def end_if_over(state: State, run: Run, now_s: float) -> None:
     _finish(state, run, now_s)
 
 
-def _outputs(run: Run) -> Iterator[tuple[str, Artifact]]:
-    """Yields the artifacts of the outputs, each with the scope that is to have it.
+def _outputs(state: State, run: Run) -> Iterator[tuple[str, Artifact]]:
+    """Yields the artifacts of the outputs that are not revoked, with the scope that is to have it.
 
     What a step made belongs where its results are published, and an input where it was uploaded.
     """
     for sources in run.plan.outputs.values():
         for source in sources:
             artifact = steps.source_artifact(run, source)
-            if artifact is None:
+            if artifact is None or revocation.is_revoked(state, run, artifact.digest):
                 continue
             scope = run.scopes.private
             if isinstance(source, StepSource):
@@ -196,7 +204,7 @@ def _outputs(run: Run) -> Iterator[tuple[str, Artifact]]:
 def _output_blobs(state: State, run: Run) -> dict[str, frozenset[Digest]]:
     """Stores what only came inside results; returns the other digests, which must be checked."""
     check: defaultdict[str, set[Digest]] = defaultdict(set)
-    for scope, artifact in _outputs(run):
+    for scope, artifact in _outputs(state, run):
         for digest in artifact.blobs():
             if digest in run.inline:
                 state.emit(PutBlob(digest, run.inline[digest], run.uid, scope))

@@ -15,7 +15,7 @@ from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Rejection, SignatureInfo
 from flowmesh_core.machine import ledger_counts
 from flowmesh_core.machine.commands import AppendLedgerLine, Command, RunChanged
-from flowmesh_core.machine.events import ActionKey, NamespaceLimits
+from flowmesh_core.machine.events import ActionKey, ContentRevoked, NamespaceLimits
 from flowmesh_core.machine.model import (
     Action,
     Attempt,
@@ -92,6 +92,7 @@ class State:
         attempts_made: how many attempts this epoch has made, of any action: a number that no two of
             them share, even when an action is wanted anew after it was forgotten.
         evaluations_made: the number of the last evaluation of a condition in this epoch.
+        revocations: those that are known, for runs that are submitted again later.
     """
 
     epoch: int
@@ -149,6 +150,7 @@ class State:
     attempts_made: int = 0
     prefix_salt: Callable[[str], str] = str
     evaluations_made: int = 0
+    revocations: list[ContentRevoked] = field(default_factory=list)
     ticked_s: float = 0.0
     observed_s: float = 0.0
     late: bool = False

@@ -418,6 +418,8 @@ class Desired(msgspec.Struct, frozen=True, tag="desired", omit_defaults=True):
         prewarm: all hosts to prewarm, the most urgent first; None leaves the plan unchanged.
             Attempts go first, and a host that leaves the list stays open until its memory is
             needed.
+        forget: identities of components, and digests of blobs, that were revoked: the worker
+            deletes them from its disk and closes the hosts that have loaded one.
     """
 
     epoch: int
@@ -429,6 +431,7 @@ class Desired(msgspec.Struct, frozen=True, tag="desired", omit_defaults=True):
     keep: tuple[str, ...] = ()
     drain: bool = False
     prewarm: tuple[PrewarmSpec, ...] | None = None
+    forget: tuple[Digest, ...] = ()
 
 
 WorkerMessage = Hello | Sync

@@ -33,6 +33,7 @@ go on coming. So an attempt that has waited for 60 s gets each one that becomes 
 
 import heapq
 from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import Assignment, FailureReport, PrewarmSpec
@@ -57,6 +58,19 @@ OVERUSE = 1.25
 """A host may exceed its reservation by a quarter before it is killed."""
 SILENT_MAX_S = 120.0
 """A host without a heartbeat for this long is killed: a stopped process would be paid forever."""
+
+
+_REVOKED = FailureReport(
+    FailureKind.PREEMPTED.value, "its engine host had loaded a model that was revoked"
+)
+
+
+def _components(wanted: Assignment | PrewarmSpec) -> list[Digest]:
+    """Returns the identities of the models and adapters that a host is given."""
+    if isinstance(wanted, PrewarmSpec):
+        return [artifact.digest for artifact in wanted.components.values()]
+    given = (wanted.inputs.get(port) for port in wanted.components)
+    return [one.artifact.digest for one in given if one is not None]
 
 
 class Instances:
@@ -169,6 +183,7 @@ class Instances:
             reservation,
             self._out.now_s,
         )
+        instance.components.update(_components(wanted))
         self._state.instances[key] = self._state.by_id[instance.id] = instance
         standby_id = standby.id if standby is not None else None
         self._out.add(StartHost(instance.id, wanted, reservation, standby_id))
@@ -278,6 +293,16 @@ class Instances:
             instance.killed = True
             self._out.add(KillHost(instance.id))
 
+    def forget(self, revoked: AbstractSet[Digest]) -> None:
+        """Ends the hosts that have a revoked component; other attempts in them run elsewhere."""
+        for instance in list(self._state.instances.values()):
+            if instance.state is InstanceState.CLOSING or revoked.isdisjoint(instance.components):
+                continue
+            if instance.idle:
+                self._close(instance)
+            else:
+                self.kill(instance, _REVOKED)
+
     def measured(self, instance: Instance, used_mib: int) -> None:
         """Records the memory of a host; kills a CPU host that exceeds its reservation."""
         for attempt in instance.running.values():
@@ -314,6 +339,7 @@ class Instances:
     def enqueue(self, instance: Instance, attempt: Attempt) -> None:
         """Puts an attempt into the queue of an instance."""
         attempt.instance = instance
+        instance.components.update(_components(attempt.assignment))
         attempt.first_line = instance.lines_seen
         instance.last_used_s = self._out.now_s
         heapq.heappush(instance.queue, (-attempt.assignment.priority, attempt.serial, attempt))

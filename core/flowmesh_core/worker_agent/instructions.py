@@ -150,6 +150,12 @@ class StopStandby(msgspec.Struct, frozen=True, gc=False):
     host_id: int
 
 
+class Forget(msgspec.Struct, frozen=True, gc=False):
+    """Delete these blobs and components from the disk, those in use when they are released."""
+
+    digests: tuple[Digest, ...]
+
+
 class SetTimer(msgspec.Struct, frozen=True, gc=False):
     """Post ``TimerFired`` at a time of the agent's clock; replaces a timer of the same key."""
 
@@ -191,6 +197,7 @@ Instruction = (
     | PrewarmFailed
     | StartStandby
     | StopStandby
+    | Forget
     | SetTimer
     | ClearTimer
     | SendReport

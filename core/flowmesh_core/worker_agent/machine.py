@@ -27,7 +27,7 @@ from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent.attempts import Attempts
 from flowmesh_core.worker_agent.drain import Drain
 from flowmesh_core.worker_agent.instances import Instances
-from flowmesh_core.worker_agent.instructions import Instruction
+from flowmesh_core.worker_agent.instructions import Forget, Instruction
 from flowmesh_core.worker_agent.memory_reservations import MemoryBudget
 from flowmesh_core.worker_agent.outbox import Outbox
 from flowmesh_core.worker_agent.ports import EnergyCounter, EngineFacts
@@ -198,6 +198,9 @@ class WorkerAgent:
             self.attempts.start(assignment)
         for attempt_id in desired.cancel:
             self.attempts.stop(attempt_id, _cancelled("the attempt was cancelled"))
+        if desired.forget:
+            self.instances.forget(frozenset(desired.forget))
+            self._out.add(Forget(desired.forget))
         if desired.drain:
             self.drain.begin()
         if desired.prewarm is not None and not self.reports.draining:

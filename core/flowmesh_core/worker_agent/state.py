@@ -99,6 +99,7 @@ class Instance:
         failure: why its host exited, unless it was closed.
         has_run: whether an attempt has ever run in it.
         reported: its last report; None before.
+        components: identities of the models and adapters that it has or was given.
         lines: last lines of its host; ``lines_seen`` counts all lines, ``lines_ended`` those before
             the last end of an attempt.
     """
@@ -117,6 +118,7 @@ class Instance:
     has_loaded: bool = False
     has_run: bool = False
     reported: EngineInstanceState | None = None
+    components: set[Digest] = field(default_factory=set)
     running: dict[str, Attempt] = field(default_factory=dict)
     retained: set[str] = field(default_factory=set)
     queue: list[tuple[int, int, Attempt]] = field(default_factory=list)

@@ -11,6 +11,7 @@ from flowmesh_core.machine.events import (
     BlobsChecked,
     CancelRequested,
     ConditionEvaluated,
+    ContentRevoked,
     ControlStalled,
     CordonChanged,
     Event,
@@ -73,6 +74,7 @@ KINDS: Mapping[type[Event], tuple[str, tuple[str, ...]]] = {
     CancelRequested: ("CancelRequested", ("uid", "reason")),
     RunFinalized: ("Finalised", ("uid",)),
     TimeAdvanced: ("Ticked", ()),
+    ContentRevoked: ("ContentRevoked", ("identities", "revoked_s", "namespace")),
     ControlStalled: ("ControlStalled", ()),
 }
 """By event class: its kind, and the names of its fields in traces."""

@@ -74,6 +74,7 @@ class SimShell:
             i.PrewarmFailed: _nothing,
             i.StartStandby: self._start_standby,
             i.StopStandby: lambda x: cancel(self._standby.pop(x.host_id)),
+            i.Forget: lambda _: None,  # nothing is revoked in simulated worlds
             i.SetTimer: self._set_timer,
             i.ClearTimer: lambda x: cancel(self._timers.pop(x.timer, None)),
             i.SendReport: lambda x: worker.connection.send_by(x.at_s),

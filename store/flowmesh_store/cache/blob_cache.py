@@ -116,6 +116,10 @@ class BlobCache:
             self._readable.pop(digest, None)
             await self._sweep.delete(_AREA, digest, older_than_s=_ANY_AGE)
 
+    async def delete(self, digests: Iterable[Digest]) -> None:
+        """Deletes blobs; those that are pinned when they are released."""
+        await self.remove(self.index.doom(digests))
+
     def use(self, digest: Digest) -> None:
         """Marks a blob as the most recently used."""
         self.index.use(digest)

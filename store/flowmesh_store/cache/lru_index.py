@@ -1,6 +1,7 @@
 """The index of a cache: sizes, order of use and pins; it touches no files and no clock."""
 
 from collections import Counter, OrderedDict
+from collections.abc import Iterable
 
 from flowmesh_core.units import Digest
 
@@ -16,6 +17,7 @@ class CacheIndex:
         self.used_bytes = 0
         self._sizes: OrderedDict[Digest, int] = OrderedDict()
         self._pins: Counter[Digest] = Counter()
+        self._doomed: set[Digest] = set()
 
     def __contains__(self, digest: Digest) -> bool:
         """Whether the blob is cached."""
@@ -45,6 +47,11 @@ class CacheIndex:
         """Removes a blob from the index."""
         self.used_bytes -= self._sizes.pop(digest, 0)
 
+    def doom(self, digests: Iterable[Digest]) -> list[Digest]:
+        """Removes blobs for good; returns the digests to evict, pinned ones when unpinned."""
+        self._doomed.update(d for d in digests if d in self._sizes)
+        return self._evict()
+
     def pin(self, digest: Digest) -> None:
         """Protects a blob from eviction until :meth:`unpin`; pins are counted.
 
@@ -60,6 +67,13 @@ class CacheIndex:
         return self._evict()
 
     def _evict(self) -> list[Digest]:
+        evicted = [d for d in self._doomed if d not in self._pins] if self._doomed else []
+        for digest in evicted:
+            self._doomed.discard(digest)
+            self.drop(digest)
+        return evicted + self._beyond_budget()
+
+    def _beyond_budget(self) -> list[Digest]:
         evicted: list[Digest] = []
         excess = self.used_bytes - self.budget_bytes
         if excess <= 0:

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Container, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 
@@ -42,14 +42,26 @@ class Marking:
         if artifact.manifest is None and artifact.kind in _WITH_MANIFEST:
             self._manifests.add((scopes, artifact.blob))
 
-    async def add_results(self, records: RecordStore) -> None:
+    async def add_results(
+        self, records: RecordStore, *, left_out: Container[str] = frozenset()
+    ) -> None:
         """Adds what the action results of all scopes name.
+
+        Args:
+            records: of the store.
+            left_out: keys of results that do not count.
 
         Raises:
             StoreUnavailableError, StoreError: something could not be read, so nothing may be
                 deleted.
         """
-        async for key, record in in_batches(records.keys(f"{ACTIONS}/"), records.read):
+
+        async def keys() -> AsyncIterator[str]:
+            async for key in records.keys(f"{ACTIONS}/"):
+                if key not in left_out:
+                    yield key
+
+        async for key, record in in_batches(keys(), records.read):
             result = decoded(record)
             if result is not None:
                 for artifact in result.outputs.values():

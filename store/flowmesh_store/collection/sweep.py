@@ -1,4 +1,4 @@
-"""Ports of the sweep phase: list and delete. Only the collector and the cache admin use them."""
+"""Ports of the sweep phase: list and delete. Collector, cache admin and revocation use them."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -6,6 +6,9 @@ from typing import Protocol
 
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import StoredBlob
+
+ANY_AGE = float("-inf")
+"""Deletes without asking for the age; a bucket then says that it deleted what it does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,4 +45,8 @@ class SweepableRecords(Protocol):
 
     async def delete(self, key: str, *, older_than_s: float) -> bool:
         """Deletes a record if it is still at least this old; returns whether it did."""
+        ...
+
+    async def erase_deleted(self) -> None:
+        """Erases the bytes of deleted and replaced records, where they are left behind."""
         ...

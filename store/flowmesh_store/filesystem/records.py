@@ -102,6 +102,11 @@ class FilesystemRecords:
         """As :meth:`SweepableRecords.delete`."""
         return await asyncio.to_thread(self._delete, check_key(key), older_than_s)
 
+    async def erase_deleted(self) -> None:
+        """As :meth:`SweepableRecords.erase_deleted`: the log is copied without them."""
+        with _as_store_errors(_LOGGED):
+            await asyncio.to_thread(self._log.compact)
+
     async def _read_logged(self, key: str) -> Record | None:
         # Once per action: a context manager would cost as much as the read itself.
         try:

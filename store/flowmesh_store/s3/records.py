@@ -17,7 +17,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import S3Store
 
 from flowmesh_core.errors import ConditionFailedError, StoreError, StoreUnavailableError
-from flowmesh_store.collection.sweep import StoredRecord
+from flowmesh_store.collection.sweep import ANY_AGE, StoredRecord
 from flowmesh_store.keys import CAS, check_key
 from flowmesh_store.ports import Record
 from flowmesh_store.s3.errors import blobs_error, is_missing_bucket, records_error, status_of
@@ -139,6 +139,12 @@ class S3Records:
 
     async def delete(self, key: str, *, older_than_s: float) -> bool:
         """As :meth:`SweepableRecords.delete`."""
+        if older_than_s == ANY_AGE:
+            try:
+                await obstore.delete_async(self._store, check_key(key))
+            except BaseError as error:
+                raise self._error(error, key) from error
+            return True
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(
@@ -146,6 +152,9 @@ class S3Records:
             )
         except (BotoCoreError, ClientError) as error:
             raise records_error(error, f"{self.location.url}: {key}") from error
+
+    async def erase_deleted(self) -> None:
+        """As :meth:`SweepableRecords.erase_deleted`: only versions of the bucket keep them."""
 
     async def _put(self, key: str, data: bytes, if_match: str | None) -> str | BaseError:
         """Returns the new etag, or the error with which the server refused the condition."""

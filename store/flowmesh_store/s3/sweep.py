@@ -12,6 +12,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from flowmesh_core.units import Digest
+from flowmesh_store.collection.sweep import ANY_AGE
 from flowmesh_store.keys import CAS, area_prefix, blob_name, is_digest, is_scope
 from flowmesh_store.ports import StoredBlob
 from flowmesh_store.s3.blobs import head
@@ -72,9 +73,10 @@ class S3Sweep:
     async def delete(self, scope: str, digest: Digest, *, older_than_s: float) -> bool:
         """As :meth:`Sweepable.delete`."""
         key = area_prefix(scope) + blob_name(digest)
-        found = await head(self._store, key, self._location.url, self._now())
-        if found is None or found[1] < older_than_s:
-            return False
+        if older_than_s != ANY_AGE:
+            found = await head(self._store, key, self._location.url, self._now())
+            if found is None or found[1] < older_than_s:
+                return False
         try:
             await obstore.delete_async(self._store, key)
         except BaseError as error:

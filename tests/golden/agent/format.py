@@ -264,6 +264,7 @@ class Send(msgspec.Struct, frozen=True, omit_defaults=True, tag="send"):
     keep: tuple[str, ...] = ()
     drain: bool = False
     hold_open: tuple[Prewarm, ...] | None = None
+    forget: tuple[str, ...] = ()
 
 
 class Sigterm(msgspec.Struct, frozen=True, tag="sigterm"):

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from tests.golden.agent.format import Scenario
 from tests.golden.agent.kinds import EVENTS, FULL_REPORT, START, SYNC
-from tests.golden.agent.scenarios import all_scenarios
+from tests.golden.agent.scenarios import all_scenarios, new_scenarios
 from tests.golden.agent.virtual.worker import VirtualWorker
 from tests.golden.agent.virtual.world import WALL_S, Facts, NoEnergy, World
 from tests.golden.encoding import decode, encode, encode_instructions, plain
@@ -38,6 +38,7 @@ GOLDENS = {
     "opens it",
     "reported-again": "Ends are reported again every 30 s and after a reconnection until "
     "acknowledged",
+    "revoked-components": "Hosts that have a revoked component are ended, whatever they do",
     "standby-hosts-that-fail": "A preload that fails is not tried again, and one standby host is "
     "begun at a time",
     "timeouts": "An attempt that runs longer than its timeout ends as timed out",
@@ -52,7 +53,9 @@ _canonical = msgspec.json.Encoder(order="sorted")
 
 def record(name: str) -> list[Line]:
     """Plays the scenario of a golden; returns its lines."""
-    scenario = next(one for one in all_scenarios() if one.name == GOLDENS[name])
+    scenario = next(
+        one for one in (*all_scenarios(), *new_scenarios()) if one.name == GOLDENS[name]
+    )
     worker = VirtualWorker(scenario)
     lines = [Line(0.0, START, msgspec.Raw(msgspec.json.encode(scenario)), msgspec.Raw(b"[]"))]
     _listen(worker.agent, lines)

@@ -4,6 +4,7 @@ from tests.golden.agent.format import Scenario
 from tests.golden.agent.random_scenarios import random_scenario
 from tests.golden.agent.written import (
     cancelling,
+    forgetting,
     instances,
     leaving,
     memory,
@@ -21,3 +22,8 @@ def all_scenarios() -> list[Scenario]:
     """Returns every scenario, the written ones first."""
     written = [scenario for about in _WRITTEN for scenario in about.scenarios()]
     return [*written, *(random_scenario(seed) for seed in SEEDS)]
+
+
+def new_scenarios() -> list[Scenario]:
+    """Returns the scenarios of what the agent could not do before it became one machine."""
+    return forgetting.scenarios()

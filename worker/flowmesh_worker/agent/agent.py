@@ -30,6 +30,7 @@ from flowmesh_store.cache.caching_blobs import CachingViews
 from flowmesh_worker.agent.attempt_data import AttemptData
 from flowmesh_worker.agent.checkpoints import Checkpoints
 from flowmesh_worker.agent.connection import GatewayConnection, OrphanedError
+from flowmesh_worker.agent.forgetting import Forgetting
 from flowmesh_worker.agent.prewarm_data import PrewarmData
 from flowmesh_worker.agent.shell import Shell
 from flowmesh_worker.data.components import ComponentCache
@@ -153,8 +154,14 @@ class Agent:
             settings.gateway_ca,
             self._connection_changed,
         )
+        self._forgetting = Forgetting(self._cache, self._components)
         self._shell.connect(
-            self._attempts, self._prewarms, self.hosts, self.standby, self._connection
+            self._attempts,
+            self._prewarms,
+            self.hosts,
+            self.standby,
+            self._connection,
+            self._forgetting.begin,
         )
         self._components_changed()
 
@@ -266,6 +273,7 @@ class Agent:
         self._shell.close()
         await self._prewarms.close()
         await self.standby.close()
+        await self._forgetting.close()
         await self._attempts.close()
         await self.hosts.close_all(_HOSTS_END_WITHIN_S)
         self._scratch.remove()

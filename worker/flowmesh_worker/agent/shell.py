@@ -25,6 +25,8 @@ from flowmesh_worker.ipc.frames import Cancel, Release, Stop
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from flowmesh_core.units import Digest
+
 _log = logging.getLogger(__name__)
 
 
@@ -60,6 +62,7 @@ class Shell:
         hosts: EngineHosts,
         standby: StandbyProcesses,
         reports: ReportSender,
+        forget: "Callable[[tuple[Digest, ...]], None]",
     ) -> None:
         """Sets the parts that perform instructions; no event may be posted before."""
         self._attempts = attempts
@@ -84,6 +87,7 @@ class Shell:
             i.PrewarmFailed: _log_failed_prewarm,
             i.StartStandby: standby.start,
             i.StopStandby: lambda x: standby.stop(x.host_id),
+            i.Forget: lambda x: forget(x.digests),
             i.SetTimer: self._set_timer,
             i.ClearTimer: self._clear_timer,
             i.SendReport: lambda x: reports.report_within(x.at_s - time.monotonic()),

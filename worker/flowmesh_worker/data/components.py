@@ -31,6 +31,7 @@ class _CachedTree:
     size_bytes: int = 0
     ready: bool = False
     pins: int = 0
+    doomed: bool = False
     fetch: asyncio.Task[None] | None = None
     source: "_Source | None" = None
     readable: set[tuple[str, ...]] = field(default_factory=set)
@@ -169,7 +170,17 @@ class ComponentCache:
     def _view(self, scopes: tuple[str, ...], token: str) -> BlobView:
         return self._store.view(write=scopes[0], read=scopes, token=token)
 
+    async def delete(self, digests: Iterable[Digest]) -> None:
+        """Deletes trees, those that an attempt uses when it has ended; also one that is loaded."""
+        for digest in digests:
+            if (cached := self._trees.get(digest)) is not None:
+                cached.doomed = True
+        await self._evict()
+
     async def _evict(self) -> None:
+        for digest, cached in list(self._trees.items()):
+            if cached.doomed and cached.ready and not cached.pins:
+                await self._remove(digest, cached)
         used = sum(t.size_bytes for t in self._trees.values() if t.ready)
         if used <= self._budget_bytes:
             return
@@ -180,13 +191,18 @@ class ComponentCache:
             if cached.pins or not cached.ready or digest in in_use:
                 continue
             used -= cached.size_bytes
-            del self._trees[digest]
-            # Renamed first, so that a worker that is killed now does not later take a partly
-            # removed tree for a complete one.
-            doomed = self._directory / f".gone-{digest[:16]}-{time.monotonic_ns()}"
-            os.rename(cached.path, doomed)
-            await asyncio.to_thread(shutil.rmtree, doomed, ignore_errors=True)
-            self._on_change()
+            await self._remove(digest, cached)
+
+    async def _remove(self, digest: Digest, cached: _CachedTree) -> None:
+        if self._trees.get(digest) is not cached:
+            return  # a concurrent call was faster
+        del self._trees[digest]
+        # Renamed first, so that a worker that is killed now does not later take a partly
+        # removed tree for a complete one.
+        doomed = self._directory / f".gone-{digest[:16]}-{time.monotonic_ns()}"
+        os.rename(cached.path, doomed)
+        await asyncio.to_thread(shutil.rmtree, doomed, ignore_errors=True)
+        self._on_change()
 
     def report(self, loaded: Iterable[tuple[Digest, str]]) -> tuple[Component, ...]:
         """Returns the complete components, each with its fastest tier.

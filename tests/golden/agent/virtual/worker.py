@@ -91,6 +91,7 @@ class VirtualWorker:
             i.PrewarmFailed: lambda x: None,
             i.StartStandby: self._standby.start,
             i.StopStandby: lambda x: self._standby.stop(x.host_id),
+            i.Forget: lambda x: None,  # it answers nothing
             i.SetTimer: self._set_timer,
             i.ClearTimer: self._clear_timer,
             i.SendReport: lambda x: self._connection.report_at(x.at_s),

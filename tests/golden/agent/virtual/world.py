@@ -91,6 +91,7 @@ class World:
             keep=one.keep,
             drain=one.drain,
             prewarm=None if listed is None else tuple(map(self._prewarm, listed)),
+            forget=tuple(map(Digest, one.forget)),
         )
 
     def loaded_components(self, wanted: Assignment | PrewarmSpec) -> tuple[str, ...]:
