@@ -12,6 +12,7 @@ from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.cache.admin import CacheAdmin
 from flowmesh_control.records.archive import Archive
+from flowmesh_control.records.withheld_records import WithheldRecords
 from flowmesh_core.accounting.ledger_lines import AttemptLine, CheckpointLine
 from flowmesh_core.identity import digest_bytes, digest_value
 from flowmesh_core.machine import checkpoints
@@ -123,13 +124,15 @@ async def test_a_collection_keeps_the_files_of_an_unfinished_actions_checkpoint(
         state=state,
         archive=Archive(store.records),
         result_ttl_s=60.0,
+        withheld=WithheldRecords(store),
         clock=fabric.control.services.epoch.now_s,
+        collected=lambda: None,
     )
 
     async def looked() -> Any:
         """Returns the newest checkpoint and the blobs that a collection keeps, at one moment."""
         before = checkpoints.roots(state)
-        live = set[str]().union(*(await cleaning._live()).values())
+        live = set[str]().union(*(await cleaning.live()).values())
         same = before and before == checkpoints.roots(state)
         return (await read_tree(blobs_of(store), before[0][1].digest), live) if same else None
 
@@ -137,7 +140,7 @@ async def test_a_collection_keeps_the_files_of_an_unfinished_actions_checkpoint(
     assert {tree.digest, *(f.digest for f in tree.files)} <= live
     await fabric.call("POST", f"/v1/runs/{uid}/cancel")
     await fabric.ended(uid)
-    live = set[str]().union(*(await cleaning._live()).values())
+    live = set[str]().union(*(await cleaning.live()).values())
     assert not {f.digest for f in tree.files} & live
 
 

@@ -34,9 +34,14 @@ CONVERTERS: dict[type, Callable[[Any], msgspec.Struct]] = {
 }
 
 
+def without_internals(value: Any) -> Any:
+    """Returns a value without what the API does not show: the attempts of a step's parts."""
+    return msgspec.structs.replace(value, parts=()) if isinstance(value, Provenance) else value
+
+
 @pytest.mark.parametrize("kind", CONVERTERS, ids=lambda kind: kind.__name__)
 def test_a_value_of_the_core_converts_to_the_same_json(kind: type) -> None:
-    value = filled(kind)
+    value = without_internals(filled(kind))
     converted = CONVERTERS[kind](value)
     assert type(converted).__module__.startswith("flowmesh_api.v1.")
     assert msgspec.json.encode(converted) == msgspec.json.encode(value)

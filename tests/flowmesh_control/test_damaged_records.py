@@ -36,6 +36,7 @@ from flowmesh_control.records.keys import (
 from flowmesh_control.records.quarantine import Quarantine
 from flowmesh_control.records.run_ownership import write_taken
 from flowmesh_control.records.run_records import UNREADABLE, PinsRecord, SpecRecord
+from flowmesh_control.records.withheld_records import WithheldRecords
 from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.accounting.ledger_lines import AttemptLine, StepLine, encode_lines
 from flowmesh_core.catalog.catalog import Catalog
@@ -194,7 +195,9 @@ def cleaning(store: Store) -> CacheAdmin:
         state=machine.state,
         archive=Archive(store.records),
         result_ttl_s=3600.0,
+        withheld=WithheldRecords(store),
         clock=lambda: 10.0,
+        collected=lambda: None,
     )
 
 

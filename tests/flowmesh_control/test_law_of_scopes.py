@@ -37,7 +37,9 @@ from flowmesh_api.v1.enums import Sharing
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_control.queries.downloads import download_of
 from flowmesh_control.records.cache_policies import CachePolicyStore
+from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.reference_issuer import ReferenceIssuer
+from flowmesh_control.records.revocations import Revocations
 from flowmesh_control.runs.uploads import UploadStore, dataset_artifact
 from flowmesh_core.dataset import ChunkRef, Column, ColumnType, Manifest, Schema, encode_manifest
 from flowmesh_core.errors import FlowMeshError
@@ -146,7 +148,8 @@ class Scopes(RuleBasedStateMachine):
         self.store = replace(store, _area=lambda scope: Watched(area(scope), scope, model))
         self.policies = CachePolicyStore(store.records)
         self.references = ReferenceIssuer(KEYS, self.policies)
-        self.uploads = UploadStore(self.store, self.references)
+        revocations = Revocations(store.records, LineageIndex(store.records), lambda: 0.0)
+        self.uploads = UploadStore(self.store, self.references, revocations)
         views = CachingViews(self.store, BlobCache(root / "cache", budget_bytes=1 << 30))
         components = ComponentCache(
             self.store, root / "trees", 1 << 30, in_use=tuple, on_change=lambda: None

@@ -113,7 +113,7 @@ async def test_nothing_is_deleted_while_a_run_has_a_plan_of_a_higher_level(
 ) -> None:
     await _raise_level(tmp_path, uid, PLAN_LEVEL + 1)
     with pytest.raises(NewerPlanError):
-        await artifacts_of_stored_run(sealed(open_store(tmp_path / "store")), uid)
+        await artifacts_of_stored_run(sealed(open_store(tmp_path / "store")), uid, ())
 
 
 async def _refused_everywhere(fabric: Fabric, uid: str) -> None:

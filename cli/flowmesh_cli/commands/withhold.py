@@ -67,7 +67,7 @@ def verify(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Read outputs of a run again, and all that they rest on, and check every seal.
+    """Read outputs of a run again, and all that they rest on.
 
     Exits with 1 at the first blob, identity or record that does not hold.
     """

@@ -14,6 +14,7 @@ import aiohttp
 import msgspec
 
 from flowmesh_api.v1.errors import ErrorDocument
+from flowmesh_core.decoding import decode
 from flowmesh_core.errors import StoreError, StoreFullError, StoreUnavailableError
 from flowmesh_core.protocol.blob_service import (
     URLS_MAX,
@@ -154,7 +155,7 @@ class BlobServiceClient:
         if response.status != _HTTP_OK:
             raise _refusal(response.status, data, where)
         try:
-            return msgspec.json.decode(data, type=answer)
+            return decode(msgspec.json.Decoder(answer), data)
         except msgspec.DecodeError as error:
             raise StoreError(
                 f"the response cannot be read: {error}",
@@ -178,7 +179,7 @@ def _resolve(future: "asyncio.Future[str]", act: Callable[["asyncio.Future[str]"
 
 def _refusal(status: int, data: bytes, where: str) -> StoreError:
     try:
-        details = msgspec.json.decode(data, type=ErrorDocument).error
+        details = decode(_error_document, data).error
         message, remedy = details.message, details.remedy
     except msgspec.DecodeError:
         message, remedy = f"HTTP status {status}", "see the log of the Deployment flowmesh-blobs"
@@ -187,3 +188,6 @@ def _refusal(status: int, data: bytes, where: str) -> StoreError:
     if status >= _HTTP_SERVER_ERROR or status == _HTTP_TOO_MANY:
         return StoreUnavailableError(message, where=where, remedy=remedy)
     return StoreError(message, where=where, remedy=remedy)
+
+
+_error_document = msgspec.json.Decoder(ErrorDocument)

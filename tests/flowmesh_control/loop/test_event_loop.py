@@ -181,6 +181,7 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
         tasks=tasks,
         append=nothing,
         settled=nothing,
+        published=nothing,
         finish=notes,
         changed=nothing,
         secrets=NoSecrets(),

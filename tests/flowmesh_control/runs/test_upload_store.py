@@ -10,7 +10,9 @@ from tests.blob_views import blobs_of
 
 from flowmesh_control.queries.downloads import download_of
 from flowmesh_control.records.cache_policies import CachePolicyStore
+from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.reference_issuer import ReferenceIssuer
+from flowmesh_control.records.revocations import Revocations
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_core.errors import InvalidReferenceError
 from flowmesh_core.sharing import KeyRing, plan_scopes
@@ -26,8 +28,13 @@ def references(store: Store) -> ReferenceIssuer:
     return ReferenceIssuer(KEY_RING, CachePolicyStore(store.records))
 
 
+def uploads(store: Store) -> UploadStore:
+    revocations = Revocations(store.records, LineageIndex(store.records), lambda: 10.0)
+    return UploadStore(store, references(store), revocations)
+
+
 async def test_rows_come_back_by_their_reference_in_their_own_namespace_only(store: Store) -> None:
-    content = UploadStore(store, references(store))
+    content = uploads(store)
     stored = await content.put_file("x.jsonl", b'{"a": 1}\n{"a": 2}\n', A.private)
     loaded = await content.load("dataset", stored.reference, A)
     assert msgspec.structs.replace(loaded, manifest=None) == stored.artifact
@@ -42,7 +49,7 @@ async def test_rows_come_back_by_their_reference_in_their_own_namespace_only(sto
 
 
 async def test_a_directory_comes_back_as_the_tar_it_was(store: Store, tmp_path: Path) -> None:
-    content = UploadStore(store, references(store))
+    content = uploads(store)
     model = tmp_path / "model"
     (model / "sub").mkdir(parents=True)
     (model / "config.json").write_text("{}")
