@@ -44,7 +44,6 @@ from flowmesh_control.runs.uploads import UploadStore, dataset_artifact
 from flowmesh_core.dataset import ChunkRef, Column, ColumnType, Manifest, Schema, encode_manifest
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.identity import canonical_bytes, digest_bytes, tree_identity
-from flowmesh_core.protocol.attempt_grants import read_grant
 from flowmesh_core.protocol.messages import Assignment, InputRef
 from flowmesh_core.protocol.results import Artifact, content_artifact
 from flowmesh_core.sharing import ScopePlan, read_reference
@@ -286,7 +285,7 @@ class Scopes(RuleBasedStateMachine):
             for digest in (d for one in found.values() for d in seen(one)):
                 self.model.may_read(digest)
         made = {"out": self._output(kind)}
-        outputs, inline = await self.outputs.store(made, None, read_grant(token))
+        outputs, inline = await self.outputs.store(made, None, token)
         await self._end(scopes, outputs["out"], inline)
 
     async def _end(
