@@ -108,9 +108,12 @@ soak: $(READY) ## random worlds in virtual time, all invariants checked (SEEDS=0
 sampling: $(READY) ## how soon sampled audits find a worker that lies, a thousand seeds (ARGS="--seeds 100")
 	@$(BIN)/python -m flowmesh_sim.sampling $(ARGS)
 
+LAWS ?= tests/flowmesh_control/test_law_of_attempts.py tests/flowmesh_control/test_law_of_scopes.py \
+	tests/flowmesh_core/machine/test_law_of_company.py tests/flowmesh_control/test_generated_messages.py \
+	tests/flowmesh_control/verification
 .PHONY: laws
-laws: $(READY) ## the laws of isolation with 10,000 examples, and a million messages (about two hours)
-	@FLOWMESH_LAW_EXAMPLES=10000 FLOWMESH_MESSAGE_WORLDS=12500 $(BIN)/python -m pytest -q -p no:xdist tests/flowmesh_control/test_law_of_attempts.py tests/flowmesh_control/test_law_of_scopes.py tests/flowmesh_core/machine/test_law_of_company.py tests/flowmesh_control/test_generated_messages.py tests/flowmesh_control/verification
+laws: $(READY) ## the laws of isolation with 10,000 examples, and a million messages (about two hours; LAWS="FILE")
+	@FLOWMESH_LAW_EXAMPLES=10000 FLOWMESH_MESSAGE_WORLDS=12500 $(BIN)/python -m pytest -q -p no:xdist $(LAWS)
 
 .PHONY: golden
 golden: $(READY) ## record tests/golden anew, after a change of behaviour that is meant

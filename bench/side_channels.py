@@ -137,7 +137,7 @@ async def prefixes(arguments: argparse.Namespace) -> list[Row]:
         taken = json.loads(await asyncio.to_thread(answer.read_bytes))
     times = {kind: [{"seconds": s["seconds"]} for s in taken[kind]] for kind in taken}
     found, control = (separation(times[kind], times["fresh"]) for kind in ("others", "own"))
-    return [Row(f"prefix of {PREFIX_WORDS} tokens, {model.name}", found, SIMULATED, control)]
+    return [Row(f"prefix of {PREFIX_WORDS} tokens, {model.name}", found, LAPTOP, control)]
 
 
 @asynccontextmanager
