@@ -38,12 +38,15 @@ class ResultIndex:
 
     def may_have(self, action_id: Digest) -> bool:
         """Whether the action may have a result; True for all until the index is complete."""
-        return not self._complete or self._has(action_id)
+        if not self._complete:
+            return True
+        bucket, prefix = _place(action_id)
+        return prefix in self._buckets[bucket]
 
     def add(self, action_id: Digest) -> None:
         """Adds an action whose result was just written."""
-        if not self._has(action_id):
-            bucket, prefix = _place(action_id)
+        bucket, prefix = _place(action_id)
+        if prefix not in self._buckets[bucket]:
             self._buckets[bucket] += prefix
 
     async def load(self, keys: Callable[[], AsyncIterator[str]]) -> None:
@@ -73,10 +76,6 @@ class ResultIndex:
             number += 1
             if number % _PAUSE_EVERY == 0:
                 await asyncio.sleep(0)  # a page of the listing has a thousand
-
-    def _has(self, action_id: Digest) -> bool:
-        bucket, prefix = _place(action_id)
-        return prefix in self._buckets[bucket]
 
 
 def _place(action_id: Digest) -> tuple[int, bytes]:

@@ -71,13 +71,22 @@ class CompilerSetup:
     limits: Limits
 
 
-def checked(document: Mapping[str, Any]) -> CheckedWorkflow:
-    """Returns what admission must know of a document.
+def parsed(document: Mapping[str, Any]) -> FlowMeshWorkflow:
+    """Returns the workflow of a document.
 
     Raises:
         SpecError: everything that is wrong with it.
     """
-    workflow = _parsed(document)
+    workflow = parse_object(document)
+    if not isinstance(workflow, FlowMeshWorkflow):
+        raise SpecError(
+            [Problem("kind", "expected a FlowMeshWorkflow; an administrator sets cache policies")]
+        )
+    return workflow
+
+
+def checked(workflow: FlowMeshWorkflow) -> CheckedWorkflow:
+    """Returns what admission must know of a workflow."""
     inputs = {}
     for name, source in workflow.spec.inputs.items():
         kinds = [k for k in ("model", "adapter", "dataset") if getattr(source, k)]
@@ -88,13 +97,17 @@ def checked(document: Mapping[str, Any]) -> CheckedWorkflow:
     return CheckedWorkflow(workflow.metadata.namespace, inputs, min(steps, 2**53))
 
 
-def compiled(request: CompileRequest, setup: CompilerSetup) -> Plan:
+def compiled(request: CompileRequest, setup: CompilerSetup, workflow: FlowMeshWorkflow) -> Plan:
     """Returns the plan of a workflow.
+
+    Args:
+        request: what is known of its inputs.
+        setup: what it is compiled with.
+        workflow: the request's document, parsed.
 
     Raises:
         SpecError: everything that is wrong with it.
     """
-    workflow = _parsed(request.document)
     plan = compile_workflow(
         workflow,
         setup.catalog,
@@ -104,15 +117,6 @@ def compiled(request: CompileRequest, setup: CompilerSetup) -> Plan:
     )
     check_engine_variants(workflow, plan, setup.catalog, request.shapes)
     return plan
-
-
-def _parsed(document: Mapping[str, Any]) -> FlowMeshWorkflow:
-    workflow = parse_object(document)
-    if not isinstance(workflow, FlowMeshWorkflow):
-        raise SpecError(
-            [Problem("kind", "expected a FlowMeshWorkflow; an administrator sets cache policies")]
-        )
-    return workflow
 
 
 def check_engine_variants(

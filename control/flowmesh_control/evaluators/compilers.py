@@ -18,6 +18,7 @@ from flowmesh_control.evaluators.compilation import (
     CompilerSetup,
     checked,
     compiled,
+    parsed,
 )
 from flowmesh_control.evaluators.fair_places import FairPlaces
 from flowmesh_control.evaluators.process import (
@@ -39,12 +40,15 @@ from flowmesh_control.evaluators.workflow_messages import (
 from flowmesh_core.decoding import decode
 from flowmesh_core.errors import ContentLimitError, SpecError
 from flowmesh_core.graph.plan import Plan, StepPlan
+from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
 AT_ONCE = 2
 COMPILE_S = 10.0
 """Processor time to check or compile a small workflow."""
 STEP_S = 0.0002
 """Processor time for each step after expansion, in addition."""
+_STEPS_WITHOUT_THREAD = 50
+"""Compiling as many takes a few milliseconds; the hand-over to a thread takes part of one."""
 WAIT_FACTOR = 3.0
 """Wall time of a request, as a multiple of its processor time, because the machine may be busy."""
 _REPLY_BYTES_MAX = 256 << 20
@@ -71,19 +75,30 @@ class WorkflowCompiler(Protocol):
         ...
 
 
+class _ParsedWorkflow(CheckedWorkflow, frozen=True):
+    """A checked workflow that is not read again to compile it."""
+
+    parsed: FlowMeshWorkflow
+
+
 class InlineCompiler:
-    """Compiles in a thread of this process."""
+    """Compiles in this process, large workflows in a thread."""
 
     def __init__(self, setup: CompilerSetup) -> None:
         self._setup = setup
 
     async def check(self, document: dict[str, Any]) -> CheckedWorkflow:
         """As :meth:`WorkflowCompiler.check`."""
-        return checked(document)
+        workflow = parsed(document)
+        found = checked(workflow)
+        return _ParsedWorkflow(found.namespace, found.inputs, found.steps, workflow)
 
-    async def compile(self, request: CompileRequest, _: CheckedWorkflow) -> Plan:
+    async def compile(self, request: CompileRequest, workflow: CheckedWorkflow) -> Plan:
         """As :meth:`WorkflowCompiler.compile`."""
-        return await asyncio.to_thread(compiled, request, self._setup)
+        assert isinstance(workflow, _ParsedWorkflow)
+        if workflow.steps <= _STEPS_WITHOUT_THREAD:
+            return compiled(request, self._setup, workflow.parsed)
+        return await asyncio.to_thread(compiled, request, self._setup, workflow.parsed)
 
     async def close(self) -> None:
         """Does nothing."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from flowmesh_control.evaluators.compilation import CompilerSetup, checked, compiled
+from flowmesh_control.evaluators.compilation import CompilerSetup, checked, compiled, parsed
 from flowmesh_control.evaluators.confinement import limit_processor_time
 from flowmesh_control.evaluators.workflow_messages import (
     CheckWorkflow,
@@ -58,9 +58,9 @@ def _reply(data: bytes, setup: CompilerSetup) -> Iterator[bytes]:
     request = decode(_decoder, data)
     limit_processor_time(request.seconds)
     if isinstance(request, CheckWorkflow):
-        yield _encoder.encode(checked(request.document))
+        yield _encoder.encode(checked(parsed(request.document)))
     else:
-        yield from _parts(compiled(request, setup))
+        yield from _parts(compiled(request, setup, parsed(request.document)))
 
 
 def _parts(plan: Plan) -> Iterator[bytes]:

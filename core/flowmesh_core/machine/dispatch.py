@@ -29,7 +29,8 @@ from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.units import Digest
 
 REASONS_EVERY_S = 0.25
-"""Seconds between updates of the reasons why steps wait."""
+"""Seconds between updates of the reasons why steps wait; longer where more than this many wait."""
+REASONS_AT_ONCE = 1_000
 SETTLED_S = 2.0
 _INF = float("inf")
 
@@ -193,7 +194,8 @@ def _wait_reasons(state: State, decision: Decision, now_s: float) -> None:
     """Sets why steps wait; fails what no worker of a fixed fleet can ever run."""
     full = pending_publications.holds_back(state)
     any_waits = decision.rejections or full or state.held
-    if not any_waits or 0.0 <= now_s - state.reasons_told_s < REASONS_EVERY_S:
+    every_s = REASONS_EVERY_S * max(1.0, len(state.ready) / REASONS_AT_ONCE)
+    if not any_waits or 0.0 <= now_s - state.reasons_told_s < every_s:
         return
     state.reasons_told_s = now_s
     if full is not None:

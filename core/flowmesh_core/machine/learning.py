@@ -100,13 +100,10 @@ def _memory_is_credible(
     shape = worker.shape
     if peak_mib > SHARE_OVER * shape.device_memory_mib * shape.devices:
         return False
+    if peak_mib <= SHARE_OVER * attempt.memory_mib:
+        return True
     learned_mib = state.model.memory_mib(key, shape.device_class)
-    return (
-        not learned_mib
-        or not peak_mib
-        or _near(peak_mib, learned_mib)
-        or peak_mib <= SHARE_OVER * attempt.memory_mib
-    )
+    return not learned_mib or _near(peak_mib, learned_mib)
 
 
 def _near(a: float, b: float) -> bool:
