@@ -19,22 +19,15 @@ LARGE = {
     "only its length": "select length(repeat('a', 2000000000)) as x",
     "of a blob": "select repeat('a'::blob, 2000000000) as x",
     "of a list": "select len(repeat([1], 1000000000)) as x",
-    "lpad": "select length(lpad('a', 1500000000, 'x')) as x",
-    "rpad": "select length(rpad('a', 1500000000, 'x')) as x",
     "format": "select length(format('{:>2000000000}', 'a')) as x",
     "printf": "select length(printf('%2000000000s', 'a')) as x",
-    "bar": "select length(bar(1, 0, 1, 1000000000)) as x",
     "range": "select len(range(300000000)) as x",
     "generate_series": "select len(generate_series(1, 300000000)) as x",
     "list_resize": "select len(list_resize([1], 300000000, 7)) as x",
-    "bitstring": "select bit_count(bitstring('1', 2000000000)) as x",
     "replace": "select length(replace(repeat('a', 50000), 'a', repeat('b', 50000))) as x",
-    "regexp_replace":
-        "select length(regexp_replace(repeat('a', 50000), 'a', repeat('b', 50000), 'g')) as x",
     "concat": "with t as (select repeat('a', 200000000) as s)"
         " select length(concat(s, s, s, s, s, s, s, s, s, s, s)) as x from t",
     "many rows": "select repeat('a', 20000000) as x from range(200)",
-    "many columns": "select " + ", ".join(f"repeat('a', 30000000) as c{n}" for n in range(60)),
 }  # fmt: skip
 PROGRAM = """
 import asyncio, json, sys
@@ -89,4 +82,4 @@ def test_no_query_grows_its_process_beyond_what_it_may_use() -> None:
     assert found.keys() == LARGE.keys()
     for name, (outcome, grown_mib) in found.items():
         assert grown_mib <= GROWTH_MIB_MAX, (name, outcome, grown_mib)
-        assert outcome in ("MemoryError", "AttemptError"), (name, outcome)
+        assert outcome == "MemoryError", (name, outcome)

@@ -59,7 +59,6 @@ async def of_objects(tmp_path: Path) -> AsyncIterator[MultiUserFabric]:
         yield one
 
 
-
 async def test_a_list_holds_what_the_user_may_see(fabric: MultiUserFabric) -> None:
     a, b = await fabric.run("ada", "team-a"), await fabric.run("bob", "team-b")
     seen = {
@@ -68,8 +67,6 @@ async def test_a_list_holds_what_the_user_may_see(fabric: MultiUserFabric) -> No
     }
     assert seen == {"root": {a, b}, "ada": {a}, "bob": {a, b}, "eve": set()}
     assert await fabric.ask("eve", "GET", "/v1/runs?namespace=team-a") == []
-
-
 
 
 async def test_a_name_means_the_latest_run_that_the_user_sees(fabric: MultiUserFabric) -> None:
@@ -82,7 +79,6 @@ async def test_a_name_means_the_latest_run_that_the_user_sees(fabric: MultiUserF
     # bob sees team-a's and may not cancel it: no other run is cancelled in its place
     await fabric.ask("bob", "POST", "/v1/runs/weekly/cancel", status=403)
     assert (await fabric.ask("ada", "GET", f"/v1/runs/{later}"))["phase"] == "Running"
-
 
 
 async def test_content_is_for_those_whose_namespace_it_is(fabric: MultiUserFabric) -> None:
@@ -111,7 +107,6 @@ async def test_users_labels_open_no_group(tmp_path: Path) -> None:
             )
         assert len(scopes["ada"]) == 2
         assert len(scopes["eve"]) == 1
-
 
 
 async def test_nobody_is_let_in_while_nobody_can_be_asked(fabric: MultiUserFabric) -> None:
