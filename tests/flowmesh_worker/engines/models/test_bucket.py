@@ -46,7 +46,9 @@ def model(server: versitygw.S3Server, name: str, *files: str) -> str:
     folder = server.directory / versitygw.BUCKET / name
     for file in files:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file).write_text(f'{{"file": "{file}"}}')
+        data = f'{{"file": "{file}"}}'.encode()
+        safe = file.endswith(".safetensors")
+        (folder / file).write_bytes((2).to_bytes(8, "little") + b"{}" if safe else data)
     return server.url(name)
 
 

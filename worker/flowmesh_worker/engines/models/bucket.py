@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind, StoreError
+from flowmesh_store.model_files import is_pickle, is_safe
 from flowmesh_worker.engines.egress.addresses import require_public
 from flowmesh_worker.engines.egress.urls import parse_target
 from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.imports.sources import S3_SECRETS
-from flowmesh_worker.engines.models.safe_files import is_pickle, is_safe
 from flowmesh_worker.secret_values import SecretValues
 
 if TYPE_CHECKING:
