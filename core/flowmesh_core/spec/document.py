@@ -125,16 +125,7 @@ class _Reader:
     def _value(self, event: Any, keys: tuple[Key, ...]) -> tuple[Any, SourcePosition]:
         self._values += 1
         kind = type(event).__name__
-        what = ""
-        if len(keys) > MAX_NESTING:
-            what = "nested too deeply"
-        elif self._values > MAX_VALUES:
-            what = "of too many values"
-        elif self._characters > MAX_CHARACTERS:
-            what = "of too many characters"
-        if what:
-            self._report(keys, f"the file is {what}", event.start_mark)
-            raise _StopReadingError
+        self._refuse_growth(event, keys)
         if kind == "AliasEvent":
             return self._alias(event, keys)
         mark = SourcePosition(event.start_mark.line + 1, event.start_mark.column + 1)
@@ -155,6 +146,18 @@ class _Reader:
             self._open.discard(event.anchor)
             self._anchors[event.anchor] = (value, mark)
         return value, mark
+
+    def _refuse_growth(self, event: Any, keys: tuple[Key, ...]) -> None:
+        if len(keys) > MAX_NESTING:
+            what = "nested too deeply"
+        elif self._values > MAX_VALUES:
+            what = "of too many values"
+        elif self._characters > MAX_CHARACTERS:
+            what = "of too many characters"
+        else:
+            return
+        self._report(keys, f"the file is {what}", event.start_mark)
+        raise _StopReadingError
 
     def _alias(self, event: Any, keys: tuple[Key, ...]) -> tuple[Any, SourcePosition]:
         here = SourcePosition(event.start_mark.line + 1, event.start_mark.column + 1)
