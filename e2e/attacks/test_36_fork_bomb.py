@@ -26,8 +26,7 @@ BOMB = """
 HONEST = """
     import os
     def main():
-        names = [p for p in os.listdir("/proc") if p.isdigit()] if os.access("/proc", 4) else []
-        return [{"pod": os.uname().nodename, "sum": sum(range(10)), "seen": len(names)}]
+        return [{"pod": os.uname().nodename, "sum": sum(range(10))}]
 """
 
 
