@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowmesh_core.dataset import ColumnType
-from flowmesh_core.errors import AttemptError, FailureKind
+from flowmesh_core.errors import AttemptError
 from flowmesh_store.datasets import rows_to_chunks, table_rows
 from flowmesh_worker.engine_api import DatasetInput, HostSettings, Work
 from flowmesh_worker.engines.data.sql import Sql
