@@ -212,12 +212,12 @@ cluster-down: $(READY) ## end that cluster; nothing of it stays but what was bui
 e2e: $(READY) ## scenarios on a real Kubernetes cluster (root; 20 minutes the first time)
 	@hack/require.sh go "$(GO)"
 	@$(if $(KUBECONFIG),:,$(BIN)/python -m e2e.cluster prepare)
-	@$(BIN)/python -m pytest -q -m "not full" e2e/scenarios $(ARGS)
+	@$(BIN)/python -m pytest -q -m "not full" e2e/scenarios e2e/attacks $(ARGS)
 
 e2e-full: $(READY) ## also the heavy ones: the full worker image, soak
 	@hack/require.sh go "$(GO)"
 	@$(if $(KUBECONFIG),:,$(BIN)/python -m e2e.cluster prepare-full)
-	@$(BIN)/python -m pytest -q e2e/scenarios $(ARGS)
+	@$(BIN)/python -m pytest -q e2e/scenarios e2e/attacks $(ARGS)
 
 .PHONY: clean
 clean: ## remove what make made: environment, tools, caches

@@ -22,6 +22,7 @@ check "ruff format" "$bin/ruff" format --quiet --check "$@"
 check "mypy" "$bin/python" -m mypy --no-error-summary "${packages[@]}" hack
 check "import rules" "$bin/lint-imports" --no-cache --config .importlinter
 check "names" "$bin/python" hack/check_names.py
+check "attacks" "$bin/python" hack/check_attacks.py
 check "words" "$bin/python" hack/check_words.py
 check "engines page" "$bin/python" hack/engine_docs.py
 check "dashboards" "$bin/python" -m hack.dashboards.write

@@ -82,16 +82,41 @@ def test_constraints_avoid_the_kubernetes_client_that_botocore_cannot_live_with(
 
 
 def test_the_table_of_names_reports_missing_stale_and_silent_names() -> None:
-    spec = importlib.util.spec_from_file_location("check_names", ROOT / "hack" / "check_names.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = _check("check_names")
     lost = module.Name("FailureKind", "lost", "", "errors.py:1")
     gone = {("FailureKind", "gone"): "no longer there"}
     assert len(module.problems([lost], gone)) == 2
     assert len(module.problems([lost], {("FailureKind", "lost"): ""})) == 1
     assert module.problems([lost], {("FailureKind", "lost"): "the worker left"}) == []
+
+
+def test_the_table_of_attacks_reports_unlisted_attacks_and_tests_that_do_not_exist(
+    tmp_path: Path,
+) -> None:
+    module = _check("check_attacks")
+    listed, unlisted = "tests/attacks/test_01_a.py", "e2e/attacks/test_k1_b.py"
+    for name in (listed, unlisted):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        path.write_text("def test_it() -> None: ...")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "security.md").write_text("| a rule | `tests/lost.py` |")
+    lines = (f"`{listed}`", f"`{listed}::test_it`", f"`{listed}::test_lost`")
+    (tmp_path / "docs" / "attacks.md").write_text("\n".join(lines))
+    missing = [problem.split(": ")[0] for problem in module.missing_tests(tmp_path)]
+    assert missing == ["docs/attacks.md:3", "docs/security.md:1"]
+    [problem] = module.unlisted_attacks(tmp_path)
+    assert unlisted in problem
+
+
+def _check(name: str) -> Any:
+    """Returns a module of ``hack/``, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "hack" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _pyproject() -> dict[str, Any]:

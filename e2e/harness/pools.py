@@ -4,8 +4,27 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from e2e.cluster.project_images import THIN
 from e2e.harness.fabric import NAMESPACE, Fabric
 from e2e.harness.kube import condition, until
+
+
+def code_pool_spec(fabric: Fabric, **changes: Any) -> dict[str, Any]:
+    """Returns a pool of thin workers that run users' code, with the installed thin pool's image."""
+    found = fabric.kube.get("fmwp", "thin", f"--namespace={NAMESPACE}")
+    return {
+        "image": found["spec"]["image"] if found else THIN.name,
+        "imagePullPolicy": "IfNotPresent",
+        "engines": {"flavor": "thin"},
+        "minReplicas": 1,
+        "maxReplicas": 1,
+        "resources": {"cpu": 0.25, "memory": "2Gi"},
+        "userCode": True,
+        "cache": {"sizeLimit": "1Gi"},
+        "drainGrace": "10s",
+        "autoscaling": {"targetBacklog": "10s"},
+        **changes,
+    }
 
 
 @contextmanager

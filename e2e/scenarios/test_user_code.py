@@ -1,15 +1,13 @@
 """Users' code runs in a separate container beside the worker, without the worker's files."""
 
-import json
-import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.cluster.project_images import THIN
+from e2e.harness.code_step import code_workflow, rows_of
 from e2e.harness.fabric import NAMESPACE, Fabric
-from e2e.harness.pools import pool
+from e2e.harness.pools import code_pool_spec, pool
 from e2e.harness.user import User
 
 POOL = "code"
@@ -43,20 +41,7 @@ CODE = """
 @pytest.fixture(scope="module")
 def code_pool(fabric: Fabric) -> Iterator[str]:
     """Yields thin workers that may run users' code, with the image of the installed thin pool."""
-    found = fabric.kube.get("fmwp", "thin", f"--namespace={NAMESPACE}")
-    spec = {
-        "image": found["spec"]["image"] if found else THIN.name,
-        "imagePullPolicy": "IfNotPresent",
-        "engines": {"flavor": "thin"},
-        "minReplicas": 1,
-        "maxReplicas": 1,
-        "resources": {"cpu": 0.25, "memory": "2Gi"},
-        "userCode": True,
-        "cache": {"sizeLimit": "1Gi"},
-        "drainGrace": "10s",
-        "autoscaling": {"targetBacklog": "10s"},
-    }
-    with pool(fabric, POOL, spec) as name:
+    with pool(fabric, POOL, code_pool_spec(fabric)) as name:
         yield name
 
 
@@ -67,11 +52,10 @@ def test_it_has_no_network_no_token_and_no_other_process(
     user.begin()
     service = fabric.kube.get("service", "flowmesh-gateway", f"--namespace={NAMESPACE}")["spec"]
     gateway = f"{service['clusterIP']}:{service['ports'][0]['port']}"
-    fabric.submit(user.namespace, "code", workflow({"token": TOKEN, "gateway": gateway}))
+    fabric.submit(user.namespace, "code", code_workflow(CODE, {"token": TOKEN, "gateway": gateway}))
     fabric.completed(user.namespace, "code", 180)
     (pod,) = fabric.workers(code_pool)
-    user.answer("outputs", "code", "--download", "out")
-    (found,) = rows(tmp_path / "out" / "found.jsonl")
+    (found,) = rows_of(user, "code")
     assert found == {
         "uid": USER,
         "gateway": "PermissionError",
@@ -111,16 +95,3 @@ def assert_apart(fabric: Fabric, pod: dict[str, Any]) -> None:
     assert said["code"].splitlines()[-1] != "it is there"
     assert "flowmesh_worker.engines.code.sidecar" in said["code"]
     assert "--token-file" not in said["code"], "the worker's processes are seen"
-
-
-def workflow(args: dict[str, str]) -> dict[str, Any]:
-    step = {
-        "name": "found",
-        "uses": "code.python",
-        "with": {"code": textwrap.dedent(CODE), "args": args, "memoryMib": 128},
-    }
-    return {"steps": [step], "outputs": {"found": "found.rows"}}
-
-
-def rows(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text().splitlines()]

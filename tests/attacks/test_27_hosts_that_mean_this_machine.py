@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from ipaddress import ip_network
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -20,6 +21,8 @@ from flowmesh_worker.engines.egress.urls import parse_target
 from flowmesh_worker.engines.http.call import Call, CallError
 from flowmesh_worker.engines.http.client import HttpClient
 from flowmesh_worker.engines.imports.download import Downloader
+from flowmesh_worker.engines.models.bucket import fetch_bucket
+from flowmesh_worker.secret_values import SecretValues
 
 HOSTS = (
     "127.0.0.1", "127.0.0.2", "127.255.255.254", "127.1", "127.0.1", "127.00.00.01", "127.0.0.01",
@@ -78,6 +81,28 @@ async def _calls(rule: AddressPolicy, url: str) -> FailureKind:
     finally:
         await client.close()
     return FailureKind(refused.value.kind)
+
+
+async def _fetches_model(url: str, folder: Path) -> FailureKind:
+    secrets = SecretValues.for_any_host({"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "S"})
+    with pytest.raises(AttemptError) as refused:
+        await fetch_bucket(f"s3://bucket/model?endpoint={quote(url)}", folder / "model", secrets)
+    return FailureKind(refused.value.failure.kind)
+
+
+@pytest.mark.parametrize("scheme", ["https", "http"])
+async def test_no_bucket_of_a_model_is_on_this_machine(
+    scheme: str, listener: Listener, tmp_path: Path
+) -> None:
+    for host in HOSTS:
+        kind = await _fetches_model(f"{scheme}://{host}:{listener.port}", tmp_path)
+        assert kind == FailureKind.BAD_INPUT or host in UNKNOWN_NAMES, host
+    for region in ("x.127.0.0.1/", "@127.0.0.1", "evil.example.com#", "a/b"):
+        with pytest.raises(AttemptError, match="not a name"):
+            await fetch_bucket(
+                f"s3://bucket/m?region={quote(region)}", tmp_path / "m", SecretValues({}, {})
+            )
+    assert listener.connections == 0
 
 
 @pytest.mark.parametrize("host", HOSTS)

@@ -13,7 +13,7 @@ from tests.attacks.one_fabric import fabric_at
 
 from flowmesh_store.unpacking import TreeLimits, open_tree, unpack
 
-HONEST = [("config.json", b"{}"), ("a/b/c/weights.bin", b"w" * 1_000)]
+HONEST = [("config.json", b"{}"), ("a/b/c/merges.txt", b"w" * 1_000)]
 PATH = "/v1/trees?namespace=team-a&kind=model"
 
 

@@ -20,7 +20,7 @@ from tests.blob_views import blobs_of
 from flowmesh_core.errors import ConditionFailedError, StoreError, StoreUnavailableError
 from flowmesh_store.conditional_write_check import prove_conditional_writes
 from flowmesh_store.hashing import digest_of
-from flowmesh_store.store import open_store
+from flowmesh_store.store import Store, open_store
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential
@@ -99,9 +99,21 @@ class Cut:
         return head + b"\r\n\r\n" + body[: self.to_bytes]
 
 
+@dataclass
+class Broken:
+    """The connections of the next uploads break in the middle of their body."""
+
+    times: int
+
+
 @asynccontextmanager
-async def proxy(endpoint: str, *, sends: int = 1, cut: Cut | None = None) -> AsyncIterator[str]:
-    """A proxy that sends each PUT so often and passes the last answer on, or cuts answers short."""
+async def proxy(
+    endpoint: str, *, sends: int = 1, cut: Cut | None = None, broken: Broken | None = None
+) -> AsyncIterator[str]:
+    """A proxy that sends each PUT so often and passes the last answer on, or cuts answers short.
+
+    It may break connections in the middle of an upload, too.
+    """
     upstream = urlsplit(endpoint)
 
     async def send(request: bytes) -> bytes:
@@ -115,6 +127,11 @@ async def proxy(endpoint: str, *, sends: int = 1, cut: Cut | None = None) -> Asy
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         length = re.search(rb"(?i)content-length: (\d+)", head)
+        if broken is not None and broken.times and head.startswith(b"PUT") and length:
+            broken.times -= 1
+            await reader.readexactly(int(length[1]) // 2)
+            writer.transport.abort()
+            return
         body = await reader.readexactly(int(length[1])) if length else b""
         # Each connection has one request: the server ends it, so an answer ends where it closes.
         request = head[:-2] + b"Connection: close\r\n\r\n" + body
@@ -188,6 +205,36 @@ async def test_a_record_that_is_cut_short_is_asked_for_again(
             await store.records.read("runs/u/spec")
         with pytest.raises(StoreUnavailableError, match="proof/"):
             await prove_conditional_writes(store.records)  # what every start begins with
+        store.close()
+    direct.close()
+
+
+@pytest.mark.parametrize("kind", ["blob", "record"])
+async def test_an_upload_whose_connection_breaks_is_sent_again(
+    s3_server: versitygw.S3Server, tmp_path: Path, kind: str
+) -> None:
+    async def write(store: Store, data: bytes) -> object:
+        if kind == "blob":
+            return await blobs_of(store).put(digest_of(data), data)
+        return await store.records.write(f"runs/{digest_of(data)}/spec", data)
+
+    async def stored(data: bytes) -> bool:
+        if kind == "blob":
+            return not await blobs_of(direct).missing([digest_of(data)])
+        record = await direct.records.read(f"runs/{digest_of(data)}/spec")
+        return record is not None and record.data == data
+
+    data, broken = b"content" * 10_000, Broken(times=3)
+    direct = open_store(s3_server.url(tmp_path.name))
+    async with proxy(s3_server.endpoint, broken=broken) as endpoint:
+        store = open_store(s3_server.url(tmp_path.name).replace(s3_server.endpoint, endpoint))
+        await write(store, data)
+        assert broken.times == 0
+        assert await stored(data)
+        broken.times = 1_000
+        with pytest.raises(StoreUnavailableError):
+            await write(store, b"other")
+        assert not await stored(b"other")
         store.close()
     direct.close()
 

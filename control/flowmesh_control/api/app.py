@@ -14,6 +14,7 @@ from flowmesh_control.api.probes import ProbeHandlers
 from flowmesh_control.api.quotas import QuotaHandlers
 from flowmesh_control.api.read_only import refusing_writes
 from flowmesh_control.api.receipts import AllReceipts
+from flowmesh_control.api.request_body import BODY_BYTES_MAX
 from flowmesh_control.api.request_log import RequestLogHandlers
 from flowmesh_control.api.request_recorder import RequestRecorder
 from flowmesh_control.api.responses import errors_as_json
@@ -26,8 +27,6 @@ from flowmesh_control.services import ControlPlaneServices
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Middleware
-
-BODY_BYTES_MAX = 128 << 20
 
 
 def build_app(

@@ -18,7 +18,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from flowmesh_api.v1.problems import Problem
-from flowmesh_control.api.request_body import decode_body
+from flowmesh_control.api.request_body import body_of, decode_body
 from flowmesh_control.api.request_recorder import (
     LoggedRoute,
     Logging,
@@ -226,7 +226,7 @@ class Authorizer:
             case NamespaceSource.QUERY:
                 call = replace(call, namespace=_queried(call.request))
             case NamespaceSource.BODY:
-                call = replace(call, namespace=_submitted(await call.request.read()))
+                call = replace(call, namespace=_submitted(await body_of(call.request)))
             case NamespaceSource.FABRIC:
                 pass
         facts_of(call.request).namespace = call.namespace

@@ -31,6 +31,7 @@ from flowmesh_control.runs.uploads import StoredContent, UploadStore
 from flowmesh_core.errors import FlowMeshError, RevokedContentError
 from flowmesh_core.sharing import ScopePlan
 from flowmesh_store.blobs import BlobViews
+from flowmesh_store.model_files import require_data_only
 from flowmesh_store.spool import SpoolWriter
 from flowmesh_store.unpacking import TreeLimits, open_tree, unpack
 
@@ -116,7 +117,7 @@ class DataHandlers:
     async def put_tree(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/trees?namespace=&kind=model`` → :class:`Uploaded`.
 
-        The body is a tar file of the directory's content.
+        The body is a tar file of the directory's content: safetensors, JSON and tokenizer files.
         """
         scope, request = self._scopes(call).private, call.request
         kind = request.query.get("kind", "model")
@@ -234,6 +235,7 @@ def _unpack(archive: Path, directory: Path) -> None:
         with open_tree(archive) as tar:
             unpack(tar, directory, TreeLimits())
         archive.unlink()
+        require_data_only(directory)
     except tarfile.TarError as e:
         raise FlowMeshError(
             f"the body is not a tar file of a directory: {e}",

@@ -21,7 +21,7 @@ from flowmesh_control.api.authorization import (
     workflow_route,
 )
 from flowmesh_control.api.ports import RunWriter
-from flowmesh_control.api.request_body import decode_body, read_body
+from flowmesh_control.api.request_body import body_of, decode_body, read_body
 from flowmesh_control.api.request_recorder import Logging
 from flowmesh_control.api.responses import flag, json_response
 from flowmesh_control.auth.users import NamespaceLabels, Resource, Verb
@@ -172,7 +172,7 @@ class RunHandlers:
     async def cancel(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/runs/{uid}/cancel`` ``{reason?}`` → :class:`RunStatus`."""
         uid = await self._active_uid(call)
-        body = await call.request.read()
+        body = await body_of(call.request)
         given_reason = decode_body(body, _cancel_decoder).reason if body else ""
         reason = given_reason or "cancelled by the user"
         await self._commands.cancel(uid, reason)

@@ -63,7 +63,7 @@ class BlobHandlers:
     async def sign(self, request: web.Request) -> web.Response:
         """``POST /v1/urls``: signs URLs; refuses all where the token does not allow one."""
         grant = self._grants.of(request)
-        wanted = (await read_body(request, _urls)).requests
+        wanted = (await read_body(request, _urls, BODY_BYTES_MAX)).requests
         if len(wanted) > URLS_MAX:
             raise _invalid(f"{len(wanted)} URLs are too many", f"ask for at most {URLS_MAX}")
         return json_response(SignedUrls(tuple(self._url(grant, one) for one in wanted)))
@@ -83,7 +83,7 @@ class BlobHandlers:
     async def copy(self, request: web.Request) -> web.Response:
         """``POST /v1/copy``: copies a blob into the write scope."""
         grant = self._writing(request)
-        body = await read_body(request, _blob)
+        body = await read_body(request, _blob, BODY_BYTES_MAX)
         require_readable(grant, body.scope)
         copied = await self._bucket.stored.copy(body.scope, grant.write_scope, body.digest)
         return json_response(CopyResponse(copied))
@@ -91,7 +91,7 @@ class BlobHandlers:
     async def discard(self, request: web.Request) -> web.Response:
         """``POST /v1/discard``: reads a blob again, and empties it if it is corrupt."""
         grant = self._grants.of(request)
-        body = await read_body(request, _blob)
+        body = await read_body(request, _blob, BODY_BYTES_MAX)
         require_readable(grant, body.scope)
         await self._bucket.stored.discard(body.scope, body.digest)
         return json_response({})
@@ -110,7 +110,7 @@ class BlobHandlers:
     async def sign_parts(self, request: web.Request) -> web.Response:
         """``POST /v1/uploads/parts``: signs URLs of parts from a number on."""
         scope = self._writing(request).write_scope
-        body = await read_body(request, _parts)
+        body = await read_body(request, _parts, BODY_BYTES_MAX)
         _require_size(body.size_bytes, OBJECT_BYTES_MAX)
         if not 1 <= body.first <= PARTS_MAX:
             raise _invalid(f"there is no part {body.first}", f"parts are 1 to {PARTS_MAX}")
@@ -120,7 +120,7 @@ class BlobHandlers:
     async def complete_upload(self, request: web.Request) -> web.Response:
         """``POST /v1/uploads/complete``: makes the blob, unless another one took its place."""
         scope = self._writing(request).write_scope
-        body = await read_body(request, _complete)
+        body = await read_body(request, _complete, BODY_BYTES_MAX)
         stored, uploads = self._bucket.stored, self._bucket.uploads
         place = await stored.vacancy(scope, body.digest)
         if place is None:
@@ -132,7 +132,7 @@ class BlobHandlers:
     async def abort_upload(self, request: web.Request) -> web.Response:
         """``POST /v1/uploads/abort``: gives an upload up."""
         scope = self._writing(request).write_scope
-        body = await read_body(request, _abort)
+        body = await read_body(request, _abort, BODY_BYTES_MAX)
         await self._bucket.uploads.abort(scope, body.digest, body.upload_id)
         return json_response({})
 
@@ -150,7 +150,7 @@ class BlobHandlers:
         return grant
 
     async def _put_request(self, request: web.Request) -> PutRequest:
-        body = await read_body(request, _put)
+        body = await read_body(request, _put, BODY_BYTES_MAX)
         _require_size(body.size_bytes, OBJECT_BYTES_MAX)
         return body
 

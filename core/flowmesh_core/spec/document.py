@@ -18,12 +18,17 @@ from flowmesh_core.spec.scalars import RefusedScalarError, read_plain
 MAX_TEXT_BYTES = 64 * 1024 * 1024
 MAX_NESTING = 64
 MAX_VALUES = 4_000_000
+MAX_CHARACTERS = 128 * 1024 * 1024
+"""Of all texts with aliases filled in: what the API accepts as a body."""
 _STRING_TAG = "tag:yaml.org,2002:str"
 
 
 @dataclass(slots=True)
 class SourcePosition:
-    """The positions of a value and its key, from 1, and those of everything inside it."""
+    """The positions of a value and its key, from 1, and those of everything inside it.
+
+    ``size`` and ``characters`` are the numbers of values and of characters of texts inside it.
+    """
 
     line: int
     column: int
@@ -31,6 +36,7 @@ class SourcePosition:
     key_column: int = 0
     children: dict[Key, "SourcePosition"] = field(default_factory=dict)
     size: int = 1
+    characters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,7 @@ class _Reader:
         self._anchors: dict[str, tuple[Any, SourcePosition]] = {}
         self._open: set[str] = set()
         self._values = 0
+        self._characters = 0
 
     def documents(self) -> Iterator[Document]:
         try:
@@ -118,10 +125,7 @@ class _Reader:
     def _value(self, event: Any, keys: tuple[Key, ...]) -> tuple[Any, SourcePosition]:
         self._values += 1
         kind = type(event).__name__
-        if self._values > MAX_VALUES or len(keys) > MAX_NESTING:
-            what = "nested too deeply" if len(keys) > MAX_NESTING else "of too many values"
-            self._report(keys, f"the file is {what}", event.start_mark)
-            raise _StopReadingError
+        self._refuse_growth(event, keys)
         if kind == "AliasEvent":
             return self._alias(event, keys)
         mark = SourcePosition(event.start_mark.line + 1, event.start_mark.column + 1)
@@ -132,6 +136,8 @@ class _Reader:
         value: Any
         if kind == "ScalarEvent":
             value = self._scalar(event, keys)
+            mark.characters = len(event.value)
+            self._characters += mark.characters
         elif kind == "SequenceStartEvent":
             value = self._sequence(mark, keys)
         else:
@@ -141,6 +147,18 @@ class _Reader:
             self._anchors[event.anchor] = (value, mark)
         return value, mark
 
+    def _refuse_growth(self, event: Any, keys: tuple[Key, ...]) -> None:
+        if len(keys) > MAX_NESTING:
+            what = "nested too deeply"
+        elif self._values > MAX_VALUES:
+            what = "of too many values"
+        elif self._characters > MAX_CHARACTERS:
+            what = "of too many characters"
+        else:
+            return
+        self._report(keys, f"the file is {what}", event.start_mark)
+        raise _StopReadingError
+
     def _alias(self, event: Any, keys: tuple[Key, ...]) -> tuple[Any, SourcePosition]:
         here = SourcePosition(event.start_mark.line + 1, event.start_mark.column + 1)
         if event.anchor in self._open or event.anchor not in self._anchors:
@@ -149,6 +167,7 @@ class _Reader:
             return None, here
         value, mark = self._anchors[event.anchor]
         self._values += mark.size
+        self._characters += mark.characters
         return value, replace(mark, line=here.line, column=here.column)
 
     def _scalar(self, event: Any, keys: tuple[Key, ...]) -> Any:
@@ -168,6 +187,7 @@ class _Reader:
             value, inner = self._value(event, (*keys, len(out)))
             mark.children[len(out)] = inner
             mark.size += inner.size
+            mark.characters += inner.characters
             out.append(value)
         return out
 
@@ -190,6 +210,7 @@ class _Reader:
             )
             mark.children[key] = inner
             mark.size += inner.size
+            mark.characters += inner.characters + len(key)
             out[key] = value
         return out
 

@@ -20,16 +20,17 @@ from flowmesh_core.dataset import (
     Schema,
     borders,
     columns_of,
-    infer_schema,
     merge_schemas,
     row_digests,
     rows_digest,
     typed_column,
 )
+from flowmesh_core.dataset.infer import SchemaInference, refuse_columns
 from flowmesh_core.dataset.schema import column_name
 from flowmesh_core.errors import BlobCorruptError, IdentityError
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.units import Digest
+from flowmesh_store.datasets.budget import COLUMNS_MAX
 from flowmesh_store.datasets.exact_numbers import exact_float
 from flowmesh_store.datasets.parquet import (
     arrow_schema,
@@ -68,6 +69,7 @@ def rows_to_chunks(
 
     Raises:
         IdentityError: mixed or unknown types; names row and column.
+        ContentLimitError: there are too many columns.
     """
     typed = type_rows(rows, schema)
     starts = borders(typed.digests, average=average)
@@ -90,15 +92,23 @@ def type_rows(rows: Sequence[Row] | Any, schema: Schema | None = None) -> TypedR
     """Types rows by a schema, which is inferred from their values where None, and hashes them.
 
     Raises:
-        IdentityError: as :func:`rows_to_chunks`.
+        IdentityError, ContentLimitError: as :func:`rows_to_chunks`.
     """
     if isinstance(rows, pa.Table):
+        refuse_columns(rows.num_columns, COLUMNS_MAX)
         schema, columns = columns_of_table(rows, schema)
         count = rows.num_rows
     else:
-        schema = infer_schema(rows) if schema is None else schema
+        schema = _inferred(rows) if schema is None else schema
+        refuse_columns(len(schema.columns), COLUMNS_MAX)
         columns, count = columns_of(rows, schema), len(rows)
     return TypedRows(schema, columns, count, row_digests(columns, schema, count))
+
+
+def _inferred(rows: Sequence[Row]) -> Schema:
+    inference = SchemaInference(columns_max=COLUMNS_MAX)
+    inference.add(rows)
+    return inference.schema()
 
 
 def read_table(data: bytes, schema: Schema | None = None) -> Any:

@@ -39,13 +39,16 @@ def _no_credentials_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("FLOWMESH_IMPORT_ALLOW", "127.0.0.1/32")
 
 
 def model(server: versitygw.S3Server, name: str, *files: str) -> str:
     folder = server.directory / versitygw.BUCKET / name
     for file in files:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file).write_text(f'{{"file": "{file}"}}')
+        data = f'{{"file": "{file}"}}'.encode()
+        safe = file.endswith(".safetensors")
+        (folder / file).write_bytes((2).to_bytes(8, "little") + b"{}" if safe else data)
     return server.url(name)
 
 

@@ -14,6 +14,7 @@ from flowmesh_worker.engine_api import BlobInput, Work
 from flowmesh_worker.engines.models.importing import ModelImport
 from flowmesh_worker.engines.models.safe_files import check_model
 
+NO_TENSORS = (2).to_bytes(8, "little") + b"{}"
 ROOT = Path(__file__).parents[4]
 
 
@@ -92,8 +93,9 @@ def test_a_link_out_of_the_model_is_refused(tmp_path: Path) -> None:
 
 
 def complete(folder: Path) -> None:
-    for name in ("model.safetensors", "config.json", "tokenizer.json"):
+    for name in ("config.json", "tokenizer.json"):
         (folder / name).write_text("{}")
+    (folder / "model.safetensors").write_bytes(NO_TENSORS)
 
 
 PROGRAM = """

@@ -23,6 +23,7 @@ from flowmesh_worker.engines.data.database import (
     select,
     stop,
 )
+from flowmesh_worker.engines.data.memory_bound import bounded_growth, growth_bytes
 from flowmesh_worker.engines.data.sql_types import quoted
 
 
@@ -49,7 +50,7 @@ class Sql:
         connection = self._connection or connect(self._memory_mib)
         # A database in which a query failed is not used again: it may still have tables.
         self._connection = None
-        query = asyncio.ensure_future(asyncio.to_thread(answer, connection, work))
+        query = asyncio.ensure_future(asyncio.to_thread(self._answer, connection, work))
         try:
             table, schema, rows_read = await asyncio.shield(query)
         except asyncio.CancelledError:
@@ -60,6 +61,12 @@ class Sql:
                 connection.close()
         self._connection = connection
         return Result({"rows": Rows(table, schema)}, Usage(units=rows_read))
+
+    def _answer(self, connection: Any, work: Work) -> tuple[Any, Schema, int]:
+        if not self._memory_mib:
+            return answer(connection, work)
+        with bounded_growth(growth_bytes(self._memory_mib)):
+            return answer(connection, work)
 
     async def close(self) -> None:
         """Closes the database."""

@@ -171,15 +171,26 @@ class FilteringResolver(AbstractResolver):
         await self._inner.close()
 
 
-async def require_public(url: str, rule: AddressPolicy | None = None) -> None:
+async def require_public(
+    url: str, rule: AddressPolicy | None = None, *, opened_only: bool = False
+) -> None:
     """Checks the host of a URL that another client will connect to, such as an S3 endpoint.
+
+    That client resolves the name again. With ``https:`` it reaches no other server, as that would
+    need a certificate for the name.
+
+    Args:
+        url: of the server.
+        rule: decides about addresses; by default that of the environment.
+        opened_only: permit only networks that an administrator allowed, for plain http.
 
     Raises:
         AttemptError: kind ``bad-input``; one of its addresses may not be reached.
         OSError: the name does not resolve.
     """
     host = urlsplit(url).hostname or ""
-    resolver = FilteringResolver(rule or AddressPolicy.from_environment())
+    rule = rule or AddressPolicy.from_environment()
+    resolver = FilteringResolver(rule, opened_only=opened_only)
     try:
         await resolver.resolve(host, 0, socket.AF_UNSPEC)
     finally:

@@ -2,21 +2,30 @@
 
 import asyncio
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind, StoreError
+from flowmesh_store.model_files import is_pickle, is_safe
+from flowmesh_worker.engines.egress.addresses import require_public
+from flowmesh_worker.engines.egress.urls import parse_target
 from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.imports.sources import S3_SECRETS
-from flowmesh_worker.engines.models.safe_files import is_pickle, is_safe
 from flowmesh_worker.secret_values import SecretValues
 
 if TYPE_CHECKING:
     from flowmesh_store.s3.location import S3Location
 
 _READ_BYTES = 8 << 20
+_REGION = re.compile(r"[a-z0-9-]{0,64}")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
+_OF_USERS = frozenset(
+    {*S3_SECRETS, "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"}
+)
+"""What secrets may set; others name files and servers from which clients read credentials."""
 
 
 async def fetch_bucket(uri: str, target: Path, secrets: SecretValues) -> None:
@@ -41,6 +50,7 @@ async def fetch_bucket(uri: str, target: Path, secrets: SecretValues) -> None:
 
     try:
         location = parse_location(uri)
+        await _require_permitted(location, secrets, uri)
         with _credentials(secrets):
             secrets.require(S3_SECRETS, _server(location))
             store: Any = connect_blobs(location)
@@ -60,6 +70,33 @@ async def fetch_bucket(uri: str, target: Path, secrets: SecretValues) -> None:
         ) from e
 
 
+async def _require_permitted(location: "S3Location", secrets: SecretValues, uri: str) -> None:
+    """Checks the server that the user named, as for other imports.
+
+    Raises:
+        AttemptError: bad input; it is at an address that may not be reached.
+    """
+    region = location.region or secrets.get("AWS_REGION", "")
+    if not _BUCKET.fullmatch(location.bucket) or not _REGION.fullmatch(region):
+        raise bad_input(f"{uri}: the bucket or region is not a name", "write s3://BUCKET/DIRECTORY")
+    endpoint = location.endpoint or secrets.get("AWS_ENDPOINT_URL_S3", "")
+    endpoint = endpoint or secrets.get("AWS_ENDPOINT_URL", "")
+    if not endpoint and os.environ.get("AWS_ENDPOINT_URL"):
+        return  # the administrator's own server
+    url = endpoint or _server(location)
+    try:
+        place = parse_target(url)
+    except ValueError as e:
+        raise bad_input(f"{uri}: the endpoint {e}", "write endpoint=https://HOST") from e
+    if place.scheme not in ("https", "http"):
+        raise bad_input(f"{uri}: the endpoint is not a URL", "write endpoint=https://HOST")
+    try:
+        await require_public(url, opened_only=place.scheme == "http")
+    except OSError as e:
+        message = f"{uri}: {place.host} does not resolve: {e}"
+        raise AttemptError(Failure(FailureKind.STORE, message)) from e
+
+
 def _server(location: "S3Location") -> str:
     """Returns the URL of the server that the client connects to."""
     endpoint = location.endpoint or os.environ.get("AWS_ENDPOINT_URL", "")
@@ -69,7 +106,7 @@ def _server(location: "S3Location") -> str:
 
 @contextmanager
 def _credentials(secrets: Mapping[str, str]) -> Iterator[None]:
-    given = {name: value for name, value in secrets.items() if name.startswith("AWS_")}
+    given = {name: value for name, value in secrets.items() if name in _OF_USERS}
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
     try:

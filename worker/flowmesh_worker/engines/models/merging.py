@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from flowmesh_store.model_files import is_safe
 from flowmesh_worker.engine_api import HostSettings, Progress, Result, Tree, TreeInput, Usage, Work
 from flowmesh_worker.engines.environment import apply_environment, library_environment
 from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.llm.adapters import ADAPTER_WEIGHTS
 from flowmesh_worker.engines.models.model_facts import ModelFacts, read_facts
-from flowmesh_worker.engines.models.safe_files import is_safe
 from flowmesh_worker.engines.models.safetensors_header import head_labels
 
 _MIB = 1024 * 1024

@@ -1,25 +1,13 @@
 """Checks a model directory: it may contain data, but no file that runs code when loaded."""
 
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_store.model_files import UNSAFE_REMEDY, is_safe, require_safetensors
 from flowmesh_worker.engines.errors import bad_input
 
-_SAFE_ENDINGS = frozenset({".safetensors", ".json", ".jinja", ".txt", ".model", ".md"})
-_SAFE_NAMES = frozenset({"LICENSE", "NOTICE", "README"})
-_PICKLES = frozenset({".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".h5", ".msgpack"})
 WANTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 """The files to fetch from a hub."""
-
-
-def is_safe(name: str) -> bool:
-    """Whether a file of this name contains only data."""
-    path = PurePosixPath(name)
-    return path.suffix in _SAFE_ENDINGS or path.name in _SAFE_NAMES
-
-
-def is_pickle(name: str) -> bool:
-    """Whether a file of this name has weights in a format that is refused."""
-    return PurePosixPath(name).suffix in _PICKLES
 
 
 def check_model(folder: Path, uri: str) -> None:
@@ -36,9 +24,10 @@ def check_model(folder: Path, uri: str) -> None:
         if not is_safe(name):
             raise bad_input(
                 f"{uri}: {name} is not a file that a model may contain",
-                "keep safetensors, JSON and tokenizer files only; weights in .bin or .pt are"
-                " pickles: convert them to safetensors",
+                UNSAFE_REMEDY,
             )
+        if name.endswith(".safetensors"):
+            _require_weights(file, name, uri)
     if not any(n.endswith(".safetensors") for n in names):
         raise bad_input(
             f"{uri}: there are no *.safetensors weights",
@@ -51,3 +40,10 @@ def check_model(folder: Path, uri: str) -> None:
         raise bad_input(
             f"{uri}: {' and '.join(sorted(missing))} is missing", "add the model's own files"
         )
+
+
+def _require_weights(file: Path, name: str, uri: str) -> None:
+    try:
+        require_safetensors(file, name)
+    except FlowMeshError as e:
+        raise bad_input(f"{uri}: {name}: {e.message}", e.remedy) from e

@@ -16,8 +16,11 @@ from flowmesh_worker.engines.data.database import (
     select,
     stop,
 )
+from flowmesh_worker.engines.data.memory_bound import bounded_growth, growth_bytes
 
 _MEMORY_MIB = 512
+_OTHER_BYTES = 2 << 30
+"""What the model and other conversations in this process may add meanwhile."""
 _ROWS_SHOWN = 100
 _CHARS_MAX = 4000
 
@@ -35,7 +38,8 @@ class TableDatabase:
     def answer(self, query: str) -> str:
         """Returns the rows as text; raises as ``data.database`` does."""
         refuse_query(query, self.tables)
-        found, _ = select(self._connection, query, self.tables)
+        with bounded_growth(growth_bytes(_MEMORY_MIB) + _OTHER_BYTES):
+            found, _ = select(self._connection, query, self.tables)
         if isinstance(found, list):
             return f"({len(found):,} rows without columns)"
         text = shown_rows(found.slice(0, _ROWS_SHOWN).to_pylist())

@@ -51,6 +51,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _place(item: pytest.Item) -> int:
     name = item.path.stem.removeprefix("test_")
+    if item.path.parent.name == "attacks":
+        return len(_FIRST)
     if name in _LAST:
         return len(_FIRST) + 1 + _LAST.index(name)
     return _FIRST.index(name) if name in _FIRST else len(_FIRST)
