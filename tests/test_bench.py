@@ -15,7 +15,7 @@ import results  # noqa: E402 - as above
 
 
 @pytest.mark.parametrize("name", ["dispatch", "growth", "sharing"])
-def test_a_benchmark_of_the_page_takes_its_command_line_and_has_a_place(name: str) -> None:
+def test_a_benchmark_of_the_page_accepts_its_options_and_has_a_section(name: str) -> None:
     asked = [sys.executable, str(BENCH / f"{name}.py"), "--help"]
     done = subprocess.run(asked, capture_output=True, text=True, check=True)
     assert "--draft" in done.stdout

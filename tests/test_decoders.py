@@ -144,7 +144,7 @@ async def _lineage(records: RecordStore) -> object:
     ("reading", "expected"),
     [(_cancellation, {"u": "cancelled"}), (_model, encode_model(CostModel())), (_lineage, [])],
 )
-async def test_a_record_that_may_be_lost_is_passed_over_when_it_is_not_utf_8(
+async def test_an_expendable_record_is_skipped_if_it_is_not_utf_8(
     reading: Callable[[RecordStore], Awaitable[object]], expected: object
 ) -> None:
     assert await reading(open_store("memory:").records) == expected
@@ -172,14 +172,14 @@ async def test_the_report_of_an_audit_that_is_not_utf_8_is_named() -> None:
 
 
 @pytest.mark.parametrize("opening", [b'{"x": 0}', b"[1]", b'{"1": "\xff"}', b'{"1": "one"}'])
-async def test_a_damaged_opening_of_a_ledger_is_named(opening: bytes) -> None:
+async def test_a_damaged_first_line_of_a_ledger_is_named(opening: bytes) -> None:
     records = open_store("memory:").records
     await records.write(segment_key("u", 1, 0), opening)
     with pytest.raises(DamagedRecordError, match=segment_key("u", 1, 0)):
         await read_segments(records, "u")
 
 
-def test_whichever_byte_of_a_stored_result_flips_it_is_read_or_a_miss() -> None:
+def test_a_stored_result_with_any_flipped_byte_is_read_or_a_miss() -> None:
     digest = "a" * 64
     artifact = Artifact("dataset", digest, digest, 1)  # type: ignore[arg-type]
     whole = encode_result(
@@ -203,7 +203,7 @@ def test_a_stored_value_that_its_type_refuses_is_a_miss() -> None:
     assert decoded(Record(msgspec.json.encode(result), "etag")) is None
 
 
-def test_no_module_but_the_helper_calls_a_decoder_of_msgspec() -> None:
+def test_only_the_helper_calls_a_msgspec_decoder() -> None:
     trees = {path: ast.parse(path.read_text()) for path in _modules()}
     decoders = {name for tree in trees.values() for name in _decoders(tree)}
     assert {"spec_decoder", "frames"} <= decoders  # the search finds what it is to find

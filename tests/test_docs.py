@@ -17,7 +17,7 @@ TEST = re.compile(r"`((?:tests|e2e|examples|docs)/[\w./-]+)`")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_every_link_and_path_on_a_page_leads_somewhere(page: Path) -> None:
+def test_every_link_and_path_on_a_page_resolves(page: Path) -> None:
     text = page.read_text()
     wanted = [page.parent / link for link in LINK.findall(text)]
     wanted += [ROOT / path for path in TEST.findall(text)]
@@ -34,7 +34,7 @@ def test_every_rule_of_the_security_page_names_its_test() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_every_command_on_a_page_is_one(page: Path) -> None:
+def test_every_command_on_a_page_exists(page: Path) -> None:
     known = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
     assert set(COMMAND.findall(page.read_text())) <= known
 
@@ -50,7 +50,7 @@ def test_every_command_on_a_page_is_one(page: Path) -> None:
     ],
     ids=lambda p: f"{p.parent.name}/{p.name}",
 )
-def test_where_uv_is_named_the_command_of_pip_is_too(page: Path) -> None:
+def test_a_page_with_a_uv_command_also_shows_the_pip_command(page: Path) -> None:
     text = page.read_text()
     assert "uv pip install" in text
     assert re.search(r"(?<!uv )pip install", text)

@@ -11,14 +11,14 @@ DATA = Path(__file__).parent.parent / "examples" / "data"
 MADE: dict[str, list[dict[str, Any]]] = runpy.run_path(str(DATA / "make_data.py"))["files"]()
 
 
-def test_the_files_are_what_the_generator_makes() -> None:
+def test_the_files_equal_the_generators_output() -> None:
     assert {p.stem for p in DATA.glob("*.jsonl")} == set(MADE)
     for name, rows in MADE.items():
         lines = (DATA / f"{name}.jsonl").read_text().splitlines()
         assert [json.loads(line) for line in lines] == rows
 
 
-def test_no_problem_is_both_trained_on_and_tested_with() -> None:
+def test_training_and_test_problems_do_not_overlap() -> None:
     train, test = ({r["question"] for r in MADE[f"word-problems-{n}"]} for n in ("train", "test"))
     assert len(train) == 128
     assert len(test) == 48
@@ -33,7 +33,7 @@ def test_no_problem_is_both_trained_on_and_tested_with() -> None:
         ("A shelf has 3 boards with 32 books each.", "96"),
     ],
 )
-def test_problems_have_their_right_answers(start: str, answer: str) -> None:
+def test_the_answers_of_the_problems_are_correct(start: str, answer: str) -> None:
     (row,) = [r for r in MADE["word-problems-test"] if r["question"].startswith(start)]
     assert row["target"] == answer
 

@@ -18,7 +18,7 @@ def test_the_page_lists_every_example_and_no_other() -> None:
     assert set(listed) == there
 
 
-def test_the_page_says_how_many_rows_there_are_and_their_columns() -> None:
+def test_the_page_shows_the_number_of_rows_and_their_columns() -> None:
     for line in PAGE.splitlines():
         names = [n for n in FILE.findall(line) if n.endswith(".jsonl")]
         if not names:

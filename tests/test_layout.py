@@ -58,7 +58,7 @@ def test_constraints_pin_every_package_and_name_no_host(name: str) -> None:
         ("gpu.txt", ["operator", "worker-gpu"]),
     ],
 )
-def test_everything_that_is_asked_for_is_pinned(name: str, extras: list[str]) -> None:
+def test_every_requested_package_is_pinned(name: str, extras: list[str]) -> None:
     project = _pyproject()["project"]
     asked = [*project["dependencies"]]
     for extra in extras:
@@ -67,7 +67,7 @@ def test_everything_that_is_asked_for_is_pinned(name: str, extras: list[str]) ->
     assert names - {line.partition("==")[0] for line in _constraints(name)} == set()
 
 
-def test_every_entry_point_names_a_module_that_is_there() -> None:
+def test_every_entry_point_names_an_existing_module() -> None:
     groups = _pyproject()["project"]["entry-points"]
     for target in [target for group in groups.values() for target in group.values()]:
         module = target.partition(":")[0]
@@ -76,7 +76,7 @@ def test_every_entry_point_names_a_module_that_is_there() -> None:
         assert path.with_suffix(".py").exists() or (path / "__init__.py").exists(), target
 
 
-def test_constraints_avoid_the_kubernetes_client_that_botocore_cannot_live_with() -> None:
+def test_constraints_exclude_the_kubernetes_client_that_conflicts_with_botocore() -> None:
     for name in ("cpu.txt", "gpu.txt"):
         assert "kubernetes==37.0.2" not in _constraints(name)
 

@@ -26,16 +26,16 @@ def test_a_row_has_the_commit_the_date_the_time_the_result_and_the_figures() -> 
     assert row_of("paper", PASSED) == "| `paper` | abc | 2026-01-02 | 12 | passed | 3 of 3 |"
 
 
-def test_a_job_that_failed_says_so_and_shows_what_it_printed_last() -> None:
+def test_a_failed_job_is_reported_with_its_last_output() -> None:
     found = row_of("paper", FAILED)
     assert "| **failed**: exit code 2 | 3 of 3 \\| broken |" in found
 
 
-def test_a_job_that_was_stopped_has_failed_with_its_limit() -> None:
+def test_a_job_stopped_at_its_limit_has_failed_with_that_limit() -> None:
     assert "| **failed**: stopped after 60 s |" in row_of("paper", Outcome(None, 61.0, []))
 
 
-def test_a_job_that_ends_well_and_prints_that_it_missed_its_goal_has_failed() -> None:
+def test_a_job_that_exits_with_0_and_prints_that_it_missed_its_goal_has_failed() -> None:
     bounded = Job("attacks", ("true",), 60.0, last_line, refuted="not held by")
     missed = Outcome(0, 1.0, ["**not held by: uploads**", "the end"])
     assert "| **failed**: not held by |" in row(bounded, missed, commit="abc", date="2026-01-02")
@@ -43,7 +43,7 @@ def test_a_job_that_ends_well_and_prints_that_it_missed_its_goal_has_failed() ->
     assert job().failure(missed) == ""
 
 
-def test_rows_of_jobs_that_did_not_run_stay_and_those_of_others_are_replaced() -> None:
+def test_rows_of_jobs_that_did_not_run_remain_and_the_others_are_replaced() -> None:
     first = page("", [row_of("paper", PASSED), row_of("former", PASSED)])
     second = page(first, [row_of("paper", FAILED), row_of("soak-0-999", PASSED)])
     lines = second.splitlines()
@@ -109,6 +109,6 @@ def _reads(process: Path, pipe: Path) -> bool:
         return False
 
 
-def test_the_page_of_the_repository_is_as_it_is_written() -> None:
+def test_the_repositorys_page_equals_its_generated_form() -> None:
     text = nightly.PAGE.read_text()
     assert page(text, []) == text

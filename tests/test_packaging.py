@@ -15,7 +15,7 @@ def test_the_base_install_has_no_upper_bound_of_python() -> None:
     assert PROJECT["requires-python"] == ">=3.11"
 
 
-def test_the_pythons_that_were_tried_are_those_that_a_worker_supports() -> None:
+def test_the_tested_python_versions_are_those_that_a_worker_supports() -> None:
     start = "Programming Language :: Python :: "
     tried = [c.removeprefix(start) for c in PROJECT["classifiers"] if c.startswith(f"{start}3.")]
     assert tried == [f"3.{minor}" for minor in range(OLDEST[1], NEWEST[1] + 1)]
@@ -34,7 +34,7 @@ def test_readme_installs_from_a_clone_since_nothing_is_published() -> None:
     assert set(re.findall(r"\[([a-z-]+)\]", installing)) == extras
 
 
-def test_readme_s_workflow_asks_as_the_demo_does() -> None:
+def test_the_readmes_workflow_uses_the_prompt_of_the_demo() -> None:
     """The prompt that scored 0.73, not one of 0.1; the steps of both are the same action."""
     demo = (ROOT / "examples" / "demo" / "2-best-of-four.yaml").read_text()
     (prompt,) = re.findall(r"^ +prompt: .*$", demo, re.MULTILINE)

@@ -61,14 +61,14 @@ def project(folder: Path, table: dict[str, dict[str, str]]) -> "subprocess.Compl
     )
 
 
-def test_names_attributes_modules_strings_and_pages_follow(tmp_path: Path) -> None:
+def test_a_rename_changes_names_attributes_modules_strings_and_pages(tmp_path: Path) -> None:
     done = project(tmp_path, TABLE)
     assert done.returncode == 0, done.stderr
     assert {name: (tmp_path / name).read_text() for name in AFTER} == AFTER
     assert not (tmp_path / "core/flowmesh_core/run/held.py").exists()
 
 
-def test_a_name_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_name_is_an_error(tmp_path: Path) -> None:
     done = project(tmp_path, {"names": {"flowmesh_core.run.held.Gone": "X"}})
     assert done.returncode == 1
     assert "flowmesh_core.run.held.Gone: there is no such name" in done.stderr

@@ -31,7 +31,7 @@ def recipe(target: str) -> str:
     return done.stdout
 
 
-def test_the_large_installation_says_its_size_and_is_not_quiet() -> None:
+def test_the_large_installation_shows_its_size_and_is_not_quiet() -> None:
     (install,) = [
         line
         for line in recipe(".venv/.ready").replace("\\\n", " ").splitlines()
@@ -42,12 +42,12 @@ def test_the_large_installation_says_its_size_and_is_not_quiet() -> None:
     assert "6 GB" in recipe(".venv/.ready")
 
 
-def test_a_plugin_is_installed_without_touching_what_is_there() -> None:
+def test_a_plugin_is_installed_without_changing_installed_packages() -> None:
     (install,) = [line for line in recipe("plugin").splitlines() if "examples/plugin" in line]
     assert "--no-deps" in install
 
 
-def test_every_module_that_a_command_runs_does_something_when_it_is_run() -> None:
+def test_every_module_that_a_command_runs_has_a_main_program() -> None:
     files = [ROOT / "Makefile", ROOT / ".ci/run", *(ROOT / "hack").glob("*.sh")]
     named = {n for f in files for n in re.findall(r"-m (\w+(?:\.\w+)+)", f.read_text())}
     assert {"flowmesh_sim.soak", "flowmesh_core.spec.generate"} <= named
@@ -74,7 +74,7 @@ def test_make_soak_simulates_the_seeds_that_it_is_given() -> None:
     assert re.match(r"1 seeds, \d+ runs, .*; 0 broken", done.stdout)
 
 
-def test_elsewhere_than_on_a_terminal_downloads_are_told_and_packages_are_not() -> None:
+def test_without_a_terminal_downloads_are_shown_and_packages_are_not() -> None:
     done = subprocess.run(
         [QUIET_INSTALL, *SAYS],
         capture_output=True,
@@ -85,12 +85,12 @@ def test_elsewhere_than_on_a_terminal_downloads_are_told_and_packages_are_not() 
     assert done.stderr == "Downloading torch (500MiB)\n"
 
 
-def test_a_failure_of_the_installer_is_one_of_the_set_up() -> None:
+def test_a_failure_of_the_installer_fails_the_set_up() -> None:
     environment = {**os.environ, "CODE": "3"}
     assert subprocess.run([QUIET_INSTALL, *SAYS], env=environment, check=False).returncode == 3
 
 
-def test_on_a_terminal_the_installer_draws_for_itself() -> None:
+def test_on_a_terminal_the_installer_shows_its_own_progress() -> None:
     terminal, inside = pty.openpty()
     environment = {**os.environ, "CODE": "0"}
     subprocess.run(
@@ -109,7 +109,7 @@ def test_on_a_terminal_the_installer_draws_for_itself() -> None:
 @pytest.mark.parametrize(
     ("capability", "need"), [("sys_admin", "namespaces"), ("net_admin", "links")]
 )
-def test_a_machine_that_forbids_a_cluster_is_told_so_at_once(capability: str, need: str) -> None:
+def test_a_machine_that_cannot_run_a_cluster_is_refused_at_once(capability: str, need: str) -> None:
     without = [f"--bounding-set=-{capability}", f"--inh-caps=-{capability}"]
     done = subprocess.run(
         ["setpriv", *without, sys.executable, "-m", "e2e.cluster", "check"],
@@ -120,7 +120,7 @@ def test_a_machine_that_forbids_a_cluster_is_told_so_at_once(capability: str, ne
     assert "docker run --privileged" in done.stderr
 
 
-def test_a_disk_that_is_too_small_is_told_before_anything_is_built(
+def test_a_disk_that_is_too_small_is_reported_before_anything_is_built(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     usage = namedtuple("usage", "total used free")(100 << 30, 97 << 30, 3 << 30)
@@ -131,7 +131,7 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_built(
         prerequisites.check_machine()
 
 
-def test_a_machine_that_can_hold_a_cluster_is_said_to(
+def test_a_machine_that_can_run_a_cluster_is_reported_as_capable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cluster, "check_machine", lambda: None)

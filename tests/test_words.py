@@ -20,12 +20,12 @@ def test_a_name_is_split_into_its_words(name: str, found: set[str]) -> None:
     assert check_words.words(name) == found
 
 
-def test_classes_functions_and_constants_are_looked_at() -> None:
+def test_classes_functions_and_constants_are_checked() -> None:
     tree = ast.parse("AGAIN_S = 1\nclass Held:\n    def told(self): ...\nvalue: int = 2\n")
     assert [name for name, _ in check_words.definitions(tree)] == ["Held", "told", "AGAIN_S"]
 
 
-def test_a_new_word_is_an_error_and_so_is_an_exception_that_nothing_needs(
+def test_a_new_word_is_an_error_and_so_is_an_unneeded_exception(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     package = tmp_path / "core" / "flowmesh_core"

@@ -56,14 +56,16 @@ def test_a_user_runs_a_workflow_from_files_and_reads_its_outputs(
         assert done.returncode == 0, (words, done.stderr)
 
 
-def test_another_namespace_is_not_theirs(user: User, tenant: Callable[[], str]) -> None:
+def test_a_user_cannot_submit_to_a_namespace_of_another_tenant(
+    user: User, tenant: Callable[[], str]
+) -> None:
     other = tenant()
     done = user.fmesh("submit", "sums.yaml", "-n", other)
     assert done.returncode == 4
     assert f"may not create flowmeshworkflows.flowmesh.dev in namespace {other}" in done.stderr
 
 
-def test_the_next_leader_is_found_when_the_first_one_goes(user: User) -> None:
+def test_the_cli_finds_the_next_leader_after_the_first_one_is_deleted(user: User) -> None:
     leader = user.fabric.leader()
     user.fabric.kube.run("delete", "pod", leader, "-n", NAMESPACE, "--wait=false")
     until(lambda: user.fabric.leaders() not in ([], [leader]), "another replica leads", 60.0)

@@ -147,7 +147,7 @@ def test_the_api_server_is_killed_and_starts_again(
 
 
 @pytest.mark.full
-def test_the_bucket_is_away_for_half_a_minute(
+def test_the_bucket_is_unreachable_for_half_a_minute(
     steady: Fabric, begin: Begin, recovers: Recovers
 ) -> None:
     load = begin()

@@ -46,7 +46,7 @@ def test_a_pool_grows_from_zero_for_a_workflow_and_shrinks_again(
     told(f"back to zero {took:.1f} s after the end")
 
 
-def test_what_ran_once_needs_no_worker_the_second_time(
+def test_a_repeated_workflow_completes_from_the_cache_without_a_worker(
     fabric: Fabric, tenant: Callable[[], str]
 ) -> None:
     team = tenant()
@@ -60,7 +60,7 @@ def test_what_ran_once_needs_no_worker_the_second_time(
     assert not fabric.workers(POOL)
 
 
-def test_a_workflow_that_does_not_compile_is_told_so_at_once(
+def test_a_workflow_that_does_not_compile_is_refused_at_once(
     fabric: Fabric, tenant: Callable[[], str], told: Callable[[str], None]
 ) -> None:
     team = tenant()

@@ -59,7 +59,7 @@ def pool(fabric: Fabric) -> Iterator[Callable[..., str]]:
     until(lambda: not any(fabric.workers(name) for name in made), "the pools' pods go", 120)
 
 
-def test_products_counts_and_taints_schedule_as_asked(
+def test_pods_are_scheduled_by_requested_product_device_count_and_taint(
     fabric: Fabric, gpu_node: str, pool: Callable[..., str]
 ) -> None:
     one = pool("one-h200", {"product": PRODUCT}, **TOLERATES)

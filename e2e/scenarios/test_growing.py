@@ -17,7 +17,7 @@ ROWS = 150_000_000
 """Of a query that takes a second of a processor. A worker runs one at a time; sleeps, all."""
 
 
-def test_a_pool_grows_to_its_bound_and_a_busy_worker_is_never_scaled_away(
+def test_a_pool_grows_to_its_maximum_and_never_removes_a_busy_worker(
     fabric: Fabric, tenant: Callable[[], str], told: Callable[[str], None]
 ) -> None:
     team = tenant()

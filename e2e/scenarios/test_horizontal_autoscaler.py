@@ -31,7 +31,7 @@ def by_hpa(fabric: Fabric, machine: Machine, tmp_path: Path) -> Iterator[Fabric]
         until(lambda: not _autoscaler(fabric), "the autoscaler goes with the mode")
 
 
-def test_a_pool_goes_from_zero_to_three_and_back_and_from_zero_again(
+def test_a_pool_scales_from_zero_to_three_and_back_twice(
     by_hpa: Fabric, tenant: Callable[[], str], told: Callable[[str], None]
 ) -> None:
     fabric, team = by_hpa, tenant()

@@ -53,7 +53,7 @@ def told_of_keda(fabric: Fabric, machine: Machine) -> Iterator[Fabric]:
     fabric.install()
 
 
-def test_a_pool_says_that_there_is_no_keda_and_goes_from_zero_to_three_and_back_by_one(
+def test_a_pool_reports_missing_keda_and_scales_to_three_and_back_once_it_is_installed(
     told_of_keda: Fabric, tenant: Callable[[], str], told: Callable[[str], None]
 ) -> None:
     fabric, team = told_of_keda, tenant()

@@ -76,7 +76,7 @@ def user(fabric: Fabric, tmp_path_factory: pytest.TempPathFactory) -> Iterator[U
 
 
 @pytest.mark.parametrize("name", list(ENGINES))
-def test_outputs_are_those_of_a_laptop(
+def test_outputs_equal_those_of_a_laptop_run(
     laptop: Laptop, user: User, full_pool: str, told: Callable[[str], None], name: str
 ) -> None:
     fabric, team = user.fabric, user.namespace
@@ -105,7 +105,7 @@ def test_outputs_are_those_of_a_laptop(
     assert there == here
 
 
-def test_the_pool_shrinks_to_no_worker(
+def test_the_pool_shrinks_to_zero_workers(
     user: User, full_pool: str, told: Callable[[str], None]
 ) -> None:
     fabric = user.fabric
@@ -113,7 +113,7 @@ def test_the_pool_shrinks_to_no_worker(
     told(f"back to zero {took:.1f} s after the last check")
 
 
-def test_a_training_of_minutes_keeps_its_worker_while_idle_ones_go(
+def test_a_worker_in_training_stays_while_idle_workers_are_removed(
     user: User, image: str, told: Callable[[str], None]
 ) -> None:
     fabric, team = user.fabric, user.namespace

@@ -25,7 +25,7 @@ SPEC = {
 """As the pool of the values, and far cheaper."""
 
 
-def test_work_goes_elsewhere_when_a_pools_workers_do_not_come(
+def test_work_moves_to_another_pool_when_a_pool_cannot_get_workers(
     fabric: Fabric, tenant: Callable[[], str], told: Callable[[str], None]
 ) -> None:
     team = tenant()

@@ -30,7 +30,7 @@ KIB, MIB = 1 << 10, 1 << 20
 TTL_S = 20
 
 
-def test_a_soak_leaves_memory_and_series_where_they_are(
+def test_memory_and_metric_series_do_not_grow_during_a_soak(
     fabric: Fabric,
     machine: Machine,
     tenant: Callable[[], str],

@@ -11,7 +11,7 @@ KEYS = ("flowmesh-master-key", "flowmesh-gateway-tls", "flowmesh-store-operator"
 WORK = {"steps": [{"name": "one", "uses": "test.noop", "with": {"value": "kept"}}]}
 
 
-def test_results_outlive_an_uninstallation_which_says_what_it_keeps(
+def test_results_survive_an_uninstallation_that_lists_the_retained_objects(
     fabric: Fabric, tenant: Callable[[], str]
 ) -> None:
     team = tenant()

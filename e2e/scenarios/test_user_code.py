@@ -45,7 +45,7 @@ def code_pool(fabric: Fabric) -> Iterator[str]:
         yield name
 
 
-def test_it_has_no_network_no_token_and_no_other_process(
+def test_user_code_reaches_no_network_no_token_and_no_other_process(
     fabric: Fabric, code_pool: str, tenant: Callable[[], str], tmp_path: Path
 ) -> None:
     user = User(fabric, tenant(), tmp_path)

@@ -43,7 +43,9 @@ async def told(fabric: Tenants, view: str, name: str) -> tuple[int, bytes, dict[
     return response.status, answer, shown_headers
 
 
-async def test_nobody_learns_from_lineage_what_others_hold(tmp_path: Path) -> None:
+async def test_lineage_does_not_reveal_whether_another_tenants_content_exists(
+    tmp_path: Path,
+) -> None:
     async with tenants(tmp_path) as fabric:
         blobs = blobs_of(fabric.control.services.store)
         stored = await fabric.ask(

@@ -98,7 +98,7 @@ async def forecast(world: World, tenant: str, scopes: ScopePlan) -> Forecast:
     return await planner.forecast(Compiled({}, of(tenant), scopes, {}, {}))
 
 
-async def test_a_plan_does_not_tell_what_other_namespaces_ran() -> None:
+async def test_a_plan_does_not_reveal_what_other_namespaces_ran() -> None:
     policy = CachePolicy("p", Sharing.ALL, namespaces=("*",))
     scopes = plan_scopes([policy], "attacker")
     fresh, used = World(), World()
@@ -124,7 +124,7 @@ async def test_a_plan_does_not_tell_what_other_namespaces_ran() -> None:
         ([Disclosure.OPEN, None], True),
     ],
 )
-def test_the_strictest_policy_of_a_scope_holds_for_all_of_it(
+def test_the_strictest_disclosure_of_a_scopes_policies_applies_to_the_whole_scope(
     disclosures: list[Disclosure | None], unattributed: bool
 ) -> None:
     policies = [
@@ -134,7 +134,7 @@ def test_the_strictest_policy_of_a_scope_holds_for_all_of_it(
     assert plan_scopes(policies, "team-0").unattributed is unattributed
 
 
-def test_groups_name_their_runs_unless_told_otherwise() -> None:
+def test_a_group_shows_the_names_of_its_runs_unless_its_disclosure_is_unattributed() -> None:
     group = CachePolicy("g", Sharing.GROUP, "x", ("team-a",))
     assert not plan_scopes([group], "team-a").unattributed
     quiet = msgspec.structs.replace(group, disclosure=Disclosure.UNATTRIBUTED)

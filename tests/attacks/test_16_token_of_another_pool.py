@@ -19,7 +19,7 @@ async def there() -> AsyncIterator[Place]:
         yield found
 
 
-async def test_a_token_admits_workers_of_its_own_pool_alone(there: Place) -> None:
+async def test_a_token_admits_only_workers_of_its_own_pool(there: Place) -> None:
     await there.submit("w", noop())
     other = await there.join("w", "good", token=TOKENS["low"])
     assert isinstance(other.answer, Refused)

@@ -67,7 +67,7 @@ async def test_no_worker_ends_an_attempt_of_another(there: Place) -> None:
     assert result.outputs["metrics"].value == {"value": "made"}
 
 
-async def test_nobody_seizes_an_action_that_is_ready(there: Place) -> None:
+async def test_a_worker_cannot_claim_a_ready_action_that_it_was_not_assigned(there: Place) -> None:
     uid = await there.submit("w", noop())
     state = machine_of(there.control).state
     await until(lambda: [a.state for a in state.actions.values()] == ["ready"])
@@ -93,7 +93,7 @@ async def test_nobody_seizes_an_action_that_is_ready(there: Place) -> None:
     assert (await there.ended(uid)).phase == "Succeeded"
 
 
-async def test_the_next_leader_believes_the_worker_that_was_given_the_attempt_and_no_other(
+async def test_the_next_leader_accepts_an_end_only_from_the_worker_that_was_assigned_the_attempt(
     there: Place,
 ) -> None:
     honest = await there.join("honest")
@@ -126,7 +126,9 @@ async def test_the_next_leader_believes_the_worker_that_was_given_the_attempt_an
     await until(lambda: {held.attempt_id, ended.attempt_id} <= set(back.acknowledged))
 
 
-async def test_who_forges_much_is_disconnected_and_an_honest_worker_is_not(there: Place) -> None:
+async def test_a_worker_that_forges_many_ends_is_disconnected_and_an_honest_one_is_not(
+    there: Place,
+) -> None:
     honest = await there.join("honest")
     thief = await there.join("thief", "low", shape={"engines": {}})
     for n in range(20):
@@ -144,7 +146,7 @@ async def test_who_forges_much_is_disconnected_and_an_honest_worker_is_not(there
     assert there.dropped == {"attempt-id": 10}
 
 
-async def test_a_restarted_process_does_not_have_the_attempts_of_the_one_before(
+async def test_a_restarted_worker_process_cannot_claim_attempts_of_its_predecessor(
     there: Place,
 ) -> None:
     honest = await there.join("honest")

@@ -51,7 +51,7 @@ async def there() -> AsyncIterator[Place]:
         yield found
 
 
-async def test_malformed_ids_are_dropped_and_counted_and_the_control_plane_goes_on(
+async def test_malformed_ids_are_dropped_and_counted_and_the_control_plane_keeps_running(
     there: Place,
 ) -> None:
     honest = await there.join("honest")
@@ -70,7 +70,7 @@ async def test_malformed_ids_are_dropped_and_counted_and_the_control_plane_goes_
     assert (await there.ended(uid)).phase == "Succeeded"
 
 
-async def test_what_a_hello_holds_under_malformed_ids_ends_no_leader_and_not_the_next(
+async def test_malformed_ids_in_a_hello_stop_neither_this_leader_nor_the_next(
     there: Place,
 ) -> None:
     changes = {

@@ -19,7 +19,7 @@ async def there() -> AsyncIterator[Place]:
         yield found
 
 
-async def test_metric_names_are_bounded_and_figures_are_numbers(there: Place) -> None:
+async def test_metric_names_are_bounded_and_their_values_are_numbers(there: Place) -> None:
     worker = await there.join("w")
     await there.heard(lambda: machine_of(there.control).state.workers)
     many = {f"name-{n}": 1.0 for n in range(200_000)}

@@ -28,7 +28,7 @@ async def series(there: Place) -> set[str]:
     return {line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
 
 
-async def test_what_workers_name_is_in_no_label(there: Place) -> None:
+async def test_names_that_workers_report_never_become_metric_labels(there: Place) -> None:
     def lane(state: str) -> EngineInstanceState:
         return EngineInstanceState(SIGNATURE, "test.noop", state, 1, 64)
 

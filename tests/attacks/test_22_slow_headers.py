@@ -93,7 +93,7 @@ async def closed(streams: list[Streams]) -> None:
 
 
 @pytest.mark.slow
-async def test_900_half_requests_go_and_another_is_answered_meanwhile() -> None:
+async def test_900_incomplete_requests_are_closed_while_another_request_is_answered() -> None:
     async with server() as (runner, port), aiohttp.ClientSession() as http:
         streams = await opened(port, 900, HALF)
         async with http.get(f"http://127.0.0.1:{port}/healthz") as answer:
@@ -103,7 +103,7 @@ async def test_900_half_requests_go_and_another_is_answered_meanwhile() -> None:
         assert len(runner.server.connections) <= 1
 
 
-async def test_a_client_that_drips_its_headers_does_not_gain_time() -> None:
+async def test_sending_headers_byte_by_byte_does_not_extend_the_timeout() -> None:
     async with server() as (_, port):
         ((reader, writer),) = await opened(port, 1, HALF)
 
@@ -117,7 +117,7 @@ async def test_a_client_that_drips_its_headers_does_not_gain_time() -> None:
         dripping.cancel()
 
 
-async def test_half_a_request_on_a_kept_connection_goes_too() -> None:
+async def test_an_incomplete_request_on_a_keep_alive_connection_is_closed_too() -> None:
     async with server() as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -126,7 +126,7 @@ async def test_half_a_request_on_a_kept_connection_goes_too() -> None:
         await closed([(reader, writer)])
 
 
-async def test_a_body_that_stops_is_told_so() -> None:
+async def test_a_body_that_stops_arriving_is_answered_with_408() -> None:
     async with server() as (_, port):
         ((reader, writer),) = await opened(port, 1, BODY)
         assert b"408" in await asyncio.wait_for(reader.readline(), 60)
@@ -136,7 +136,7 @@ async def test_a_body_that_stops_is_told_so() -> None:
 
 
 @pytest.mark.slow
-async def test_a_body_that_goes_on_slowly_is_taken() -> None:
+async def test_a_slow_body_that_keeps_arriving_is_accepted() -> None:
     times = ConnectionTimes(header_s=5.0, body_pause_s=2.0, keep_alive_s=5.0)
     async with server(times) as (_, port):
         ((reader, writer),) = await opened(port, 1, BODY)
@@ -149,7 +149,7 @@ async def test_a_body_that_goes_on_slowly_is_taken() -> None:
 
 
 @pytest.mark.slow
-async def test_what_takes_its_time_on_our_side_is_let_be() -> None:
+async def test_slow_handlers_and_open_websockets_are_not_timed_out() -> None:
     async with server() as (_, port), aiohttp.ClientSession() as http:
         url = f"http://127.0.0.1:{port}"
         async with http.get(f"{url}/slowly") as answer:
@@ -162,7 +162,7 @@ async def test_what_takes_its_time_on_our_side_is_let_be() -> None:
             assert (message.type, message.data) == (WSMsgType.TEXT, "still here")
 
 
-async def test_both_servers_have_these_times(tmp_path: Path) -> None:
+async def test_both_servers_use_the_connection_timeouts(tmp_path: Path) -> None:
     assert ConnectionTimes() == ConnectionTimes(10.0, 60.0, 75.0)
     async with fabric_at(tmp_path) as fabric:
         require_times(fabric.control._runner)

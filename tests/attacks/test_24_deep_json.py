@@ -48,7 +48,7 @@ async def post(fabric: Fabric, method: str, path: str, body: bytes) -> tuple[int
 
 @pytest.mark.parametrize("sandboxed", [False, True], ids=["inline", "sandboxed"])
 @pytest.mark.parametrize("path", ["/v1/runs", "/v1/plan"])
-async def test_a_deep_document_is_the_senders_fault(
+async def test_a_deeply_nested_document_is_answered_with_a_client_error(
     tmp_path: Path, path: str, sandboxed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if sandboxed:
@@ -75,7 +75,7 @@ async def test_a_deep_document_is_the_senders_fault(
         assert status in (200, 201), told
 
 
-async def test_every_other_body_is_told_so_too(tmp_path: Path) -> None:
+async def test_every_other_route_refuses_a_deeply_nested_body_too(tmp_path: Path) -> None:
     async with fabric_at(tmp_path) as fabric:
         spec = {"suspend": True, "steps": [{"name": "a", "uses": "test.noop"}]}
         uid = await fabric.submit(workflow("w", spec))

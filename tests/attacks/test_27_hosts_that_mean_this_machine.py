@@ -115,7 +115,7 @@ async def test_no_spelling_of_this_machine_is_reached(listener: Listener, host: 
     assert listener.connections == 0
 
 
-async def test_what_an_administrator_opened_is_reached_as_it_is_written(listener: Listener) -> None:
+async def test_an_opened_address_is_reached_only_in_its_usual_spelling(listener: Listener) -> None:
     opened = AddressPolicy([ip_network("127.0.0.0/8")])
     url = f"http://127.0.0.1:{listener.port}/"
     assert (await Downloader(opened, 1000).fetch(url)).content == b"ok"
@@ -146,7 +146,9 @@ SPELLINGS = st.sampled_from(SPLITS).flatmap(
 
 
 @given(SPELLINGS, st.sampled_from(["https://{}/", "http://user:pw@{}:80/x?y#z"]))
-def test_every_way_of_writing_it_is_judged_before_any_client_sees_it(host: str, form: str) -> None:
+def test_every_spelling_of_this_machine_is_checked_before_any_client_sees_it(
+    host: str, form: str
+) -> None:
     try:
         place = parse_target(form.format(host))
     except ValueError:
@@ -168,5 +170,5 @@ def test_no_resolver_is_asked_for_an_address_in_an_unusual_spelling(host: str) -
 @pytest.mark.parametrize(
     "host", ["example.com", "1.example.com", "x1", "a.b2", "xn--0.x", "8.8.8.8"]
 )
-def test_names_and_addresses_as_everybody_writes_them_are_read(host: str) -> None:
+def test_usual_spellings_of_names_and_addresses_are_parsed(host: str) -> None:
     assert parse_target(f"https://{quote(host)}/").host == host

@@ -38,7 +38,7 @@ PUBLIC = (
 
 
 @pytest.mark.parametrize("network", SPECIAL)
-def test_no_address_of_a_special_range_may_be_reached(network: str) -> None:
+def test_the_edges_and_samples_of_a_special_range_are_refused(network: str) -> None:
     found = ipaddress.ip_network(network)
     last = found.num_addresses - 1
     for offset in {0, min(1, last), last // 3, last // 2, max(last - 1, 0), last}:
@@ -46,7 +46,7 @@ def test_no_address_of_a_special_range_may_be_reached(network: str) -> None:
 
 
 @given(st.sampled_from(SPECIAL), st.integers(0, 2**128))
-def test_nor_any_other_of_it(network: str, number: int) -> None:
+def test_any_other_address_of_a_special_range_is_refused(network: str, number: int) -> None:
     found = ipaddress.ip_network(network)
     assert not AddressPolicy().permits(str(found[number % found.num_addresses]))
 
@@ -59,18 +59,18 @@ def test_nor_any_other_of_it(network: str, number: int) -> None:
         "2606:4700::5efe:{}", "2606:4700::200:5efe:{}", "fe80::5efe:{}",
     ],
 )  # fmt: skip
-def test_an_address_inside_another_is_the_one_that_is_judged(form: str, inner: str) -> None:
+def test_an_embedded_ipv4_address_is_the_one_that_is_checked(form: str, inner: str) -> None:
     assert not AddressPolicy().permits(form.format(inner))
 
 
 @pytest.mark.parametrize("inner", PRIVATE_V4)
-def test_nor_is_one_reached_through_6to4(inner: str) -> None:
+def test_an_address_of_a_special_range_is_refused_through_6to4(inner: str) -> None:
     packed = ipaddress.IPv4Address(inner).packed.hex()
     assert not AddressPolicy().permits(f"2002:{packed[:4]}:{packed[4:]}::1")
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_public_addresses_are_reached_and_closed_by_name(address: str) -> None:
+def test_public_addresses_are_permitted_unless_an_administrator_refuses_them(address: str) -> None:
     assert AddressPolicy().permits(address)
     meant = ipaddress.ip_address(address)
     if isinstance(meant, ipaddress.IPv6Address) and "." in address:
@@ -79,6 +79,6 @@ def test_public_addresses_are_reached_and_closed_by_name(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["10.1.2.3", "fec0::1", "::ffff:10.1.2.3"])
-def test_what_an_administrator_opens_is_reached(address: str) -> None:
+def test_a_network_that_an_administrator_opens_is_permitted(address: str) -> None:
     networks = [ipaddress.ip_network(n) for n in ("10.1.0.0/16", "fec0::/10")]
     assert AddressPolicy(networks).permits(address)

@@ -63,7 +63,7 @@ def path(site: Path) -> dict[str, str]:
     return {"PYTHONPATH": f"{site}:{environment().get('PYTHONPATH', '')}"}
 
 
-async def test_a_group_bounds_the_processes_of_a_call(place: str, tmp_path: Path) -> None:
+async def test_a_control_group_bounds_the_processes_of_a_call(place: str, tmp_path: Path) -> None:
     if isinstance(reason := machine_groups(), str):
         pytest.skip(f"this machine has no groups: {reason}")
     async with observed(1e9) as usage:
@@ -73,7 +73,7 @@ async def test_a_group_bounds_the_processes_of_a_call(place: str, tmp_path: Path
     assert sandbox._PROCESSES == PIDS_MAX
 
 
-async def test_without_a_group_a_call_with_too_many_processes_is_ended(
+async def test_without_a_control_group_a_call_with_too_many_processes_is_ended(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "machine_groups", lambda: "the test has none")
@@ -86,7 +86,7 @@ async def test_without_a_group_a_call_with_too_many_processes_is_ended(
 
 
 @pytest.mark.parametrize("group", [True, False])
-async def test_nothing_that_a_call_leaves_behind_runs_on(
+async def test_processes_that_a_call_leaves_behind_are_ended(
     place: str, group: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not group:

@@ -66,7 +66,9 @@ async def test_the_processes_of_a_call_share_one_limit(group: bool, tmp_path: Pa
     assert honest.rows == [{"sum": 60 << 20}]
 
 
-async def test_without_a_group_the_first_look_at_too_much_ends_all(tmp_path: Path) -> None:
+async def test_without_a_control_group_the_first_measurement_above_the_limit_ends_all_processes(
+    tmp_path: Path,
+) -> None:
     hold = "held = bytearray(b'x') * (60 << 20); print('ready', flush=True); time.sleep(600)"
     code = f"import os, time; [os.fork() for _ in range(2)]; {hold}"
     process = await asyncio.create_subprocess_exec(

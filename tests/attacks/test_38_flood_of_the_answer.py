@@ -77,7 +77,7 @@ def peaks() -> dict[int, int]:
 
 
 @pytest.mark.parametrize("place", ["in the host", "in a container"])
-async def test_no_answer_fills_the_host_and_an_honest_one_is_read(
+async def test_an_oversized_answer_does_not_fill_the_hosts_memory_and_an_honest_one_is_read(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="code-", dir="/tmp") as folder:

@@ -57,7 +57,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-async def test_a_malformed_answer_fails_its_own_step_alone(name: str, tmp_path: Path) -> None:
+async def test_a_malformed_answer_fails_only_its_own_step(name: str, tmp_path: Path) -> None:
     data, code = MALFORMED[name]
     with pytest.raises(AttemptError) as failed:
         await call(tmp_path / "calls", WRITE.format(data=data, code=code), memory_mib=64)
@@ -68,7 +68,7 @@ async def test_a_malformed_answer_fails_its_own_step_alone(name: str, tmp_path: 
 
 
 @pytest.mark.parametrize("name", OWN)
-async def test_a_forged_answer_is_the_step_s_own(
+async def test_a_forged_answer_affects_only_its_own_step(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data, error = OWN[name]

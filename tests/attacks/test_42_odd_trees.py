@@ -76,7 +76,9 @@ ODD: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
-async def test_odd_trees_are_the_senders_fault_and_an_honest_one_is_taken(tmp_path: Path) -> None:
+async def test_malformed_trees_are_refused_as_client_errors_and_an_honest_one_is_accepted(
+    tmp_path: Path,
+) -> None:
     async with fabric_at(tmp_path) as fabric:
         for name, (make, reason) in ODD.items():
             told = await fabric.call("POST", PATH, data=io.BytesIO(make()), status=400)

@@ -62,7 +62,7 @@ async def ask(engine: Sql, query: str) -> Result:
     return await engine.run(work, lambda *_: None)
 
 
-def test_an_endless_query_leaves_the_worker_to_others_after_its_time(
+def test_an_endless_query_frees_the_worker_after_its_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worlds, "CONTRACTS", (*worlds.CONTRACTS, SQL))

@@ -62,14 +62,14 @@ def test_a_template_reaches_no_python_object(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", TURNS)
-def test_a_template_turns_at_most_so_often(text: str) -> None:
+def test_the_loop_iterations_of_a_template_are_bounded(text: str) -> None:
     with pytest.raises((SecurityError, OverflowError)) as caught:
         render(text, {})
     assert caught.value.meter.turns <= TURNS_MAX + 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("text", WIDTHS)
-def test_a_template_makes_no_wide_text(text: str) -> None:
+def test_a_template_cannot_create_an_oversized_text(text: str) -> None:
     with pytest.raises(SecurityError) as caught:
         render(text, {})
     assert caught.value.meter.made <= MADE_MAX + 1  # type: ignore[attr-defined]

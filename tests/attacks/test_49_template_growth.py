@@ -165,7 +165,7 @@ COPYING = {
 
 
 @pytest.mark.parametrize("expression", COPYING.values(), ids=COPYING)
-def test_what_is_copied_again_and_again_is_counted(expression: str) -> None:
+def test_repeated_copies_count_against_the_limit(expression: str) -> None:
     text = (
         "{% macro m() %}{{ text }}{% endmacro %}{% for i in range(90000) %}"
         "{% set x = " + expression + " %}{% endfor %}"
@@ -183,7 +183,7 @@ def test_what_is_copied_again_and_again_is_counted(expression: str) -> None:
 @pytest.mark.parametrize(
     "text", [*CONSTANTS.values(), *GROWING.values()], ids=[*CONSTANTS, *GROWING]
 )
-def test_the_control_plane_computes_nothing_of_a_template(
+def test_the_control_plane_evaluates_no_part_of_a_template(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed = _watched(monkeypatch)
@@ -196,7 +196,7 @@ def test_the_control_plane_computes_nothing_of_a_template(
     assert computed == []
 
 
-async def test_a_control_plane_of_several_tenants_does_not_even_parse_them(
+async def test_a_multi_tenant_control_plane_does_not_parse_templates_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing_compiles_here(monkeypatch)
@@ -231,7 +231,7 @@ async def _status(fabric: Fabric, *templates: str) -> int:
 @pytest.mark.parametrize(
     "text", [*CONSTANTS.values(), *GROWING.values()], ids=[*CONSTANTS, *GROWING]
 )
-def test_an_engine_host_folds_nothing_and_renders_within_bounds(
+def test_an_engine_host_folds_no_constants_and_renders_within_bounds(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:

@@ -115,7 +115,9 @@ async def test_kills_between_events_suspend_nothing(fabric: Fabric) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fabric", ["endless"], indirect=True)
-async def test_a_process_that_was_stopped_for_long_does_not_hang(fabric: Fabric) -> None:
+async def test_a_process_that_was_stopped_for_a_long_time_does_not_count_as_hanging(
+    fabric: Fabric,
+) -> None:
     uid = await fabric.submit(workflow("long", sleeps(3600)))
     process = fabric.control.process  # type: ignore[attr-defined]
     os.kill(process.pid, signal.SIGSTOP)

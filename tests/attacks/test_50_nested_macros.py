@@ -88,7 +88,7 @@ def _evaluate(text: str, budget: EvaluationBudget) -> bool:
 
 
 @pytest.mark.parametrize("text", NEEDS_TOO_MUCH.values(), ids=NEEDS_TOO_MUCH)
-def test_an_evaluation_ends_with_its_steps(text: str) -> None:
+def test_an_evaluation_stops_when_its_step_budget_is_spent(text: str) -> None:
     budget = EvaluationBudget.of(1)
     with pytest.raises(AttemptError) as caught:
         _evaluate(text, budget)
@@ -101,7 +101,7 @@ def test_an_evaluation_ends_with_its_steps(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", CANNOT_BE_DECIDED.values(), ids=CANNOT_BE_DECIDED)
-def test_whatever_the_library_would_do_is_a_step_that_fails(text: str) -> None:
+def test_an_expression_that_breaks_the_template_library_fails_its_step(text: str) -> None:
     budget = EvaluationBudget.of(1)
     with pytest.raises(AttemptError) as caught:
         _evaluate(text, budget)
@@ -111,7 +111,7 @@ def test_whatever_the_library_would_do_is_a_step_that_fails(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "steps"), HONEST.items(), ids=HONEST)
-def test_honest_conditions_hold_within_few_steps(text: str, steps: int) -> None:
+def test_honest_conditions_are_evaluated_within_few_steps(text: str, steps: int) -> None:
     budget = EvaluationBudget.of(1)
     params: dict[str, Any] = {"list": ["a"] * 100 + ["b"]}
     assert evaluate(text, params=params, matrix={}, steps={}, budget=budget) is True
@@ -129,7 +129,7 @@ def test_nesting_and_size_are_refused_at_admission() -> None:
         check_size(text)
 
 
-def test_all_conditions_of_a_run_together_have_a_budget() -> None:
+def test_the_conditions_of_a_run_share_one_budget() -> None:
     budget = EvaluationBudget.of(3)
     assert budget.total == RUN_STEPS + 3 * RUN_STEPS_PER_CONDITION
     failures = 0
@@ -147,7 +147,7 @@ def _failure(budget: EvaluationBudget) -> str:
     return str(caught.value)
 
 
-def test_a_run_with_such_a_condition_fails_and_the_others_go_on() -> None:
+def test_a_run_with_a_condition_over_its_budget_fails_and_other_runs_continue() -> None:
     world = World()
     world.join("w1")
     conditions = [*NEEDS_TOO_MUCH.values(), *CANNOT_BE_DECIDED.values()]
@@ -176,7 +176,7 @@ def _nowhere_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flowmesh_core.graph.cel.truth", refused)
 
 
-async def test_a_control_plane_of_several_tenants_evaluates_none_itself(
+async def test_a_multi_tenant_control_plane_evaluates_no_condition_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _nowhere_here(monkeypatch)
@@ -204,7 +204,7 @@ async def test_a_control_plane_of_several_tenants_evaluates_none_itself(
         assert evaluator.process.started == 1
 
 
-async def test_a_restart_evaluates_nothing_again(
+async def test_a_restart_does_not_repeat_evaluations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _nowhere_here(monkeypatch)
@@ -224,7 +224,7 @@ async def test_a_restart_evaluates_nothing_again(
         assert evaluator.process.started == 0
 
 
-async def test_a_restart_meanwhile_evaluates_what_was_not_decided(tmp_path: Path) -> None:
+async def test_a_restart_evaluates_conditions_that_were_still_pending(tmp_path: Path) -> None:
     steps = [{"name": "a", "uses": "test.noop", "when": "1 > 2"}]
     async with fabric_at(tmp_path, sandboxed=True) as fabric:
         evaluator = fabric.control._started().evaluators.of_runs

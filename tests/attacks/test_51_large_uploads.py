@@ -60,7 +60,7 @@ def test_a_large_upload_does_not_grow_the_control_plane(tmp_path: Path) -> None:
         assert answered() > 0
 
 
-def test_few_bytes_that_are_very_many_cells_are_refused(tmp_path: Path) -> None:
+def test_a_small_body_that_decodes_to_too_many_cells_is_refused(tmp_path: Path) -> None:
     wide = orjson.dumps({f"c{n}": n for n in range(4_000)})
     with started(tmp_path) as control:
         path = "/v1/datasets?namespace=team-a&name=wide.jsonl"

@@ -58,7 +58,7 @@ def upload(control: ControlProcess, data: bytes) -> tuple[int, dict[str, object]
     return control.call("POST", "/v1/datasets?namespace=team-a&name=x.parquet", data)
 
 
-def test_parquet_that_becomes_gigabytes_is_refused_and_an_honest_file_is_not(
+def test_a_parquet_file_that_decodes_to_gigabytes_is_refused_and_an_honest_one_is_not(
     tmp_path: Path,
 ) -> None:
     with started(tmp_path) as control:

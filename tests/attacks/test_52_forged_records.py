@@ -96,7 +96,9 @@ async def test_a_forged_result_is_a_miss_and_is_replaced(there: Place, how: str)
     assert (await there.ended(await there.submit("third", noop()))).hits == 1
 
 
-async def test_a_result_of_an_unknown_key_waits_with_the_remedy(there: Place) -> None:
+async def test_a_result_sealed_with_an_unknown_key_stays_and_the_remedy_is_shown(
+    there: Place,
+) -> None:
     await run_once(there, "first")
     key = await result_key(there)
     sealed = (await read(there, key)).data
@@ -146,7 +148,7 @@ async def test_a_forged_policy_shares_nothing(there: Place) -> None:
     assert there.control.services.policies.all() == [mine]
 
 
-async def test_a_lost_key_refuses_the_start_and_a_restored_one_goes_on(there: Place) -> None:
+async def test_a_lost_key_prevents_the_start_and_a_restored_one_allows_it(there: Place) -> None:
     await run_once(there, "first")
     await there.control.stop()
     for ring in (KeyRing.of(b"x" * 32), KeyRing((("01", b"x" * 32),))):
@@ -159,7 +161,7 @@ async def test_a_lost_key_refuses_the_start_and_a_restored_one_goes_on(there: Pl
     assert (await there.ended(await there.submit("again", noop()))).hits == 1
 
 
-async def test_without_the_list_of_keys_another_key_is_refused_all_the_same(there: Place) -> None:
+async def test_another_key_is_refused_even_without_the_list_of_keys(there: Place) -> None:
     await there.control.stop()
     assert await there.store.sweepable_records.delete(CURRENT_KEYS, older_than_s=0.0)
     lost = control_on(there.store, KeyRing.of(b"x" * 32))

@@ -32,7 +32,9 @@ def honest(assignment: Assignment) -> dict[str, object]:
     return {"ended": (end_of(assignment.attempt_id, assignment.action_id),)}
 
 
-async def test_it_gets_nothing_of_a_group_whatever_it_says(there: Place) -> None:
+async def test_an_untrusted_worker_gets_no_action_of_a_group_whatever_trust_it_declares(
+    there: Place,
+) -> None:
     await there.control.services.policies.put(GROUP)
     hostile = await there.join("hostile", "low", shape={"trust": 3})
     uid = await there.submit("w", noop())
@@ -48,7 +50,7 @@ async def test_it_gets_nothing_of_a_group_whatever_it_says(there: Place) -> None
     assert (result.provenance.pool, result.provenance.trust) == ("good", 2)
 
 
-async def test_what_it_made_for_a_namespace_alone_is_not_given_to_who_asks_for_more(
+async def test_a_result_of_an_untrusted_pool_is_not_reused_by_a_run_with_a_higher_min_trust(
     there: Place,
 ) -> None:
     hostile = await there.join("hostile", "low", shape={"trust": 3})
@@ -69,7 +71,7 @@ async def test_what_it_made_for_a_namespace_alone_is_not_given_to_who_asks_for_m
     assert third.hits == 1, "the control"
 
 
-async def test_what_it_runs_when_its_pool_is_found_out_is_not_stored(there: Place) -> None:
+async def test_a_result_is_not_stored_if_its_pool_loses_trust_while_it_runs(there: Place) -> None:
     TRUST["low"] = 1
     await there.control.services.policies.put(GROUP)
     hostile = await there.join("hostile", "low")

@@ -141,7 +141,7 @@ ATTACKS = (
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
-async def test_a_changed_log_is_found_and_goes_on(
+async def test_a_changed_request_log_is_detected_and_logging_continues(
     there: Place, attack: Callable[[Store, list[str]], Awaitable[str]]
 ) -> None:
     keys = await write_segments(there)

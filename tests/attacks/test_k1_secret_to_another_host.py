@@ -103,7 +103,7 @@ SENDERS: list[Send] = [
 
 @pytest.mark.parametrize("send", SENDERS, ids=lambda send: send.__name__)
 @pytest.mark.parametrize("hosts", [(), ("api.example.com",), ("*.0.0.1", "127.0.0.10")], ids=str)
-async def test_a_host_that_the_owner_did_not_name_gets_nothing(
+async def test_a_secret_is_not_sent_to_a_host_that_its_owner_did_not_name(
     send: Send, hosts: tuple[str, ...], site: Site, tmp_path: Path
 ) -> None:
     secrets = SecretValues(VALUES, dict.fromkeys(VALUES, hosts) if hosts else {})
@@ -118,7 +118,9 @@ async def test_a_host_that_the_owner_did_not_name_gets_nothing(
 @pytest.mark.parametrize(
     "send", [s for s in SENDERS if s is not model_of_hub], ids=lambda send: send.__name__
 )
-async def test_a_host_that_the_owner_named_gets_it(send: Send, site: Site, tmp_path: Path) -> None:
+async def test_a_secret_is_sent_to_a_host_that_its_owner_named(
+    send: Send, site: Site, tmp_path: Path
+) -> None:
     secrets = SecretValues(VALUES, dict.fromkeys(VALUES, ("127.0.0.1",)))
     with contextlib.suppress(AttemptError):  # the server here has neither models nor rows
         await send(site.url, secrets, tmp_path)
@@ -143,7 +145,9 @@ async def test_a_host_that_the_owner_named_gets_it(send: Send, site: Site, tmp_p
         (("api.example.com",), "not a URL", False),
     ],
 )
-def test_a_host_is_compared_whole(hosts: tuple[str, ...], url: str, allowed: bool) -> None:
+def test_host_names_are_compared_as_a_whole(
+    hosts: tuple[str, ...], url: str, allowed: bool
+) -> None:
     secrets = SecretValues({"key": "value"}, {"key": hosts})
     if allowed:
         secrets.require(["key"], url)
@@ -152,11 +156,11 @@ def test_a_host_is_compared_whole(hosts: tuple[str, ...], url: str, allowed: boo
         secrets.require(["key"], url)
 
 
-def test_no_value_is_printed() -> None:
+def test_the_repr_of_secrets_shows_no_value() -> None:
     assert "the-secret" not in repr(SecretValues(VALUES, {"key": ("a.example.com",)}))
 
 
-async def test_the_hubs_own_client_is_checked_at_every_request(
+async def test_every_request_of_the_hub_client_library_is_checked(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from huggingface_hub import get_session

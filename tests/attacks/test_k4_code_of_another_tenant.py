@@ -170,7 +170,9 @@ def fixed(level: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Container]:
     yield from container(level, monkeypatch, switches=False)
 
 
-async def test_each_tenant_has_a_uid_and_nothing_of_it_stays(switching: Container) -> None:
+async def test_each_tenant_has_its_own_uid_and_leaves_no_files_or_processes_behind(
+    switching: Container,
+) -> None:
     sandbox = await describe_sidecar(str(switching.socket))
     assert not sandbox.single_tenant
     await switching.attack("a")

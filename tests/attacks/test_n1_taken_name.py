@@ -18,7 +18,7 @@ async def there() -> AsyncIterator[Place]:
         yield found
 
 
-async def test_a_name_belongs_to_the_pool_of_its_worker_until_that_is_lost(there: Place) -> None:
+async def test_a_worker_name_belongs_to_its_pool_until_the_worker_is_lost(there: Place) -> None:
     gateway = there.control.services.gateway
     honest = await there.join("w", "good-too")
     name = "good-too-w"  # a worker of the pool "good" may have it, too

@@ -24,7 +24,7 @@ async def there() -> AsyncIterator[Place]:
         yield found
 
 
-async def test_what_is_no_digest_is_never_fetched(
+async def test_a_value_that_is_not_a_digest_is_never_fetched(
     there: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     victim = tmp_path / "victim"

@@ -86,7 +86,7 @@ async def there() -> AsyncIterator[Place]:
         yield found
 
 
-async def test_a_malformed_end_fails_its_attempt_as_the_engines_and_names_the_field(
+async def test_a_malformed_end_fails_its_attempt_as_an_engine_error_that_names_the_field(
     there: Place,
 ) -> None:
     for n, (field, spoil) in enumerate(CASES):
@@ -112,7 +112,7 @@ async def test_a_malformed_end_fails_its_attempt_as_the_engines_and_names_the_fi
     assert (await there.ended(uid)).phase == "Succeeded"
 
 
-async def test_what_the_worker_said_of_an_unknown_failure_is_shown(there: Place) -> None:
+async def test_the_message_of_a_failure_of_unknown_kind_is_shown(there: Place) -> None:
     worker = await there.join("w")
     step = {"name": "one", "uses": "test.noop", "with": {"value": 1}, "retry": {"attempts": 1}}
     uid = await there.submit("run", {"steps": [step]})

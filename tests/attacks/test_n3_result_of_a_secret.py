@@ -44,7 +44,7 @@ def scopes_of(world: World, engine: str) -> list[str]:
 
 
 @ORDERS
-def test_what_a_secret_opened_is_found_by_its_owner_only(
+def test_a_result_made_with_a_secret_is_found_only_by_the_secrets_owner(
     world: World, order: tuple[str, str]
 ) -> None:
     for tenant in order:
@@ -60,7 +60,7 @@ def test_what_a_secret_opened_is_found_by_its_owner_only(
 
 
 @ORDERS
-def test_two_owners_of_a_secret_do_not_share_what_theirs_opened(
+def test_two_owners_of_equal_secrets_do_not_share_results_made_with_them(
     world: World, order: tuple[str, str]
 ) -> None:
     for tenant in order:
@@ -94,13 +94,15 @@ def test_two_runs_of_the_owner_are_merged_in_flight(world: World) -> None:
     assert len(world.executed) == 2  # one fetch, and what was computed from it
 
 
-def test_what_is_made_from_it_keeps_the_scope_of_the_policy(world: World) -> None:
+def test_a_step_that_consumes_such_a_result_publishes_to_the_policys_scope(world: World) -> None:
     world.submit(fetching(OWNER, secret=True), share=GROUP)
     world.run()
     assert scopes_of(world, "test.noop") == [GROUP]
 
 
-def test_the_record_of_a_whole_step_of_chunks_stays_with_the_owner(world: World) -> None:
+def test_the_step_level_result_of_a_chunked_step_stays_in_the_owners_private_scope(
+    world: World,
+) -> None:
     rows = dataset("one", "two")
     call = replace(step("call", rows_of(rows), uses=MAP), secrets=("API_KEY=api/key",))
     for tenant in (OWNER, OTHER):
@@ -112,7 +114,7 @@ def test_the_record_of_a_whole_step_of_chunks_stays_with_the_owner(world: World)
     assert sorted(s for s, *_ in world.publications) == [GROUP] * 3 + [PRIVATE[OWNER]] * 3
 
 
-def test_a_result_that_another_left_in_the_group_is_not_taken_for_the_owners(
+def test_another_tenants_result_in_the_group_is_not_reused_for_the_owners_secret(
     world: World,
 ) -> None:
     """Whoever knows the action's name may have published lies under it in the group's scope."""

@@ -25,7 +25,7 @@ def an_old_result(world: World, made: Plan, **more: object) -> None:
 
 
 @pytest.mark.parametrize("strict_first", [True, False])
-def test_each_gets_a_result_of_the_age_that_it_accepts(strict_first: bool) -> None:
+def test_each_run_gets_a_result_of_an_age_that_it_accepts(strict_first: bool) -> None:
     world = World()
     an_old_result(world, of("attacker", 0.0), share=SHARE)
     world.mute_store = True
@@ -42,7 +42,7 @@ def test_each_gets_a_result_of_the_age_that_it_accepts(strict_first: bool) -> No
     assert (found.generation, found.created_s > 1900.0) == (2, True)
 
 
-def test_one_who_joins_work_that_replaces_an_old_result_takes_the_old_one() -> None:
+def test_a_run_that_accepts_the_old_result_uses_it_while_another_run_replaces_it() -> None:
     world = World()
     an_old_result(world, of("attacker", 0.0), share=SHARE)
     world.submit(of("owner", 100.0), "owner", share=SHARE)
@@ -56,7 +56,7 @@ def test_one_who_joins_work_that_replaces_an_old_result_takes_the_old_one() -> N
 
 
 @pytest.mark.parametrize("strict_first", [True, False])
-def test_each_gets_a_whole_step_of_the_age_that_it_accepts(strict_first: bool) -> None:
+def test_each_run_gets_a_step_level_result_of_an_age_that_it_accepts(strict_first: bool) -> None:
     rows = dataset("one", "two")
 
     def mapped(tenant: str, max_age_s: float) -> Plan:
@@ -75,7 +75,7 @@ def test_each_gets_a_whole_step_of_the_age_that_it_accepts(strict_first: bool) -
     assert (world.finals["owner"].hits, world.finals["owner"].executed) == (0, 2)
 
 
-def test_what_one_tenants_private_scope_has_is_not_given_to_another() -> None:
+def test_a_result_in_one_tenants_private_scope_is_not_given_to_another_tenant() -> None:
     world = World()
     an_old_result(world, of("owner", 0.0))
     world.mute_store = True

@@ -29,7 +29,7 @@ def run_for(world: World, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_a_timeout_ends_the_step_that_has_it_and_no_other(order: tuple[str, str]) -> None:
+def test_a_timeout_ends_only_the_step_that_declares_it(order: tuple[str, str]) -> None:
     world = World()
     world.join("w1")
     both(world, order, timeout_s=2.0)
@@ -43,7 +43,7 @@ def test_a_timeout_ends_the_step_that_has_it_and_no_other(order: tuple[str, str]
     assert len(world.executed) == 1
 
 
-def test_alone_with_a_timeout_a_step_fails_and_its_run_pays() -> None:
+def test_a_sole_subscriber_with_a_timeout_fails_and_its_run_pays() -> None:
     world = World()
     world.join("w1")
     both(world, ("attacker", "owner"), timeout_s=2.0)
@@ -59,7 +59,7 @@ def test_alone_with_a_timeout_a_step_fails_and_its_run_pays() -> None:
     assert (final.reason, final.paid_nanousd > 1_900_000) == ("timeout", True)
 
 
-def test_the_clock_of_who_joins_begins_when_it_joins() -> None:
+def test_the_timeout_of_a_late_subscriber_starts_when_it_joins() -> None:
     world = World()
     world.join("w1")
     both(world, ("owner", "attacker"))
@@ -76,7 +76,7 @@ def test_the_clock_of_who_joins_begins_when_it_joins() -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_a_step_that_may_be_tried_once_does_not_end_the_tries_of_another(
+def test_a_step_limited_to_one_attempt_does_not_end_the_retries_of_another(
     order: tuple[str, str],
 ) -> None:
     world = World()
@@ -103,7 +103,7 @@ def test_memory_that_no_worker_has_does_not_stop_a_step_that_needs_less(
     assert {f.phase for f in world.finals.values()} == {"Succeeded"}, "a result is good for all"
 
 
-def test_alone_with_memory_that_no_worker_has_a_step_fails_with_its_own_figure() -> None:
+def test_a_sole_subscriber_fails_with_its_own_memory_request_if_no_worker_has_enough() -> None:
     world = World(settings=Settings(unplaceable_after_s=1.0))
     world.join("w1")
     large = step("a", resources=Resources(memory_mib=900 * 1024))
@@ -118,7 +118,7 @@ def test_alone_with_memory_that_no_worker_has_a_step_fails_with_its_own_figure()
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_of_requirements_that_cannot_be_compared_one_that_a_worker_meets_is_used(
+def test_of_incomparable_requirements_one_that_a_worker_meets_is_used(
     order: tuple[str, str],
 ) -> None:
     world = World(settings=Settings(unplaceable_after_s=60.0))
@@ -150,7 +150,7 @@ def test_failures_on_a_worker_that_a_step_excludes_do_not_count_for_it() -> None
     assert world.finals["owner"].phase == "Succeeded"
 
 
-def test_beside_a_hanging_attempt_that_does_not_suit_a_step_gets_one_that_does() -> None:
+def test_a_step_gets_an_eligible_attempt_beside_a_hanging_ineligible_one() -> None:
     world = World(settings=Settings(watchdog_s=60.0))
     world.join("w1")
     both(world, ("attacker", "attacker"))

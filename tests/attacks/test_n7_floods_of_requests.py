@@ -36,7 +36,9 @@ async def test_a_flood_is_refused_and_another_tenant_is_served(tmp_path: Path) -
         assert {status for status, _ in mine} == {200}
 
 
-async def test_plans_have_a_rate_of_their_own_and_the_answer_says_when(tmp_path: Path) -> None:
+async def test_plan_requests_have_a_separate_rate_limit_and_the_answer_shows_when_to_retry(
+    tmp_path: Path,
+) -> None:
     async with tenants(tmp_path) as there:
         await there.control.services.quotas.replace_all([QUOTA], {"team-b": {}})
         url = f"{there.control.url}/v1/plan"

@@ -26,12 +26,12 @@ from flowmesh_store.store import open_store
 pytestmark = pytest.mark.slow
 
 
-def test_helm_finds_nothing_to_say_against_the_chart() -> None:
+def test_helm_lint_finds_no_problem_in_the_chart() -> None:
     assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART)).stdout
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_real_api_server_takes_every_object_and_warns_of_nothing(
+def test_a_real_api_server_accepts_every_object_without_a_warning(
     api_server: ApiServer, store: str
 ) -> None:
     namespace = watched(api_server)
@@ -43,7 +43,7 @@ def test_a_real_api_server_takes_every_object_and_warns_of_nothing(
     assert len(done.stdout.splitlines()) == len([x for x in yaml.safe_load_all(rendered) if x])
 
 
-def test_the_check_of_pod_security_sees_what_is_wrong(api_server: ApiServer) -> None:
+def test_the_pod_security_check_reports_a_violation(api_server: ApiServer) -> None:
     namespace = watched(api_server)
     rendered = render(namespace=namespace).replace("allowPrivilegeEscalation: false", "")
     done = api_server.kubectl(
@@ -53,7 +53,7 @@ def test_the_check_of_pod_security_sees_what_is_wrong(api_server: ApiServer) -> 
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_every_container_has_a_read_only_root_and_says_what_it_needs(store: str) -> None:
+def test_every_container_has_a_read_only_root_and_declares_resource_requests(store: str) -> None:
     for name, spec in pod_specs(*STORES[store]).items():
         assert spec["securityContext"]["runAsNonRoot"], name
         for container in [*spec["containers"], *spec.get("initContainers", [])]:
@@ -96,7 +96,7 @@ def test_wrong_values_are_refused_by_name(values: list[str], said: str) -> None:
 
 
 @pytest.mark.parametrize("store", ["versitygw", "s3"])
-def test_the_store_s_address_is_one_that_the_store_opens(
+def test_the_rendered_store_address_can_be_opened(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
@@ -144,14 +144,14 @@ def test_the_blob_service_reads_its_settings_as_the_chart_writes_them(tmp_path: 
     assert settings.blob_service_port == port["containerPort"]
 
 
-def test_without_secrets_a_bucket_is_reached_with_what_the_service_accounts_carry() -> None:
+def test_without_secrets_a_bucket_is_reached_with_the_service_accounts_credentials() -> None:
     (container,) = find("Deployment", "flowmesh-operator", *STORES["s3"])["spec"]["template"][
         "spec"
     ]["containers"]
     assert "envFrom" not in container
 
 
-def test_workers_refuse_the_ranges_of_the_cluster_that_are_named() -> None:
+def test_workers_refuse_the_configured_cluster_ranges() -> None:
     def told(*values: str) -> dict[str, str]:
         found = find("Deployment", "flowmesh-operator", *values)
         [container] = found["spec"]["template"]["spec"]["containers"]
@@ -173,7 +173,7 @@ def test_the_gateway_s_service_selects_the_leader_among_the_operator_s_pods() ->
     assert "flowmesh.dev/leader" not in labels
 
 
-def test_a_pool_s_image_follows_its_flavor_and_what_the_pool_says_holds() -> None:
+def test_a_pools_image_follows_its_flavor_unless_the_pool_sets_one() -> None:
     def spec(*values: str) -> dict[str, Any]:
         made = find("FlowMeshWorkerPool", "small", "image.tag=1.2", *values)
         FlowMeshWorkerPool.model_validate(made)
@@ -221,7 +221,7 @@ def test_no_rule_reads_secrets_or_config_maps_of_users() -> None:
                 assert "*" not in rule["verbs"], made
 
 
-def test_the_chart_s_definitions_are_those_that_are_generated() -> None:
+def test_the_chart_contains_the_generated_custom_resource_definitions() -> None:
     shipped = {p.name: p.read_text() for p in (CHART / "crds").glob("*.yaml")}
     assert shipped == {p.name: p.read_text() for p in (ROOT / "crds").glob("*.yaml")}
     carried = find("ConfigMap", "flowmesh-crds")["data"]
@@ -244,7 +244,7 @@ def environment(*values: str) -> dict[str, str]:
     return {item["name"]: item.get("value", "") for item in container["env"]}
 
 
-def test_the_rules_for_an_adapter_say_what_autoscalers_of_pools_ask_for() -> None:
+def test_the_adapter_rules_define_the_metric_that_pool_autoscalers_query() -> None:
     made = find("ConfigMap", "flowmesh-external-metrics", "externalMetrics.enabled=true")
     (rule,) = yaml.safe_load(made["data"]["config.yaml"])["externalRules"]
     assert rule["name"]["as"] == WANTED_METRIC

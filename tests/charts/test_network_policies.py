@@ -63,7 +63,7 @@ def named(edges: list[Edge]) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("values", [(), STRICT], ids=["open", "strict"])
-def test_what_is_needed_is_allowed_and_nothing_else(values: tuple[str, ...]) -> None:
+def test_network_policies_allow_only_the_required_connections(values: tuple[str, ...]) -> None:
     known = policies(*values)
     lost = [e for e in NEEDED if not allowed(known, *e, "UDP" if e[2] == DNS else "TCP")]
     assert named(lost) == {}
@@ -77,7 +77,7 @@ def test_the_gateway_is_open_to_all_unless_clients_are_restricted(source: Peer) 
     assert not allowed(policies(*STRICT), source, OPERATOR, GATEWAY)
 
 
-def test_client_networks_and_dns_caches_are_named_by_values() -> None:
+def test_client_networks_and_dns_caches_are_configured_by_values() -> None:
     known = policies(*STRICT, "networkPolicy.clientCidrs[0]=93.184.216.0/24")
     assert allowed(known, INTERNET, OPERATOR, GATEWAY)
     known = policies(dns=("169.254.20.10/32",))
@@ -97,7 +97,7 @@ def test_probes_come_from_the_nodes_networks() -> None:
     assert not allowed(known, TENANT, OPERATOR, HEALTH)
 
 
-def test_the_probe_of_helm_s_test_says_where_policies_are_not_enforced() -> None:
+def test_the_helm_test_probe_reports_where_policies_are_not_enforced() -> None:
     pod = find("Pod", "flowmesh-network-test")
     (container,) = pod["spec"]["containers"]
     assert "this cluster's CNI enforces no NetworkPolicy" in container["args"][0]

@@ -26,14 +26,14 @@ def test_the_chart_renders_the_same_every_time(store: str) -> None:
     assert render(*values) == render(*values)
 
 
-def test_the_job_is_another_where_it_does_something_else() -> None:
+def test_the_jobs_name_changes_when_its_work_changes() -> None:
     first = the_job(objects())["metadata"]["name"]
     assert first == the_job(objects("gateway.port=9000"))["metadata"]["name"]
     for value in ("image.tag=v2", "gateway.tls.hosts[0]=x.example.com", "keda.enabled=true"):
         assert the_job(objects(value))["metadata"]["name"] != first, value
 
 
-def test_of_secrets_that_are_given_none_is_created() -> None:
+def test_no_secret_is_created_that_the_values_provide() -> None:
     given = ("gateway.tls.existingSecret=a", "masterKey.existingSecret=b", *STORES["volume"])
     assert all(o["metadata"]["name"] != "flowmesh-secrets" for o in objects(*given))
     only_key = objects("gateway.tls.existingSecret=a", *STORES["volume"])
@@ -41,7 +41,7 @@ def test_of_secrets_that_are_given_none_is_created() -> None:
     assert args == ["--namespace", "fabric", "--master-key"]
 
 
-def test_applied_twice_with_the_job_after_each_no_key_changes(
+def test_applying_the_chart_and_its_job_twice_changes_no_key(
     api_server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     namespace = api_server.namespace()

@@ -116,7 +116,7 @@ def test_alerts_fire_when_they_should_and_not_before(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_alert_has_a_runbook_and_every_metric_of_a_query_a_name() -> None:
+def test_every_alert_has_a_runbook_and_every_queried_metric_is_documented() -> None:
     page = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
     headings = {line.strip("# ").lower() for line in page.splitlines() if line.startswith("#")}
     for rule in alerts():

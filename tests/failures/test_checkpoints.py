@@ -56,7 +56,7 @@ def newest(fabric: Fabric, uid: str) -> CheckpointLine | None:
     return found[-1] if found else None
 
 
-async def test_after_a_killed_host_and_a_preempted_worker_it_goes_on_elsewhere(
+async def test_an_action_resumes_on_another_worker_after_a_killed_host_and_a_preemption(
     fabric: Fabric,
 ) -> None:
     first = fabric.worker("local-w1", "--grace", "3")
@@ -76,7 +76,7 @@ async def test_after_a_killed_host_and_a_preempted_worker_it_goes_on_elsewhere(
     assert await asyncio.to_thread(first.wait, 300) == 0
 
 
-async def test_after_kill_9_of_control_plane_and_worker_the_ledger_says_where_to_go_on(
+async def test_an_action_resumes_from_the_ledger_after_control_plane_and_worker_are_killed(
     killable: Fabric,
 ) -> None:
     fabric, control = killable, killable.control
@@ -98,7 +98,7 @@ async def test_after_kill_9_of_control_plane_and_worker_the_ledger_says_where_to
     assert published.units == STEPS - line.done
 
 
-async def test_a_damaged_checkpoint_costs_the_work_and_nothing_else(fabric: Fabric) -> None:
+async def test_a_damaged_checkpoint_loses_only_the_work_done_so_far(fabric: Fabric) -> None:
     first = fabric.worker("local-w1", "--grace", "3")
     uid = await fabric.submit(counting("c"))
     await done_units(fabric, uid, 20)

@@ -72,7 +72,7 @@ async def test_a_step_of_the_control_planes_clock_loses_no_worker_and_no_money(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S])
-async def test_a_control_plane_that_starts_after_a_step_goes_on_and_bills_no_hour(
+async def test_a_control_plane_that_starts_after_a_clock_step_continues_and_bills_no_extra_hour(
     tmp_path: Path, step_s: float
 ) -> None:
     wall = Wall()

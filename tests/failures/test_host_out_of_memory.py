@@ -69,7 +69,7 @@ async def submit(
     return await fabric.submit(document, namespace=tenant, uploads=uploads)
 
 
-async def test_the_host_is_lost_and_only_the_cause_of_it_needs_more(
+async def test_an_out_of_memory_kill_raises_the_reservation_of_only_the_action_that_caused_it(
     fabric: Fabric, model: Path
 ) -> None:
     state = machine_of(fabric.control).state

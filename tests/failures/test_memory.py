@@ -31,7 +31,7 @@ async def last_line(fabric: Fabric, uid: str) -> AttemptLine:
     return found
 
 
-async def test_it_is_tried_where_it_fits_and_the_next_of_its_kind_goes_there_at_once(
+async def test_an_action_out_of_memory_moves_to_a_larger_worker_and_the_next_like_it_starts_there(
     fabric: Fabric,
 ) -> None:
     fabric.worker("local-small", "--memory-mib", "600", "--price-usd-per-hour", "0.1")

@@ -112,7 +112,7 @@ def flow(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     return workflow(name, spec)
 
 
-async def test_a_poison_row_fails_its_run_alone_and_its_neighbours_are_published(
+async def test_a_poison_row_fails_only_its_own_run_and_neighbouring_actions_are_published(
     tmp_path: Path, fabric: Fabric
 ) -> None:
     rows = [{"text": f"row {n}"} for n in range(400)]

@@ -46,7 +46,7 @@ async def test_cancelling_one_of_three_stops_nothing_and_the_others_pay_equally(
     assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd
 
 
-async def test_when_the_last_of_them_leaves_the_action_stops_and_the_last_one_pays(
+async def test_when_the_last_subscriber_leaves_the_action_stops_and_that_subscriber_pays(
     fabric: Fabric,
 ) -> None:
     group = {"name": "g", "scope": "group", "group": "x", "namespaces": list(TEAMS)}

@@ -68,7 +68,7 @@ def published(fabric: Fabric, uid: str) -> AttemptLine:
     return line
 
 
-async def test_ppo_goes_on_after_a_killed_host_and_a_preempted_worker_to_the_same_bytes(
+async def test_ppo_resumes_after_a_killed_host_and_a_preempted_worker_with_the_same_bytes(
     fabric: Fabric, models: Path
 ) -> None:
     state = machine_of(fabric.control).state

@@ -31,7 +31,7 @@ def records(root: Path) -> dict[str, bytes]:
     return {key.split("/")[1]: record.data for key, record in found.items()}
 
 
-async def test_the_older_leader_stops_and_what_either_published_stands_and_is_paid_once(
+async def test_the_older_leader_stops_and_results_of_both_leaders_remain_and_are_paid_once(
     tmp_path: Path,
 ) -> None:
     older, newer = Elsewhere(tmp_path), Elsewhere(tmp_path)

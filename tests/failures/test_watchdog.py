@@ -21,7 +21,7 @@ def many(count: int) -> dict[str, Any]:
     return workflow("many", {"steps": steps, "outputs": {}})
 
 
-async def test_a_worker_that_dies_under_load_is_found_within_the_watchdog_and_all_work_is_done(
+async def test_the_loss_of_a_loaded_worker_is_detected_within_the_watchdog_and_all_work_completes(
     fabric: Fabric,
 ) -> None:
     state = machine_of(fabric.control).state

@@ -48,24 +48,26 @@ def test_a_value_of_the_core_converts_to_the_same_json(kind: type) -> None:
 
 
 @pytest.mark.parametrize("kind", CONVERTERS, ids=lambda kind: kind.__name__)
-def test_a_value_with_defaults_alone_converts_to_the_same_json(kind: type) -> None:
+def test_a_value_with_only_defaults_converts_to_the_same_json(kind: type) -> None:
     value = least(kind)
     assert msgspec.json.encode(CONVERTERS[kind](value)) == msgspec.json.encode(value)
 
 
 @pytest.mark.parametrize("kind", CONVERTERS, ids=lambda kind: kind.__name__)
-def test_a_converted_value_has_no_structure_of_the_core(kind: type) -> None:
+def test_a_converted_value_contains_no_core_structure(kind: type) -> None:
     converted = CONVERTERS[kind](filled(kind))
     assert modules_in(converted) == {"flowmesh_api"}
 
 
-def test_a_conversion_makes_no_integer_a_float() -> None:
+def test_a_conversion_does_not_turn_an_integer_into_a_float() -> None:
     shown = convert.provenance_of(Provenance(started_s=0, ended_s=1))
     assert msgspec.json.encode(shown) == b'{"started_s":0,"ended_s":1}'
 
 
 @pytest.mark.parametrize("contract", builtin_contracts(), ids=lambda contract: contract.name)
-def test_an_offered_engine_is_its_contract_and_the_workers(contract: EngineContract) -> None:
+def test_an_offered_engine_is_listed_with_its_contract_and_its_workers(
+    contract: EngineContract,
+) -> None:
     expected = {**msgspec.to_builtins(contract), "offered_by": ["w1", "w2"]}
     shown = convert.offered_engine(contract, ["w1", "w2"])
     assert msgspec.json.encode(shown) == msgspec.json.encode(expected)

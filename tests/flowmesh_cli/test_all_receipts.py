@@ -57,7 +57,7 @@ def counted(fabric: Fabric, who: str) -> Counted:
     return found
 
 
-async def test_all_receipts_come_with_one_request_and_are_those_of_each_run(fabric: Fabric) -> None:
+async def test_one_request_returns_the_receipts_of_all_runs(fabric: Fabric) -> None:
     http = counted(fabric, "root")
     found = (await asyncio.to_thread(read_receipts, http)).receipts
     assert http.asked == 1
@@ -68,7 +68,7 @@ async def test_all_receipts_come_with_one_request_and_are_those_of_each_run(fabr
     await asyncio.to_thread(http.close)
 
 
-async def test_very_many_come_in_pages_and_each_once(
+async def test_many_receipts_arrive_in_pages_and_each_exactly_once(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receipts, "PAGE_RUNS", 17)
@@ -79,7 +79,7 @@ async def test_very_many_come_in_pages_and_each_once(
     await asyncio.to_thread(http.close)
 
 
-async def test_runs_whose_records_are_damaged_are_named_of_every_page(
+async def test_runs_with_damaged_records_are_named_from_every_page(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     uids = [run["uid"] for run in await fabric.call("GET", "/v1/runs")]
@@ -109,7 +109,7 @@ async def test_runs_whose_records_are_damaged_are_named_of_every_page(
     assert set(json.loads(capsys.readouterr().out)["unreadable"]) == damaged
 
 
-def test_nothing_is_noted_where_every_receipt_is_readable(
+def test_no_note_is_printed_if_every_receipt_is_readable(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     note_unreadable(Terminal(as_json=False), (), {})
@@ -130,7 +130,7 @@ async def test_receipts_are_shown_of_runs_that_the_user_may_list(fabric: Fabric)
     assert said["error"]["where"] == "?after="
 
 
-def test_runs_of_one_name_are_told_apart() -> None:
+def test_runs_with_the_same_name_are_distinguished() -> None:
     runs = [RunSummary(f"u{n}", "same", "a", "Running", 1.0) for n in range(2)]
     runs.append(RunSummary("u3", "other", "a", "Running", 1.0))
     assert list(titles_of(runs).values()) == ["a/same (u0)", "a/same (u1)", "a/other"]

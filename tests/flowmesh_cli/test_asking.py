@@ -57,14 +57,16 @@ def test_an_ended_run_cannot_be_changed(fabric: SharedFabric) -> None:
         ["lineage", "printed/nothing"],
     ],
 )
-def test_what_is_not_there_is_not_found(fabric: SharedFabric, command: list[str]) -> None:
+def test_a_missing_object_is_reported_as_not_found(
+    fabric: SharedFabric, command: list[str]
+) -> None:
     done = fmesh(*command, cwd=fabric.folder)
     assert done.returncode == ExitCode.NOT_FOUND, done.stderr
     assert "error: " in done.stderr
     assert "remedy: " in done.stderr
 
 
-def test_logs_say_why_there_are_none(fabric: SharedFabric) -> None:
+def test_logs_show_why_there_are_none(fabric: SharedFabric) -> None:
     assert "step quiet printed nothing" in logs(fabric, "printed", "quiet")
     fabric.answer(printing("hello"), name="again")
     assert "step say was not run: its results were reused" in logs(fabric, "again", "say")
@@ -81,13 +83,13 @@ def logs(fabric: SharedFabric, run: str, step: str) -> str:
     return done.stderr
 
 
-def test_explaining_a_hit_says_that_it_was_not_run(fabric: SharedFabric) -> None:
+def test_explaining_a_hit_shows_that_it_was_not_run(fabric: SharedFabric) -> None:
     fabric.answer(printing("hello"), name="hit")
     shown = fmesh("explain", "say", "--run", "hit", cwd=fabric.folder).stdout
     assert shown.splitlines()[-1].startswith("  it was not run: its results were reused")
 
 
-def test_forgetting_wants_a_typed_yes(fabric: SharedFabric) -> None:
+def test_purging_requires_a_typed_confirmation(fabric: SharedFabric) -> None:
     for typed, code, said in (
         (b"n\n", ExitCode.INTERRUPTED, "nothing was purged"),
         (b"\x03", ExitCode.INTERRUPTED, "nothing was purged"),
@@ -103,7 +105,9 @@ def test_forgetting_wants_a_typed_yes(fabric: SharedFabric) -> None:
     assert "hello" in fmesh("logs", "anew", "--step", "say", cwd=fabric.folder).stdout
 
 
-def test_cancelling_the_latest_run_wants_a_yes_on_a_terminal(fabric: SharedFabric) -> None:
+def test_cancelling_the_latest_run_asks_for_confirmation_on_a_terminal(
+    fabric: SharedFabric,
+) -> None:
     flow = flows.write(fabric.folder, "endless", flows.sleeping(600))
     uid = answer("submit", flow, cwd=fabric.folder)[0]["uid"]
     for typed, code, said in (
@@ -119,7 +123,7 @@ def test_cancelling_the_latest_run_wants_a_yes_on_a_terminal(fabric: SharedFabri
     assert answer("cancel", cwd=fabric.folder)["uid"] == other  # a program is not asked
 
 
-def test_many_cancel_one_run_at_once_and_nothing_runs_on(fabric: SharedFabric) -> None:
+def test_concurrent_cancellations_of_one_run_leave_no_running_action(fabric: SharedFabric) -> None:
     step = {
         "name": "nap",
         "uses": "test.sleep",

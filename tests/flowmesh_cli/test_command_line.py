@@ -23,7 +23,7 @@ def test_help_loads_nothing_that_it_does_not_need(tmp_path: Path):
     assert found.stdout.strip() == "[]"
 
 
-def test_a_question_loads_neither_the_compiler_nor_the_control_plane(tmp_path: Path):
+def test_a_read_only_command_loads_neither_the_compiler_nor_the_control_plane(tmp_path: Path):
     code = (
         "import sys, flowmesh_cli.verbs.manage_runs; "
         "print([m for m in sys.argv[1:] if m in sys.modules])"
@@ -35,7 +35,7 @@ def test_a_question_loads_neither_the_compiler_nor_the_control_plane(tmp_path: P
     assert found.stdout.strip() == "[]"
 
 
-def test_help_takes_less_than_half_a_second_of_the_processor(tmp_path: Path):
+def test_help_takes_less_than_half_a_second_of_cpu_time(tmp_path: Path):
     times = []
     for _ in range(3):
         before = children_s()
@@ -73,18 +73,18 @@ def ending(error: BaseException) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_errors_are_shown_with_place_reason_and_remedy():
+def test_errors_are_shown_with_location_reason_and_remedy():
     error = CliError("is closed", ExitCode.REFUSED, where="the door", remedy="knock")
     assert ending(error) == (4, "error: the door: is closed\nremedy: knock\n")
 
 
-def test_every_problem_of_a_file_has_a_line_of_its_own():
+def test_every_problem_of_a_file_is_printed_on_its_own_line():
     code, text = ending(FilesError(["a.yaml:1:2: kind: is required", "a.yaml:3:1: x: unknown"]))
     assert code == 2
     assert text.splitlines()[:2] == ["a.yaml:1:2: kind: is required", "a.yaml:3:1: x: unknown"]
 
 
-def test_a_mistake_of_ours_shows_no_traceback_unless_asked(monkeypatch):
+def test_an_internal_error_shows_no_traceback_unless_requested(monkeypatch):
     monkeypatch.delenv("FMESH_DEBUG", raising=False)
     code, text = ending(ZeroDivisionError("x"))
     assert code == ExitCode.INTERNAL
@@ -99,7 +99,7 @@ def test_ctrl_c_ends_a_command_with_its_own_code():
     assert ending(KeyboardInterrupt())[0] == ExitCode.INTERRUPTED
 
 
-def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path):
+def test_a_closed_output_pipe_is_not_an_error(tmp_path: Path):
     command = (
         f"{sys.executable} -m flowmesh_cli engines --json | head -c 10; exit ${{PIPESTATUS[0]}}"
     )

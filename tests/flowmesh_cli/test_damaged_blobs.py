@@ -90,7 +90,7 @@ def named(kind: str) -> dict[str, str]:
     return {damage: f"{kind}-{damage}" for damage in DAMAGES}
 
 
-def test_intermediates_that_new_steps_need_are_made_again(fabric: SharedFabric) -> None:
+def test_lost_intermediates_that_new_steps_need_are_recomputed(fabric: SharedFabric) -> None:
     names = named("needed")
     before = blobs(fabric, cached=False)
     for damage, name in names.items():
@@ -118,7 +118,7 @@ def test_intermediates_that_new_steps_need_are_made_again(fabric: SharedFabric) 
     fabric.still_serves()
 
 
-def test_what_spoils_in_the_workers_own_cache_is_fetched_again(fabric: SharedFabric) -> None:
+def test_a_damaged_blob_in_the_workers_cache_is_fetched_again(fabric: SharedFabric) -> None:
     names = named("near")
     near: dict[str, set[Path]] = {}
     for damage, name in names.items():
@@ -138,7 +138,7 @@ def test_what_spoils_in_the_workers_own_cache_is_fetched_again(fabric: SharedFab
     fabric.still_serves()
 
 
-def test_lost_outputs_are_told_and_made_again_by_the_same_command(fabric: SharedFabric) -> None:
+def test_lost_outputs_are_reported_and_recomputed_by_the_same_command(fabric: SharedFabric) -> None:
     names = named("output")
     firsts, expected = [], []
     for damage, name in names.items():
@@ -159,7 +159,7 @@ def test_lost_outputs_are_told_and_made_again_by_the_same_command(fabric: Shared
     fabric.still_serves()
 
 
-def test_rows_that_only_a_reference_names_are_asked_for_again_when_they_are_lost(
+def test_lost_rows_of_a_reference_fail_the_run_with_a_request_to_upload_them_again(
     fabric: SharedFabric,
 ) -> None:
     upload(fabric, "named")

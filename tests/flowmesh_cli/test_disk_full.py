@@ -100,7 +100,9 @@ def rows(number: int) -> dict[str, Any]:
     return {"steps": [step], "outputs": {"rows": "many.rows"}}
 
 
-def test_a_full_disk_is_said_loses_nothing_and_is_gone_on_from(fabric: SharedFabric) -> None:
+def test_a_full_disk_is_reported_loses_nothing_and_work_continues_once_there_is_space(
+    fabric: SharedFabric,
+) -> None:
     first = fabric.answer(rows(1))
     filling = fill(fabric, leave_bytes=700_000)
     two = flows.write(fabric.folder, "two", rows(2))

@@ -86,7 +86,7 @@ def unreadable(store: Path) -> list[str]:
     return sorted(named - held)
 
 
-def test_a_model_that_the_disk_cannot_hold_is_said_and_published_once_there_is_room(
+def test_a_model_too_large_for_the_disk_is_reported_and_published_once_there_is_space(
     fabric: SharedFabric,
 ) -> None:
     first = fabric.answer(merging("one"), name="one")

@@ -67,7 +67,7 @@ def test_every_kind_of_error_is_one_document(
     assert message in found["message"]
 
 
-def test_place_remedy_and_every_problem_are_in_it() -> None:
+def test_the_document_has_location_remedy_and_every_problem() -> None:
     found = ending(CliError("is closed", ExitCode.REFUSED, where="the door", remedy="knock"))
     assert (found["where"], found["remedy"], found["problems"]) == ("the door", "knock", [])
     lines = ["a.yaml:1:2: kind: is required", "a.yaml:3:1: x: unknown"]
@@ -82,12 +82,14 @@ def commands(of: typer.Typer) -> Iterator[Any]:
         yield from commands(group.typer_instance)
 
 
-def test_every_command_takes_json() -> None:
+def test_every_command_accepts_json() -> None:
     without = [c.__name__ for c in commands(app) if "json" not in inspect.signature(c).parameters]
     assert without == []
 
 
-def test_a_wrong_file_a_missing_fabric_and_a_wrong_command_line_answer_so(tmp_path: Path) -> None:
+def test_an_invalid_file_a_missing_fabric_and_a_usage_error_are_json_documents(
+    tmp_path: Path,
+) -> None:
     spec = flows.scored()
     spec["steps"][1]["uses"] = "eval.exact-mtch"
     done = fmesh("validate", flows.write(tmp_path, "bad", spec), "--json", cwd=tmp_path)

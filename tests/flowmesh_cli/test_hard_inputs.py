@@ -26,7 +26,7 @@ NOWHERE = {
 
 
 @pytest.mark.parametrize("name", NOWHERE)
-def test_an_input_that_cannot_be_had_is_told(fabric: SharedFabric, name: str) -> None:
+def test_an_unavailable_input_is_reported(fabric: SharedFabric, name: str) -> None:
     source, reason, remedy = NOWHERE[name]
     spec: dict[str, Any] = {"inputs": {"x": source, "r": {"rows": [{"q": "1"}]}}, "outputs": {}}
     generate = {"inputs": {"model": "inputs.x", "rows": "inputs.r"}, "with": {"prompt": "{{ q }}"}}
@@ -44,7 +44,7 @@ def test_an_input_that_cannot_be_had_is_told(fabric: SharedFabric, name: str) ->
     fabric.still_serves()
 
 
-def test_columns_known_only_at_the_worker_are_missed_before_the_engine_loads(
+def test_missing_columns_known_only_to_the_worker_are_reported_before_the_engine_loads(
     fabric: SharedFabric,
 ) -> None:
     model = fabric.folder / "model"
@@ -79,7 +79,7 @@ def test_columns_known_only_at_the_worker_are_missed_before_the_engine_loads(
 
 
 @pytest.mark.parametrize("source", ["inline", "file", "sql", "python"])
-def test_no_rows_pass_through_every_engine(fabric: SharedFabric, source: str) -> None:
+def test_an_empty_data_set_passes_through_every_engine(fabric: SharedFabric, source: str) -> None:
     (fabric.folder / "none.jsonl").write_text("")
     inputs = {"inline": {"rows": []}, "file": {"dataset": "./none.jsonl"}}.get(source)
     makes = {
@@ -163,7 +163,9 @@ def test_one_row_of_five_megabytes_passes_whole(fabric: SharedFabric) -> None:
     fabric.still_serves()
 
 
-def test_odd_names_values_and_much_output_are_no_trouble(fabric: SharedFabric) -> None:
+def test_unusual_names_unusual_values_and_large_output_cause_no_failure(
+    fabric: SharedFabric,
+) -> None:
     odd = {"naïve \"q\" 'x'": "1", "列": "é\n\x00", "select": None, "A": 1}
     quote = "'; drop table rows; --"
     steps = [
@@ -205,7 +207,7 @@ def test_odd_names_values_and_much_output_are_no_trouble(fabric: SharedFabric) -
     fabric.still_serves()
 
 
-def test_links_in_an_uploaded_directory_are_followed_by_no_one_but_its_owner(
+def test_a_model_directory_with_broken_or_cyclic_links_fails_only_its_run(
     fabric: SharedFabric,
 ) -> None:
     model = fabric.folder / "linked"

@@ -165,7 +165,7 @@ def told(fabric: SharedFabric) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_step_that_cannot_work_ends_with_step_reason_and_remedy(
+def test_a_step_that_cannot_run_fails_with_step_reason_and_remedy(
     told: dict[str, str], name: str
 ) -> None:
     case, said = CASES[name], told[name]
@@ -175,14 +175,14 @@ def test_a_step_that_cannot_work_ends_with_step_reason_and_remedy(
     assert "flowmesh_worker" not in said, "a traceback of ours"
 
 
-def test_all_hard_steps_together_leave_the_fabric_serving(
+def test_the_fabric_keeps_serving_after_all_hard_steps_together(
     fabric: SharedFabric, told: dict[str, str]
 ) -> None:
     assert len(told) == len(CASES)
     fabric.still_serves()
 
 
-def test_a_condition_that_fails_is_told_in_words(fabric: SharedFabric) -> None:
+def test_a_failed_condition_is_reported_in_plain_words(fabric: SharedFabric) -> None:
     step = {"name": "hard", "uses": "test.noop", "when": "1 / params.zero > 1"}
     done = fabric.run({"params": {"zero": 0}, "steps": [step], "outputs": {"o": "hard.metrics"}})
     assert done.returncode == ExitCode.FAILED

@@ -36,7 +36,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         loop.close()
 
 
-def test_rows_of_a_hub_are_read_by_a_run_and_a_wrong_address_is_told(
+def test_a_run_reads_rows_from_a_hub_and_an_invalid_address_is_reported(
     hub: Hub, tmp_path: Path
 ) -> None:
     spec = {

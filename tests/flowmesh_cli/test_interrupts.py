@@ -103,7 +103,7 @@ def test_a_second_ctrl_c_while_the_command_cleans_up_ends_it_and_its_children() 
     until(lambda: not psutil.pid_exists(pid))
 
 
-def test_a_second_ctrl_c_after_runs_were_followed_does_what_the_command_said() -> None:
+def test_a_second_ctrl_c_after_following_runs_calls_the_commands_handler() -> None:
     child = Child("follows")
     child.until("following")
     child.interrupt()
@@ -113,7 +113,7 @@ def test_a_second_ctrl_c_after_runs_were_followed_does_what_the_command_said() -
 
 
 @pytest.mark.parametrize("name", ["parses", "ends"])
-def test_one_ctrl_c_ends_a_command_without_a_word(name: str) -> None:
+def test_one_ctrl_c_ends_a_command_silently(name: str) -> None:
     """Also if it comes before the command's error handling has started."""
     child = Child(name)
     child.until({"parses": "parsing", "ends": "ending"}[name])
@@ -122,7 +122,7 @@ def test_one_ctrl_c_ends_a_command_without_a_word(name: str) -> None:
     assert (code, said.strip()) == (ExitCode.INTERRUPTED, "")
 
 
-def test_who_was_started_to_ignore_ctrl_c_goes_on(tmp_path: Path) -> None:
+def test_a_process_started_to_ignore_ctrl_c_continues(tmp_path: Path) -> None:
     ignores = ["env", "--ignore-signal=INT", sys.executable, "-c", COMMAND, "ends"]
     with subprocess.Popen(ignores, stdout=subprocess.PIPE, text=True, env=environment()) as process:
         assert process.stdout is not None

@@ -67,7 +67,7 @@ def folder(tmp_path: Path, tiny_model: Path) -> Iterator[Path]:
     end_workers(tmp_path)
 
 
-def test_the_control_process_may_be_killed_while_vllm_generates(
+def test_a_run_survives_a_kill_of_the_control_process_while_vllm_generates(
     folder: Path, expected: list[dict[str, str]]
 ) -> None:
     kills = []

@@ -27,7 +27,7 @@ async def lineage() -> LineageIndex:
     return lineage
 
 
-async def test_equal_makers_of_a_digest_are_counted_and_the_first_is_told(
+async def test_other_runs_that_made_the_same_digest_are_counted_and_the_first_is_shown(
     lineage: LineageIndex, capsys: pytest.CaptureFixture[str]
 ) -> None:
     walk = await lineage.walk(d("same"), Direction.UP, everybody)
@@ -40,7 +40,7 @@ async def test_equal_makers_of_a_digest_are_counted_and_the_first_is_told(
     assert len(capsys.readouterr().out.splitlines()) > 4 * RUNS
 
 
-async def test_of_an_output_of_a_run_nothing_but_that_runs_story_is_told(
+async def test_the_lineage_of_a_runs_output_shows_only_that_run(
     lineage: LineageIndex, capsys: pytest.CaptureFixture[str]
 ) -> None:
     walk = await walk_run(lineage, d("same"), ("u150", "two"), everybody)
@@ -51,7 +51,7 @@ async def test_of_an_output_of_a_run_nothing_but_that_runs_story_is_told(
     assert "other run" not in shown
 
 
-async def test_of_what_a_run_was_given_the_other_makers_are_counted(
+async def test_other_runs_that_made_a_runs_input_are_counted(
     lineage: LineageIndex, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await lineage.write("user", [made("user", "use", {"x": "same"}, {"x": "end"}, RUNS)])

@@ -12,7 +12,7 @@ LONG = ", ".join(f"first-answer-{number:08x}" for number in range(9))
 
 
 @pytest.mark.parametrize("columns", [80, 120, 200])
-def test_a_step_keeps_its_name_and_its_bar_however_much_is_told_of_it(columns: int) -> None:
+def test_a_step_with_long_details_still_shows_its_name_and_progress_bar(columns: int) -> None:
     told = StepStatus("inputs.base", "model.import", "COMPLETED", executed=1, shared_with=(LONG,))
     steps = (told, StepStatus("tune[lr=1e-5,seed=1]", "test.noop", "PENDING"))
     run = RunStatus("r-1", "r", "team-a", "Running", 0.0, steps=steps)

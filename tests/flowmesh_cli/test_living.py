@@ -133,7 +133,7 @@ def stop_workers(folder: Path) -> list[int]:
     return workers
 
 
-def test_up_serves_what_is_submitted_until_it_is_stopped(folder: Path):
+def test_up_serves_submitted_workflows_until_it_is_stopped(folder: Path):
     flow = flows.write(folder, "nap", flows.sleeping(0.5))
     long = flows.write(folder, "long", flows.sleeping(600))
     with started("up", cwd=folder) as up:

@@ -19,13 +19,13 @@ def test_weights_of_tenants_are_read_by_name() -> None:
 
 
 @pytest.mark.parametrize("text", ["team-a", "team-a=", "=2", "team-a=0", "team-a=-1", "a=inf"])
-def test_what_is_no_weight_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_weight_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(CliError, match="is not a tenant's weight") as caught:
         tenant_weights([text])
     assert (caught.value.code, caught.value.where) == (ExitCode.USAGE, "--weight")
 
 
-def test_a_price_is_an_amount_that_is_not_negative() -> None:
+def test_a_negative_or_malformed_price_is_refused() -> None:
     assert price(None) is None
     assert price("0.25") == Decimal("0.25")
     for text in ("-1", "nan", "much"):
@@ -33,7 +33,7 @@ def test_a_price_is_an_amount_that_is_not_negative() -> None:
             price(text)
 
 
-def test_a_weight_of_no_tenant_here_is_noticed() -> None:
+def test_a_weight_for_an_unknown_tenant_is_reported() -> None:
     file = Path(__file__).parents[2] / "examples" / "best-of-four.yaml"
     sources = read_sources(WorkflowSelection([file]))
     assert list(unused_weights({"team-a": 2.0, "taem-a": 2.0}, sources)) == [

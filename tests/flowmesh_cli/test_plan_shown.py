@@ -45,7 +45,7 @@ def shown(capsys: pytest.CaptureFixture[str], *steps: PlannedStep) -> dict[str, 
     return {"": lines[-1].strip(), **{line.split()[0]: line for line in lines[1:-1]}}
 
 
-def test_what_was_never_measured_has_no_figure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_step_that_was_never_measured_has_no_estimate(capsys: pytest.CaptureFixture[str]) -> None:
     said = shown(capsys, HIT, GUESSED, UNKNOWN)
     for step in ("vote", "score"):
         assert "$" not in said[step]
@@ -69,7 +69,9 @@ def test_what_was_never_measured_has_no_figure(capsys: pytest.CaptureFixture[str
     )
 
 
-def test_sums_say_at_least_where_a_step_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sums_are_shown_as_at_least_if_a_step_is_unknown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     said = shown(capsys, MEASURED, UNKNOWN)
     assert "~$0.002" in said["sample"]
     assert "~12s" in said["sample"]
@@ -79,12 +81,14 @@ def test_sums_say_at_least_where_a_step_is_not_known(capsys: pytest.CaptureFixtu
     )
 
 
-def test_where_all_is_measured_the_sums_are_estimates(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sums_are_shown_as_estimates_if_every_step_is_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     said = shown(capsys, HIT, MEASURED)
     assert said[""] == "3 known actions, 1 hit, ~$0.002000, ~12s, ~90 J (give or take 25%)"
 
 
-def test_where_all_is_there_already_nothing_is_to_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_with_only_hits_has_nothing_to_run(capsys: pytest.CaptureFixture[str]) -> None:
     said = shown(capsys, HIT)
     assert said[""] == "1 known action, 1 hit, nothing to run"
 
@@ -99,7 +103,9 @@ def test_a_plan_names_the_tenants_whose_results_it_searches(
 
 
 @pytest.mark.slow
-def test_a_first_plan_knows_nothing_and_one_after_a_run_what_was_measured(tmp_path: Path) -> None:
+def test_a_first_plan_has_no_estimates_and_one_after_a_run_uses_measurements(
+    tmp_path: Path,
+) -> None:
     flows.questions(tmp_path)
     flow = flows.write(tmp_path, "small", flows.scored())
     first = fmesh("plan", flow, cwd=tmp_path)

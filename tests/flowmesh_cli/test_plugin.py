@@ -68,7 +68,7 @@ def test_a_plugins_engine_is_listed_typed_run_and_shared_like_any_other(site: Pa
     assert (run["executed"], run["hits"]) == (0, 1)
 
 
-def test_its_mistakes_are_told_as_those_of_built_in_engines_are(site: Path):
+def test_errors_of_a_plugin_engine_are_reported_like_those_of_built_in_engines(site: Path):
     text = (EXAMPLE / "workflow.yaml").read_text()
     wrong = site.parent / "wrong.yaml"
     wrong.write_text(text.replace("column: line", "column: lime"))

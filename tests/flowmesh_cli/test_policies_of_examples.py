@@ -77,7 +77,7 @@ async def test_a_policy_that_contradicts_another_is_not_set_and_nothing_changes(
 
 
 @pytest.mark.slow
-def test_a_real_contradiction_is_told_with_the_remedy_and_the_folder_stays_usable(
+def test_contradicting_policies_are_refused_with_the_remedy_and_the_folder_stays_usable(
     tmp_path: Path,
 ) -> None:
     flows.questions(tmp_path)

@@ -54,14 +54,14 @@ def uid_of(folder: Path) -> str:
     ],
     ids=" ".join,
 )
-def test_a_question_is_answered(folder: Path, command: list[str]) -> None:
+def test_read_only_commands_work_on_a_read_only_folder(folder: Path, command: list[str]) -> None:
     given = [part.format(uid=uid_of(folder)) for part in command]
     done = fmesh(*given, cwd=folder)
     assert done.returncode == ExitCode.OK, done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_the_run_is_shown_as_it_ended_and_its_output_can_be_had(folder: Path) -> None:
+def test_the_ended_run_is_shown_and_its_output_can_be_downloaded(folder: Path) -> None:
     assert answer("status", uid_of(folder), cwd=folder)["phase"] == "Succeeded"
     target = folder / "got"
     done = fmesh("outputs", uid_of(folder), "--download", target, cwd=folder)
@@ -80,7 +80,7 @@ def test_the_run_is_shown_as_it_ended_and_its_output_can_be_had(folder: Path) ->
     ],
     ids=" ".join,
 )
-def test_what_would_write_says_read_only(folder: Path, command: list[str]) -> None:
+def test_commands_that_write_fail_with_a_read_only_error(folder: Path, command: list[str]) -> None:
     given = [part.format(uid=uid_of(folder)) for part in command]
     done = fmesh(*given, cwd=folder)
     assert done.returncode == ExitCode.FAILED, (done.returncode, done.stdout, done.stderr)
@@ -89,7 +89,7 @@ def test_what_would_write_says_read_only(folder: Path, command: list[str]) -> No
     assert "Traceback" not in done.stderr
 
 
-def test_afterwards_it_is_written_again(folder: Path) -> None:
+def test_the_folder_is_writable_again_after_a_remount(folder: Path) -> None:
     remount(folder, "rw")
     try:
         again = answer("run", "done.yaml", cwd=folder)

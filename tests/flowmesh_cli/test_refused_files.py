@@ -206,13 +206,15 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("name", [*WRONG_TEXTS, *WRONG_SPECS])
-def test_a_wrong_file_is_told_with_place_reason_and_remedy(refused: str, name: str) -> None:
+def test_an_invalid_file_is_reported_with_location_reason_and_remedy(
+    refused: str, name: str
+) -> None:
     wanted = {**WRONG_TEXTS, **WRONG_SPECS}[name][1]
     lines = [line for line in refused.splitlines() if f"/{name}.yaml:" in line]
     assert any(wanted in line for line in lines), lines
 
 
-def test_what_is_no_text_or_no_file_is_told(tmp_path: Path) -> None:
+def test_a_binary_or_missing_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"\xff\x00")
     binary = fmesh("run", "binary.yaml", cwd=tmp_path)
     assert binary.returncode == ExitCode.USAGE

@@ -122,7 +122,7 @@ def test_twenty_inserts_in_one_region_run_at_most_fifteen_percent_of_the_rows(
     assert outputs(status) == status["fresh"]
 
 
-def test_the_same_rows_again_are_one_look_up_and_no_attempt(changed: dict[str, Row]):
+def test_the_same_rows_submitted_again_cause_one_look_up_and_no_attempt(changed: dict[str, Row]):
     status = changed["again"]
     assert (status["executed"], status["hits"]) == (0, 1)
 

@@ -72,7 +72,7 @@ def test_an_ended_run_is_shown_without_a_fabric(ended: Path):
     assert status["uid"] in fmesh("status", "--all", cwd=ended).stdout
 
 
-def test_a_receipt_adds_up_to_what_the_status_says(ended: Path):
+def test_a_receipt_adds_up_to_the_cost_in_the_status(ended: Path):
     status, receipt = answer("status", cwd=ended), answer("receipt", cwd=ended)
     assert receipt["paid_nanousd"] == status["paid_nanousd"] > 0
     assert [line["step"] for line in receipt["lines"]] == ["reply", "score"]
@@ -108,7 +108,7 @@ def test_lineage_goes_up_from_an_output_and_why_names_the_attempt(ended: Path):
 
 
 @pytest.mark.parametrize("named", ["abc", "f" * 64, "f" * 12, "small", "small/answer"])
-def test_lineage_of_what_is_not_known_says_so_with_its_code(ended: Path, named: str):
+def test_the_lineage_of_an_unknown_artifact_is_an_error_with_an_exit_code(ended: Path, named: str):
     done = fmesh("lineage", named, "--json", cwd=ended)
     assert done.returncode == ExitCode.NOT_FOUND
     assert "remedy: " in done.stderr or json.loads(done.stdout)["error"]["remedy"]
@@ -124,7 +124,7 @@ def test_a_run_is_exported_as_openlineage_events(ended: Path, tmp_path: Path):
     assert made[0]["name"] == answer("status", cwd=ended)["outputs"]["answers"]["digest"]
 
 
-def test_a_run_is_traced_without_what_it_was_about_and_replayed(ended: Path, tmp_path: Path):
+def test_a_run_is_traced_without_its_names_and_content_and_replayed(ended: Path, tmp_path: Path):
     path, policy = tmp_path / "trace.jsonl", tmp_path / "new.yaml"
     done = fmesh("trace", "small", "-o", path, cwd=ended)
     assert done.returncode == 0, done.stderr
@@ -142,7 +142,7 @@ def test_a_run_is_traced_without_what_it_was_about_and_replayed(ended: Path, tmp
     assert "no device 'abacus'" in wrong.stderr
 
 
-def test_the_cache_is_counted_collected_and_forgotten(tmp_path: Path):
+def test_the_cache_is_counted_collected_and_purged(tmp_path: Path):
     flow = flows.write(tmp_path, "nap", flows.sleeping(0))
     assert answer("run", flow, cwd=tmp_path)["fabric"]["executed"] == 2
     stats = answer("cache", "stats", cwd=tmp_path)
@@ -154,7 +154,7 @@ def test_the_cache_is_counted_collected_and_forgotten(tmp_path: Path):
     assert (again["executed"], again["hits"]) == (1, 1)
 
 
-def test_a_plan_says_what_hits_and_what_would_run(ended: Path):
+def test_a_plan_shows_which_steps_hit_and_which_would_run(ended: Path):
     (forecast,) = answer("plan", ended / "small.yaml", cwd=ended)
     assert (forecast["actions"], forecast["hits"]) == (2, 2)
     fresh = answer("plan", ended / "small.yaml", "-n", "team-z", cwd=ended)[0]
@@ -200,7 +200,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, done.stderr
 
 
-def test_a_failed_run_ends_with_step_reason_and_what_to_try(three: tuple[Path, str]):
+def test_a_failed_run_ends_with_step_reason_and_remedy(three: tuple[Path, str]):
     folder, said = three
     end = said.partition("team-a/wrong failed in step reply")[2].partition("team-a/")[0]
     assert "missing" in end
@@ -209,20 +209,22 @@ def test_a_failed_run_ends_with_step_reason_and_what_to_try(three: tuple[Path, s
     assert fmesh("logs", "wrong", "--step", "reply", cwd=folder).returncode == 0
 
 
-def test_what_a_failed_step_printed_is_shown_as_often_as_it_was_printed(three: tuple[Path, str]):
+def test_repeated_lines_of_a_failed_step_are_shown_as_often_as_they_were_printed(
+    three: tuple[Path, str],
+):
     folder, said = three
     assert [line.strip() for line in said.splitlines()].count("same") == 2
     assert fmesh("logs", "raises", cwd=folder).stdout.count(" same\n") == 2
 
 
-def test_what_steps_printed_can_be_read_when_nothing_serves_any_more(three: tuple[Path, str]):
+def test_logs_of_steps_can_be_read_after_the_fabric_has_stopped(three: tuple[Path, str]):
     folder, _ = three
     assert fmesh("logs", "fine", cwd=folder).stdout.endswith(" good bye\n")
     (line,) = fmesh("logs", "fine", "--json", cwd=folder).stdout.splitlines()
     assert json.loads(line)["text"] == "good bye"
 
 
-def test_every_problem_of_all_files_is_told_at_once_with_its_place(tmp_path: Path):
+def test_every_problem_of_all_files_is_reported_at_once_with_its_location(tmp_path: Path):
     spec = flows.scored()
     spec["steps"][1]["uses"] = "eval.exact-mtch"
     spec["steps"][0]["inputs"] = {"rows": "inputs.question"}
@@ -247,7 +249,7 @@ def test_parameters_are_set_by_name_and_unknown_ones_refused(tmp_path: Path):
     assert fmesh("validate", flow, "-n", "a", "-n", "b", cwd=tmp_path).returncode == ExitCode.USAGE
 
 
-def test_commands_that_need_a_fabric_say_how_to_start_one(tmp_path: Path):
+def test_commands_that_need_a_fabric_show_how_to_start_one(tmp_path: Path):
     flow = flows.write(tmp_path, "nap", flows.sleeping(0))
     for command in (("submit", flow), ("status",), ("watch",)):
         done = fmesh(*command, cwd=tmp_path)

@@ -67,7 +67,7 @@ def calling(name: str, port: int, source: str) -> dict[str, object]:
     }
 
 
-def test_a_secret_reaches_the_server_and_stands_nowhere(tmp_path: Path, server: Server) -> None:
+def test_a_secret_reaches_the_server_and_is_stored_nowhere(tmp_path: Path, server: Server) -> None:
     port = server.server_port
     good, bad = (
         flows.write(

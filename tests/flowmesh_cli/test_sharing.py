@@ -113,7 +113,7 @@ def assert_sharing_saves_work_and_changes_nothing(tenants: Tenants, *, saved: in
             assert got == {name: output["digest"] for name, output in expected.items()}
 
 
-def test_three_tenants_on_data_engines_share_and_get_what_they_get_alone(tmp_path: Path):
+def test_three_tenants_on_data_engines_share_work_and_get_the_same_results_as_alone(tmp_path: Path):
     flows.questions(tmp_path, rows=30)
     # Map and code twice each, and the query that two have: 5 fewer.
     assert_sharing_saves_work_and_changes_nothing(Tenants(tmp_path, data_flow), saved=5)

@@ -31,7 +31,7 @@ def model_flow(tenant: int) -> dict[str, Any]:
     }
 
 
-def test_three_tenants_on_a_model_share_and_get_what_they_get_alone(
+def test_three_tenants_on_a_model_share_work_and_get_the_same_results_as_alone(
     tiny_model: Path, tmp_path: Path
 ):
     shutil.copytree(tiny_model, tmp_path / "tiny")

@@ -11,7 +11,7 @@ from flowmesh_cli.main import app
 SCENARIO = Path(__file__).parent.parent.parent / "examples/simulate/no-ops.yaml"
 
 
-def test_a_scenario_answers_with_its_figures_and_a_plot(tmp_path: Path) -> None:
+def test_a_scenario_prints_its_metrics_and_a_plot(tmp_path: Path) -> None:
     plot = tmp_path / "run.svg"
     done = CliRunner().invoke(app, ["simulate", str(SCENARIO), "--json", "--plot", str(plot)])
     assert done.exit_code == 0, done.output
@@ -21,7 +21,7 @@ def test_a_scenario_answers_with_its_figures_and_a_plot(tmp_path: Path) -> None:
     assert plot.read_text().count("<svg") == 1
 
 
-def test_the_answer_for_people_says_that_it_is_simulated() -> None:
+def test_the_text_output_states_that_it_is_simulated() -> None:
     done = CliRunner().invoke(app, ["simulate", str(SCENARIO), "--policy", "fifo"])
     assert done.exit_code == 0
     assert "policy fifo (simulated)" in done.stdout
@@ -29,7 +29,9 @@ def test_the_answer_for_people_says_that_it_is_simulated() -> None:
 
 
 @pytest.mark.parametrize("option", ["--plot", "--trace"])
-def test_a_file_that_cannot_be_written_is_said_with_its_place(option: str, tmp_path: Path) -> None:
+def test_an_output_file_that_cannot_be_written_is_reported_with_its_path(
+    option: str, tmp_path: Path
+) -> None:
     file = str(tmp_path / "nowhere" / "x.svg")
     done = CliRunner().invoke(app, ["simulate", str(SCENARIO), option, file])
     assert done.exit_code == 1
@@ -39,7 +41,7 @@ def test_a_file_that_cannot_be_written_is_said_with_its_place(option: str, tmp_p
 @pytest.mark.parametrize(
     "command", [["simulate"], ["replay"], ["replay", str(SCENARIO), "--policy"]]
 )
-def test_a_file_that_is_not_there_is_said_with_a_remedy(command: list[str], tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_with_a_remedy(command: list[str], tmp_path: Path) -> None:
     missing = str(tmp_path / "nosuch.yaml")
     done = CliRunner().invoke(app, [*command, missing])
     assert done.exit_code == 2
@@ -47,7 +49,7 @@ def test_a_file_that_is_not_there_is_said_with_a_remedy(command: list[str], tmp_
     assert "remedy: check the path" in done.stderr
 
 
-def test_a_wrong_scenario_ends_with_its_problems(tmp_path: Path) -> None:
+def test_an_invalid_scenario_is_refused_with_its_problems(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text("name: t\npools: [{name: p, device: h10}]\nload: []\n")
     done = CliRunner().invoke(app, ["simulate", str(path)])

@@ -31,7 +31,7 @@ def run(**changes: Any) -> RunStatus:
     return RunStatus("nap-1", "nap", "team-a", **given)
 
 
-def test_a_list_of_runs_tells_completed_steps_from_those_that_ended_otherwise(
+def test_a_list_of_runs_distinguishes_completed_steps_from_otherwise_ended_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     failed = run(phase="Failed", counts={"FAILED": 1, "CANCELLED": 2, "SKIPPED": 1})
@@ -42,7 +42,7 @@ def test_a_list_of_runs_tells_completed_steps_from_those_that_ended_otherwise(
     assert " 3/4 " in shown
 
 
-def test_a_missing_worker_is_not_told_while_workers_start() -> None:
+def test_a_missing_worker_is_not_reported_while_workers_start() -> None:
     said: list[str] = []
     progress = LineProgress(said.append)
     progress.update([run(steps=(WAITS,))], None, 100.0)
@@ -51,7 +51,9 @@ def test_a_missing_worker_is_not_told_while_workers_start() -> None:
     assert [line for line in said if "no worker is connected" in line]
 
 
-def test_a_missing_worker_is_a_wait_in_the_picture(capsys: pytest.CaptureFixture[str]) -> None:
+def test_live_progress_shows_a_step_without_a_worker_as_waiting(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     Terminal(as_json=False).out.print(live_progress.picture([run(steps=(WAITS,))], None, 101.0))
     shown = capsys.readouterr().out
     assert "waits for a worker" in shown
@@ -62,7 +64,7 @@ def test_a_missing_worker_is_a_wait_in_the_picture(capsys: pytest.CaptureFixture
     ("phase", "shown"),
     [("running", "running on local-1"), ("loading", "running (loading) on local-1")],
 )
-def test_why_says_once_that_an_action_runs(
+def test_why_reports_once_that_an_action_runs(
     capsys: pytest.CaptureFixture[str], phase: str, shown: str
 ) -> None:
     attempt = {"id": "a", "worker": "local-1", "phase": phase}
@@ -73,7 +75,7 @@ def test_why_says_once_that_an_action_runs(
     assert f"action 0 (0123456789ab) {shown}\n" in capsys.readouterr().out
 
 
-def test_a_cancelled_step_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cancelled_step_is_shown_as_cancelled_once(capsys: pytest.CaptureFixture[str]) -> None:
     step = StepStatus(path="first", engine="test.noop", state="CANCELLED", reason="cancelled")
     stopped = run(phase="Cancelled", steps=(step, msgspec.structs.replace(step, reason="budget")))
     show_run(Terminal(as_json=False), stopped, 101.0)
@@ -82,7 +84,7 @@ def test_a_cancelled_step_says_so_once(capsys: pytest.CaptureFixture[str]) -> No
     assert lines[0].count("cancelled") == 1
 
 
-def test_work_is_shared_with_runs_by_name_where_they_are_known() -> None:
+def test_runs_that_share_work_are_shown_by_name_if_known() -> None:
     taker = StepStatus(
         path="sample", engine="test.noop", state="COMPLETED", shared_with=("ask-7b18", "gone-1")
     )
@@ -92,7 +94,7 @@ def test_work_is_shared_with_runs_by_name_where_they_are_known() -> None:
     assert [line for line in said if line.endswith("shared with team-b/ask, gone-1")]
 
 
-def test_runs_of_one_name_are_told_apart_by_their_uids() -> None:
+def test_runs_with_the_same_name_are_distinguished_by_their_uids() -> None:
     one, other = run(), msgspec.structs.replace(run(), uid="nap-2")
     assert result_of_sharing_with([one, other]) == "shared with team-a/nap (nap-2)"
 
@@ -104,7 +106,7 @@ def result_of_sharing_with(runs: list[RunStatus]) -> str:
     return result(step, titles_of(runs))
 
 
-def test_hits_of_whole_steps_are_said_to_be_found_by_step(
+def test_step_level_hits_are_shown_as_found_by_step(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     fabric = FabricStatus(
@@ -116,7 +118,7 @@ def test_hits_of_whole_steps_are_said_to_be_found_by_step(
     assert "11 hits (3 in flight, 7 found by step)" in capsys.readouterr().out
 
 
-def test_the_worker_that_only_answers_a_plan_has_no_name() -> None:
+def test_the_worker_that_only_serves_a_plan_is_shown_without_a_name() -> None:
     assert place("local-plan-1") == "on a local worker"
     assert place("local-2") == "on local-2"
     assert place("") == ""
@@ -134,7 +136,7 @@ def test_the_uid_of_a_run_is_never_folded_however_narrow_the_terminal_is(
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_a_step_whose_engine_is_being_loaded_says_so_until_it_runs() -> None:
+def test_a_step_shows_that_its_engine_is_loading_until_it_runs() -> None:
     said: list[str] = []
     lines = LineProgress(said.append)
     for at_s, doing in ((100.0, "fetching"), (111.0, "loading"), (122.0, "running")):

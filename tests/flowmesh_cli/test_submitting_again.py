@@ -46,12 +46,12 @@ class FakeCluster:
         ("Succeeded", None, "2"),  # forgotten by the fabric
     ],
 )
-def test_an_object_goes_on_until_the_fabric_says_that_its_run_has_ended(said, known, uid):
+def test_an_object_is_resumed_until_the_fabric_reports_that_its_run_has_ended(said, known, uid):
     made, resumed = submission._create(FakeCluster(said, known), DOCUMENT)
     assert (made["metadata"]["uid"], resumed) == (uid, uid == "1")
 
 
-def test_what_the_gateway_refuses_is_told():
+def test_a_refusal_by_the_gateway_is_reported():
     class Refuses(FakeCluster):
         def get(self, path: str, kind: type) -> Any:
             raise CliError("you may not", ExitCode.REFUSED)

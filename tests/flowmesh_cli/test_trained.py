@@ -91,7 +91,7 @@ def test_a_score_is_followed_through_training_to_rows_model_and_library_versions
     assert {d["step"] for d in down["derivations"]} == {"tune", "say", "score"}
 
 
-def test_training_and_generation_come_out_the_same_again(ended: Path) -> None:
+def test_training_and_generation_give_the_same_results_when_repeated(ended: Path) -> None:
     done = fmesh("audit", "flow", "--sample", "100%", "--json", cwd=ended, timeout_s=1000)
     assert done.returncode == 0, (done.stdout, done.stderr)
     report = json.loads(done.stdout)

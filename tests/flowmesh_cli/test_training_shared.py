@@ -41,7 +41,7 @@ def post_training(beta: float) -> dict[str, Any]:
     }
 
 
-def test_all_but_the_dpo_step_runs_once_and_the_receipts_say_so(
+def test_all_steps_but_dpo_run_once_and_the_receipts_show_it(
     tiny_model: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(tiny_model, tmp_path / "tiny")

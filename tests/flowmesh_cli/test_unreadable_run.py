@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("indexed", [True, False], ids=["indexed", "not indexed"])
-def test_one_cut_final_record_hides_no_other_run(tmp_path: Path, indexed: bool) -> None:
+def test_one_truncated_final_record_hides_no_other_run(tmp_path: Path, indexed: bool) -> None:
     uids = {}
     for name in ("bad", "good"):
         spec = {"steps": [{"name": "one", "uses": "test.noop", "with": {"value": name}}]}

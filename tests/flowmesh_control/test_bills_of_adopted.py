@@ -63,7 +63,9 @@ def books(world: World) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("known_first", [True, False])
-def test_an_attempt_that_ended_while_nobody_looked_is_paid_by_its_run(known_first: bool) -> None:
+def test_an_attempt_that_ended_while_the_control_plane_was_down_is_paid_by_its_run(
+    known_first: bool,
+) -> None:
     after = restarted(crashed("a"), at_s=1020.0)
     ended = (end(after, 0, run_s=5.0),)
     if known_first:
@@ -99,7 +101,7 @@ def test_an_attempt_that_still_runs_is_charged_for_all_of_its_time() -> None:
     assert books(after) == (14 * SECOND, paid, 0)
 
 
-def test_attempts_that_ran_side_by_side_share_the_time_that_there_was() -> None:
+def test_attempts_that_ran_concurrently_share_the_elapsed_time() -> None:
     after = restarted(crashed("a", "b"), at_s=1010.0)
     ended = (end(after, 0, run_s=9.0), end(after, 0, run_s=9.0))
     after.submit(plan(step("a", v="a"), step("b", v="b")), "run-1")
@@ -109,7 +111,7 @@ def test_attempts_that_ran_side_by_side_share_the_time_that_there_was() -> None:
     assert books(after) == (10 * SECOND, paid, 10 * SECOND - paid)
 
 
-def test_an_attempt_that_nobody_wants_any_more_stays_the_fabrics() -> None:
+def test_an_attempt_that_no_run_needs_any_more_is_paid_by_the_fabric_account() -> None:
     after = restarted(crashed("a"), at_s=1010.0)
     after.hello("w1", started_s=1000.0, ended=(end(after, 0, run_s=5.0),))
     after.tick(4.0)
@@ -119,7 +121,7 @@ def test_an_attempt_that_nobody_wants_any_more_stays_the_fabrics() -> None:
     assert record.unsettled == {}
 
 
-def test_what_an_attempt_had_run_up_outlives_two_crashes() -> None:
+def test_the_accrued_cost_of_an_attempt_survives_two_crashes() -> None:
     after = restarted(crashed("a", ran_s=2.0), at_s=1005.0)
     again = restarted(after, at_s=1010.0)
     again.hello("w1", started_s=1000.0)

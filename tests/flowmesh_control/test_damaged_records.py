@@ -66,7 +66,7 @@ async def unfinished(records: RecordStore, uid: str) -> None:
 
 
 @pytest.mark.parametrize("which", ["final", "spec", "pins", "ledger"])
-async def test_a_run_with_a_damaged_record_is_listed_as_unreadable_and_the_others_as_they_are(
+async def test_a_run_with_a_damaged_record_is_listed_as_unreadable_and_other_runs_normally(
     store: Store, which: str
 ) -> None:
     records = store.records
@@ -112,7 +112,7 @@ async def test_a_damaged_index_of_ended_runs_is_read_from_the_runs(store: Store)
     assert [(run.uid, run.phase) for run in archive.summaries()] == [("a", "Succeeded")]
 
 
-async def test_after_a_damaged_record_of_what_was_taken_up_no_line_before_it_is_believed(
+async def test_ended_lines_before_a_damaged_takeover_record_are_not_trusted(
     store: Store,
 ) -> None:
     late = EndedRunIndex(store.records, epoch=1)
@@ -126,7 +126,7 @@ async def test_after_a_damaged_record_of_what_was_taken_up_no_line_before_it_is_
     assert [run.phase for run in archive.summaries()] == [UNREADABLE]
 
 
-async def test_damaged_accounts_go_on_from_those_before(
+async def test_damaged_accounts_continue_from_the_previous_record(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = AccountsRecord(1.0, FabricAccount(receipts_nanousd=5), {}, {}, {}, epoch=1)
@@ -163,7 +163,7 @@ STRAY = [
 
 
 @pytest.mark.parametrize("key", STRAY)
-async def test_a_stray_file_is_passed_over_and_named(
+async def test_a_stray_file_is_skipped_and_named(
     store: Store, key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     records = store.records
@@ -208,7 +208,7 @@ def grow_old(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("final", ["none", "damaged"])
-async def test_a_collection_keeps_what_a_run_needs_that_is_neither_live_nor_known_to_have_ended(
+async def test_a_collection_retains_blobs_of_a_run_that_is_neither_live_nor_known_to_have_ended(
     final: str, tmp_path: Path
 ) -> None:
     store = open_store(tmp_path / "store")
@@ -228,7 +228,7 @@ async def test_a_collection_keeps_what_a_run_needs_that_is_neither_live_nor_know
     assert await blobs_of(store).missing([a.blob for a in (given, made, nobodys)]) == {nobodys.blob}
 
 
-async def test_a_stray_file_among_the_blobs_ends_no_collection(tmp_path: Path) -> None:
+async def test_a_stray_file_among_the_blobs_does_not_stop_a_collection(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store")
     digest = digest_of(b"x")
     await blobs_of(store).put(digest, b"x")
@@ -237,7 +237,7 @@ async def test_a_stray_file_among_the_blobs_ends_no_collection(tmp_path: Path) -
 
 
 @pytest.mark.slow
-async def test_the_api_lists_a_run_that_it_cannot_read_and_says_so_of_it_alone(
+async def test_the_api_lists_an_unreadable_run_and_marks_only_that_one(
     tmp_path: Path,
 ) -> None:
     from aiohttp import ClientSession
@@ -271,7 +271,7 @@ async def spoil(records: RecordStore, key: str) -> None:
     await records.write(key, data, if_match=there.etag)
 
 
-async def test_a_damaged_result_is_made_again_by_this_control_plane_and_the_next() -> None:
+async def test_a_damaged_result_is_recomputed_by_this_control_plane_and_the_next() -> None:
     async with place() as there:
         worker = await there.join("w")
         first = await there.submit("first", noop())
@@ -292,7 +292,7 @@ async def test_a_damaged_result_is_made_again_by_this_control_plane_and_the_next
         assert len(await there.published()) == 1
 
 
-async def test_a_wish_to_cancel_that_cannot_be_read_cancels_all_the_same() -> None:
+async def test_an_unreadable_cancellation_record_still_cancels() -> None:
     async with place() as there:
         uid = await there.submit("a", noop())
         wish = b'{"time_s": 1.0, "reason": "\xff"}'
@@ -301,7 +301,7 @@ async def test_a_wish_to_cancel_that_cannot_be_read_cancels_all_the_same() -> No
         assert (await there.ended(uid)).phase == "Cancelled"
 
 
-async def test_a_run_that_was_cancelled_says_so_where_the_store_is_only_read() -> None:
+async def test_a_cancelled_run_is_shown_as_cancelled_even_if_the_store_is_read_only() -> None:
     async with place() as there:
         stays, goes = await there.submit("stays", noop("1")), await there.submit("goes", noop("2"))
         await there.control.stop()
@@ -348,7 +348,7 @@ async def test_a_run_whose_spec_was_missing_for_a_while_is_billed_once(epochs: i
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
-async def test_what_an_attempt_of_a_run_damaged_for_a_while_had_run_up_is_billed_once(
+async def test_the_accrued_cost_of_an_attempt_of_a_temporarily_damaged_run_is_billed_once(
     epochs: int,
 ) -> None:
     async with place() as there:

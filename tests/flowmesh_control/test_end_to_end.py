@@ -76,7 +76,7 @@ async def test_a_workflow_runs_on_a_real_worker_and_gives_its_results(fabric: Fa
     assert fabric_status.unsettled_nanousd == 0
 
 
-async def test_what_a_failed_run_shows_as_its_outputs_can_be_had(fabric: Fabric) -> None:
+async def test_the_outputs_that_a_failed_run_lists_can_be_downloaded(fabric: Fabric) -> None:
     fabric.worker("local-w1")
     spec = {
         "steps": [
@@ -97,7 +97,7 @@ async def test_what_a_failed_run_shows_as_its_outputs_can_be_had(fabric: Fabric)
     assert await rows_of(fabric, uid, "rows") == [{"n": 1}]
 
 
-async def test_the_same_work_again_is_all_hits_and_costs_nothing(fabric: Fabric) -> None:
+async def test_repeated_work_is_all_hits_and_costs_nothing(fabric: Fabric) -> None:
     fabric.worker("local-w1")
     await fabric.ended(await fabric.submit(workflow("double", DOUBLE)))
     plan = await fabric.call("POST", "/v1/plan", body={"document": workflow("double", DOUBLE)})
@@ -132,7 +132,7 @@ async def test_tenants_share_under_a_policy_and_not_without(fabric: Fabric) -> N
     assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd
 
 
-async def test_an_uploaded_file_a_reference_and_lineage_lead_from_rows_to_result(
+async def test_lineage_connects_uploaded_rows_with_the_result(
     fabric: Fabric,
 ) -> None:
     fabric.worker("local-w1")
@@ -171,7 +171,7 @@ async def test_an_uploaded_file_a_reference_and_lineage_lead_from_rows_to_result
     assert "not valid for this namespace" in refused["error"]["message"]
 
 
-async def test_everything_wrong_with_a_document_is_said_at_once(fabric: Fabric) -> None:
+async def test_all_problems_of_a_document_are_reported_at_once(fabric: Fabric) -> None:
     steps = [
         {"name": "a", "uses": "data.sq", "inputs": {"rows": "inputs.numbers"}, "with": {}},
         {"name": "b", "uses": "data.sql", "inputs": {"rows": "c.rows"}, "with": {"query": "x"}},
@@ -184,7 +184,9 @@ async def test_everything_wrong_with_a_document_is_said_at_once(fabric: Fabric) 
 
 
 @pytest.mark.parametrize("fabric", [{"unplaceable_after_s": 60.0}], indirect=True)
-async def test_what_no_worker_of_a_fixed_fleet_serves_is_refused_at_once(fabric: Fabric) -> None:
+async def test_an_engine_that_no_worker_of_a_fixed_fleet_serves_is_refused_at_once(
+    fabric: Fabric,
+) -> None:
     step = {
         "name": "ask",
         "uses": "llm.generate",
@@ -230,7 +232,7 @@ async def test_a_run_is_cancelled_while_it_runs_and_pays_for_what_it_used(fabric
     assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd
 
 
-async def test_a_failed_run_says_which_step_and_what_to_try(fabric: Fabric) -> None:
+async def test_a_failed_run_names_its_failed_step_and_a_remedy(fabric: Fabric) -> None:
     fabric.worker("local-w1")
     broken = {
         **DOUBLE,
@@ -242,7 +244,7 @@ async def test_a_failed_run_says_which_step_and_what_to_try(fabric: Fabric) -> N
     assert "nothing_such" in status.message
 
 
-async def test_a_killed_worker_is_replaced_and_the_run_goes_on(fabric: Fabric) -> None:
+async def test_a_killed_worker_is_replaced_and_the_run_continues(fabric: Fabric) -> None:
     first = fabric.worker("local-w1")
     uid = await fabric.submit(workflow("slow", sleeps(3, 4)))
     state = machine_of(fabric.control).state
@@ -259,7 +261,7 @@ async def test_a_killed_worker_is_replaced_and_the_run_goes_on(fabric: Fabric) -
     assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd
 
 
-async def test_the_api_wants_its_token_and_names_what_is_not_there(fabric: Fabric) -> None:
+async def test_the_api_requires_its_token_and_names_missing_objects(fabric: Fabric) -> None:
     async with fabric.http.get(fabric.control.url + "/v1/runs") as response:
         assert response.status == 401
     async with fabric.http.get(fabric.control.url + "/healthz") as response:
@@ -273,7 +275,7 @@ async def test_the_api_wants_its_token_and_names_what_is_not_there(fabric: Fabri
     assert {"data.sql", "test.noop"} <= engines
 
 
-async def test_a_budget_that_cannot_be_met_is_refused_when_asked(fabric: Fabric) -> None:
+async def test_an_unmeetable_budget_is_refused_at_submission(fabric: Fabric) -> None:
     fabric.worker("local-w1")
     await until(lambda: machine_of(fabric.control).state.workers)
     poor = workflow("poor", {**sleeps(1, 3), "budgetUsd": "0.000000001"})
@@ -283,7 +285,7 @@ async def test_a_budget_that_cannot_be_met_is_refused_when_asked(fabric: Fabric)
     assert "spec.budgetUsd" in answer["error"]["message"]
 
 
-async def test_the_cache_is_counted_swept_and_purged(fabric: Fabric) -> None:
+async def test_the_cache_is_counted_collected_and_purged(fabric: Fabric) -> None:
     fabric.worker("local-w1")
     await fabric.ended(await fabric.submit(workflow("double", DOUBLE)))
     stats = await fabric.call("GET", "/v1/cache/stats")

@@ -61,7 +61,7 @@ async def test_a_tenant_has_one_place_while_another_waits() -> None:
     assert room.inside == ["a3", "b2"]
 
 
-async def test_who_leaves_while_waiting_takes_no_place() -> None:
+async def test_a_waiter_that_leaves_takes_no_place() -> None:
     room = Room(1)
     await room.come("a1", "b1", "c1")
     await room.go("b1")
@@ -69,7 +69,7 @@ async def test_who_leaves_while_waiting_takes_no_place() -> None:
     assert room.inside == ["c1"]
 
 
-async def test_a_place_granted_to_who_leaves_at_that_moment_is_free_again() -> None:
+async def test_a_place_granted_to_a_leaving_waiter_is_free_again() -> None:
     places = FairPlaces(1)
     async with AsyncExitStack() as first:
         await first.enter_async_context(places.place("a"))

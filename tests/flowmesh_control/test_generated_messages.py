@@ -320,10 +320,10 @@ def talk(seed: int) -> Worker:
 
 @settings(max_examples=WORLDS)
 @given(st.integers(0, 2**64 - 1))
-def test_no_message_of_a_worker_raises_behind_the_gateway(seed: int) -> None:
+def test_no_worker_message_raises_an_error_behind_the_gateway(seed: int) -> None:
     talk(seed)
 
 
-def test_the_generated_messages_are_of_every_kind() -> None:
+def test_the_generated_messages_cover_every_kind() -> None:
     workers = [talk(seed) for seed in range(5)]
     assert min(sum(getattr(x, n) for x in workers) for n in ("taken", "dropped", "unreadable")) > 20

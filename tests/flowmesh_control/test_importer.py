@@ -39,7 +39,7 @@ def long_rows(path: Path) -> bytes:
     return path.read_bytes()
 
 
-async def test_a_file_becomes_the_dataset_that_reading_it_whole_makes(
+async def test_a_file_becomes_the_same_data_set_as_when_it_is_read_as_a_whole(
     directory: Store, tmp_path: Path
 ) -> None:
     path = tmp_path / "upload"
@@ -56,7 +56,7 @@ async def test_a_file_becomes_the_dataset_that_reading_it_whole_makes(
     assert not list((tmp_path / "store" / ".tmp").glob("*.partial"))
 
 
-async def test_a_mistake_is_told_with_its_place(directory: Store, tmp_path: Path) -> None:
+async def test_a_file_error_is_reported_with_its_location(directory: Store, tmp_path: Path) -> None:
     path = tmp_path / "upload"
     path.write_bytes(b'{"a": 1}\n{"a": "x"}\n')
     importer = Importer(directory)
@@ -96,7 +96,7 @@ def decoding_now() -> list[int]:
     return found
 
 
-async def test_a_process_that_ends_without_a_word_is_the_files_fault(
+async def test_a_process_that_dies_silently_is_reported_as_an_error_of_the_file(
     directory: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "upload"
@@ -116,7 +116,7 @@ def test_the_process_gets_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "secret" not in child_environment().values()
 
 
-def test_what_needs_too_much_memory_or_nests_too_deeply_is_refused(
+def test_a_file_that_needs_too_much_memory_or_nests_too_deeply_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "upload"
@@ -171,7 +171,7 @@ def test_text_in_a_parquet_file_that_is_not_utf_8_is_refused_by_its_column(tmp_p
     assert refused.where == "column 'a'"
 
 
-def test_an_error_of_a_library_while_decoding_is_a_refusal(
+def test_a_library_error_while_decoding_refuses_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
@@ -223,7 +223,7 @@ async def test_blobs_are_put_side_by_side_and_not_too_many_at_once() -> None:
     assert blobs.held == {digest_bytes(part) for part in parts}
 
 
-async def test_a_store_that_is_full_ends_the_upload() -> None:
+async def test_a_full_store_ends_the_upload() -> None:
     blobs = Gated(StoreFullError("no space is left"))
     blobs.open.set()
 

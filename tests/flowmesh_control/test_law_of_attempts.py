@@ -232,7 +232,7 @@ Attempts.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count
 TestAttempts = pytest.mark.slow(Attempts.TestCase)
 
 
-def test_the_hostile_workers_own_attempts_are_believed() -> None:
+def test_reports_of_a_hostile_worker_about_its_own_attempts_are_accepted() -> None:
     world = World()
     world.reconnects(HOSTILE)
     world.submit(w.plan(w.step("a")), "run")

@@ -373,7 +373,9 @@ TestScopesInADirectory = pytest.mark.slow(InDirectory.TestCase)
 
 
 @pytest.mark.slow
-def test_the_law_holds_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scope_invariants_hold_in_a_bucket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = versitygw.binary()
     assert program is not None, "run `make bin/versitygw`"
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):

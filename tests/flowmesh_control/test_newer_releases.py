@@ -51,12 +51,12 @@ def test_lines_of_unknown_types_are_kept_byte_for_byte() -> None:
     "line",
     [b'{"type":"step","time_s":"x"}', b'{"time_s":1.0}', b'{"type":7}', b"[1]", b'{"type":"n'],
 )
-def test_a_damaged_line_is_no_unknown_one(line: bytes) -> None:
+def test_a_damaged_line_is_an_error_and_not_an_unknown_line(line: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode_lines(line)
 
 
-async def test_an_older_leader_goes_on_after_unknown_lines_and_leaves_their_segment_as_it_is(
+async def test_an_older_leader_continues_after_unknown_lines_and_does_not_change_their_segment(
     store: Store,
 ) -> None:
     records = store.records

@@ -66,7 +66,7 @@ async def fabric_elsewhere(tmp_path: Path) -> AsyncIterator[Fabric]:
         control.kill()
 
 
-async def test_a_killed_control_plane_takes_its_runs_up_again_and_nothing_published_runs_twice(
+async def test_a_killed_control_plane_resumes_its_runs_and_repeats_no_published_action(
     fabric_elsewhere: Fabric,
 ) -> None:
     fabric, control = fabric_elsewhere, fabric_elsewhere.control
@@ -92,7 +92,7 @@ async def test_a_killed_control_plane_takes_its_runs_up_again_and_nothing_publis
     assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd
 
 
-async def test_an_end_waits_for_an_output_that_cannot_be_stored_yet_also_across_a_kill(
+async def test_a_runs_end_waits_for_an_unstored_output_even_across_a_kill(
     fabric_elsewhere: Fabric,
 ) -> None:
     fabric, control = fabric_elsewhere, fabric_elsewhere.control
@@ -140,7 +140,7 @@ async def test_an_attempt_that_outlives_the_control_plane_is_adopted_not_repeate
     assert "/1-" in attempts[0]["attempt_id"]
 
 
-async def test_a_clean_stop_and_start_goes_on_as_well(tmp_path: Path) -> None:
+async def test_a_run_continues_after_a_clean_stop_and_start(tmp_path: Path) -> None:
     async with ClientSession() as http:
         first = control_plane(tmp_path)
         await first.start()
@@ -169,7 +169,7 @@ async def test_a_superseded_control_plane_stops(tmp_path: Path) -> None:
     await second.stop()
 
 
-async def test_a_run_pinned_to_an_engine_that_is_gone_waits_and_says_so(tmp_path: Path) -> None:
+async def test_a_run_pinned_to_a_removed_engine_waits_and_shows_the_reason(tmp_path: Path) -> None:
     first = control_plane(tmp_path)
     await first.start()
     async with ClientSession() as http:

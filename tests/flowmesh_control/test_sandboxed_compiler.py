@@ -88,7 +88,9 @@ def children() -> list[psutil.Process]:
     return [p for p in psutil.Process().children() if "workflows" in p.cmdline()]
 
 
-async def test_plans_and_errors_are_those_of_this_process(sandboxed: SandboxedCompiler) -> None:
+async def test_plans_and_errors_equal_those_of_the_in_process_compiler(
+    sandboxed: SandboxedCompiler,
+) -> None:
     inline = InlineCompiler(SETUP)
     documents = [workflow("wrong", spec) for spec in WRONG.values()]
     documents += [workflow("right", spec) for spec in RIGHT.values()]
@@ -108,7 +110,7 @@ async def test_plans_and_errors_are_those_of_this_process(sandboxed: SandboxedCo
     assert sum(p.started for p in sandboxed.processes) == 1
 
 
-async def test_a_plan_of_many_steps_comes_in_parts_and_complete(
+async def test_a_plan_of_many_steps_arrives_in_parts_and_complete(
     sandboxed: SandboxedCompiler,
 ) -> None:
     spec = {"steps": [{**STEP, "matrix": {"n": list(range(5000))}}]}
@@ -117,7 +119,7 @@ async def test_a_plan_of_many_steps_comes_in_parts_and_complete(
     assert [s.matrix["n"] for s in found.steps] == list(range(5000))
 
 
-async def test_integers_that_do_not_fit_are_a_problem_of_the_document(
+async def test_integers_out_of_range_are_reported_as_a_document_error(
     sandboxed: SandboxedCompiler,
 ) -> None:
     spec = {"params": {"n": 2**70}, "steps": [STEP]}
@@ -139,7 +141,7 @@ async def test_integers_that_do_not_fit_are_a_problem_of_the_document(
         ("evaluate = lambda: evaluate(); evaluate()", "the document is nested too deeply", 1),
     ],
 )
-async def test_limits_of_the_child_refuse_the_document_alone(
+async def test_exceeding_a_limit_of_the_child_refuses_only_that_document(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str, message: str, starts: int
 ) -> None:
     """The compiler is replaced by one that misbehaves, as if a limit had a gap."""
@@ -165,7 +167,7 @@ async def test_limits_of_the_child_refuse_the_document_alone(
     assert not children()
 
 
-async def test_an_unforeseen_error_is_no_problem_of_the_document(
+async def test_an_unexpected_error_is_not_reported_as_a_document_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(
@@ -204,7 +206,7 @@ async def test_a_tenant_has_one_of_two_places_while_another_waits() -> None:
     await compiler.close()
 
 
-async def test_a_compiler_that_cannot_start_is_no_fault_of_the_document(
+async def test_a_compiler_that_cannot_start_is_not_reported_as_a_document_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = {"document": workflow("honest", {"suspend": True, "steps": [STEP]})}

@@ -41,7 +41,9 @@ def children() -> list[psutil.Process]:
     return [p for p in psutil.Process().children() if "conditions" in p.cmdline()]
 
 
-async def test_results_are_those_of_this_process(evaluator: SandboxedConditions) -> None:
+async def test_results_equal_those_of_an_in_process_evaluation(
+    evaluator: SandboxedConditions,
+) -> None:
     for text in CANNOT_BE_DECIDED.values():  # in which words may depend on the depth of the stack
         assert (await evaluator.evaluate(query(text))).failure is not None, text
     texts = [*HONEST, *NEEDS_TOO_MUCH.values()]
@@ -61,7 +63,7 @@ async def test_results_are_those_of_this_process(evaluator: SandboxedConditions)
     assert evaluator.process.started == 1, "no condition ended the child"
 
 
-async def test_only_what_it_reads_is_sent(
+async def test_only_the_values_that_a_condition_reads_are_sent(
     evaluator: SandboxedConditions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = []
@@ -82,7 +84,7 @@ async def test_only_what_it_reads_is_sent(
     assert sum(sent) < 500
 
 
-async def test_a_value_that_is_not_json_is_the_conditions_failure(
+async def test_a_non_json_value_fails_the_condition(
     evaluator: SandboxedConditions,
 ) -> None:
     found = await evaluator.evaluate(query("params.n == 1", params={"n": 2**70}))
@@ -124,7 +126,7 @@ async def test_a_child_that_does_not_answer_is_killed_and_the_error_names_condit
         ("x = bytearray(1 << 30)", "with code 1; it may have needed more than 256 MiB", 2),
     ],
 )
-async def test_limits_of_the_child_end_the_condition_alone(
+async def test_exceeding_a_limit_of_the_child_fails_only_that_condition(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Any,
     code: str,
@@ -152,7 +154,7 @@ async def test_limits_of_the_child_end_the_condition_alone(
     await evaluator.close()
 
 
-async def test_a_child_that_cannot_start_is_no_conditions_fault(
+async def test_a_child_that_cannot_start_does_not_fail_a_condition(
     evaluator: SandboxedConditions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -214,7 +216,7 @@ class Recorded:
         return ConditionVerdict(holds=True, steps=1)
 
 
-async def test_namespaces_take_turns_and_what_nobody_awaits_is_not_evaluated() -> None:
+async def test_namespaces_take_turns_and_unawaited_conditions_are_not_evaluated() -> None:
     posted: list[Event] = []
     owners, evaluator, failures = Owners(), Recorded(0), list[BaseException]()
     queue = QueuedEvaluations(

@@ -16,9 +16,7 @@ from flowmesh_control.runs.uploads import UploadStore
 
 
 @pytest.mark.parametrize("namespace", ["Team A", "../x", "team_a", "*", "a" * 64])
-async def test_a_namespace_that_no_workflow_can_have_is_refused(
-    fabric: Fabric, namespace: str
-) -> None:
+async def test_an_invalid_namespace_is_refused(fabric: Fabric, namespace: str) -> None:
     for path in ("/v1/datasets?name=n.jsonl&", "/v1/trees?kind=model&"):
         reply = await fabric.call(
             "POST", f"{path}namespace={namespace}", data=b'{"a": 1}', status=400
@@ -27,13 +25,13 @@ async def test_a_namespace_that_no_workflow_can_have_is_refused(
         assert "small letters, digits and -" in reply["error"]["remedy"]
 
 
-async def test_a_good_namespace_gets_a_reference(fabric: Fabric) -> None:
+async def test_an_upload_to_a_valid_namespace_is_accepted(fabric: Fabric) -> None:
     query = "namespace=team-a&name=n.jsonl"
     found = await fabric.call("POST", f"/v1/datasets?{query}", data=b'{"a": 1}', status=201)
     assert found["rows"] == 1
 
 
-async def test_an_upload_whose_client_left_is_decoded_no_more_and_leaves_its_place(
+async def test_decoding_an_upload_stops_when_its_client_disconnects_and_frees_its_place(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def never(*_: object) -> None:
@@ -57,7 +55,7 @@ async def test_an_upload_whose_client_left_is_decoded_no_more_and_leaves_its_pla
     assert found["rows"] == 3000
 
 
-async def test_a_directory_whose_client_left_is_stored_no_more_and_leaves_no_copy(
+async def test_storing_a_directory_stops_when_its_client_disconnects_and_leaves_no_copy(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     under_way: list[Path] = []

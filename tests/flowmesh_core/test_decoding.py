@@ -29,13 +29,13 @@ _schema = msgspec.json.Decoder(Schema)
         ),
     ],
 )
-def test_malformed_bytes_raise_a_decode_error_that_says_what_is_wrong(
+def test_malformed_bytes_raise_a_decode_error_with_the_reason(
     decoder: msgspec.json.Decoder[object], data: bytes, reason: str
 ) -> None:
     with pytest.raises(msgspec.DecodeError, match=reason):
         decode(decoder, data)
 
 
-def test_sound_bytes_give_their_value() -> None:
+def test_valid_bytes_are_decoded() -> None:
     assert decode(_json, b'{"a": "b"}') == {"a": "b"}
     assert decode(_msgpack, bytearray(b"\x81\xa1a\xa1b")) == {"a": "b"}

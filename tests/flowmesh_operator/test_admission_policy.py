@@ -62,7 +62,7 @@ def own(guarded: ApiServer) -> str:
     ],
     ids=str,
 )
-def test_files_of_the_users_machine_are_refused_with_the_remedy(
+def test_local_files_are_refused_with_the_remedy(
     guarded: ApiServer, own: str, given: dict[str, str]
 ) -> None:
     said = refusal(guarded, own, workflow("w", inputs={"fine": DATA, "mine": given}))
@@ -81,7 +81,7 @@ def test_files_of_the_users_machine_are_refused_with_the_remedy(
         {"configMap": {"name": "q", "key": "q.jsonl"}},
     ],
 )
-def test_what_the_cluster_can_read_is_accepted(
+def test_inputs_that_the_cluster_can_read_are_accepted(
     guarded: ApiServer, own: str, given: dict[str, Any]
 ) -> None:
     assert refusal(guarded, own, workflow("w", inputs={"x": given})) == ""
@@ -100,14 +100,16 @@ def test_a_namespace_may_bound_what_one_of_its_workflows_costs(
     assert accepted(guarded, own, workflow("w", budgetUsd="0.5"))
 
 
-def test_a_bound_that_is_no_amount_is_told(guarded: ApiServer, own: str) -> None:
+def test_an_invalid_cost_bound_is_reported(guarded: ApiServer, own: str) -> None:
     guarded.kubectl("annotate", "namespace", own, f"{LIMIT}=five")
     until(lambda: not accepted(guarded, own, workflow("w", budgetUsd="1")), "the bound holds")
     said = refusal(guarded, own, workflow("w", budgetUsd="1"))
     assert 'is not an amount of dollars such as "5.00": five' in said
 
 
-def test_an_amendment_is_held_to_the_bound_and_a_label_is_not(guarded: ApiServer, own: str) -> None:
+def test_an_amendment_is_checked_against_the_bound_and_a_label_is_not(
+    guarded: ApiServer, own: str
+) -> None:
     guarded.kubectl("create", "-n", own, "-f", "-", given=text(workflow("w", budgetUsd="9")))
     guarded.kubectl("annotate", "namespace", own, f"{LIMIT}=5")
     until(lambda: not accepted(guarded, own, workflow("v")), "the bound holds")
@@ -117,7 +119,7 @@ def test_an_amendment_is_held_to_the_bound_and_a_label_is_not(guarded: ApiServer
     guarded.kubectl(*raised, '{"spec":{"budgetUsd":"4"}}')
 
 
-def test_pools_are_made_in_the_operators_namespace_only(guarded: ApiServer, own: str) -> None:
+def test_pools_can_be_created_only_in_the_operators_namespace(guarded: ApiServer, own: str) -> None:
     pool = yaml.safe_load((ROOT / "examples/kubernetes/pool-cpu.yaml").read_text())
     del pool["metadata"]["namespace"]
     assert "worker pools belong in the operator's namespace" in refusal(guarded, own, pool)
@@ -131,7 +133,7 @@ def test_pools_are_made_in_the_operators_namespace_only(guarded: ApiServer, own:
         ("inputs", [{"base": {"model": "another"}}, {"x": {"model": "m"}}, None]),
     ],
 )
-def test_what_names_the_results_cannot_change(
+def test_fields_that_determine_the_results_cannot_change(
     guarded: ApiServer, own: str, name: str, values: list[Any]
 ) -> None:
     given = workflow("w", inputs={"base": {"model": "m"}})
@@ -142,7 +144,7 @@ def test_what_names_the_results_cannot_change(
         assert f"{name} cannot change; submit a new workflow" in said, value
 
 
-def test_a_large_workflow_is_not_beyond_what_the_policies_may_spend(
+def test_a_large_workflow_stays_within_the_policies_cost_budget(
     guarded: ApiServer, own: str
 ) -> None:
     inputs = {f"i{n}": {"dataset": f"https://example.com/{'x' * 500}/{n}"} for n in range(1000)}
@@ -173,7 +175,7 @@ def refusal_of_creator(server: ApiServer, own: str, given: dict[str, Any]) -> st
 
 
 @pytest.mark.parametrize(("resource", "several"), [("secrets", True), ("configmaps", False)])
-def test_who_creates_a_workflow_must_be_allowed_to_get_what_it_sends(
+def test_the_creator_of_a_workflow_needs_read_access_to_its_secrets_and_config_maps(
     guarded: ApiServer, own: str, resource: str, several: bool
 ) -> None:
     one, two = reads("hub"), reads("hub", "api")
@@ -194,7 +196,7 @@ def test_who_creates_a_workflow_must_be_allowed_to_get_what_it_sends(
     until(lambda: refusal_of_creator(guarded, own, two) == "", "the right to get all holds")
 
 
-def test_another_may_amend_a_workflow_whose_secret_it_may_not_get(
+def test_a_user_may_amend_a_workflow_even_without_access_to_its_secret(
     guarded: ApiServer, own: str
 ) -> None:
     guarded.kubectl("create", "-n", own, "-f", "-", given=text(reads("hub")))

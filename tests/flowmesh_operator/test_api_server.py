@@ -13,7 +13,9 @@ def test_our_custom_resources_are_served(api_server: ApiServer) -> None:
     assert "flowmeshworkflows.flowmesh.dev" in listed.split()
 
 
-def test_a_user_may_nothing_until_a_role_says_so(api_server: ApiServer, namespace: str) -> None:
+def test_a_user_has_no_permission_until_a_role_grants_it(
+    api_server: ApiServer, namespace: str
+) -> None:
     words = ("get", "flowmeshworkflows", "-n", namespace)
     assert "forbidden" in api_server.kubectl(*words, who="ada", ok=False).stderr
     role = ("--verb=list,get", "--resource=flowmeshworkflows.flowmesh.dev")
@@ -45,7 +47,7 @@ def review(api_server: ApiServer, token: str, audience: str) -> dict[str, object
     return dict(answer["status"])
 
 
-def test_what_it_holds_outlives_an_outage(api_server: ApiServer) -> None:
+def test_objects_survive_an_outage_of_the_api_server(api_server: ApiServer) -> None:
     name = api_server.namespace()
     with api_server.away():
         assert api_server.kubectl("get", "namespaces", ok=False).returncode != 0

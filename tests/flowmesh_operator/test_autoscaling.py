@@ -23,7 +23,7 @@ from flowmesh_operator.pools.autoscaling import (
 HOURS_2 = 7200.0
 
 
-def test_a_pool_grows_from_zero_to_its_greatest_size_and_back_to_zero() -> None:
+def test_a_pool_grows_from_zero_to_its_maximum_and_back_to_zero() -> None:
     sim = Sim(maximum=5, stabilization_s=300.0)
     sim.submit(*[30.0] * 60)
     sim.run(1)
@@ -40,7 +40,7 @@ def test_a_pool_grows_from_zero_to_its_greatest_size_and_back_to_zero() -> None:
 
 
 @pytest.mark.slow
-def test_a_training_of_two_hours_is_never_taken_away() -> None:
+def test_a_training_of_two_hours_never_loses_its_worker() -> None:
     sim = Sim(maximum=4, stabilization_s=60.0)
     sim.submit(*[10.0] * 40)
     long = sim.submit(HOURS_2)
@@ -55,7 +55,7 @@ def test_a_training_of_two_hours_is_never_taken_away() -> None:
 
 
 @pytest.mark.slow
-def test_bursts_that_come_again_and_again_do_not_make_a_pool_flap() -> None:
+def test_repeated_bursts_do_not_make_a_pool_flap() -> None:
     sim = Sim(maximum=4, stabilization_s=300.0)
     for _ in range(10):
         sim.submit(*[10.0] * 30)
@@ -67,7 +67,7 @@ def test_bursts_that_come_again_and_again_do_not_make_a_pool_flap() -> None:
     assert sim.replicas == 0
 
 
-def test_a_worker_that_came_after_an_outage_teaches_no_more_than_it_was_waited_for() -> None:
+def test_a_worker_that_arrives_after_an_outage_counts_at_most_the_time_it_was_waited_for() -> None:
     sim = Sim(maximum=1, start_s=7200.0, stabilization_s=30.0)
     sim.submit(30.0)
     sim.run(9000, until=sim.idle)
@@ -77,7 +77,7 @@ def test_a_worker_that_came_after_an_outage_teaches_no_more_than_it_was_waited_f
 
 
 @pytest.mark.slow
-def test_the_time_that_workers_take_to_start_is_learned() -> None:
+def test_the_start_time_of_workers_is_learned() -> None:
     sim = Sim(maximum=3, start_s=90.0, stabilization_s=30.0)
     for _ in range(6):
         sim.submit(*[30.0] * 12)
@@ -88,7 +88,7 @@ def test_the_time_that_workers_take_to_start_is_learned() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(15))
-def test_whatever_comes_no_busy_worker_is_taken_and_everything_ends(seed: int) -> None:
+def test_under_random_loads_no_busy_worker_is_removed_and_all_work_completes(seed: int) -> None:
     rng = random.Random(seed)
     sim = Sim(
         maximum=rng.randrange(1, 6),
@@ -114,7 +114,7 @@ def test_whatever_comes_no_busy_worker_is_taken_and_everything_ends(seed: int) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [2, 6, 9, 17, 33, 40])
-def test_another_s_autoscaler_takes_no_busy_worker_however_late_it_hears(seed: int) -> None:
+def test_an_external_autoscaler_removes_no_busy_worker_however_late_it_reacts(seed: int) -> None:
     rng = random.Random(seed)
     sim = Sim(
         maximum=rng.randrange(2, 6),
@@ -153,7 +153,7 @@ def pods(*names: str, **changes: object) -> list[PodObservation]:
     return [PodObservation(n, **{"ready": True, **changes}) for n in names]  # type: ignore[arg-type]
 
 
-def test_a_worker_is_cordoned_and_marked_first_and_goes_when_it_is_still_idle() -> None:
+def test_a_worker_is_cordoned_and_marked_first_and_removed_if_it_is_still_idle() -> None:
     scaler = calm_scaler(2)
     workers = {"a": WorkerObservation(assigned=1), "b": WorkerObservation()}
     busy = Backlog(running_s=10.0, busy=1)
@@ -164,7 +164,7 @@ def test_a_worker_is_cordoned_and_marked_first_and_goes_when_it_is_still_idle() 
     assert (second.cordon, second.replicas) == ({"b"}, 1)
 
 
-def test_a_worker_that_got_work_before_it_was_cordoned_ends_it_first() -> None:
+def test_a_worker_that_got_work_before_it_was_cordoned_completes_it_first() -> None:
     scaler = calm_scaler(1)
     scaler.plan(VIEW, Backlog(), PoolObservation(1, {"a": WorkerObservation()}, pods("a")), 20.0)
     marked = pods("a", cost=MARKED)
@@ -174,7 +174,7 @@ def test_a_worker_that_got_work_before_it_was_cordoned_ends_it_first() -> None:
     assert (after.cordon, after.marks, after.replicas) == ({"a"}, {"a": UNMARKED}, None)
 
 
-def test_a_worker_whose_work_is_at_home_elsewhere_ends_it_and_goes() -> None:
+def test_a_worker_with_work_of_another_preferred_pool_completes_it_and_is_removed() -> None:
     scaler = calm_scaler(1)
     elsewhere = Backlog(busy=1)
     first = scaler.plan(
@@ -189,7 +189,7 @@ def test_a_worker_whose_work_is_at_home_elsewhere_ends_it_and_goes() -> None:
     assert (last.cordon, last.replicas) == ({"a"}, 0)
 
 
-def test_a_pool_that_all_engines_have_left_shrinks_without_waiting_and_says_why() -> None:
+def test_a_vacated_pool_shrinks_without_waiting_and_shows_why() -> None:
     scaler = PoolScaler(target_s=60.0, stabilization_s=300.0, replicas=1, now_s=0.0)
     workers = {"a": WorkerObservation()}
     assert not scaler.plan(VIEW, Backlog(), PoolObservation(1, workers, pods("a")), 20.0).cordon
@@ -199,7 +199,7 @@ def test_a_pool_that_all_engines_have_left_shrinks_without_waiting_and_says_why(
     assert (last.replicas, "moved to a cheaper pool" in last.reason) == (0, True)
 
 
-def test_new_work_takes_a_cordoned_worker_back() -> None:
+def test_new_work_uncordons_a_worker() -> None:
     scaler = calm_scaler(2)
     workers = {"a": WorkerObservation(), "b": WorkerObservation()}
     assert scaler.plan(VIEW, Backlog(), PoolObservation(2, workers, pods("a", "b")), 20.0).cordon
@@ -210,7 +210,7 @@ def test_new_work_takes_a_cordoned_worker_back() -> None:
     assert set(after.marks.values()) == {UNMARKED}
 
 
-def test_those_that_are_not_up_go_first_then_those_with_least_to_lose() -> None:
+def test_workers_that_are_not_ready_are_removed_first_then_those_with_least_to_lose() -> None:
     scaler = calm_scaler(4)
     workers = {
         "warm": WorkerObservation(warm_bytes=10**9),
@@ -224,9 +224,7 @@ def test_those_that_are_not_up_go_first_then_those_with_least_to_lose() -> None:
     assert planned.cordon == {"starting", "cold"}
 
 
-def test_a_worker_that_is_up_but_not_heard_may_be_busy_until_its_agent_would_have_given_up() -> (
-    None
-):
+def test_a_ready_but_unconnected_worker_counts_as_busy_until_its_agent_would_have_exited() -> None:
     scaler = calm_scaler(1)
     lost = PoolObservation(1, {}, pods("a"))
     assert scaler.plan(VIEW, Backlog(), lost, 20.0).cordon == frozenset()
@@ -234,7 +232,7 @@ def test_a_worker_that_is_up_but_not_heard_may_be_busy_until_its_agent_would_hav
     assert scaler.plan(VIEW, Backlog(), lost, 20.0 + ABSENT_S).cordon == {"a"}
 
 
-def test_right_after_a_takeover_nothing_is_taken_away() -> None:
+def test_no_worker_is_removed_right_after_a_takeover() -> None:
     scaler = calm_scaler(3)
     seen = PoolObservation(3, {}, pods("a", "b", "c"), steady=False)
     planned = scaler.plan(VIEW, Backlog(), seen, 20.0)
@@ -242,7 +240,7 @@ def test_right_after_a_takeover_nothing_is_taken_away() -> None:
     assert planned.external_target == 3
 
 
-def test_another_s_autoscaler_hears_of_fewer_once_those_that_go_are_marked() -> None:
+def test_an_external_autoscaler_sees_a_lower_target_once_the_leaving_workers_are_marked() -> None:
     scaler = PoolScaler(target_s=60.0, stabilization_s=10.0, replicas=3, now_s=0.0, by_another=True)
     workers = {
         "a": WorkerObservation(assigned=1),
@@ -267,7 +265,7 @@ def test_another_s_autoscaler_hears_of_fewer_once_those_that_go_are_marked() -> 
     assert later.cordon == frozenset()
 
 
-def test_another_s_autoscaler_hears_of_no_dip_before_the_pool_has_grown() -> None:
+def test_an_external_autoscaler_sees_no_dip_before_the_pool_has_grown() -> None:
     scaler = PoolScaler(target_s=60.0, stabilization_s=1.0, replicas=0, now_s=0.0, by_another=True)
     nothing = PoolObservation(0, {}, [])
     assert scaler.plan(VIEW, Backlog(ready_s=200.0, actions=9), nothing, 1.0).external_target == 4
@@ -276,7 +274,7 @@ def test_another_s_autoscaler_hears_of_no_dip_before_the_pool_has_grown() -> Non
     assert scaler.plan(VIEW, Backlog(ready_s=100.0, actions=9), nothing, late).external_target == 2
 
 
-def test_workers_that_are_asked_for_again_and_again_are_learned_from_once() -> None:
+def test_the_start_time_is_learned_once_per_requested_worker() -> None:
     scaler = PoolScaler(target_s=60.0, stabilization_s=1.0, replicas=0, now_s=0.0, by_another=True)
     work = Backlog(ready_s=30.0, actions=1)
     for now_s in (1.0, 2.0, 3.0):
@@ -288,7 +286,7 @@ def test_workers_that_are_asked_for_again_and_again_are_learned_from_once() -> N
     assert scaler.start_s == learned_s, "nobody asked for that one"
 
 
-def test_who_begins_to_look_does_not_shrink_at_once() -> None:
+def test_a_new_scaler_does_not_shrink_a_pool_at_once() -> None:
     scaler = PoolScaler(target_s=60.0, stabilization_s=100.0, replicas=3, now_s=0.0)
     workers = {n: WorkerObservation() for n in "abc"}
     for now_s in (0.0, 50.0, 99.0):
@@ -301,7 +299,7 @@ def test_who_begins_to_look_does_not_shrink_at_once() -> None:
     )
 
 
-def test_busy_workers_above_a_lowered_maximum_end_what_they_run_and_take_nothing_new() -> None:
+def test_busy_workers_above_a_lowered_maximum_complete_their_work_and_get_no_more() -> None:
     scaler = calm_scaler(3)
     low = PoolView("p", VIEW.shape, 0, 1)
     workers = {"a": WorkerObservation(1), "b": WorkerObservation(2), "c": WorkerObservation(3)}
@@ -312,7 +310,7 @@ def test_busy_workers_above_a_lowered_maximum_end_what_they_run_and_take_nothing
     assert planned.replicas is None
 
 
-def test_the_least_size_is_kept_without_any_work() -> None:
+def test_the_minimum_size_is_retained_without_any_work() -> None:
     scaler = PoolScaler(target_s=60.0, stabilization_s=10.0, replicas=0, now_s=0.0)
     planned = scaler.plan(PoolView("p", VIEW.shape, 2, 5), Backlog(), PoolObservation(0, {}), 1.0)
     assert planned.replicas == 2

@@ -44,7 +44,7 @@ def api(api_server: ApiServer) -> kubernetes.client.CoreV1Api:
     return kubernetes.client.CoreV1Api(client)
 
 
-def test_the_second_time_nothing_changes(
+def test_a_second_bootstrap_changes_nothing(
     api_server: ApiServer, api: kubernetes.client.CoreV1Api
 ) -> None:
     namespace = api_server.namespace()
@@ -72,7 +72,7 @@ def test_only_what_is_missing_is_made(
     assert now == made
 
 
-def test_of_jobs_at_once_the_first_wins_and_all_agree(api_server: ApiServer) -> None:
+def test_of_concurrent_jobs_the_first_wins_and_all_agree(api_server: ApiServer) -> None:
     namespace, jobs = api_server.namespace(), 4
     together = threading.Barrier(jobs)
 
@@ -87,7 +87,7 @@ def test_of_jobs_at_once_the_first_wins_and_all_agree(api_server: ApiServer) -> 
         assert said.count(f"Secret {name} was created") == 1
 
 
-def test_a_secret_that_lacks_a_key_is_named_and_left_alone(
+def test_a_secret_that_lacks_a_key_is_named_and_not_changed(
     api_server: ApiServer, api: kubernetes.client.CoreV1Api
 ) -> None:
     namespace = api_server.namespace()
@@ -99,7 +99,7 @@ def test_a_secret_that_lacks_a_key_is_named_and_left_alone(
     assert len(api_server.get("secrets", "-n", namespace)["items"]) == 1  # nothing half done
 
 
-def test_without_the_right_to_it_the_role_is_named(
+def test_a_missing_permission_is_reported_with_the_role(
     api_server: ApiServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     namespace = api_server.namespace()
@@ -113,7 +113,7 @@ def test_without_the_right_to_it_the_role_is_named(
     assert main(["--namespace", namespace, "--master-key"]) == 0
 
 
-def test_without_an_api_server_it_says_so(
+def test_a_missing_api_server_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))

@@ -129,7 +129,7 @@ def test_run_uploads_creates_an_object_and_follows_it(cluster: Cluster, tmp_path
         assert asked.returncode == 0, (words, asked.stderr)
 
 
-def test_submitting_again_makes_another_object_once_the_first_has_ended(cluster: Cluster) -> None:
+def test_submitting_again_creates_another_object_once_the_first_has_ended(cluster: Cluster) -> None:
     flow = cluster.flow("again")
     (first,) = cluster.answer("ada", "run", flow)["runs"]
     (second,) = cluster.answer("ada", "submit", flow)
@@ -137,7 +137,7 @@ def test_submitting_again_makes_another_object_once_the_first_has_ended(cluster:
     assert second["name"].startswith("again-")
 
 
-def test_another_user_sees_nothing_of_it(cluster: Cluster) -> None:
+def test_another_user_cannot_see_the_run(cluster: Cluster) -> None:
     (run,) = cluster.answer("ada", "run", cluster.flow("hidden"))["runs"]
     assert cluster.fmesh("ben", "status", run["uid"]).returncode == 5
     assert cluster.answer("ben", "status", "--all", "-A")["runs"] == []
@@ -163,7 +163,9 @@ def test_amending_changes_the_object_and_cancelling_ends_the_run(cluster: Cluste
     assert cluster.answer("ada", "cancel", run["uid"])["phase"] == "Cancelled"
 
 
-def test_what_is_wrong_is_told_with_its_place_before_anything_is_created(cluster: Cluster) -> None:
+def test_errors_are_reported_with_their_location_before_any_object_is_created(
+    cluster: Cluster,
+) -> None:
     file = cluster.flow("wrong")
     flow = yaml.safe_load(file.read_text())
     score = {"uses": "eval.exact-match", "inputs": {"rows": "inputs.rows"}}
@@ -178,7 +180,7 @@ def test_what_is_wrong_is_told_with_its_place_before_anything_is_created(cluster
     assert "not found" in listed.stderr
 
 
-def test_kubectl_fmesh_is_the_same_command_and_passes_on_what_it_is_told(cluster: Cluster) -> None:
+def test_kubectl_fmesh_is_the_same_command_and_passes_its_arguments_on(cluster: Cluster) -> None:
     code = "from flowmesh_cli.kubectl import main; main()"
     plugin = (sys.executable, "-c", code)
     done = cluster.fmesh("ada", "status", "--all", "--json", command=plugin, FLOWMESH_SERVER="")
@@ -189,7 +191,7 @@ def test_kubectl_fmesh_is_the_same_command_and_passes_on_what_it_is_told(cluster
     assert "kubectl fmesh" in shown.stdout
 
 
-def test_refusals_name_the_place_and_the_remedy(cluster: Cluster) -> None:
+def test_refusals_name_the_location_and_the_remedy(cluster: Cluster) -> None:
     def said(**variables: str) -> str:
         done = cluster.fmesh("ada", "status", **variables)
         assert done.returncode in (2, 3), done.stdout
@@ -248,7 +250,7 @@ def test_without_the_package_the_remedy_names_it(cluster: Cluster) -> None:
     assert "[operator]'" in done.stderr
 
 
-def test_a_gateway_that_does_not_answer_is_told_with_where_to_look(cluster: Cluster) -> None:
+def test_an_unreachable_gateway_is_reported_with_where_to_look(cluster: Cluster) -> None:
     done = cluster.fmesh("ada", "status", FLOWMESH_SERVER="https://127.0.0.1:1")
     assert done.returncode == 3
     assert "kubectl get pods" in done.stderr

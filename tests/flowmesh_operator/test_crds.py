@@ -41,7 +41,7 @@ def api(api_server: ApiServer) -> kubernetes.client.ApiextensionsV1Api:
     return kubernetes.client.ApiextensionsV1Api(client)
 
 
-def test_what_is_missing_is_made_and_what_another_made_is_brought_up_to_date(
+def test_missing_definitions_are_created_and_those_applied_by_helm_are_updated(
     api_server: ApiServer, api: kubernetes.client.ApiextensionsV1Api, tmp_path: Path
 ) -> None:
     file = tmp_path / "tests.yaml"
@@ -57,11 +57,11 @@ def test_what_is_missing_is_made_and_what_another_made_is_brought_up_to_date(
     api_server.kubectl("delete", "crd", NAME)
 
 
-def test_our_own_definitions_are_taken(api: kubernetes.client.ApiextensionsV1Api) -> None:
+def test_the_api_server_accepts_our_definitions(api: kubernetes.client.ApiextensionsV1Api) -> None:
     assert "flowmeshworkflows.flowmesh.dev" in apply_definitions(api, ROOT / "crds")
 
 
-def test_what_the_api_server_refuses_is_told_in_its_words(
+def test_a_refusal_by_the_api_server_is_reported_in_its_words(
     api: kubernetes.client.ApiextensionsV1Api, tmp_path: Path
 ) -> None:
     (tmp_path / "x.yaml").write_text(definition("a").replace("scope: Namespaced", "scope: Nowhere"))

@@ -154,7 +154,7 @@ def test_a_policy_that_breaks_a_rule_is_refused(
     assert refusal(policy("p")) == ""
 
 
-def test_what_names_the_results_cannot_change(stand: Callable[..., str]) -> None:
+def test_fields_that_determine_the_results_cannot_change(stand: Callable[..., str]) -> None:
     small = {n: v for n, v in CHANGES.items() if n not in LARGE_FIELDS}
     for name, value in small.items():
         assert f"{name} cannot change; submit a new workflow" in stand(**{name: value}), name
@@ -162,7 +162,7 @@ def test_what_names_the_results_cannot_change(stand: Callable[..., str]) -> None
             assert f"{name} cannot change" in stand(**{name: None}), f"{name} taken away"
 
 
-def test_amendments_are_let_through(stand: Callable[..., str]) -> None:
+def test_amendments_are_accepted(stand: Callable[..., str]) -> None:
     assert set(AMENDMENTS) == set(MUTABLE_FIELDS)
     for name, value in AMENDMENTS.items():
         assert stand(**{name: value}) == "", name
@@ -215,7 +215,7 @@ def test_kubectl_waits_for_the_end_and_shows_what_it_cost(
     assert api_server.kubectl(*chosen).stdout.split() == ["flowmeshworkflow.flowmesh.dev/w"]
 
 
-def test_everything_that_a_status_says_is_kept(api_server: ApiServer, namespace: str) -> None:
+def test_every_field_of_a_status_is_stored(api_server: ApiServer, namespace: str) -> None:
     api_server.kubectl("create", "-n", namespace, "-f", "-", given=text(workflow("w")))
     full = {
         **status("Failed", "False"),
@@ -254,7 +254,7 @@ def test_a_status_that_breaks_its_bounds_is_refused(
     assert words in patch_status(api_server, namespace, "w", given)
 
 
-def test_a_status_in_a_users_file_is_not_believed(api_server: ApiServer, namespace: str) -> None:
+def test_a_status_in_a_users_file_is_ignored(api_server: ApiServer, namespace: str) -> None:
     forged = {**workflow("w"), "status": {"phase": "Succeeded"}}
     api_server.kubectl("create", "-n", namespace, "-f", "-", given=text(forged))
     assert "status" not in api_server.get("fmw", "w", "-n", namespace)
@@ -292,7 +292,7 @@ def fullest() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("build", [many_steps, one_value])
-def test_a_large_workflow_is_kept_amended_and_has_a_status_and_a_larger_one_is_refused(
+def test_a_large_workflow_is_stored_amended_and_has_a_status_and_a_larger_one_is_refused(
     api_server: ApiServer, namespace: str, build: Callable[[int], dict[str, Any]]
 ) -> None:
     given = build(MOST_OBJECT_BYTES)
@@ -308,7 +308,7 @@ def test_a_large_workflow_is_kept_amended_and_has_a_status_and_a_larger_one_is_r
     assert "request is too large" in said
 
 
-def test_what_might_leave_no_room_for_its_status_is_not_accepted() -> None:
+def test_a_workflow_that_might_leave_no_room_for_its_status_is_refused() -> None:
     fits, larger = (stored(one_value(int(s * MOST_OBJECT_BYTES))) for s in (0.99, 1.01))
     assert submission(fits, {}).uid == "u"
     with pytest.raises(SpecError, match="bytes as JSON, of at most 1200000 that a cluster keeps"):
@@ -319,7 +319,7 @@ def stored(given: dict[str, Any]) -> dict[str, Any]:
     return {**given, "metadata": {**given["metadata"], "namespace": "n", "uid": "u"}}
 
 
-def test_explain_is_worth_reading(api_server: ApiServer) -> None:
+def test_kubectl_explain_describes_the_fields(api_server: ApiServer) -> None:
     def explained(field: str) -> str:
         return " ".join(api_server.kubectl("explain", field, ok=False).stdout.split())
 
@@ -338,7 +338,7 @@ def test_explain_is_worth_reading(api_server: ApiServer) -> None:
     assert "Desired workers" in explained("fmwp.status.desired")
 
 
-def test_short_names_and_the_category_lead_to_the_kinds(
+def test_short_names_and_the_category_resolve_to_the_kinds(
     api_server: ApiServer, namespace: str
 ) -> None:
     listed = api_server.kubectl("api-resources", "--api-group=flowmesh.dev", "--no-headers").stdout
@@ -355,7 +355,7 @@ def test_short_names_and_the_category_lead_to_the_kinds(
     )
 
 
-def test_no_rule_of_the_schemas_goes_untested() -> None:
+def test_every_rule_of_the_schemas_is_tested() -> None:
     """A new rule needs a case above."""
     counted = json.dumps([definitions()[p] for p in ("flowmeshworkflows", "flowmeshcachepolicies")])
     immutable = len(CHANGES) - len(LARGE_FIELDS)

@@ -30,13 +30,13 @@ def settings(tmp_path: Path) -> OperatorSettings:
     return OperatorSettings(store=str(tmp_path / "store"), key_ring=KEYS, state_folder=tmp_path)
 
 
-async def test_a_standby_records_it(settings: OperatorSettings) -> None:
+async def test_a_standby_records_the_last_death(settings: OperatorSettings) -> None:
     store = await leader._open_store(settings)
     assert await read_suspects(sealed(store), SUSPECT_RUNS) == {"weekly-1": 1}
     store.close()
 
 
-async def test_while_the_store_is_away_it_stays_to_be_recorded(
+async def test_the_last_death_stays_to_be_recorded_while_the_store_is_unavailable(
     settings: OperatorSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(*_: object) -> None:

@@ -30,7 +30,7 @@ def _pair(fabric: Replicas) -> None:
     fabric.operator("b")
 
 
-def test_a_standby_takes_over_from_a_killed_leader_and_finds_what_was_deleted_meanwhile(
+def test_a_standby_takes_over_from_a_killed_leader_and_detects_deletions_made_meanwhile(
     fabric: Replicas, objects: Objects
 ) -> None:
     _pair(fabric)
@@ -48,7 +48,7 @@ def test_a_standby_takes_over_from_a_killed_leader_and_finds_what_was_deleted_me
     until(lambda: fabric.phase(gone) == "Cancelled", "the run without an object is cancelled", 20)
 
 
-def test_a_leader_that_is_killed_is_followed_when_its_lease_has_run_out(
+def test_a_killed_leader_is_replaced_when_its_lease_has_expired(
     fabric: Replicas, objects: Objects
 ) -> None:
     _pair(fabric)
@@ -70,7 +70,7 @@ def test_a_leader_that_is_stopped_gives_its_lease_back(fabric: Replicas) -> None
     until(lambda: fabric.leads("b"), "b leads long before the lease would have run out", 60)
 
 
-def test_a_leader_that_was_frozen_beyond_its_lease_writes_nothing_and_ends(
+def test_a_leader_frozen_beyond_its_lease_writes_nothing_and_exits(
     fabric: Replicas, objects: Objects
 ) -> None:
     # A frozen process keeps its port, as a frozen pod keeps its address.

@@ -43,7 +43,7 @@ def test_two_variables_suffice_and_the_rest_has_defaults(environment: dict[str, 
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_its_remedy(
+def test_invalid_settings_are_named_with_their_remedy(
     environment: dict[str, str], change: dict[str, str], words: str
 ) -> None:
     with pytest.raises(SettingsError) as refused:
@@ -60,7 +60,7 @@ def test_a_master_key_of_another_length_is_refused(
         read_settings(environment, host="pod-1")
 
 
-def test_every_variable_stands_in_the_documentation() -> None:
+def test_every_variable_is_documented() -> None:
     source = Path(inspect.getsourcefile(read_settings) or "").read_text()
     page = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
     read = {f"FLOWMESH_{name}" for name in re.findall(r'reader\.\w+\(\s*"([A-Z_]+)"', source)}

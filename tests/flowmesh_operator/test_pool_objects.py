@@ -30,7 +30,7 @@ def pod(spec: dict[str, Any], around: PodEnvironment = AROUND) -> dict[str, Any]
 
 
 @pytest.mark.parametrize(("name", "spec"), [("plain", {}), ("full", FULL)])
-def test_the_objects_of_a_pool_are_those_of_the_snapshot(name: str, spec: dict[str, Any]) -> None:
+def test_the_objects_of_a_pool_equal_the_snapshot(name: str, spec: dict[str, Any]) -> None:
     objects = wanted_objects(make_pool(spec), AROUND)
     assert [o["kind"] for o in objects] == KINDS
     file = SNAPSHOTS / f"pool-{name}.json"
@@ -42,7 +42,7 @@ def test_the_objects_of_a_pool_are_those_of_the_snapshot(name: str, spec: dict[s
     assert text == file.read_text(), f"delete {file} to write it anew"
 
 
-def test_the_number_of_workers_is_in_the_deployment_only_where_nothing_scales_it() -> None:
+def test_the_deployment_sets_the_number_of_workers_only_if_no_autoscaler_does() -> None:
     assert "replicas" not in named("Deployment", {})["spec"]
     for mode in ("hpa", "keda"):
         assert "replicas" not in named("Deployment", {"autoscaling": {"mode": mode}})["spec"]
@@ -50,7 +50,7 @@ def test_the_number_of_workers_is_in_the_deployment_only_where_nothing_scales_it
     assert named("Deployment", fixed)["spec"]["replicas"] == 3
 
 
-def test_every_object_belongs_to_the_pool_and_goes_with_it() -> None:
+def test_every_object_is_owned_by_the_pool_and_deleted_with_it() -> None:
     by_keda = wanted_objects(make_pool({"autoscaling": {"mode": "keda"}}), AROUND, keda=True)
     by_hpa = wanted_objects(make_pool({"autoscaling": {"mode": "hpa"}}), AROUND)
     for item in by_keda + by_hpa[-1:]:
@@ -60,7 +60,7 @@ def test_every_object_belongs_to_the_pool_and_goes_with_it() -> None:
         assert item["metadata"]["name"] == "flowmesh-pool-cpu"
 
 
-def test_a_horizontal_autoscaler_asks_for_as_many_workers_as_the_metric_says() -> None:
+def test_a_horizontal_autoscaler_requests_as_many_workers_as_the_metric_shows() -> None:
     spec = {"autoscaling": {"mode": "hpa"}, "minReplicas": 1, "maxReplicas": 4}
     asked = named("HorizontalPodAutoscaler", spec)["spec"]
     assert (asked["minReplicas"], asked["maxReplicas"]) == (1, 4)
@@ -72,7 +72,7 @@ def test_a_horizontal_autoscaler_asks_for_as_many_workers_as_the_metric_says() -
     assert metric["external"]["target"] == {"type": "AverageValue", "averageValue": "1"}
 
 
-def test_a_scaled_object_is_there_only_in_keda_mode_where_the_cluster_knows_it() -> None:
+def test_a_scaled_object_exists_only_in_keda_mode_on_a_cluster_with_keda() -> None:
     keda = make_pool({"autoscaling": {"mode": "keda"}, "maxReplicas": 4})
     both = [*KINDS, "TriggerAuthentication", "ScaledObject"]
     assert [o["kind"] for o in wanted_objects(keda, AROUND, keda=True)] == both
@@ -80,7 +80,7 @@ def test_a_scaled_object_is_there_only_in_keda_mode_where_the_cluster_knows_it()
     assert [o["kind"] for o in wanted_objects(make_pool(), AROUND, keda=True)] == KINDS
 
 
-def test_keda_trusts_the_gateway_s_authority_and_shows_a_token_of_its_own() -> None:
+def test_keda_trusts_the_gateways_authority_and_presents_a_separate_token() -> None:
     keda = make_pool({"autoscaling": {"mode": "keda"}, "maxReplicas": 4})
     *_, shown, scaled = wanted_objects(keda, AROUND, keda=True)
     secrets = {t["parameter"]: (t["name"], t["key"]) for t in shown["spec"]["secretTargetRef"]}
@@ -104,7 +104,7 @@ def test_keda_trusts_the_gateway_s_authority_and_shows_a_token_of_its_own() -> N
         ("keda", "ScaledObject", "maxReplicaCount"),
     ],
 )
-def test_an_autoscaler_s_maximum_comes_down_with_the_pool_s_size(
+def test_an_autoscalers_maximum_decreases_with_the_pools_size(
     mode: str, at: str, name: str
 ) -> None:
     pool = make_pool({"autoscaling": {"mode": mode}, "maxReplicas": 2})
@@ -113,7 +113,7 @@ def test_an_autoscaler_s_maximum_comes_down_with_the_pool_s_size(
         assert (last["kind"], last["spec"][name]) == (at, most)
 
 
-def test_a_worker_understands_what_its_pod_tells_it() -> None:
+def test_a_worker_parses_the_arguments_of_its_pod() -> None:
     template = pod(FULL)
     arguments = [
         a.replace("$(POD_NAME)", "w-1").replace("$(NODE_NAME)", "n-1").replace("$(ZONE)", "")
@@ -135,11 +135,11 @@ def test_a_worker_understands_what_its_pod_tells_it() -> None:
     assert template["spec"]["terminationGracePeriodSeconds"] > settings.grace_s
 
 
-def test_without_devices_a_worker_leaves_the_machines_alone() -> None:
+def test_without_devices_a_worker_uses_only_the_cpu() -> None:
     assert "--cpu-only" in pod({})["spec"]["containers"][0]["args"]
 
 
-def test_a_product_is_asked_of_nodes_besides_what_the_pool_asks_itself() -> None:
+def test_a_device_product_is_required_of_nodes_besides_the_pools_own_affinity() -> None:
     affinity = pod(FULL)["spec"]["affinity"]["nodeAffinity"]
     terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     asked = [[(e["key"], e["values"]) for e in t["matchExpressions"]] for t in terms]
@@ -147,14 +147,14 @@ def test_a_product_is_asked_of_nodes_besides_what_the_pool_asks_itself() -> None
     assert asked == [[product, ("zone", ["a"])], [product, ("zone", ["b"])]]
 
 
-def test_overrides_cannot_take_what_selectors_hold_on_to() -> None:
+def test_overrides_cannot_change_the_labels_that_selectors_use() -> None:
     spec = {"podTemplate": {"metadata": {"labels": {"flowmesh.dev/pool": "other", "x": "y"}}}}
     labels = pod(spec)["metadata"]["labels"]
     assert labels["flowmesh.dev/pool"] == "cpu"
     assert labels["x"] == "y"
 
 
-def test_users_code_runs_beside_the_worker_with_another_uid_and_nothing_of_its() -> None:
+def test_user_code_runs_beside_the_worker_with_another_uid_and_without_its_files() -> None:
     template = pod({"userCode": True})["spec"]
     (code,) = template["initContainers"]
     (worker,) = template["containers"]
@@ -198,7 +198,7 @@ def test_pods_reach_dns_gateway_blob_service_and_bucket_and_nothing_else() -> No
         ("s3://b?endpoint=http://minio.example.com", ["10.0.0.0/8"], [80]),
     ],
 )
-def test_a_bucket_elsewhere_is_reached_at_its_port(
+def test_an_external_bucket_is_reached_at_its_port(
     store: str, to: list[str], ports: list[int]
 ) -> None:
     around = PodEnvironment("flowmesh", "wss://g:1", store, store_cidrs=("10.0.0.0/8",))
@@ -214,7 +214,7 @@ def test_a_bucket_elsewhere_is_reached_at_its_port(
         ("2600::1", "https://bucket.example.com", "34.118.224.0/20,2600::1/128"),
     ],
 )
-def test_workers_are_told_what_of_the_cluster_has_public_addresses(
+def test_workers_get_the_public_addresses_of_the_cluster_to_refuse(
     monkeypatch: pytest.MonkeyPatch, api_server: str, endpoint: str, refused: str
 ) -> None:
     around = PodEnvironment(
@@ -234,7 +234,7 @@ def test_workers_are_told_what_of_the_cluster_has_public_addresses(
     assert rule.permits("8.8.8.8")
 
 
-def test_a_store_on_a_volume_is_mounted_and_needs_no_way_out() -> None:
+def test_a_store_on_a_volume_is_mounted_and_needs_no_egress_rule() -> None:
     around = PodEnvironment("flowmesh", "wss://g:1", "file:///srv/store", store_claim="shared")
     assert len(peers({}, around)) == 2
     template = pod({}, around)["spec"]
@@ -254,7 +254,9 @@ def test_a_store_on_a_volume_is_mounted_and_needs_no_way_out() -> None:
         ("10.1.0.0/16", None),
     ],
 )
-def test_a_wide_range_leaves_out_what_is_not_public(cidr: str, excluded: list[str] | None) -> None:
+def test_a_wide_egress_range_excludes_non_public_addresses(
+    cidr: str, excluded: list[str] | None
+) -> None:
     *_, own = peers({"egress": [{"cidr": cidr}]})
     ((block,), ports) = own
     assert block["ipBlock"].get("except") == excluded
@@ -271,7 +273,7 @@ def test_in_a_user_namespace_the_code_s_container_may_switch_users() -> None:
     assert template["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_a_pool_s_sandbox_reaches_its_workers() -> None:
+def test_a_pools_sandbox_settings_reach_its_workers() -> None:
     spec = {"userCode": True, "sandbox": {"minimum": "weak", "runtimeClassName": "gvisor"}}
     template = pod(spec)["spec"]
     assert template["runtimeClassName"] == "gvisor"
@@ -281,7 +283,7 @@ def test_a_pool_s_sandbox_reaches_its_workers() -> None:
                           ).sandbox_minimum == "landlock"  # fmt: skip
 
 
-def test_a_claim_is_written_by_one_worker_at_a_time() -> None:
+def test_a_volume_claim_is_written_by_one_worker_at_a_time() -> None:
     spec = named("Deployment", {"cache": {"claimName": "kept"}})["spec"]
     assert spec["strategy"] == {"type": "Recreate"}
     volumes = {v["name"]: v for v in spec["template"]["spec"]["volumes"]}

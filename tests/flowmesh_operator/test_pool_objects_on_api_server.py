@@ -36,7 +36,7 @@ def applied(server: ApiServer, namespace: str, item: dict[str, Any], *words: str
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_the_api_server_takes_every_object_and_the_pods_are_restricted(
+def test_the_api_server_accepts_every_object_and_the_pods_are_restricted(
     api_server: ApiServer, restricted: str, name: str
 ) -> None:
     given = pool_object(SPECS[name], name, restricted)
@@ -56,7 +56,7 @@ def test_the_api_server_takes_every_object_and_the_pods_are_restricted(
     assert "Warning" not in pod.stderr
 
 
-def test_the_namespace_would_refuse_a_pod_that_may_more(
+def test_the_namespace_refuses_a_pod_with_more_privileges(
     api_server: ApiServer, restricted: str
 ) -> None:
     applied(
@@ -84,7 +84,7 @@ def test_the_namespace_would_refuse_a_pod_that_may_more(
         ({"power": {"loadWatts": 1, "idleWatts": 2}}, "idleWatts must not"),
     ],
 )
-def test_the_api_server_refuses_what_the_models_refuse(
+def test_the_api_server_refuses_the_specs_that_the_models_refuse(
     api_server: ApiServer, restricted: str, spec: dict[str, Any], words: str
 ) -> None:
     given = pool_object(spec, "wrong", restricted)
@@ -102,9 +102,7 @@ def test_the_api_server_refuses_a_name_that_is_too_long(
     assert "at most 40" in refused.stderr
 
 
-def test_a_pod_learns_its_nodes_zone_when_it_is_bound(
-    api_server: ApiServer, restricted: str
-) -> None:
+def test_a_pod_gets_its_nodes_zone_when_it_is_bound(api_server: ApiServer, restricted: str) -> None:
     """The source of ``--zone``, which needs no rights on nodes."""
     zone = {"topology.kubernetes.io/zone": "zone-a"}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a", "labels": zone}}

@@ -73,7 +73,7 @@ def bench(api_server: ApiServer, api: KubeClient, namespace: str) -> Bench:
     return Bench(api_server, api, namespace)
 
 
-async def test_a_pool_becomes_its_objects_once_and_nothing_is_written_again(bench: Bench) -> None:
+async def test_a_pools_objects_are_written_once_and_not_again(bench: Bench) -> None:
     pool = bench.pool(maxReplicas=3)
     assert await bench.bring(pool) == 4
     for kind in ("serviceaccount", "networkpolicy", "poddisruptionbudget", "deployment"):
@@ -94,7 +94,7 @@ async def test_another_leader_finds_everything_in_order_and_changes_nothing(benc
     assert await bench.bring(pool) == 0
 
 
-async def test_the_size_is_left_to_whoever_scales(bench: Bench) -> None:
+async def test_the_size_is_left_to_the_autoscaler(bench: Bench) -> None:
     pool = bench.pool(maxReplicas=5)
     await bench.bring(pool)
     await bench.scale(3)
@@ -110,7 +110,7 @@ async def test_the_size_is_left_to_whoever_scales(bench: Bench) -> None:
     assert bench.replicas() == 0
 
 
-async def test_a_pool_that_nobody_scaled_yet_keeps_its_first_size_when_it_changes(
+async def test_a_pool_that_was_not_scaled_yet_keeps_its_initial_size_when_it_changes(
     bench: Bench,
 ) -> None:
     await bench.bring(bench.pool(maxReplicas=5))
@@ -118,7 +118,9 @@ async def test_a_pool_that_nobody_scaled_yet_keeps_its_first_size_when_it_change
     assert bench.replicas() == 0
 
 
-async def test_a_fixed_pool_has_its_size_and_gives_it_back(bench: Bench) -> None:
+async def test_a_fixed_pool_owns_its_size_and_releases_it_when_the_mode_changes(
+    bench: Bench,
+) -> None:
     await bench.bring(bench.pool(maxReplicas=3, autoscaling={"mode": "fixed"}))
     assert bench.replicas() == 3
     await bench.scale(1)
@@ -131,7 +133,7 @@ async def test_a_fixed_pool_has_its_size_and_gives_it_back(bench: Bench) -> None
     assert bench.replicas() == 4
 
 
-async def test_what_somebody_else_changed_or_deleted_is_put_right(bench: Bench) -> None:
+async def test_objects_that_another_client_changed_or_deleted_are_restored(bench: Bench) -> None:
     pool = bench.pool()
     await bench.bring(pool)
     at = ("-n", bench.namespace)
@@ -145,7 +147,7 @@ async def test_what_somebody_else_changed_or_deleted_is_put_right(bench: Bench) 
     assert await bench.bring(pool) == 0
 
 
-async def test_a_field_that_the_pool_no_longer_says_is_gone(bench: Bench) -> None:
+async def test_a_field_that_the_pool_no_longer_sets_is_removed(bench: Bench) -> None:
     await bench.bring(bench.pool(nodeSelector={"disk": "nvme"}, userCode=True))
     await bench.bring(bench.pool())
     template = bench.deployment()["spec"]["template"]["spec"]
@@ -153,7 +155,7 @@ async def test_a_field_that_the_pool_no_longer_says_is_gone(bench: Bench) -> Non
     assert "initContainers" not in template
 
 
-async def test_a_horizontal_autoscaler_comes_with_the_mode_and_goes_with_it(bench: Bench) -> None:
+async def test_a_horizontal_autoscaler_is_created_and_deleted_with_the_mode(bench: Bench) -> None:
     by_hpa = bench.pool(maxReplicas=4, autoscaling={"mode": "hpa"})
     assert await bench.bring(by_hpa) == 5
     found = bench.server.get("hpa", NAME, "-n", bench.namespace)["spec"]
@@ -166,7 +168,9 @@ async def test_a_horizontal_autoscaler_comes_with_the_mode_and_goes_with_it(benc
     assert bench.replicas() == 3
 
 
-async def test_a_horizontal_autoscaler_takes_nobody_above_a_lowered_maximum(bench: Bench) -> None:
+async def test_a_horizontal_autoscaler_removes_no_worker_above_a_lowered_maximum(
+    bench: Bench,
+) -> None:
     by_hpa = {"autoscaling": {"mode": "hpa"}}
     await bench.bring(bench.pool(maxReplicas=4, **by_hpa))
     await bench.scale(3)
@@ -178,7 +182,7 @@ async def test_a_horizontal_autoscaler_takes_nobody_above_a_lowered_maximum(benc
         assert found["maxReplicas"] == most
 
 
-async def test_a_scaled_object_comes_with_the_mode_and_goes_with_it(bench: Bench) -> None:
+async def test_a_scaled_object_is_created_and_deleted_with_the_mode(bench: Bench) -> None:
     """With KEDA's own definitions, which refuse unknown fields."""
     keda = bench.pool(maxReplicas=4, autoscaling={"mode": "keda"})
     assert await bench.bring(keda) == 4

@@ -30,7 +30,7 @@ def shape_of(spec: dict[str, Any]) -> WorkerShape:
     ("spec", "kind"),
     [({}, "cpu"), ({"devices": {"product": "NVIDIA-H200"}}, "nvidia-h200")],
 )
-def test_engines_and_what_they_honour_are_those_that_a_worker_announces(
+def test_engines_and_variants_equal_those_that_a_worker_announces(
     spec: dict[str, Any], kind: str
 ) -> None:
     expected, engines = shape_of(spec), installed_engines(on_devices=kind != "cpu")
@@ -51,7 +51,9 @@ def test_engines_and_what_they_honour_are_those_that_a_worker_announces(
         ("NVIDIA-GeForce-RTX-4090", "NVIDIA GeForce RTX 4090"),
     ],
 )
-def test_a_products_class_is_the_one_that_workers_report(product: str, reported: str) -> None:
+def test_a_products_device_class_equals_the_one_that_workers_report(
+    product: str, reported: str
+) -> None:
     assert device_class(product) == worker_shape._device_class(reported)
 
 
@@ -66,7 +68,7 @@ def test_a_products_class_is_the_one_that_workers_report(product: str, reported:
         ({}, 15_360),
     ],
 )
-def test_the_memory_of_devices_is_said_or_known_by_product(
+def test_the_memory_of_devices_is_set_or_known_by_product(
     devices: dict[str, Any], memory_mib: int
 ) -> None:
     assert shape_of({"devices": devices}).device_memory_mib == memory_mib
@@ -81,7 +83,7 @@ def test_a_thin_pool_offers_the_engines_that_need_no_model_library() -> None:
     assert thin.builtin_models == ()
 
 
-def test_price_power_labels_and_bounds_are_the_pools() -> None:
+def test_price_power_labels_and_bounds_are_taken_from_the_pool() -> None:
     shape = shape_of(
         {
             "price": {"usdPerHour": "1.5"},
@@ -100,13 +102,13 @@ def test_price_power_labels_and_bounds_are_the_pools() -> None:
     assert shape_of({}).price_estimated
 
 
-def test_engines_of_plugins_are_offered_only_where_the_pool_says_so() -> None:
+def test_engines_of_plugins_are_offered_only_if_the_pool_lists_them() -> None:
     assert (
         shape_of({}).engines.keys() == shape_of({"engines": {"plugins": ["none"]}}).engines.keys()
     )
 
 
-def test_a_pool_whose_workers_do_not_come_can_have_no_more_until_one_does() -> None:
+def test_a_pool_whose_workers_do_not_start_has_no_more_supply_until_one_does() -> None:
     object_ = make_pool({"maxReplicas": 3})
     pool = PoolEntry.of(object_, load_catalog())
     one, other = ConnectedWorker(pool.shape, 1.0), ConnectedWorker(pool.shape, 1.0)
@@ -120,7 +122,7 @@ def test_a_pool_whose_workers_do_not_come_can_have_no_more_until_one_does() -> N
 
 
 @pytest.mark.parametrize(("replicas", "wanted"), [(0, 2), (2, 0), (None, 0)])
-def test_a_pool_that_nobody_brings_to_what_is_wanted_gets_no_workers(
+def test_a_pool_whose_deployment_does_not_reach_the_target_counts_as_short_of_workers(
     replicas: int | None, wanted: int
 ) -> None:
     object_ = make_pool({"maxReplicas": 3})
@@ -134,7 +136,7 @@ def test_a_pool_that_nobody_brings_to_what_is_wanted_gets_no_workers(
     assert pool.view().supply is None
 
 
-def test_a_pools_view_has_its_target_and_what_its_workers_left_on_a_claim() -> None:
+def test_a_pools_view_has_its_target_and_the_components_left_on_a_volume_claim() -> None:
     catalog, left = load_catalog(), Digest("c" * 64)
     known = {"maxReplicas": 1, "autoscaling": {"targetBacklog": "20s"}}
     for cache, near in (({"claimName": "weights"}, {left}), ({}, set())):
@@ -163,14 +165,14 @@ def declared(spec: dict[str, Any]) -> PoolDeclaration:
         ({}, 0),
     ],
 )
-def test_a_pool_declares_the_memory_of_its_devices_where_it_is_known(
+def test_a_pool_declares_the_memory_of_its_devices_if_it_is_known(
     devices: dict[str, Any], mib: int
 ) -> None:
     found = declared({"devices": {"count": 2, **devices}})
     assert (found.devices, found.device_memory_mib) == (2, mib)
 
 
-def test_a_pool_declares_what_its_spec_says_and_a_zone_that_its_pods_are_bound_to() -> None:
+def test_a_pool_declares_its_spec_and_the_zone_that_its_pods_are_bound_to() -> None:
     found = declared(
         {
             "price": {"usdPerHour": "1.25"},
@@ -187,7 +189,7 @@ def test_a_pool_declares_what_its_spec_says_and_a_zone_that_its_pods_are_bound_t
     assert (found.devices, found.device_memory_mib) == (0, 0)
 
 
-def test_an_honest_worker_of_a_pool_is_bound_by_nothing() -> None:
+def test_an_honest_worker_is_not_changed_by_the_pools_bounds() -> None:
     for spec in ({}, {"devices": {"product": "NVIDIA-H200"}}, {"price": {"usdPerHour": "2"}}):
         shape = shape_of(spec)
         assert declared(spec).bound(shape) == shape

@@ -25,7 +25,7 @@ def pod(**changes: Any) -> dict[str, Any]:
     return {"metadata": meta, "status": changes}
 
 
-def test_a_pod_is_ready_leaving_and_marked_as_it_says() -> None:
+def test_readiness_deletion_and_cost_are_read_from_the_pod() -> None:
     assert not pod_seen(pod()).ready
     up = pod(conditions=[{"type": "Ready", "status": "True"}])
     assert pod_seen(up).ready
@@ -36,7 +36,7 @@ def test_a_pod_is_ready_leaving_and_marked_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
-def test_an_evicted_pod_is_no_worker_of_the_pool_any_more(phase: str) -> None:
+def test_an_evicted_pod_is_no_longer_a_worker_of_the_pool(phase: str) -> None:
     assert pod_seen(pod(phase=phase)).leaving
     assert not pod_seen(pod(phase="Pending")).leaving
 
@@ -55,7 +55,7 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
     assert changed["conditions"][0]["lastTransitionTime"] == "1970-01-01T00:01:00Z"
 
 
-def test_workers_that_do_not_come_up_are_told_with_kubernetes_words() -> None:
+def test_workers_that_do_not_start_are_reported_with_kubernetes_message() -> None:
     figures = PoolNumbers(wanted=2, connected=1)
     assert readiness(figures, None).reason is PoolReason.WORKERS_STARTING
     failed = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
@@ -64,7 +64,7 @@ def test_workers_that_do_not_come_up_are_told_with_kubernetes_words() -> None:
     assert said.message == "1 of 2 workers are connected: exceeded quota"
 
 
-def test_a_pool_that_gets_no_more_workers_says_so_or_kubernetes_says_why() -> None:
+def test_a_pool_that_gets_no_more_workers_shows_kubernetes_reason_if_there_is_one() -> None:
     figures = PoolNumbers(wanted=2, connected=1, supply=1)
     said = readiness(figures, None)
     assert said.reason is PoolReason.WORKERS_STUCK
@@ -73,12 +73,12 @@ def test_a_pool_that_gets_no_more_workers_says_so_or_kubernetes_says_why() -> No
     assert readiness(figures, {"status": {"conditions": [failed]}}).message.endswith("quota")
 
 
-def test_a_busy_worker_that_takes_nothing_new_is_connected() -> None:
+def test_a_busy_worker_that_takes_no_new_work_counts_as_connected() -> None:
     figures = PoolNumbers(wanted=1, ready=0, busy=1, connected=1)
     assert readiness(figures, None).holds
 
 
-def test_a_horizontal_autoscaler_that_cannot_scale_says_why() -> None:
+def test_the_condition_shows_why_a_horizontal_autoscaler_cannot_scale() -> None:
     pool = make_pool({"autoscaling": {"mode": "hpa"}})
     assert scaling(pool, keda=False).reason is PoolReason.BY_HPA
     able = {"type": "AbleToScale", "status": "True", "message": "ready for a new scale"}
@@ -93,7 +93,7 @@ def test_a_horizontal_autoscaler_that_cannot_scale_says_why() -> None:
     assert scaling(pool, keda=False, hpa=hpa).reason is PoolReason.BY_HPA, "the operator wakes it"
 
 
-def test_a_pool_that_waits_for_keda_in_vain_says_what_to_do() -> None:
+def test_a_pool_that_waits_for_missing_keda_shows_a_remedy() -> None:
     keda = make_pool({"autoscaling": {"mode": "keda"}})
     said = scaling(keda, keda=False)
     assert (said.type, said.holds) == (PoolCondition.SCALING, False)
@@ -101,7 +101,7 @@ def test_a_pool_that_waits_for_keda_in_vain_says_what_to_do() -> None:
     assert scaling(make_pool({"autoscaling": {"mode": "fixed"}}), keda=False).reason == "Fixed"
 
 
-def test_a_scaled_object_that_keda_cannot_scale_by_says_why() -> None:
+def test_the_condition_shows_why_keda_cannot_use_a_scaled_object() -> None:
     keda = make_pool({"autoscaling": {"mode": "keda"}})
 
     def said(*conditions: tuple[str, str, str]) -> PoolConditionUpdate:

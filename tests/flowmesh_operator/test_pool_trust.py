@@ -24,13 +24,13 @@ def stored(spec: dict[str, Any], name: str = "cpu", generation: int = 1, **where
     [({}, 2), ({"trust": 0}, 0), ({"userCode": True}, 1), ({"minReplicas": -1}, 0)],
     ids=["unsaid", "said", "users' code", "invalid"],
 )
-async def test_an_object_gives_its_pools_trust(spec: dict[str, Any], trust: int) -> None:
+async def test_a_pools_object_determines_its_trust(spec: dict[str, Any], trust: int) -> None:
     mirror = InformerCache()
     mirror.pools["uid"] = stored(spec)
     assert PoolTrusts(mirror, "flowmesh")("cpu") == trust
 
 
-async def test_a_pool_without_an_object_and_a_token_of_any_pool_have_none() -> None:
+async def test_a_pool_without_an_object_and_a_token_for_any_pool_have_no_trust() -> None:
     mirror = InformerCache()
     mirror.pools["uid"] = stored({}, namespace="elsewhere")
     trust_of = PoolTrusts(mirror, "flowmesh")
@@ -48,7 +48,7 @@ async def test_a_changed_object_changes_the_trust() -> None:
     assert trust_of("cpu") == 0
 
 
-def test_changed_trust_keeps_what_is_known_of_a_pools_workers() -> None:
+def test_changed_trust_preserves_the_state_of_a_pools_workers() -> None:
     catalog, before = load_catalog(), make_pool()
     entry = PoolEntry(before, pool_shape(before, catalog), pool_declaration(before, catalog))
     entry.change(make_pool({"trust": 1}), catalog, 50.0)

@@ -104,7 +104,7 @@ def objects(cluster: Cluster, namespace: str) -> Objects:
     return Objects(cluster.made.server, namespace)
 
 
-def test_a_pool_becomes_a_deployment_of_nothing_and_says_so(cluster: Cluster) -> None:
+def test_a_pool_becomes_a_deployment_of_size_zero_with_conditions(cluster: Cluster) -> None:
     cluster.pool("calm", maxReplicas=3)
     until(lambda: cluster.size("calm") == 0, "a Deployment of size 0")
     until(lambda: cluster.condition("calm", "Ready").get("status") == "True", "Ready")
@@ -171,7 +171,7 @@ def test_a_token_admits_workers_of_its_pool_and_of_no_other(cluster: Cluster) ->
     cluster.delete("theirs")
 
 
-def test_a_pool_that_says_what_cannot_be_is_told_so(cluster: Cluster) -> None:
+def test_an_invalid_pool_gets_a_refused_condition(cluster: Cluster) -> None:
     cluster.pool("wrong", podTemplate={"spec": {"containers": [{"env": [{"name": "A=B"}]}]}})
     until(lambda: cluster.condition("wrong", "Accepted").get("status") == "False", "not Accepted")
     refused = cluster.condition("wrong", "Accepted")
@@ -212,9 +212,7 @@ def test_an_idle_fabric_writes_nothing_but_its_lease(cluster: Cluster) -> None:
     cluster.delete("idle")
 
 
-def test_another_leader_takes_no_worker_away_that_runs_something(
-    cluster: Cluster, objects: Objects
-) -> None:
+def test_another_leader_removes_no_busy_worker(cluster: Cluster, objects: Objects) -> None:
     cluster.pool("hold", maxReplicas=1, autoscaling={"scaleDownAfter": "1s"})
     until(lambda: cluster.size("hold") == 0, "a Deployment of size 0")
     sleeping = {"name": "a", "uses": "test.sleep", "with": {"seconds": 20}}

@@ -40,7 +40,7 @@ def annotate(server: ApiServer, namespace: str, **rules: str) -> None:
     server.kubectl("annotate", "secret", "hf", "-n", namespace, "--overwrite", *given)
 
 
-async def test_a_missing_right_is_named_with_the_commands_that_give_it(
+async def test_a_missing_permission_is_named_with_the_commands_that_grant_it(
     api_server: ApiServer, namespace: str, secrets: NamespaceSecrets
 ) -> None:
     made = {"token": "s3cret", "user": "ada"}
@@ -84,7 +84,7 @@ async def test_a_missing_right_is_named_with_the_commands_that_give_it(
     ],
     ids=str,
 )
-def test_annotations_say_where_a_secret_may_be_sent(
+def test_annotations_define_where_a_secret_may_be_sent(
     annotations: dict[str, str], reason: str
 ) -> None:
     given = {f"flowmesh.dev/{name}": value for name, value in annotations.items()}

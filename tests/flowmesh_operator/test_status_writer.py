@@ -184,7 +184,7 @@ async def test_large_objects_are_written_one_at_a_time_and_for_a_part_of_the_tim
 
 
 @in_virtual_time
-async def test_one_large_object_is_written_the_more_seldom_the_longer_it_takes() -> None:
+async def test_the_longer_a_large_object_takes_the_less_often_it_is_written() -> None:
     async with serving("large", large={"large"}) as bench:
         for _ in range(200):
             bench.work("large")
@@ -206,7 +206,7 @@ async def test_small_objects_do_not_wait_for_large_ones() -> None:
 
 
 @in_virtual_time
-async def test_an_object_whose_write_was_slow_is_large_from_then_on() -> None:
+async def test_an_object_whose_write_was_slow_counts_as_large_from_then_on() -> None:
     """It has a large spec with few steps, or the API server is slow for all."""
     assert LARGE_WRITE_S > SLOW_S
     async with serving("wide", "broad", large=set()) as bench:

@@ -35,7 +35,7 @@ async def known(users: ReviewedUsers, token: str) -> User:
     return user
 
 
-async def test_two_users_may_what_their_roles_say_in_two_namespaces(
+async def test_two_users_have_the_permissions_of_their_roles_in_two_namespaces(
     api: KubeClient, api_server: ApiServer
 ) -> None:
     a, b, own = (api_server.namespace() for _ in range(3))
@@ -55,7 +55,7 @@ async def test_two_users_may_what_their_roles_say_in_two_namespaces(
     assert rights == {("ada", "list", a), ("ada", "create", a), ("ben", "list", b)}
 
 
-async def test_pools_are_those_of_the_operators_namespace_and_metrics_a_path(
+async def test_pools_are_checked_in_the_operators_namespace_and_metrics_as_a_path(
     api: KubeClient, api_server: ApiServer
 ) -> None:
     own, other = api_server.namespace(), api_server.namespace()
@@ -73,7 +73,7 @@ async def test_pools_are_those_of_the_operators_namespace_and_metrics_a_path(
     assert await users.may(admin, Verb.LIST, WORKFLOWS)
 
 
-async def test_a_token_counts_for_the_api_server_or_for_flowmesh(
+async def test_a_token_is_valid_with_the_audience_of_the_api_server_or_of_flowmesh(
     api: KubeClient, api_server: ApiServer, namespace: str
 ) -> None:
     users = ReviewedUsers(api, namespace="flowmesh")
@@ -89,7 +89,7 @@ async def test_a_token_counts_for_the_api_server_or_for_flowmesh(
     assert await users.user_of("\udcff") is None  # a byte that is no text
 
 
-async def test_many_questions_at_once_are_one_review(
+async def test_concurrent_requests_share_one_token_review(
     api: KubeClient, api_server: ApiServer
 ) -> None:
     users = ReviewedUsers(api, namespace="flowmesh")
@@ -103,7 +103,7 @@ async def test_many_questions_at_once_are_one_review(
     assert api.requests["create", "subjectaccessreviews"] == 1
 
 
-async def test_a_right_that_is_taken_away_is_gone_after_its_seconds(
+async def test_a_revoked_permission_ends_when_its_cached_review_expires(
     api: KubeClient, api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "YES_S", 0.5)
@@ -119,7 +119,7 @@ async def test_a_right_that_is_taken_away_is_gone_after_its_seconds(
         await asyncio.sleep(0.05)
 
 
-async def test_while_the_api_server_is_away_nobody_is_let_in(
+async def test_while_the_api_server_is_unavailable_no_user_is_admitted(
     api: KubeClient, api_server: ApiServer, namespace: str
 ) -> None:
     grant(api_server, "ada", namespace, EDIT)

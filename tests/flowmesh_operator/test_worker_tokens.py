@@ -36,7 +36,7 @@ def token(server: ApiServer, namespace: str, account: str, audience: str = "flow
     return server.kubectl(*words, *audiences).stdout.strip()
 
 
-async def test_a_service_account_of_a_pool_is_the_pools_and_is_asked_for_once(
+async def test_a_service_account_token_identifies_its_pool_and_is_reviewed_once(
     api: KubeClient, api_server: ApiServer, namespace: str
 ) -> None:
     tokens = ReviewedWorkerTokens(api, namespace=namespace)
@@ -46,7 +46,7 @@ async def test_a_service_account_of_a_pool_is_the_pools_and_is_asked_for_once(
     assert api.requests[REVIEWS] == 1
 
 
-async def test_every_other_token_is_nobodys(
+async def test_every_other_token_is_refused(
     api: KubeClient, api_server: ApiServer, namespace: str
 ) -> None:
     tokens = ReviewedWorkerTokens(api, namespace=namespace)
@@ -64,7 +64,7 @@ async def test_every_other_token_is_nobodys(
         assert await tokens.identity_of(wrong) is None
 
 
-async def test_the_token_of_an_account_that_is_gone_is_refused_once_the_answer_is_old(
+async def test_the_token_of_a_deleted_account_is_refused_once_the_cached_review_expires(
     api: KubeClient, api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flowmesh_operator.access.worker_tokens.YES_S", 0.0)
@@ -77,13 +77,13 @@ async def test_the_token_of_an_account_that_is_gone_is_refused_once_the_answer_i
             await asyncio.sleep(0.2)
 
 
-async def test_a_fixed_token_is_for_any_pool_and_asks_nobody(api: KubeClient) -> None:
+async def test_a_fixed_token_is_valid_for_any_pool_without_a_review(api: KubeClient) -> None:
     tokens = ReviewedWorkerTokens(api, namespace="flowmesh", fixed="secret")
     assert await tokens.identity_of("secret") == WorkerIdentity("*")
     assert api.requests[REVIEWS] == 0
 
 
-async def test_while_the_api_server_is_away_nobody_is_told_that_the_token_is_wrong(
+async def test_while_the_api_server_is_unavailable_a_token_is_not_reported_as_invalid(
     api: KubeClient, api_server: ApiServer, namespace: str
 ) -> None:
     tokens = ReviewedWorkerTokens(api, namespace=namespace)
@@ -114,13 +114,13 @@ class Reviews:
         return {"metadata": {"creationTimestamp": self.created}}
 
 
-async def test_a_token_of_a_pod_says_which_and_how_old_it_is() -> None:
+async def test_a_token_of_a_pod_identifies_the_pod_and_its_age() -> None:
     tokens = ReviewedWorkerTokens(Reviews("cpu-x", "2026-01-02T03:04:05Z"), namespace="flowmesh")
     found = await tokens.identity_of("token")
     assert found == WorkerIdentity("cpu", "cpu-x", 1767323045.0, declared=True)
 
 
-async def test_where_the_pod_cannot_be_read_the_worker_tries_again() -> None:
+async def test_if_its_pod_cannot_be_read_the_worker_retries() -> None:
     tokens = ReviewedWorkerTokens(Reviews("cpu-x", None), namespace="flowmesh")
     with pytest.raises(ReviewUnavailableError, match="no such pod") as refused:
         await tokens.identity_of("token")

@@ -45,7 +45,7 @@ def test_an_applied_workflow_runs_and_can_be_waited_for(objects: Objects) -> Non
     assert objects.condition("one", "Accepted")["status"] == "True"
 
 
-def test_a_workflow_that_cannot_run_is_refused_with_the_words_of_validate(
+def test_a_workflow_that_cannot_run_is_refused_with_the_message_of_validate(
     objects: Objects,
 ) -> None:
     broken = objects.workflow("broken", noop("a", inputs={"after": "b.metrics"}))
@@ -61,7 +61,7 @@ def test_a_workflow_that_cannot_run_is_refused_with_the_words_of_validate(
     assert "no step 'b'" in refused["message"]
 
 
-def test_what_may_change_changes_the_run(objects: Objects) -> None:
+def test_a_change_of_a_mutable_field_changes_the_run(objects: Objects) -> None:
     held = objects.workflow("held", noop("a"), suspend=True)
     objects.apply(held)
     objects.until("held", phase="Suspended")
@@ -86,7 +86,7 @@ def test_a_deleted_workflow_is_cancelled_and_an_expired_one_deleted(
     until(lambda: not objects.exists("short"), "the expired object is deleted", 20)
 
 
-def test_rows_come_from_a_config_map_that_may_come_later(objects: Objects) -> None:
+def test_rows_are_read_from_a_config_map_that_may_be_created_later(objects: Objects) -> None:
     steps = [{"name": "a", "uses": "test.map", "inputs": {"rows": "inputs.d"}}]
     source = {"d": {"configMap": {"name": "rows", "key": "rows.jsonl"}}}
     objects.apply(objects.workflow("mapped", *steps, inputs=source, outputs={"rows": "a.rows"}))
@@ -107,7 +107,7 @@ def test_a_spec_of_almost_a_mebibyte_runs(objects: Objects) -> None:
     objects.wait("large")
 
 
-def test_nobody_but_kubectl_and_the_status_writer_has_written_on_an_object(
+def test_only_kubectl_and_the_status_writer_write_to_an_object(
     objects: Objects,
 ) -> None:
     objects.apply(objects.workflow("plain", noop("a")))
@@ -121,7 +121,7 @@ def test_nobody_but_kubectl_and_the_status_writer_has_written_on_an_object(
     assert not meta["metadata"].get("finalizers")
 
 
-async def test_a_hundred_workflows_at_once_cost_few_writes_each_and_none_once_they_are_over(
+async def test_a_hundred_concurrent_workflows_cost_few_writes_each_and_none_after_their_end(
     objects: Objects,
 ) -> None:
     many = 100
@@ -143,7 +143,7 @@ async def test_a_hundred_workflows_at_once_cost_few_writes_each_and_none_once_th
     objects.delete_all()
 
 
-def test_of_a_run_with_many_steps_a_document_has_them_all_and_is_kept(
+def test_a_run_with_many_steps_has_a_retained_document_with_all_of_them(
     fabric: Replicas, objects: Objects
 ) -> None:
     many = 120

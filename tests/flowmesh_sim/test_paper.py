@@ -62,7 +62,7 @@ def test_no_system_is_better_than_the_bound(compared: dict[str, Figures]) -> Non
         assert 0 < f["bound_usd"] <= f["used_usd"] <= f["usd"], system
 
 
-def test_only_ours_shares_and_only_the_elastic_ones_give_workers_back(
+def test_only_flowmesh_shares_results_and_only_elastic_systems_release_workers(
     compared: dict[str, Figures],
 ) -> None:
     for system, f in compared.items():
@@ -73,7 +73,7 @@ def test_only_ours_shares_and_only_the_elastic_ones_give_workers_back(
     assert compared["flowmesh"]["usd"] < compared["flowmesh-fixed"]["usd"]
 
 
-def test_a_crash_is_noticed_and_a_silence_shorter_than_the_watchdog_is_none() -> None:
+def test_a_crash_is_detected_and_a_silence_shorter_than_the_watchdog_is_ignored() -> None:
     cell = cell_of("table4", "flowmesh-fixed", variant="crash")
     crash = measure(tiny(cell, runs=30).scenario, 11)
     assert 0 < crash["detection_s"] < 15
@@ -81,7 +81,7 @@ def test_a_crash_is_noticed_and_a_silence_shorter_than_the_watchdog_is_none() ->
     assert noise["falsely_lost"] == 0
 
 
-def test_a_wrong_specification_is_paid_once() -> None:
+def test_a_wrong_resource_specification_costs_only_one_failure() -> None:
     cell = tiny(cell_of("table4", "flowmesh-fixed", variant="wrong"), runs=3)
     cell.document["load"][0] |= {"shapes": ["a-tight"], "variants": 100}
     cell.document["load"][0]["arrivals"] = {"kind": "every", "perMinute": 0.2}
@@ -91,7 +91,7 @@ def test_a_wrong_specification_is_paid_once() -> None:
     assert f["short_again"] == 0
 
 
-def test_what_was_simulated_is_not_simulated_again(tmp_path: Path) -> None:
+def test_completed_simulations_are_not_repeated(tmp_path: Path) -> None:
     cell = tiny(cell_of("fig7", "flowmesh-fixed", load="a-64", workers=8), runs=2)
     campaign = Campaign(tmp_path)
     (job,) = campaign.missing([cell, replace(cell, experiment="other")])
@@ -102,14 +102,14 @@ def test_what_was_simulated_is_not_simulated_again(tmp_path: Path) -> None:
     assert [j.path for j in campaign.missing([other])] != [job.path]
 
 
-def test_a_broken_simulation_says_which_it_was(tmp_path: Path) -> None:
+def test_a_failed_simulation_is_named(tmp_path: Path) -> None:
     cell = tiny(cell_of("fig5", "fifo"))
     cell.document["limitS"] = 60.0
     with pytest.raises(FlowMeshError, match="fig5 a 6 workers fifo, seed 11"):
         Campaign(tmp_path).run([cell], processes=1)
 
 
-def test_a_page_is_written_from_results_and_says_what_it_lacks(
+def test_a_page_is_written_from_results_and_lists_missing_ones(
     tmp_path: Path, compared: dict[str, Figures]
 ) -> None:
     page = tmp_path / "evaluation.md"
@@ -151,7 +151,7 @@ def test_a_constant_is_doubled_and_a_logarithm_is_added_to() -> None:
     assert changed("datasets.mmlu.answer_mu", 5.0, 2.0) == pytest.approx(5.693, abs=1e-3)
 
 
-def test_a_goal_whose_simulations_are_missing_keeps_what_the_page_says_of_it(
+def test_a_goal_without_simulations_keeps_its_text_on_the_page(
     tmp_path: Path,
 ) -> None:
     page = (ROOT / "docs" / "evaluation.md").read_text()

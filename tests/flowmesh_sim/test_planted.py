@@ -36,7 +36,7 @@ def planted(patch: Path, folder: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": paths}
 
 
-def test_there_are_five() -> None:
+def test_there_are_at_least_five_planted_mistakes() -> None:
     assert len(PATCHES) >= 5
 
 
@@ -60,7 +60,7 @@ def test_a_planted_mistake_is_caught(patch: Path, tmp_path: Path) -> None:
     assert done.returncode == 1
 
 
-def test_a_patch_that_no_longer_applies_says_what_to_do(tmp_path: Path) -> None:
+def test_a_patch_that_no_longer_applies_is_reported_with_a_remedy(tmp_path: Path) -> None:
     patch = tmp_path / "old.patch"
     patch.write_text(PATCHES[0].read_text().replace("     ", "      "))
     with pytest.raises(AssertionError, match=r"old\.patch no longer applies"):

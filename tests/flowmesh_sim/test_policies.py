@@ -93,13 +93,13 @@ def test_static_routing_keeps_the_large_model_off_the_other_kinds_workers() -> N
     assert all(len(sizes) == 1 for sizes in by_worker.values()), by_worker
 
 
-def test_round_robin_deals_to_every_worker_in_turn() -> None:
+def test_round_robin_assigns_to_every_worker_in_turn() -> None:
     _, watching, _ = watched(small(policy="round-robin"))
     used = [worker for worker, engines in watching.together if engines]
     assert set(used[:3]) == {f"{n}-{d}-0001" for n, d in enumerate(MIX)}
 
 
-def test_an_unbatched_lane_runs_one_action_and_a_random_one_is_the_same_at_every_run() -> None:
+def test_an_unbatched_instance_runs_one_action_and_random_placement_is_reproducible() -> None:
     _, watching, _ = watched(small(policy="unbatched"))
     same = [engines for _, engines in watching.together if len(engines) > len(set(engines))]
     assert not [e for e in same if "llm.agent" in e]
@@ -107,7 +107,7 @@ def test_an_unbatched_lane_runs_one_action_and_a_random_one_is_the_same_at_every
     assert first.trace == again.trace
 
 
-def test_a_paused_worker_finds_its_disk_as_it_left_it_and_a_fresh_one_finds_nothing() -> None:
+def test_a_resumed_worker_keeps_its_disk_and_a_fresh_one_starts_with_an_empty_disk() -> None:
     held = {}
     for disk in ("reused", "fresh"):
         pool = {"name": "p", "device": "4090", "workers": 0, "maximum": 1, "autoscale": True}

@@ -41,7 +41,7 @@ def test_prefill_of_long_prompts_gives_the_derived_table() -> None:
         assert 100_000 / seconds == pytest.approx(rate, rel=0.05)
 
 
-def test_the_cache_of_a_whole_24_gib_card_holds_what_engines_log() -> None:
+def test_the_cache_of_a_whole_24_gib_card_has_the_size_that_engines_log() -> None:
     device = HARDWARE.devices["4090"]
     reserved = int(device.memory_mib * 0.9)
     assert 31_000 < device.kv_tokens(LARGE, reserved) < 45_000

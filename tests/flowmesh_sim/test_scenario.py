@@ -49,7 +49,7 @@ def pool(**changes: Any) -> dict[str, Any]:
         (pool(disk="kept"), "pools[0].disk", "'reused', as 'kept' is called now"),
     ],
 )
-def test_a_wrong_scenario_is_refused_with_place_and_remedy(
+def test_an_invalid_scenario_is_refused_with_location_and_remedy(
     changes: dict[str, Any], place: str, message: str
 ) -> None:
     with pytest.raises(SpecError) as caught:
@@ -57,7 +57,7 @@ def test_a_wrong_scenario_is_refused_with_place_and_remedy(
     assert any(place in p.path and message in p.message for p in caught.value.problems)
 
 
-def test_a_file_that_is_no_yaml_or_not_there_is_said_so(tmp_path: Path) -> None:
+def test_a_missing_file_or_invalid_yaml_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     with pytest.raises(SpecError, match="cannot be read"):
         read_scenario(path)

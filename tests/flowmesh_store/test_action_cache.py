@@ -86,7 +86,7 @@ async def test_an_expired_result_is_a_miss_and_replaced_with_a_higher_generation
     assert (found.result.generation, found.result.run_uid[:3]) == (2, "new")
 
 
-async def test_a_result_too_old_for_this_run_is_a_miss_for_it_alone(
+async def test_a_result_too_old_for_one_run_is_a_miss_only_for_that_run(
     cache: ActionCache, clock: Clock
 ) -> None:
     await cache.publish("s", result("old"))
@@ -98,7 +98,7 @@ async def test_a_result_too_old_for_this_run_is_a_miss_for_it_alone(
     assert (newer.won, newer.result.generation) == (True, 2)
 
 
-async def test_a_result_of_a_pool_of_too_little_trust_is_a_miss_for_those_who_ask_for_more(
+async def test_a_result_of_a_pool_with_too_little_trust_is_a_miss_for_runs_that_require_more(
     cache: ActionCache,
 ) -> None:
     await cache.publish("s", result("low", provenance=Provenance(trust=1)))
@@ -120,7 +120,7 @@ async def test_a_result_that_lost_a_blob_is_replaced_once(cache: ActionCache) ->
     assert (again.won, again.result.generation) == (True, 3)
 
 
-async def test_a_result_deleted_by_collection_can_be_repaired_all_the_same(
+async def test_a_result_deleted_by_a_collection_can_still_be_repaired(
     cache: ActionCache, backend: Backend
 ) -> None:
     stale = await cache.publish("s", result("first"))

@@ -44,7 +44,7 @@ async def test_a_blob_reads_back_as_it_was_put(backend: Backend, size: int) -> N
 
 @of_blobs
 @pytest.mark.parametrize("size", SIZES)
-async def test_a_file_is_put_and_fetched_and_kept(
+async def test_a_file_is_put_and_fetched_and_the_source_remains(
     backend: Backend, size: int, tmp_path: Path
 ) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
@@ -88,7 +88,7 @@ async def test_64_mib_stream_through_files_and_concurrent_fetches_agree(
 
 
 @of_blobs
-async def test_missing_names_exactly_what_is_not_there(backend: Backend) -> None:
+async def test_missing_returns_exactly_the_absent_blobs(backend: Backend) -> None:
     there = [await put(backend, f"blob {i}".encode()) for i in range(200)]
     absent = {digest_of(f"absent {i}".encode()) for i in range(200)}
     assert await blobs_of(backend.store).missing([*there, *absent]) == absent
@@ -154,7 +154,7 @@ async def test_a_deleted_blob_is_a_miss_and_can_be_put_again(
 
 
 @of_blobs
-async def test_what_is_not_a_digest_never_becomes_a_path(backend: Backend) -> None:
+async def test_an_invalid_digest_never_becomes_a_path(backend: Backend) -> None:
     for wrong in ("../../etc/passwd", "A" * 64, "0" * 63, "0" * 65, "", "0" * 64 + "\n"):
         with pytest.raises(StoreError, match="not a digest"):
             await blobs_of(backend.store).get(Digest(wrong))
@@ -163,7 +163,7 @@ async def test_what_is_not_a_digest_never_becomes_a_path(backend: Backend) -> No
 
 
 @of_blobs
-async def test_many_puts_of_the_same_blobs_at_once_leave_each_whole(backend: Backend) -> None:
+async def test_concurrent_puts_of_the_same_blobs_leave_each_complete(backend: Backend) -> None:
     contents = [os.urandom(20_000) for _ in range(8)]
     await asyncio.gather(*(put(backend, c) for c in contents * 8))
     for content in contents:
@@ -186,7 +186,7 @@ async def test_a_record_is_created_read_replaced_and_never_overwritten_blindly(
     assert (found.data, found.etag) == (b"two", second)
 
 
-async def test_if_match_on_a_record_that_is_not_there_fails(backend: Backend) -> None:
+async def test_if_match_on_a_missing_record_fails(backend: Backend) -> None:
     etag = await backend.store.records.write("runs/u/spec", b"x")
     with pytest.raises(ConditionFailedError):
         await backend.store.records.write("runs/v/spec", b"y", if_match=etag)
@@ -227,7 +227,7 @@ async def test_more_keys_than_one_page_are_all_listed(backend: Backend) -> None:
     assert [k async for k in backend.store.records.keys("lineage/")] == names
 
 
-async def test_folders_are_the_names_of_one_level(backend: Backend) -> None:
+async def test_folders_lists_the_folder_names_of_one_level(backend: Backend) -> None:
     records = backend.store.records
     for key in ("runs/b/spec", "runs/a/ledger/1", "runs/a/spec", "runs/a.b/spec", "runs/loose"):
         await records.write(key, b"")
@@ -245,7 +245,7 @@ async def test_malformed_keys_are_refused(backend: Backend) -> None:
             await backend.store.records.read(wrong)
 
 
-async def test_the_store_proves_its_conditional_writes_while_others_do_too(
+async def test_several_clients_can_prove_conditional_writes_concurrently(
     backend: Backend,
 ) -> None:
     await asyncio.gather(*(prove_conditional_writes(backend.store.records) for _ in range(3)))
@@ -282,7 +282,7 @@ async def test_records_can_be_listed_with_their_age_and_deleted_when_old(backend
 
 
 @of_blobs
-async def test_putting_an_old_blob_again_makes_it_young(backend: Backend, tmp_path: Path) -> None:
+async def test_putting_an_old_blob_again_resets_its_age(backend: Backend, tmp_path: Path) -> None:
     data = b"kept by those who still make it"
     digest = await put(backend, data)
     (tmp_path / "file").write_bytes(data)
@@ -292,7 +292,7 @@ async def test_putting_an_old_blob_again_makes_it_young(backend: Backend, tmp_pa
         assert not await backend.store.sweepable_blobs.delete(SCOPE, digest, older_than_s=3600)
 
 
-async def test_another_opening_of_the_same_store_sees_the_same_content(backend: Backend) -> None:
+async def test_the_same_store_opened_again_has_the_same_content(backend: Backend) -> None:
     digest = await put(backend, b"shared")
     await backend.store.records.write("epochs/1", b"me")
     other = backend.reopen()

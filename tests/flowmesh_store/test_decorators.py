@@ -47,7 +47,7 @@ async def test_one_damaged_transfer_is_repeated_unnoticed(way: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("way", ["get", "fetch"])
-async def test_a_second_damaged_read_is_told_and_a_blob_that_is_sound_after_all_is_kept(
+async def test_a_second_damaged_read_is_reported_and_an_intact_blob_is_not_deleted(
     way: str, tmp_path: Path
 ) -> None:
     inner = BadNetwork(bad_reads=2)
@@ -63,7 +63,7 @@ async def test_a_second_damaged_read_is_told_and_a_blob_that_is_sound_after_all_
     assert await blobs.get(digest_of(b"x")) == b"x"
 
 
-async def test_a_meter_hears_of_every_operation_its_size_and_its_error(tmp_path: Path) -> None:
+async def test_a_meter_records_every_operation_with_size_and_error(tmp_path: Path) -> None:
     meter = CountingMeter()
     store = open_store(tmp_path / "store")
     blobs = blobs_of(store.with_areas(lambda area: MeteredBlobs(area, meter)))
@@ -126,7 +126,7 @@ def test_a_verified_file_replaces_its_target_only_with_the_right_content(tmp_pat
     assert list(tmp_path.iterdir()) == [target]
 
 
-async def test_a_put_cancelled_half_way_leaves_a_whole_blob_or_none(tmp_path: Path) -> None:
+async def test_a_cancelled_put_leaves_a_complete_blob_or_none(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     data = b"x" * (8 << 20)
     task = asyncio.create_task(blobs_of(store).put(digest_of(data), data))

@@ -69,7 +69,7 @@ async def write(store: Store, way: str, source: Path) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_write_that_does_not_fit_says_so_and_leaves_nothing(
+async def test_a_write_that_does_not_fit_is_reported_and_leaves_nothing(
     tmp_path: Path, way: str
 ) -> None:
     (tmp_path / "source").write_bytes(TOO_MUCH)
@@ -132,7 +132,7 @@ async def test_a_collection_frees_a_full_disk(small_disk: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_full_cache_disk_costs_the_caching_not_the_reading(
+async def test_a_full_cache_disk_prevents_caching_but_not_reading(
     small_disk: Path, tmp_path: Path
 ) -> None:
     behind = open_store(tmp_path / "behind")

@@ -10,7 +10,7 @@ from flowmesh_store.filesystem.root import StoreRoot
 from flowmesh_store.store import open_store
 
 
-async def test_what_another_process_has_copied_is_read_anew(tmp_path: Path) -> None:
+async def test_records_that_another_process_compacted_are_read_again(tmp_path: Path) -> None:
     records = open_store(tmp_path).records
     large = b"x" * QUICK_BYTES
     for name in "abc":
@@ -52,7 +52,7 @@ async def test_folders_of_results_are_scopes(tmp_path: Path) -> None:
         ("actions/s/a", b"x" * ((64 << 20) + 1), "too large"),
     ],
 )
-async def test_what_a_log_does_not_take_is_refused(
+async def test_invalid_keys_and_records_are_refused_by_the_log(
     tmp_path: Path, key: str, data: bytes, said: str
 ) -> None:
     store = open_store(tmp_path)
@@ -61,7 +61,7 @@ async def test_what_a_log_does_not_take_is_refused(
     assert [k async for k in store.records.keys("")] == []
 
 
-async def test_a_record_that_has_the_name_of_the_folder_is_said(tmp_path: Path) -> None:
+async def test_a_record_with_the_name_of_the_folder_is_reported(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     await store.records.write("actions", b"1")
     with pytest.raises(StoreError, match="cannot be the beginning of another key"):

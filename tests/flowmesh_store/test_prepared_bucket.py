@@ -69,7 +69,7 @@ def test_only_the_owner_reaches_it_also_after_a_release_that_let_workers_in(
     assert owner.get_object(Bucket=versitygw.BUCKET, Key=key)["Body"].read() == b"x"
 
 
-def test_who_does_not_own_the_bucket_is_told_so(
+def test_preparing_a_bucket_without_the_owners_credentials_is_refused(
     server: versitygw.S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare(server.url("fabric"))

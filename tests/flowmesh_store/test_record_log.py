@@ -85,7 +85,7 @@ OPERATION = st.tuples(
 
 @settings(deadline=None)
 @given(operations=st.lists(OPERATION, max_size=40))
-def test_three_that_share_it_see_one_dictionary(
+def test_three_processes_that_share_the_log_see_one_dictionary(
     operations: list[tuple[str, int, str, bytes]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     directory = tmp_path_factory.mktemp("log")
@@ -100,7 +100,7 @@ def test_three_that_share_it_see_one_dictionary(
             model.is_in(log)
 
 
-def test_wherever_the_last_record_is_cut_off_those_before_stand_and_it_can_be_written_again(
+def test_a_last_record_truncated_anywhere_loses_no_earlier_one_and_can_be_rewritten(
     tmp_path: Path,
 ) -> None:
     log = opened(tmp_path)
@@ -118,7 +118,7 @@ def test_wherever_the_last_record_is_cut_off_those_before_stand_and_it_can_be_wr
             assert names(one) == ["a", "b", "c"]
 
 
-def test_what_was_replaced_or_deleted_does_not_come_back_when_the_newest_is_spoiled(
+def test_a_replaced_or_deleted_record_does_not_return_when_the_newest_one_is_damaged(
     tmp_path: Path,
 ) -> None:
     log = opened(tmp_path)
@@ -146,7 +146,7 @@ def test_two_writes_never_have_the_same_etag(tmp_path: Path) -> None:
     assert len({first, second, third, put(log, "a", b"A")}) == 4
 
 
-def test_a_spoiled_byte_costs_its_record_alone(tmp_path: Path) -> None:
+def test_a_damaged_byte_loses_only_its_own_record(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for name in "abc":
         put(log, name)
@@ -165,7 +165,7 @@ def test_a_spoiled_byte_costs_its_record_alone(tmp_path: Path) -> None:
         assert names(log) == ["a", "b", "c"]
 
 
-def test_what_lies_between_is_stepped_over_however_long(
+def test_garbage_between_records_is_skipped_whatever_its_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_module, "_CHUNK_BYTES", 64)
@@ -178,7 +178,7 @@ def test_what_lies_between_is_stepped_over_however_long(
     assert names(opened(tmp_path)) == ["a", *(f"after-{n}" for n in range(60, 70))]
 
 
-def test_a_removed_file_is_an_empty_one(tmp_path: Path) -> None:
+def test_a_removed_file_counts_as_empty(tmp_path: Path) -> None:
     log = opened(tmp_path)
     put(log, "a")
     file_of(tmp_path).unlink()
@@ -187,7 +187,7 @@ def test_a_removed_file_is_an_empty_one(tmp_path: Path) -> None:
     assert names(opened(tmp_path)) == ["b"]
 
 
-def test_a_copy_that_somebody_keeps_of_it_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_a_hard_linked_backup_is_not_mistaken_for_the_log(tmp_path: Path) -> None:
     log, other = opened(tmp_path), opened(tmp_path)
     put(log, "a")
     assert names(other) == ["a"]
@@ -223,7 +223,7 @@ def test_deletions_shrink_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert list((tmp_path / ".tmp").iterdir()) == []
 
 
-def test_what_others_do_while_it_is_copied_is_kept(
+def test_changes_that_others_make_during_a_compaction_are_preserved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, other = opened(tmp_path), opened(tmp_path)
@@ -250,7 +250,7 @@ def test_what_others_do_while_it_is_copied_is_kept(
         assert record.data == b"new"
 
 
-def test_of_two_that_copy_it_at_once_the_second_leaves_it(
+def test_of_two_concurrent_compactions_the_second_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, other = opened(tmp_path), opened(tmp_path)
@@ -276,7 +276,7 @@ def no_space(*_: object) -> Any:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_full_disk_does_not_keep_what_is_deleted(
+def test_deletions_take_effect_on_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_module, "COMPACT_FROM_BYTES", 0)
@@ -297,7 +297,7 @@ def test_a_full_disk_does_not_keep_what_is_deleted(
     put(log, "a")
 
 
-def test_a_copy_that_does_not_fit_is_not_tried_at_every_deletion(
+def test_a_compaction_that_does_not_fit_is_not_retried_at_every_deletion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_module, "COMPACT_FROM_BYTES", 2000)
@@ -318,7 +318,7 @@ def test_a_copy_that_does_not_fit_is_not_tried_at_every_deletion(
     assert names(log) == ["n49"]
 
 
-def test_a_sector_that_cannot_be_read_costs_its_records_alone(
+def test_an_unreadable_sector_loses_only_its_own_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = opened(tmp_path)
@@ -343,7 +343,7 @@ def test_a_sector_that_cannot_be_read_costs_its_records_alone(
     put(log, lost)
 
 
-def test_a_new_file_belongs_to_whom_the_old_one_did(tmp_path: Path) -> None:
+def test_a_compacted_file_keeps_the_owner_of_the_old_one(tmp_path: Path) -> None:
     log = opened(tmp_path)
     put(log, "a")
     file_of(tmp_path).chmod(0o640)
@@ -360,7 +360,9 @@ def test_a_new_file_belongs_to_whom_the_old_one_did(tmp_path: Path) -> None:
     )
 
 
-def test_who_may_not_wait_does_nothing_while_another_has_the_turn(tmp_path: Path) -> None:
+def test_a_caller_that_may_not_wait_does_not_write_while_another_has_the_lock(
+    tmp_path: Path,
+) -> None:
     log, other = opened(tmp_path), opened(tmp_path)
     put(log, "a")
     put(other, "b")
@@ -379,7 +381,7 @@ def test_who_may_not_wait_does_nothing_while_another_has_the_turn(tmp_path: Path
     assert names(log) == ["a", "b"]
 
 
-def test_a_record_that_is_replaced_while_it_is_read_is_there(
+def test_a_record_that_is_replaced_while_it_is_read_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, other = opened(tmp_path), opened(tmp_path)
@@ -403,7 +405,7 @@ def test_a_record_that_is_replaced_while_it_is_read_is_there(
 
 
 @pytest.mark.parametrize("then_copied", [False, True])
-def test_what_is_replaced_between_the_look_at_the_file_and_its_reading_is_there(
+def test_a_record_replaced_between_the_index_update_and_its_read_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then_copied: bool
 ) -> None:
     log, other = opened(tmp_path), opened(tmp_path)
@@ -423,7 +425,7 @@ def test_what_is_replaced_between_the_look_at_the_file_and_its_reading_is_there(
     assert record.data == b"2"
 
 
-def test_who_may_not_wait_does_not_read_much(tmp_path: Path) -> None:
+def test_a_caller_that_may_not_wait_does_not_read_large_amounts(tmp_path: Path) -> None:
     log, other = opened(tmp_path), opened(tmp_path)
     put(log, "large", b"x" * (log_module.QUICK_BYTES + 1))
     with pytest.raises(BlockingIOError):
@@ -436,7 +438,9 @@ def test_who_may_not_wait_does_not_read_much(tmp_path: Path) -> None:
     assert log.read("actions/none", wait=False) is None
 
 
-def test_two_do_not_miss_each_other_though_the_directory_was_replaced(tmp_path: Path) -> None:
+def test_two_processes_see_each_others_records_after_the_directory_was_replaced(
+    tmp_path: Path,
+) -> None:
     directory = tmp_path / "store"
     log = opened(directory)
     put(log, "a")
@@ -453,7 +457,7 @@ def test_two_do_not_miss_each_other_though_the_directory_was_replaced(tmp_path: 
     assert names(log) == names(other) == ["b"]
 
 
-def test_a_forked_process_has_turns_of_its_own(tmp_path: Path) -> None:
+def test_a_forked_process_has_a_separate_write_lock(tmp_path: Path) -> None:
     script = """
 import os, sys
 from pathlib import Path
@@ -475,7 +479,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert subprocess.run([sys.executable, "-c", script, tmp_path], check=False).returncode == 7
 
 
-def test_a_file_that_is_cut_while_it_is_read_is_read_to_its_end(
+def test_a_file_that_is_truncated_while_it_is_read_is_read_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = opened(tmp_path)
@@ -497,7 +501,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_read_to_its_end(
     assert names(opened(tmp_path)) == ["a", "c"]
 
 
-def test_ages_are_those_of_the_writing_and_survive_a_copy(tmp_path: Path) -> None:
+def test_ages_count_from_the_write_and_survive_a_compaction(tmp_path: Path) -> None:
     log = RecordLog(StoreRoot(tmp_path), "actions", clock=lambda: 1000.0)
     put(log, "a", b"12345")
     log.compact()
@@ -509,7 +513,7 @@ def test_ages_are_those_of_the_writing_and_survive_a_copy(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_three_that_write_delete_and_copy_lose_nothing_they_told_though_they_are_killed(
+def test_three_killed_processes_that_write_delete_and_compact_lose_no_confirmed_record(
     tmp_path: Path,
 ) -> None:
     chance = random.Random(1)

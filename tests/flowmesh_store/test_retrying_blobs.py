@@ -56,7 +56,9 @@ class Bench:
 
 @pytest.mark.parametrize("way", ["get", "fetch"])
 @pytest.mark.parametrize("false_answers", [0, 1, 2])
-async def test_false_answers_are_not_believed(way: str, false_answers: int, tmp_path: Path) -> None:
+async def test_false_not_found_responses_are_retried(
+    way: str, false_answers: int, tmp_path: Path
+) -> None:
     bench = Bench(false_answers)
     await bench.blobs.put(X, b"x")
     if way == "get":
@@ -67,7 +69,9 @@ async def test_false_answers_are_not_believed(way: str, false_answers: int, tmp_
 
 
 @pytest.mark.parametrize("way", ["get", "fetch"])
-async def test_what_is_gone_is_missed_after_five_seconds(way: str, tmp_path: Path) -> None:
+async def test_a_deleted_blob_is_reported_as_not_found_after_five_seconds(
+    way: str, tmp_path: Path
+) -> None:
     bench = Bench(0)
     with pytest.raises(BlobNotFoundError) as caught:
         await (bench.blobs.get(X) if way == "get" else bench.blobs.fetch(X, tmp_path / "target"))
@@ -79,19 +83,19 @@ async def test_what_is_gone_is_missed_after_five_seconds(way: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("false_answers", [0, 1, 2])
-async def test_what_is_said_to_be_missing_is_asked_again(false_answers: int) -> None:
+async def test_a_blob_reported_as_missing_is_checked_again(false_answers: int) -> None:
     bench = Bench(false_answers)
     await bench.blobs.put(X, b"x")
     assert await bench.blobs.missing([X]) == set()
     assert len(bench.slept_s) == false_answers
 
 
-async def test_what_is_missing_three_times_is_missing() -> None:
+async def test_a_blob_that_is_missing_three_times_is_missing() -> None:
     bench = Bench(0)
     assert await bench.blobs.missing([X]) == {X}
     assert bench.store.asked == ["missing"] * 3
 
 
-def test_a_directory_is_believed_at_once(tmp_path: Path) -> None:
+def test_a_directory_store_needs_no_retries(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store")
     assert with_retries(store) is store

@@ -151,7 +151,7 @@ async def proxy(
 
 
 @pytest.mark.parametrize("replacing", [False, True])
-async def test_a_write_whose_answer_was_lost_is_known_for_ones_own(
+async def test_a_write_whose_response_was_lost_is_recognised_as_the_clients_own(
     s3_server: versitygw.S3Server, tmp_path: Path, replacing: bool
 ) -> None:
     direct = open_store(s3_server.url(tmp_path.name))
@@ -169,7 +169,7 @@ async def test_a_write_whose_answer_was_lost_is_known_for_ones_own(
 
 
 @pytest.mark.parametrize("replacing", [False, True])
-async def test_a_write_that_a_proxy_sends_twice_is_known_for_ones_own(
+async def test_a_write_that_a_proxy_sends_twice_is_recognised_as_the_clients_own(
     s3_server: versitygw.S3Server, tmp_path: Path, replacing: bool
 ) -> None:
     direct = open_store(s3_server.url(tmp_path.name))
@@ -187,7 +187,7 @@ async def test_a_write_that_a_proxy_sends_twice_is_known_for_ones_own(
 
 
 @pytest.mark.parametrize(("cut_to_bytes", "honest_length"), [(5, False), (0, False), (0, True)])
-async def test_a_record_that_is_cut_short_is_asked_for_again(
+async def test_a_truncated_record_is_requested_again(
     s3_server: versitygw.S3Server, tmp_path: Path, cut_to_bytes: int, honest_length: bool
 ) -> None:
     direct = open_store(s3_server.url(tmp_path.name))
@@ -239,7 +239,9 @@ async def test_an_upload_whose_connection_breaks_is_sent_again(
     direct.close()
 
 
-async def test_an_empty_record_is_no_cut_one(s3_server: versitygw.S3Server, tmp_path: Path) -> None:
+async def test_an_empty_record_is_not_a_truncated_one(
+    s3_server: versitygw.S3Server, tmp_path: Path
+) -> None:
     store = open_store(s3_server.url(tmp_path.name))
     etag = await store.records.write("runs/u/logs", b"")
     record = await store.records.read("runs/u/logs")
@@ -265,7 +267,7 @@ async def test_a_request_that_the_server_does_not_understand_is_not_tried_for_ev
     server.close()
 
 
-async def test_a_server_that_is_not_there_is_unavailable_and_retryable() -> None:
+async def test_an_unreachable_server_is_unavailable_and_retryable() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"s3://b/p?endpoint=http://127.0.0.1:{unused.getsockname()[1]}&region=us-east-1"
@@ -290,7 +292,7 @@ async def test_a_missing_bucket_is_named(s3_server: versitygw.S3Server) -> None:
     store.close()
 
 
-async def test_wrong_credentials_are_told_as_such(
+async def test_wrong_credentials_are_reported_as_such(
     s3_server: versitygw.S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
@@ -313,7 +315,7 @@ def test_without_credentials_a_bucket_is_refused_before_use(
         open_store(s3_server.url())
 
 
-async def test_requests_of_the_next_minutes_share_the_credentials_of_the_first(
+async def test_requests_within_minutes_share_the_credentials_of_the_first(
     s3_server: versitygw.S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[S3Credential] = []
@@ -332,7 +334,7 @@ async def test_requests_of_the_next_minutes_share_the_credentials_of_the_first(
     assert len(given) == 1
 
 
-async def test_uploads_that_nobody_completed_are_aborted_by_collection(
+async def test_uncompleted_uploads_are_aborted_by_a_collection(
     s3_server: versitygw.S3Server, tmp_path: Path
 ) -> None:
     client = boto3.client("s3", endpoint_url=s3_server.endpoint, region_name="us-east-1")
@@ -351,7 +353,7 @@ async def test_uploads_that_nobody_completed_are_aborted_by_collection(
     store.close()
 
 
-async def test_a_stray_object_among_the_blobs_ends_no_collection_and_is_named(
+async def test_a_stray_object_among_the_blobs_does_not_stop_a_collection_and_is_named(
     s3_server: versitygw.S3Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = open_store(s3_server.url(tmp_path.name))

@@ -54,7 +54,7 @@ async def test_a_view_reads_its_scopes_in_order_and_writes_to_one(
 
 
 @pytest.mark.parametrize("size", [0, 1, 70_000, 9 << 20])
-async def test_a_copy_is_the_scopes_own(backend: Backend, size: int) -> None:
+async def test_a_copy_is_independent_of_the_original_scope(backend: Backend, size: int) -> None:
     data = os.urandom(size)
     digest, lost = await put(backend.store, SCOPE, data), digest_of(b"lost")
     view = backend.store.view(write=GROUP, read=(OTHER, SCOPE))
@@ -66,7 +66,7 @@ async def test_a_copy_is_the_scopes_own(backend: Backend, size: int) -> None:
         await blobs_of(backend.store).get(digest)
 
 
-async def test_a_copy_is_as_young_as_a_put(backend: Backend) -> None:
+async def test_a_copy_has_the_age_of_a_new_put(backend: Backend) -> None:
     digest = await put(backend.store, SCOPE, b"old")
     backend.age(digest, 1e6)
     await backend.store.view(write=GROUP, read=(SCOPE,)).copy([digest])
@@ -89,7 +89,7 @@ async def test_many_copies_at_once_agree(backend: Backend) -> None:
     assert await blobs_of(backend.store, GROUP).missing(digests) == set()
 
 
-async def test_a_damaged_copy_in_one_scope_is_passed_over_for_a_sound_one(
+async def test_a_damaged_copy_in_one_scope_is_skipped_for_an_intact_one(
     backend: Backend,
 ) -> None:
     digest = await put(backend.store, SCOPE, b"content")
@@ -100,7 +100,7 @@ async def test_a_damaged_copy_in_one_scope_is_passed_over_for_a_sound_one(
     assert await blobs_of(backend.store).missing([digest]) == {digest}
 
 
-async def test_damage_everywhere_is_named_before_absence(backend: Backend) -> None:
+async def test_damage_is_reported_in_preference_to_absence(backend: Backend) -> None:
     digest = await put(backend.store, SCOPE, b"content")
     backend.rewrite(digest, b"damaged")
     with pytest.raises(BlobCorruptError):
@@ -108,7 +108,7 @@ async def test_damage_everywhere_is_named_before_absence(backend: Backend) -> No
 
 
 @pytest.mark.parametrize("scope", ["", ".", "..", "../ns-a", "ns-a/00", "a\0b", "x" * 201])
-async def test_a_scope_is_one_segment(backend: Backend, scope: str) -> None:
+async def test_a_scope_is_a_single_path_segment(backend: Backend, scope: str) -> None:
     with pytest.raises(StoreError, match="not a scope"):
         backend.store.view(write=scope, read=())
     with pytest.raises(StoreError, match="not a scope"):

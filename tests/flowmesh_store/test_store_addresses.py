@@ -58,7 +58,7 @@ def test_a_directory_below_a_file_is_refused_by_name(tmp_path: Path) -> None:
         open_store(tmp_path / "file" / "store")
 
 
-def test_records_that_guard_verdicts_wait_for_the_disk_and_results_do_not() -> None:
+def test_records_that_protect_verdicts_are_synced_to_disk_and_results_are_not() -> None:
     keys = ["runs/u/spec", "epochs/1", "actions/s/a", "lineage/by-output/x"]
     waits = {d: [d.syncs_record(k) for k in keys] for d in Durability}
     assert waits[Durability.PROCESS] == [False] * 4

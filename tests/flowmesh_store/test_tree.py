@@ -39,7 +39,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {p.relative_to(directory).as_posix(): p.read_bytes() for p in files}
 
 
-async def test_a_directory_comes_back_as_it_was(store: Store, model: Path, tmp_path: Path) -> None:
+async def test_a_directory_round_trips(store: Store, model: Path, tmp_path: Path) -> None:
     stored = await store_tree(blobs_of(store), model)
     fetched = await fetch_tree(blobs_of(store), stored.digest, tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(model)
@@ -49,7 +49,7 @@ async def test_a_directory_comes_back_as_it_was(store: Store, model: Path, tmp_p
     assert not os.access(tmp_path / "copy" / "config.json", os.X_OK)
 
 
-async def test_a_fetch_is_over_with_what_appears_and_cannot_be_cancelled_after_that(
+async def test_a_fetch_is_complete_when_the_target_appears_and_cannot_be_cancelled_after_that(
     store: Store, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = await put_tree(blobs_of(store), model)
@@ -144,7 +144,7 @@ async def test_an_unsound_manifest_writes_nothing(
     assert list((tmp_path / "out").iterdir()) == []
 
 
-async def test_other_content_is_no_manifest(store: Store, tmp_path: Path) -> None:
+async def test_content_of_another_kind_is_not_a_manifest(store: Store, tmp_path: Path) -> None:
     for content in (b"GGUF", b"{}", b'{"kind":"dataset","files":[]}'):
         await blobs_of(store).put(digest_of(content), content)
         with pytest.raises(StoreError, match="manifest is invalid"):
@@ -163,7 +163,7 @@ async def test_a_lost_or_damaged_file_fails_the_fetch_and_leaves_nothing(
     assert list((tmp_path / "out").iterdir()) == []
 
 
-async def test_a_target_with_content_is_left_alone(
+async def test_a_target_with_content_is_not_changed(
     store: Store, model: Path, tmp_path: Path
 ) -> None:
     digest = await put_tree(blobs_of(store), model)

@@ -50,14 +50,16 @@ def test_files_and_directories_are_written(tmp_path: Path) -> None:
         (("first", tarfile.DIRTYPE, b""), "cannot be made"),
     ],
 )
-def test_what_is_no_tree_is_refused(tmp_path: Path, entry: Entry, reason: str) -> None:
+def test_an_entry_that_is_not_part_of_a_tree_is_refused(
+    tmp_path: Path, entry: Entry, reason: str
+) -> None:
     first = ("first", tarfile.REGTYPE, b"1")
     with packed(first, entry) as tar, pytest.raises(tarfile.TarError, match=reason):
         unpack(tar, tmp_path / "tree")
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["first", "tree"]
 
 
-def test_a_tar_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_tar_file_is_refused(tmp_path: Path) -> None:
     data = BytesIO()
     with tarfile.open(fileobj=data, mode="w") as tar:
         info = tarfile.TarInfo("a")

@@ -31,7 +31,7 @@ async def tree(world: "World", kind: str, folder: Path) -> InputRef:
     )
 
 
-async def test_an_engine_keeps_room_for_adapters_only_where_work_carries_them(
+async def test_an_engine_reserves_room_for_adapters_only_if_work_uses_them(
     world: "World", tmp_path: Path
 ) -> None:
     model, adapter = tmp_path / "model", tmp_path / "adapter"

@@ -47,7 +47,7 @@ def test_on_a_fake_cgroupfs_a_group_has_its_limits(tmp_path: Path) -> None:
     assert (found / "cgroup.kill").read_text() == "1"
 
 
-def test_on_a_fake_cgroupfs_the_group_of_a_session_is_left_alone(tmp_path: Path) -> None:
+def test_on_a_fake_cgroupfs_the_group_of_a_session_is_not_changed(tmp_path: Path) -> None:
     scope = fake_cgroupfs(tmp_path, others=(1,))
     with pytest.raises(FlowMeshError, match="not the worker's own"):
         open_groups(tmp_path, tmp_path / "own")
@@ -61,7 +61,7 @@ def test_on_a_fake_cgroupfs_delegated_controllers_are_used_as_they_are(tmp_path:
     assert not (scope / "flowmesh-worker").exists()
 
 
-def test_without_control_groups_the_reason_is_told(tmp_path: Path) -> None:
+def test_without_control_groups_the_reason_is_reported(tmp_path: Path) -> None:
     (tmp_path / "own").write_text("0::/\n")
     with pytest.raises(FlowMeshError, match="no memory group can be created: no controller"):
         open_groups(tmp_path, tmp_path / "own")

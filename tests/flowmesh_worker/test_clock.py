@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("step_s", [3600.0, -3600.0])
-async def test_a_step_of_the_clock_is_no_part_of_what_an_attempt_took(
+async def test_a_clock_step_does_not_count_in_an_attempts_duration(
     world: "World", monkeypatch: pytest.MonkeyPatch, step_s: float
 ) -> None:
     await world.worker()

@@ -40,14 +40,14 @@ def sizes(value: Any) -> int:
 
 
 @pytest.mark.parametrize("value", VALUES)
-def test_the_memory_of_values_is_foretold_without_making_them(value: Any) -> None:
+def test_the_memory_of_values_is_estimated_without_decoding_them(value: Any) -> None:
     data = msgspec.msgpack.encode(value)
     found = decoded_bytes(data, len(data) * 90)  # so that it counts, and does not estimate
     made = sizes(msgspec.msgpack.decode(data))
     assert made * 0.9 <= found <= made * 5
 
 
-def test_what_follows_an_extension_is_counted() -> None:
+def test_values_after_an_extension_are_counted() -> None:
     extensions = [msgspec.msgpack.Ext(5, b"x" * n) for n in (1, 2, 4, 8, 16, 3, 300, 70_000)]
     data = msgspec.msgpack.encode([extensions, [{} for _ in range(1_000)]])
     assert 70_000 + 64_000 <= decoded_bytes(data, len(data) * 90) <= 150_000
@@ -84,7 +84,9 @@ async def test_an_answer_is_as_large_as_the_codes_memory_at_most(taken: AnswerBy
     assert e.value.failure.kind is FailureKind.USER_CODE
 
 
-async def test_few_bytes_that_become_very_many_objects_are_not_made(taken: AnswerBytes) -> None:
+async def test_a_small_answer_that_decodes_to_too_many_objects_is_not_decoded(
+    taken: AnswerBytes,
+) -> None:
     count = 20_000_000
     await taken.take(b"\x81\xa4rows\xdd" + count.to_bytes(4) + b"\x80" * count)
     with pytest.raises(AttemptError, match="would take more than 320 MiB of memory") as e:

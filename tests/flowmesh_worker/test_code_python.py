@@ -40,7 +40,7 @@ async def test_a_function_gets_rows_and_returns_rows_and_metrics(world: "World")
     assert "so many 2" in end.log
 
 
-async def test_of_a_line_that_was_drawn_anew_the_log_has_the_last_state(world: "World") -> None:
+async def test_the_log_has_the_last_state_of_a_redrawn_line(world: "World") -> None:
     await world.worker()
     code = """
         def main():
@@ -70,7 +70,7 @@ async def test_of_a_line_that_was_drawn_anew_the_log_has_the_last_state(world: "
         ("def main():\n    x = bytearray(1 << 30)\n    return []", ["256 MiB"]),
     ],
 )
-async def test_a_mistake_in_the_code_is_told_and_never_tried_again(
+async def test_an_error_in_the_code_is_reported_and_never_retried(
     world: "World", code: str, words: list[str]
 ) -> None:
     await world.worker()
@@ -81,7 +81,7 @@ async def test_a_mistake_in_the_code_is_told_and_never_tried_again(
         assert word in end.failure.message
 
 
-async def test_a_traceback_shows_the_lines_of_the_code_and_none_of_ours(world: "World") -> None:
+async def test_a_traceback_shows_only_lines_of_the_user_code(world: "World") -> None:
     await world.worker()
     end = await run(
         world, "def main():\n    return deep()\n\ndef deep():\n    raise KeyError('k')\n"

@@ -80,7 +80,7 @@ def sidecar(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sidecar]:
         sidecar.process.wait(30)
 
 
-async def test_it_reaches_no_file_network_or_process(world: "World", sidecar: Sidecar) -> None:
+async def test_code_reaches_no_file_network_or_process(world: "World", sidecar: Sidecar) -> None:
     other = world.root / "other"
     other.write_text("of somebody else")
     await world.worker()
@@ -101,7 +101,7 @@ async def test_it_reaches_no_file_network_or_process(world: "World", sidecar: Si
     assert found["token"] == found["credentials"] == ""
 
 
-async def test_it_may_write_to_a_directory_of_its_own_that_goes_with_the_call(
+async def test_code_may_write_to_a_private_directory_that_is_removed_after_the_call(
     world: "World", sidecar: Sidecar
 ) -> None:
     await world.worker()
@@ -121,7 +121,9 @@ async def test_it_may_write_to_a_directory_of_its_own_that_goes_with_the_call(
         assert not sidecar.has_left(found["path"])
 
 
-async def test_a_loop_is_ended_and_a_mistake_told(world: "World", sidecar: Sidecar) -> None:
+async def test_an_endless_loop_is_stopped_and_an_error_is_reported(
+    world: "World", sidecar: Sidecar
+) -> None:
     await world.worker()
     end = await run(world, "def main():\n    while True: pass", timeoutS=0.7)
     assert end.failure is not None
@@ -132,7 +134,7 @@ async def test_a_loop_is_ended_and_a_mistake_told(world: "World", sidecar: Sidec
     assert "ZeroDivisionError" in end.failure.message
 
 
-async def test_a_container_that_ran_out_of_memory_is_waited_for(
+async def test_a_call_waits_for_the_restart_of_a_killed_container(
     world: "World", sidecar: Sidecar
 ) -> None:
     await world.worker()
@@ -142,7 +144,7 @@ async def test_a_container_that_ran_out_of_memory_is_waited_for(
     assert await world.rows(await waiting) == [{"a": 1}]
 
 
-async def test_a_container_that_ends_under_a_call_is_told_and_the_call_may_be_made_again(
+async def test_a_container_that_ends_during_a_call_is_reported_and_the_call_may_be_repeated(
     world: "World", sidecar: Sidecar
 ) -> None:
     await world.worker()

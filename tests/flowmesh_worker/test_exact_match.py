@@ -32,7 +32,7 @@ async def judge(rows: list[dict[str, Any]], **params: Any) -> Result:
         ("", "", False, True),
     ],
 )
-async def test_a_prediction_is_judged(
+async def test_a_prediction_is_compared_with_its_target(
     prediction: Any, target: Any, normalize: bool, correct: bool
 ) -> None:
     result = await judge([{"p": prediction, "t": target}], normalize=normalize)
@@ -45,12 +45,12 @@ async def test_numbers_equal_their_text() -> None:
     assert result.outputs["metrics"].values == {"accuracy": 1.0, "count": 1}  # type: ignore[union-attr]
 
 
-async def test_no_rows_have_no_columns_and_no_accuracy() -> None:
+async def test_empty_rows_have_no_columns_and_no_accuracy() -> None:
     result = await judge([])
     assert result.outputs["metrics"].values == {"accuracy": None, "count": 0}  # type: ignore[union-attr]
 
 
-async def test_a_missing_column_is_named_with_those_there_are() -> None:
+async def test_a_missing_column_is_named_with_the_existing_ones() -> None:
     with pytest.raises(AttemptError) as caught:
         await judge([{"p": "x", "answer": "y"}])
     failure = caught.value.failure

@@ -14,7 +14,7 @@ NO_TEXT = "\udcff"
 """What Python makes of a file's name that is not UTF-8."""
 
 
-def test_a_full_disk_is_the_stores_failure_whoever_writes() -> None:
+def test_a_full_disk_is_a_store_failure_whichever_component_writes() -> None:
     words = os.strerror(errno.ENOSPC)
     # As safetensors says it; tests/flowmesh_cli/test_disk_full_of_models.py has it say so.
     written = SafetensorError(f"Error while serializing: I/O error: {words} (os error 28)")
@@ -25,7 +25,7 @@ def test_a_full_disk_is_the_stores_failure_whoever_writes() -> None:
         assert failure.remedy == FREE_SPACE
 
 
-def test_another_error_of_the_operating_system_is_the_engines() -> None:
+def test_another_operating_system_error_is_an_engine_failure() -> None:
     gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "No space left on device")
     assert engine_failure(gone, "model.merge").kind == "engine"
 

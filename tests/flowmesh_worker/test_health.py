@@ -10,7 +10,7 @@ from flowmesh_worker import health
 from flowmesh_worker.health import Health
 
 
-async def test_a_worker_that_lives_touches_its_file_again_and_again(
+async def test_a_live_worker_keeps_touching_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "BEAT_EVERY_S", 0.01)
@@ -24,7 +24,9 @@ async def test_a_worker_that_lives_touches_its_file_again_and_again(
     beating.cancel()
 
 
-def test_ready_says_that_this_process_was_welcomed_and_no_earlier_one(tmp_path: Path) -> None:
+def test_the_ready_file_means_that_this_process_was_welcomed_and_not_an_earlier_one(
+    tmp_path: Path,
+) -> None:
     first = Health(tmp_path)
     assert not (tmp_path / "ready").exists()
     first.mark_ready()

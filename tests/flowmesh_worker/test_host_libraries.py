@@ -16,7 +16,7 @@ from flowmesh_worker.ipc.frames import AttemptEnded, Close, FromHost, Loaded, Ru
 LOADS = "flowmesh_worker.engines.testing.sleep:Sleep"
 
 
-async def test_a_library_that_work_imports_is_told_once(
+async def test_a_library_that_work_imports_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = socket.socketpair()

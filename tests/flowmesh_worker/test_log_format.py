@@ -39,7 +39,7 @@ def test_a_line_about_an_attempt_names_it_its_action_and_its_runs() -> None:
     }
 
 
-def test_text_is_for_people_and_other_forms_are_refused() -> None:
+def test_the_text_format_is_readable_and_unknown_formats_are_refused() -> None:
     record = logging.makeLogRecord({"msg": "hello", "levelname": "INFO"})
     assert formatter({}, "w1").format(record) == "w1 INFO hello"
     with pytest.raises(FlowMeshError, match="text or json"):

@@ -16,7 +16,7 @@ from flowmesh_worker.settings import parse_settings
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_engines_of_the_project_stand_in_pyproject_as_in_the_registry() -> None:
+def test_pyproject_lists_the_same_engines_as_the_registry() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     assert declared[ENGINES_GROUP] == BUILTIN
 
@@ -56,7 +56,7 @@ def test_shares_of_energy_add_up_to_power_times_busy_time(
     assert total == pytest.approx(50 * busy_s)
 
 
-def test_a_meter_is_read_and_not_estimated(tmp_path: Path) -> None:
+def test_energy_is_read_from_a_meter_and_not_estimated(tmp_path: Path) -> None:
     package = tmp_path / "intel-rapl:0"
     package.mkdir()
     (package / "max_energy_range_uj").write_text("1000000000")
@@ -110,7 +110,7 @@ def test_a_meter_that_cannot_be_read_at_first_is_read_later() -> None:
     assert shares.end("b") == (10.0, False)
 
 
-def test_a_machine_without_a_meter_has_none(tmp_path: Path) -> None:
+def test_a_machine_without_an_energy_meter_reports_none(tmp_path: Path) -> None:
     assert not RaplMeter(tmp_path).available
 
 
@@ -130,7 +130,7 @@ def test_kills_for_memory_are_counted_in_either_version_of_cgroups(
     assert OomKills((tmp_path / "missing", file)).count() == 2
 
 
-def test_this_machine_has_a_count_of_kills_for_memory() -> None:
+def test_out_of_memory_kills_can_be_counted_on_this_machine() -> None:
     assert OomKills().count() >= 0
 
 
@@ -167,7 +167,7 @@ def test_a_token_with_control_characters_is_refused_with_the_name_of_its_variabl
     assert "FLOWMESH_WORKER_TOKEN is not a token" in capsys.readouterr().err
 
 
-def test_settings_are_read_and_wrong_ones_named(
+def test_settings_are_parsed_and_invalid_ones_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FLOWMESH_WORKER_TOKEN", "from the environment")

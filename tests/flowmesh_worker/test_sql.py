@@ -44,7 +44,7 @@ async def rows(engine: Sql, query: str, **tables: list[dict[str, Any]]) -> list[
     return given.rows()
 
 
-async def test_rows_come_as_the_query_orders_them(engine: Sql) -> None:
+async def test_rows_are_returned_in_the_order_of_the_query(engine: Sql) -> None:
     assert await rows(engine, "select a from rows order by a desc") == [{"a": 2}, {"a": 1}]
 
 
@@ -91,7 +91,7 @@ async def test_every_type_of_duckdb_has_a_column_type(engine: Sql) -> None:
     }
 
 
-async def test_no_rows_are_an_answer_with_columns(engine: Sql) -> None:
+async def test_an_empty_result_has_columns(engine: Sql) -> None:
     answer = await ask(engine, "select a, b from rows where false")
     assert answer.schema.names == ["a", "b"]
     assert answer.rows.num_rows == 0
@@ -115,7 +115,7 @@ async def test_sums_of_floats_repeat(engine: Sql) -> None:
         ("select 1e300::decimal(38,0) as d", ["DECIMAL(38,0)", "line 1"]),
     ],
 )
-async def test_an_error_names_the_line_and_what_there_is(
+async def test_an_error_names_the_line_and_the_available_columns(
     engine: Sql, query: str, words: list[str]
 ) -> None:
     with pytest.raises(AttemptError) as caught:
@@ -142,7 +142,7 @@ async def test_a_query_can_be_stopped_and_the_next_one_runs(engine: Sql) -> None
     assert (await rows(engine, "select max(a) as m from rows")) == [{"m": 2}]
 
 
-async def test_too_little_memory_is_told_as_such(tmp_path: Path) -> None:
+async def test_too_little_memory_is_reported_as_such(tmp_path: Path) -> None:
     small = Sql()
     await small.load({}, HostSettings((), 32, 1, {}, tmp_path))
     query = "select list(a.range order by a.range) as l from range(20000000) a"
@@ -163,7 +163,7 @@ async def test_too_little_memory_is_told_as_such(tmp_path: Path) -> None:
         ),
     ],
 )
-async def test_a_list_that_holds_null_is_json(
+async def test_a_list_with_a_null_is_json(
     query: str, found: list[dict[str, Any]], engine: Sql
 ) -> None:
     assert await rows(engine, query) == found

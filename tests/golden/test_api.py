@@ -93,7 +93,7 @@ def test_the_engines_are_contracts_with_the_workers_that_offer_each() -> None:
         assert list(made) == list(shown)
 
 
-def test_the_scopes_of_a_live_step_are_a_scope_plan() -> None:
+def test_the_scopes_of_a_live_step_decode_as_a_scope_plan() -> None:
     shown = [v for a in STORED if a.route.endswith("/why") and not a.is_error for v in _decoded(a)]
     live = [why.scopes for why in shown if isinstance(why, Why) and why.scopes]
     assert live
@@ -102,10 +102,10 @@ def test_the_scopes_of_a_live_step_are_a_scope_plan() -> None:
         assert msgspec.json.encode(plan) == msgspec.json.encode(scopes)
 
 
-def test_the_stored_answers_are_those_of_the_index() -> None:
+def test_the_stored_answers_match_the_index() -> None:
     assert {path.name for path in ANSWERS.iterdir()} == {answer.case for answer in STORED}
 
 
-def test_stored_answers_name_no_machine() -> None:
+def test_stored_answers_contain_no_local_path() -> None:
     for answer in STORED:
         assert not re.search(rb"/(tmp|home|root|work|Users)/", answer.body), answer.case

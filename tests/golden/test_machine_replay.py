@@ -26,14 +26,14 @@ def golden(name: str) -> list[Line]:
     return read_golden(name)
 
 
-def test_every_event_and_every_command_has_a_kind_of_its_own() -> None:
+def test_every_event_and_every_command_has_a_unique_kind() -> None:
     assert set(EVENTS) == set(get_args(Event))
     assert set(COMMANDS) == set(get_args(Command))
     for table in (EVENTS, COMMANDS):
         assert len(set(table.values())) == len(table)
 
 
-def test_the_goldens_are_those_of_the_scenarios_and_small() -> None:
+def test_there_is_a_small_golden_of_each_scenario() -> None:
     files = list(GOLDENS.iterdir())
     assert {f.name for f in files} == {f"{name}{SUFFIX}" for name in SCENARIOS}
     assert sum(f.stat().st_size for f in files) < BYTES_MAX
@@ -55,7 +55,7 @@ def test_the_machine_answers_the_events_of_a_golden_as_it_did(name: str) -> None
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_leader_that_takes_over_in_the_middle_ends_the_runs_and_repeats_no_published_work(
+def test_a_leader_that_takes_over_midway_completes_the_runs_and_repeats_no_published_work(
     name: str,
 ) -> None:
     lines = golden(name)

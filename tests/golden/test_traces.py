@@ -28,10 +28,10 @@ def test_every_example_and_every_seed_is_recorded() -> None:
         for name in example_names()
     ],
 )
-def test_an_example_scenario_goes_as_it_went(name: str) -> None:
+def test_an_example_scenario_gives_the_recorded_trace(name: str) -> None:
     assert example_trace(name) == read_traces().examples[name]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_random_world_of_a_seed_goes_as_it_went(seed: int) -> None:
+def test_the_random_scenario_of_a_seed_gives_the_recorded_trace(seed: int) -> None:
     assert soak_trace(seed) == read_traces().soak[str(seed)]

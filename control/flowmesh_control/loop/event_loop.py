@@ -25,9 +25,9 @@ ADR 15 (``docs/adr/0015-decide-at-once-while-idle.md``):
   slots. It splits the wave into two that overlap: chains 1.26 times as fast. Always 2 or 3 ms makes
   fans 0.87 times as fast, whose workers are busy anyway.
 
-Tests: ``test_it_decides_at_once_unless_other_work_waits_which_lets_ready_work_gather``,
-``test_after_a_long_decision_events_get_as_long`` and
-``test_turns_are_short_while_the_workers_have_places_left``.
+Tests: ``test_the_loop_decides_at_once_unless_other_work_is_pending``,
+``test_after_a_long_decision_events_get_the_same_amount_of_time`` and
+``test_turns_are_short_while_the_workers_have_free_slots``.
 """
 
 import asyncio

@@ -25,7 +25,7 @@ What a leader may still write after another one has taken over (it was frozen be
 Checking the leadership once more before each write would not do, since the freeze can come after
 the check; comparing times would not either, since the clocks of two machines differ. Tests:
 ``test_a_line_of_a_leader_that_was_superseded_does_not_count``,
-``test_a_leader_says_what_it_opens_before_it_does`` and
+``test_a_leader_records_the_runs_that_it_opens_before_it_opens_them`` and
 ``test_a_leader_that_died_before_it_opened_a_run_makes_no_end_void``.
 """
 

@@ -118,7 +118,7 @@ def adopt_orphans(state: State, now_s: float) -> None:
     # attempts come before running ones: an end moves its action to PUBLISHING, so a second attempt
     # that still runs is not adopted, and is cancelled when the action is done. To cancel all
     # orphans and start over would be simpler, but a restart would cost hours of running work:
-    # test_after_a_restart_finished_and_running_attempts_are_taken_up_not_run_again.
+    # test_after_a_restart_finished_and_running_attempts_are_adopted_and_not_repeated.
     for key in [k for k, _ in state.orphaned_ends.items() if _wants(state, k)]:
         found = state.orphaned_ends.pop(key)
         worker, end, action = state.workers.get(found.worker), found.end, state.actions[key]

@@ -132,7 +132,7 @@ def settle(
     # add up to the bill. The order must not be that of subscription, since a restart restores runs
     # in another order and receipts must not depend on it. The loading part is split by the same
     # rule, so it is never more than the share that it is part of. The sums are checked after every
-    # event in test_whatever_happens_every_run_ends_and_the_money_adds_up.
+    # event in test_every_run_ends_and_the_money_adds_up_under_random_faults.
     ordered = _by_uid(payers)
     evenly = [1] * len(ordered)
     shares = split_exactly(total, evenly)

@@ -114,7 +114,7 @@ def _goes_on(state: State, worker: Worker, attempt_id: str, generation: int, now
     # missing may never come. To wait for all and compare progress would cost the whole recovery
     # window. To let all go on would run the work twice and leave all but one to the fabric's bill.
     # If the action has an attempt already, none goes on:
-    # test_of_attempts_that_come_back_after_another_one_was_sent_none_goes_on.
+    # test_attempts_that_return_after_a_newer_one_was_sent_do_not_continue.
     ours = OrphanedAttempt(worker.name, attempt_id, generation)
     return state.orphaned_attempts.setdefault(key, ours) == ours
 

@@ -90,7 +90,7 @@ def nominate(
     # same reason all groups that share the full slots go together. Dropping takes nothing from the
     # tenant: it is not charged, and its next group is the next head. The end of the cycle counts
     # what was dropped as rejected, and local search may bring a group back. That no slot stays
-    # empty by it is test_nothing_stays_unplaced_where_it_fits_unless_waiting_for_a_lane_is_better.
+    # empty by it is test_no_fitting_action_stays_unplaced_unless_waiting_for_an_instance_is_better.
     while (head := order.pop()) is not None:
         action, ready = head
         cursor = able[ready]

@@ -43,7 +43,7 @@ def reserve_worker(tick: SchedulingCycle, group: ActionGroup, action: ReadyActio
         # before nomination begins would hold earlier groups back too: a tenant that has had more
         # than its share could stop those that had less by waiting with one large action. The
         # instances drain all the same, because later actions no longer feed them:
-        # test_a_lane_that_always_is_fed_makes_room_for_one_that_has_waited_long.
+        # test_an_always_busy_instance_makes_room_for_an_action_that_has_waited_long.
         account = tick.accounts[best[1]]
         freed_mib = sum(instance.memory_mib for instance in victims)
         account.reserved = True

@@ -174,7 +174,8 @@ class SlotPicker:
         # those stay ready for the next cycle. The two exact rules were tried on the benchmark's
         # steady state, where this one places 346 actions: with the slots as they are now 123 are
         # placed, with the snapshot's best slot 782 (ADR 13). That the count spreads actions over
-        # hot and idle workers is test_a_long_queue_for_a_hot_lane_spills_over_to_an_idle_worker.
+        # hot and idle workers is shown by
+        # test_a_long_queue_for_a_loaded_instance_spills_over_to_an_idle_worker.
         if not self._available:
             return inf
         utilities, tiers = self._seen_utilities, self._seen_tiers

@@ -28,7 +28,7 @@ instances for nothing while busy ones hold the rest
 wrong device (``test_an_instance_that_would_not_help_is_not_closed``), and each of them then loads
 again. But instances that are idle in turn may never suffice at one moment, while attempts for them
 go on coming. So an attempt that has waited for 60 s gets each one that becomes idle
-(``test_an_attempt_that_has_waited_for_a_minute_gets_what_becomes_idle_in_turn``).
+(``test_an_attempt_that_has_waited_for_a_minute_gets_the_next_idle_memory``).
 """
 
 import heapq

@@ -15,12 +15,12 @@ The life of a frame:
    both find no record and both publish. A frame that a killed writer or a power cut left torn, or
    that the disk damaged, is skipped up to the next whole frame: its record is missing. Marks begin
    with a byte that UTF-8 never has, and records are text, so no record can look like a frame.
-   (``test_three_that_write_delete_and_copy_lose_nothing_they_told_though_they_are_killed``)
+   (``test_three_killed_processes_that_write_delete_and_compact_lose_no_confirmed_record``)
 2. *Dead frame.* When a record is replaced or deleted, its old frame's mark is overwritten in place.
    Appending alone would not do: if the newer frame is damaged later, the old one would become
    valid again. It also makes a deletion possible on a full disk, where nothing can be appended.
-   (``test_what_was_replaced_or_deleted_does_not_come_back_when_the_newest_is_spoiled``,
-   ``test_a_full_disk_does_not_keep_what_is_deleted``)
+   (``test_a_replaced_or_deleted_record_does_not_return_when_the_newest_one_is_damaged``,
+   ``test_deletions_take_effect_on_a_full_disk``)
 3. *Compaction.* When more than half of the file is dead, the living frames are copied to a new
    file, which is renamed into place; other processes notice the new inode and read it. The copy is
    made without the lock, since it may take seconds. What others append, replace or delete
@@ -28,9 +28,9 @@ The life of a frame:
    deleted keys get a deletion frame. Of two processes that compact at once, the second finds
    another file in place and discards its copy. A reader may also find a frame dead that was
    replaced since it looked up the key; it then reads the new frames and looks again.
-   (``test_what_others_do_while_it_is_copied_is_kept``,
-   ``test_of_two_that_copy_it_at_once_the_second_leaves_it``,
-   ``test_a_record_that_is_replaced_while_it_is_read_is_there``)
+   (``test_changes_that_others_make_during_a_compaction_are_preserved``,
+   ``test_of_two_concurrent_compactions_the_second_is_skipped``,
+   ``test_a_record_that_is_replaced_while_it_is_read_is_found``)
 """
 
 import contextlib

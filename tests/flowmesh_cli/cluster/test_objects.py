@@ -32,11 +32,11 @@ def test_a_missing_namespace_is_an_error_with_the_command_that_creates_it() -> N
     assert error.remedy == "kubectl create namespace team-a, or choose another with -n NAME"
 
 
-def test_a_missing_workflow_is_no_missing_namespace() -> None:
+def test_a_missing_workflow_is_not_reported_as_a_missing_namespace() -> None:
     details = {"name": "nightly", "kind": "flowmeshworkflows"}
     error = refused(404, {"reason": "NotFound", "message": "not found", "details": details})
     assert "namespace" not in error.remedy
 
 
-def test_a_missing_right_still_names_whom_to_ask() -> None:
+def test_a_missing_permission_still_refers_to_the_administrator() -> None:
     assert "administrator" in refused(403, {"message": "forbidden"}).remedy

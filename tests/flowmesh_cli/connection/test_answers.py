@@ -41,7 +41,7 @@ def test_an_answer_that_is_not_as_expected_is_a_clear_error(answer: bytes) -> No
     assert "http://there" in caught.value.remedy
 
 
-def test_what_was_sent_is_named_with_its_method() -> None:
+def test_the_failed_request_is_named_with_its_method() -> None:
     with pytest.raises(CliError) as caught:
         Answering(b"{}").ask("POST", "/v1/trees", Uploaded)
     assert caught.value.where == "POST /v1/trees"

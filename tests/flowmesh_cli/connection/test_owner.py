@@ -42,7 +42,7 @@ def hold(state: StateDir) -> subprocess.Popen[bytes]:
     return child
 
 
-def test_only_one_process_owns_a_folder_and_others_read_who_it_is(state: StateDir):
+def test_only_one_process_owns_a_folder_and_others_can_read_its_record(state: StateDir):
     with hold(state) as child:
         assert claim(state) is None
         owner = current(state)
@@ -51,7 +51,7 @@ def test_only_one_process_owns_a_folder_and_others_read_who_it_is(state: StateDi
         child.kill()
 
 
-def test_a_killed_owner_is_stale_and_what_it_said_is_handed_to_the_next(state: StateDir):
+def test_a_killed_owner_is_stale_and_its_record_passes_to_the_next_owner(state: StateDir):
     with hold(state) as child:
         child.send_signal(signal.SIGKILL)
     assert current(state) is None
@@ -62,7 +62,7 @@ def test_a_killed_owner_is_stale_and_what_it_said_is_handed_to_the_next(state: S
     own.release()
 
 
-def test_an_owner_that_left_in_peace_leaves_nothing_to_take_over(state: StateDir):
+def test_an_owner_that_exits_cleanly_leaves_no_record_to_take_over(state: StateDir):
     own = claim(state)
     assert own is not None
     own.write(OwnerRecord(pid=os.getpid(), url="http://127.0.0.1:1"))
@@ -81,7 +81,7 @@ def test_the_owner_file_is_closed_to_other_users(state: StateDir):
     own.release()
 
 
-def test_the_owner_stays_while_anybody_has_joined(state: StateDir):
+def test_the_owner_stays_while_another_process_has_joined(state: StateDir):
     first, second = join(state), join(state)
     assert first is not None
     assert second is not None

@@ -13,7 +13,7 @@ def listed(*options: str) -> set[str]:
     return {engine["name"] for engine in json.loads(done.stdout)}
 
 
-def test_engines_for_tests_are_listed_where_all_are_asked_for() -> None:
+def test_engines_for_tests_are_listed_if_all_engines_are_requested() -> None:
     usual, every = listed(), listed("--all")
     assert "data.sql" in usual
     assert "test.sleep" in every

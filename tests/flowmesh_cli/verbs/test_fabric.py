@@ -46,9 +46,11 @@ class Runs(ApiClient):
         (["Suspended"], True),
     ],
 )
-def test_only_runs_that_have_not_ended_go_on_later(phases: list[str], unfinished: bool) -> None:
+def test_only_runs_that_have_not_ended_count_as_unfinished(
+    phases: list[str], unfinished: bool
+) -> None:
     assert has_unfinished_runs(Runs(*phases)) is unfinished
 
 
-def test_a_fabric_that_does_not_answer_may_have_unfinished_runs() -> None:
+def test_an_unreachable_fabric_is_assumed_to_have_unfinished_runs() -> None:
     assert has_unfinished_runs(Runs(failure=CliError("away", ExitCode.NO_FABRIC)))

@@ -28,7 +28,9 @@ def reference(folder: Path) -> str:
     return text[text.index("cas:dataset:") :].partition('"')[0]
 
 
-def test_a_key_is_rotated_sealed_anew_and_retired_without_a_loss(tmp_path: Path) -> None:
+def test_a_key_is_rotated_records_are_resealed_and_it_is_retired_without_loss(
+    tmp_path: Path,
+) -> None:
     assert run(tmp_path) == (1, 0)
     assert reference(tmp_path).rpartition(".")[2].startswith("00")
     assert answer("keys", "rotate", cwd=tmp_path) == {"newest": "01"}
@@ -49,7 +51,9 @@ def test_a_key_is_rotated_sealed_anew_and_retired_without_a_loss(tmp_path: Path)
     assert (tmp_path / ".flowmesh" / "master.key").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_lost_key_is_refused_until_it_is_restored_or_its_results_given_up(tmp_path: Path) -> None:
+def test_a_lost_key_is_refused_until_it_is_restored_or_its_results_are_abandoned(
+    tmp_path: Path,
+) -> None:
     assert run(tmp_path) == (1, 0)
     path = tmp_path / ".flowmesh" / "master.key"
     key = path.read_bytes()

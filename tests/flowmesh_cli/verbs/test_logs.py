@@ -35,7 +35,7 @@ def test_a_line_that_one_attempt_printed_twice_is_written_twice(
     assert shown(capsys, *sorted([*once_more, *copies], key=lambda x: x.time_s)) == ["tick", "tick"]
 
 
-def test_equal_lines_of_another_moment_or_step_are_lines_of_their_own(
+def test_equal_lines_of_another_time_or_step_are_written_separately(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     later = [line("a", 100.0, "epoch"), line("b", 103.0, "epoch")]
@@ -44,7 +44,7 @@ def test_equal_lines_of_another_moment_or_step_are_lines_of_their_own(
     assert shown(capsys, *other) == ["epoch", "epoch"]
 
 
-def test_a_copy_that_comes_with_the_next_answer_is_not_written(
+def test_a_copy_of_a_line_in_the_next_response_is_not_written(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     printer = LogPrinter(Terminal(as_json=False), names_steps=False)

@@ -109,7 +109,7 @@ def test_a_dtype_that_no_worker_here_serves_is_refused_at_its_line(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_what_is_published_needs_no_engine_here(
+def test_a_published_result_needs_no_local_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flow, place = flows.write(tmp_path, "data", data()), Target(state_dir=tmp_path / ".flowmesh")
@@ -120,13 +120,13 @@ def test_what_is_published_needs_no_engine_here(
         refuse_what_no_worker_here_can_run(checked(WorkflowSelection([flow], ["team-z"])), place)
 
 
-def test_the_command_names_the_checkout_that_this_was_installed_from() -> None:
+def test_the_install_command_names_the_checkout_of_this_installation() -> None:
     said = install_command("worker-cpu")
     assert f"'{ROOT}[worker-" in said
     assert str(ROOT / "constraints") in said
 
 
-def test_an_installation_from_elsewhere_is_pointed_at_a_checkout(
+def test_an_installation_without_a_checkout_gets_a_command_to_run_in_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(installation, "_checkout", lambda: None)

@@ -49,7 +49,7 @@ def test_limits_are_shown_with_what_is_used_and_left(
     assert ["plans", "a", "minute", "30"] in [line.split() for line in text.split("\n")]
 
 
-def test_without_a_quota_it_says_that_nothing_is_bounded(
+def test_without_a_quota_it_shows_that_nothing_is_bounded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = shown(monkeypatch, capsys, QuotaUsage("team-b"))

@@ -29,7 +29,7 @@ def shown(capsys: pytest.CaptureFixture[str], found: Receipt) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_cancelled_attempts_are_no_failed_ones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cancelled_attempts_do_not_count_as_failed(capsys: pytest.CaptureFixture[str]) -> None:
     _, headings, sample, score, *_ = shown(capsys, receipt("u", "n", "team-a", LINES))
     assert headings.split()[:4] == ["step", "ran", "failed", "cancelled"]
     assert sample.split()[:4] == ["sample", "1", "1", "2"]
@@ -42,7 +42,7 @@ def test_a_receipt_counts_cancelled_attempts_among_those_without_a_result() -> N
     assert (score.failed_attempts, score.cancelled_attempts) == (0, 0)
 
 
-def test_a_receipt_says_what_its_seconds_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_receipt_explains_its_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(capsys, receipt("u", "n", "team-a", LINES))
     assert "engine s" in lines[1]
     assert " 2.8 " in lines[2]

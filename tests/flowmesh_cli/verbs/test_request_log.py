@@ -33,7 +33,7 @@ def test_since_is_a_time(text: str, time: str) -> None:
     assert _time(text) == time
 
 
-def test_since_is_a_duration_or_refused() -> None:
+def test_since_is_a_duration_and_other_values_are_refused() -> None:
     assert _time("1h") < _time("1m")
     with pytest.raises(CliError, match="not a time"):
         _time("yesterday")
@@ -47,7 +47,9 @@ def test_the_log_is_on_unless_it_is_switched_off() -> None:
 
 
 @pytest.mark.slow
-def test_a_laptop_s_log_is_shown_verified_and_missed(tmp_path: Path) -> None:
+def test_a_laptops_request_log_is_shown_and_verified_and_its_loss_is_detected(
+    tmp_path: Path,
+) -> None:
     [done] = answer("run", flows.write(tmp_path, "done", SPEC), cwd=tmp_path)["runs"]
     shown = fmesh("request-log", "show", "--since", "1h", "--json", cwd=tmp_path)
     entries = [msgspec.json.decode(line) for line in shown.stdout.splitlines()]

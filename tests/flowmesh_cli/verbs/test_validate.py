@@ -44,7 +44,7 @@ def workflow(folder: Path, inputs: dict[str, Any], **other: Any) -> Path:
     return file
 
 
-def test_a_file_of_this_machine_is_told_at_its_place() -> None:
+def test_a_local_file_is_reported_with_its_location() -> None:
     file = EXAMPLES / "best-of-four.yaml"
     validate_files(WorkflowSelection([file], None, None), as_json=True)
     [line] = wrong(file)
@@ -52,11 +52,11 @@ def test_a_file_of_this_machine_is_told_at_its_place() -> None:
     assert "`fmesh submit` uploads it" in line
 
 
-def test_the_same_workflow_for_a_cluster_is_fine() -> None:
+def test_the_cluster_version_of_the_example_is_valid() -> None:
     assert wrong(EXAMPLES / "kubernetes" / "best-of-four.yaml") == []
 
 
-def test_a_secret_without_its_place_is_told_for_a_cluster(tmp_path: Path) -> None:
+def test_a_secret_without_its_kubernetes_object_is_reported_for_a_cluster(tmp_path: Path) -> None:
     rows = {"q": {"dataset": "https://example.org/q.jsonl", "secrets": ["HF_TOKEN"]}}
     file = workflow(tmp_path, rows)
     assert wrong(file, kubernetes=False) == []
@@ -69,14 +69,14 @@ def test_a_secret_without_its_place_is_told_for_a_cluster(tmp_path: Path) -> Non
     assert wrong(file) == []
 
 
-def test_a_pool_that_is_valid_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_valid_pool_is_reported_as_valid(capsys: pytest.CaptureFixture[str]) -> None:
     file = EXAMPLES / "kubernetes" / "pool-cpu.yaml"
     validate_files(WorkflowSelection([file], None, None), as_json=False)
     assert capsys.readouterr().out == f"{file}: pool cpu, valid\n"
 
 
 @pytest.mark.parametrize(("share", "fits"), [(0.9, True), (1.1, False)])
-def test_what_is_too_large_for_one_object_is_told(
+def test_a_workflow_too_large_for_one_object_is_reported(
     tmp_path: Path, share: float, *, fits: bool
 ) -> None:
     rows = [{"question": "x" * 1000}] * int(MOST_OBJECT_BYTES * share / 1016)
@@ -84,7 +84,7 @@ def test_what_is_too_large_for_one_object_is_told(
     assert found == [] if fits else "that a cluster keeps in one object" in found[0]
 
 
-def test_the_example_for_a_cluster_runs_what_the_laptops_runs() -> None:
+def test_the_cluster_example_has_the_same_steps_as_the_laptop_example() -> None:
     """Except for the place of the questions and the object's lifetime."""
     laptop, cluster = ((EXAMPLES / d / "best-of-four.yaml").read_text() for d in ("", "kubernetes"))
 
@@ -95,7 +95,7 @@ def test_the_example_for_a_cluster_runs_what_the_laptops_runs() -> None:
     assert steps(laptop) == steps(cluster)
 
 
-def test_columns_are_those_of_the_files(tmp_path: Path) -> None:
+def test_columns_are_checked_against_those_of_the_files(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text('{"question": "1+1", "target": "2"}\n')
     duckdb.sql("select 1 as question, 2 as target").write_parquet(str(tmp_path / "q.parquet"))
     scoring = {"uses": "eval.exact-match", "with": {"prediction": "answr", "target": "target"}}
@@ -105,7 +105,9 @@ def test_columns_are_those_of_the_files(tmp_path: Path) -> None:
         assert "no column 'answr' in the rows; there is question, target" in line
 
 
-def test_a_file_that_is_not_what_its_name_says_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_file_whose_content_does_not_match_its_extension_is_reported_with_its_line(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "q.jsonl").write_text('{"question": "1+1"}\nno rows\n')
     [line] = wrong(workflow(tmp_path, {"q": {"dataset": "./q.jsonl"}}), kubernetes=False)
     assert "spec.inputs.q.dataset: q.jsonl, line 2: not JSON" in line

@@ -34,7 +34,7 @@ def test_a_step_may_be_named_with_its_run(step: str, run: str, meant: tuple[str,
 
 
 @pytest.mark.parametrize("command", ["why", "explain"])
-def test_a_run_and_a_step_as_two_words_are_refused_with_the_right_spelling(
+def test_a_run_and_a_step_as_two_arguments_are_refused_with_the_right_spelling(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["fmesh", command, "best", "sample"])
@@ -57,7 +57,7 @@ def worker(name: str, *states: str) -> WorkerStatus:
     return WorkerStatus(shape, "busy", instances=lanes)
 
 
-def test_an_engine_loads_where_no_instance_of_it_is_ready() -> None:
+def test_an_engine_counts_as_loading_on_workers_where_no_instance_of_it_is_ready() -> None:
     workers = [worker("a", "loading"), worker("b", "loading", "ready"), worker("c", "starting")]
     assert loading([*workers, worker("d")], "llm.generate") == {"a", "c"}
     assert loading(workers, "data.sql") == set()
@@ -74,7 +74,7 @@ def explained(
     return capsys.readouterr().out
 
 
-def test_an_engine_that_loads_is_not_said_to_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_engine_that_loads_is_not_shown_as_running(capsys: pytest.CaptureFixture[str]) -> None:
     candidates = (Candidate("local-1", TERMS, True), Candidate("local-2", TERMS, False))
     action = PlacedAction(0, "0123456789ab", "running", ("local-1",), candidates)
     found = Explanation("u", "sample", (0.25, 0.5, 0.25), (action,), 0, ())

@@ -54,7 +54,9 @@ def metric(folder: Path, line: str) -> float:
     return float(next(la for la in text.splitlines() if la.startswith(line)).rpartition(" ")[2])
 
 
-def test_an_honest_run_is_the_same_again_and_its_audit_is_paid_for(fabric: SharedFabric) -> None:
+def test_an_audit_of_an_honest_run_finds_no_difference_and_its_run_is_charged(
+    fabric: SharedFabric,
+) -> None:
     flows.questions(fabric.folder)
     spec = flows.scored()
     marked = {"name": "mark", "uses": "test.map", "inputs": {"rows": "reply.rows"}}
@@ -87,7 +89,9 @@ def test_an_honest_run_is_the_same_again_and_its_audit_is_paid_for(fabric: Share
     assert {d["uid"] for d in down["derivations"]} == {run["uid"]}, "an audit makes no lineage"
 
 
-def test_what_does_not_repeat_is_found_quarantined_and_made_again(fabric: SharedFabric) -> None:
+def test_results_that_do_not_repeat_are_found_quarantined_and_recomputed(
+    fabric: SharedFabric,
+) -> None:
     folder = fabric.folder
     first = fabric.answer(drifting(), "drift")
     assert fabric.answer(drifting(), "drift")["hits"] == 3
@@ -126,7 +130,7 @@ def test_what_does_not_repeat_is_found_quarantined_and_made_again(fabric: Shared
     assert bumps == {"one": 2, "other": 2}, "a bump never comes again"
 
 
-def test_what_is_gone_is_told_and_is_no_failure(fabric: SharedFabric) -> None:
+def test_a_missing_result_is_reported_and_does_not_fail_the_audit(fabric: SharedFabric) -> None:
     fabric.answer(flows.sleeping(0, "gone"), "gone")
     purge = ("cache", "purge", "-n", "team-a", "--engine", "test.sleep", "-y")
     assert answer(*purge, cwd=fabric.folder)["deleted"] >= 1
@@ -152,7 +156,7 @@ def some(fabric: SharedFabric) -> None:
         (("--release", "00ff"), ExitCode.NOT_FOUND),
     ],
 )
-def test_what_cannot_be_audited_ends_with_its_code(
+def test_a_run_that_cannot_be_audited_ends_with_its_exit_code(
     fabric: SharedFabric, arguments: tuple[str, ...], code: ExitCode
 ) -> None:
     done = fmesh("audit", *arguments, cwd=fabric.folder)
@@ -160,7 +164,9 @@ def test_what_cannot_be_audited_ends_with_its_code(
     assert "remedy: " in done.stderr
 
 
-def test_an_audit_whose_owner_is_killed_goes_on_and_its_quarantine_stays(tmp_path: Path) -> None:
+def test_an_audit_whose_owner_is_killed_continues_and_its_quarantine_remains(
+    tmp_path: Path,
+) -> None:
     spec = drifting()
     spec["steps"][1] = {"name": "nap", "uses": "test.sleep", "with": {"seconds": 3}}
     flow = flows.write(tmp_path, "drift", spec)

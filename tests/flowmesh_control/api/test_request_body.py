@@ -29,7 +29,7 @@ async def answered(there: Place, method: str, path: str, body: bytes) -> tuple[i
         b'{"share": "\xff", "scope": "\xff", "reason": "\xff", "deadline": "\xff"}',
     ],
 )
-async def test_a_body_that_cannot_be_read_answers_400_on_every_route_that_reads_one(
+async def test_an_unreadable_body_is_answered_with_400_on_every_route_that_reads_one(
     body: bytes,
 ) -> None:
     async with place() as there:
@@ -50,7 +50,7 @@ async def test_a_body_that_cannot_be_read_answers_400_on_every_route_that_reads_
         assert (await there.control.services.views.status(uid)).phase != "Cancelled"
 
 
-async def test_an_error_of_a_decoder_within_a_handler_is_a_fault_of_the_control_plane() -> None:
+async def test_a_decoder_error_within_a_handler_is_an_internal_error() -> None:
     async def handler(_: web.Request) -> web.StreamResponse:
         raise msgspec.ValidationError("of something that is not the body")
 

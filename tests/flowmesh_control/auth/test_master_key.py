@@ -16,7 +16,7 @@ from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.sharing.key_ring import KeyRing
 
 
-def test_the_master_key_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:
+def test_the_master_key_is_created_once_and_readable_only_by_its_owner(tmp_path: Path) -> None:
     ring = load_key_ring(tmp_path / "state")
     assert load_key_ring(tmp_path / "state") == ring
     assert [(key_id, len(key)) for key_id, key in ring.secrets] == [("00", 32)]
@@ -48,7 +48,7 @@ def test_a_lost_key_of_a_used_folder_is_not_replaced(tmp_path: Path) -> None:
     assert load_key_ring(tmp_path) == ring
 
 
-def test_a_bare_key_has_the_id_00_and_keeps_it_when_rotated(tmp_path: Path) -> None:
+def test_a_bare_key_has_the_id_00_and_retains_it_when_rotated(tmp_path: Path) -> None:
     (tmp_path / "master.key").write_bytes(b"k" * 32)
     (tmp_path / "master.key").chmod(0o600)
     ring = load_key_ring(tmp_path)

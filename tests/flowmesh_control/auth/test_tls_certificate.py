@@ -80,7 +80,7 @@ async def test_a_renewed_certificate_is_shown_to_new_connections(
     assert await becomes(url, issued.ca, first) != first
 
 
-async def test_a_half_replaced_pair_leaves_the_old_one_shown(
+async def test_the_old_certificate_is_served_while_a_pair_is_only_half_replaced(
     fabric: Fabric, issued: Issued, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = fabric.control.url
@@ -93,7 +93,7 @@ async def test_a_half_replaced_pair_leaves_the_old_one_shown(
     assert await becomes(url, issued.ca, first) != first
 
 
-async def test_whoever_does_not_trust_the_authority_does_not_connect(fabric: Fabric) -> None:
+async def test_a_client_that_does_not_trust_the_authority_cannot_connect(fabric: Fabric) -> None:
     with pytest.raises(ClientConnectorCertificateError):
         await fabric.http.get(
             f"{fabric.control.url}/v1/runs", headers={"Authorization": f"Bearer {API_TOKEN}"}

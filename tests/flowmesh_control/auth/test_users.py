@@ -59,7 +59,7 @@ async def of_objects(tmp_path: Path) -> AsyncIterator[MultiUserFabric]:
         yield one
 
 
-async def test_a_list_holds_what_the_user_may_see(fabric: MultiUserFabric) -> None:
+async def test_a_list_contains_only_the_runs_that_the_user_may_see(fabric: MultiUserFabric) -> None:
     a, b = await fabric.run("ada", "team-a"), await fabric.run("bob", "team-b")
     seen = {
         who: {r["uid"] for r in await fabric.ask(who, "GET", "/v1/runs")}
@@ -69,7 +69,9 @@ async def test_a_list_holds_what_the_user_may_see(fabric: MultiUserFabric) -> No
     assert await fabric.ask("eve", "GET", "/v1/runs?namespace=team-a") == []
 
 
-async def test_a_name_means_the_latest_run_that_the_user_sees(fabric: MultiUserFabric) -> None:
+async def test_a_run_name_resolves_to_the_latest_run_that_the_user_may_see(
+    fabric: MultiUserFabric,
+) -> None:
     a = await fabric.run("ada", "team-a", "nightly")
     b = await fabric.run("bob", "team-b", "nightly")
     assert (await fabric.ask("ada", "GET", "/v1/runs/nightly"))["uid"] == a
@@ -81,7 +83,7 @@ async def test_a_name_means_the_latest_run_that_the_user_sees(fabric: MultiUserF
     assert (await fabric.ask("ada", "GET", f"/v1/runs/{later}"))["phase"] == "Running"
 
 
-async def test_content_is_for_those_whose_namespace_it_is(fabric: MultiUserFabric) -> None:
+async def test_content_is_readable_only_by_users_of_its_namespace(fabric: MultiUserFabric) -> None:
     put = await fabric.ask("ada", "POST", "/v1/datasets?namespace=team-a", data=ROWS, status=201)
     await fabric.ask("eve", "POST", "/v1/datasets?namespace=team-a", data=ROWS, status=403)
     path = f"/v1/content?reference={put['reference']}&namespace="
@@ -91,7 +93,7 @@ async def test_content_is_for_those_whose_namespace_it_is(fabric: MultiUserFabri
     assert "reference" in refused["error"]["message"]  # it is of another scope
 
 
-async def test_users_labels_open_no_group(tmp_path: Path) -> None:
+async def test_labels_that_a_user_submits_do_not_grant_access_to_a_group(tmp_path: Path) -> None:
     """Only the surroundings say what labels a namespace has."""
     async for fabric in _started(
         tmp_path, labels=lambda n: {"tier": "gold"} if n == "team-a" else {}
@@ -109,7 +111,9 @@ async def test_users_labels_open_no_group(tmp_path: Path) -> None:
         assert len(scopes["eve"]) == 1
 
 
-async def test_nobody_is_let_in_while_nobody_can_be_asked(fabric: MultiUserFabric) -> None:
+async def test_requests_get_503_while_permissions_cannot_be_checked(
+    fabric: MultiUserFabric,
+) -> None:
     uid = await fabric.run("ada", "team-a")
     users = fabric.control._users
     assert isinstance(users, TableOfUsers)
@@ -121,7 +125,7 @@ async def test_nobody_is_let_in_while_nobody_can_be_asked(fabric: MultiUserFabri
         assert int(found.headers["Retry-After"]) >= 1
 
 
-async def test_runs_and_policies_that_are_objects_are_not_taken_in(
+async def test_the_api_refuses_runs_and_policies_that_are_managed_as_kubernetes_objects(
     of_objects: MultiUserFabric,
 ) -> None:
     body = {"document": workflow("w", SPEC, "team-a")}
@@ -132,7 +136,7 @@ async def test_runs_and_policies_that_are_objects_are_not_taken_in(
     await of_objects.ask("ada", "POST", "/v1/plan", body=body)
 
 
-async def test_metrics_are_open_where_the_settings_say_so(of_objects: MultiUserFabric) -> None:
+async def test_metrics_are_public_if_the_settings_allow_it(of_objects: MultiUserFabric) -> None:
     async with of_objects.http.get(f"{of_objects.control.url}/metrics") as found:
         assert found.status == 200
         assert b"flowmesh_" in await found.read()

@@ -15,7 +15,7 @@ HANDSHAKE = (
 
 
 @pytest.mark.parametrize("token", [b"\xff\xfe", "caf\u00e9".encode()])
-async def test_a_handshake_with_a_token_that_is_not_ascii_is_one_without_a_valid_token(
+async def test_a_handshake_with_a_non_ascii_token_is_refused_as_invalid(
     token: bytes,
 ) -> None:
     async with place() as there:

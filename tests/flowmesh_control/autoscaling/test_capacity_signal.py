@@ -12,7 +12,7 @@ from flowmesh_core.protocol.messages import EngineVariant
 ASKS = (EngineVariant(ASK.name, dtypes=("float32",)),)
 
 
-def test_workers_of_a_declared_pool_prewarm_what_steps_to_come_need() -> None:
+def test_workers_of_a_declared_pool_prewarm_the_engines_of_upcoming_steps() -> None:
     world = World()
     world.join("w", variants=ASKS)
     world.submit(two_steps(), artifacts=(BASE,))

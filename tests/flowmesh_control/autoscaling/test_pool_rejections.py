@@ -36,28 +36,28 @@ def test_a_pool_that_can_start_a_worker_is_named(workers: tuple[WorkerView, ...]
     assert "a worker of pool large can run it once it has started" in text
 
 
-def test_a_pool_that_may_have_no_worker_is_named_with_the_remedy() -> None:
+def test_a_pool_with_a_maximum_of_zero_is_named_with_the_remedy() -> None:
     assert "raise its maxReplicas" in reason(pool("large", 8000, maximum=0))[1]
 
 
-def test_a_pool_whose_workers_do_not_come_is_named_with_where_to_look() -> None:
+def test_a_pool_whose_workers_do_not_start_is_named_with_where_to_look() -> None:
     short = replace(pool("large", 8000), supply=0)
     assert "none has come for long" in reason(short)[1]
     assert "none has come" not in reason(short, pool("other", 8000))[1]
 
 
-def test_where_no_pool_could_run_it_the_reason_says_what_is_missing() -> None:
+def test_if_no_pool_can_run_an_action_the_reason_names_what_is_missing() -> None:
     cause, text = reason(pool("small", 10), pool("less", 5))
     assert cause is RejectionCause.MEMORY
     assert "the largest has 10 MiB" in text
 
 
-def test_without_pools_the_scheduler_says_what_it_sees() -> None:
+def test_without_pools_the_schedulers_decision_is_unchanged() -> None:
     decision, seen = decided()
     assert explain_with_pools((), decision, seen) is decision
 
 
-def test_work_that_waits_for_its_turn_keeps_its_reason() -> None:
+def test_an_action_in_backoff_keeps_its_own_reason() -> None:
     seen = snapshot([worker("w")], [action("a", LLM, not_before_s=1e12)], [LLM])
     decision = decide(seen, CostModel())
     assert explain_with_pools([pool("large", 8000)], decision, seen) == decision

@@ -36,7 +36,7 @@ def test_the_workers_of_a_pool_are_those_that_name_it() -> None:
     assert fleet.workers("none") == ()
 
 
-async def test_a_cordon_reaches_the_machine_only_where_it_changes_anything() -> None:
+async def test_a_cordon_is_posted_to_the_machine_only_if_it_changes_something() -> None:
     world = World()
     world.join("a", "b")
     fleet, asked = fleet_of(world)
@@ -52,7 +52,7 @@ async def test_a_cordon_reaches_the_machine_only_where_it_changes_anything() -> 
     assert all(w.takes_work for w in fleet.workers("default"))
 
 
-async def test_a_plan_of_prewarming_reaches_the_machine_only_where_it_changes_anything() -> None:
+async def test_a_prewarm_plan_is_posted_to_the_machine_only_if_it_changes_something() -> None:
     world = World()
     world.join("w", variants=(EngineVariant(ASK.name, dtypes=("float32",)),))
     world.submit(two_steps(), artifacts=(BASE,))

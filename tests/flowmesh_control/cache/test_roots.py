@@ -6,7 +6,7 @@ from flowmesh_control.cache.roots import live_artifacts
 from flowmesh_core.machine.events import CancelRequested
 
 
-def test_the_outputs_of_a_result_that_is_not_published_yet_are_kept() -> None:
+def test_the_outputs_of_an_unpublished_result_are_retained() -> None:
     world, made = World(), metrics(value="made")
     world.join("w1")
     uid = world.submit(plan(step("n")))
@@ -21,7 +21,7 @@ def test_the_outputs_of_a_result_that_is_not_published_yet_are_kept() -> None:
     assert made not in [a for _, a in live_artifacts(world.machine.state)]
 
 
-def test_the_outputs_of_an_end_that_waits_for_its_run_after_a_restart_are_kept() -> None:
+def test_the_outputs_of_an_end_that_awaits_its_run_after_a_restart_are_retained() -> None:
     before, made = World(), metrics(value="made")
     before.join("w1")
     before.submit(plan(step("n")))

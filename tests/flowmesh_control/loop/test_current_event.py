@@ -32,12 +32,12 @@ def marker(folder: Path) -> CurrentEventMarker:
     return CurrentEventMarker.in_folder(folder, epoch=7)
 
 
-def test_it_names_the_run_of_an_event(tmp_path: Path) -> None:
+def test_the_marker_names_the_run_of_an_event(tmp_path: Path) -> None:
     marker(tmp_path).begin(CancelRequested("weekly-1"))
     assert read_marker(tmp_path) == CurrentEvent(7, 1, "CancelRequested", run="weekly-1")
 
 
-def test_it_names_the_worker_of_a_message_and_then_the_run_that_the_message_changes(
+def test_the_marker_names_the_worker_of_a_message_and_then_the_run_that_it_changes(
     tmp_path: Path,
 ) -> None:
     made = marker(tmp_path)
@@ -47,7 +47,7 @@ def test_it_names_the_worker_of_a_message_and_then_the_run_that_the_message_chan
     assert read_marker(tmp_path) == CurrentEvent(7, 1, "WorkerLost", run="weekly-1")
 
 
-def test_what_concerns_everybody_names_nobody(tmp_path: Path) -> None:
+def test_a_global_event_names_neither_run_nor_worker(tmp_path: Path) -> None:
     made = marker(tmp_path)
     made.begin(RunFinalized("a-much-longer-name-of-a-run"))
     made.begin(TimeAdvanced())
@@ -71,7 +71,7 @@ def test_a_condition_that_is_evaluated_at_once_names_its_run(
     assert [found and found.run for found in seen] == ["weekly-2"]
 
 
-def test_between_events_it_names_nothing(tmp_path: Path) -> None:
+def test_the_marker_names_no_event_between_events(tmp_path: Path) -> None:
     made = marker(tmp_path)
     assert read_marker(tmp_path) is None
     made.begin(CancelRequested("weekly-1"))
@@ -86,7 +86,7 @@ def test_a_new_epoch_begins_idle(tmp_path: Path) -> None:
     assert read_marker(tmp_path) is None
 
 
-def test_every_event_has_a_place_in_it() -> None:
+def test_the_marker_supports_every_event() -> None:
     assert {*current_event._HEADS, *current_event._HEADS_WITHOUT_SUBJECT} == set(get_args(Event))
 
 
@@ -100,7 +100,7 @@ def test_a_name_that_is_too_long_is_cut_and_the_file_keeps_its_size(tmp_path: Pa
     assert set(found.run) == {"r"}
 
 
-def test_a_folder_that_cannot_be_written_costs_only_the_file(tmp_path: Path) -> None:
+def test_in_an_unwritable_folder_only_the_marker_file_is_missing(tmp_path: Path) -> None:
     made = marker(tmp_path / "nothing" / "there")
     made.begin(CancelRequested("weekly-1"))
     current = made.current()
@@ -109,12 +109,14 @@ def test_a_folder_that_cannot_be_written_costs_only_the_file(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 10, b"\xff" * MARKER_BYTES, b"a" * 1000])
-def test_a_file_that_is_no_marker_names_nothing(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_marker_file_names_no_event(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
     assert read_marker(tmp_path) is None
 
 
-def test_it_is_there_after_the_process_was_killed_and_gone_when_cleared(tmp_path: Path) -> None:
+def test_the_marker_survives_a_kill_of_the_process_and_is_removed_when_cleared(
+    tmp_path: Path,
+) -> None:
     program = (
         "import os, signal, sys, pathlib\n"
         "from flowmesh_control.loop.current_event import CurrentEventMarker\n"

@@ -222,7 +222,7 @@ def result(attempt: str = "t1", generation: int = 1) -> ActionResult:
     )
 
 
-async def test_what_is_not_published_is_a_miss_and_what_is_published_a_hit(bench: Bench) -> None:
+async def test_an_unpublished_result_is_a_miss_and_a_published_one_a_hit(bench: Bench) -> None:
     await bench.do(LookUp(KEY, ("ns-a",)))
     await until(lambda: bench.machine.of(LookedUp))
     await bench.do(Publish(KEY, result()))
@@ -244,7 +244,9 @@ async def test_the_second_publication_adopts_the_first(bench: Bench) -> None:
     assert second.result.provenance.attempt_id == "t1"
 
 
-async def test_a_publication_that_finds_itself_was_not_somebody_elses(bench: Bench) -> None:
+async def test_a_repeated_publication_that_finds_its_own_record_is_not_an_adoption(
+    bench: Bench,
+) -> None:
     await bench.do(Publish(KEY, result("t1")), Publish(KEY, result("t1")))
     await until(lambda: len(bench.machine.of(Published)) == 2)
     assert [p.adopted for p in bench.machine.of(Published)] == [False, False]
@@ -262,7 +264,7 @@ async def test_a_lost_result_is_replaced_once_by_a_higher_generation(bench: Benc
     assert (late.adopted, late.result.provenance.attempt_id) == (True, "t2")
 
 
-async def test_a_store_that_refuses_for_good_fails_the_publication(
+async def test_a_permanent_refusal_by_the_store_fails_the_publication(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = msgspec.structs.replace(result(), action_id=Digest("not a digest/"))
@@ -272,7 +274,7 @@ async def test_a_store_that_refuses_for_good_fails_the_publication(
     assert failed.failure.kind == "store"
 
 
-async def test_a_result_that_finds_no_space_waits_until_there_is_some(
+async def test_a_result_waits_until_the_store_has_space(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = full_until(bench, monkeypatch, calls=3)
@@ -285,7 +287,7 @@ async def test_a_result_that_finds_no_space_waits_until_there_is_some(
     assert not bench.machine.of(PublishFailed)
 
 
-async def test_a_result_that_finds_no_space_and_that_nothing_waits_for_is_given_up(
+async def test_an_unstorable_result_that_no_action_waits_for_is_given_up(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = full_until(bench, monkeypatch, calls=10**9)
@@ -311,7 +313,7 @@ def full_until(bench: Bench, monkeypatch: pytest.MonkeyPatch, *, calls: int) -> 
     return refused
 
 
-async def test_an_unavailable_store_is_asked_again(
+async def test_a_request_to_an_unavailable_store_is_retried(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, calls = bench.cache.lookup, list[int]()
@@ -373,7 +375,7 @@ async def test_one_look_up_of_a_tenant_waits_for_few_of_the_thousands_of_another
     await until(lambda: len(bench.machine.of(LookedUp)) == 4001)
 
 
-async def test_a_look_up_that_nobody_waits_for_any_more_is_not_made(
+async def test_a_look_up_that_no_run_waits_for_any_more_is_not_made(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, asked = bench.cache.lookup, list[Digest]()
@@ -391,7 +393,7 @@ async def test_a_look_up_that_nobody_waits_for_any_more_is_not_made(
     assert bench.tasks.backlog == 0
 
 
-async def test_a_store_that_fails_for_one_tenant_does_not_hold_up_another(
+async def test_a_store_failure_for_one_tenant_does_not_delay_another(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = bench.cache.lookup
@@ -470,14 +472,16 @@ async def test_secrets_are_read_for_the_attempt_that_names_them(bench: Bench) ->
     assert bench.workers.secrets == [("team-a", "t1", "w1", {"key": ("*",)})]
 
 
-async def test_the_scheduler_is_asked_when_the_machine_wants_it(bench: Bench) -> None:
+async def test_the_scheduler_runs_when_the_machine_requests_a_decision(bench: Bench) -> None:
     bench.machine.wants_decision = True
     await bench.do()
     await until(lambda: bench.machine.of(PlacementDecided))
     assert not bench.machine.wants_decision
 
 
-async def test_an_error_of_the_machine_ends_the_loop_and_reaches_who_asked(bench: Bench) -> None:
+async def test_an_error_of_the_machine_ends_the_loop_and_is_raised_in_the_caller(
+    bench: Bench,
+) -> None:
     with pytest.raises(RuntimeError, match="boom"):
         await bench.loop.post_and_wait(CancelRequested("boom"))
     with pytest.raises(RuntimeError, match="boom"):
@@ -504,7 +508,7 @@ class Backlog:
     def flush(self) -> None: ...
 
 
-def test_it_decides_at_once_unless_other_work_waits_which_lets_ready_work_gather(
+def test_the_loop_decides_at_once_unless_other_work_is_pending(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_s = [100.0]
@@ -533,7 +537,9 @@ def test_it_decides_at_once_unless_other_work_waits_which_lets_ready_work_gather
     assert decided(after_s=DECIDE_GAP_S)
 
 
-def test_after_a_long_decision_events_get_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_long_decision_events_get_the_same_amount_of_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now_s = [100.0]
     monkeypatch.setattr("flowmesh_control.loop.event_loop.time.monotonic", lambda: now_s[0])
     machine = Answers()
@@ -559,7 +565,7 @@ def test_after_a_long_decision_events_get_as_long(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("left", [0, 7])
-def test_turns_are_short_while_the_workers_have_places_left(
+def test_turns_are_short_while_the_workers_have_free_slots(
     monkeypatch: pytest.MonkeyPatch, left: int
 ) -> None:
     now_s = [100.0]
@@ -590,7 +596,7 @@ def test_turns_are_short_while_the_workers_have_places_left(
     )
 
 
-def test_a_loop_that_stood_still_says_so_before_anything_else() -> None:
+def test_a_stalled_loop_reports_the_stall_before_any_other_event() -> None:
     now = [100.0]
     machine = Answers()
     executor = Backlog()
@@ -612,7 +618,7 @@ def test_a_loop_that_stood_still_says_so_before_anything_else() -> None:
     assert machine.received[-2:] == [ControlStalled(), CancelRequested("b")]
 
 
-async def test_a_blob_that_is_stored_in_another_scope_is_not_on_its_way_here(
+async def test_a_blob_being_stored_in_another_scope_counts_as_missing_in_this_one(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = digest_bytes(b"another's")
@@ -625,7 +631,7 @@ async def test_a_blob_that_is_stored_in_another_scope_is_not_on_its_way_here(
     puts.refused.clear()
 
 
-async def test_outputs_are_copied_to_the_scope_that_is_to_have_them(bench: Bench) -> None:
+async def test_outputs_are_copied_to_the_required_scope(bench: Bench) -> None:
     digest = digest_bytes(b"own")
     await blobs_of(bench.store).put(digest, b"own")
     check = CheckBlobs("run-1", {"group-x": frozenset({digest})}, (SCOPE, "group-x"))
@@ -635,7 +641,7 @@ async def test_outputs_are_copied_to_the_scope_that_is_to_have_them(bench: Bench
     assert await blobs_of(bench.store, "group-x").get(digest) == b"own"
 
 
-async def test_a_look_up_says_in_which_scope_it_found_a_result(bench: Bench) -> None:
+async def test_a_look_up_reports_in_which_scope_it_found_a_result(bench: Bench) -> None:
     await bench.do(Publish(ActionKey(SCOPE, D), result()))
     await until(lambda: bench.machine.of(Published))
     await bench.do(LookUp(ActionKey("group-x", D), (SCOPE, "group-x")))
@@ -644,7 +650,7 @@ async def test_a_look_up_says_in_which_scope_it_found_a_result(bench: Bench) -> 
     assert sorted(e.found_in for e in bench.machine.of(LookedUp)) == ["", SCOPE]
 
 
-async def test_a_composed_result_brings_its_chunks_into_its_scope(bench: Bench) -> None:
+async def test_a_composed_result_copies_its_chunks_into_its_scope(bench: Bench) -> None:
     data, composed = digest_bytes(b"chunk"), digest_bytes(b"manifest")
     await blobs_of(bench.store).put(data, b"chunk")
     chunks = (ChunkRef(rows=data, blob=data, count=1, bytes=5),)

@@ -26,7 +26,7 @@ def served(queue: FairQueue[int], count: int) -> list[str]:
     return found
 
 
-def test_one_who_comes_behind_many_items_of_another_waits_for_one_of_them() -> None:
+def test_a_tenant_that_arrives_behind_many_items_of_another_waits_for_at_most_one() -> None:
     queue: FairQueue[int] = FairQueue(weight=even)
     for number in range(MANY):
         queue.push("a", number)
@@ -36,7 +36,7 @@ def test_one_who_comes_behind_many_items_of_another_waits_for_one_of_them() -> N
     assert len(queue) == MANY - 101
 
 
-def test_an_item_that_several_want_goes_where_it_is_served_first() -> None:
+def test_an_item_of_several_tenants_is_queued_for_the_one_served_soonest() -> None:
     queue: FairQueue[int] = FairQueue(weight={"a": 1.0, "b": 1.0, "c": 50.0}.__getitem__)
     for number in range(100):
         queue.push("a", number)
@@ -57,7 +57,7 @@ def test_items_of_one_tenant_keep_their_order() -> None:
     assert [n for tenant, n in taken if tenant == "b"] == list(range(1, 50, 2))
 
 
-def test_a_tenant_of_weight_three_has_three_turns_for_anothers_one() -> None:
+def test_a_tenant_of_weight_three_gets_three_turns_for_each_turn_of_weight_one() -> None:
     queue: FairQueue[int] = FairQueue(weight={"a": 3.0, "b": 1.0}.__getitem__)
     for number in range(400):
         queue.push("a", number)
@@ -66,7 +66,7 @@ def test_a_tenant_of_weight_three_has_three_turns_for_anothers_one() -> None:
     assert turns["a"] == pytest.approx(300, abs=2)
 
 
-def test_who_was_away_does_not_save_up_turns() -> None:
+def test_an_idle_tenant_does_not_accumulate_turns() -> None:
     queue: FairQueue[int] = FairQueue(weight=even)
     queue.push("b", 0)
     for number in range(1000):
@@ -78,7 +78,7 @@ def test_who_was_away_does_not_save_up_turns() -> None:
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf"), 1e-320])
-def test_a_weight_that_is_no_positive_number_is_refused_where_the_item_is_added(
+def test_a_weight_that_is_not_a_positive_number_is_refused_when_the_item_is_added(
     weight: float,
 ) -> None:
     queue: FairQueue[int] = FairQueue(weight={"good": 1.0, "bad": weight}.__getitem__)

@@ -24,7 +24,7 @@ def test_an_error_is_shown_until_it_fades(monkeypatch: pytest.MonkeyPatch) -> No
     assert found.text == ""
 
 
-def test_the_log_says_it_when_it_is_news_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_reports_a_repeated_error_only_once(caplog: pytest.LogCaptureFixture) -> None:
     found = StoreHealth()
     logger = logging.getLogger("flowmesh")
     logger.propagate = True
@@ -36,7 +36,7 @@ def test_the_log_says_it_when_it_is_news_alone(caplog: pytest.LogCaptureFixture)
     ]
 
 
-async def test_a_job_that_waits_for_the_store_says_why() -> None:
+async def test_a_job_that_waits_for_the_store_reports_why() -> None:
     errors: list[FlowMeshError] = []
     done = asyncio.Event()
 

@@ -16,7 +16,7 @@ def muted() -> World:
     return world
 
 
-def test_a_look_up_is_its_askers_until_the_asker_leaves() -> None:
+def test_a_look_up_belongs_to_its_run_until_the_run_is_cancelled() -> None:
     world, rows = muted(), dataset("one", "two")
     owners = WorkOwners(world.machine.state)
     made = plan(step("m", rows_of(rows), uses=MAP), step("n", value=1), namespace="team-b")
@@ -39,7 +39,7 @@ def test_a_look_up_that_was_answered_is_not_awaited_any_more() -> None:
     assert not owners.awaits(look)
 
 
-def test_what_a_runs_end_needs_is_its_namespaces_work() -> None:
+def test_work_for_a_runs_end_counts_for_the_runs_namespace() -> None:
     world = muted()
     owners = WorkOwners(world.machine.state)
     uid = world.submit(plan(step("n", value=1), namespace="team-b"))
@@ -57,7 +57,7 @@ def test_what_a_runs_end_needs_is_its_namespaces_work() -> None:
     assert owners.namespaces(c.FinalizeRun("another")) == ("",)
 
 
-def test_what_two_namespaces_share_is_asked_and_published_at_either_ones_turn() -> None:
+def test_shared_work_of_two_namespaces_is_served_at_the_turn_of_either() -> None:
     world, rows = muted(), dataset("one", "two")
     owners = WorkOwners(world.machine.state)
     for team in ("team-a", "team-b", "team-b"):
@@ -82,7 +82,7 @@ def test_the_weights_are_those_of_placement() -> None:
     assert (owners.weight("team-b"), owners.weight("team-a")) == (3.0, 1.0)
 
 
-def test_a_publication_is_awaited_while_its_attempt_is() -> None:
+def test_a_publication_is_awaited_as_long_as_its_attempt() -> None:
     world = World()
     world.join("w1")
     world.submit(plan(step("n", value=1)))

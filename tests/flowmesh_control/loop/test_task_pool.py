@@ -30,7 +30,7 @@ async def pool(
         await found.stop()
 
 
-async def test_jobs_that_wait_to_be_tried_again_take_no_turn_of_their_tenant(
+async def test_jobs_that_wait_for_a_retry_take_no_turn_of_their_tenant(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(task_pool, "FIRST_RETRY_S", 3600.0)
@@ -51,7 +51,7 @@ async def test_jobs_that_wait_to_be_tried_again_take_no_turn_of_their_tenant(
     assert refused == list(range(3 * COUNT))
 
 
-async def test_a_job_that_is_tried_again_comes_behind_those_of_its_tenant_that_were_not_tried(
+async def test_a_retried_job_is_queued_behind_untried_jobs_of_its_tenant(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(task_pool, "FIRST_RETRY_S", 0.0)
@@ -83,7 +83,7 @@ def test_the_more_jobs_are_refused_for_long_the_less_often_each_is_tried() -> No
     assert task_pool.retry_delay_s(task_pool.LAST_RETRY_S, many) == 10 * task_pool.LAST_RETRY_S
 
 
-async def test_an_error_outside_a_job_ends_no_task_in_silence() -> None:
+async def test_an_error_outside_a_job_is_reported() -> None:
     failures = list[BaseException]()
     weights = {"a": 1.0}
 

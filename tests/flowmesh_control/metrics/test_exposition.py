@@ -62,7 +62,7 @@ async def books_written(fabric: Fabric) -> None:
     )
 
 
-async def test_what_was_run_paid_shared_and_failed_is_told(fabric: Fabric) -> None:
+async def test_executions_payments_sharing_and_failures_are_exposed(fabric: Fabric) -> None:
     await busy_fabric(fabric)
     await books_written(fabric)
     text = await page(fabric)
@@ -98,7 +98,7 @@ async def test_what_was_run_paid_shared_and_failed_is_told(fabric: Fabric) -> No
     assert total(text, "flowmesh_worker_agent_cpu_seconds_total", pool="local") > 0
 
 
-async def test_counters_of_the_accounts_go_on_under_the_next_leader(fabric: Fabric) -> None:
+async def test_account_counters_continue_under_the_next_leader(fabric: Fabric) -> None:
     await busy_fabric(fabric)
     await books_written(fabric)
     before = counters(await page(fabric))
@@ -142,7 +142,7 @@ async def test_a_pool_without_workers_has_a_backlog_once_it_is_declared(fabric: 
     assert ("flowmesh_workers", (("pool", "empty"), ("state", "busy"))) in samples(text)
 
 
-async def test_a_scrape_asks_for_no_decision_and_takes_none_away(fabric: Fabric) -> None:
+async def test_a_scrape_neither_requests_nor_cancels_a_decision(fabric: Fabric) -> None:
     await fabric.submit(workflow("slow", sleeps(5)))
     control = fabric.control
     await until(lambda: bool(machine_of(control).state.ready))
@@ -153,7 +153,7 @@ async def test_a_scrape_asks_for_no_decision_and_takes_none_away(fabric: Fabric)
         assert machine_of(control).state.dirty is dirty
 
 
-async def test_collectors_of_others_are_shown_too(fabric: Fabric) -> None:
+async def test_additional_collectors_are_exposed_too(fabric: Fabric) -> None:
     mine = Gauge("flowmesh_api_watches", "Watches that are open.", registry=CollectorRegistry())
     mine.set(3)
     fabric.control.services.metrics.add(mine)

@@ -51,7 +51,7 @@ def objects(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_a_failed_attempt_is_one_object_with_all_that_is_known(written: io.StringIO) -> None:
+def test_a_failed_attempt_is_logged_as_one_object_with_all_details(written: io.StringIO) -> None:
     RunLogListener(STATE).settled(FAILED)
     [line] = objects(written)
     assert line.pop("time")
@@ -68,7 +68,7 @@ def test_a_failed_attempt_is_one_object_with_all_that_is_known(written: io.Strin
     }
 
 
-def test_what_goes_well_is_not_said_step_by_step(written: io.StringIO) -> None:
+def test_successful_steps_are_not_logged_one_by_one(written: io.StringIO) -> None:
     log = RunLogListener(STATE)
     log.appended("u1", StepLine(1.0, "clean", "COMPLETED"))
     log.appended("u1", StepLine(1.0, "tune", "FAILED", "engine", "out of ideas"))
@@ -81,7 +81,7 @@ def test_what_goes_well_is_not_said_step_by_step(written: io.StringIO) -> None:
     ]
 
 
-def test_another_form_is_refused_with_the_forms_there_are() -> None:
+def test_an_unknown_log_format_is_refused_with_the_valid_ones() -> None:
     with pytest.raises(LogFormatError, match="text or json"):
         formatter({"FLOWMESH_LOG_FORMAT": "xml"})
     assert "nightly" in formatter({}).format(logging.makeLogRecord({"msg": "nightly"}))

@@ -28,7 +28,7 @@ class Views:
         return []
 
 
-async def test_the_action_of_a_failed_step_is_another_runs_when_it_is_wanted_again() -> None:
+async def test_a_failed_steps_action_belongs_to_another_run_that_requests_it_again() -> None:
     world = World()
     world.join("w1")
     failed = world.submit(plan(step("a"), step("b", value=2)))

@@ -8,7 +8,9 @@ from flowmesh_api.v1.why import Explanation
 from flowmesh_control.records.keys import spec_key
 
 
-async def test_the_weights_of_an_ended_run_are_those_of_its_plan_unless_that_is_damaged() -> None:
+async def test_an_ended_run_is_explained_with_the_weights_of_its_plan_unless_it_is_damaged() -> (
+    None
+):
     async with place() as there:
         worker = await there.join("w")
         weights = {"alpha": 0.5, "beta": 2.0, "gamma": 0.25}

@@ -29,7 +29,7 @@ async def test_without_a_quota_nothing_is_bounded_and_nothing_is_posted() -> Non
     assert posted == []
 
 
-async def test_a_name_goes_before_a_label_and_a_label_before_every_namespace() -> None:
+async def test_a_quota_by_name_takes_precedence_over_a_label_and_a_label_over_a_star() -> None:
     quotas, posted = given()
     every = Quota(name="a-every", namespaces=("*",))
     gold = Quota(name="b-gold", labels={"tier": "gold"}, weight=2.0)

@@ -70,7 +70,7 @@ async def test_users_and_namespaces_do_not_share_a_bucket() -> None:
         rates.take(RequestRate.REQUESTS, "b", "team-a")
 
 
-async def test_a_request_without_a_namespace_counts_for_that_of_the_service_account() -> None:
+async def test_a_request_without_a_namespace_counts_for_the_service_accounts_namespace() -> None:
     rates, _, _ = await given(QUOTA)
     for _ in range(4):
         rates.take(RequestRate.REQUESTS, "system:serviceaccount:team-b:ci", "")
@@ -78,7 +78,7 @@ async def test_a_request_without_a_namespace_counts_for_that_of_the_service_acco
         rates.take(RequestRate.REQUESTS, "system:serviceaccount:team-b:ci", "")
 
 
-async def test_a_request_of_a_person_without_a_namespace_counts_for_the_quota_of_all() -> None:
+async def test_a_users_request_without_a_namespace_counts_against_the_users_own_rate() -> None:
     rates, _, _ = await given(Quota(name="every", namespaces=("*",), request_burst=2))
     for _ in range(2):
         rates.take(RequestRate.REQUESTS, "alice", "")
@@ -86,7 +86,7 @@ async def test_a_request_of_a_person_without_a_namespace_counts_for_the_quota_of
         rates.take(RequestRate.REQUESTS, "alice", "")
 
 
-async def test_what_is_open_counts_until_it_is_closed() -> None:
+async def test_an_open_watch_counts_until_it_is_closed() -> None:
     rates, _, _ = await given(QUOTA)
     with rates.opened(OpenLimit.WATCHES, "b", "team-b"):
         with (
@@ -100,7 +100,7 @@ async def test_what_is_open_counts_until_it_is_closed() -> None:
         pass
 
 
-async def test_buckets_of_many_users_do_not_grow_without_end() -> None:
+async def test_the_number_of_user_buckets_is_bounded() -> None:
     rates, _, clock = await given(QUOTA)
     for number in range(25_000):
         clock.now_s += 0.001

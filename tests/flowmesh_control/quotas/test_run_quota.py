@@ -48,7 +48,7 @@ async def test_a_further_run_is_refused_until_one_has_ended_and_others_are_serve
         await submit(there, "c", "team-b")
 
 
-async def test_of_many_at_once_only_as_many_as_fit_are_accepted() -> None:
+async def test_of_many_concurrent_submissions_only_as_many_as_fit_are_accepted() -> None:
     async with place() as there:
         await bound(there, unfinished_runs=3)
         answers = await asyncio.gather(
@@ -58,7 +58,7 @@ async def test_of_many_at_once_only_as_many_as_fit_are_accepted() -> None:
         assert there.control.services.quotas.refusals["unfinished-runs"] == 17
 
 
-async def test_a_submission_that_joins_a_run_needs_no_room() -> None:
+async def test_a_submission_that_joins_a_run_needs_no_free_quota() -> None:
     async with place() as there:
         await bound(there, unfinished_runs=1)
         uid = await submit(there, "a", "team-b")
@@ -78,7 +78,7 @@ async def test_the_api_answers_403_with_the_code_and_the_metric_counts_it() -> N
         assert 'flowmesh_quota_refusals_total{limit="unfinished-runs"} 1.0' in page
 
 
-async def test_a_workflow_of_more_steps_than_allowed_is_refused_for_good() -> None:
+async def test_a_workflow_of_more_steps_than_allowed_is_refused_permanently() -> None:
     async with place() as there:
         await bound(there, steps_per_run=1)
         steps = [{"name": n, "uses": "test.noop", "with": {"value": n}} for n in "xy"]
@@ -88,7 +88,7 @@ async def test_a_workflow_of_more_steps_than_allowed_is_refused_for_good() -> No
         await submit(there, "small", "team-b")
 
 
-async def test_actions_in_flight_leave_no_room() -> None:
+async def test_actions_in_flight_count_against_the_quota() -> None:
     async with place() as there:
         await bound(there, actions_in_flight=2)
         steps = [{"name": n, "uses": "test.noop", "with": {"value": n}} for n in "xy"]
@@ -117,5 +117,5 @@ async def test_the_quota_is_shown_with_what_is_used() -> None:
         assert b'{"name":"unfinished runs","most":5.0,"used":1.0}' in shown
 
 
-def test_no_quota_raises_the_limit_of_steps() -> None:
+def test_a_quota_cannot_raise_the_general_limit_of_steps() -> None:
     assert STEPS_MAX == Limits().steps == Quota(name="q").steps_per_run

@@ -41,7 +41,7 @@ def test_without_a_record_everything_in_the_ledgers_counts() -> None:
     assert book.executed == 1
 
 
-def test_what_was_unsettled_and_has_no_end_becomes_the_fabrics() -> None:
+def test_unsettled_amounts_without_an_end_are_charged_to_the_fabric_account() -> None:
     book = bring_up_to_date(record(), []).book
     assert (book.bill_nanousd, book.receipts_nanousd, book.fabric_nanousd) == (100, 60, 40)
     assert book.unsettled_nanousd == 0
@@ -55,7 +55,7 @@ def test_an_attempt_that_ended_after_the_record_is_billed_for_the_rest_only() ->
     assert opening.billed == {"i1": 115}
 
 
-def test_what_tenants_paid_of_late_goes_on_by_the_clock_of_now() -> None:
+def test_recent_payments_of_tenants_continue_on_the_current_clock() -> None:
     opening = bring_up_to_date(record(paid={"a": (7.0, 50.0), "b": (8.0, 3650.0)}), [])
     assert opening.paid_by(60.0) == {"a": (7.0, 50.0), "b": (8.0, 60.0)}
 
@@ -77,7 +77,7 @@ async def test_the_latest_epochs_record_is_read_back(store: Store) -> None:
     assert found.counted == {"u1": 10}
 
 
-async def test_a_record_that_says_nothing_new_is_not_written(store: Store) -> None:
+async def test_an_unchanged_record_is_not_written(store: Store) -> None:
     accounts = AccountStore(store.records, epoch=1)
     await accounts.write(record(time_s=1.0))
     await accounts.write(record(time_s=2.0))
@@ -109,7 +109,7 @@ async def _receipts(store: Store, ended_s: float, ended_by: int, recorded_by: in
 
 @pytest.mark.parametrize("recorded_by", [0, 1])
 @pytest.mark.parametrize(("ended_s", "receipts"), [(1.5, 60), (3.0, 67)])
-async def test_a_run_counts_that_had_no_line_at_the_record_and_ended_after_it(
+async def test_a_run_without_a_line_at_the_record_that_ended_after_it_counts(
     store: Store, ended_s: float, receipts: int, recorded_by: int
 ) -> None:
     """A run that ended before the record is part of its totals, with all its lines."""

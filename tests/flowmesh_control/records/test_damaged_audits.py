@@ -40,9 +40,7 @@ async def end(there: Place, worker: HandWorker, audit: str, value: str = "made")
     await there.ended(audit)
 
 
-async def test_a_damaged_report_keeps_no_control_plane_from_starting_nor_the_list_from_others() -> (
-    None
-):
+async def test_a_damaged_report_prevents_neither_a_start_nor_the_list_of_other_audits() -> None:
     async with place() as there:
         worker = await there.join("w")
         bad = await begun(there, worker)
@@ -63,7 +61,7 @@ async def test_a_damaged_report_keeps_no_control_plane_from_starting_nor_the_lis
 @pytest.mark.parametrize(
     "how", ["cut", "without the order", "with another order", "of other steps"]
 )
-async def test_an_audit_whose_order_cannot_be_read_ends_and_says_why(how: str) -> None:
+async def test_an_audit_with_an_unreadable_order_ends_with_the_reason(how: str) -> None:
     async with place() as there:
         worker = await there.join("w")
         audit = await begun(there, worker)
@@ -94,7 +92,7 @@ async def spoil_order(records: RecordStore, key: str, how: str) -> None:
     await records.write(key, json.dumps(spec).encode(), if_match=whole.etag)
 
 
-async def test_a_damaged_report_of_an_audit_that_goes_on_is_written_again() -> None:
+async def test_a_damaged_report_of_a_running_audit_is_written_again() -> None:
     """A leader wrote it and ended before the audit's ``final``."""
     async with place() as there:
         worker = await there.join("w")
@@ -105,7 +103,7 @@ async def test_a_damaged_report_of_an_audit_that_goes_on_is_written_again() -> N
         assert (status, report["counts"]["same"]) == (200, 1)
 
 
-async def test_an_audit_that_meets_a_damaged_class_in_quarantine_ends_and_says_why() -> None:
+async def test_an_audit_that_finds_a_damaged_quarantine_record_ends_with_the_reason() -> None:
     async with place() as there:
         worker = await there.join("w")
         audit = await begun(there, worker)
@@ -120,7 +118,7 @@ async def test_an_audit_that_meets_a_damaged_class_in_quarantine_ends_and_says_w
         assert report["quarantined"] == []
 
 
-async def test_a_run_submitted_again_by_a_uid_whose_spec_is_damaged_is_told_which_record() -> None:
+async def test_a_resubmission_of_a_uid_with_a_damaged_spec_names_the_record() -> None:
     async with place() as there:
         submission = Submission(document=workflow("a", noop()), uid="the-uid")
         await there.control.services.admission.submit(submission)

@@ -88,7 +88,7 @@ async def taken_over(records: Records, epoch: int) -> tuple[RecoveredState, Arch
     return found, archive, index
 
 
-async def test_nothing_is_read_of_a_run_with_a_line_and_it_is_listed(store: Store) -> None:
+async def test_a_run_with_a_line_is_listed_without_reading_its_records(store: Store) -> None:
     first, records = EndedRunIndex(store.records, epoch=1), Reads(store.records)
     for uid, ended_s in (("a", 9.0), ("b", 5.0)):
         first.add(await ends(store.records, uid, ended_s=ended_s))
@@ -132,7 +132,7 @@ async def test_a_leader_that_died_before_it_opened_a_run_makes_no_end_void(store
     assert [run.uid for run in archive.summaries()] == ["a"]
 
 
-async def test_a_leader_says_what_it_opens_before_it_does(store: Store) -> None:
+async def test_a_leader_records_the_runs_that_it_opens_before_it_opens_them(store: Store) -> None:
     """Else a frozen leader's late line would hide a run that another one has opened."""
     await ends(store.records, "ended")
     spec = SpecRecord("open", "n", "team-a", "d", 0.5, {})
@@ -145,14 +145,16 @@ async def test_a_leader_says_what_it_opens_before_it_does(store: Store) -> None:
     assert await read_taken(store.records) == {"open": 2}
 
 
-async def test_a_run_that_is_gone_from_the_store_is_not_listed(store: Store) -> None:
+async def test_a_run_that_was_removed_from_the_store_is_not_listed(store: Store) -> None:
     index = EndedRunIndex(store.records, epoch=1)
     index.add(FinalRecord(1, RunStatus("gone", "n", "team-a", "Succeeded", 0.5, 3.0)))
     await index.write(1)
     assert (await taken_over(store.records, 2))[1].summaries() == []
 
 
-async def test_lines_that_came_after_the_accounts_were_captured_wait(store: Store) -> None:
+async def test_lines_added_after_the_accounts_were_captured_wait_for_the_next_write(
+    store: Store,
+) -> None:
     index = EndedRunIndex(store.records, epoch=1)
     index.add(await ends(store.records, "a"))
     count = index.waiting()
@@ -174,7 +176,7 @@ async def test_segments_are_bounded_and_all_are_read(store: Store) -> None:
     assert len(await read_ended(store.records)) == 2 * LINES + 1
 
 
-async def test_a_write_whose_answer_was_lost_is_made_again(store: Store) -> None:
+async def test_a_write_whose_response_was_lost_is_repeated(store: Store) -> None:
     index = EndedRunIndex(LosesAnAnswer(store.records), epoch=1)
     for uid in ("a", "b"):
         index.add(FinalRecord(1, RunStatus(uid, "n", "team-a", "Succeeded", 0.5, 3.0)))

@@ -45,7 +45,7 @@ async def test_a_flush_without_new_lines_writes_nothing(store: Store) -> None:
     assert [k async for k in store.records.keys("runs/")] == ["runs/run-1/ledger/00000001-00000001"]
 
 
-async def test_a_later_epoch_takes_up_what_was_written_before(store: Store) -> None:
+async def test_a_later_epoch_reads_the_lines_of_earlier_epochs(store: Store) -> None:
     first = LedgerWriter(store.records, epoch=1)
     first.append("run-1", line(0))
     await first.flush_all()
@@ -56,7 +56,7 @@ async def test_a_later_epoch_takes_up_what_was_written_before(store: Store) -> N
     assert await written(store) == ["0", "1"]
 
 
-async def test_what_a_former_leader_writes_after_it_was_superseded_does_not_count(
+async def test_lines_that_a_superseded_leader_writes_do_not_count(
     store: Store,
 ) -> None:
     first = LedgerWriter(store.records, epoch=1)
@@ -86,7 +86,7 @@ async def test_two_writers_of_one_epoch_cannot_both_write(store: Store) -> None:
     assert await written(store) == ["0"]
 
 
-async def test_each_leader_begins_an_epoch_of_its_own_and_the_former_one_notices(
+async def test_each_leader_begins_a_new_epoch_and_the_former_leader_notices(
     store: Store,
 ) -> None:
     first = await begin_epoch(store.records, owner="a", now_s=1.0)
@@ -121,7 +121,7 @@ class Network(MemoryRecords):
         return etag
 
 
-async def test_ledgers_are_flushed_side_by_side_and_one_that_fails_costs_no_other() -> None:
+async def test_ledgers_are_flushed_concurrently_and_a_failure_affects_no_other() -> None:
     records = Network(together=16)
     records.refused = "run-7/"
     ledger = LedgerWriter(records, epoch=1)
@@ -137,7 +137,7 @@ async def test_ledgers_are_flushed_side_by_side_and_one_that_fails_costs_no_othe
     assert len([key async for key in records.keys("runs/")]) == 16
 
 
-async def test_a_segment_whose_answer_was_lost_is_sent_again_as_it_was() -> None:
+async def test_a_segment_whose_response_was_lost_is_sent_again_unchanged() -> None:
     records = Network()
     ledger = LedgerWriter(records, epoch=1)
     ledger.append("run-1", line(0))
@@ -150,7 +150,7 @@ async def test_a_segment_whose_answer_was_lost_is_sent_again_as_it_was() -> None
     assert list((await read_segments(records, "run-1")).lines) == [line(0), line(1)]
 
 
-async def test_who_flushes_all_waits_for_a_flush_that_is_under_way() -> None:
+async def test_flushing_all_ledgers_waits_for_a_flush_in_progress() -> None:
     records = Network(together=2)
     ledger = LedgerWriter(records, epoch=1)
     ledger.append("run-1", line(0))
@@ -164,7 +164,7 @@ async def test_who_flushes_all_waits_for_a_flush_that_is_under_way() -> None:
     assert len([key async for key in records.keys("runs/")]) == 1
 
 
-async def test_two_leaders_that_say_the_same_of_themselves_begin_two_epochs(store: Store) -> None:
+async def test_two_leaders_with_the_same_owner_name_begin_two_epochs(store: Store) -> None:
     one = await begin_epoch(store.records, owner="host/1", now_s=1.0)
     other = await begin_epoch(store.records, owner="host/1", now_s=1.0)
     first, second = [await store.records.read(f"epochs/{epoch:08d}") for epoch in (one, other)]
@@ -177,7 +177,7 @@ async def test_two_leaders_that_say_the_same_of_themselves_begin_two_epochs(stor
     "stray",
     ["epochs/notes.txt", "accounts/old", "learned/x", "ended/x", "taken/x", "runs/u/ledger/x"],
 )
-async def test_a_stray_object_ends_no_start_and_is_named_once(
+async def test_a_stray_object_does_not_prevent_a_start_and_is_named_once(
     stray: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = control_plane(tmp_path)

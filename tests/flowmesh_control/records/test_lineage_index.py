@@ -61,7 +61,7 @@ async def everybody(namespaces: Iterable[str]) -> frozenset[str]:
     return frozenset(namespaces)
 
 
-async def test_what_an_artifact_was_made_from_is_walked_to_the_beginning(store: Store) -> None:
+async def test_upstream_lineage_is_walked_to_the_first_inputs(store: Store) -> None:
     lineage = LineageIndex(store.records)
     await lineage.write("u1", CHAIN)
     found = await lineage.walk(d("score"), Direction.UP, everybody)
@@ -70,7 +70,7 @@ async def test_what_an_artifact_was_made_from_is_walked_to_the_beginning(store: 
     assert not found.cut
 
 
-async def test_what_was_made_from_an_artifact_is_walked_to_the_end(store: Store) -> None:
+async def test_downstream_lineage_is_walked_to_the_last_outputs(store: Store) -> None:
     lineage = LineageIndex(store.records)
     await lineage.write("u1", CHAIN)
     down = await lineage.walk(d("clean"), Direction.DOWN, everybody)
@@ -87,7 +87,7 @@ async def test_two_consumers_of_one_artifact_are_two_derivations(store: Store) -
     assert sorted(x.uid for x in found.derivations) == ["u1", "u2"]
 
 
-async def test_a_join_of_very_many_is_found_whole_from_each_and_not_written_whole_for_each(
+async def test_a_join_of_many_inputs_is_found_complete_from_each_input_but_stored_once(
     store: Store,
 ) -> None:
     lineage = LineageIndex(store.records)
@@ -110,7 +110,7 @@ async def test_a_join_of_very_many_is_found_whole_from_each_and_not_written_whol
     assert sum(sizes) < 200_000  # the join alone has 50,000, and some 230 shards
 
 
-async def test_a_walk_stops_at_its_limit_and_says_so(store: Store) -> None:
+async def test_a_walk_stops_at_its_limit_and_reports_it(store: Store) -> None:
     lineage = LineageIndex(store.records)
     steps = [made("u1", f"s{i}", {"x": str(i)}, {"x": str(i + 1)}) for i in range(20)]
     await lineage.write("u1", steps)
@@ -119,7 +119,7 @@ async def test_a_walk_stops_at_its_limit_and_says_so(store: Store) -> None:
     assert found.cut
 
 
-async def test_a_circle_of_equal_content_ends_the_walk(store: Store) -> None:
+async def test_a_cycle_of_equal_content_ends_the_walk(store: Store) -> None:
     lineage = LineageIndex(store.records)
     same = [made("u1", "a", {"x": "p"}, {"x": "q"}), made("u1", "b", {"x": "q"}, {"x": "p"})]
     await lineage.write("u1", same)
@@ -127,7 +127,7 @@ async def test_a_circle_of_equal_content_ends_the_walk(store: Store) -> None:
     assert sorted(x.step for x in found.derivations) == ["a", "b"]
 
 
-async def test_an_output_of_a_run_is_followed_through_that_run_and_not_through_its_equals(
+async def test_a_runs_output_is_followed_through_that_run_and_not_through_runs_with_equal_output(
     store: Store,
 ) -> None:
     lineage = LineageIndex(store.records)
@@ -152,7 +152,7 @@ async def test_a_walk_through_a_run_begins_at_the_step_that_is_named(store: Stor
         assert [x.step for x in found.derivations] == [step]
 
 
-async def test_what_a_run_was_given_was_not_made_by_a_later_step_of_it(store: Store) -> None:
+async def test_a_runs_input_is_not_attributed_to_a_later_step_of_the_same_run(store: Store) -> None:
     lineage = LineageIndex(store.records)
     again = made("u1", "again", {"x": "other"}, {"x": "raw"}, 3.0)
     await lineage.write("u1", [made("u1", "one", {"x": "raw"}, {"x": "end"}, 2.0), again])
@@ -160,7 +160,7 @@ async def test_what_a_run_was_given_was_not_made_by_a_later_step_of_it(store: St
     assert [x.step for x in found.derivations] == ["one"]
 
 
-async def test_what_a_run_was_given_is_followed_into_the_first_run_that_made_it(
+async def test_a_runs_input_is_followed_into_the_first_run_that_made_it(
     store: Store,
 ) -> None:
     lineage = LineageIndex(store.records)
@@ -248,7 +248,7 @@ async def test_the_records_of_a_long_run_are_written_side_by_side() -> None:
     assert len(found.derivations) == len(LONG)
 
 
-async def test_a_record_that_could_not_be_written_is_told_and_written_again() -> None:
+async def test_a_failed_record_write_is_reported_and_can_be_repeated() -> None:
     far = Far(refused="/1.")
     with pytest.raises(StoreUnavailableError):
         await LineageIndex(far).write("u1", LONG)
@@ -275,14 +275,14 @@ async def test_a_run_has_one_record_and_a_long_one_has_one_for_each_200_steps(
     assert len(up.derivations) == 450 + 200  # the other run made the first 200 as well
 
 
-async def test_of_many_steps_that_used_and_made_the_same_none_is_lost(store: Store) -> None:
+async def test_many_steps_with_the_same_inputs_and_outputs_are_all_found(store: Store) -> None:
     lineage = LineageIndex(store.records)
     await lineage.write("u1", [made("u1", f"s{n}", {"x": "a"}, {"x": "b"}) for n in range(450)])
     found = await lineage.walk(d("b"), Direction.UP, everybody)
     assert len(found.derivations) == 450
 
 
-async def test_runs_of_earlier_releases_are_found_beside_those_of_today(store: Store) -> None:
+async def test_runs_of_earlier_releases_are_found_beside_current_ones(store: Store) -> None:
     lineage = LineageIndex(store.records)
     old = made("u0", "old", {"rows": "source"}, {"rows": "raw"})
     record = msgspec.json.encode([old])
@@ -334,7 +334,7 @@ async def test_a_query_reads_the_records_that_it_needs_and_no_others(
     assert counted.listed == ["lineage/runs/"] * (1 if held_max > 1_500 else 3)
 
 
-async def test_a_record_that_cannot_be_read_costs_a_query_no_more_than_that_run(
+async def test_an_unreadable_record_omits_only_its_own_run_from_a_query(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     records = MemoryRecords()
@@ -358,7 +358,7 @@ def test_a_key_matches_every_digest_that_it_was_made_for(numbers: set[int]) -> N
 
 
 @pytest.mark.parametrize(("digests", "share"), [(20, 0.001), (200, 0.002), (DIGESTS_MAX, 0.02)])
-def test_few_keys_match_for_nothing(digests: int, share: float) -> None:
+def test_few_keys_match_falsely(digests: int, share: float) -> None:
     key = run_key("u", 0, [d(f"held {n}") for n in range(digests)])
     wrong = sum(bool(matching([key], [d(f"other {n}")])) for n in range(5_000))
     assert wrong <= share * 5_000

@@ -47,7 +47,7 @@ async def reopened(store: Store) -> Quarantine:
     return found
 
 
-async def test_a_quarantine_is_durable_and_its_bump_never_comes_again(store: Store) -> None:
+async def test_a_quarantine_is_durable_and_its_salt_is_never_reused(store: Store) -> None:
     here = Quarantine(store.records)
     assert await here.add(entry("a1"), seen=0)
     assert await here.add(entry("a1", OTHER), seen=0)
@@ -60,14 +60,14 @@ async def test_a_quarantine_is_durable_and_its_bump_never_comes_again(store: Sto
     assert later.salts() == {CLASS: 2, OTHER: 1}
 
 
-async def test_one_audit_raises_a_class_once_however_often_it_says_so(store: Store) -> None:
+async def test_one_audit_raises_a_class_only_once_however_often_it_reports_it(store: Store) -> None:
     here = Quarantine(store.records)
     said = await asyncio.gather(*(here.add(entry("a1"), seen=0) for _ in range(5)))
     assert said == [True] * 5
     assert here.salts() == {CLASS: 1}
 
 
-async def test_what_was_found_before_a_quarantine_adds_none_and_what_was_made_since_does(
+async def test_only_a_difference_in_results_made_after_a_quarantine_raises_it_again(
     store: Store,
 ) -> None:
     here = Quarantine(store.records)

@@ -82,7 +82,7 @@ def _fields(status: RunStatus) -> dict[str, object]:
     return {name: getattr(status, name) for name in status.__struct_fields__}
 
 
-async def test_a_private_policy_sets_it_for_namespaces_by_name_only(
+async def test_a_private_policy_sets_the_generation_only_for_namespaces_by_name(
     policies: CachePolicyStore,
 ) -> None:
     issuer = ReferenceIssuer(RING, policies)

@@ -27,7 +27,7 @@ def prints(book: LogBuffer, run: Run, path: str, *texts: str, from_s: float = 0.
     book.add(Sync(1, logs=tuple(lines)))
 
 
-async def test_what_steps_printed_is_read_after_the_end_by_step_and_in_order_of_time(
+async def test_step_logs_are_read_after_the_end_by_step_and_in_order_of_time(
     store: Store,
 ) -> None:
     book, run = LogBuffer(), running("a", "b", "quiet")
@@ -40,7 +40,7 @@ async def test_what_steps_printed_is_read_after_the_end_by_step_and_in_order_of_
     assert await again.of(run.uid, "quiet") == []
 
 
-async def test_what_was_printed_for_another_run_is_not_shown_where_its_result_is_a_hit(
+async def test_log_lines_of_another_run_are_not_shown_for_a_hit_on_its_result(
     store: Store,
 ) -> None:
     world = World()
@@ -59,7 +59,7 @@ async def test_what_was_printed_for_another_run_is_not_shown_where_its_result_is
     assert kept.live(hit, hit.steps.values()) == []
 
 
-async def test_keeping_twice_is_no_trouble_and_the_later_one_stands(store: Store) -> None:
+async def test_storing_logs_twice_is_harmless_and_the_later_record_counts(store: Store) -> None:
     book, run = LogBuffer(), running("a")
     kept = RunLogArchive(store.records, book)
     prints(book, run, "a", "one")
@@ -76,7 +76,7 @@ async def test_a_run_that_printed_nothing_writes_nothing(store: Store) -> None:
     assert await store.records.read(logs_key(run.uid)) is None
 
 
-async def test_a_step_keeps_its_last_lines_and_bytes(store: Store) -> None:
+async def test_the_last_lines_and_bytes_of_a_step_are_retained(store: Store) -> None:
     book, run = LogBuffer(lines=1000), running("many", "long", "one")
     prints(book, run, "many", *(f"line {n}" for n in range(1000)))
     prints(book, run, "long", *("é" * 10_000 + str(n) for n in range(50)))
@@ -92,7 +92,7 @@ async def test_a_step_keeps_its_last_lines_and_bytes(store: Store) -> None:
     assert STEP_BYTES - 4 <= len(one.encode()) <= STEP_BYTES
 
 
-async def test_a_run_with_many_steps_that_print_keeps_less_of_each(store: Store) -> None:
+async def test_a_run_with_many_printing_steps_retains_less_of_each(store: Store) -> None:
     paths = [f"s{n}" for n in range(400)]
     book, run = LogBuffer(), running(*paths)
     for path in paths:

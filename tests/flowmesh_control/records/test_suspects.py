@@ -36,21 +36,23 @@ async def test_a_death_counts_once(store: Store, tmp_path: Path) -> None:
     assert await read_suspects(store.records, SUSPECT_RUNS) == {"weekly-1": 1}
 
 
-async def test_what_names_nobody_is_not_counted(store: Store, tmp_path: Path) -> None:
+async def test_a_death_without_a_valid_run_or_worker_is_not_counted(
+    store: Store, tmp_path: Path
+) -> None:
     await died(store.records, tmp_path, 1, TimeAdvanced())
     await died(store.records, tmp_path, 2, WorkerLost("../../x"))
     assert await read_suspects(store.records, SUSPECT_RUNS) == {}
     assert await read_suspects(store.records, SUSPECT_WORKERS) == {}
 
 
-async def test_a_damaged_record_stops_no_start(store: Store, tmp_path: Path) -> None:
+async def test_a_damaged_record_does_not_prevent_a_start(store: Store, tmp_path: Path) -> None:
     await store.records.write(f"{SUSPECT_RUNS}weekly-1", b"{")
     assert await read_suspects(store.records, SUSPECT_RUNS) == {}
     await died(store.records, tmp_path, 1, A_RUN)
     assert await read_suspects(store.records, SUSPECT_RUNS) == {"weekly-1": 1}
 
 
-async def test_a_resumed_run_begins_again_at_none(store: Store, tmp_path: Path) -> None:
+async def test_a_resumed_run_starts_again_at_zero_deaths(store: Store, tmp_path: Path) -> None:
     await died(store.records, tmp_path, 1, A_RUN)
     await forget_deaths(store.records, "weekly-1")
     assert await read_suspects(store.records, SUSPECT_RUNS) == {"weekly-1": 0}

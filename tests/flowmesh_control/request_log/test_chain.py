@@ -34,7 +34,7 @@ from flowmesh_store.ports import Record
 from flowmesh_store.store import Store, open_store
 
 
-async def test_the_chain_goes_on_over_leaders() -> None:
+async def test_the_chain_continues_across_leaders() -> None:
     store = await three_epochs()
     assert await Leader(store, 4).check() == RequestLogCheck(segments=9, entries=9, lost=0)
     lines = (await data_of(store, key_of(2, 1))).splitlines()
@@ -46,7 +46,7 @@ async def test_an_empty_log_is_valid() -> None:
     assert await Leader(open_store("memory:")).check() == RequestLogCheck(0, 0, 0)
 
 
-async def test_a_line_is_an_event_of_kubernetes() -> None:
+async def test_a_line_is_a_kubernetes_audit_event() -> None:
     store = open_store("memory:")
     await Leader(store).write("one")
     line = msgspec.json.decode((await data_of(store, key_of(1, 1))).splitlines()[1])
@@ -83,7 +83,7 @@ async def test_a_removed_segment_is_named(epoch: int, seq: int) -> None:
     assert "missing" in found.reason
 
 
-async def test_the_leader_misses_the_segments_that_it_wrote_last() -> None:
+async def test_the_leader_detects_the_removal_of_its_last_segments() -> None:
     store = open_store("memory:")
     leader = Leader(store)
     await leader.write("a", "b", "c")
@@ -130,7 +130,7 @@ async def test_a_second_first_segment_is_found() -> None:
     assert (found.bad, found.segments) == (key_of(4, 1), 9)
 
 
-async def test_a_leader_that_was_superseded_breaks_nothing() -> None:
+async def test_a_superseded_leader_does_not_break_the_chain() -> None:
     store = open_store("memory:")
     old, new = Leader(store, 1), Leader(store, 2)
     await old.write("a", "b")
@@ -140,7 +140,7 @@ async def test_a_leader_that_was_superseded_breaks_nothing() -> None:
     assert await new.check() == RequestLogCheck(segments=5, entries=5, lost=0)
 
 
-async def test_a_file_put_under_the_next_key_stops_no_entry_and_is_found() -> None:
+async def test_a_file_planted_under_the_next_key_blocks_no_entry_and_is_detected() -> None:
     store = open_store("memory:")
     leader = Leader(store)
     await leader.write("a")
@@ -152,7 +152,7 @@ async def test_a_file_put_under_the_next_key_stops_no_entry_and_is_found() -> No
     assert await leader.check() == RequestLogCheck(segments=2, entries=2, lost=0)
 
 
-async def test_a_new_leader_passes_over_what_others_put_there() -> None:
+async def test_a_new_leader_skips_planted_files() -> None:
     store = open_store("memory:")
     await Leader(store).write("a")
     await put(store, key_of(99999999, 99999999, "9999-12-31"), b"garbage\n")
@@ -161,7 +161,7 @@ async def test_a_new_leader_passes_over_what_others_put_there() -> None:
     assert await Leader(store, 3).check() == RequestLogCheck(segments=2, entries=2, lost=0)
 
 
-async def test_a_clock_that_goes_back_leaves_the_order_as_it_is() -> None:
+async def test_a_clock_that_is_set_back_does_not_change_the_order() -> None:
     store = open_store("memory:")
     ahead = Leader(store, 1, now=[NOON_S + 3 * 86400])
     await ahead.write("a")
@@ -219,7 +219,7 @@ class Unreliable:
 
 
 @pytest.mark.parametrize("failing", ["refused", "unanswered"])
-async def test_what_could_not_be_written_is_written_once_when_the_store_is_back(
+async def test_entries_that_could_not_be_written_are_written_once_when_the_store_recovers(
     failing: str,
 ) -> None:
     store = open_store("memory:")
@@ -290,7 +290,7 @@ async def test_expired_segments_are_deleted_and_the_beginning_is_stated() -> Non
     assert (await leader.check()).segments == 1
 
 
-async def test_the_beginning_cannot_be_moved_by_others() -> None:
+async def test_a_replaced_or_edited_beginning_is_detected() -> None:
     store = await three_epochs()
     assert await expire(store, 0.0) == 8
     first = await data_of(store, REQUEST_LOG_BEGINNING)
@@ -325,7 +325,7 @@ async def test_the_segments_of_a_superseded_leader_do_not_hide_the_expired_ones(
         assert not (await new.check()).bad
 
 
-def test_signatures_are_those_of_dsse() -> None:
+def test_signatures_follow_the_dsse_format() -> None:
     assert pre_authentication_encoding("http://example.com/HelloWorld", b"hello world") == (
         b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
     )

@@ -153,7 +153,7 @@ DESTRUCTIVE: list[tuple[str, str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("method", "path", "body", "name"), DESTRUCTIVE)
-async def test_what_destroys_is_in_the_store_before_the_answer(
+async def test_destructive_requests_are_stored_in_the_log_before_the_response(
     there: Tenants, method: str, path: str, body: Any, name: str
 ) -> None:
     status = 404 if "retire" in path else 200
@@ -210,7 +210,7 @@ async def run_once(there: Place) -> None:
     await there.ended(uid)
 
 
-async def test_while_the_log_cannot_be_written_nothing_is_destroyed_and_work_goes_on(
+async def test_while_the_log_is_unwritable_destructive_requests_are_refused_and_work_continues(
     failing: Failing, by_hand: Place
 ) -> None:
     failing.error = StoreUnavailableError("gone", where="request-log")
@@ -240,7 +240,7 @@ async def test_a_full_store_is_collected_although_the_log_cannot_be_written(
     assert await ask(by_hand, "POST", "/v1/cache/gc") == 200
 
 
-async def test_workers_are_logged_when_they_join_are_refused_or_break_the_protocol(
+async def test_worker_joins_refusals_and_protocol_violations_are_logged(
     by_hand: Place,
 ) -> None:
     worker = await by_hand.join("one")
@@ -279,7 +279,7 @@ async def test_secrets_are_logged_by_name_hosts_and_attempt(by_hand: Place) -> N
     }
 
 
-async def test_entries_go_to_the_logger_too(
+async def test_entries_are_also_written_to_the_logger(
     by_hand: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="flowmesh.request_log"):

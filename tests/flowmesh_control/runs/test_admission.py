@@ -46,7 +46,7 @@ def admission_on(fabric: Fabric, records: MemoryRecords) -> Admission:
     return admission
 
 
-async def test_sixty_equal_workflows_at_once_are_one_run(fabric: Fabric) -> None:
+async def test_sixty_concurrent_equal_workflows_become_one_run(fabric: Fabric) -> None:
     async def hand_in() -> tuple[int, str]:
         async with fabric.http.post(
             f"{fabric.control.url}/v1/runs",
@@ -70,7 +70,7 @@ async def test_workflows_are_written_side_by_side_and_each_in_one_write(fabric: 
     assert sorted(keys) == sorted(f"runs/{a.uid}/spec" for a in accepted)
 
 
-async def test_who_does_not_want_to_resume_waits_for_nobody_and_joins_nothing(
+async def test_a_submission_without_resume_neither_waits_for_nor_joins_another(
     fabric: Fabric,
 ) -> None:
     admission = admission_on(fabric, Slow(together=2))
@@ -84,7 +84,7 @@ async def test_who_does_not_want_to_resume_waits_for_nobody_and_joins_nothing(
     assert first.resumed or second.resumed
 
 
-async def test_a_workflow_that_could_not_be_written_leaves_its_place_to_the_next(
+async def test_a_workflow_that_could_not_be_written_does_not_block_the_next_submission(
     fabric: Fabric,
 ) -> None:
     records = Slow(together=1)
@@ -98,7 +98,7 @@ async def test_a_workflow_that_could_not_be_written_leaves_its_place_to_the_next
     assert not (await admission.submit(Submission(one("same")))).resumed
 
 
-async def test_of_one_resource_handed_in_twice_at_once_there_is_one_run(fabric: Fabric) -> None:
+async def test_concurrent_submissions_of_one_uid_create_one_run(fabric: Fabric) -> None:
     admission = admission_on(fabric, Slow(together=1))
     accepted = await asyncio.gather(
         *(admission.submit(Submission(one("same"), uid="uid-1")) for _ in range(4))
@@ -107,7 +107,7 @@ async def test_of_one_resource_handed_in_twice_at_once_there_is_one_run(fabric: 
     assert {a.uid for a in accepted} == {"uid-1"}
 
 
-async def test_an_unfinished_run_of_an_earlier_release_goes_on(tmp_path: Path) -> None:
+async def test_an_unfinished_run_of_an_earlier_release_continues(tmp_path: Path) -> None:
     control = control_plane(tmp_path)
     await control.start()
     accepted = await control.services.admission.submit(Submission(one("old")))

@@ -79,7 +79,7 @@ async def _ends_cancelled(root: Path, uid: str, reason: str, **more: Any) -> Non
         assert (await fabric.ended(uid)).phase == "Cancelled"
 
 
-async def test_a_wish_is_durable_before_the_machine_hears_of_it(
+async def test_a_cancellation_is_durable_before_it_is_applied_to_the_machine(
     tmp_path: Path, uid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(tmp_path) as fabric:
@@ -106,7 +106,7 @@ async def test_a_wish_is_durable_before_the_machine_hears_of_it(
 
 
 @pytest.mark.usefixtures("nothing_is_evaluated")
-async def test_a_run_whose_object_went_while_nobody_led_is_not_taken_up(
+async def test_a_run_whose_object_was_deleted_while_there_was_no_leader_is_not_resumed(
     tmp_path: Path, uid: str
 ) -> None:
     await _ends_cancelled(
@@ -115,7 +115,7 @@ async def test_a_run_whose_object_went_while_nobody_led_is_not_taken_up(
 
 
 @pytest.mark.usefixtures("nothing_is_evaluated")
-async def test_a_run_that_was_cancelled_but_not_ended_by_an_older_release_is_not_taken_up(
+async def test_a_run_cancelled_but_not_ended_by_an_older_release_is_not_resumed(
     tmp_path: Path, uid: str
 ) -> None:
     store = control_plane(tmp_path)._store
@@ -125,7 +125,7 @@ async def test_a_run_that_was_cancelled_but_not_ended_by_an_older_release_is_not
 
 
 @pytest.mark.usefixtures("nothing_is_evaluated")
-async def test_a_wish_that_cannot_be_decoded_is_a_wish(tmp_path: Path, uid: str) -> None:
+async def test_an_undecodable_cancellation_record_still_cancels(tmp_path: Path, uid: str) -> None:
     store = control_plane(tmp_path)._store
     await sealed(store).write(cancelled_key(uid), b'{"time_s": 1.0, "rea')
     await _ends_cancelled(tmp_path, uid, "cancelled")
@@ -152,7 +152,7 @@ async def test_a_cancelled_run_ends_once_and_the_same_workflow_may_be_submitted_
         assert (await fabric.call("GET", f"/v1/runs/{again}"))["phase"] == "Running"
 
 
-async def test_a_run_stops_though_the_wish_cannot_be_written(
+async def test_a_run_stops_even_if_the_cancellation_record_cannot_be_written(
     tmp_path: Path, uid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(tmp_path) as fabric:
@@ -169,7 +169,7 @@ async def test_a_run_stops_though_the_wish_cannot_be_written(
         assert (await fabric.ended(uid)).phase == "Cancelled"
 
 
-async def test_runs_that_nobody_cancelled_are_taken_up_as_before(tmp_path: Path, uid: str) -> None:
+async def test_runs_that_were_not_cancelled_are_resumed(tmp_path: Path, uid: str) -> None:
     async with serving(tmp_path, gone={"another": "its object was deleted"}) as fabric:
         assert (await fabric.call("GET", f"/v1/runs/{uid}"))["phase"] == "Running"
         assert machine_of(fabric.control).state.runs[uid].steps["a"].begun

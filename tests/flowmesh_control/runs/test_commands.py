@@ -32,7 +32,7 @@ async def test_a_run_that_waits_for_an_engine_cannot_be_amended() -> None:
     assert asked == []
 
 
-async def test_a_run_that_was_repinned_just_now_can_be_amended() -> None:
+async def test_a_run_can_be_amended_right_after_a_repin() -> None:
     found, asked = commands({"w"}, {"w": WAITS})
     await found.amend("w", {"priority": 1})
     assert asked == [Amended("w", {"priority": 1})]

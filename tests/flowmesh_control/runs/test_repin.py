@@ -43,7 +43,7 @@ async def uid(tmp_path: Path) -> str:
         return await fabric.submit(workflow("old", NOOP))
 
 
-async def test_a_run_that_waits_is_told_with_its_steps_and_what_to_do(
+async def test_a_run_that_waits_for_an_engine_version_is_shown_with_steps_and_remedy(
     tmp_path: Path, uid: str
 ) -> None:
     async with serving(tmp_path, catalog(2)) as fabric:
@@ -76,7 +76,7 @@ async def test_a_run_that_sets_an_added_parameter_waits_under_a_release_without_
         assert "sets what minor 1 of test.noop version 1 added" in status["message"]
 
 
-async def test_a_re_pinned_run_goes_on_and_stays_re_pinned_after_a_restart(
+async def test_a_repinned_run_continues_and_stays_repinned_after_a_restart(
     tmp_path: Path, uid: str
 ) -> None:
     async with serving(tmp_path, catalog(2)) as fabric:
@@ -98,7 +98,9 @@ async def test_a_re_pinned_run_goes_on_and_stays_re_pinned_after_a_restart(
         assert "test.noop version 2.1" in status["message"]
 
 
-async def test_a_run_that_waits_can_be_cancelled_for_good(tmp_path: Path, uid: str) -> None:
+async def test_a_run_that_waits_for_an_engine_version_can_be_cancelled_permanently(
+    tmp_path: Path, uid: str
+) -> None:
     async with serving(tmp_path, catalog(2)) as fabric:
         status = await fabric.call("POST", f"/v1/runs/{uid}/cancel", body={"reason": "enough"})
         assert (status["phase"], status["message"]) == ("Cancelled", "enough")
@@ -111,7 +113,7 @@ async def test_a_run_that_waits_can_be_cancelled_for_good(tmp_path: Path, uid: s
         assert machine_of(fabric.control).state.runs == {}
 
 
-async def test_a_run_that_goes_on_is_re_pinned_when_the_catalog_has_something_newer(
+async def test_a_running_run_is_repinned_if_the_catalog_has_a_newer_version(
     tmp_path: Path, uid: str
 ) -> None:
     both = Catalog([*catalog(1), *catalog(2)])

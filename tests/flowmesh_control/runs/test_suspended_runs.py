@@ -86,7 +86,7 @@ async def die(root: Path, event: Event, *epochs: int) -> None:
 
 
 @pytest.mark.usefixtures("broken")
-async def test_with_a_standby_there_are_three_deaths_at_most(tmp_path: Path) -> None:
+async def test_with_a_standby_a_run_causes_at_most_three_deaths(tmp_path: Path) -> None:
     other = await submitted(tmp_path, "pod-1", "other")
     uid = await submitted(tmp_path, "pod-1", HOSTILE)  # the first death
     assert await starts(tmp_path, "pod-2") is None  # before the first pod is back
@@ -99,7 +99,7 @@ async def test_with_a_standby_there_are_three_deaths_at_most(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("broken")
-async def test_with_one_replica_there_are_two_deaths_at_most(tmp_path: Path) -> None:
+async def test_with_one_replica_a_run_causes_at_most_two_deaths(tmp_path: Path) -> None:
     uid = await submitted(tmp_path, "pod-1", HOSTILE)
     assert await starts(tmp_path, "pod-1") is None
     control = await starts(tmp_path, "pod-1")
@@ -108,7 +108,7 @@ async def test_with_one_replica_there_are_two_deaths_at_most(tmp_path: Path) -> 
         assert COUNTED.items() <= (await fabric.call("GET", f"/v1/runs/{uid}")).items()
 
 
-async def test_a_stop_in_order_counts_nothing(tmp_path: Path) -> None:
+async def test_an_orderly_stop_counts_as_no_death(tmp_path: Path) -> None:
     uid = await submitted(tmp_path, "pod-1", "steady")
     for _ in range(3):
         control = await starts(tmp_path, "pod-1")
@@ -117,7 +117,7 @@ async def test_a_stop_in_order_counts_nothing(tmp_path: Path) -> None:
         await control.stop()
 
 
-async def test_an_administrator_resumes_it_and_nobody_else(tmp_path: Path) -> None:
+async def test_only_an_administrator_can_resume_a_suspended_run(tmp_path: Path) -> None:
     uid = await submitted(tmp_path, "pod-1", "twice")
     await die(tmp_path, CancelRequested(uid), 1, 2)
     async with serving(await _started(tmp_path), "ann") as fabric:
@@ -136,7 +136,7 @@ async def test_an_administrator_resumes_it_and_nobody_else(tmp_path: Path) -> No
         assert (await fabric.call("GET", f"/v1/runs/{uid}"))["phase"] == "Running"
 
 
-async def test_one_death_suspends_nothing(tmp_path: Path) -> None:
+async def test_one_death_suspends_no_run(tmp_path: Path) -> None:
     uid = await submitted(tmp_path, "pod-1", "once")
     await die(tmp_path, CancelRequested(uid), 1, 1)
     async with serving(await _started(tmp_path), "ann") as fabric:
@@ -144,7 +144,7 @@ async def test_one_death_suspends_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("objects", [True, False])
-async def test_a_worker_named_twice_is_refused_on_a_cluster_and_not_on_a_laptop(
+async def test_a_worker_with_two_deaths_is_refused_on_a_cluster_and_not_on_a_laptop(
     tmp_path: Path, *, objects: bool
 ) -> None:
     await die(tmp_path, WorkerLost("w1"), 1, 2)

@@ -33,7 +33,9 @@ def uploads(store: Store) -> UploadStore:
     return UploadStore(store, references(store), revocations)
 
 
-async def test_rows_come_back_by_their_reference_in_their_own_namespace_only(store: Store) -> None:
+async def test_rows_are_readable_by_their_reference_only_in_their_own_namespace(
+    store: Store,
+) -> None:
     content = uploads(store)
     stored = await content.put_file("x.jsonl", b'{"a": 1}\n{"a": 2}\n', A.private)
     loaded = await content.load("dataset", stored.reference, A)
@@ -48,7 +50,9 @@ async def test_rows_come_back_by_their_reference_in_their_own_namespace_only(sto
         await content.load("dataset", gone, A)
 
 
-async def test_a_directory_comes_back_as_the_tar_it_was(store: Store, tmp_path: Path) -> None:
+async def test_an_uploaded_directory_is_downloaded_as_the_same_tar(
+    store: Store, tmp_path: Path
+) -> None:
     content = uploads(store)
     model = tmp_path / "model"
     (model / "sub").mkdir(parents=True)

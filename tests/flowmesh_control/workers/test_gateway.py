@@ -194,7 +194,7 @@ async def endpoint() -> AsyncIterator[Endpoint]:
     await runner.cleanup()
 
 
-async def test_a_worker_is_welcomed_and_its_token_goes_no_further(endpoint: Endpoint) -> None:
+async def test_a_worker_is_welcomed_and_its_token_is_not_passed_on(endpoint: Endpoint) -> None:
     socket = await endpoint.connect(hello())
     assert await receive_message(socket) == Welcome(PROTOCOL_VERSION, 3, 1.0)
     await until(lambda: endpoint.events)
@@ -210,7 +210,7 @@ async def test_a_worker_is_welcomed_and_its_token_goes_no_further(endpoint: Endp
         ({"epoch": 4}, False, "epoch"),
     ],
 )
-async def test_a_worker_that_does_not_fit_is_refused_with_the_reason(
+async def test_an_incompatible_worker_is_refused_with_the_reason(
     endpoint: Endpoint, changes: dict[str, object], final: bool, reason: str
 ) -> None:
     socket = await endpoint.connect(hello(**changes))
@@ -222,7 +222,7 @@ async def test_a_worker_that_does_not_fit_is_refused_with_the_reason(
     assert endpoint.later == ([4] if "epoch" in changes else [])
 
 
-async def test_a_worker_whose_messages_stopped_the_control_plane_twice_is_refused(
+async def test_a_worker_whose_messages_crashed_the_control_plane_twice_is_refused(
     endpoint: Endpoint,
 ) -> None:
     object.__setattr__(endpoint.gateway._joins, "refused", {"local-w1"})
@@ -259,7 +259,7 @@ def verify_by(endpoint: Endpoint, tokens: WorkerTokenVerifier) -> None:
         ("Bearer guess", "not valid for any pool"),
     ],
 )
-async def test_without_a_valid_token_a_request_is_401_with_a_reason_and_no_message_is_read(
+async def test_without_a_valid_token_a_request_gets_401_with_a_reason_and_no_message_is_read(
     endpoint: Endpoint, authorization: str | None, reason: str
 ) -> None:
     headers = {"Authorization": authorization} if authorization is not None else {}
@@ -281,7 +281,7 @@ async def test_a_worker_whose_token_cannot_be_checked_now_may_try_again(endpoint
     assert refused.value.headers[REFUSAL_HEADER] == "the API server does not answer; it tries again"
 
 
-async def test_the_pod_of_a_worker_that_stopped_the_control_plane_is_403(
+async def test_the_pod_of_a_worker_that_crashed_the_control_plane_is_refused_with_403(
     endpoint: Endpoint,
 ) -> None:
     verify_by(endpoint, OfPods())
@@ -312,7 +312,7 @@ async def test_a_name_begins_with_the_pool_of_its_token(
     assert endpoint.events == []
 
 
-async def test_a_worker_in_a_pod_has_the_name_of_the_pod_of_its_token(endpoint: Endpoint) -> None:
+async def test_a_worker_in_a_pod_must_use_the_pod_name_of_its_token(endpoint: Endpoint) -> None:
     verify_by(endpoint, OfPods())
     endpoint.gateway._declared = lambda _: DECLARED
     answer = await receive_message(await endpoint.connect(hello("local-w1"), "the-pod"))
@@ -332,7 +332,7 @@ async def test_a_worker_of_a_pool_that_is_not_known_yet_may_try_again(endpoint: 
 
 
 @pytest.mark.parametrize(("pods", "age_s"), [(True, 60.0), (False, 0.0)])
-async def test_what_a_worker_says_is_bound_by_its_pool_and_its_pod(
+async def test_the_shape_and_age_that_a_worker_reports_are_bounded_by_its_pool_and_pod(
     endpoint: Endpoint, pods: bool, age_s: float
 ) -> None:
     if pods:
@@ -348,14 +348,14 @@ async def test_what_a_worker_says_is_bound_by_its_pool_and_its_pod(
     assert (event.hello.age_s, event.hello.started_s) == (age_s, 100.0 - age_s)
 
 
-async def test_words_that_are_no_hello_are_refused(endpoint: Endpoint) -> None:
+async def test_a_first_message_that_is_not_a_hello_is_refused(endpoint: Endpoint) -> None:
     for data in (b"\xc1", encode(Sync(seq=1))):
         socket = await endpoint.open()
         await socket.send_bytes(data)
         assert isinstance(await receive_message(socket), Refused)
 
 
-async def test_a_name_in_use_is_refused_but_the_same_worker_may_come_back(
+async def test_a_name_in_use_is_refused_but_the_same_worker_may_reconnect(
     endpoint: Endpoint,
 ) -> None:
     first = await endpoint.join(hello())
@@ -379,7 +379,9 @@ async def test_a_restarted_worker_takes_its_name_once_the_old_socket_is_closed(
     assert isinstance(await receive_message(second), Welcome)
 
 
-async def test_what_a_worker_should_hold_goes_out_in_one_message_a_turn(endpoint: Endpoint) -> None:
+async def test_changes_of_the_desired_state_are_sent_in_one_message_per_turn(
+    endpoint: Endpoint,
+) -> None:
     socket = await endpoint.join(hello())
     first = await desired(socket)
     assert first.full_state
@@ -395,7 +397,9 @@ async def test_what_a_worker_should_hold_goes_out_in_one_message_a_turn(endpoint
     assert (second.seq, second.epoch, second.full_state) == (2, 3, False)
 
 
-async def test_the_prewarm_list_is_sent_once_in_order_with_the_rest(endpoint: Endpoint) -> None:
+async def test_the_prewarm_list_is_sent_once_in_order_with_the_other_changes(
+    endpoint: Endpoint,
+) -> None:
     socket = await endpoint.join(hello())
     assert (await desired(socket)).prewarm is None
     model, scopes = {"model": Artifact("model", D, D)}, ("ns-a", "group-x")
@@ -415,7 +419,7 @@ async def test_the_prewarm_list_is_sent_once_in_order_with_the_rest(endpoint: En
     assert (await desired(socket)).prewarm is None
 
 
-async def test_acknowledgements_wait_a_moment_for_something_to_say(endpoint: Endpoint) -> None:
+async def test_acknowledgements_wait_briefly_for_other_changes_to_send(endpoint: Endpoint) -> None:
     socket = await endpoint.join(hello())
     await desired(socket)
     endpoint.gateway.acknowledge("local-w1", "one")
@@ -453,7 +457,7 @@ async def test_large_batches_are_split_and_numbered_without_a_gap(endpoint: Endp
     assert len(numbers) > 3
 
 
-async def test_nothing_is_sent_before_the_full_state_is_answered(endpoint: Endpoint) -> None:
+async def test_nothing_is_sent_before_the_reply_to_the_full_state(endpoint: Endpoint) -> None:
     socket = await endpoint.connect(hello())
     await receive_message(socket)
     await until(lambda: endpoint.events)
@@ -468,7 +472,7 @@ async def test_nothing_is_sent_before_the_full_state_is_answered(endpoint: Endpo
     assert [a.attempt_id for a in message.assign] == ["a2"]
 
 
-async def test_a_gap_in_the_numbers_ends_the_connection(endpoint: Endpoint) -> None:
+async def test_a_gap_in_the_sequence_numbers_ends_the_connection(endpoint: Endpoint) -> None:
     socket = await endpoint.join(hello())
     await socket.send_bytes(encode(Sync(seq=1)))
     await socket.send_bytes(encode(Sync(seq=3)))
@@ -494,7 +498,7 @@ async def test_a_silent_worker_is_lost_after_the_watchdog_even_while_connected(
     assert endpoint.gateway.workers == []
 
 
-async def test_silence_while_the_control_plane_stood_still_is_not_held_against_workers(
+async def test_silence_during_a_stall_of_the_control_plane_does_not_count_against_workers(
     endpoint: Endpoint,
 ) -> None:
     await endpoint.join(hello())
@@ -504,7 +508,7 @@ async def test_silence_while_the_control_plane_stood_still_is_not_held_against_w
     assert not any(isinstance(e, WorkerLost) for e in endpoint.events)
 
 
-async def test_after_goodbye_a_worker_is_not_lost(endpoint: Endpoint) -> None:
+async def test_a_worker_that_said_goodbye_is_not_reported_as_lost(endpoint: Endpoint) -> None:
     socket = await endpoint.join(hello())
     await socket.send_bytes(encode(Sync(seq=1, goodbye=True)))
     await until(lambda: not endpoint.gateway.workers)
@@ -514,7 +518,7 @@ async def test_after_goodbye_a_worker_is_not_lost(endpoint: Endpoint) -> None:
     assert isinstance(endpoint.events[-1], WorkerSynced)
 
 
-async def test_a_worker_that_the_machine_has_given_up_says_everything_again(
+async def test_a_worker_that_the_machine_forgot_is_disconnected_to_report_its_full_state_again(
     endpoint: Endpoint,
 ) -> None:
     socket = await endpoint.join(hello())
@@ -525,7 +529,7 @@ async def test_a_worker_that_the_machine_has_given_up_says_everything_again(
     assert (await socket.receive(timeout=60)).type is WSMsgType.CLOSE
 
 
-async def test_what_a_worker_says_of_itself_is_refused_with_the_field(endpoint: Endpoint) -> None:
+async def test_an_invalid_worker_shape_is_refused_with_the_field(endpoint: Endpoint) -> None:
     shape = msgspec.structs.replace(hello().shape, price_nanousd_per_hour=-1)
     answer = await receive_message(await endpoint.connect(hello(shape=shape)))
     assert isinstance(answer, Refused)
@@ -535,7 +539,7 @@ async def test_what_a_worker_says_of_itself_is_refused_with_the_field(endpoint: 
     assert endpoint.gateway.drops.counts["malformed"] == 1
 
 
-async def test_a_refusal_quotes_little_of_what_it_refuses(endpoint: Endpoint) -> None:
+async def test_a_refusal_quotes_little_of_the_refused_message(endpoint: Endpoint) -> None:
     for long in ({"pool": "x" * 10**6}, {"name": "x" * 10**6}):
         shape = msgspec.structs.replace(hello().shape, **long)
         answer = await receive_message(await endpoint.connect(hello(shape=shape)))
@@ -543,7 +547,7 @@ async def test_a_refusal_quotes_little_of_what_it_refuses(endpoint: Endpoint) ->
         assert len(answer.reason) <= 2000
 
 
-async def test_a_name_of_another_pool_is_refused_also_while_its_worker_is_away(
+async def test_a_name_of_another_pool_is_refused_even_while_its_worker_is_disconnected(
     endpoint: Endpoint,
 ) -> None:
     name = "local-other-1"
@@ -581,7 +585,7 @@ async def test_ten_dropped_items_within_a_minute_close_the_connection(endpoint: 
 
 
 @pytest.mark.parametrize("data", [b"\xc1", b"", encode(hello()), b"\x91" * 100_000])
-async def test_a_message_that_cannot_be_read_is_counted_and_ends_the_connection(
+async def test_an_unreadable_message_is_counted_and_ends_the_connection(
     endpoint: Endpoint, data: bytes
 ) -> None:
     socket = await endpoint.join(hello())
@@ -592,7 +596,7 @@ async def test_a_message_that_cannot_be_read_is_counted_and_ends_the_connection(
     assert endpoint.gateway.workers == ["local-w1"]
 
 
-async def test_a_worker_that_holds_attempts_of_another_key_is_rid_of_them_and_stays(
+async def test_a_worker_with_attempts_of_another_master_key_drops_them_and_stays_connected(
     endpoint: Endpoint,
 ) -> None:
     """As after the master key was lost."""
@@ -615,7 +619,7 @@ async def test_a_worker_that_holds_attempts_of_another_key_is_rid_of_them_and_st
     assert not second.closed
 
 
-async def test_a_larger_message_than_allowed_is_not_decoded_and_is_a_violation(
+async def test_an_oversized_message_is_not_decoded_and_counts_as_a_violation(
     endpoint: Endpoint,
 ) -> None:
     many = b"\x83\xa4type\xa4sync\xa3seq\x01\xa6spoils\xdd" + (VALUES_MAX).to_bytes(4, "big")
@@ -632,7 +636,9 @@ async def test_a_larger_message_than_allowed_is_not_decoded_and_is_a_violation(
         await socket.close()
 
 
-async def test_a_worker_that_sends_too_much_waits_and_loses_nothing(endpoint: Endpoint) -> None:
+async def test_a_worker_that_sends_too_much_is_throttled_and_loses_nothing(
+    endpoint: Endpoint,
+) -> None:
     socket = await endpoint.join(hello())
     known = endpoint.gateway._known["local-w1"]
     known.rate.pause_s(endpoint.now[0], int(BYTES_PER_S * (WINDOW_S + 0.05)), 0)

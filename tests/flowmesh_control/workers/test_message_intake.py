@@ -38,7 +38,7 @@ def taken(**changes: Any) -> CheckedMessage[Sync]:
     return MessageIntake(GIVEN).sync(Sync(seq=1, **changes))
 
 
-def test_items_of_a_given_attempt_are_taken_in() -> None:
+def test_items_of_an_assigned_attempt_are_accepted() -> None:
     found = taken(
         progress=(AttemptProgress(MINE, "running"),), logs=(LogLine(MINE, 1.0, "a line"),)
     )
@@ -47,7 +47,7 @@ def test_items_of_a_given_attempt_are_taken_in() -> None:
     assert not found.dropped
 
 
-def test_a_malformed_item_is_left_out_and_the_others_count() -> None:
+def test_a_malformed_item_is_dropped_and_the_others_count() -> None:
     found = taken(
         progress=(
             AttemptProgress(MINE, "running", done=math.nan),
@@ -62,7 +62,7 @@ def test_a_malformed_item_is_left_out_and_the_others_count() -> None:
     ]
 
 
-def test_an_attempt_stays_held_though_its_progress_is_malformed() -> None:
+def test_an_attempt_remains_even_if_its_progress_is_malformed() -> None:
     told = hello(
         attempts=(AttemptProgress(MINE, "running", done=math.inf), AttemptProgress(MINE, "?"))
     )
@@ -74,7 +74,7 @@ def test_an_attempt_stays_held_though_its_progress_is_malformed() -> None:
     assert len(found.dropped) == 2
 
 
-def test_what_users_code_makes_long_is_cut_and_not_held_against_the_worker() -> None:
+def test_overlong_texts_of_user_code_are_cut_without_a_protocol_violation() -> None:
     report = FailureReport("user-code", "m" * 10**6, "r" * 10**6, f"{'d' * 10**6} end")
     found = taken(
         ended=(AttemptEnd(MINE, D, failure=report, log="x" * 10**6 + "last"),),
@@ -89,7 +89,7 @@ def test_what_users_code_makes_long_is_cut_and_not_held_against_the_worker() -> 
     assert len(line.text) == LINE_CHARS
 
 
-def test_more_lines_than_a_worker_keeps_are_too_many() -> None:
+def test_lines_beyond_the_limit_of_a_worker_are_dropped() -> None:
     found = taken(logs=(LogLine(MINE, 1.0, "a line"),) * (LINES_MAX + 5))
     assert len(found.message.logs) == LINES_MAX
     assert [d.reason for d in found.dropped.first] == [DropReason.TOO_MANY]
@@ -103,7 +103,7 @@ def test_of_many_dropped_items_all_are_counted_and_few_are_described() -> None:
     assert len(found.dropped.first) == DESCRIBED
 
 
-def test_an_end_of_another_workers_attempt_goes_back_to_be_forgotten() -> None:
+def test_an_end_of_another_workers_attempt_is_returned_as_unknown() -> None:
     theirs = f"ns-team-a/{D}/1-2"
     token = given_attempts("w2").give(theirs, 1, ())
     found = taken(ended=(AttemptEnd(theirs, D, token=token),))
@@ -121,7 +121,7 @@ def test_a_token_admits_its_own_process_on_another_connection_and_names_the_gene
         assert [e.token for e in found.message.ended] == [""] * len(admitted)
 
 
-def test_an_attempt_that_says_it_ran_longer_than_it_was_assigned_fails() -> None:
+def test_an_attempt_that_reports_more_time_than_since_its_assignment_fails() -> None:
     now = [100.0]
     given = given_attempts(now=lambda: now[0])
     token = given.give(MINE, 1, ())
@@ -137,7 +137,7 @@ def test_an_attempt_that_says_it_ran_longer_than_it_was_assigned_fails() -> None
             assert (read.failure.kind if read.failure else "") == kind
 
 
-def test_a_call_that_may_have_been_made_is_never_taken_for_one_that_was_not() -> None:
+def test_a_call_that_may_have_been_made_is_never_treated_as_not_made() -> None:
     """A step that must not be called twice is told by its running time (``remedies``)."""
     failure = FailureReport("odd", "it failed")
     for end, run_s in (
@@ -153,13 +153,13 @@ def test_a_call_that_may_have_been_made_is_never_taken_for_one_that_was_not() ->
         assert read.usage.run_s == run_s
 
 
-def test_parts_that_are_malformed_as_a_whole_say_nothing_has_changed() -> None:
+def test_a_malformed_part_is_treated_as_unchanged() -> None:
     found = taken(metrics={"stored_bytes": math.nan}, draining=True)
     assert found.message == Sync(seq=1, draining=True)
     assert [d.problem.field for d in found.dropped.first] == ["metrics['stored_bytes']"]
 
 
-def test_a_message_without_attempts_is_the_same() -> None:
+def test_a_message_without_attempts_is_not_changed() -> None:
     told = Sync(seq=7, metrics={"stored_bytes": 1.0}, goodbye=True, instances=(), components=())
     assert MessageIntake(GIVEN).sync(told).message == told
     assert msgspec.structs.asdict(

@@ -10,7 +10,7 @@ from flowmesh_control.workers.receive_rate import (
 from flowmesh_core.protocol.messages import AttemptProgress, LogLine, Sync
 
 
-def test_a_window_of_bytes_or_items_may_come_at_once_and_more_must_wait() -> None:
+def test_a_window_of_bytes_or_items_passes_at_once_and_more_must_wait() -> None:
     for size, items in ((BYTES_PER_S, 0), (0, ITEMS_PER_S)):
         rate = ReceiveRate()
         for _ in range(int(WINDOW_S)):
@@ -19,7 +19,7 @@ def test_a_window_of_bytes_or_items_may_come_at_once_and_more_must_wait() -> Non
         assert rate.pause_s(101.0, size, items) == 1.0
 
 
-def test_who_waited_may_go_on_and_who_sends_at_the_rate_never_waits() -> None:
+def test_a_sender_at_the_rate_never_waits_and_one_that_waited_may_continue() -> None:
     rate = ReceiveRate()
     for second in range(1000):
         assert rate.pause_s(float(second), BYTES_PER_S, ITEMS_PER_S) == 0.0

@@ -13,7 +13,7 @@ amounts = st.integers(0, 10**15)
 
 
 @given(amounts, st.lists(st.integers(0, 10**9), min_size=1, max_size=20))
-def test_a_split_adds_up_and_nobody_with_less_weight_gets_more(
+def test_a_split_adds_up_and_a_smaller_weight_never_gets_more(
     amount: int, weights: list[int]
 ) -> None:
     shares = split_exactly(amount, weights)
@@ -53,7 +53,7 @@ def test_a_segment_splits_into_execution_loading_and_fabric_exactly(
     assert bool(active) == (shares.fabric == 0) or amount == 0
 
 
-def test_waiting_for_a_load_pays_only_while_nothing_runs_in_that_lane() -> None:
+def test_waiting_for_a_load_is_charged_only_while_no_attempt_runs_in_that_instance() -> None:
     shares = split_segment(
         100,
         {
@@ -66,7 +66,7 @@ def test_waiting_for_a_load_pays_only_while_nothing_runs_in_that_lane() -> None:
     assert shares.loading == {}
 
 
-def test_a_receipt_names_what_was_paid_saved_and_with_whom() -> None:
+def test_a_receipt_names_amounts_paid_and_saved_and_the_runs_it_shared_with() -> None:
     name = Digest("0" * 64)
     lines = [
         AttemptLine(1.0, "a", -1, name, "x", "w", "i", "published", 100, 50, sharers=2),

@@ -108,7 +108,7 @@ def found(world: World, order: AuditOrder) -> tuple[AuditFinding, ...]:
     return findings_of(order, world.ended_runs[AUDIT])
 
 
-def test_the_actions_of_an_ended_run_are_found_under_the_names_they_were_published_by() -> None:
+def test_the_actions_of_an_ended_run_are_found_under_their_published_names() -> None:
     world = audited()
     made = made_of(world)
     expected = {name for (_, name), r in world.cache.items() if r.provenance.attempt_id}
@@ -117,7 +117,7 @@ def test_the_actions_of_an_ended_run_are_found_under_the_names_they_were_publish
     assert {m.determinism for m in made if m.step.path == "call"} == {Determinism.EXTERNAL}
 
 
-def test_an_audit_runs_everything_alone_again_and_publishes_nothing() -> None:
+def test_an_audit_runs_every_action_again_in_isolation_and_publishes_nothing() -> None:
     world = audited()
     stands, published = dict(world.cache), list(world.publications)
     chosen = choose([m for m in made_of(world) if m.determinism is Determinism.EXACT], 1.0, 0)
@@ -131,7 +131,7 @@ def test_an_audit_runs_everything_alone_again_and_publishes_nothing() -> None:
     assert counts_of(order, found(world, order))["same"] == len(chosen) > 8
 
 
-def test_who_asked_for_an_audit_pays_for_it_and_the_books_add_up() -> None:
+def test_the_run_of_an_audit_pays_for_it_and_the_accounts_add_up() -> None:
     world = audited()
     before = world.machine.state.book.receipts_nanousd
     begin(world, made_of(world)[:2])
@@ -168,7 +168,7 @@ def test_another_digest_is_a_difference_that_quarantines_an_exact_engine() -> No
         (FailureKind.MISSING_BLOB, Verdict.NOT_CHECKABLE),
     ],
 )
-def test_an_attempt_that_fails_is_told_apart_from_one_that_could_not_be_made(
+def test_a_failed_attempt_is_distinguished_from_one_that_could_not_be_made(
     kind: FailureKind, verdict: Verdict
 ) -> None:
     world = audited()
@@ -181,7 +181,7 @@ def test_an_attempt_that_fails_is_told_apart_from_one_that_could_not_be_made(
     assert not finding.quarantines
 
 
-def test_an_audit_that_is_cancelled_says_of_the_rest_that_it_was_not_checked() -> None:
+def test_a_cancelled_audit_reports_the_remaining_actions_as_not_checked() -> None:
     world = audited()
     order = begin(world, made_of(world)[:3])
     world.tick(0.5)
@@ -192,7 +192,7 @@ def test_an_audit_that_is_cancelled_says_of_the_rest_that_it_was_not_checked() -
     assert counts == {"same": 1, "differs": 0, "failed": 0, "not-checkable": 2}
 
 
-def test_a_lost_worker_does_not_spoil_an_audit() -> None:
+def test_a_lost_worker_does_not_invalidate_an_audit() -> None:
     world = audited()
     order = begin(world, made_of(world)[:2])
     world.tick(0.5)
@@ -259,7 +259,7 @@ def fake(number: int) -> ReproducibleAction:
     share=st.floats(0.001, 1.0),
     seed=st.integers(0, 9),
 )
-def test_a_draw_has_its_share_of_distinct_actions_and_depends_on_the_seed_alone(
+def test_a_draw_has_the_requested_share_of_distinct_actions_and_depends_only_on_the_seed(
     numbers: list[int], share: float, seed: int
 ) -> None:
     made = [fake(n) for n in numbers]
@@ -277,7 +277,7 @@ def test_another_seed_draws_others() -> None:
     assert len(draws) > 4
 
 
-def test_the_scope_of_an_audit_is_where_nobody_looks() -> None:
+def test_no_run_reads_the_scope_of_an_audit() -> None:
     scopes = audit_scopes("a", OF_THE_RUN)
     assert scopes == ScopePlan("audit-a", (), "audit-a", inputs=("ns-team-a", "group-x"))
     assert scopes.readable == ("audit-a", "ns-team-a", "group-x")

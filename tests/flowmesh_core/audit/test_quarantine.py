@@ -35,7 +35,7 @@ def test_only_the_names_of_the_quarantined_class_change() -> None:
     assert not before["test.noop"] & after["test.noop"]
 
 
-def test_each_further_quarantine_gives_names_that_never_were() -> None:
+def test_each_further_quarantine_gives_new_names() -> None:
     seen = [names({CLASS_OF_NOOP: n} if n else {})["test.noop"] for n in range(4)]
     assert len(set.union(*seen)) == 4
 
@@ -45,7 +45,7 @@ def test_every_scope_sees_the_new_name() -> None:
     assert private == shared
 
 
-def test_a_run_is_not_answered_from_before_a_quarantine_that_it_was_accepted_under() -> None:
+def test_a_run_admitted_after_a_quarantine_does_not_reuse_earlier_results() -> None:
     world = World()
     world.join("w1")
     world.submit(plan(step("plain")), "u1")
@@ -60,7 +60,7 @@ def test_a_run_is_not_answered_from_before_a_quarantine_that_it_was_accepted_und
     assert ran == {"u1": (1, 0), "u2": (1, 0), "u3": (0, 1), "u4": (0, 1)}
 
 
-def test_the_class_holds_what_could_have_made_the_result_and_nothing_else() -> None:
+def test_the_class_depends_only_on_what_could_have_caused_the_result() -> None:
     wide = Param("mode", ParamType.STRING, default="a", batch_wide=True)
     narrow = Param("seed", ParamType.INTEGER, default=0)
     ports = (Port("model", PortKind.MODEL, component=True), Port("rows", PortKind.DATASET))
@@ -74,7 +74,7 @@ def test_the_class_holds_what_could_have_made_the_result_and_nothing_else() -> N
     assert len({of(), of({"mode": "b"}), of(model="other")}) == 3
 
 
-def test_what_is_asked_of_a_worker_is_no_part_of_a_class() -> None:
+def test_resource_requirements_are_not_part_of_a_class() -> None:
     world = World()
     world.join("w1")
     small = step("one", value=1)

@@ -55,7 +55,7 @@ def test_running_work_counts_where_it_runs():
     assert found["pool"] == Backlog(running_s=40.0, busy=1)
 
 
-def test_a_lane_that_is_open_is_not_loaded_again():
+def test_an_open_engine_instance_is_not_loaded_again():
     ready = [action("a", LLM)]
     cold = backlog_of(snapshot([worker("w")], ready, [LLM]), CostModel(), [pool("pool")])
     hot = backlog_of(snapshot([worker("w", lane(LLM))], ready, [LLM]), CostModel(), [pool("pool")])
@@ -77,7 +77,7 @@ def test_the_policy_of_the_work_chooses_the_pool():
     assert (found["fast"].actions, found["cheap"].actions) == (1, 1)
 
 
-def test_a_pool_whose_next_worker_finds_the_weights_on_its_disk_is_nearer():
+def test_a_pool_whose_next_worker_has_the_weights_on_disk_is_preferred():
     pools = [pool("a"), pool("b")]
     ready = [action("a", LLM)]
     cold = backlog_of(snapshot([], ready, [LLM]), CostModel(), pools)
@@ -88,7 +88,7 @@ def test_a_pool_whose_next_worker_finds_the_weights_on_its_disk_is_nearer():
     assert found["b"].load_s < cold["a"].load_s / 2, "nothing is fetched"
 
 
-def test_what_a_pool_at_its_maximum_cannot_take_in_time_is_seen_by_the_next_best():
+def test_work_that_a_pool_at_its_maximum_cannot_take_in_time_counts_in_the_next_best():
     pools = [
         pool("cheap", device_class="nvidia-4090", price_nanousd_per_hour=10**8, maximum=1),
         pool("dear", device_class="nvidia-4090", price_nanousd_per_hour=10**9),
@@ -140,7 +140,7 @@ def test_the_number_of_workers_follows_the_seconds_of_work(backlog, current, wan
     assert PoolSizer(target_s=60.0).sizes(pool("p"), backlog, current, NOW_S).workers == wanted
 
 
-def test_a_pool_grows_at_once_and_shrinks_only_after_a_calm():
+def test_a_pool_grows_at_once_and_shrinks_only_after_its_stabilization_window():
     hysteresis = PoolSizer(target_s=60.0, stabilization_s=120.0)
     big, none = Backlog(ready_s=300.0, actions=5), Backlog()
     assert hysteresis.sizes(pool("p"), big, 0, 0.0).workers == 5
@@ -149,7 +149,7 @@ def test_a_pool_grows_at_once_and_shrinks_only_after_a_calm():
     assert hysteresis.sizes(pool("p"), none, 5, 121.0).workers == 0
 
 
-def test_a_load_that_comes_and_goes_does_not_make_the_pool_flap():
+def test_an_intermittent_load_does_not_make_the_pool_flap():
     hysteresis = PoolSizer(target_s=60.0, stabilization_s=120.0)
     current, seen = 0, []
     for second in range(0, 1000, 20):
@@ -199,7 +199,7 @@ def model_of(name, gigabytes):
     )
 
 
-def test_what_is_in_demand_needs_workers_that_hold_its_lanes_open():
+def test_engines_in_demand_require_workers_that_keep_them_loaded():
     pools = [pool("p", device_class="nvidia-4090", memory_mib=48_000)]
     three = [asked(model_of(name, 16)) for name in "abc"]
     for count, workers in ((0, 0), (1, 1), (2, 1), (3, 2)):
@@ -208,7 +208,7 @@ def test_what_is_in_demand_needs_workers_that_hold_its_lanes_open():
         assert PoolSizer().sizes(pools[0], found, 0, NOW_S).workers == workers
 
 
-def test_a_lane_is_held_open_for_as_long_as_its_pool_keeps_a_worker():
+def test_an_engine_is_kept_loaded_as_long_as_its_pools_stabilization_window():
     hurried = replace(pool("p", memory_mib=48_000), stabilization_s=30.0)
     for since_s, workers in ((0.0, 1), (30.0, 1), (31.0, 0)):
         one = asked(model_of("m", 16), since_s=since_s)
@@ -216,7 +216,7 @@ def test_a_lane_is_held_open_for_as_long_as_its_pool_keeps_a_worker():
         assert found.warm == workers
 
 
-def test_what_is_seldom_asked_for_is_held_open_where_memory_is_cheap():
+def test_a_rarely_used_engine_is_kept_loaded_where_memory_is_cheap():
     fast = {"device_class": "nvidia-h100", "memory_mib": 80_000}
     roomy = {"device_class": "nvidia-4090", "memory_mib": 48_000}
     pools = [
@@ -229,7 +229,7 @@ def test_what_is_seldom_asked_for_is_held_open_where_memory_is_cheap():
         assert {name: b.warm for name, b in found.items() if b.warm} == {home: 1}
 
 
-def test_lanes_that_a_pool_at_its_maximum_cannot_hold_find_a_home_in_the_next():
+def test_engines_beyond_the_capacity_of_a_pool_at_its_maximum_prefer_the_next_pool():
     pools = [
         pool("small", device_class="nvidia-4090", memory_mib=24_000, maximum=1),
         pool("large", device_class="nvidia-4090", memory_mib=24_000, price_nanousd_per_hour=10**10),
@@ -239,7 +239,7 @@ def test_lanes_that_a_pool_at_its_maximum_cannot_hold_find_a_home_in_the_next():
     assert (found["small"].warm, found["large"].warm) == (1, 1)
 
 
-def test_what_runs_away_from_home_counts_at_home_unless_it_runs_long():
+def test_work_outside_its_preferred_pool_counts_in_the_preferred_pool_unless_it_runs_long():
     pools = [
         pool("dear", device_class="nvidia-h100", memory_mib=80_000, price_nanousd_per_hour=10**11),
         pool("home", device_class="nvidia-4090", memory_mib=48_000, price_nanousd_per_hour=10**8),
@@ -256,7 +256,7 @@ def test_what_runs_away_from_home_counts_at_home_unless_it_runs_long():
         assert sizes == (max(1, wanted), wanted)
 
 
-def test_a_lane_that_is_open_keeps_its_home_against_one_that_is_little_better():
+def test_a_loaded_engine_keeps_its_preferred_pool_against_a_slightly_better_one():
     pools = [pool("a"), pool("b")]
     info = LLM
     assert backlog_of(snapshot([], [], []), CostModel(), pools, [asked(info)])["a"].warm == 1
@@ -264,7 +264,7 @@ def test_a_lane_that_is_open_keeps_its_home_against_one_that_is_little_better():
     assert backlog_of(snapshot([hot], [], []), CostModel(), pools, [asked(info)])["b"].warm == 1
 
 
-def test_a_long_action_asks_for_no_worker_beside_the_one_that_it_runs_on():
+def test_a_long_action_requires_no_further_worker():
     training = worker("w", lane(LLM, assigned=1, remaining_s=3_600.0), pool="gpu")
     growing = pool("gpu", maximum=10)
     alone = backlog_of(snapshot([training], [], []), CostModel(), [growing])["gpu"]
@@ -286,7 +286,7 @@ def test_work_counts_in_a_reserved_pool_only_where_that_admits_it():
     assert found["ours"].actions + found["dear"].actions == 4
 
 
-def test_what_runs_in_a_reserved_pool_counts_there():
+def test_work_that_runs_in_a_reserved_pool_counts_in_that_pool():
     at = worker("w", lane(SQL, assigned=1, remaining_s=40.0), pool="ours")
     view = replace(snapshot([at], [], [SQL]), reserved_pools=frozenset({"ours"}))
     found = backlog_of(view, CostModel(), [pool("ours"), pool("pool", minimum=1)])

@@ -81,7 +81,7 @@ def demand(fast: float = QUIET_SHARE, cheap: float = BUSY_SHARE, **changes) -> D
     return Demand({"fast": 2.0, "cheap": 0.5}, {"fast": fast, "cheap": cheap}, **changes)
 
 
-def test_a_pool_that_was_quiet_for_long_enough_gives_way_to_a_cheaper_one():
+def test_engines_leave_a_pool_that_was_quiet_long_enough_for_a_cheaper_one():
     there = demand()
     assert there.after(CALM_S - 10.0) == "fast"
     assert there.after(10.0) == "cheap"
@@ -89,13 +89,13 @@ def test_a_pool_that_was_quiet_for_long_enough_gives_way_to_a_cheaper_one():
     assert there.after(3600.0, fast=0.9) == "cheap", "it would be used more, but nobody waits"
 
 
-def test_of_several_the_cheapest_that_would_do_is_taken():
+def test_of_several_sufficient_pools_the_cheapest_is_chosen():
     there = demand()
     there.usd |= {"middle": 0.8}
     assert there.after(CALM_S, middle=0.1, cheap=BUSY_SHARE + 0.1) == "middle"
 
 
-def test_the_time_begins_anew_where_it_was_used_in_between():
+def test_the_quiet_period_restarts_if_the_pool_was_used_in_between():
     there = demand()
     there.after(CALM_S - 10.0)
     there.after(0.0, fast=QUIET_SHARE + 0.1)
@@ -103,7 +103,7 @@ def test_the_time_begins_anew_where_it_was_used_in_between():
     assert there.after(10.0) == "cheap"
 
 
-def test_a_busy_pool_gives_way_to_a_dearer_one_sooner():
+def test_engines_leave_a_busy_pool_for_a_more_expensive_one_sooner():
     there = demand(fast=0.4, cheap=BUSY_SHARE + 0.1, names=("cheap", "fast"), open_={"cheap": 1.0})
     assert there.after(TARGET_S - 10.0) == "cheap"
     assert there.after(10.0) == "fast"
@@ -111,14 +111,14 @@ def test_a_busy_pool_gives_way_to_a_dearer_one_sooner():
     assert there.after(3600.0) == "fast"
 
 
-def test_a_busy_pool_stays_where_the_dearer_one_cannot_hold_all():
+def test_engines_stay_in_a_busy_pool_if_the_more_expensive_one_cannot_hold_all():
     there = demand(cheap=0.9, names=("cheap", "fast"), open_={"cheap": 1.0})
     there.usd["fast"] = inf
     assert there.after(3600.0) == "cheap"
     assert there.sizing.moves == 0
 
 
-def test_the_dearest_pool_has_nowhere_to_go_however_busy_it_is():
+def test_engines_stay_in_the_most_expensive_pool_however_busy_it_is():
     assert demand(fast=3.0, cheap=0.1).after(3600.0) == "fast"
 
 
@@ -147,7 +147,7 @@ def test_nothing_moves_where_it_would_not_pay(usd, use):
     assert there.after(3600.0, **use) == "fast"
 
 
-def test_who_prefers_seconds_is_not_moved_and_is_moved_back():
+def test_engines_of_demand_that_prefers_seconds_are_not_moved_and_are_moved_back():
     there = demand(weights=(ALIKE, HASTY))
     assert there.after(3600.0) == "fast"
     assert there.sizing.moves == 0
@@ -162,7 +162,7 @@ def test_who_prefers_seconds_is_not_moved_and_is_moved_back():
     assert (there.sizing.leaving, there.left()) == ({"cheap"}, "")
 
 
-def test_engines_stay_where_half_of_them_are_open_though_utility_changes_its_mind():
+def test_engines_stay_where_half_of_them_are_loaded_even_if_the_best_pool_changes():
     there = demand(fast=0.4, cheap=0.4, open_={"fast": 0.5, "cheap": 0.4})
     there.after(0.0)
     there.names, there.open_ = ("cheap", "fast"), {"fast": 0.5, "cheap": 1.0}
@@ -180,14 +180,14 @@ def test_a_pool_that_cannot_hold_a_new_model_is_left_for_one_that_can():
     assert there.after(0.0) == "fast"
 
 
-def test_when_nothing_is_in_demand_any_more_all_is_forgotten():
+def test_all_relocation_state_is_dropped_when_there_is_no_demand_any_more():
     there = demand()
     there.after(CALM_S)
     assert there.sizing.order(["fast", "cheap"], {}, {}, (), there.now_s) == ["fast", "cheap"]
     assert there.after(CALM_S - 10.0) == "fast"
 
 
-def test_a_pool_is_only_left_when_all_is_open_in_the_next():
+def test_a_pool_is_vacated_only_when_all_engines_are_loaded_in_the_next():
     there = demand()
     there.after(CALM_S)
     there.open_ = {"cheap": 0.9, "fast": 1.0}
@@ -200,7 +200,7 @@ def test_a_pool_is_only_left_when_all_is_open_in_the_next():
     assert there.left() == "", "what is told once need not be told for ever"
 
 
-def test_an_engine_that_does_not_open_keeps_the_old_pool_no_longer_than_its_calm():
+def test_an_engine_that_does_not_load_keeps_the_old_pool_only_for_its_stabilization_window():
     there = demand()
     there.after(CALM_S)
     there.open_ = {"cheap": 0.9, "fast": 1.0}
@@ -210,7 +210,7 @@ def test_an_engine_that_does_not_open_keeps_the_old_pool_no_longer_than_its_calm
     assert (there.sizing.leaving, there.left()) == (set(), "fast")
 
 
-def test_a_pool_that_was_too_small_is_kept_for_as_long_as_any():
+def test_a_pool_that_was_too_small_is_retained_as_long_as_any_other():
     there = demand(fast=0.4, cheap=0.9, names=("cheap", "fast"), open_={"cheap": 1.0})
     there.after(TARGET_S)
     there.open_ = {"fast": 1.0}
@@ -218,7 +218,7 @@ def test_a_pool_that_was_too_small_is_kept_for_as_long_as_any():
     assert (there.sizing.leaving, there.left()) == (set(), "")
 
 
-def test_a_pool_that_holds_them_is_kept_though_it_is_moved_twice_meanwhile():
+def test_a_pool_with_loaded_engines_is_retained_even_if_the_target_changes_twice():
     there = demand()
     there.usd |= {"middle": 0.8}
     there.after(CALM_S, middle=0.1)
@@ -233,7 +233,7 @@ def test_a_pool_that_holds_them_is_kept_though_it_is_moved_twice_meanwhile():
     assert there.sizing.leaving == {"middle"}
 
 
-def test_a_pool_that_cannot_be_had_is_given_up_and_another_is_tried():
+def test_a_pool_that_gets_no_workers_is_given_up_and_another_is_tried():
     there = demand()
     there.usd |= {"middle": 0.8}
     assert there.after(CALM_S, middle=0.1) == "cheap"
@@ -244,7 +244,7 @@ def test_a_pool_that_cannot_be_had_is_given_up_and_another_is_tried():
     assert there.after(20.0) == "middle"
 
 
-def test_engines_that_do_not_open_go_back_to_where_most_of_them_are():
+def test_engines_that_do_not_load_return_to_the_pool_where_most_of_them_are():
     there = demand()
     there.usd |= {"middle": 0.8}
     there.after(CALM_S, middle=0.1)
@@ -267,7 +267,7 @@ def test_engines_that_load_for_long_are_waited_for():
     assert (there.sizing.leaving, there.sizing.moves) == ({"fast"}, 1)
 
 
-def test_engines_that_had_to_come_back_wait_longer_each_time_before_they_go_again():
+def test_engines_that_had_to_return_wait_longer_before_each_further_relocation():
     there, stays = demand(), []
     for _ in range(8):
         there.open_, began_s = {"fast": 1.0}, there.now_s
@@ -279,7 +279,7 @@ def test_engines_that_had_to_come_back_wait_longer_each_time_before_they_go_agai
     assert stays == pytest.approx([CALM_S * min(32, 2**n) for n in range(8)], abs=20.0)
 
 
-def test_engines_that_have_been_away_for_long_wait_half_as_long_the_next_time():
+def test_engines_that_stayed_away_for_long_wait_half_as_long_the_next_time():
     there = demand()
     for away_s, waits_s in ((0.0, CALM_S), (0.0, 2 * CALM_S), (STEADY_S, 4 * CALM_S)):
         assert there.after(waits_s - 10.0, fast=QUIET_SHARE, cheap=BUSY_SHARE) == "fast"
@@ -292,14 +292,14 @@ def test_engines_that_have_been_away_for_long_wait_half_as_long_the_next_time():
     assert there.after(40.0) == "cheap"
 
 
-def test_nothing_moves_while_no_engine_is_to_be_held_open_or_none_is_ready():
+def test_nothing_moves_while_no_engine_is_to_be_kept_loaded_or_none_is_ready():
     there = demand(open_={})
     assert there.after(3600.0) == "fast"
     there.open_, there.opening = {"fast": 0.4}, {"fast": 0.6}
     assert there.after(3600.0) == "fast"
 
 
-def test_a_time_in_which_nothing_is_to_be_held_open_does_not_count_as_waiting():
+def test_time_without_engines_to_keep_loaded_does_not_count_as_waiting():
     there = demand()
     there.after(CALM_S)
     there.open_ = {}
@@ -309,7 +309,7 @@ def test_a_time_in_which_nothing_is_to_be_held_open_does_not_count_as_waiting():
     assert there.after(10.0) == "fast"
 
 
-def test_a_time_without_demand_counts_as_having_stayed():
+def test_time_without_demand_counts_as_having_stayed_in_the_pool():
     there = demand()
     there.after(CALM_S)
     there.open_ = {"cheap": 1.0}
@@ -350,17 +350,17 @@ def homes(*args, **changes):
 RARE, OFTEN = 1 / 300, 2.0
 
 
-def test_demand_that_comes_seldom_moves_and_demand_that_comes_often_stays():
+def test_rare_demand_moves_and_frequent_demand_stays():
     assert homes(RARE) == ({"h100"}, {"rtx"})
     assert homes(OFTEN) == ({"h100"}, {"h100"})
 
 
-def test_a_pool_that_they_are_to_leave_keeps_its_worker_until_another_has_come():
+def test_a_pool_to_be_vacated_keeps_its_worker_until_the_next_pool_has_one():
     _, after = signals(RARE)
     assert (after.backlogs["h100"].warm, after.backlogs["rtx"].warm) == (1, 1)
 
 
-def test_a_pool_that_they_have_left_is_said_to_be_left():
+def test_a_pool_that_all_engines_left_is_reported_as_vacated():
     sizing = EngineRelocation()
     hot = [lane(BIG), lane(SMALL)]
     for now_s, where in ((NOW_S, H100), (NOW_S + CALM_S, H100), (NOW_S + 400.0, RTX)):
@@ -374,7 +374,7 @@ def test_a_pool_that_they_have_left_is_said_to_be_left():
     }
 
 
-def test_a_pool_that_is_paid_for_anyway_is_a_home_though_it_is_dear():
+def test_an_expensive_pool_is_preferred_if_its_worker_is_paid_for_in_any_case():
     dear = pool("h100", "nvidia-h100", 80_000, 40.0, maximum=1)
     assert homes(OFTEN, THRIFTY, rooms=(dear, RTX))[0] == {"h100"}, "half of them are open there"
     for kept, home in ((dear, "rtx"), (replace(dear, minimum=1), "h100")):
@@ -387,11 +387,11 @@ def test_demand_that_prefers_seconds_stays():
     assert homes(RARE, HASTY) == ({"h100"}, {"h100"})
 
 
-def test_workers_that_a_pool_keeps_anyway_cost_nothing():
+def test_workers_within_a_pools_minimum_add_no_cost():
     assert homes(RARE, rooms=(replace(H100, minimum=1), RTX)) == ({"h100"}, {"h100"})
 
 
-def test_only_workers_that_hold_what_is_in_demand_are_kept_in_the_pool_that_is_left():
+def test_only_workers_with_engines_in_demand_are_retained_in_a_pool_being_vacated():
     sizing = EngineRelocation()
     hot = worker("a", lane(BIG), lane(SMALL), pool="h100", memory_mib=80_000)
     goes = replace(hot, shape=structs.replace(hot.shape, name="b"), draining=True)
@@ -404,7 +404,7 @@ def test_only_workers_that_hold_what_is_in_demand_are_kept_in_the_pool_that_is_l
     assert signal.backlogs["h100"].warm == 1
 
 
-def test_workers_are_not_kept_for_engines_that_need_not_be_held_open():
+def test_workers_are_not_retained_for_engines_that_need_not_stay_loaded():
     sizing = EngineRelocation()
     sizing.first, sizing.leaving = "rtx", {"h100"}
     hot = worker("w", lane(BIG), pool="h100", memory_mib=80_000)
@@ -413,7 +413,7 @@ def test_workers_are_not_kept_for_engines_that_need_not_be_held_open():
     assert signal_of(view, CostModel(), (H100, RTX), warm, sizing).backlogs["h100"].warm == 0
 
 
-def test_engines_that_load_or_whose_worker_goes_are_not_open():
+def test_loading_engines_and_engines_on_leaving_workers_do_not_count_as_loaded():
     for hot in (
         worker("w", lane(BIG, load_remaining_s=9.0), pool="rtx", memory_mib=24_000),
         worker("w", lane(BIG), pool="rtx", memory_mib=24_000, draining=True),
@@ -427,20 +427,20 @@ def test_engines_that_load_or_whose_worker_goes_are_not_open():
         assert sizing.leaving == {"h100"}
 
 
-def test_a_pool_of_no_workers_holds_nothing():
+def test_a_pool_without_workers_holds_no_engines():
     assert homes(RARE, rooms=(H100, replace(RTX, maximum=0))) == ({"h100"}, {"h100"})
 
 
-def test_a_model_that_the_cheaper_pool_cannot_hold_keeps_all_where_they_are():
+def test_a_model_that_the_cheaper_pool_cannot_hold_keeps_all_engines_in_place():
     assert homes(RARE, infos=(BIG, model("huge", 40))) == ({"h100"}, {"h100"})
 
 
-def test_a_pool_too_small_for_all_of_them_is_none_of_the_choice():
+def test_a_pool_too_small_for_all_engines_is_not_a_candidate():
     tiny = pool("tiny", "nvidia-4090", 12_000, 0.1, maximum=1)
     assert homes(RARE, rooms=(H100, tiny)) == ({"h100"}, {"h100"})
 
 
-def test_engines_that_are_held_open_no_longer_count_for_nothing():
+def test_engines_that_are_no_longer_kept_loaded_do_not_count():
     sizing, gone = EngineRelocation(), asked(BIG, RARE, since_s=RTX.stabilization_s + 1.0)
     hot = worker("w", lane(BIG), pool="h100", memory_mib=80_000)
     view = replace(snapshot([hot], [], []), now_s=NOW_S)
@@ -448,7 +448,7 @@ def test_engines_that_are_held_open_no_longer_count_for_nothing():
     assert sizing.first is None
 
 
-def test_a_model_that_nobody_asked_for_of_late_has_no_say():
+def test_a_model_without_recent_demand_does_not_affect_the_choice():
     sizing = EngineRelocation()
     huge = asked(model("huge", 40), RARE, since_s=ARRIVAL_WINDOW_S + 1.0)
     for now_s in (NOW_S, NOW_S + CALM_S):
@@ -458,7 +458,7 @@ def test_a_model_that_nobody_asked_for_of_late_has_no_say():
     assert set(signal.homes.values()) == {"rtx"}
 
 
-def test_a_pool_that_was_left_goes_at_once_but_has_its_calm_again_when_it_is_needed_again():
+def test_a_vacated_pool_shrinks_at_once_but_has_its_stabilization_window_when_needed_again():
     quiet = PoolSizer(stabilization_s=CALM_S)
     view = replace(H100, stabilization_s=CALM_S)
     backlog = signals(RARE)[0].backlogs["h100"]

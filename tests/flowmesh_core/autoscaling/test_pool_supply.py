@@ -49,14 +49,14 @@ class Asked:
         (SUPPLY_PATIENCE_MIN_S, SUPPLY_PATIENCE_STARTS * SUPPLY_PATIENCE_MIN_S),
     ],
 )
-def test_a_worker_that_does_not_come_for_long_is_not_expected(start_s, wait_s):
+def test_a_worker_that_does_not_arrive_for_long_is_no_longer_expected(start_s, wait_s):
     pool = Asked(start_s)
     assert pool.after(10.0, living=2, asked=2) is None
     assert pool.after(wait_s - 10.0, living=2, asked=3) is None
     assert pool.after(10.0, living=2, asked=3) == 2
 
 
-def test_the_wait_begins_when_more_are_asked_for_than_there_are():
+def test_the_wait_starts_when_more_workers_are_requested_than_exist():
     pool = Asked()
     assert pool.after(10 * SUPPLY_PATIENCE_MIN_S, living=2, asked=2) is None
     assert pool.after(SUPPLY_PATIENCE_MIN_S - 10.0, living=2, asked=5) is None
@@ -70,7 +70,7 @@ def test_a_worker_that_is_lost_is_waited_for_like_any_other():
     assert pool.after(10.0, living=1, asked=2) == 1
 
 
-def test_who_comes_back_or_comes_and_goes_is_not_one_more():
+def test_a_returning_or_short_lived_worker_does_not_count_as_an_additional_one():
     pool = Asked()
     pool.after(10.0, living=2, asked=2)
     assert pool.after(SUPPLY_PATIENCE_MIN_S, living=2, asked=3) == 2
@@ -84,21 +84,21 @@ def test_who_comes_back_or_comes_and_goes_is_not_one_more():
     assert most == 0
 
 
-def test_what_was_had_and_given_back_can_be_had():
+def test_workers_that_a_pool_had_and_released_count_as_available():
     pool = Asked()
     pool.after(10.0, living=5, asked=5)
     assert pool.after(SUPPLY_PATIENCE_MIN_S, living=5, asked=6) == 5
     assert pool.after(10.0, living=2, asked=2) == 5
 
 
-def test_a_worker_that_comes_ends_it():
+def test_an_arriving_worker_ends_the_shortage():
     pool = Asked()
     assert pool.after(2 * SUPPLY_PATIENCE_MIN_S, living=0, asked=2) == 0
     assert pool.after(10.0, living=1, asked=2) is None
     assert pool.after(SUPPLY_PATIENCE_MIN_S, living=1, asked=2) == 1
 
 
-def test_a_pool_that_asks_no_more_is_asked_again_after_a_while():
+def test_a_short_pool_without_further_requests_is_tried_again_after_a_while():
     pool = Asked()
     assert pool.after(SUPPLY_PATIENCE_MIN_S, living=0, asked=1) is None, (
         "it was seen for less than that"
@@ -108,7 +108,7 @@ def test_a_pool_that_asks_no_more_is_asked_again_after_a_while():
     assert pool.after(10.0, living=0, asked=0) is None
 
 
-def test_a_clock_that_was_set_back_does_not_wait_for_the_old_time():
+def test_a_clock_that_is_set_back_does_not_extend_the_wait():
     pool = Asked()
     pool.after(10.0, living=0, asked=1)
     pool.now_s = 0.0
@@ -127,13 +127,13 @@ def backlogs(*pools, workers=(), actions=3):
     return backlog_of(snapshot(list(workers), ready, [info]), CostModel(), pools)
 
 
-def test_what_another_pool_can_run_goes_there():
+def test_work_for_a_pool_short_of_workers_goes_to_another_pool_that_can_run_it():
     assert backlogs(H100, RTX)["h100"].actions == 3
     found = backlogs(SHORT, RTX)
     assert (found["h100"].actions, found["rtx"].actions) == (0, 3)
 
 
-def test_what_no_other_pool_can_run_is_still_asked_of_it():
+def test_work_that_no_other_pool_can_run_still_counts_in_the_short_pool():
     assert backlogs(SHORT)["h100"].actions == 3
     tiny = replace(RTX, shape=worker("w", pool="rtx", memory_mib=1_000).shape)
     assert backlogs(SHORT, tiny)["h100"].actions == 3
@@ -141,7 +141,7 @@ def test_what_no_other_pool_can_run_is_still_asked_of_it():
     assert found["h100"].actions == 3, "and where there is none anywhere, of the best"
 
 
-def test_where_all_are_short_each_is_asked_on_until_one_comes():
+def test_if_all_pools_are_short_each_is_asked_until_a_worker_arrives():
     short = replace(RTX, supply=0)
     found = backlogs(SHORT, short)
     assert [found[p].substitutable for p in ("h100", "rtx")] == [True, True]
@@ -155,12 +155,12 @@ def test_where_all_are_short_each_is_asked_on_until_one_comes():
     assert not backlogs(H100, RTX)["rtx"].substitutable
 
 
-def test_a_pool_that_may_have_no_worker_is_not_asked_in_place_of_one_that_is_short():
+def test_a_pool_with_a_maximum_of_zero_does_not_replace_a_pool_short_of_workers():
     found = backlogs(replace(H100, maximum=0), replace(RTX, supply=0))
     assert (found["h100"].actions, found["rtx"].actions) == (0, 3)
 
 
-def test_engines_live_where_there_are_workers():
+def test_engines_prefer_pools_that_can_get_workers():
     warm = [asked(model("x")), asked(model("y"))]
     assert homes(warm, pools=(SHORT, RTX))[0] == {"x": "rtx", "y": "rtx"}
     one = replace(H100, supply=1, shape=structs.replace(H100.shape, device_memory_mib=20_000))

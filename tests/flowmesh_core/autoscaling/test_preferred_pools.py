@@ -49,18 +49,18 @@ def homes(warm, *workers, pools=(H100, RTX), ready=(), infos=()):
 
 
 @pytest.mark.parametrize(("weights", "home"), [(FAST, "h100"), (CHEAP, "rtx")])
-def test_the_weights_say_which_pool_holds_an_engine(weights, home):
+def test_the_utility_weights_decide_the_preferred_pool_of_an_engine(weights, home):
     assert homes([asked(model("m"), weights)])[0] == {"m": home}
 
 
-def test_engines_live_together_and_what_is_asked_for_most_decides():
+def test_engines_share_one_preferred_pool_and_the_most_requested_one_decides():
     often, seldom = asked(model("x"), FAST, gap_s=5.0), asked(model("y"), CHEAP, gap_s=50.0)
     assert homes([often, seldom])[0] == {"x": "h100", "y": "h100"}
     often, seldom = asked(model("x"), FAST, gap_s=50.0), asked(model("y"), CHEAP, gap_s=5.0)
     assert homes([often, seldom])[0] == {"x": "rtx", "y": "rtx"}
 
 
-def test_a_pool_that_holds_half_of_them_open_stays_first():
+def test_a_pool_with_half_of_the_engines_loaded_stays_preferred():
     one, other = model("x"), model("y")
     hot = worker("w", lane(one), pool="rtx", memory_mib=24_000)
     assert homes([asked(one), asked(other)], hot)[0] == {"x": "rtx", "y": "rtx"}
@@ -68,13 +68,13 @@ def test_a_pool_that_holds_half_of_them_open_stays_first():
     assert set(homes([asked(one), asked(third)], hot)[0].values()) == {"h100"}
 
 
-def test_what_a_pool_has_no_room_for_goes_to_the_next():
+def test_an_engine_that_a_pool_has_no_memory_for_goes_to_the_next_pool():
     small = pool("h100", "nvidia-h100", 20_000, 2.0, maximum=1)
     found, _ = homes([asked(model("x")), asked(model("y"))], pools=(small, RTX))
     assert found == {"x": "h100", "y": "rtx"}
 
 
-def test_a_load_asks_for_no_second_worker():
+def test_a_loading_engine_requires_no_second_worker():
     info = model("m")
     opening = lane(info, assigned=1, remaining_s=200.0, load_remaining_s=190.0)
     loading = worker("w", opening, pool="h100", memory_mib=80_000)
@@ -82,7 +82,7 @@ def test_a_load_asks_for_no_second_worker():
     assert found.backlogs["h100"].seconds == pytest.approx(10.0)
 
 
-def test_what_needs_no_model_runs_where_engines_are_held_open_anyway():
+def test_work_without_a_model_runs_where_engines_are_kept_loaded():
     sql = signature("sql", engine="data.sql")
     alone = homes([], ready=[action("a", sql)], infos=[sql])[1].backlogs
     assert [name for name, b in alone.items() if b.actions] == ["rtx"]
@@ -90,7 +90,7 @@ def test_what_needs_no_model_runs_where_engines_are_held_open_anyway():
     assert [name for name, b in beside.items() if b.actions] == ["h100"]
 
 
-def test_every_engine_is_held_by_one_worker_of_its_home_that_has_room():
+def test_every_engine_is_prewarmed_on_one_worker_of_its_preferred_pool_with_free_memory():
     one, other = model("x"), model("y")
     warm = [asked(one, gap_s=9.0), asked(other, gap_s=5.0)]
     home = {digest("x"): "rtx", digest("y"): "rtx"}
@@ -101,7 +101,7 @@ def test_every_engine_is_held_by_one_worker_of_its_home_that_has_room():
     assert prewarm_plan([has, b], warm, home) == {"a": (digest("y"),), "b": (digest("x"),)}
 
 
-def test_who_takes_no_work_or_is_of_another_pool_holds_nothing_open():
+def test_draining_workers_and_workers_of_other_pools_prewarm_no_engine():
     warm, home = [asked(model("x"))], {digest("x"): "rtx"}
     leaving = worker("a", pool="rtx", memory_mib=24_000, draining=True)
     elsewhere = worker("b", pool="h100", memory_mib=80_000)

@@ -24,7 +24,7 @@ def test_every_default_is_a_value_of_its_parameter(contract: EngineContract) -> 
 
 
 @ALL
-def test_names_inside_a_contract_are_its_own(contract: EngineContract) -> None:
+def test_names_within_a_contract_are_unique(contract: EngineContract) -> None:
     params = {p.name for p in contract.params}
     assert len(params) == len(contract.params)
     assert not params & set(IDENTITY_FIELDS)
@@ -62,18 +62,18 @@ def test_a_row_wise_contract_names_its_row_ports_and_how_the_others_are_reduced(
 
 
 @ALL
-def test_everything_is_documented(contract: EngineContract) -> None:
+def test_every_contract_parameter_and_port_is_documented(contract: EngineContract) -> None:
     assert contract.doc
     assert all(p.doc for p in (*contract.params, *contract.inputs, *contract.outputs))
 
 
-def test_names_and_versions_are_there_once() -> None:
+def test_names_and_versions_are_unique() -> None:
     keys = [(c.name, c.version, c.implementation) for c in contracts()]
     assert len(set(keys)) == len(keys)
     assert len(list(builtin_catalog())) == len({c.name for c in contracts()})
 
 
-def test_the_package_offers_them_through_the_door_that_plugins_use() -> None:
+def test_the_package_offers_its_contracts_through_the_plugin_entry_point() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     door = project["entry-points"]["flowmesh.contracts"]["builtin"]
     assert door == f"{contracts.__module__}:{contracts.__name__}"

@@ -41,7 +41,7 @@ AGENT = EngineContract(
 )
 
 
-def test_a_step_has_the_ports_of_its_parameters_and_those_that_are_always_there() -> None:
+def test_a_step_has_the_ports_of_its_parameters_and_the_unconditional_ones() -> None:
     assert [p.name for p in output_ports(TUNE, {"peft": True})] == ["adapter", "metrics"]
     assert [p.name for p in output_ports(TUNE, {"peft": False})] == ["model", "metrics"]
 
@@ -73,7 +73,7 @@ def test_a_parameter_declares_a_call_repeatable() -> None:
     assert not repeatable(AGENT, {"method": "POST"})
 
 
-def test_true_is_not_one() -> None:
+def test_true_does_not_match_one() -> None:
     assert not met(("peft", True), {"peft": 1})
     assert not met(("n", 1), {"n": [True]})
     assert met(("n", 1), {"n": [1.0]})

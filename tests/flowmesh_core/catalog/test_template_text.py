@@ -61,7 +61,7 @@ def test_values_are_printed_as_json(template: str, printed: str) -> None:
         "{{ [1, none] | join }}",
     ],
 )
-def test_a_null_is_not_printed_as_a_word(template: str) -> None:
+def test_rendering_a_null_is_an_error(template: str) -> None:
     with pytest.raises(NullInTemplateError):
         render(template)
 
@@ -79,7 +79,7 @@ def test_a_null_is_not_printed_as_a_word(template: str) -> None:
         ("{{ [large] }}", "cannot be printed as JSON"),
     ],
 )
-def test_what_has_no_json_is_refused(template: str, reason: str) -> None:
+def test_a_value_without_a_json_form_is_refused(template: str, reason: str) -> None:
     with pytest.raises(TemplateRuntimeError, match=reason):
         render(template, raw=b"a", large=float("inf"), **ROW)
 

@@ -12,7 +12,7 @@ def _render(text: str, row: dict[str, object]) -> str:
     return environment().from_string(text).render(context(row))
 
 
-def test_columns_are_names_and_all_of_them_are_the_row() -> None:
+def test_columns_are_variables_and_the_row_variable_contains_all_of_them() -> None:
     row = {"question": "1+1?", "my column": 3}
     assert _render("Q: {{ question }}\n{{ row['my column'] }}\n", row) == "Q: 1+1?\n3\n"
 
@@ -40,7 +40,7 @@ def test_python_objects_and_long_loops_are_out_of_reach(text: str) -> None:
         _render(text, {"a": 1})
 
 
-def test_nothing_random_is_there() -> None:
+def test_templates_have_no_random_functions() -> None:
     with pytest.raises((TemplateSyntaxError, TemplateRuntimeError)):
         _render("{{ [1, 2] | random }}", {})
     with pytest.raises(UndefinedError):
@@ -53,7 +53,7 @@ def test_a_template_cannot_exhaust_memory_by_multiplying(text: str) -> None:
         _render("{{ " + text + " }}", {})
 
 
-def test_a_template_may_multiply_what_is_small() -> None:
+def test_a_template_may_multiply_small_values() -> None:
     assert _render("{{ '-' * 3 }} {{ 2 ** 10 }} {{ 3 * 4 }}", {}) == "--- 1024 12"
 
 
@@ -67,12 +67,12 @@ def test_a_template_may_multiply_what_is_small() -> None:
         "{% endblock %}{% endfor %}",
     ],
 )
-def test_a_template_cannot_hold_up_its_host_by_turning_round(text: str) -> None:
+def test_a_template_cannot_block_its_host_with_endless_loops(text: str) -> None:
     with pytest.raises(SecurityError, match="turns of loops and calls for one row"):
         environment().from_string(text).render()
 
 
-def test_a_counted_loop_is_a_loop_in_every_way() -> None:
+def test_a_counted_loop_supports_every_loop_feature() -> None:
     text = (
         "{% for n in rows if n > 1 %}{{ loop.index }}/{{ loop.length }}{{ loop.last }} {% else %}"
         "none{% endfor %}"
@@ -108,7 +108,7 @@ def test_texts_are_padded_and_formatted_within_bounds() -> None:
 
 
 @pytest.mark.parametrize("text", ["{{ a }}", "{{ row.a }}", "{{ none }}", "x{{ b if false }}"])
-def test_a_null_is_not_printed_as_a_word(text: str) -> None:
+def test_rendering_a_null_is_an_error(text: str) -> None:
     row = {"a": None, "b": 1}
     template = environment().from_string(text)
     if "if false" in text:

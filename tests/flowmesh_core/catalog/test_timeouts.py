@@ -27,7 +27,7 @@ TABLE = {
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_every_engine_has_the_times_of_its_kind(name: str) -> None:
+def test_every_engine_has_the_timeouts_of_its_kind(name: str) -> None:
     contract = BY_NAME[name]
     usual, most = TABLE[f"{name.split('.', maxsplit=1)[0]}."]
     assert (contract.default_timeout_s, contract.max_timeout_s) == (usual, most)
@@ -36,7 +36,7 @@ def test_every_engine_has_the_times_of_its_kind(name: str) -> None:
     assert timeout_problem(contract, most) == ""
 
 
-def test_a_default_is_never_shorter_than_what_the_engine_itself_was_given() -> None:
+def test_a_default_timeout_is_never_shorter_than_the_engines_timeout_parameter() -> None:
     code = BY_NAME["code.python"]
     assert attempt_timeout_s(code, {"timeoutS": 60.0}, 0.0) == 600
     assert attempt_timeout_s(code, {"timeoutS": 7_200.0}, 0.0) == 7_260
@@ -44,7 +44,7 @@ def test_a_default_is_never_shorter_than_what_the_engine_itself_was_given() -> N
 
 
 @pytest.mark.parametrize("name", ["data.sql", "code.python", "llm.generate", "train.sft"])
-def test_times_are_no_part_of_any_name(name: str) -> None:
+def test_timeouts_are_not_part_of_any_name(name: str) -> None:
     contract = BY_NAME[name]
     other = replace(contract, default_timeout_s=1.0, max_timeout_s=2.0, timeout_param="x")
     params = {p.name: "x" for p in contract.params if p.required}
@@ -54,6 +54,6 @@ def test_times_are_no_part_of_any_name(name: str) -> None:
     assert (len(names), len(classes)) == (1, 1)
 
 
-def test_durations_are_told_as_users_write_them() -> None:
+def test_durations_are_printed_as_users_write_them() -> None:
     told = [duration(s) for s in (600, 1_800, 21_600, 86_400, 172_800, 604_800, 90, 1.5)]
     assert told == ["10m", "30m", "6h", "24h", "48h", "7d", "90s", "1.5s"]

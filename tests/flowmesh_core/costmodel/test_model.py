@@ -113,7 +113,7 @@ def test_ten_observations_correct_a_prior_that_is_wrong_by_any_factor(factor):
     assert found.samples == 10
 
 
-def test_it_learns_the_parts_of_generation_apart():
+def test_the_parts_of_generation_are_learned_separately():
     rng = random.Random(1)
     model = CostModel()
     for _ in range(300):
@@ -127,7 +127,7 @@ def test_it_learns_the_parts_of_generation_apart():
     assert model.error(LLM, "cpu", SMOLLM) < 0.15
 
 
-def test_it_stays_right_over_ten_thousand_observations():
+def test_the_model_stays_accurate_over_ten_thousand_observations():
     rng = random.Random(2)
     model = CostModel()
     work = WorkSize(units=1000.0)
@@ -152,7 +152,7 @@ def test_a_lasting_change_is_followed_within_twenty_observations():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0])
-def test_a_duration_that_is_none_teaches_nothing(bad):
+def test_an_invalid_duration_is_not_learned(bad):
     model = CostModel()
     model.observe(SQL, WorkSize(units=1.0), bad, bad, "cpu")
     model.observe(SQL, WorkSize(units=1.0), 1.0, 0.0, "cpu", batch=math.nan)
@@ -170,7 +170,7 @@ AMOUNTS = st.floats(0, 1e7)
     AMOUNTS,
     st.sampled_from(["cpu", "nvidia-h100"]),
 )
-def test_whatever_was_seen_more_work_never_takes_less_time(seen, n_in, n_out, more, device):
+def test_more_work_never_takes_less_time_after_any_observations(seen, n_in, n_out, more, device):
     model = CostModel()
     for t_in, t_out, seconds, batch in seen:
         model.observe(LLM, tokens(t_in, t_out), seconds, 0.0, device, batch=batch)
@@ -188,7 +188,7 @@ def test_whatever_was_seen_more_work_never_takes_less_time(seen, n_in, n_out, mo
 
 @settings(max_examples=60, deadline=None)
 @given(AMOUNTS, AMOUNTS, st.integers(0, 10**11), st.floats(1, 300), st.floats(0.1, 100))
-def test_a_rate_says_the_same_as_a_prediction(n_in, n_out, size, batch, seconds):
+def test_a_rate_agrees_with_the_prediction(n_in, n_out, size, batch, seconds):
     model = CostModel()
     model.observe(LLM, tokens(5, 5, size), seconds, 0.0, "cpu", batch=3)
     model.observe(SQL, WorkSize(units=50.0, input_bytes=10**6), seconds, 0.0, "cpu")
@@ -204,12 +204,12 @@ def test_a_rate_says_the_same_as_a_prediction(n_in, n_out, size, batch, seconds)
         assert rate.share == found.share
 
 
-def test_tokens_that_are_not_told_apart_count_as_generated():
+def test_tokens_without_a_distinction_count_as_generated():
     told = CostModel().predict(LLM, "cpu", tokens(0, 50))
     assert CostModel().predict(LLM, "cpu", WorkSize(units=50.0, component_bytes=SMOLLM)) == told
 
 
-def test_a_signature_that_was_never_seen_takes_what_its_engine_taught():
+def test_a_signature_that_was_never_seen_uses_what_was_learned_for_its_engine():
     model = CostModel()
     prior = model.predict(SQL, "cpu", WorkSize(units=100_000.0)).seconds
     taught(model, SQL, 5 * prior, work=WorkSize(units=100_000.0))
@@ -222,7 +222,7 @@ def test_a_signature_that_was_never_seen_takes_what_its_engine_taught():
     assert model.predict(SQL, "nvidia-h100", WorkSize(units=100_000.0)).samples == 0
 
 
-def test_what_was_learned_on_one_model_size_carries_over_to_another():
+def test_knowledge_of_one_model_size_carries_over_to_another():
     model = CostModel()
     small, large = tokens(100, 100, SMOLLM), tokens(100, 100, 8 * SMOLLM)
     prior = model.predict(LLM, "cpu", large).seconds
@@ -255,7 +255,7 @@ def test_loading_is_learned_per_model_and_device():
     assert prior > 40.0
 
 
-def test_an_attempt_that_waited_for_a_part_of_the_load_lowers_it_little():
+def test_an_attempt_that_waited_for_part_of_a_load_lowers_the_load_estimate_little():
     model = CostModel()
     model.observe_load(LLM, "cpu", SMOLLM, 50.0)
     model.observe(LLM, tokens(1, 1), 1.0, 2.0, "cpu")
@@ -310,7 +310,7 @@ def test_a_stored_form_of_another_version_gives_the_prior():
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"version": 1, "learned": 3}'])
-def test_bytes_that_are_no_model_are_refused(data):
+def test_bytes_that_are_not_a_model_are_refused(data):
     with pytest.raises(msgspec.DecodeError):
         decode_model(data)
 
@@ -333,7 +333,7 @@ def test_residuals_forget_what_is_older_than_their_window():
     assert found.ordered == sorted(found.recent)
 
 
-def test_a_fit_without_news_about_a_part_does_not_wind_up():
+def test_a_fit_without_observations_of_a_term_does_not_wind_up():
     fit = PriorFit()
     for _ in range(3000):
         fit.update((1.0, 0.0, 0.0, 0.0), 2.0)
@@ -343,7 +343,7 @@ def test_a_fit_without_news_about_a_part_does_not_wind_up():
     assert all(0.0 <= t < 50.0 for t in fit.theta)
 
 
-def test_what_is_seen_very_often_is_learned_from_in_samples_and_a_change_is_still_noticed():
+def test_very_frequent_observations_are_sampled_and_a_change_is_still_noticed():
     model, work = CostModel(), WorkSize(units=1.0)
     for _ in range(4 * SAMPLED_FROM):
         model.observe(SQL, work, 0.01, 0.0, "cpu")
@@ -357,7 +357,7 @@ def test_what_is_seen_very_often_is_learned_from_in_samples_and_a_change_is_stil
 
 
 @pytest.mark.parametrize("load_s", [5e-324, 1e-300, 1e9])
-def test_a_loading_however_short_or_long_is_bounded(load_s):
+def test_a_learned_load_time_is_bounded(load_s):
     model = CostModel()
     model.observe_load(SQL, "cpu", 10**12, load_s)
     prior_s = CostModel().load_s(SQL, "cpu", 10**12)

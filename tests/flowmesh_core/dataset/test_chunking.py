@@ -107,6 +107,6 @@ def test_equal_rows_are_cut_at_the_maximum() -> None:
 
 
 @pytest.mark.parametrize(("average", "maximum"), [(1, None), (32, 63)])
-def test_limits_that_cannot_hold_are_refused(average: int, maximum: int | None) -> None:
+def test_contradictory_limits_are_refused(average: int, maximum: int | None) -> None:
     with pytest.raises(ValueError, match="average >= 2"):
         borders(["a"], average=average, maximum=maximum)

@@ -38,12 +38,12 @@ def test_a_manifest_reads_back() -> None:
         (b'{"schema":{"columns":[]},"format":2}', "format 2; this release reads 1"),
     ],
 )
-def test_what_is_no_manifest_is_refused(data: bytes, message: str) -> None:
+def test_an_invalid_manifest_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(IdentityError, match=message):
         decode_manifest(data)
 
 
-def test_a_dataset_is_its_schema_and_rows_and_not_its_files() -> None:
+def test_a_data_sets_identity_depends_on_schema_and_rows_and_not_on_files() -> None:
     base = dataset_digest(Manifest(SCHEMA, (chunk("1"), chunk("2"))))
     assert dataset_digest(Manifest(SCHEMA, (chunk("1", blob="x"), chunk("2")))) == base
     others = [

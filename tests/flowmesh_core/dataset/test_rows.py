@@ -42,7 +42,7 @@ def digests_of(rows: list[dict[str, Any]], schema: Schema | None = None) -> list
 
 @given(st.lists(ROWS, max_size=6))
 @settings(deadline=None)
-def test_a_row_has_one_digest_alone_and_among_others(rows: list[dict[str, Any]]) -> None:
+def test_a_row_has_the_same_digest_alone_and_among_others(rows: list[dict[str, Any]]) -> None:
     assert digests_of(rows, SCHEMA) == [row_digest(row, SCHEMA) for row in rows]
 
 
@@ -55,11 +55,11 @@ def test_rows_share_a_digest_only_if_their_values_are_equal(a: Any, b: Any) -> N
     assert (row_digest(a, SCHEMA) == row_digest(b, SCHEMA)) == (full(a) == full(b))
 
 
-def test_the_order_of_a_rows_keys_does_not_show() -> None:
+def test_the_order_of_a_rows_keys_does_not_affect_the_digest() -> None:
     assert digests_of([{"a": 1, "b": 2}]) == digests_of([{"b": 2, "a": 1}])
 
 
-def test_names_types_and_values_all_show() -> None:
+def test_names_types_and_values_all_affect_the_digest() -> None:
     rows: list[tuple[dict[str, Any], dict[str, str]]] = [
         ({"a": 1}, {"a": "int"}),
         ({"a": 1}, {"a": "float"}),
@@ -79,7 +79,7 @@ def test_names_types_and_values_all_show() -> None:
     assert len({row_digest(row, Schema.of(schema)) for row, schema in rows}) == len(rows)
 
 
-def test_a_null_has_no_type_so_a_larger_dataset_may_know_more() -> None:
+def test_a_row_with_a_null_has_the_same_digest_in_a_data_set_that_types_the_column() -> None:
     alone = digests_of([{"a": 1, "b": None}])
     among = digests_of([{"a": 1, "b": None}, {"a": 2, "b": "x"}])
     assert alone[0] == among[0]
@@ -131,7 +131,7 @@ def test_types_are_found_from_the_rows(rows: Any, types: dict[str, str]) -> None
         ([{"é": 1}, {"e\u0301": 2}], "same name"),
     ],
 )
-def test_rows_without_a_schema_are_refused_with_their_place(rows: Any, message: str) -> None:
+def test_rows_without_a_schema_are_refused_with_their_location(rows: Any, message: str) -> None:
     with pytest.raises(IdentityError) as caught:
         infer_schema(rows)
     assert message in str(caught.value)

@@ -21,14 +21,14 @@ def test_the_gap_follows_how_often_a_signature_is_asked_for():
     assert dict(demand.now(195.0))[A].gap_s == pytest.approx(5.0, rel=0.01)
 
 
-def test_what_is_handed_out_together_is_one_demand():
+def test_actions_assigned_together_count_as_one_demand():
     demand = DemandTracker()
     count(demand, A, *(n / 100 for n in range(90)))
     assert dict(demand.now(1.0))[A].gap_s == FIRST_GAP_S
     assert dict(demand.now(1.0))[A].work.units == pytest.approx(0.89)
 
 
-def test_what_nobody_asks_for_any_more_is_forgotten():
+def test_a_signature_that_is_no_longer_requested_is_forgotten():
     demand = DemandTracker()
     count(demand, A, 0.0)
     count(demand, B, 10.0)
@@ -37,7 +37,7 @@ def test_what_nobody_asks_for_any_more_is_forgotten():
     assert [s for s, _ in demand.now(FORGOTTEN_S)] == [B], "for good"
 
 
-def test_actions_a_second_are_known_from_the_first_minutes_on():
+def test_the_action_rate_is_known_from_the_first_minutes_on():
     demand = DemandTracker()
     count(demand, A, *(n / 2 for n in range(121)))
     assert dict(demand.now(60.0))[A].per_s(60.0) == pytest.approx(2.0, rel=0.1)
@@ -45,7 +45,7 @@ def test_actions_a_second_are_known_from_the_first_minutes_on():
     assert dict(demand.now(4050.0))[A].per_s(4050.0) == pytest.approx(0.1, rel=0.05)
 
 
-def test_actions_a_second_become_fewer_while_none_come():
+def test_the_action_rate_decreases_while_no_actions_arrive():
     demand = DemandTracker()
     count(demand, A, *(n * 10.0 for n in range(400)))
     before = dict(demand.now(3990.0))[A].per_s(3990.0)

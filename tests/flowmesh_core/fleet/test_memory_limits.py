@@ -6,7 +6,7 @@ from flowmesh_core.units import Digest
 SIGNATURE = Digest("1" * 64)
 
 
-def test_in_company_the_load_is_halved_and_comes_back_with_success() -> None:
+def test_a_failure_beside_others_halves_the_load_which_recovers_with_success() -> None:
     learned = MemoryLimits()
     fail(learned, reserved=500, device=1000, alone=False)
     fail(learned, reserved=500, device=1000, alone=False)
@@ -21,7 +21,7 @@ def fail(learned: MemoryLimits, *, reserved: int, device: int, alone: bool) -> N
     learned.out_of_memory(SIGNATURE, "cpu", reserved_mib=reserved, device_mib=device, alone=alone)
 
 
-def test_alone_it_reserves_twice_as_much_up_to_the_whole_device() -> None:
+def test_a_failure_alone_doubles_the_reservation_up_to_the_whole_device() -> None:
     learned = MemoryLimits()
     fail(learned, reserved=300, device=1000, alone=True)
     assert learned.reserve_mib(SIGNATURE) == 600
@@ -30,7 +30,7 @@ def test_alone_it_reserves_twice_as_much_up_to_the_whole_device() -> None:
     assert learned.more_than_mib(SIGNATURE) == {}
 
 
-def test_alone_with_the_whole_device_it_asks_for_a_larger_one() -> None:
+def test_a_failure_alone_on_the_whole_device_requires_a_larger_one() -> None:
     learned = MemoryLimits()
     fail(learned, reserved=2000, device=2000, alone=True)
     fail(learned, reserved=1000, device=1000, alone=True)

@@ -40,14 +40,14 @@ DECLARED = PoolDeclaration(
 )
 
 
-def test_price_power_labels_and_user_code_are_the_pools() -> None:
+def test_price_power_labels_and_user_code_are_taken_from_the_pool() -> None:
     found = DECLARED.bound(SAID)
     assert (found.price_nanousd_per_hour, found.price_estimated) == (100, False)
     assert (found.power_w, found.idle_w) == (700.0, 70.0)
     assert (found.labels, found.allows_user_code) == ({"tier": "low"}, False)
 
 
-def test_engines_devices_and_memory_are_cut_and_never_raised() -> None:
+def test_engines_devices_and_memory_are_reduced_to_the_declaration_and_never_raised() -> None:
     found = DECLARED.bound(SAID)
     assert found.engines == {"llm.generate": EngineVersion(2, 1)}
     assert found.variants == (EngineVariant("llm.generate", "vllm"),)
@@ -62,12 +62,12 @@ def test_engines_devices_and_memory_are_cut_and_never_raised() -> None:
     assert (found.host_memory_mib, found.cpus) == (1, 1)
 
 
-def test_a_zone_is_the_workers_unless_the_pool_is_bound_to_one() -> None:
+def test_the_workers_zone_applies_unless_its_pool_is_bound_to_one() -> None:
     assert DECLARED.bound(SAID).zone == "a"
     assert replace(DECLARED, zone="b").bound(SAID).zone == "b"
 
 
-def test_memory_of_an_unknown_device_is_what_the_worker_says() -> None:
+def test_the_memory_of_an_unknown_device_is_taken_from_the_worker() -> None:
     unknown = replace(DECLARED, device_memory_mib=0)
     assert unknown.bound(SAID).device_memory_mib == SAID.device_memory_mib
 

@@ -44,7 +44,7 @@ def any_action(seed: int):
 
 @settings(max_examples=300, deadline=None)
 @given(STEPS)
-def test_whatever_came_and_went_the_index_is_as_if_built_anew(steps):
+def test_after_any_additions_and_removals_the_index_equals_a_newly_built_one(steps):
     index, now_s = ReadyIndex((), NOW_S), NOW_S
     there = {}
     for step, number in steps:
@@ -66,7 +66,7 @@ def test_whatever_came_and_went_the_index_is_as_if_built_anew(steps):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_decision_does_not_depend_on_what_came_and_went(seed):
+def test_a_decision_does_not_depend_on_actions_added_and_removed_before(seed):
     view = random_snapshot(seed, actions=60, workers=8, signatures=5)
     kept, rng = ReadyIndex((), view.now_s), random.Random(seed)
     others = [structs.replace(a, action_id=digest(f"b{a.action_id[:9]}")) for a in view.ready]
@@ -77,7 +77,7 @@ def test_a_decision_does_not_depend_on_what_came_and_went(seed):
     assert decide(replace(view, ready=kept), CostModel()) == decide(view, CostModel())
 
 
-def test_a_clock_that_goes_back_begins_no_backoff_again():
+def test_a_clock_that_is_set_back_starts_no_backoff_again():
     index = ReadyIndex((), NOW_S)
     one = action("a", INFOS[0], not_before_s=NOW_S + 1)
     index.add(one)
@@ -88,7 +88,7 @@ def test_a_clock_that_goes_back_begins_no_backoff_again():
     assert not len(index)
 
 
-def test_what_is_not_there_cannot_be_removed():
+def test_an_absent_action_cannot_be_removed():
     index = ReadyIndex([action("a", INFOS[0])])
     for stranger in (action("b", INFOS[0]), action("a", INFOS[1])):
         with pytest.raises(ValueError, match="not in"):

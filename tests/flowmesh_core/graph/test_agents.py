@@ -29,12 +29,12 @@ def test_tools_decide_whether_an_agent_is_external_and_runs_user_code(compiled) 
     assert [t for t, p in found.items() if runs_user_code(AGENT, p.params)] == ["python"]
 
 
-def test_a_tool_that_is_none_is_told_with_the_nearest_name(problems) -> None:
+def test_an_unknown_tool_is_reported_with_the_nearest_name(problems) -> None:
     [told] = problems(agent("sql", "calculater"), inputs=INPUTS).items()
     assert told[0] == "spec.steps[0].with.tools"
     assert "'calculater' is not allowed; did you mean 'calculator'?" in told[1]
 
 
-def test_a_template_that_names_no_column_is_told(problems) -> None:
+def test_a_template_with_an_unknown_column_is_reported(problems) -> None:
     [told] = problems(agent("sql", prompt="{{ qestion }}"), inputs=INPUTS).items()
     assert told[0] == "spec.steps[0].with.prompt"

@@ -16,13 +16,13 @@ HUB = {**INPUTS, "base": {"model": "hf://org/name", "secrets": ["HF_TOKEN"]}}
 USE = GENERATE
 
 
-def test_what_a_config_map_holds_is_a_data_set_that_the_operator_has_stored(compiled) -> None:
+def test_a_config_map_input_is_a_data_set_stored_by_the_operator(compiled) -> None:
     plan = compiled(READ, inputs=QUESTIONS, uploads={"q": UPLOADED}, validate_only=False)
     (edge,) = plan.steps[0].edges
     assert edge.sources == (ArtifactSource("dataset", UPLOADED),)
 
 
-def test_its_columns_are_known_to_the_compiler(problems) -> None:
+def test_the_columns_of_a_config_map_are_known_to_the_compiler(problems) -> None:
     generate = {
         "uses": "llm.generate",
         "inputs": {"model": "inputs.base", "rows": "inputs.q"},
@@ -33,7 +33,7 @@ def test_its_columns_are_known_to_the_compiler(problems) -> None:
     assert "did you mean 'question'?" in found["spec.steps[0].with.prompt"]
 
 
-def test_where_nobody_reads_config_maps_the_file_is_the_remedy(problems) -> None:
+def test_outside_a_cluster_a_config_map_is_refused_with_a_file_as_remedy(problems) -> None:
     assert problems(READ, inputs=QUESTIONS) == {}, "the file is right for a cluster"
     assert problems(READ, inputs=QUESTIONS, validate_only=False) == {
         "spec.inputs.q.configMap": "questions/questions.jsonl is in a ConfigMap, which only a"
@@ -41,12 +41,12 @@ def test_where_nobody_reads_config_maps_the_file_is_the_remedy(problems) -> None
     }
 
 
-def test_the_key_says_how_the_rows_are_written(compiled) -> None:
+def test_the_key_determines_the_format_of_the_rows(compiled) -> None:
     with pytest.raises(SpecError, match=r"expected a key that ends in \.jsonl"):
         compiled(READ, inputs={"q": {"configMap": {"name": "questions", "key": "questions"}}})
 
 
-def test_a_plan_carries_where_a_secret_is_kept(compiled) -> None:
+def test_a_plan_contains_the_location_of_a_secret(compiled) -> None:
     kept = {"HF_TOKEN": {"name": "hub", "key": "token"}, "api-key": {"name": "api", "key": "k"}}
     step = {**USE, "secrets": ["api-key", "other"]}
     plan = compiled(step, inputs=HUB, secrets=kept)
@@ -63,11 +63,11 @@ def test_a_plan_carries_where_a_secret_is_kept(compiled) -> None:
         ("api-key", SecretLocation("api-key", "api-key")),
     ],
 )
-def test_a_secret_without_a_place_is_the_object_of_its_name(text: str, place: object) -> None:
+def test_a_secret_without_a_location_is_the_object_of_its_name(text: str, place: object) -> None:
     assert SecretLocation.parse(text) == place
 
 
-def test_neither_the_place_of_a_secret_nor_the_time_to_live_changes_what_is_run(compiled) -> None:
+def test_neither_a_secrets_location_nor_the_time_to_live_changes_the_steps(compiled) -> None:
     kept = {"HF_TOKEN": {"name": "hub", "key": "token"}}
     plain = compiled(USE, inputs=HUB)
     more = compiled(USE, inputs=HUB, secrets=kept, ttlSecondsAfterFinished=3600)
@@ -76,7 +76,7 @@ def test_neither_the_place_of_a_secret_nor_the_time_to_live_changes_what_is_run(
     assert compiled(USE, inputs=HUB, ttlSecondsAfterFinished=0) == plain
 
 
-def test_a_status_of_another_version_does_not_spoil_the_object() -> None:
+def test_a_status_of_another_version_does_not_invalidate_the_object() -> None:
     found = parse_object(
         {
             "apiVersion": "flowmesh.dev/v1alpha1",

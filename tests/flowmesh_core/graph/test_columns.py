@@ -14,7 +14,7 @@ from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
 
-def test_a_column_named_by_a_parameter_is_there_where_the_parameter_is() -> None:
+def test_a_column_named_by_a_parameter_exists_if_the_parameter_is_set() -> None:
     topk = builtin_catalog().newest("retrieve.topk")
     assert topk is not None
     rows = {"rows": frozenset({"question"})}
@@ -41,7 +41,7 @@ STEPS = [
 
 
 @pytest.mark.parametrize("source", [{"rows": []}, {"dataset": "./none.jsonl"}])
-def test_a_data_set_without_rows_lacks_no_column(source: dict[str, Any]) -> None:
+def test_a_data_set_without_rows_satisfies_every_column_check(source: dict[str, Any]) -> None:
     document = {
         "apiVersion": "flowmesh.dev/v1alpha1",
         "kind": "FlowMeshWorkflow",

@@ -57,7 +57,7 @@ def test_an_explicit_default_compiles_to_the_same_step(compiled) -> None:
     )
 
 
-def test_everything_a_step_can_say_reaches_the_plan(compiled) -> None:
+def test_every_field_of_a_step_reaches_the_plan(compiled) -> None:
     step = _step(
         compiled(
             {
@@ -91,7 +91,7 @@ def test_everything_a_step_can_say_reaches_the_plan(compiled) -> None:
     assert step.secrets == ("hub",)
 
 
-def test_what_the_workflow_says_reaches_the_plan(compiled) -> None:
+def test_every_field_of_the_workflow_reaches_the_plan(compiled) -> None:
     plan = compiled(
         {},
         budgetUsd="0.50",
@@ -120,7 +120,7 @@ def test_what_the_workflow_says_reaches_the_plan(compiled) -> None:
         ({"weights": {"alpha": 2, "beta": 0, "gamma": 0.5}}, UtilityWeights(2.0, 0.0, 0.5)),
     ],
 )
-def test_the_aim_becomes_weights(compiled, spec, weights) -> None:
+def test_the_workflows_aim_becomes_utility_weights(compiled, spec, weights) -> None:
     assert compiled({}, **spec).weights == weights
 
 
@@ -129,7 +129,7 @@ def test_a_plan_survives_its_way_through_json(compiled) -> None:
     assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
 
 
-def test_an_external_engine_is_reused_within_its_run_alone(compiled) -> None:
+def test_an_external_engine_is_reused_only_within_its_run(compiled) -> None:
     step = {"uses": "source.resolve", "with": {"uri": "https://x/y", "kind": "dataset"}}
     assert _step(compiled(step), "a").cache.reuse == "run"
     assert _step(compiled({}), "a").cache.reuse == "always"
@@ -233,7 +233,7 @@ def test_an_input_that_the_author_names_is_required_though_the_engine_can_do_wit
     assert {e.port: e.required for e in _step(plan, "a").edges} == dict.fromkeys(given, True)
 
 
-def test_rows_and_files_are_content_and_not_steps(compiled) -> None:
+def test_inline_rows_and_files_become_content_and_not_steps(compiled) -> None:
     rows, file, reference = (f"cas:dataset:{d * 64}.{'0' * 34}" for d in "12a")
     plan = compiled(
         {**SQL, "inputs": {"x": "inputs.rows", "y": "inputs.file", "z": "inputs.cas"}},
@@ -266,7 +266,7 @@ def test_rows_and_files_are_content_and_not_steps(compiled) -> None:
         ),
     ],
 )
-def test_a_name_with_one_meaning_is_imported_straight_away(compiled, given, params) -> None:
+def test_an_immutable_name_is_imported_directly(compiled, given, params) -> None:
     plan = compiled(GENERATE, inputs={**INPUTS, "base": given})
     assert [s.path for s in plan.steps] == ["inputs.base", "a"]
     assert plan.steps[0].engine == "model.import"
@@ -276,7 +276,7 @@ def test_a_name_with_one_meaning_is_imported_straight_away(compiled, given, para
 
 
 @pytest.mark.parametrize("uri", ["hf://org/name", "hf://org/name@main", "s3://b/k"])
-def test_a_name_that_can_change_is_first_pinned_for_this_run(compiled, uri) -> None:
+def test_a_mutable_name_is_first_pinned_for_this_run(compiled, uri) -> None:
     inputs = {**INPUTS, "base": {"model": uri, "secrets": ["token"]}}
     pin, base, _ = compiled(GENERATE, inputs=inputs).steps
     assert (pin.path, pin.engine, pin.cache.reuse) == ("inputs.base.pin", "source.resolve", "run")
@@ -285,7 +285,7 @@ def test_a_name_that_can_change_is_first_pinned_for_this_run(compiled, uri) -> N
     assert pin.secrets == base.secrets == ("token",)
 
 
-def test_a_model_is_not_taken_from_an_address_of_one_file(compiled) -> None:
+def test_a_model_address_of_a_single_file_is_refused(compiled) -> None:
     with pytest.raises(SpecError, match=r"models are directories.*s3://") as refused:
         compiled(GENERATE, inputs={**INPUTS, "base": {"model": "https://h/p"}})
     assert refused.value.problems[0].path == "spec.inputs.base.model"

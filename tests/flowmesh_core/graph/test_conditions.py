@@ -52,7 +52,7 @@ def _holds(text: str) -> bool:
         "params.samples > 10 ? false : true",
     ],
 )
-def test_a_condition_that_holds(text: str) -> None:
+def test_a_condition_that_holds_is_true_and_its_negation_false(text: str) -> None:
     assert _holds(text) is True
     assert _holds(f"!({text})") is False
 
@@ -103,7 +103,7 @@ def test_a_condition_that_cannot_be_decided_fails_the_step_as_bad_input(text: st
     assert text in caught.value.failure.message
 
 
-def test_what_a_condition_reads_is_found_wherever_it_stands() -> None:
+def test_reads_of_a_condition_are_found_anywhere_in_the_expression() -> None:
     found = reads(
         "params.tags.exists(t, t == steps['a'].metrics.x) && has(steps.b) "
         "&& size(steps['c[k=\"v\"]'].rows.count) > matrix.n"
@@ -121,17 +121,17 @@ def test_what_a_condition_reads_is_found_wherever_it_stands() -> None:
 
 
 @pytest.mark.parametrize("text", ["!" * 4000 + "true", "(" * 300 + "true" + ")" * 300])
-def test_a_condition_nested_too_deeply_is_refused_in_words(text: str) -> None:
+def test_a_condition_nested_too_deeply_is_refused_with_a_readable_message(text: str) -> None:
     with pytest.raises(ConditionError, match="nested too deeply"):
         reads(text)
 
 
-def test_a_condition_longer_than_any_is_refused() -> None:
+def test_a_condition_beyond_the_maximum_length_is_refused() -> None:
     with pytest.raises(ConditionError, match="has 5003 characters, of at most 4096"):
         reads("1 " + "+" * 4999 + " 1")
 
 
-def test_what_a_condition_did_wrong_is_told_without_names_of_classes() -> None:
+def test_errors_of_a_condition_are_reported_without_class_names() -> None:
     with pytest.raises(AttemptError) as caught:
         evaluate("'a' + 1 == 'b'", params={}, matrix={}, steps={})
     message = caught.value.failure.message

@@ -42,7 +42,7 @@ def tune(**params: Any) -> dict[str, Any]:
     return {"name": "sft", "uses": "test.tune", "with": params}
 
 
-def test_a_reference_to_an_absent_port_says_what_there_is_and_what_to_set() -> None:
+def test_a_reference_to_an_absent_port_is_refused_with_the_ports_and_the_parameter_to_set() -> None:
     found = problems(tune(peft=False), {"inputs": {"got": "sft.adapter"}})
     assert found == {
         "spec.steps[1].inputs.got": "'sft' has no output 'adapter' with peft: false;"
@@ -50,7 +50,7 @@ def test_a_reference_to_an_absent_port_says_what_there_is_and_what_to_set() -> N
     }
 
 
-def test_ports_that_are_there_by_default_or_by_a_parameter_are_taken() -> None:
+def test_ports_that_exist_by_default_or_by_a_parameter_are_accepted() -> None:
     assert problems(tune(), {"inputs": {"got": "sft.adapter"}}) == {}
     assert problems(tune(peft=False), {"inputs": {"got": "sft.model"}}) == {}
     assert (
@@ -59,7 +59,7 @@ def test_ports_that_are_there_by_default_or_by_a_parameter_are_taken() -> None:
     )
 
 
-def test_outputs_of_the_workflow_and_conditions_are_held_against_the_ports_too() -> None:
+def test_workflow_outputs_and_conditions_are_checked_against_the_ports_too() -> None:
     absent = "'sft' has no output 'model' with peft: true; it has 'adapter', 'metrics';"
     found = problems(
         tune(),

@@ -38,7 +38,7 @@ def test_a_long_name_is_compared_with_no_other() -> None:
     assert nearest("smaples", [long, "samples"]) == "samples"
 
 
-def test_a_condition_is_not_filled_in_beyond_its_length(problems) -> None:
+def test_a_condition_is_not_expanded_beyond_its_maximum_length(problems) -> None:
     when = "params.go && '${params.text}' != '${params.text}'"
     params = {"go": True, "text": "x" * 500_000}
     assert problems({"when": "params.go"}, params=params) == {}
@@ -56,7 +56,7 @@ def test_a_condition_is_not_filled_in_beyond_its_length(problems) -> None:
     assert problems({"when": when.replace("!=", "==")}, params=short) == {}
 
 
-def test_parameters_are_not_filled_in_beyond_their_limit(problems) -> None:
+def test_parameters_are_not_expanded_beyond_their_limit(problems) -> None:
     params = {"big": "x" * 1_000_000}
     named = "${params.big}" * 1_000
     tracemalloc.start()
@@ -70,7 +70,7 @@ def test_parameters_are_not_filled_in_beyond_their_limit(problems) -> None:
     assert peak < 4 * FILLED_BYTES_MAX
 
 
-def test_instances_beyond_the_limit_are_not_filled_in_at_all(
+def test_instances_beyond_the_limit_are_not_expanded_at_all(
     problems, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled = []

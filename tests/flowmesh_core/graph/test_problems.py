@@ -162,7 +162,9 @@ from flowmesh_core.spec.inputs import ONE_SOURCE_RULE
         ),
     ],
 )
-def test_a_step_that_is_wrong_is_told_where_and_how(problems, step, path, message) -> None:
+def test_an_invalid_step_is_reported_with_location_and_reason(
+    problems, step, path, message
+) -> None:
     found = problems(
         {"name": "sft"},
         {"name": "m", "matrix": {"k": [1, 2]}},
@@ -173,7 +175,7 @@ def test_a_step_that_is_wrong_is_told_where_and_how(problems, step, path, messag
     assert found == {f"spec.steps[2].{path}": message}
 
 
-def test_a_missing_input_or_parameter_is_told(problems) -> None:
+def test_a_missing_input_or_parameter_is_reported(problems) -> None:
     assert problems(
         {"uses": "llm.generate", "with": {"prompt": "x"}, "inputs": {"model": "inputs.base"}},
         inputs=INPUTS,
@@ -197,7 +199,7 @@ def test_rows_that_name_the_chunks_of_a_step_cannot_be_ignored(problems) -> None
     assert "works chunk by chunk" in found[place]
 
 
-def test_python_that_is_none_is_told_with_its_line(problems) -> None:
+def test_invalid_python_is_reported_with_its_line(problems) -> None:
     found = problems({"uses": "code.python", "with": {"code": "def main(rows):\n  return ("}})
     assert found == {"spec.steps[0].with.code": "not Python: '(' was never closed on line 2 of it"}
 
@@ -218,7 +220,7 @@ def test_a_step_that_waits_for_itself_is_a_cycle(problems) -> None:
     assert message == "the steps wait for each other: a → a"
 
 
-def test_other_mistakes_on_a_cycle_are_told_too(problems) -> None:
+def test_other_mistakes_on_a_cycle_are_reported_too(problems) -> None:
     found = problems({"inputs": {"x": "a.metrics"}, "with": {"valeu": 1}})
     assert sorted(found) == ["spec.steps[0]", "spec.steps[0].with.valeu"]
 
@@ -272,13 +274,17 @@ def test_other_mistakes_on_a_cycle_are_told_too(problems) -> None:
         ),
     ],
 )
-def test_an_input_that_is_wrong_is_told_where_and_how(problems, given, path, message) -> None:
+def test_an_invalid_input_is_reported_with_location_and_reason(
+    problems, given, path, message
+) -> None:
     found = problems({}, inputs={"x": given})
     assert list(found) == [f"spec.inputs.x{path}"]
     assert found[f"spec.inputs.x{path}"].startswith(message)
 
 
-def test_a_file_that_nobody_uploaded_is_told_with_who_could(problems) -> None:
+def test_a_file_that_was_not_uploaded_is_reported_with_the_commands_that_upload_it(
+    problems,
+) -> None:
     found = problems({}, inputs={"x": {"dataset": "./q.jsonl"}}, validate_only=False)
     assert "only fmesh run and fmesh submit upload files" in found["spec.inputs.x.dataset"]
 
@@ -298,7 +304,9 @@ def test_an_aim_and_weights_exclude_each_other(problems) -> None:
         (Limits(rows_bytes=10), "spec.inputs.q.rows", "about 36 bytes of rows, of at most 10; put"),
     ],
 )
-def test_a_workflow_beyond_a_limit_is_told_which(problems, limits, path, message) -> None:
+def test_a_workflow_beyond_a_limit_is_refused_with_that_limit(
+    problems, limits, path, message
+) -> None:
     found = problems(
         {"matrix": {"x": [1, 2, 3, 4]}, "with": {"value": "${params.big}"}},
         {},
@@ -311,6 +319,6 @@ def test_a_workflow_beyond_a_limit_is_told_which(problems, limits, path, message
     assert found[path].startswith(message)
 
 
-def test_one_mistake_in_a_matrix_is_told_once(problems) -> None:
+def test_one_mistake_in_a_matrix_is_reported_once(problems) -> None:
     found = problems({"matrix": {"x": [1, 2, 3]}, "with": {"valeu": 1}})
     assert len(found) == 1

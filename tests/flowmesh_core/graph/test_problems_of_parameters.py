@@ -111,12 +111,14 @@ from tests.flowmesh_core.graph.steps import GENERATE, INPUTS, SCORE, SQL
         ),
     ],
 )
-def test_a_parameter_that_is_wrong_is_told_where_and_how(problems, given, path, message) -> None:
+def test_an_invalid_parameter_is_reported_with_location_and_reason(
+    problems, given, path, message
+) -> None:
     found = problems({**GENERATE, "with": {**GENERATE["with"], **given}}, inputs=INPUTS)
     assert found == {f"spec.steps[0].with{path}": message}
 
 
-def test_templates_may_use_what_the_environment_offers_and_the_whole_row(problems) -> None:
+def test_templates_may_use_the_environments_functions_and_the_whole_row(problems) -> None:
     prompt = "{% for k in row %}{{ k }}{% endfor %}{{ range(3) | list }}{% set x = 1 %}{{ x }}"
     assert problems({**GENERATE, "with": {"prompt": prompt}}, inputs=INPUTS) == {}
 

@@ -37,14 +37,14 @@ def test_references_are_read_in_all_their_forms() -> None:
 @pytest.mark.parametrize(
     "text", ["", "a", "a.", ".b", "a.b.c", "a[].b", "a[x].b", "a[x=1.b", "a b.c"]
 )
-def test_other_texts_are_no_references(text: str) -> None:
+def test_other_texts_are_not_references(text: str) -> None:
     with pytest.raises(ReferenceFormError):
         parse_reference(text)
 
 
 @example({"a": [" 0"]})
 @given(st.dictionaries(NAMES, st.lists(SCALARS, min_size=1, max_size=3), min_size=1, max_size=3))
-def test_the_path_of_every_instance_selects_that_instance_alone(matrix: dict[str, list]) -> None:
+def test_the_path_of_every_instance_selects_only_that_instance(matrix: dict[str, list]) -> None:
     matrix = {
         k: [v for i, v in enumerate(vs) if not any(v == w for w in vs[:i])]
         for k, vs in matrix.items()
@@ -89,5 +89,5 @@ def test_references_are_filled_in_with_their_types(text: str, value: object) -> 
 
 
 @given(st.text())
-def test_text_without_references_stays_as_it_is(text: str) -> None:
+def test_text_without_references_is_not_changed(text: str) -> None:
     assert _fill(text.replace("${", "")) == text.replace("${", "")

@@ -13,24 +13,24 @@ def request(**more: Any) -> dict[str, Any]:
     return {"uses": "http.request", "inputs": {"rows": "inputs.questions"}, "with": given}
 
 
-def test_a_secret_that_a_parameter_names_is_sent_with_the_steps_own(compiled) -> None:
+def test_a_secret_that_a_parameter_names_is_sent_with_the_steps_secrets(compiled) -> None:
     step = {**request(secret="api-key"), "secrets": ["other", "api-key"]}
     [plan] = compiled(step, inputs=INPUTS).steps[-1:]
     assert plan.secrets == ("other", "api-key")
     assert compiled(request(), inputs=INPUTS).steps[-1].secrets == ()
 
 
-def test_a_secrets_name_is_one(problems) -> None:
+def test_an_invalid_secret_name_is_refused(problems) -> None:
     [told] = problems(request(secret="../etc/passwd"), inputs=INPUTS).items()
     assert told[0] == "spec.steps[0].with.secret"
     assert "expected a name of letters" in told[1]
 
 
-def test_results_of_calls_are_reused_within_their_run_alone(compiled) -> None:
+def test_results_of_calls_are_reused_only_within_their_run(compiled) -> None:
     assert compiled(request(), inputs=INPUTS).steps[-1].cache.reuse == "run"
 
 
-def test_what_a_call_may_do_twice_follows_from_its_parameters(compiled) -> None:
+def test_whether_a_call_is_repeatable_follows_from_its_parameters(compiled) -> None:
     contract = builtin_catalog().newest("http.request")
     assert contract is not None
 

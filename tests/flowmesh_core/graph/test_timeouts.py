@@ -13,19 +13,19 @@ def query(timeout: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("timeout", ["25h", "2d", "24h1s"])
-def test_a_timeout_above_the_engines_longest_is_refused(problems: "Problems", timeout: str) -> None:
+def test_a_timeout_above_the_engines_maximum_is_refused(problems: "Problems", timeout: str) -> None:
     assert problems(query(timeout)) == {
         "spec.steps[0].timeout": "an attempt of data.sql may run 24h at most;"
         " write 24h or less, or split the step"
     }
 
 
-def test_the_longest_itself_is_taken(compiled: "Compile") -> None:
+def test_the_maximum_timeout_is_accepted(compiled: "Compile") -> None:
     (step,) = compiled(query("24h")).steps
     assert step.timeout_s == 86_400
 
 
-def test_an_input_that_is_fetched_may_take_the_longest_since_it_cannot_say(
+def test_a_fetched_input_gets_the_maximum_timeout_since_it_cannot_set_one(
     compiled: "Compile",
 ) -> None:
     plan = compiled(

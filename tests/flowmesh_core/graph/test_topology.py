@@ -33,7 +33,7 @@ def test_every_step_comes_after_its_parents(parents: Mapping[str, Sequence[str]]
 
 
 @given(graphs(cycles=True))
-def test_what_cannot_be_ordered_holds_a_cycle_that_is_found(
+def test_a_graph_without_an_order_has_a_cycle_that_is_found(
     parents: Mapping[str, Sequence[str]],
 ) -> None:
     ordered, _ = order(parents)

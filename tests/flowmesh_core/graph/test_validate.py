@@ -20,7 +20,7 @@ BLOCKS = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs/spec.md").read_text(),
 WRONG = re.findall(r"^```yaml wrong\n(.*?)^```", (ROOT / "docs/spec.md").read_text(), re.S | re.M)
 
 
-def test_mistakes_of_every_stage_are_told_together() -> None:
+def test_mistakes_of_every_stage_are_reported_together() -> None:
     text = """\
 apiVersion: flowmesh.dev/v1alpha1
 kind: FlowMeshWorkflow
@@ -76,7 +76,9 @@ def _addresses() -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(("page", "kind", "address"), _addresses())
-def test_every_address_that_an_example_advises_is_valid(page: str, kind: str, address: str) -> None:
+def test_every_address_that_an_example_recommends_is_valid(
+    page: str, kind: str, address: str
+) -> None:
     text = (
         "apiVersion: flowmesh.dev/v1alpha1\nkind: FlowMeshWorkflow\nmetadata: {name: x}\n"
         f"spec: {{inputs: {{x: {{{kind}: '{address}'}}}}, steps: [{{name: a, uses: test.noop}}]}}\n"
@@ -84,13 +86,13 @@ def test_every_address_that_an_example_advises_is_valid(page: str, kind: str, ad
     assert check_text(text, builtin_catalog()) == [], page
 
 
-def test_the_examples_advise_addresses_of_models_and_of_data_sets() -> None:
+def test_the_examples_recommend_addresses_of_models_and_data_sets() -> None:
     data = {page for page, kind, _ in _addresses() if kind == "dataset"}
     assert len(data & {p.name for p in EXAMPLES}) >= 10
     assert any(kind == "model" for _, kind, _ in _addresses())
 
 
-def test_the_examples_bring_the_files_that_they_name() -> None:
+def test_the_files_that_the_examples_name_exist() -> None:
     assert EXAMPLES
     for path in EXAMPLES:
         for name in re.findall(r"dataset: (\.\.?/[^\s}]+)", path.read_text()):
@@ -103,7 +105,7 @@ def test_every_example_of_the_documentation_is_valid(text: str) -> None:
     assert check_text(text, builtin_catalog()) == []
 
 
-def test_the_errors_that_the_documentation_shows_are_the_ones_that_are_told() -> None:
+def test_the_errors_in_the_documentation_match_the_reported_ones() -> None:
     documentation = (ROOT / "docs/spec.md").read_text()
     (wrong,) = WRONG
     found = check_text(wrong, builtin_catalog())
@@ -155,7 +157,7 @@ spec:
         ("copy people to 'file'", "the query is not a SELECT"),
     ],
 )
-def test_queries_are_read_at_admission_and_each_input_has_its_own_columns(query: str, told: str):
+def test_queries_are_parsed_at_admission_and_each_input_has_separate_columns(query: str, told: str):
     found = check_text(TWO_INPUTS.replace("QUERY", query), builtin_catalog())
     assert [p.path for p in found] == ["spec.steps[1].with.query"] * bool(told)
     assert told in "".join(p.message for p in found)

@@ -30,7 +30,7 @@ def grpo(*checks: Any, **more: Any) -> dict[str, Any]:
         {"name": "length-at-most", "characters": 0},
     ],
 )
-def test_a_check_with_its_arguments_is_taken(problems, check: dict[str, Any]) -> None:
+def test_a_check_with_valid_arguments_is_accepted(problems, check: dict[str, Any]) -> None:
     assert problems(grpo(check), inputs=INPUTS) == {}
 
 
@@ -67,7 +67,7 @@ def test_a_check_with_its_arguments_is_taken(problems, check: dict[str, Any]) ->
         ({"name": "length-at-most", "tokens": 1.5}, ".tokens", "expected a whole number"),
     ],
 )
-def test_a_check_that_cannot_be_is_refused_at_its_place(
+def test_an_invalid_check_is_refused_with_its_location(
     problems, check: Any, path: str, message: str
 ) -> None:
     [(place, found)] = problems(grpo({"name": "json-valid"}, check), inputs=INPUTS).items()
@@ -75,6 +75,8 @@ def test_a_check_that_cannot_be_is_refused_at_its_place(
     assert found.startswith(message)
 
 
-def test_columns_are_those_of_rows_though_the_engine_takes_all_of_them_at_once(problems) -> None:
+def test_columns_are_checked_against_the_rows_even_if_the_engine_takes_all_rows_at_once(
+    problems,
+) -> None:
     found = problems(grpo(prompt="{{ qestion }}"), inputs=INPUTS)
     assert list(found) == ["spec.steps[0].with.prompt"]

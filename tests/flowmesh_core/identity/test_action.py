@@ -23,7 +23,7 @@ def name(with_: dict[str, Any], **changes: Any) -> str:
 BASE = {"prompt": "Q: {{ question }}", "temperature": 0.8}
 
 
-def test_a_default_and_the_same_value_given_are_one_action() -> None:
+def test_a_default_and_the_same_explicit_value_give_one_action() -> None:
     explicit = {**BASE, "samples": 1, "stop": [], "logprobs": False, "schema": None}
     assert name(explicit) == name(BASE)
     assert name(BASE, fields={**FIELDS, "tensorParallel": 1, "implementation": "vllm"}) == name(
@@ -60,7 +60,7 @@ def test_order_and_number_spelling_do_not_change_the_name(
     ],
     ids=str,
 )
-def test_everything_that_changes_results_changes_the_name(changes: dict[str, Any]) -> None:
+def test_every_field_that_affects_results_changes_the_name(changes: dict[str, Any]) -> None:
     assert name(BASE, **changes) != name(BASE)
 
 
@@ -74,7 +74,7 @@ def test_another_parameter_is_another_action(with_: dict[str, Any]) -> None:
     assert len(names) == 3
 
 
-def test_an_ignored_input_may_change() -> None:
+def test_an_ignored_input_may_change_without_changing_the_name() -> None:
     changed = {**INPUTS, "rows": OTHER}
     assert name(BASE, ignored_inputs=["rows"]) == name(
         BASE, inputs=changed, ignored_inputs=["rows"]
@@ -83,7 +83,7 @@ def test_an_ignored_input_may_change() -> None:
         name(BASE, ignored_inputs=["rwos"])
 
 
-def test_fields_that_do_not_change_an_engine_stay_out_of_its_names() -> None:
+def test_fields_that_do_not_affect_an_engine_are_not_part_of_its_names() -> None:
     query = {"query": "select 1"}
     assert name(query, contract=SQL, inputs={}) == name(
         query, contract=SQL, inputs={}, fields={"dtype": "bfloat16"}
@@ -105,7 +105,9 @@ def batch(with_: dict[str, Any] = BASE, **changes: Any) -> str:
     ],
     ids=["sampling and prompts", "a mixable adapter", "rows"],
 )
-def test_what_one_batch_can_mix_stays_out_of_the_signature(changes: dict[str, Any]) -> None:
+def test_parameters_that_one_batch_can_mix_are_not_part_of_the_signature(
+    changes: dict[str, Any],
+) -> None:
     assert batch(**changes) == batch()
 
 
@@ -122,5 +124,7 @@ def test_what_one_batch_can_mix_stays_out_of_the_signature(changes: dict[str, An
     ],
     ids=str,
 )
-def test_what_one_batch_cannot_mix_is_in_the_signature(changes: dict[str, Any]) -> None:
+def test_parameters_that_one_batch_cannot_mix_are_part_of_the_signature(
+    changes: dict[str, Any],
+) -> None:
     assert batch(**changes) != batch()

@@ -37,7 +37,7 @@ def names(contract: Any, with_: dict[str, Any], fields: dict[str, Any] = FIELDS)
 @pytest.mark.parametrize(
     "with_", [{}, {"samples": 4, "temperature": 0.5}, {"maxModelLen": 64, "stop": ["\n"]}]
 )
-def test_a_parameter_that_is_added_leaves_every_name_as_it_was(with_: dict[str, Any]) -> None:
+def test_an_added_parameter_does_not_change_existing_names(with_: dict[str, Any]) -> None:
     assert names(LATER, with_) == names(GENERATE, with_)
     written = {"minTokens": 0, "badWords": [], "regex": None, "quantization": "auto", "anything": 1}
     assert names(LATER, {**with_, **written}) == names(GENERATE, with_)
@@ -54,7 +54,7 @@ def test_a_parameter_that_is_added_leaves_every_name_as_it_was(with_: dict[str, 
         ({"minTokens": 3, "regex": "a"}, 2),
     ],
 )
-def test_a_parameter_that_is_set_is_part_of_the_name_and_needs_its_minor(
+def test_an_added_parameter_that_is_set_is_part_of_the_name_and_needs_its_minor(
     with_: dict[str, Any], minor: int
 ) -> None:
     plain, changed = names(LATER, {}), names(LATER, with_)

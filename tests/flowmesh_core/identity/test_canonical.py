@@ -72,7 +72,7 @@ def test_all_spellings_of_a_number_are_one_value(spelling: str) -> None:
     assert canonical_bytes({"lr": json.loads(spelling)}) == b'{"lr":1e-05}'
 
 
-def test_types_are_told_apart_by_syntax() -> None:
+def test_types_are_distinguished_by_syntax() -> None:
     forms = [canonical_bytes(v) for v in (1, 1.0, "1", True, "true", None, "null", [], {}, [1], "")]
     assert len(set(forms)) == len(forms)
 
@@ -106,7 +106,7 @@ def test_strings_are_not_normalised_but_names_are() -> None:
         ({"a": orjson.Fragment(b"1")}, "a", "Fragment"),
     ],
 )
-def test_what_has_no_canonical_form_is_refused_with_its_path(
+def test_a_value_without_a_canonical_form_is_refused_with_its_path(
     value: Any, where: str, reason: str
 ) -> None:
     with pytest.raises(IdentityError) as caught:
@@ -122,6 +122,6 @@ def test_endless_nesting_is_refused() -> None:
         canonical_bytes(value)
 
 
-def test_bytes_that_are_no_json_are_refused() -> None:
+def test_bytes_that_are_not_json_are_refused() -> None:
     with pytest.raises(IdentityError, match="not a canonical form"):
         decode(b"{")

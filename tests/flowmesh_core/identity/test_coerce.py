@@ -80,7 +80,7 @@ def test_an_integer_and_its_float_are_one_value_under_every_type(n: int) -> None
         assert canonical_bytes(read(kind, n)) == canonical_bytes(read(kind, float(n)))
 
 
-def test_a_coerced_value_stays_as_it_is() -> None:
+def test_a_coerced_value_is_not_changed_by_another_coercion() -> None:
     once = effective_params(GENERATE, {"prompt": "x", "stop": [1.0, "a"], "schema": {"a": 1.5}})
     assert canonical_bytes(effective_params(GENERATE, once)) == canonical_bytes(once)
 
@@ -112,7 +112,7 @@ def test_wrong_parameters_are_named_with_a_remedy(
     assert message in str(caught.value)
 
 
-def test_a_choice_of_one_is_not_true() -> None:
+def test_true_does_not_match_the_choice_one() -> None:
     param = Param("p", ParamType.ANY, choices=(1, 2))
     assert coerce(param, 1.0) == 1
     with pytest.raises(IdentityError):

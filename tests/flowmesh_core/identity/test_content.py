@@ -62,7 +62,7 @@ def test_bytes_that_are_valid_in_two_kinds_never_share_an_identity(
     assert blobs.isdisjoint(found.values())
 
 
-def test_an_identity_is_no_digest_of_a_value_that_a_tenant_may_choose() -> None:
+def test_an_identity_differs_from_every_digest_that_a_tenant_may_choose() -> None:
     """Metrics are 32 raw bytes, which no canonical JSON is."""
     assert content_identity("metrics", A_BLOB) != digest_value("metrics", A_BLOB)
     assert content_identity("metrics", A_BLOB) != A_BLOB
@@ -83,6 +83,6 @@ def test_kinds_that_are_not_identified_by_their_bytes_are_refused(kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["dataset", "blob", "metrics", "checkpoint"])
-def test_kinds_that_are_no_directory_are_refused(kind: str) -> None:
+def test_kinds_that_are_not_a_directory_are_refused(kind: str) -> None:
     with pytest.raises(IdentityError, match="not a directory"):
         tree_identity(kind, [])

@@ -48,7 +48,7 @@ def numbers() -> list[dict[str, Any]]:
     return [{"n": n, "text": f"row {n}"} for n in range(500)]
 
 
-def test_the_scheme_is_the_one_the_vectors_are_of() -> None:
+def test_the_golden_vectors_are_of_the_current_scheme() -> None:
     assert GOLDEN["scheme"] == SCHEME
 
 
@@ -118,7 +118,7 @@ def names(golden: dict[str, Any]) -> set[str]:
     return {*cases, *(golden[name] for name in single)}
 
 
-def test_nothing_has_the_name_that_it_had_in_scheme_1() -> None:
+def test_no_name_equals_its_name_in_scheme_1() -> None:
     assert len(names(FORMER)) == len(names(GOLDEN))
     assert not names(FORMER) & names(GOLDEN)
 

@@ -34,7 +34,7 @@ def test_a_derivation_names_parameters_artifacts_and_where_it_was_made() -> None
     assert [(m.worker, m.actions) for m in first.makers] == [("w1", 3)]
 
 
-def test_a_hit_is_a_derivation_of_its_own_that_names_who_made_it() -> None:
+def test_a_hit_is_a_separate_derivation_that_names_the_run_that_made_the_result() -> None:
     world = World()
     world.join("w1")
     mapped(world)
@@ -62,7 +62,7 @@ def test_chunks_are_followed_through_row_wise_steps_to_the_rows_that_came_in() -
     assert (short.complete, [len(path) for path in short.chunks]) == (False, [2, 2, 2])
 
 
-def test_an_output_of_every_row_says_so() -> None:
+def test_a_derivation_marks_an_output_that_uses_every_row() -> None:
     made = Derivation(
         uid="u",
         run="r",

@@ -96,7 +96,7 @@ def test_every_event_is_one_that_the_official_client_would_send(
                 )
 
 
-def test_a_field_that_the_specification_does_not_know_is_refused(
+def test_a_field_unknown_to_the_specification_is_refused(
     events: list[dict[str, Any]],
 ) -> None:
     spoiled = dict(events[0]["run"]["facets"]["nominalTime"], flowmesh=1)

@@ -22,6 +22,6 @@ def test_the_rows_of_a_generation_decode_side_by_side():
     assert (samples.tokens_out, samples.decode_steps) == (9600.0, 100.0)
 
 
-def test_more_sequences_than_an_engine_runs_at_once_decode_one_lot_after_another():
+def test_sequences_beyond_an_engines_capacity_decode_in_consecutive_batches():
     work = generated(1024, maxTokens=100)
     assert (work.decode_steps, work.sequences) == (400.0, 256.0)

@@ -39,7 +39,7 @@ def world() -> World:
     return world
 
 
-def test_steps_with_any_adapter_share_an_engine_and_those_without_another(world: World) -> None:
+def test_steps_with_adapters_share_one_engine_and_steps_without_share_another(world: World) -> None:
     world.tick(0.1)
     held = {tuple(a.inputs): [] for a in world.attempts()}  # type: ignore[var-annotated]
     for a in world.attempts():
@@ -49,7 +49,7 @@ def test_steps_with_any_adapter_share_an_engine_and_those_without_another(world:
     assert one.memory_mib == other.memory_mib == plain.memory_mib == 256 + 500
 
 
-def test_an_adapter_is_an_input_that_may_be_near_and_no_component_of_the_engine(
+def test_an_adapter_counts_as_an_input_for_locality_and_not_as_a_component_of_the_engine(
     world: World,
 ) -> None:
     ready = {a.inputs: a for a in world.machine.snapshot(world.now).ready}

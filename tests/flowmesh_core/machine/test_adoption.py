@@ -33,7 +33,7 @@ def after_a_crash() -> tuple[World, Assignment]:
     ],
 )
 @pytest.mark.parametrize("known", [False, True])
-def test_only_an_attempt_that_could_be_made_now_goes_on(
+def test_only_an_attempt_that_could_be_made_now_continues(
     known: bool, generation: int, changes: dict[str, object], adopted: bool
 ) -> None:
     world, attempt = after_a_crash()
@@ -58,7 +58,9 @@ def test_an_end_of_another_generation_is_not_published(generation: int, publishe
     assert (attempt.attempt_id in made) is published
 
 
-def test_of_one_worker_few_ends_wait_for_their_actions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_ends_per_worker_that_wait_for_their_actions_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(orphans, "ENDS_MAX", 3)
     ends = OrphanedEnds()
 
@@ -76,7 +78,7 @@ def test_of_one_worker_few_ends_wait_for_their_actions(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_an_end_that_nobody_wants_after_the_recovery_is_acknowledged_and_forgotten(
+def test_an_end_that_no_run_needs_after_the_recovery_is_acknowledged_and_forgotten(
     wanted: bool,
 ) -> None:
     world, attempt = after_a_crash()
@@ -101,7 +103,7 @@ def test_an_end_that_nobody_wants_after_the_recovery_is_acknowledged_and_forgott
     assert bool(world.publications) is wanted
 
 
-def test_an_end_of_an_action_that_ended_otherwise_is_forgotten() -> None:
+def test_an_end_of_an_action_that_was_resolved_otherwise_is_forgotten() -> None:
     world, attempt = after_a_crash()
     world.held = {}
     world.mute_store = True

@@ -33,7 +33,7 @@ def test_only_a_worker_that_holds_the_model_gets_the_action(uri: str, worker: st
     assert {name for name, held in world.held.items() if held} == {worker}
 
 
-def test_where_nobody_holds_it_the_step_says_so() -> None:
+def test_if_no_worker_has_the_builtin_model_the_step_shows_the_reason() -> None:
     world = World()
     world.join("thin", builtin_models=())
     uid = world.submit(plan(step("pin", uses=RESOLVE, uri=f"builtin:{MODEL}", kind="model")))

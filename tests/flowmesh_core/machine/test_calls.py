@@ -5,7 +5,7 @@ from tests.flowmesh_core.machine.world import CALL, World, only, plan, step
 
 
 @pytest.mark.parametrize("kind", ["engine", "preempted", "drained", "host-crashed", "store"])
-def test_a_call_that_was_begun_and_must_not_be_repeated_is_not_whatever_ended_it(
+def test_a_started_call_that_must_not_be_repeated_is_not_repeated_after_any_failure(
     world: World, kind: str
 ) -> None:
     world.join("w1", "w2")
@@ -24,7 +24,7 @@ def test_a_call_whose_worker_is_lost_is_not_repeated(world: World) -> None:
     assert (world.finals[uid].phase, world.finals[uid].reason) == ("Failed", "lost")
 
 
-def test_a_call_that_was_never_begun_or_is_declared_idempotent_is_made_elsewhere(
+def test_a_call_that_never_started_or_is_idempotent_is_made_on_another_worker(
     world: World,
 ) -> None:
     world.join("w1", "w2")

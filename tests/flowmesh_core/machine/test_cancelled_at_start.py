@@ -35,7 +35,9 @@ def _half_done(world: World) -> tuple[Line, ...]:
     return tuple(world.machine.state.runs[uid].lines)
 
 
-def test_it_ends_at_once_with_what_it_had_made_and_paid(world: World) -> None:
+def test_a_run_cancelled_at_start_ends_at_once_with_its_completed_steps_and_payments(
+    world: World,
+) -> None:
     lines = _half_done(world)
     later = World()
     uid = later.submit(PLAN, cancelled="its object was deleted", restored=lines)
@@ -49,7 +51,7 @@ def test_it_ends_at_once_with_what_it_had_made_and_paid(world: World) -> None:
     assert not later.machine.state.actions
 
 
-def test_no_look_up_and_no_assignment_is_made_for_it(world: World) -> None:
+def test_a_run_cancelled_at_start_causes_no_look_up_and_no_assignment(world: World) -> None:
     event = e.Submitted("u", PLAN, 0.0, *_scopes(world), cancelled="enough")
     commands = world.machine.apply(event, world.now)
     assert {type(command) for command in commands} <= {
@@ -65,7 +67,9 @@ def test_no_look_up_and_no_assignment_is_made_for_it(world: World) -> None:
     assert {line.state for line in ends} == {StepState.CANCELLED}
 
 
-def test_what_an_earlier_plan_had_ended_is_not_its_end(world: World) -> None:
+def test_steps_that_ended_under_an_earlier_plan_do_not_count_for_a_repinned_run(
+    world: World,
+) -> None:
     lines = (*_half_done(world), AmendmentLine(world.now, {PINS: "runs/u/repins/2-1"}))
     later = World()
     uid = later.submit(PLAN, cancelled="enough", restored=lines)

@@ -116,7 +116,7 @@ def check_index(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_happens_every_run_ends_and_the_money_adds_up(seed: int) -> None:
+def test_every_run_ends_and_the_money_adds_up_under_random_faults(seed: int) -> None:
     rng = random.Random(seed)
     world = World()
     uids: list[str] = []

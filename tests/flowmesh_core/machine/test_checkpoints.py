@@ -54,7 +54,7 @@ def test_the_next_attempt_begins_at_the_newest_checkpoint_whatever_ended_the_las
     assert roots(world) == set()
 
 
-def test_a_lost_workers_action_goes_on_elsewhere_from_its_checkpoint(world: World) -> None:
+def test_a_lost_workers_action_resumes_on_another_worker_from_its_checkpoint(world: World) -> None:
     world.join("w1", "w2")
     world.submit(plan(step("a", uses=SOLO)))
     first = begun(world)
@@ -78,7 +78,7 @@ def test_an_older_or_repeated_report_changes_nothing(world: World) -> None:
     assert len(noted(world, uid)) == 1
 
 
-def test_a_spoiled_checkpoint_is_dropped_and_the_next_one_counts_though_it_is_less(
+def test_a_damaged_checkpoint_is_dropped_and_the_next_one_counts_even_with_less_progress(
     world: World,
 ) -> None:
     world.join("w1")
@@ -95,7 +95,7 @@ def test_a_spoiled_checkpoint_is_dropped_and_the_next_one_counts_though_it_is_le
     assert resumed(begun(world)) == less
 
 
-def test_the_last_try_begins_at_the_start_where_the_checkpoint_did_not_help(world: World) -> None:
+def test_the_last_try_starts_from_scratch_if_the_checkpoint_did_not_help(world: World) -> None:
     world.join("w1", "w2")
     uid = world.submit(plan(step("a", uses=SOLO, attempts=3)))
     first = begun(world)
@@ -110,7 +110,7 @@ def test_the_last_try_begins_at_the_start_where_the_checkpoint_did_not_help(worl
     assert world.finals[uid].phase == "Succeeded"
 
 
-def test_the_last_worker_that_it_may_lose_begins_at_the_start_as_well(world: World) -> None:
+def test_the_last_attempt_before_poison_starts_from_scratch_as_well(world: World) -> None:
     world.join("w0", "w1", "w2")
     world.submit(plan(step("a", uses=SOLO)))
     found = [begun(world)]
@@ -121,7 +121,7 @@ def test_the_last_worker_that_it_may_lose_begins_at_the_start_as_well(world: Wor
     assert [resumed(a) for a in found] == ["", newest, ""]
 
 
-def test_an_action_that_gets_on_between_losses_is_no_poison_and_one_that_does_not_is(
+def test_an_action_without_progress_between_losses_is_poison_and_one_with_progress_is_not(
     world: World,
 ) -> None:
     uid = world.submit(plan(step("a", uses=SOLO)))
@@ -137,7 +137,7 @@ def test_an_action_that_gets_on_between_losses_is_no_poison_and_one_that_does_no
     assert (world.finals[uid].phase, world.finals[uid].reason) == ("Failed", "poison")
 
 
-def test_the_ledger_hears_of_checkpoints_a_few_times_a_minute_and_when_an_attempt_ends(
+def test_checkpoints_are_written_to_the_ledger_a_few_times_a_minute_and_at_an_attempts_end(
     world: World,
 ) -> None:
     world.join("w1")
@@ -153,7 +153,7 @@ def test_the_ledger_hears_of_checkpoints_a_few_times_a_minute_and_when_an_attemp
     assert noted(world, uid)[-1].done == 600
 
 
-def test_a_checkpoint_that_came_too_soon_for_the_ledger_is_written_when_its_time_has_come(
+def test_a_checkpoint_too_early_for_the_ledger_is_written_after_the_interval(
     world: World,
 ) -> None:
     world.join("w1")
@@ -180,7 +180,7 @@ def written(world: World, uid: str) -> tuple[Line, ...]:
     return tuple(decode_lines(encode_lines(world.ledger[uid])))
 
 
-def test_a_restart_goes_on_from_what_the_ledger_says_and_ends_with_nothing_kept(
+def test_a_restart_resumes_from_the_ledgers_checkpoint_and_retains_nothing_at_the_end(
     world: World,
 ) -> None:
     world.join("w1")
@@ -203,7 +203,7 @@ def test_a_restart_goes_on_from_what_the_ledger_says_and_ends_with_nothing_kept(
     assert roots(after) == set()
 
 
-def test_after_a_restart_a_workers_word_is_newer_than_the_ledgers(world: World) -> None:
+def test_after_a_restart_a_workers_report_is_newer_than_the_ledger(world: World) -> None:
     world.join("w1")
     made = plan(step("a", uses=SOLO))
     uid = world.submit(made)
@@ -222,7 +222,7 @@ def test_after_a_restart_a_workers_word_is_newer_than_the_ledgers(world: World) 
     assert resumed(only(after)) == newest.digest
 
 
-def test_a_cancelled_runs_checkpoint_is_garbage_and_another_subscribers_is_not(
+def test_the_checkpoint_of_a_cancelled_run_is_garbage_unless_another_run_subscribes(
     world: World,
 ) -> None:
     from flowmesh_core.machine.events import CancelRequested
@@ -238,7 +238,7 @@ def test_a_cancelled_runs_checkpoint_is_garbage_and_another_subscribers_is_not(
     assert roots(world) == set()
 
 
-def test_a_resumed_attempt_teaches_no_duration(world: World) -> None:
+def test_a_resumed_attempt_is_not_used_to_learn_durations(world: World) -> None:
     world.join("w1")
     world.submit(plan(step("a", uses=SOLO, value=1)))
     first = begun(world)
@@ -264,7 +264,7 @@ def test_a_resumed_attempt_teaches_no_duration(world: World) -> None:
     world.answer()
 
 
-def test_a_resumed_run_pays_for_the_attempt_that_gave_the_result_alone(world: World) -> None:
+def test_a_resumed_run_pays_only_for_the_attempt_that_gave_the_result(world: World) -> None:
     world.join("w1")
     uid = world.submit(plan(step("a", uses=SOLO)))
     first = begun(world)

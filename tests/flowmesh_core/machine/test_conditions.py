@@ -25,7 +25,7 @@ def asked(world: World) -> list[c.EvaluateCondition]:
     return [one for one in world.unanswered if isinstance(one, c.EvaluateCondition)]
 
 
-def test_a_step_is_pending_until_its_condition_is_evaluated_and_others_go_on(
+def test_a_step_is_pending_until_its_condition_is_evaluated_and_other_steps_continue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = stopped()
@@ -65,7 +65,7 @@ def test_a_run_that_is_cancelled_meanwhile_ends_and_the_late_answer_changes_noth
     assert not world.attempts()
 
 
-def test_an_evaluator_that_cannot_is_the_failure_of_that_step_alone() -> None:
+def test_a_failed_evaluation_fails_only_that_step() -> None:
     world = stopped()
     broken = world.submit(plan(step("a", when="true"), step("b")))
     other = world.submit(plan(step("a", when="true", value=1), namespace="team-b"))
@@ -131,7 +131,7 @@ def test_a_restart_without_the_result_evaluates_and_one_of_other_values_too() ->
     assert changed.evaluated == [READS_A["when"]]
 
 
-def test_an_answer_about_what_was_lost_meanwhile_does_not_count() -> None:
+def test_a_verdict_based_on_a_lost_result_does_not_count() -> None:
     world = stopped()
     rows = dataset("one")
     counted = {"when": "steps['a'].rows.count > 0", "when_steps": ("a",)}
@@ -156,7 +156,7 @@ def test_an_answer_about_what_was_lost_meanwhile_does_not_count() -> None:
     assert world.evaluated == [counted["when"]] * 2
 
 
-def test_as_many_are_evaluated_at_once_as_the_budget_certainly_allows() -> None:
+def test_as_many_conditions_are_evaluated_concurrently_as_the_budget_certainly_allows() -> None:
     world = stopped()
     uid = world.submit(plan(*(step(f"s{n}", when="1 + 1 == 2") for n in range(100))))
     at_once = (RUN_STEPS + 100 * 50) // STEPS_MAX

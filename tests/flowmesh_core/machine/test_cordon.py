@@ -11,7 +11,7 @@ def states(world: World) -> dict[str, str]:
     return {w.shape.name: w.state for w in worker_statuses(world.machine.state, world.now)}
 
 
-def test_a_cordoned_worker_takes_nothing_new_until_it_is_taken_back() -> None:
+def test_a_cordoned_worker_gets_no_new_work_until_it_is_uncordoned() -> None:
     world = World()
     world.join("w")
     world.apply(CordonChanged(frozenset({"w"})))
@@ -27,7 +27,7 @@ def test_a_cordoned_worker_takes_nothing_new_until_it_is_taken_back() -> None:
     assert states(world) == {"w": "busy"}
 
 
-def test_what_a_cordoned_worker_runs_goes_on() -> None:
+def test_running_attempts_of_a_cordoned_worker_continue() -> None:
     world = World()
     world.join("w")
     uid = world.submit(plan(step("a", uses=SOLO)))
@@ -41,7 +41,7 @@ def test_what_a_cordoned_worker_runs_goes_on() -> None:
     assert world.finals[uid].phase == "Succeeded"
 
 
-def test_a_worker_that_joins_after_it_was_cordoned_takes_nothing() -> None:
+def test_a_worker_that_joins_after_it_was_cordoned_gets_no_work() -> None:
     world = World()
     world.apply(CordonChanged(frozenset({"late"})))
     world.submit(plan(step("a")))
@@ -53,7 +53,7 @@ def test_a_worker_that_joins_after_it_was_cordoned_takes_nothing() -> None:
     assert list(world.held["other"])
 
 
-def test_a_cordoned_worker_that_comes_back_goes_on_with_what_it_holds() -> None:
+def test_a_reconnecting_cordoned_worker_continues_its_attempts() -> None:
     world = World()
     world.join("w")
     world.submit(plan(step("a", uses=SOLO)))

@@ -37,7 +37,7 @@ def shown(world: World, uid: str) -> StepStatus:
     return run_status(world.machine.state, uid, world.now).steps[0]
 
 
-def test_the_step_says_why_it_waits_and_the_work_is_not_done_again(world: World) -> None:
+def test_the_step_shows_why_it_waits_and_its_work_is_not_repeated(world: World) -> None:
     uid, key = publishing(world)
     for _ in range(100):
         world.now += DAY_S / 101
@@ -119,7 +119,7 @@ def made_by(publish: Publish) -> str:
     return publish.result.provenance.attempt_id
 
 
-def test_a_delayed_result_is_told_from_another_of_its_action(world: World) -> None:
+def test_a_delayed_result_is_distinguished_from_another_of_its_action(world: World) -> None:
     uids, (old, new) = two_of_one_action(world)
     world.apply(PublishDelayed(old.key, FULL, made_by(old)))
     assert shown(world, uids[1]).reason == ""
@@ -159,7 +159,7 @@ def test_an_answer_for_an_attempt_that_was_given_up_changes_nothing(world: World
     assert shown(world, uids[1]).reason == ""
 
 
-def test_all_results_that_wait_give_the_reason_though_one_alone_was_tried(world: World) -> None:
+def test_all_waiting_results_show_the_reason_even_if_only_one_was_tried(world: World) -> None:
     uids = waiting(world, 3)
     asked = publications(world)
     world.apply(PublishDelayed(asked[0].key, FULL, made_by(asked[0])))
@@ -176,7 +176,7 @@ def test_a_result_that_waits_for_a_store_with_space_gives_no_reason(world: World
     assert shown(world, uid).reason == ""
 
 
-def test_the_reason_goes_when_the_store_refuses_nothing_any_more_for_want_of_space(
+def test_the_reason_is_removed_when_the_store_no_longer_refuses_for_lack_of_space(
     world: World,
 ) -> None:
     uid, key = publishing(world)
@@ -186,7 +186,7 @@ def test_the_reason_goes_when_the_store_refuses_nothing_any_more_for_want_of_spa
     assert shown(world, uid).reason == ""
 
 
-def test_all_results_are_given_up_in_time_though_one_alone_was_tried() -> None:
+def test_all_waiting_results_are_given_up_in_time_even_if_only_one_was_tried() -> None:
     world = World(Settings(watchdog_s=1e9, publish_patience_s=300.0))
     uids = waiting(world, 3)
     asked = publications(world)[0]
@@ -201,7 +201,7 @@ def test_all_results_are_given_up_in_time_though_one_alone_was_tried() -> None:
     assert not world.machine.state.attempts
 
 
-def test_a_store_that_does_not_answer_gives_nothing_up(world: World) -> None:
+def test_no_result_is_given_up_while_the_store_does_not_respond(world: World) -> None:
     uid, key = publishing(world)
     world.apply(PublishDelayed(key, FULL))
     world.tick(2 * DAY_S)
@@ -256,7 +256,7 @@ def test_a_run_whose_result_waits_does_not_fail_for_its_budget(world: World) -> 
     assert world.finals[uid].phase == "Succeeded"
 
 
-def test_a_result_is_given_up_for_good_though_a_replica_still_runs() -> None:
+def test_a_result_is_given_up_permanently_even_if_a_replica_still_runs() -> None:
     world = World(Settings(watchdog_s=1e9))
     uid, slow, key = with_replica(world)
     world.deaf.add(world.worker_of(slow.attempt_id))
@@ -270,7 +270,7 @@ def test_a_result_is_given_up_for_good_though_a_replica_still_runs() -> None:
     assert not world.machine.state.actions
 
 
-def test_a_cancelled_run_stays_cancelled_though_its_deadline_passes_while_it_waits(
+def test_a_cancelled_run_stays_cancelled_if_its_deadline_passes_while_it_waits(
     world: World,
 ) -> None:
     world.join("w1")
@@ -306,7 +306,7 @@ def test_a_failed_step_shows_nothing_of_another_runs_attempt_of_its_action(world
     assert step_status.message == "broken"
 
 
-def test_nothing_new_begins_while_too_many_results_wait_for_space() -> None:
+def test_no_new_work_starts_while_too_many_results_wait_for_space() -> None:
     world = World(Settings(watchdog_s=1e9, results_waiting_max=2))
     waiting(world, 3)
     asked = publications(world)[0]
@@ -326,7 +326,7 @@ def test_nothing_new_begins_while_too_many_results_wait_for_space() -> None:
     assert {final.phase for final in world.finals.values()} == {"Succeeded"}
 
 
-def test_work_goes_on_while_a_few_results_wait_for_space() -> None:
+def test_work_continues_while_a_few_results_wait_for_space() -> None:
     world = World(Settings(watchdog_s=1e9, results_waiting_max=2))
     waiting(world, 2)
     world.apply(PublishDelayed(publications(world)[0].key, FULL))

@@ -288,7 +288,7 @@ TestCompany = Company.TestCase
 TestCompany.settings = settings(max_examples=EXAMPLES, stateful_step_count=30, deadline=None)
 
 
-def test_the_law_sees_a_failure_that_nothing_explains() -> None:
+def test_the_invariant_detects_an_unexplained_failure() -> None:
     tenant = Tenant(plan(step("a", attempts=2)), 0.0, failures={"engine": 1})
     assert not tenant.explains("engine", [shape("w")])
     assert not tenant.explains("timeout", [shape("w")])

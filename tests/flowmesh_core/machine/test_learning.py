@@ -77,7 +77,7 @@ def test_a_report_far_above_the_estimate_counts_only_if_so_much_time_has_passed(
     assert estimate_s(world) > 10 * before_s
 
 
-def test_an_estimate_that_first_lies_made_20_times_too_low_is_corrected_by_honest_reports() -> None:
+def test_an_estimate_made_20_times_too_low_by_false_reports_is_corrected_by_honest_ones() -> None:
     world = joined()
     ran(world, 0.5, after_s=10.0, times=ESTIMATE_FROM)
     assert estimate_s(world) < 1.0
@@ -111,7 +111,7 @@ def loaded(world: World, attempt: Attempt, load_s: float, after_s: float) -> Non
     world._sync("w", instances=())
 
 
-def test_a_load_far_off_counts_only_if_it_was_seen_to_take_so_long() -> None:
+def test_a_load_time_far_off_counts_only_if_the_control_plane_observed_it() -> None:
     world = joined()
     attempt = started(world)
     model, key = world.machine.state.model, CostKey.of(attempt.info)

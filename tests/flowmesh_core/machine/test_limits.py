@@ -28,7 +28,7 @@ def test_a_budget_that_does_not_cover_the_next_action_fails_the_run(world: World
     assert not world.attempts()
 
 
-def test_an_action_goes_on_while_one_of_its_runs_can_pay(world: World) -> None:
+def test_an_action_continues_while_one_of_its_runs_can_pay(world: World) -> None:
     world.join("w1")
     poor = world.submit(plan(step("a"), budget_nanousd=1), share="group-x")
     rich = world.submit(plan(step("a"), namespace="team-b"), share="group-x")
@@ -39,7 +39,7 @@ def test_an_action_goes_on_while_one_of_its_runs_can_pay(world: World) -> None:
 
 
 @pytest.mark.parametrize(("budget_nanousd", "placed"), [(1, 0), (2, 1)])
-def test_the_part_of_an_action_that_does_not_divide_is_rounded_up_against_the_budget(
+def test_an_indivisible_share_of_an_actions_cost_is_rounded_up_against_the_budget(
     world: World, budget_nanousd: int, placed: int
 ) -> None:
     world.join("w1")
@@ -53,7 +53,7 @@ def test_the_part_of_an_action_that_does_not_divide_is_rounded_up_against_the_bu
     assert len(world.attempts()) == placed
 
 
-def test_what_no_worker_can_take_fails_with_the_reason_on_a_fixed_fleet() -> None:
+def test_an_action_that_no_worker_can_take_fails_with_the_reason_on_a_fixed_fleet() -> None:
     world = World(Settings(unplaceable_after_s=5.0))
     world.join("w1", engines={})
     uid = world.submit(plan(step("a")))
@@ -66,7 +66,7 @@ def test_what_no_worker_can_take_fails_with_the_reason_on_a_fixed_fleet() -> Non
     assert (world.finals[uid].phase, world.finals[uid].reason) == ("Failed", "unplaceable")
 
 
-def test_what_a_fixed_fleet_does_not_serve_fails_once_its_workers_are_there() -> None:
+def test_an_engine_that_a_fixed_fleet_does_not_serve_fails_once_its_workers_have_joined() -> None:
     world = World(Settings(unplaceable_after_s=60.0))
     asked = replace(step("a", uses=ASK), fields={"dtype": "bfloat16"})
     uid = world.submit(plan(asked))

@@ -11,7 +11,7 @@ from flowmesh_core.machine.step_results import dataset_artifact
 from flowmesh_core.protocol.results import Artifact
 
 
-def test_a_lost_input_is_made_again_with_a_higher_generation(world: World) -> None:
+def test_a_lost_input_is_recomputed_with_a_higher_generation(world: World) -> None:
     world.join("w1")
     made = plan(step("a"), step("b", *after("a"), value=1))
     world.submit(made)
@@ -27,7 +27,7 @@ def test_a_lost_input_is_made_again_with_a_higher_generation(world: World) -> No
     assert [g for _, _, g in world.publications].count(2) == 1
 
 
-def test_a_lost_intermediate_that_nobody_needs_runs_nothing(world: World) -> None:
+def test_a_lost_intermediate_that_no_step_needs_is_not_recomputed(world: World) -> None:
     world.join("w1")
     made = plan(step("a"), step("b", *after("a")), outputs={"out": (StepSource("b", "metrics"),)})
     world.submit(made)
@@ -39,7 +39,7 @@ def test_a_lost_intermediate_that_nobody_needs_runs_nothing(world: World) -> Non
     assert len(world.executed) == 2
 
 
-def test_a_lost_output_is_made_again_before_the_verdict(world: World) -> None:
+def test_a_lost_output_is_recomputed_before_the_verdict(world: World) -> None:
     world.join("w1")
     rows = dataset("one", "two")
     made = plan(
@@ -60,7 +60,7 @@ def test_a_lost_output_is_made_again_before_the_verdict(world: World) -> None:
     assert other in world.discarded, "what was made together is read again"
 
 
-def test_a_lost_upload_fails_the_step_with_what_to_do(world: World) -> None:
+def test_a_lost_upload_fails_the_step_with_a_remedy(world: World) -> None:
     world.join("w1")
     rows = dataset("one")
     uid = world.submit(plan(step("m", rows_of(rows), uses=MAP_ENGINE)), artifacts=[rows])
@@ -79,7 +79,7 @@ def mapped(rows: Artifact) -> Plan:
     return plan(step("m", rows_of(rows), uses=MAP_ENGINE), step("n", rows_of("m"), uses=MAP_ENGINE))
 
 
-def test_rows_of_another_identity_are_made_again_on_another_worker(world: World) -> None:
+def test_rows_of_another_identity_are_recomputed_on_another_worker(world: World) -> None:
     world.join("bad")
     rows = dataset("one")
     uid = world.submit(mapped(rows), artifacts=[rows])
@@ -101,7 +101,7 @@ def test_rows_of_another_identity_are_made_again_on_another_worker(world: World)
     assert world.finals[uid].phase == "Succeeded"
 
 
-def test_rows_that_never_are_what_their_identity_says_end_the_step(world: World) -> None:
+def test_rows_that_never_match_their_identity_fail_the_step(world: World) -> None:
     world.join("bad")
     rows = dataset("one")
     uid = world.submit(mapped(rows), artifacts=[rows])
@@ -114,7 +114,7 @@ def test_rows_that_never_are_what_their_identity_says_end_the_step(world: World)
     assert (world.finals[uid].phase, world.finals[uid].reason) == ("Failed", "missing-blob")
 
 
-def test_a_blob_of_anothers_fails_no_step_that_brought_the_same_rows(world: World) -> None:
+def test_another_runs_forged_blob_does_not_fail_a_step_with_the_same_rows(world: World) -> None:
     """Two data sets of one identity, of which one has a forged blob, meet in one action."""
     world.join("w1")
     honest = dataset("one")
@@ -132,7 +132,7 @@ def test_a_blob_of_anothers_fails_no_step_that_brought_the_same_rows(world: Worl
     assert world.finals["owner"].phase == "Succeeded"
 
 
-def test_a_worker_that_names_blobs_it_was_not_given_repeats_nothing(world: World) -> None:
+def test_a_worker_that_names_blobs_it_was_not_given_causes_no_recomputation(world: World) -> None:
     world.join("w1")
     rows = dataset("one")
     uid = world.submit(mapped(rows), artifacts=[rows])

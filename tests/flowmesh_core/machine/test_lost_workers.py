@@ -7,7 +7,7 @@ from flowmesh_core.machine import commands as c
 from flowmesh_core.machine.events import WorkerLost
 
 
-def test_a_lost_workers_action_goes_back_at_once_and_after_a_second_loss_runs_alone(
+def test_a_lost_worker_returns_its_action_at_once_and_after_a_second_loss_it_runs_alone(
     world: World,
 ) -> None:
     world.join("w1", "w2", "w3")
@@ -29,7 +29,7 @@ def test_a_lost_workers_action_goes_back_at_once_and_after_a_second_loss_runs_al
     assert world.finals[uid].phase == "Succeeded"
 
 
-def test_a_worker_that_says_nothing_within_the_watchdog_is_lost(world: World) -> None:
+def test_a_worker_that_is_silent_beyond_the_watchdog_is_lost(world: World) -> None:
     world.join("w1")
     world.submit(plan(step("a")))
     world.tick(0.1)
@@ -54,7 +54,7 @@ def test_the_third_loss_is_poison_and_the_losses_are_paid_by_the_fabric(world: W
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_who_runs_beside_what_ends_whole_workers_is_no_poison(workers: int, world: World) -> None:
+def test_an_action_that_ran_beside_poison_is_not_poison(workers: int, world: World) -> None:
     world.join(*(f"w{n}" for n in range(workers)))
     bad = world.submit(plan(step("bad"), namespace="team-a"))
     good = world.submit(plan(step("good", uses=SOLO), namespace="team-b"))
@@ -74,7 +74,7 @@ def test_who_runs_beside_what_ends_whole_workers_is_no_poison(workers: int, worl
     assert world.finals[good].phase == "Succeeded"
 
 
-def test_an_attempt_whose_worker_comes_back_with_it_has_lost_nothing(world: World) -> None:
+def test_an_attempt_whose_worker_returns_with_it_loses_nothing(world: World) -> None:
     world.join("w")
     uid = world.submit(plan(step("a")))
     world.tick(0.1)
@@ -87,7 +87,7 @@ def test_an_attempt_whose_worker_comes_back_with_it_has_lost_nothing(world: Worl
     assert world.finals[uid].phase == "Succeeded"
 
 
-def test_preemption_and_drain_count_for_nothing(world: World) -> None:
+def test_preemption_and_drain_do_not_use_up_tries(world: World) -> None:
     world.join("w1")
     uid = world.submit(plan(step("a", attempts=1)))
     for kind in ("preempted", "drained", "preempted", "drained"):
@@ -97,7 +97,7 @@ def test_preemption_and_drain_count_for_nothing(world: World) -> None:
     assert world.finals[uid].phase == "Succeeded"
 
 
-def test_of_attempts_that_come_back_after_another_one_was_sent_none_goes_on(world: World) -> None:
+def test_attempts_that_return_after_a_newer_one_was_sent_do_not_continue(world: World) -> None:
     world.join("w1")
     world.submit(plan(step("a")))
     world.tick(0.1)
@@ -122,7 +122,7 @@ def test_of_attempts_that_come_back_after_another_one_was_sent_none_goes_on(worl
     assert not world.machine.state.orphaned_attempts
 
 
-def test_a_lost_worker_is_no_attempt_of_a_step_that_may_be_tried_once(world: World) -> None:
+def test_a_lost_worker_does_not_use_up_the_only_try_of_a_step(world: World) -> None:
     world.join("w1", "w2")
     uid = world.submit(plan(step("a", attempts=1)))
     world.tick(0.1)

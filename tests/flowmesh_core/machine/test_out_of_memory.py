@@ -42,7 +42,7 @@ def test_out_of_memory_halves_the_load_then_reserves_more_then_asks_for_a_larger
     assert world.worker_of(only(world).attempt_id) == "large", "the next one goes there at once"
 
 
-def test_an_engine_that_is_too_large_before_it_ran_anything_reserves_more_and_isolates_nobody(
+def test_an_engine_out_of_memory_before_its_first_action_reserves_more_and_isolates_no_action(
     world: World,
 ) -> None:
     world.join("only", device_memory_mib=4096)
@@ -64,7 +64,7 @@ def test_an_engine_that_is_too_large_before_it_ran_anything_reserves_more_and_is
     assert [world.finals[uid].phase for uid in runs] == ["Succeeded"] * 4
 
 
-def test_of_a_batch_that_ran_out_of_memory_on_the_largest_device_none_fails_before_it_was_alone(
+def test_no_action_of_a_batch_out_of_memory_on_the_largest_device_fails_before_it_ran_alone(
     world: World,
 ) -> None:
     world.join("only", device_memory_mib=256)
@@ -87,7 +87,7 @@ def test_of_a_batch_that_ran_out_of_memory_on_the_largest_device_none_fails_befo
     assert sorted(final.phase for final in ended) == ["Failed"] + ["Succeeded"] * 7
 
 
-def test_what_no_device_can_hold_fails_alone_and_shuts_nobody_else_out(world: World) -> None:
+def test_an_action_that_no_device_can_hold_fails_and_excludes_no_other_action(world: World) -> None:
     world.join("small", device_memory_mib=1024)
     greedy = world.submit(plan(step("a", value="greedy")))
     world.tick(0.1)
@@ -103,7 +103,7 @@ def test_what_no_device_can_hold_fails_alone_and_shuts_nobody_else_out(world: Wo
     assert world.finals[modest].phase == "Succeeded"
 
 
-def test_what_the_largest_device_cannot_hold_shuts_nobody_out_where_there_are_smaller_ones(
+def test_an_action_too_large_for_the_largest_device_excludes_no_other_from_smaller_ones(
     world: World,
 ) -> None:
     world.join("small", device_memory_mib=512)
@@ -121,7 +121,9 @@ def test_what_the_largest_device_cannot_hold_shuts_nobody_out_where_there_are_sm
     assert world.finals[modest].phase == "Succeeded"
 
 
-def test_a_host_that_closes_is_no_place_and_a_new_one_reserves_what_is_asked(world: World) -> None:
+def test_a_closing_host_offers_no_slot_and_a_new_one_reserves_the_requested_memory(
+    world: World,
+) -> None:
     world.join("w1", device_memory_mib=1024)
     world.submit(plan(step("a", value=1)))
     world.run()
@@ -157,7 +159,7 @@ def test_an_attempt_that_runs_alone_reserves_its_own_host_beside_the_shared_one(
     assert view.free_memory_mib == 512
 
 
-def test_an_idle_host_that_is_too_small_is_no_room_for_an_attempt_that_runs_alone(
+def test_an_idle_host_that_is_too_small_does_not_count_as_memory_for_an_isolated_attempt(
     world: World,
 ) -> None:
     signature = suspect(world)

@@ -14,7 +14,7 @@ def attempts_of(world: World, uid: str) -> list[AttemptLine]:
     return [line for line in world.ended_runs[uid].lines if isinstance(line, AttemptLine)]
 
 
-def test_an_attempts_line_says_which_workers_there_were() -> None:
+def test_an_attempts_line_lists_the_candidate_workers() -> None:
     world = World()
     world.join("cheap", price_nanousd_per_hour=10**9)
     world.join("dear", price_nanousd_per_hour=9 * 10**9)
@@ -27,7 +27,7 @@ def test_an_attempts_line_says_which_workers_there_were() -> None:
     assert decode_lines(encode_lines([line])) == [line]
 
 
-def test_a_batch_is_told_once_and_a_step_with_many_batches_a_few_times() -> None:
+def test_a_placement_is_recorded_once_per_batch_and_a_few_times_for_many_batches() -> None:
     world = World()
     world.join("w1")
     rows = dataset(*(f"row {n}" for n in range(80)))
@@ -39,7 +39,7 @@ def test_a_batch_is_told_once_and_a_step_with_many_batches_a_few_times() -> None
     assert 1 < len(told) <= PLACEMENTS_EXPLAINED
 
 
-def test_a_lane_that_loads_is_seen_to_load_and_holds_as_much_as_its_contract_says() -> None:
+def test_a_loading_instance_is_seen_as_loading_with_its_contracts_capacity() -> None:
     world = World()
     world.join("w1")
     world.submit(plan(step("a")))
@@ -59,7 +59,7 @@ def test_a_lane_that_loads_is_seen_to_load_and_holds_as_much_as_its_contract_say
         assert known == (info.capacity if loads else 1), "while it loads it can only say 1"
 
 
-def test_what_has_begun_ends_when_it_was_predicted_to_from_there() -> None:
+def test_an_attempts_predicted_end_counts_from_its_actual_start() -> None:
     world = World()
     world.join("w1")
     world.submit(plan(step("a")))

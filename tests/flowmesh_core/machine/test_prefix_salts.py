@@ -14,7 +14,7 @@ def salt(namespace: str, prefix_cache: PrefixCache, salts: PrefixSalts) -> str:
     return salts(cache_salt_scope(scopes, scopes.publish))
 
 
-def test_members_of_a_group_have_caches_of_their_own_unless_the_policy_shares_them() -> None:
+def test_members_of_a_group_have_separate_prefix_caches_unless_the_policy_shares_them() -> None:
     salts = PrefixSalts(KeyRing.of(b"k" * 32))
     own = [salt(n, PrefixCache.PRIVATE, salts) for n in ("a", "b")]
     assert own[0] != own[1]
@@ -25,7 +25,7 @@ def test_members_of_a_group_have_caches_of_their_own_unless_the_policy_shares_th
     assert [len(bytes.fromhex(s)) for s in own] == [16, 16]
 
 
-def test_a_salt_cannot_be_told_without_the_key() -> None:
+def test_a_salt_cannot_be_derived_without_the_key() -> None:
     one, other = PrefixSalts(KeyRing.of(b"k" * 32)), PrefixSalts(KeyRing.of(b"x" * 32))
     assert one("ns-a") != other("ns-a")
     assert "ns-a" not in one("ns-a")

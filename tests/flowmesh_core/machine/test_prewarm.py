@@ -47,7 +47,7 @@ def test_a_model_is_in_demand_while_the_step_before_it_runs(world: World) -> Non
     assert demanded(world) == [(256 + 500, 0.0)]
 
 
-def test_how_often_a_model_is_asked_for_stays_known_when_more_is_foreseen(world: World) -> None:
+def test_the_request_rate_of_a_model_stays_known_when_more_demand_is_forecast(world: World) -> None:
     world.submit(two_steps(), artifacts=(BASE,))
     world.run()
     (before,) = forecast_demand(world.machine.state, world.now + 5.0)
@@ -59,7 +59,9 @@ def test_how_often_a_model_is_asked_for_stays_known_when_more_is_foreseen(world:
     assert after_.per_s == before.per_s > 0.0
 
 
-def test_what_waits_for_a_step_stays_in_demand_however_long_that_takes(world: World) -> None:
+def test_an_engine_that_waits_for_a_step_stays_in_demand_however_long_it_takes(
+    world: World,
+) -> None:
     world.submit(two_steps(), artifacts=(BASE,))
     for _ in range(3):
         world.tick(3000.0)
@@ -67,7 +69,7 @@ def test_what_waits_for_a_step_stays_in_demand_however_long_that_takes(world: Wo
     assert demanded(world) == [(256 + 500, 0.0)]
 
 
-def test_a_run_of_which_all_was_found_asks_for_no_engine(world: World) -> None:
+def test_a_run_with_only_hits_requests_no_engine(world: World) -> None:
     world.submit(two_steps(), artifacts=(BASE,))
     world.run()
     asked = len(demanded(world))
@@ -80,7 +82,7 @@ def test_a_run_of_which_all_was_found_asks_for_no_engine(world: World) -> None:
     assert demanded(world) == []
 
 
-def test_a_suspended_run_asks_for_no_engine(world: World) -> None:
+def test_a_suspended_run_requests_no_engine(world: World) -> None:
     world.submit(two_steps(suspend=True), artifacts=(BASE,))
     world.tick(1.0)
     assert demanded(world) == []
@@ -109,7 +111,7 @@ def test_a_prewarm_plan_is_sent_once_and_again_when_its_worker_comes_back(
     assert [openings for _, openings in world.told] == [(opening,), (opening,), ()]
 
 
-def test_what_is_opened_ahead_is_what_the_action_then_asks_for(world: World) -> None:
+def test_a_prewarmed_instance_matches_the_assignment_of_the_later_action(world: World) -> None:
     world.submit(two_steps(), artifacts=(BASE,))
     world.tick(1.0)
     (one,) = forecast_demand(world.machine.state, world.now)

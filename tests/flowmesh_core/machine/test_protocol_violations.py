@@ -18,7 +18,7 @@ def works(world: World, name: str) -> bool:
     return world.machine.state.takes_work(world.machine.state.workers[name])
 
 
-def test_after_three_violations_a_worker_gets_nothing_new() -> None:
+def test_after_three_violations_a_worker_gets_no_new_work() -> None:
     world = World()
     world.join("bad", "good")
     violate(world, "bad", 2)
@@ -35,7 +35,9 @@ def test_after_three_violations_a_worker_gets_nothing_new() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"engines": {}}, None])
-def test_the_last_worker_of_an_engine_goes_on(changes: dict[str, object] | None) -> None:
+def test_the_last_worker_of_an_engine_continues_despite_violations(
+    changes: dict[str, object] | None,
+) -> None:
     world = World()
     world.join("bad")
     if changes is not None:
@@ -49,14 +51,14 @@ def test_the_last_worker_of_an_engine_goes_on(changes: dict[str, object] | None)
     assert works(world, "good")
 
 
-def test_on_a_laptop_every_worker_goes_on() -> None:
+def test_on_a_laptop_a_worker_continues_despite_violations() -> None:
     world = World(settings=Settings(violations_max=0))
     world.join("bad", "good")
     violate(world, "bad", 9)
     assert works(world, "bad")
 
 
-def test_few_names_are_remembered() -> None:
+def test_the_number_of_remembered_worker_names_is_bounded() -> None:
     world = World()
     world.join("bad", "good")
     violate(world, "bad", 3)
@@ -67,7 +69,7 @@ def test_few_names_are_remembered() -> None:
     assert world.machine.state.distrusted == set()
 
 
-def test_a_name_in_another_pool_is_another_worker() -> None:
+def test_the_same_name_in_another_pool_is_another_worker() -> None:
     world = World()
     world.join("w", pool="low")
     world.join("good")
@@ -77,7 +79,7 @@ def test_a_name_in_another_pool_is_another_worker() -> None:
     assert works(world, "w")
 
 
-def test_what_a_worker_did_before_it_left_counts_when_it_is_back() -> None:
+def test_violations_before_a_worker_left_count_when_it_returns() -> None:
     world = World()
     world.join("bad", "good")
     world.lose("bad")
@@ -89,7 +91,7 @@ def test_what_a_worker_did_before_it_left_counts_when_it_is_back() -> None:
     assert not works(world, "bad")
 
 
-def test_a_violation_in_another_pool_is_not_that_of_the_worker_of_the_same_name() -> None:
+def test_a_violation_does_not_count_for_a_worker_of_the_same_name_in_another_pool() -> None:
     world = World()
     world.join("w", "good")
     for _ in range(3):

@@ -14,7 +14,7 @@ def told(world: World, uid: str) -> dict[str, str]:
     return {path: s.wait_reason for path, s in world.machine.state.runs[uid].steps.items()}
 
 
-def test_an_action_that_pauses_and_one_that_waits_for_room_are_told_apart() -> None:
+def test_an_action_in_backoff_is_distinguished_from_one_that_waits_for_room() -> None:
     world = World()
     world.join("w1")
     uid = world.submit(plan(*(step(f"s{n}", uses=SOLO, v=n) for n in range(5))))
@@ -32,7 +32,7 @@ def test_an_action_that_pauses_and_one_that_waits_for_room_are_told_apart() -> N
     assert reasons[failed] == "backoff"
 
 
-def test_an_action_does_not_fail_for_what_keeps_another_of_its_signature_back() -> None:
+def test_an_action_does_not_fail_for_a_rejection_of_another_action_of_its_signature() -> None:
     world = World(settings=Settings(watchdog_s=1e9, unplaceable_after_s=5.0))
     uid = world.submit(plan(step("a", uses=SOLO)))
     (action,) = world.machine.state.ready.values()
@@ -47,7 +47,7 @@ def test_an_action_does_not_fail_for_what_keeps_another_of_its_signature_back() 
     assert world.finals[uid].phase == "Failed"
 
 
-def test_who_watches_a_run_is_told_its_reason_to_wait_once() -> None:
+def test_a_watcher_of_a_run_gets_its_reason_to_wait_once() -> None:
     world = World(settings=Settings(watchdog_s=1e9))
     uid = world.submit(plan(step("a", uses=SOLO)))
     (action,) = world.machine.state.ready.values()

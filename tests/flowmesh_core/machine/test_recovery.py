@@ -21,7 +21,7 @@ from flowmesh_core.accounting.receipt import receipt
 from flowmesh_core.protocol.messages import AttemptEnd
 
 
-def test_after_a_restart_finished_and_running_attempts_are_taken_up_not_run_again() -> None:
+def test_after_a_restart_finished_and_running_attempts_are_adopted_and_not_repeated() -> None:
     before = World()
     before.join("w1")
     made = plan(step("a", value=1), step("b", value=2))
@@ -42,7 +42,7 @@ def test_after_a_restart_finished_and_running_attempts_are_taken_up_not_run_agai
     assert len(after_crash.publications) == 2
 
 
-def test_an_attempt_that_failed_before_it_could_be_taken_up_is_not_taken_up() -> None:
+def test_an_attempt_that_failed_before_its_adoption_is_not_adopted() -> None:
     """The store is slow after a restart; meanwhile what the worker still ran has failed."""
     before = World()
     before.join("w1")
@@ -75,7 +75,7 @@ def test_nothing_is_dispatched_before_the_window_of_a_recovery_ends() -> None:
     assert len(world.attempts()) == 1
 
 
-def test_a_clock_that_steps_an_hour_back_loses_nobody_and_money_still_adds_up(
+def test_a_clock_that_steps_an_hour_back_loses_no_worker_and_money_still_adds_up(
     world: World,
 ) -> None:
     world.join("w1")
@@ -88,9 +88,7 @@ def test_a_clock_that_steps_an_hour_back_loses_nobody_and_money_still_adds_up(
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_what_was_a_hit_before_a_restart_is_one_afterwards_and_is_booked_once(
-    chunked: bool, world: World
-) -> None:
+def test_a_hit_before_a_restart_stays_a_hit_and_is_booked_once(chunked: bool, world: World) -> None:
     """A hit of one action, and one of a whole step of several chunks."""
     world.join("w1")
     rows = dataset("one", "two")

@@ -27,7 +27,7 @@ def repin(world: World, uid: str, made: Plan) -> None:
     world.apply(e.Repinned(submitted, "runs/x/repins/1", {"test.solo": "1.1 -> 1.2"}))
 
 
-def test_published_steps_are_found_again_and_the_attempt_that_ran_is_paid_and_replaced() -> None:
+def test_after_a_repin_published_steps_hit_and_the_running_attempt_is_paid_and_replaced() -> None:
     world = World()
     world.join("w1")
     uid = world.submit(plan(step("a"), step("b", *after("a"))))
@@ -54,7 +54,7 @@ def test_published_steps_are_found_again_and_the_attempt_that_ran_is_paid_and_re
     assert book.unsettled_nanousd == 0
 
 
-def test_a_look_up_that_is_under_way_is_let_go() -> None:
+def test_a_pending_look_up_is_dropped_on_a_repin() -> None:
     world = World()
     world.join("w1")
     rows = dataset(*(f"row {n}" for n in range(80)))
@@ -67,7 +67,7 @@ def test_a_look_up_that_is_under_way_is_let_go() -> None:
     assert world.finals[uid].phase == "Succeeded"
 
 
-def test_a_re_pinned_run_ends_once_the_attempt_that_was_stopped_is_paid() -> None:
+def test_a_repinned_run_ends_once_the_stopped_attempt_is_paid() -> None:
     world = World()
     world.join("w1")
     uid = world.submit(plan(step("a")))
@@ -85,7 +85,7 @@ def test_a_re_pinned_run_ends_once_the_attempt_that_was_stopped_is_paid() -> Non
     assert world.finals[uid].paid_nanousd == world.machine.state.book.receipts_nanousd > 0
 
 
-def test_another_run_keeps_the_action_that_a_re_pinned_one_leaves() -> None:
+def test_another_run_keeps_the_action_that_a_repinned_run_leaves() -> None:
     world = World()
     world.join("w1")
     first = world.submit(plan(step("a")))
@@ -98,7 +98,7 @@ def test_another_run_keeps_the_action_that_a_re_pinned_one_leaves() -> None:
     assert {world.finals[uid].phase for uid in (first, second)} == {"Succeeded"}
 
 
-def test_an_ended_run_is_left_alone() -> None:
+def test_a_repin_does_not_change_an_ended_run() -> None:
     world = World()
     world.join("w1")
     uid = world.submit(plan(step("a")))
@@ -111,7 +111,7 @@ def test_an_ended_run_is_left_alone() -> None:
     assert world.machine.state.runs[uid] is run
 
 
-def test_a_version_that_nobody_offers_is_waited_for_on_a_fleet_that_does_not_grow() -> None:
+def test_a_step_waits_for_a_version_that_no_worker_offers_even_on_a_fixed_fleet() -> None:
     world = World(settings=Settings(watchdog_s=1e9, unplaceable_after_s=5.0))
     newer = {NOOP.name: EngineVersion(NOOP.version, NOOP.implementation + 1)}
     world.join("w1", engines=newer)

@@ -33,7 +33,7 @@ from flowmesh_core.protocol.results import Usage
         ),
     ],
 )
-def test_outputs_that_are_not_the_contracts_fail_the_attempt_as_the_engines(
+def test_outputs_that_violate_the_contract_fail_the_attempt_as_an_engine_error(
     world: World, outputs: dict[str, Any], message: str
 ) -> None:
     world.join("w1")
@@ -48,7 +48,7 @@ def test_outputs_that_are_not_the_contracts_fail_the_attempt_as_the_engines(
     assert world.publications == []
 
 
-def test_an_attempt_that_reports_well_after_one_that_did_not_completes_the_run(
+def test_a_valid_report_after_an_invalid_one_completes_the_run(
     world: World,
 ) -> None:
     world.join("w1")
@@ -61,7 +61,7 @@ def test_an_attempt_that_reports_well_after_one_that_did_not_completes_the_run(
     assert world.finals[uid].phase == "Succeeded"
 
 
-def test_a_call_that_gave_something_else_is_not_made_again(world: World) -> None:
+def test_a_call_with_invalid_outputs_is_not_repeated(world: World) -> None:
     world.join("w1")
     uid = world.submit(plan(step("a", uses=CALL)))
     world.tick(0.1)
@@ -70,7 +70,7 @@ def test_a_call_that_gave_something_else_is_not_made_again(world: World) -> None
     assert "may have been made" in world.finals[uid].message
 
 
-def test_only_digests_pass_for_lost_blobs(world: World) -> None:
+def test_only_digests_are_accepted_as_lost_blobs(world: World) -> None:
     world.join("w1")
     uid = world.submit(plan(step("a")))
     world.tick(0.1)
@@ -80,7 +80,7 @@ def test_only_digests_pass_for_lost_blobs(world: World) -> None:
     assert world.finals[uid].reason == "missing-blob"
 
 
-def test_an_attempt_whose_result_is_being_published_is_not_taken_up_again(world: World) -> None:
+def test_an_attempt_whose_result_is_being_published_is_not_adopted_again(world: World) -> None:
     """Its worker says once more that it holds it, while its action is wanted anew."""
     world.join("w1")
     uid = world.submit(plan(step("a")))

@@ -46,7 +46,7 @@ def test_each_namespace_gets_its_own_reason_for_actions_of_one_signature() -> No
     assert {s.wait_reason for s in others} == {RejectionCause.RESERVED}
 
 
-def test_an_action_that_an_admitted_namespace_wants_too_runs_there() -> None:
+def test_an_action_that_an_admitted_namespace_subscribes_to_runs_in_a_reserved_pool() -> None:
     world = World()
     world.join("w", pool="ours")
     world.apply(OURS)
@@ -58,7 +58,7 @@ def test_an_action_that_an_admitted_namespace_wants_too_runs_there() -> None:
     assert [set(a.run_uids) for a in world.attempts()] == [{"a", "b"}]
 
 
-def test_a_pool_that_is_reserved_no_longer_takes_everyone() -> None:
+def test_a_pool_that_is_no_longer_reserved_runs_actions_of_every_namespace() -> None:
     world = World()
     world.join("w", pool="ours")
     world.apply(OURS)

@@ -31,7 +31,7 @@ def submit(world: World, made: Plan, ttl_s: float | None, **changes: object) -> 
         ((90 * DAY_S, None), 90 * DAY_S),
     ],
 )
-def test_a_result_stays_as_long_as_any_subscribers_policy_says(
+def test_a_result_is_retained_for_the_longest_ttl_of_its_subscribers_policies(
     ttls: tuple[float | None, ...], lasts_s: float, world: World
 ) -> None:
     for n, ttl_s in enumerate(ttls):
@@ -42,7 +42,7 @@ def test_a_result_stays_as_long_as_any_subscribers_policy_says(
     assert result.expires_s - result.created_s == lasts_s
 
 
-def test_a_step_level_result_stays_as_long_as_the_runs_policy_says(world: World) -> None:
+def test_a_step_level_result_is_retained_for_the_ttl_of_the_runs_policy(world: World) -> None:
     rows = dataset("one", "two")
     made = plan(step("m", rows_of(rows), uses=MAP))
     submit(world, made, DAY_S, artifacts={f"cas:{rows.blob}": rows})

@@ -6,7 +6,7 @@ from tests.flowmesh_core.machine.world import World, only, plan, step
 from flowmesh_core.protocol.messages import AttemptEnd
 
 
-def test_an_engine_error_is_tried_again_with_backoff_on_another_worker_first(
+def test_an_engine_error_is_retried_with_backoff_on_another_worker_first(
     world: World,
 ) -> None:
     world.join("w1", "w2")
@@ -28,7 +28,7 @@ def test_an_engine_error_is_tried_again_with_backoff_on_another_worker_first(
 
 
 @pytest.mark.parametrize("kind", ["bad-input", "user-code", "timeout"])
-def test_what_is_the_steps_own_fault_is_not_tried_again_and_its_run_pays(
+def test_a_failure_caused_by_the_step_is_not_retried_and_its_run_pays(
     world: World, kind: str
 ) -> None:
     world.join("w1")
@@ -54,7 +54,7 @@ def test_a_late_end_of_an_action_that_is_published_changes_nothing(world: World)
     assert len(world.publications) == before
 
 
-def test_who_has_work_tried_more_than_twenty_times_a_day_pays_for_further_failed_tries(
+def test_a_tenant_pays_for_failed_tries_beyond_twenty_a_day(
     world: World,
 ) -> None:
     world.join("w1")

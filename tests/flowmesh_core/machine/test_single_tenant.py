@@ -16,7 +16,7 @@ def code(namespace: str, name: str = "a", **params: object) -> object:
     return plan(step(name, uses=CODE, of=namespace, **params), namespace=namespace)
 
 
-def test_the_first_tenant_s_code_keeps_the_worker_and_the_other_waits_with_a_reason() -> None:
+def test_the_first_tenant_keeps_the_worker_and_the_other_tenant_waits_with_a_reason() -> None:
     world = World()
     world.join("w", **ALONE)
     first = world.submit(code("team-a"))  # type: ignore[arg-type]
@@ -49,7 +49,7 @@ def test_in_one_cycle_two_tenants_get_two_workers() -> None:
     assert sorted(map(sorted, tenants(world).values())) == [["team-a"], ["team-b"]]
 
 
-def test_code_goes_elsewhere_and_other_engines_are_not_bound() -> None:
+def test_another_tenants_code_runs_on_another_worker_and_other_engines_are_not_bound() -> None:
     world = World()
     world.join("w", code_tenant="team-a", **ALONE)
     world.submit(code("team-b"))  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ def test_code_goes_elsewhere_and_other_engines_are_not_bound() -> None:
     assert [a.tenant for a in world.held["shared"].values()] == ["team-b"]
 
 
-def test_ready_actions_are_told_apart_once_such_a_worker_joins() -> None:
+def test_ready_actions_are_grouped_by_tenant_once_a_single_tenant_worker_joins() -> None:
     world = World()
     world.submit(code("team-b"))  # type: ignore[arg-type]
     world.tick(1.0)
@@ -84,7 +84,7 @@ def test_an_idle_worker_leaves_for_a_tenant_that_has_waited() -> None:
     assert tenants(world) == {"v": {"team-b"}}
 
 
-def test_below_the_pool_s_minimum_a_step_waits_with_level_and_remedy() -> None:
+def test_below_the_pools_minimum_a_step_waits_with_level_and_remedy() -> None:
     world = World()
     weak = {"allows_user_code": True, "sandbox": "weak", "pool": "code"}
     world.join("w", sandbox_minimum="landlock", **weak)

@@ -77,7 +77,7 @@ def test_an_adapter_that_was_trained_is_used(world: World) -> None:
     assert steps["answer"].executed == steps["plain"].executed == 1
 
 
-def test_a_port_that_nobody_connects_stays_optional(world: World) -> None:
+def test_an_unconnected_port_stays_optional(world: World) -> None:
     steps = run(world, tuned=False)
     assert steps["answer"].state == "COMPLETED"
 

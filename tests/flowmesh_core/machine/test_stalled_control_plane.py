@@ -41,7 +41,7 @@ def test_a_run_pays_for_a_stall_no_more_than_its_worker_reports(
     assert book.receipts_nanousd + book.fabric_nanousd == book.bill_nanousd
 
 
-def test_what_was_lost_in_a_stall_is_the_fabrics(world: World) -> None:
+def test_work_lost_in_a_stall_is_paid_by_the_fabric_account(world: World) -> None:
     world.join("w1")
     uid = world.submit(plan(step("a")))
     world.tick(0.1)
@@ -53,7 +53,7 @@ def test_what_was_lost_in_a_stall_is_the_fabrics(world: World) -> None:
     assert world.finals[uid].paid_nanousd < cost(5.0)
 
 
-def test_attempts_side_by_side_pay_no_more_than_their_part_of_the_stall(world: World) -> None:
+def test_concurrent_attempts_pay_no_more_than_their_part_of_the_stall(world: World) -> None:
     world.join("w1")
     uids = [world.submit(plan(step("a", n=n))) for n in range(4)]
     world.tick(0.1)

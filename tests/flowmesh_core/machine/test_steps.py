@@ -25,7 +25,7 @@ def test_a_chain_runs_in_order_and_succeeds(world: World) -> None:
     assert len(world.executed) == 3
 
 
-def test_actions_that_are_done_go_without_the_collector(world: World) -> None:
+def test_completed_actions_are_freed_without_the_garbage_collector(world: World) -> None:
     def alive() -> int:
         return sum(type(thing) in (Action, Attempt) for thing in gc.get_objects())
 
@@ -66,7 +66,7 @@ def test_without_a_shared_scope_nothing_is_shared(world: World) -> None:
     assert world.machine.state.book.saved_nanousd == 0
 
 
-def test_a_later_run_hits_pays_nothing_and_saves_what_running_cost(world: World) -> None:
+def test_a_later_run_hits_pays_nothing_and_saves_the_execution_cost(world: World) -> None:
     world.join("w1")
     one = world.submit(plan(step("a"), step("b", *after("a"))))
     world.run()
@@ -79,7 +79,9 @@ def test_a_later_run_hits_pays_nothing_and_saves_what_running_cost(world: World)
 
 
 @pytest.mark.parametrize(("reuse", "executed"), [("always", 1), ("run", 2), ("never", 4)])
-def test_reuse_says_who_may_share_a_result(world: World, reuse: str, executed: int) -> None:
+def test_the_reuse_setting_controls_which_runs_share_a_result(
+    world: World, reuse: str, executed: int
+) -> None:
     world.join("w1")
     made = plan(step("a", cache=Cache(reuse=reuse)), step("b", cache=Cache(reuse=reuse)))
     for _ in range(2):
@@ -88,7 +90,7 @@ def test_reuse_says_who_may_share_a_result(world: World, reuse: str, executed: i
     assert len(world.executed) == executed
 
 
-def test_a_false_condition_skips_the_step_and_what_needs_it_and_the_run_succeeds(
+def test_a_false_condition_skips_the_step_and_its_dependents_and_the_run_succeeds(
     world: World,
 ) -> None:
     world.join("w1")
@@ -114,7 +116,7 @@ def test_a_false_condition_skips_the_step_and_what_needs_it_and_the_run_succeeds
     assert final.outputs["y"] is not None
 
 
-def test_a_failed_step_cancels_what_needs_it_and_other_branches_go_on(world: World) -> None:
+def test_a_failed_step_cancels_its_dependents_and_other_branches_continue(world: World) -> None:
     world.join("w1")
     uid = world.submit(
         plan(step("bad", uses=SOLO), step("then", *after("bad")), step("other", value=2))
@@ -152,7 +154,9 @@ def test_a_row_wise_step_is_one_action_a_chunk_and_equal_chunks_are_shared(world
     assert world.finals[third].outputs["rows"] == world.finals[first].outputs["rows"]
 
 
-def test_what_a_result_is_composed_of_is_copied_from_where_it_was_found(world: World) -> None:
+def test_the_parts_of_a_composed_result_are_copied_from_the_scope_where_they_were_found(
+    world: World,
+) -> None:
     world.join("w1")
     few, more = dataset("one", "two"), dataset("zero", "one", "two")
     world.submit(plan(step("m", rows_of(few), uses=MAP)), artifacts=[few])
@@ -164,7 +168,7 @@ def test_what_a_result_is_composed_of_is_copied_from_where_it_was_found(world: W
     assert world.copied[-1] == ("group-x", ("ns-team-a",))
 
 
-def test_outputs_belong_where_their_step_publishes_and_inputs_where_they_were(
+def test_outputs_are_checked_in_the_publishing_scope_and_inputs_in_their_original_scope(
     world: World,
 ) -> None:
     checks: list[c.CheckBlobs] = []
@@ -285,7 +289,7 @@ def test_cancelling_the_last_subscriber_withdraws_the_action_and_it_pays(world: 
     assert world.finals[uid].paid_nanousd == pytest.approx(2_000_000, rel=0.2)
 
 
-def test_what_lies_on_the_longest_path_is_placed_first(world: World) -> None:
+def test_a_step_on_the_longest_path_is_placed_first(world: World) -> None:
     world.join("w1")
     world.submit(
         plan(
@@ -299,7 +303,7 @@ def test_what_lies_on_the_longest_path_is_placed_first(world: World) -> None:
     assert first.params["value"] == 2
 
 
-def test_steps_that_are_alike_share_a_signature_that_is_worked_out_once(world: World) -> None:
+def test_similar_steps_share_a_signature_that_is_computed_once(world: World) -> None:
     uid = world.submit(plan(*(step(f"s{i}", value=i) for i in range(20)), step("o", uses=SOLO)))
     state = world.machine.state
     assert len(state.actions) == 21
@@ -311,7 +315,7 @@ def test_steps_that_are_alike_share_a_signature_that_is_worked_out_once(world: W
     assert world.finals[uid].phase == "Succeeded"
 
 
-def test_a_run_whose_steps_all_change_is_to_be_shown_once_an_event(world: World) -> None:
+def test_a_run_whose_steps_all_change_is_reported_as_changed_once_per_event(world: World) -> None:
     world.join("w1")
     world.mute_store = True
     uid = world.submit(plan(*(step(f"s{i}", value=i) for i in range(20))))
@@ -325,7 +329,7 @@ def test_a_run_whose_steps_all_change_is_to_be_shown_once_an_event(world: World)
     assert isinstance(commands[-1], c.RunChanged)
 
 
-def test_a_look_up_that_only_a_cancelled_run_awaited_is_asked_anew_by_the_next(
+def test_a_look_up_that_only_a_cancelled_run_awaited_is_repeated_for_the_next_run(
     world: World,
 ) -> None:
     """The store need not answer the first one: nobody would wait for it for ever."""
@@ -352,7 +356,7 @@ def _key_of(command: c.Command) -> e.ActionKey:
     return command.key
 
 
-def test_a_look_up_that_another_run_awaits_too_stays(world: World) -> None:
+def test_a_look_up_that_another_run_also_awaits_is_kept(world: World) -> None:
     world.join("w1")
     world.mute_store = True
     rows = dataset("one", "two")
@@ -367,7 +371,7 @@ def test_a_look_up_that_another_run_awaits_too_stays(world: World) -> None:
     assert world.finals[second].phase == "Succeeded"
 
 
-def test_a_result_whose_name_leaves_an_input_out_stays_in_its_own_scope(world: World) -> None:
+def test_a_result_whose_name_ignores_an_input_stays_in_its_private_scope(world: World) -> None:
     world.join("w1")
     rows = dataset(*"abcdefgh")
     for team, value in (("team-a", 1), ("team-b", 2)):
@@ -385,7 +389,7 @@ def test_a_result_whose_name_leaves_an_input_out_stays_in_its_own_scope(world: W
     assert len({r.run_uid for r in world.cache.values()}) == 2
 
 
-def test_a_private_result_that_is_made_again_stays_private(world: World) -> None:
+def test_a_private_result_that_is_recomputed_stays_private(world: World) -> None:
     world.join("w1")
     rows = dataset("one")
     cache = Cache(ignored_inputs=("after-a",))

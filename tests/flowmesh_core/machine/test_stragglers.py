@@ -6,7 +6,7 @@ from tests.flowmesh_core.machine.world import SOLO, World, only, plan, step
 from flowmesh_core.protocol.messages import LogLine
 
 
-def test_a_straggler_gets_a_replica_the_first_publication_wins_the_loser_is_fabric(
+def test_a_straggler_gets_a_replica_the_first_publication_wins_and_the_fabric_pays_the_loser(
     world: World,
 ) -> None:
     world.join("w1", "w2")

@@ -107,7 +107,7 @@ def test_fault_4_the_fabric_pays_for_suspects_until_the_guilty_action_is_found(
     assert book.fabric_nanousd + book.receipts_nanousd == book.bill_nanousd
 
 
-def test_suspects_are_free_again_once_the_guilty_action_is_found(world: World) -> None:
+def test_suspects_are_cleared_once_the_guilty_action_is_found(world: World) -> None:
     world.join(*(f"w{n}" for n in range(5)))
     uids = submit_each(world, 4)
     hosts = Hosts(world, {"s0"})
@@ -136,7 +136,7 @@ def test_a_host_that_crashes_by_chance_fails_none_of_its_actions(world: World) -
     assert not world.machine.state.suspects
 
 
-def test_two_guilty_actions_are_found_and_nobody_else_fails(world: World) -> None:
+def test_two_guilty_actions_are_found_and_no_other_action_fails(world: World) -> None:
     world.join("w0", "w1")
     uids = submit_each(world, 32)
     hosts = Hosts(world, {"s3", "s29"})
@@ -180,7 +180,7 @@ def test_a_suspect_whose_requirement_changes_runs_alone(world: World) -> None:
     assert not state.suspects
 
 
-def test_what_ran_on_a_second_lost_worker_is_halved_too(world: World) -> None:
+def test_actions_on_a_second_lost_worker_are_halved_too(world: World) -> None:
     world.join("w0")
     uids = submit_each(world, 8)
     for n in range(2):

@@ -8,7 +8,7 @@ from flowmesh_core.machine.settings import Settings
 
 
 @pytest.mark.parametrize("heavy", ["team-a", "team-b"])
-def test_a_tenant_of_weight_four_has_been_served_far_more_when_both_compete(heavy: str) -> None:
+def test_a_tenant_of_weight_four_is_served_far_more_than_one_of_weight_one(heavy: str) -> None:
     world = World(settings=Settings(watchdog_s=1e9, tenant_weights={heavy: 4.0}))
     world.join("w1")
     for team in ("team-a", "team-b"):
@@ -36,7 +36,7 @@ def test_two_tenants_of_weights_one_and_three_get_one_to_three_of_a_saturated_po
     assert 2.7 < got["team-b"] / got["team-a"] < 3.3
 
 
-def test_weights_that_change_replace_those_before() -> None:
+def test_changed_weights_replace_the_previous_ones() -> None:
     world = World(settings=Settings(watchdog_s=1e9, tenant_weights={"team-c": 2.0}))
     world.apply(WeightsChanged({"team-b": 3.0}))
     assert world.machine.state.fair.weights == {"team-b": 3.0, "team-c": 2.0}

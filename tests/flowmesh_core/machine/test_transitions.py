@@ -8,7 +8,9 @@ from flowmesh_core.errors import InvariantError
 from flowmesh_core.machine.transitions import ACTION_TRANSITIONS
 
 
-def test_a_change_that_is_not_in_the_table_raises_with_the_actions_story(world: World) -> None:
+def test_a_transition_that_is_not_in_the_table_raises_with_the_actions_history(
+    world: World,
+) -> None:
     world.join("w1")
     world.submit(plan(step("a")))
     world.tick(0.1)

@@ -16,7 +16,7 @@ def trust_of(world: World, worker: str, trust: int) -> None:
     world.apply(WorkerTrustChanged(worker, world.incarnations[worker], trust))
 
 
-def test_an_action_runs_only_on_a_worker_of_the_trust_that_its_scope_asks_for() -> None:
+def test_an_action_runs_only_on_a_worker_of_the_trust_that_its_scope_requires() -> None:
     world = World()
     world.join("low", trust=0)
     world.submit(wanted("a"), "a", share="group-x", min_trust=1)
@@ -67,7 +67,7 @@ def test_a_stored_result_of_less_trust_is_a_miss_and_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("first", [0, 2])
-def test_of_two_tenants_each_is_completed_by_what_it_trusts(first: int) -> None:
+def test_each_of_two_tenants_is_completed_by_a_result_that_it_trusts(first: int) -> None:
     world = World()
     world.join("low", trust=1)
     for uid, min_trust in (("a", first), ("b", 2 - first)):
@@ -84,7 +84,7 @@ def test_of_two_tenants_each_is_completed_by_what_it_trusts(first: int) -> None:
     assert world.publications[-1][2] == 2, "the next generation"
 
 
-def test_who_joins_with_less_trust_finds_the_stored_result_that_the_others_refused() -> None:
+def test_a_run_that_accepts_less_trust_uses_the_stored_result_that_another_run_refused() -> None:
     world = World()
     world.join("low", trust=1)
     world.submit(wanted("a"), "a", share="group-x", min_trust=1)
@@ -96,7 +96,7 @@ def test_who_joins_with_less_trust_finds_the_stored_result_that_the_others_refus
     assert "b" not in world.finals
 
 
-def test_both_run_in_one_engine_instance() -> None:
+def test_actions_of_different_min_trust_share_one_engine_instance() -> None:
     world = World()
     world.join("w")
     world.submit(wanted("a"), "a")
@@ -107,7 +107,7 @@ def test_both_run_in_one_engine_instance() -> None:
     assert len(world.attempts()) == 2
 
 
-def test_a_result_that_nobody_left_accepts_is_not_stored_and_nobody_pays() -> None:
+def test_a_result_that_no_remaining_run_accepts_is_not_stored_and_no_run_pays() -> None:
     world = World()
     world.join("w")
     world.submit(wanted("a", min_trust=2), "a")

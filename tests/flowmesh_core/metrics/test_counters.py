@@ -17,7 +17,7 @@ def test_a_histogram_counts_what_is_at_most_each_bound() -> None:
     assert found.total == 13.5
 
 
-def test_names_beyond_the_limit_are_other_until_one_has_long_been_idle() -> None:
+def test_names_beyond_the_limit_are_counted_as_other_until_one_is_idle_for_long() -> None:
     gone: list[str] = []
     labels = LabelLimiter(2, gone.append)
     assert [labels.name(n, 0.0) for n in ("a", "b", "c", "a")] == ["a", "b", OTHER, "a"]
@@ -27,7 +27,7 @@ def test_names_beyond_the_limit_are_other_until_one_has_long_been_idle() -> None
     assert labels.name("b", RECENT_S + 1) == OTHER
 
 
-def test_a_thousand_tenants_are_a_bounded_number_of_series() -> None:
+def test_a_thousand_tenants_produce_a_bounded_number_of_series() -> None:
     figures = MachineCounters()
     for n in range(1000):
         pay(figures, f"t{n}")
@@ -44,7 +44,7 @@ def test_combinations_are_bounded_too() -> None:
     assert sum(s.saved_nanousd for s in figures.shares.values()) == 3 * SHARES_MAX
 
 
-def test_a_tenant_that_comes_back_after_it_gave_way_begins_anew() -> None:
+def test_a_tenant_that_returns_after_its_eviction_starts_at_zero() -> None:
     figures = MachineCounters()
     for n in range(TENANTS_MAX):
         pay(figures, f"t{n}", now_s=float(n))
@@ -53,7 +53,7 @@ def test_a_tenant_that_comes_back_after_it_gave_way_begins_anew() -> None:
     assert figures.shares["new", "cpu", "smol"].paid_nanousd == 10
 
 
-def test_shares_go_on_under_the_next_leader() -> None:
+def test_shares_continue_under_the_next_leader() -> None:
     first, second = MachineCounters(), MachineCounters()
     pay(first, "a")
     first.saved("a", "", "", nanousd=5, joules=1.0, now_s=0.0)
@@ -66,7 +66,7 @@ def test_shares_go_on_under_the_next_leader() -> None:
     assert second.shares["a", "none", "none"].saved_nanousd == 5
 
 
-def test_a_prediction_is_off_by_a_share_of_the_longer_time() -> None:
+def test_a_predictions_error_is_a_share_of_the_longer_time() -> None:
     figures = MachineCounters()
     figures.predicted("data.sql", 1.0, 4.0)
     figures.predicted("data.sql", 4.0, 1.0)

@@ -47,29 +47,29 @@ def test_actions_of_one_signature_travel_in_one_batch():
     assert all(r > 0 for r in placement.reserve_nanousd)
 
 
-def test_a_lane_is_fed_up_to_its_capacity_and_one_capacity_ahead():
+def test_an_instance_is_filled_up_to_twice_its_capacity():
     decision = decide(snapshot([worker("w")], many(20, LLM), [LLM]), CostModel())
     assert len(where(decision)) == 8
     assert refused(decision) == {"busy": 12}
 
 
-def test_an_open_lane_takes_only_what_is_missing_to_twice_its_capacity():
+def test_an_open_instance_takes_only_as_many_actions_as_reach_twice_its_capacity():
     view = snapshot([worker("w", lane(LLM, assigned=6))], many(20, LLM), [LLM])
     assert len(where(decide(view, CostModel()))) == 2
 
 
-def test_a_ready_lane_that_knows_its_capacity_overrules_the_contract():
+def test_the_capacity_of_a_ready_instance_overrides_the_contracts():
     view = snapshot([worker("w", lane(LLM, capacity=1))], many(20, LLM), [LLM])
     assert len(where(decide(view, CostModel()))) == 2
 
 
-def test_actions_of_many_sequences_fill_a_lane_sooner():
+def test_actions_of_many_sequences_fill_an_instance_sooner():
     rows = replace(LLM, capacity=32, sequences=100.0)
     view = snapshot([worker("w", lane(rows, capacity=32))], many(20, rows), [rows])
     assert len(where(decide(view, CostModel()))) == 4, "two at once, and two ahead"
 
 
-def test_a_device_that_other_lanes_work_on_is_as_much_slower():
+def test_a_device_shared_with_other_busy_instances_is_estimated_as_slower():
     other = signature("other")
     fair = UtilityWeights(1.0, 0.0, 0.0)
     busy = worker("busy", lane(LLM), lane(other, assigned=1), memory_mib=48_000)
@@ -92,7 +92,7 @@ def test_a_load_halved_after_running_out_of_memory_is_not_exceeded_by_looking_ah
     assert len(where(decide(snapshot([worker("w")], many(9, cut), [cut]), CostModel()))) == 2
 
 
-def test_memory_bounds_the_lanes_that_one_tick_opens():
+def test_memory_bounds_the_instances_that_one_cycle_opens():
     infos = [signature(f"s{n}x", memory_mib=3000) for n in range(5)]
     ready = [action(f"a{n}x", info) for n, info in enumerate(infos)]
     decision = decide(snapshot([worker("w", memory_mib=8000)], ready, infos), CostModel())
@@ -100,7 +100,7 @@ def test_memory_bounds_the_lanes_that_one_tick_opens():
     assert refused(decision) == {"busy": 3}
 
 
-def test_waiting_for_a_hot_lane_beats_an_idle_cold_worker_that_must_fetch_the_model():
+def test_waiting_for_a_loaded_instance_beats_an_idle_worker_that_must_fetch_the_model():
     hot = worker("hot", lane(LLM, assigned=8, remaining_s=3.0))
     view = snapshot([hot, worker("cold")], many(4, LLM), [LLM])
     decision = decide(view, CostModel())
@@ -108,14 +108,14 @@ def test_waiting_for_a_hot_lane_beats_an_idle_cold_worker_that_must_fetch_the_mo
     assert refused(decision) == {"busy": 4}
 
 
-def test_an_idle_worker_takes_what_would_wait_too_long_for_the_hot_lane():
+def test_an_idle_worker_takes_actions_that_would_wait_too_long_for_the_loaded_instance():
     hot = worker("hot", lane(LLM, assigned=8, remaining_s=90_000.0))
     ready = many(4, LLM, weights=UtilityWeights(1.0, 0.1, 0.1))
     decision = decide(snapshot([hot, worker("cold")], ready, [LLM]), CostModel())
     assert set(where(decision).values()) == {"cold"}
 
 
-def test_a_long_queue_for_a_hot_lane_spills_over_to_an_idle_worker():
+def test_a_long_queue_for_a_loaded_instance_spills_over_to_an_idle_worker():
     quick = signature("quick", capacity=1, components={"small": 1_000_000})
     hot = worker("hot", lane(quick, assigned=2, remaining_s=20.0))
     weights = UtilityWeights(1.0, 0.0, 0.05)
@@ -154,7 +154,7 @@ def test_policy_weights_choose_between_fast_cheap_and_near(weights, chosen):
     assert where(decide(snapshot(workers, ready, [big]), CostModel())) == {"a": chosen}
 
 
-def test_what_every_place_has_to_load_alike_does_not_hide_which_is_faster():
+def test_an_equal_load_time_everywhere_does_not_hide_which_worker_is_faster():
     big = signature("big", capacity=64, components=MODEL, work_unit="tokens")
     short = WorkSize(tokens_in=10.0, tokens_out=300.0, component_bytes=16_000_000_000)
     workers = [
@@ -167,7 +167,7 @@ def test_what_every_place_has_to_load_alike_does_not_hide_which_is_faster():
     assert where(decide(snapshot(hot, hurried, [big]), CostModel())) == {"a": "hot"}
 
 
-def test_opening_a_lane_is_paid_by_all_that_it_can_run_at_once_and_by_a_suspect_alone():
+def test_the_cost_of_an_instance_is_spread_over_its_capacity_and_a_suspect_bears_it_alone():
     fast = worker("w", near={"m": Tier.DISK})
     wide = replace(LLM, capacity=32)
 
@@ -180,7 +180,7 @@ def test_opening_a_lane_is_paid_by_all_that_it_can_run_at_once_and_by_a_suspect_
     assert cost_of(wide, isolate=True) == cost_of(LLM, isolate=True) > cost_of(LLM)
 
 
-def test_an_action_goes_where_its_large_inputs_lie():
+def test_an_action_is_placed_where_its_large_inputs_are():
     rows = ((digest("rows"), 900_000_000),)
     ready = [action("a", SQL, inputs=rows, work=WorkSize(units=10, input_bytes=900_000_000))]
     workers = [worker("u"), worker("v", near={"rows": Tier.DISK}), worker("w")]
@@ -220,7 +220,7 @@ def test_a_hard_constraint_rejects_with_its_cause_and_a_remedy(changes, cause):
     assert ";" in rejection.detail
 
 
-def test_what_the_pool_honours_is_placed():
+def test_an_action_with_a_variant_that_the_pool_offers_is_placed():
     changes = {"checks_variants": True, "dtype": "float32", "batch_invariant": True}
     info = replace(LLM, requirement=replace(LLM.requirement, **changes))
     variants = (EngineVariant("llm.generate", "vllm", ("float32", "bfloat16"), (True,)),)
@@ -236,7 +236,7 @@ def test_the_nearest_worker_gives_the_reason():
     assert "1000 MiB" in rejection.detail
 
 
-def test_without_workers_the_reason_says_so():
+def test_the_reason_for_no_placement_without_workers_names_the_missing_workers():
     assert refused(decide(snapshot([], many(3, LLM), [LLM]), CostModel())) == {"no-workers": 3}
 
 
@@ -252,7 +252,7 @@ def test_an_action_in_backoff_waits_and_is_placed_when_it_is_due():
     assert len(where(decide(later, CostModel()))) == 1
 
 
-def test_a_suspect_runs_alone_in_its_lane():
+def test_a_suspect_runs_alone_in_its_instance():
     suspect = action("suspect", LLM, isolate=True, priority=9)
     view = snapshot([worker("v"), worker("w")], [suspect, *many(4, LLM)], [LLM])
     placed = where(decide(view, CostModel()))
@@ -260,7 +260,7 @@ def test_a_suspect_runs_alone_in_its_lane():
     assert len(placed) == 5
 
 
-def test_a_suspect_never_joins_a_lane_that_holds_work_nor_anyone_a_suspects_lane():
+def test_a_suspect_never_shares_an_instance_with_other_work():
     suspect = action("suspect", LLM, isolate=True)
     busy = snapshot([worker("w", lane(LLM, assigned=1))], [suspect], [LLM])
     assert where(decide(busy, CostModel())) == {}
@@ -268,7 +268,7 @@ def test_a_suspect_never_joins_a_lane_that_holds_work_nor_anyone_a_suspects_lane
     assert where(decide(alone, CostModel())) == {}
 
 
-def test_a_worker_where_it_failed_is_taken_only_where_there_is_no_other():
+def test_a_worker_where_an_action_failed_is_used_only_if_there_is_no_other():
     ready = many(1, SQL, avoid_workers=frozenset({"v"}))
     both = snapshot([worker("v"), worker("w")], ready, [SQL])
     assert list(where(decide(both, CostModel())).values()) == ["w"]
@@ -284,7 +284,7 @@ def test_a_replica_takes_an_idle_worker_only_and_never_that_of_the_original():
     assert where(decide(busy, CostModel())) == {}
 
 
-def test_a_replica_opens_no_lane_that_loads_for_longer_than_it_runs():
+def test_a_replica_opens_no_instance_that_loads_for_longer_than_it_runs():
     replica = many(1, LLM, prefix="r", replica_of="v")
     work = WorkSize(tokens_out=10.0, component_bytes=MODEL["model"])
     (short,) = [structs.replace(r, work=work) for r in replica]
@@ -294,7 +294,7 @@ def test_a_replica_opens_no_lane_that_loads_for_longer_than_it_runs():
     assert list(where(decide(warm, CostModel())).values()) == ["w"]
 
 
-def test_what_a_replica_may_load_goes_by_its_own_size_whichever_is_listed_first():
+def test_whether_a_replica_may_load_an_engine_depends_on_its_size_and_not_on_list_order():
     sizes = {"r1": 10.0, "r2": 1e6}
     ready = [
         action(
@@ -330,7 +330,7 @@ def test_a_deadline_overrules_the_policy_where_only_one_worker_meets_it():
     assert where(decide(snapshot(workers, [hard], [big]), CostModel())) == {"a": "fast"}
 
 
-def test_a_lane_is_not_filled_so_far_that_the_tightest_deadline_inside_is_missed():
+def test_an_instance_is_not_filled_so_far_that_its_tightest_deadline_is_missed():
     wide = signature("wide", capacity=64, components=MODEL, work_unit="tokens")
     free = lane(wide, assigned=2, remaining_s=20.0)
     tight = lane(wide, assigned=2, remaining_s=20.0, tightest_deadline_s=NOW_S + 21.0)
@@ -342,13 +342,13 @@ def test_a_lane_is_not_filled_so_far_that_the_tightest_deadline_inside_is_missed
     assert 0 < len(bounded) < 40
 
 
-def test_a_deadline_that_is_lost_already_holds_nobody_back():
+def test_a_deadline_that_is_already_missed_delays_no_other_action():
     lost = lane(LLM, assigned=2, remaining_s=20.0, tightest_deadline_s=NOW_S + 1.0)
     view = snapshot([worker("w", lost)], many(9, LLM), [LLM])
     assert len(where(decide(view, CostModel()))) == 6
 
 
-def test_a_lane_that_always_is_fed_makes_room_for_one_that_has_waited_long():
+def test_an_always_busy_instance_makes_room_for_an_action_that_has_waited_long():
     other = signature("other", memory_mib=7500)
     mine = signature("mine", memory_mib=7500, capacity=4)
     fed = worker("w", lane(mine, assigned=3))
@@ -363,7 +363,7 @@ def test_a_lane_that_always_is_fed_makes_room_for_one_that_has_waited_long():
     assert len(where(decide(first, CostModel()))) == 5
 
 
-def test_what_was_learned_changes_where_work_goes():
+def test_learned_durations_change_the_placement():
     model = CostModel()
     workers = [worker("a", device_class="nvidia-l40s"), worker("b", device_class="nvidia-a10g")]
     ready = many(1, SQL, weights=UtilityWeights(1, 0, 0))
@@ -375,7 +375,7 @@ def test_what_was_learned_changes_where_work_goes():
     assert (list(before.values()), list(after.values())) == (["a"], ["b"])
 
 
-def test_the_terms_of_a_placement_are_those_that_explain_shows():
+def test_explain_shows_the_utility_terms_of_the_placement():
     workers = [worker("u", lane(LLM, assigned=2)), worker("v"), worker("w", device_class="cpu")]
     ready = many(3, LLM)
     view = snapshot(workers, ready, [LLM])
@@ -388,7 +388,7 @@ def test_the_terms_of_a_placement_are_those_that_explain_shows():
     assert utilities == sorted(utilities, reverse=True)
 
 
-def test_an_action_that_is_not_ready_is_explained_all_the_same():
+def test_an_action_in_backoff_is_explained_too():
     waiting = action("a", LLM, not_before_s=NOW_S + 60)
     view = snapshot([worker("w")], [waiting], [LLM])
     assert [c.worker for c in candidates_of(waiting, view, CostModel())] == ["w"]
@@ -396,7 +396,7 @@ def test_an_action_that_is_not_ready_is_explained_all_the_same():
     assert candidates_of(waiting, lost, CostModel()) == []
 
 
-def test_a_placement_names_its_worker_and_the_best_of_the_others():
+def test_a_placement_names_its_worker_and_the_best_alternative():
     workers = [worker(f"w{n}", price_nanousd_per_hour=n * 10**9) for n in range(1, 8)]
     (placement,) = decide(snapshot(workers, many(1, LLM), [LLM]), CostModel()).placements
     winner, *others = placement.candidates

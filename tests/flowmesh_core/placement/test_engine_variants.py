@@ -33,7 +33,7 @@ def wish(dtype: str = "bfloat16", *, invariant: bool = True) -> VariantRequest:
         ),
     ],
 )
-def test_the_changes_that_are_served_are_told(
+def test_the_variants_that_are_served_are_reported(
     variants: tuple[EngineVariant, ...], told: str
 ) -> None:
     shapes = [worker("w", variants=variants).shape]
@@ -44,7 +44,7 @@ def test_the_changes_that_are_served_are_told(
     assert said.endswith(told)
 
 
-def test_nothing_is_told_where_one_serves_it_or_none_offers_the_engine() -> None:
+def test_no_problem_is_reported_if_a_worker_serves_the_variant_or_none_offers_the_engine() -> None:
     shapes = [worker("w", variants=CPU).shape]
     assert problem(wish("float32"), shapes) == problem(wish(invariant=False), shapes) == ""
     assert problem(wish(), [worker("w", engines={}).shape]) == problem(wish(), []) == ""

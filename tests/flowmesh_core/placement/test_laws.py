@@ -165,7 +165,7 @@ def test_every_term_is_between_zero_and_one(case):
 
 @settings(max_examples=80, deadline=None)
 @given(CASES)
-def test_nothing_stays_unplaced_where_it_fits_unless_waiting_for_a_lane_is_better(case):
+def test_no_fitting_action_stays_unplaced_unless_waiting_for_an_instance_is_better(case):
     # nobody has waited long enough to claim a worker
     ready = [structs.replace(one, ready_s=case.view.now_s - 1.0) for one in case.view.ready]
     view = with_ready(case.view, ready)
@@ -246,7 +246,7 @@ def test_tenants_with_endless_work_are_served_by_their_weights(weights, capacity
         assert abs(share - weight / sum(weights.values())) < 0.06
 
 
-def test_one_large_tick_shares_its_places_by_weight():
+def test_one_large_cycle_divides_its_slots_by_weight():
     info = signature("s", capacity=50)
     ready = [action(f"{t}{n:02d}x", info, tenant=t) for t in "ab" for n in range(100)]
     view = snapshot([worker("w")], ready, [info], weights={"a": 3.0})
@@ -255,7 +255,7 @@ def test_one_large_tick_shares_its_places_by_weight():
     assert count == {"a": 75, "b": 25}
 
 
-def test_a_tenant_that_comes_late_is_served_before_those_who_have_been_served():
+def test_a_tenant_that_arrives_late_is_served_before_tenants_already_served():
     info = signature("s", capacity=2)
     ready = [action(f"old{n}x", info, tenant="old", priority=5) for n in range(9)]
     ready += [action(f"new{n}x", info, tenant="new") for n in range(2)]
@@ -286,7 +286,7 @@ def test_within_a_tenant_priority_then_slack_then_path_then_age_decide():
     assert served == [a.action_id for a in by_rank]
 
 
-def test_the_least_virtual_time_is_that_of_who_paid_least_over_weight():
+def test_the_least_virtual_time_is_that_of_the_tenant_that_paid_least_per_weight():
     fair = FairShare({"big": 4.0})
     fair.charge("big", 4000, 0.0)
     fair.charge("small", 2000, 0.0)
@@ -296,7 +296,7 @@ def test_the_least_virtual_time_is_that_of_who_paid_least_over_weight():
     assert fair.virtual_time("unknown", 600.0) == 0.0
 
 
-def test_what_was_charged_too_much_is_given_back_but_never_below_nothing():
+def test_an_overcharge_is_refunded_but_never_below_zero():
     fair = FairShare()
     fair.charge("a", 1000, 0.0)
     fair.charge("a", -400, 0.0)
@@ -305,7 +305,7 @@ def test_what_was_charged_too_much_is_given_back_but_never_below_nothing():
     assert fair.paid(0.0) == {}
 
 
-def test_shares_go_on_where_an_earlier_epoch_left_them_and_are_forgotten_in_time():
+def test_shares_continue_from_the_earlier_epoch_and_expire_in_time():
     fair = FairShare()
     fair.charge("a", 1000, 0.0)
     later = FairShare({"a": 2.0}, fair.paid(100.0))
@@ -314,13 +314,13 @@ def test_shares_go_on_where_an_earlier_epoch_left_them_and_are_forgotten_in_time
 
 
 @given(st.floats(0, 1e5), st.floats(-1e5, 1e5))
-def test_a_clock_that_goes_back_makes_nobody_pay_more(start, step):
+def test_a_clock_that_is_set_back_charges_no_tenant_more(start, step):
     fair = FairShare()
     fair.charge("a", 1000, start)
     assert fair.virtual_time("a", start + step) <= 1000.0
 
 
-def test_an_action_that_is_placed_after_all_may_hold_inputs_where_it_goes():
+def test_an_action_placed_instead_of_waiting_counts_the_inputs_on_its_worker():
     # found by chance: what would wait was placed as if none of its inputs were near
     view = special(Case(seed=9498, actions=49, workers=5, signatures=1))
     assert decide(view, CostModel()).placements

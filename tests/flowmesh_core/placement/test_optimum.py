@@ -16,7 +16,7 @@ def solved(seed, actions, workers, signatures):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_handful_of_actions_is_placed_as_well_as_by_trying_everything(seed):
+def test_a_few_actions_are_placed_as_well_as_by_exhaustive_search(seed):
     problem, value = solved(seed, actions=4, workers=3, signatures=2)
     best = brute_force(problem)
     assert value <= best + 1e-6
@@ -24,7 +24,7 @@ def test_a_handful_of_actions_is_placed_as_well_as_by_trying_everything(seed):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_solver_agrees_with_trying_everything(seed):
+def test_the_solver_agrees_with_an_exhaustive_search(seed):
     problem, _ = solved(seed, actions=4, workers=3, signatures=2)
     if problem.served:
         assert optimum(problem) == pytest.approx(brute_force(problem), rel=1e-3)

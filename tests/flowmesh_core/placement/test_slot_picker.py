@@ -59,7 +59,7 @@ class World:
 
 @settings(max_examples=100, deadline=None)
 @given(SEEDS, st.integers(0, 60))
-def test_an_outlook_that_is_told_what_changed_sees_what_is_there(seed, places):
+def test_refreshed_candidates_equal_the_actual_free_slots(seed, places):
     world = World(seed)
     world.fill(places)
     for _, outlook in world.groups:
@@ -72,7 +72,7 @@ def test_an_outlook_that_is_told_what_changed_sees_what_is_there(seed, places):
         assert outlook.best_tier == min(outlook.tiers)
 
 
-def test_an_outlook_is_told_of_a_claim():
+def test_a_claim_updates_the_cached_candidates():
     fed, other = signature("f", memory_mib=5000, capacity=4), signature("o", memory_mib=5000)
     waits = action("o1", other, ready_s=NOW_S - 1000.0)
     lanes = [lane(fed, assigned=1, remaining_s=1.0)]
@@ -88,7 +88,7 @@ def test_an_outlook_is_told_of_a_claim():
 
 @settings(max_examples=60, deadline=None)
 @given(SEEDS)
-def test_utilities_found_together_are_to_the_bit_those_of_single_places(seed):
+def test_utilities_computed_together_equal_single_ones_bit_for_bit(seed):
     world = World(seed)
     for group, outlook in world.groups:
         seeker = world.seeker(group, outlook)
@@ -98,7 +98,7 @@ def test_utilities_found_together_are_to_the_bit_those_of_single_places(seed):
 
 @settings(max_examples=60, deadline=None)
 @given(SEEDS, st.integers(0, 60))
-def test_a_seeker_that_looks_again_finds_the_best_of_what_is_left(seed, places):
+def test_a_repeated_search_finds_the_best_of_the_remaining_slots(seed, places):
     world = World(seed)
     seekers = [(world.seeker(*one), one[1]) for one in world.groups]
     taken = world.fill(places)
@@ -127,7 +127,7 @@ def test_a_seeker_that_looks_again_finds_the_best_of_what_is_left(seed, places):
 
 @settings(max_examples=60, deadline=None)
 @given(SEEDS, st.integers(0, 60), st.integers(1, 9))
-def test_those_who_would_wait_are_counted_as_far_as_it_matters(seed, places, enough):
+def test_actions_that_prefer_to_wait_are_counted_only_up_to_the_limit(seed, places, enough):
     world = World(seed)
     world.fill(places)
     for group, outlook in world.groups:
@@ -142,7 +142,7 @@ def test_those_who_would_wait_are_counted_as_far_as_it_matters(seed, places, eno
 
 @settings(max_examples=60, deadline=None)
 @given(SEEDS)
-def test_many_workers_hold_what_they_hold_when_asked_one_by_one(seed):
+def test_the_input_locality_of_many_workers_equals_that_of_each_worker(seed):
     world = World(seed, workers=30)
     every = {number: number for number in range(len(world.view.workers))}
     few, many = (input_locality.InputLocality(world.view) for _ in range(2))

@@ -49,14 +49,14 @@ def costs(workers, weights: UtilityWeights) -> dict[str, float]:
     return {c.worker: c.terms.cost for c in found}
 
 
-def test_of_what_is_there_the_faster_is_taken_unless_dollars_weigh_more():
+def test_the_faster_running_worker_is_chosen_unless_dollars_weigh_more():
     assert chosen([H100, RTX], BALANCED) == "h100"
     assert chosen([H100, RTX], LATENCY) == "h100"
     assert chosen([H100, RTX], COST) == "rtx"
 
 
 @pytest.mark.parametrize("weights", [BALANCED, LATENCY, COST])
-def test_of_two_that_are_alike_the_cheaper_is_taken(weights):
+def test_of_two_equal_workers_the_cheaper_is_chosen(weights):
     dear, cheap = device("a", "nvidia-4090", 2.0), device("b", "nvidia-4090", 0.4)
     assert chosen([dear, cheap], weights) == "b"
 

@@ -28,12 +28,12 @@ def placed(count: int, weights: UtilityWeights) -> int:
 
 
 @pytest.mark.parametrize("weights", [UtilityWeights(), UtilityWeights(1.0, 0.1, 0.25)])
-def test_a_few_wait_and_of_many_a_full_lane_goes_to_who_has_nothing_to_do(weights):
+def test_a_few_actions_wait_and_of_many_a_full_batch_goes_to_an_idle_worker(weights):
     assert placed(8, weights) == 0
     assert placed(400, weights) > 4
 
 
-def test_what_is_waited_for_is_not_near():
+def test_inputs_on_a_worker_that_an_action_waits_for_do_not_count_as_local():
     seen = view(1, UtilityWeights())
     (one,) = seen.ready
     found = {c.worker: c.terms.locality for c in candidates_of(one, seen, CostModel())}

@@ -31,7 +31,7 @@ def token(made: AttemptTokens, holder: TokenHolder = HOLDER, attempt_id: str = I
     return made.issue(attempt_id, holder, generation=4, read_scopes=scopes, issued_s=NOW_S + 0.7)
 
 
-def test_a_token_says_what_its_attempt_is_and_may_do() -> None:
+def test_a_token_contains_its_attempt_and_its_permissions() -> None:
     grant = tokens().verify(token(tokens()), NOW_S)
     assert grant is not None
     assert (grant.version, grant.attempt_id, grant.generation) == (2, ID, 4)
@@ -49,7 +49,7 @@ def test_all_keys_of_the_ring_verify_and_the_newest_issues() -> None:
 
 
 @pytest.mark.parametrize(("passed_s", "valid"), [(-3600, False), (0, True), (AGE_MAX_S + 1, False)])
-def test_a_token_ages(passed_s: float, valid: bool) -> None:
+def test_a_token_expires(passed_s: float, valid: bool) -> None:
     assert (tokens().verify(token(tokens()), NOW_S + passed_s) is not None) is valid
 
 
@@ -64,7 +64,7 @@ def test_no_changed_token_verifies(data: st.DataObject) -> None:
 
 
 @given(st.text(max_size=2000))
-def test_no_text_raises(text: str) -> None:
+def test_no_text_makes_verification_raise(text: str) -> None:
     assert tokens().verify(text, NOW_S) is None
 
 

@@ -74,7 +74,7 @@ def test_counting_ends_whatever_the_bytes_are_and_stops_when_there_are_too_many(
     assert values_in(data, most) <= min(len(data), most + 1)
 
 
-def test_a_usual_report_is_one_message_as_it_was() -> None:
+def test_a_usual_report_is_one_unchanged_message() -> None:
     sync = Sync(5, ended=ends(ENDS_MAX), draining=True, goodbye=True)
     assert sync_frames(sync) == [encode(sync)]
 
@@ -112,7 +112,7 @@ def test_ends_that_are_large_together_are_split_by_size(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     "value", [{"a": "x" * (MESSAGE_BYTES_MAX + 1)}, {"a": [0] * max(VALUES_MAX, 1 << 20)}]
 )
-def test_an_end_that_no_message_holds_fails_with_a_remedy(value: dict[str, Any]) -> None:
+def test_an_end_too_large_for_a_message_fails_with_a_remedy(value: dict[str, Any]) -> None:
     before, large, after = ends(3)
     metrics = Artifact("metrics", D, D, value=value)
     large = msgspec.structs.replace(large, outputs={"metrics": metrics}, log="a line")
@@ -138,7 +138,7 @@ def test_a_full_state_names_attempts_whose_ends_follow_as_storing() -> None:
     assert sent.attempts == running + storing
 
 
-def test_a_full_state_that_no_message_holds_is_an_error_with_a_remedy(
+def test_a_full_state_too_large_for_a_message_is_an_error_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(frames, "COUNT_FROM_BYTES", 1000)

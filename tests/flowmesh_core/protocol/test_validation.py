@@ -82,7 +82,7 @@ def sync(**changes: Any) -> Sync:
     return msgspec.structs.replace(full, **changes)
 
 
-def test_what_honest_workers_say_is_in_order() -> None:
+def test_messages_of_honest_workers_have_no_problem() -> None:
     assert v.problems(hello()) == []
     assert v.problems(sync()) == []
     assert v.problems(Sync(seq=1)) == []
@@ -107,7 +107,7 @@ def test_every_problem_of_a_message_is_named_with_its_field() -> None:
     ["", "x", f"a/{D}", f"a/{D}/1", f"/{D}/1-1", f"a/{D}/1-", f"a/{D}/-1", f"a/{D}/1-1/x",
      f"a/{D}/1-\u0663", f"a/{'A' * 64}/1-1", f"a/{D}/1-{'9' * 30}", f"a/{D}/1-1."],
 )  # fmt: skip
-def test_what_is_no_attempt_id_is_named(attempt_id: str) -> None:
+def test_an_invalid_attempt_id_is_named(attempt_id: str) -> None:
     assert v.of_attempt_id(ID) is None
     problem = v.of_attempt_id(attempt_id)
     assert problem is not None
@@ -137,7 +137,7 @@ def test_what_is_no_attempt_id_is_named(attempt_id: str) -> None:
         ({"builtin_models": ("",)}, "shape.builtin_models"),
     ],
 )
-def test_a_shape_that_no_worker_has_is_named(changes: dict[str, Any], field: str) -> None:
+def test_an_invalid_worker_shape_is_named(changes: dict[str, Any], field: str) -> None:
     problem = v.of_hello(hello(shape=shape(**{"name": "gpu-0", **changes})))
     assert problem is not None
     assert problem.field == field
@@ -160,7 +160,7 @@ def test_a_shape_that_no_worker_has_is_named(changes: dict[str, Any], field: str
         ({"attempts": (AttemptProgress(ID, "running"),) * 70_000}, "attempts"),
     ],
 )
-def test_what_no_worker_says_of_itself_is_named(changes: dict[str, Any], field: str) -> None:
+def test_an_invalid_field_of_a_hello_is_named(changes: dict[str, Any], field: str) -> None:
     problem = v.of_hello(hello(**changes))
     assert problem is not None
     assert problem.field == field
@@ -182,7 +182,7 @@ def with_manifest(**changes: Any) -> AttemptEnd:
         ({"bytes": 2**63}, "chunks[0].bytes"),
     ],
 )
-def test_a_chunk_that_cannot_be_is_named(changes: dict[str, Any], field: str) -> None:
+def test_an_invalid_chunk_is_named(changes: dict[str, Any], field: str) -> None:
     assert v.of_end(with_manifest()) is None
     problem = v.of_end(with_manifest(**changes))
     assert problem is not None

@@ -31,8 +31,6 @@ def test_each_purpose_has_its_own_key() -> None:
         ((("00", OLD), ("00", NEW)), "'00'"),
     ],
 )
-def test_a_ring_that_cannot_be_used_is_refused(
-    secrets: tuple[tuple[str, bytes], ...], says: str
-) -> None:
+def test_an_invalid_key_ring_is_refused(secrets: tuple[tuple[str, bytes], ...], says: str) -> None:
     with pytest.raises(FlowMeshError, match=says):
         KeyRing(secrets)

@@ -35,7 +35,7 @@ KINDS = st.sampled_from([k.value for k in PortKind])
 
 @given(SCOPES, KINDS, st.lists(SCOPES), st.binary())
 @settings(deadline=None)
-def test_a_reference_is_valid_in_its_scope_alone(
+def test_a_reference_is_valid_only_in_its_scope(
     scope: str, kind: str, looked_up: list[str], data: bytes
 ) -> None:
     digest = digest_bytes(data)
@@ -109,7 +109,7 @@ def test_no_changed_reference_is_valid(position: int, character: str) -> None:
         issue(KEY, "ns-a", 0, "model", CONTENT) + "00",
     ],
 )
-def test_a_digest_alone_or_another_form_is_no_reference(reference: str) -> None:
+def test_a_bare_digest_or_another_form_is_not_a_reference(reference: str) -> None:
     with pytest.raises(InvalidReferenceError, match="is no reference; it looks like cas:"):
         verify(KEY, {"ns-a": 0}, reference)
 

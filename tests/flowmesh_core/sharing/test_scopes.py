@@ -11,12 +11,12 @@ RESEARCH = CachePolicy("research", Sharing.GROUP, "x", namespaces=("team-a", "te
 LABELLED = CachePolicy("by-label", Sharing.ALL, labels={"tier": "open", "env": "dev"})
 
 
-def test_without_a_policy_a_namespace_shares_with_nobody() -> None:
+def test_without_a_policy_a_namespace_shares_with_no_other() -> None:
     plan = plan_scopes([RESEARCH, LABELLED], "team-c", {"tier": "open"})
     assert (plan.publish, plan.lookup, plan.private) == ("ns-team-c", ("ns-team-c",), "ns-team-c")
 
 
-def test_members_of_a_group_publish_to_it_and_look_at_home_first() -> None:
+def test_members_of_a_group_publish_to_it_and_search_their_private_scope_first() -> None:
     plan = plan_scopes([RESEARCH], "team-b")
     assert (plan.publish, plan.lookup) == ("group-x", ("ns-team-b", "group-x"))
     assert (plan.private, plan.policy) == ("ns-team-b", "research")
@@ -27,13 +27,13 @@ def test_labels_select_namespaces_that_carry_all_of_them() -> None:
     assert (plan.publish, plan.lookup) == ("all", ("ns-team-d", "all"))
 
 
-def test_a_policy_without_a_selection_selects_nobody_and_a_star_everybody() -> None:
+def test_a_policy_without_a_selection_selects_no_namespace_and_a_star_selects_all() -> None:
     assert plan_scopes([CachePolicy("p", Sharing.ALL)], "team-a").publish == "ns-team-a"
     everybody = CachePolicy("p", Sharing.ALL, namespaces=("*",))
     assert plan_scopes([everybody], "team-a").publish == "all"
 
 
-def test_no_scope_of_a_namespace_can_be_one_of_a_group_or_all() -> None:
+def test_the_scope_of_a_namespace_never_equals_that_of_a_group_or_all() -> None:
     tricky = ["all", "group-x", "x", "ns-x"]
     scopes = {plan_scopes([], n).publish for n in tricky}
     assert not scopes & {"all", "group-x", "group-all"}
@@ -82,7 +82,7 @@ def test_two_policies_that_agree_are_one() -> None:
         CachePolicy("p", Sharing.ALL, "x", namespaces=("a",)),
     ],
 )
-def test_a_group_belongs_to_the_scope_group_alone(policy: CachePolicy) -> None:
+def test_a_group_name_is_allowed_only_with_the_scope_group(policy: CachePolicy) -> None:
     with pytest.raises(SpecError, match=r"FlowMeshCachePolicy p: spec\.group"):
         plan_scopes([policy], "a")
 
@@ -98,14 +98,14 @@ def test_a_group_belongs_to_the_scope_group_alone(policy: CachePolicy) -> None:
         (CachePolicy("p", Sharing.ALL, namespaces=("team-a",), min_trust=0), 0),
     ],
 )
-def test_a_shared_scope_asks_for_trust_unless_its_policy_says(
+def test_a_shared_scope_requires_trust_unless_its_policy_sets_it(
     policy: CachePolicy, trust: int
 ) -> None:
     assert plan_scopes([policy], "team-a", {"tier": "open"}).min_trust == trust
     assert plan_scopes([], "team-a").min_trust == 0
 
 
-def test_the_highest_trust_of_the_policies_of_one_scope_counts_for_all_who_publish_there() -> None:
+def test_the_highest_trust_of_a_scopes_policies_applies_to_all_its_publishers() -> None:
     strict = CachePolicy("s", Sharing.GROUP, "x", namespaces=("team-c",), min_trust=3)
     for namespace in ("team-a", "team-c"):
         assert plan_scopes([RESEARCH, strict], namespace).min_trust == 3

@@ -47,12 +47,12 @@ def test_a_record_that_was_moved_does_not_open(here: str, there: str, content: b
 
 
 @pytest.mark.parametrize("cut", [1, SEAL_BYTES - 1, SEAL_BYTES, SEAL_BYTES + 1])
-def test_a_cut_record_does_not_open(cut: int) -> None:
+def test_a_truncated_record_does_not_open(cut: int) -> None:
     with pytest.raises(SealError, match="no seal"):
         Seals(RING).open("k", Seals(RING).seal("k", b"{}")[:-cut])
 
 
-def test_keys_rotate_retire_and_go_missing() -> None:
+def test_records_open_after_a_rotation_and_not_with_a_retired_or_missing_key() -> None:
     old, new = ("00", b"k" * 32), ("01", b"n" * 32)
     sealed = Seals(RING).seal("k", b"{}")
     assert Seals(KeyRing((new, old))).open("k", sealed) == b"{}"

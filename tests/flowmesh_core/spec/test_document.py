@@ -29,7 +29,7 @@ def test_quoted_and_block_scalars_are_strings_whatever_they_look_like() -> None:
     }
 
 
-def test_every_field_knows_its_line_and_column() -> None:
+def test_every_field_has_its_line_and_column() -> None:
     (document,), _ = parse_documents("spec:\n  steps:\n    - name: a\n    - {name: b, uses: x}\n")
     assert document.position(("spec", "steps", 0, "name")) == (3, 7)
     assert document.position(("spec", "steps", 1, "uses")) == (4, 17)
@@ -39,7 +39,7 @@ def test_every_field_knows_its_line_and_column() -> None:
     )
 
 
-def test_all_refused_scalars_of_a_file_are_told_at_once_and_stay_as_strings() -> None:
+def test_all_refused_scalars_of_a_file_are_reported_at_once_and_read_as_strings() -> None:
     documents, problems = parse_documents("a: on\nb: [1:30]\n---\nc: 010\n")
     assert [(p.path, p.line, p.column) for p in problems] == [
         ("a", 1, 4),
@@ -62,7 +62,7 @@ def test_a_key_that_versions_of_yaml_read_differently_is_refused(key: str) -> No
     assert len(problems) == 1
 
 
-def test_a_key_that_is_no_string_is_refused() -> None:
+def test_a_key_that_is_not_a_string_is_refused() -> None:
     _, problems = parse_documents("1: a\n? [x]\n: b\n")
     assert [p.message for p in problems] == [
         'a key must be a string; write "1"',
@@ -70,7 +70,7 @@ def test_a_key_that_is_no_string_is_refused() -> None:
     ]
 
 
-def test_anchors_are_filled_in_and_documents_do_not_share_them() -> None:
+def test_aliases_are_expanded_and_anchors_are_not_shared_between_documents() -> None:
     (first, second), problems = parse_documents("a: &x [1]\nb: *x\n---\nc: *x\n")
     assert first.value == {"a": [1], "b": [1]}
     assert second.value == {"c": None}
@@ -81,13 +81,13 @@ def test_anchors_are_filled_in_and_documents_do_not_share_them() -> None:
     ("text", "line"),
     [("a: [1", 1), ("a: b: c", 1), ("a: 1\n\tb: 2", 2), ("a: 'x", 1), ("a: \x00", 0)],
 )
-def test_text_that_is_no_yaml_is_told_with_its_line(text: str, line: int) -> None:
+def test_invalid_yaml_is_reported_with_its_line(text: str, line: int) -> None:
     _, problems = parse_documents(text)
     assert problems[-1].message.startswith("not YAML: ")
     assert problems[-1].line >= min(line, 1) or line == 0
 
 
-def test_empty_documents_are_left_out() -> None:
+def test_empty_documents_are_skipped() -> None:
     documents, problems = parse_documents("---\n---\na: 1\n---\n# nothing\n")
     assert [d.value for d in documents] == [{"a": 1}]
     assert problems == []

@@ -32,7 +32,7 @@ def test_the_generated_files_are_up_to_date() -> None:
     assert outdated(ROOT) == [], "run `make generate`"
 
 
-def test_an_old_file_is_told_and_written_anew(
+def test_an_outdated_file_is_reported_and_rewritten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path)
@@ -74,7 +74,7 @@ def test_the_schemas_are_structural(plural: str) -> None:
         {"type": "string", "default": "x"},
     ],
 )
-def test_schemas_that_kubernetes_would_refuse_are_found(schema: dict[str, Any]) -> None:
+def test_schemas_that_kubernetes_would_refuse_are_detected(schema: dict[str, Any]) -> None:
     assert list(structural_problems(schema))
 
 
@@ -103,7 +103,7 @@ def _holds(rule: str, new: Any, old: Any = None) -> bool:
     return bool(env.program(env.compile(rule)).evaluate(names))
 
 
-def test_the_rules_of_immutability_hold_back_changes_and_let_amendments_through() -> None:
+def test_the_immutability_rules_refuse_changes_and_allow_amendments() -> None:
     rules = _schema("flowmeshworkflows")["properties"]["spec"]["x-kubernetes-validations"]
     of_change = [r["rule"] for r in rules if "oldSelf" in r["rule"]]
     assert len(of_change) == len(set(IMMUTABLE_FIELDS) - set(LARGE_FIELDS))
@@ -116,7 +116,7 @@ def test_the_rules_of_immutability_hold_back_changes_and_let_amendments_through(
     assert not all(_holds(r, without, old) for r in of_change)
 
 
-def test_the_rule_of_inputs_asks_for_exactly_one_source() -> None:
+def test_the_rule_of_inputs_requires_exactly_one_source() -> None:
     inputs = _schema("flowmeshworkflows")["properties"]["spec"]["properties"]["inputs"]
     (rule,) = inputs["additionalProperties"]["x-kubernetes-validations"]
     assert _holds(rule["rule"], {"model": "m"})

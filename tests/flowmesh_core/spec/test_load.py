@@ -76,7 +76,9 @@ def _in_step(line: str) -> list[str]:
         ),
     ],
 )
-def test_a_wrong_field_of_the_spec_is_told_in_our_words(line: str, expected: str) -> None:
+def test_an_invalid_field_of_the_spec_is_reported_in_our_own_wording(
+    line: str, expected: str
+) -> None:
     assert _in_spec(line) == [expected]
 
 
@@ -113,11 +115,13 @@ def test_a_wrong_field_of_the_spec_is_told_in_our_words(line: str, expected: str
         ),
     ],
 )
-def test_a_wrong_field_of_a_step_is_told_in_our_words(line: str, expected: str) -> None:
+def test_an_invalid_field_of_a_step_is_reported_in_our_own_wording(
+    line: str, expected: str
+) -> None:
     assert _in_step(line) == [expected]
 
 
-def test_all_errors_of_all_documents_come_at_once_in_order_of_line() -> None:
+def test_all_errors_of_all_documents_are_reported_at_once_in_line_order() -> None:
     text = f"{HEAD}spec:\n  steps: []\n  priorty: 1\n---\nkind: FlowMeshWorkfow\n---\n- 1\n"
     assert _messages(text) == [
         "5: spec.steps: expected at least 1 entry",
@@ -127,16 +131,16 @@ def test_all_errors_of_all_documents_come_at_once_in_order_of_line() -> None:
     ]
 
 
-def test_a_refused_scalar_is_told_once_and_not_again_as_a_wrong_type() -> None:
+def test_a_refused_scalar_is_reported_once_and_not_again_as_a_wrong_type() -> None:
     (message,) = _in_spec("priority: 010")
     assert message.startswith("6: spec.priority: 010 is an octal number in YAML 1.1")
 
 
-def test_an_empty_file_is_told() -> None:
+def test_an_empty_file_is_reported() -> None:
     assert _messages("# nothing\n") == ["1: : the file holds no object"]
 
 
-def test_what_is_left_of_a_wrong_object_can_still_be_checked() -> None:
+def test_the_valid_part_of_an_invalid_object_can_still_be_checked() -> None:
     (loaded,), _ = load_text(
         f"{HEAD}spec:\n  steps:\n  - {{name: a, uses: test.noop, retyr: 1}}\n  - {{name: b}}\n"
     )
@@ -145,12 +149,12 @@ def test_what_is_left_of_a_wrong_object_can_still_be_checked() -> None:
     assert len(loaded.problems) == 2
 
 
-def test_nothing_is_left_where_a_name_is_wrong_that_others_may_refer_to() -> None:
+def test_no_object_is_loaded_if_a_name_that_others_may_reference_is_invalid() -> None:
     (loaded,), _ = load_text(f"{HEAD}spec:\n  steps:\n  - {{name: 'a b', uses: test.noop}}\n")
     assert loaded.object is None
 
 
-def test_an_object_of_the_api_server_is_read_with_what_the_server_adds() -> None:
+def test_an_object_is_read_with_the_fields_that_the_api_server_adds() -> None:
     found = parse_object(
         {
             "apiVersion": "flowmesh.dev/v1alpha1",
@@ -175,7 +179,7 @@ def test_an_object_of_the_api_server_is_read_with_what_the_server_adds() -> None
 POLICY = "apiVersion: flowmesh.dev/v1alpha1\nkind: FlowMeshCachePolicy\nmetadata: {name: p}\n"
 
 
-def test_a_policy_becomes_the_rule_that_sharing_reads() -> None:
+def test_a_policy_object_is_converted_to_a_cache_policy() -> None:
     (policy,) = load_objects(
         f"{POLICY}spec: {{scope: group, group: g, ttl: 2d, salt: s, namespaces: "
         "{names: [team-a, '*'], selector: {matchLabels: {a: b}}}}"
@@ -194,6 +198,6 @@ def test_a_policy_becomes_the_rule_that_sharing_reads() -> None:
         ("{scope: all, group: g, namespaces: {names: [a]}}", "group is required where scope"),
     ],
 )
-def test_rules_of_a_policy_that_cross_fields_are_held(spec: str, expected: str) -> None:
+def test_cross_field_rules_of_a_policy_are_enforced(spec: str, expected: str) -> None:
     (message,) = _messages(f"{POLICY}spec: {spec}\n")
     assert expected in message

@@ -67,7 +67,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("spec", "words"), REFUSED, ids=lambda x: str(x)[:40])
-def test_the_models_and_the_api_servers_rules_refuse_the_same(
+def test_the_models_and_the_api_servers_rules_refuse_the_same_specs(
     spec: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(SpecError, match=words):
@@ -92,7 +92,7 @@ ACCEPTED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("spec", ACCEPTED, ids=str)
-def test_what_the_models_take_the_rules_take(spec: dict[str, Any]) -> None:
+def test_specs_that_the_models_accept_satisfy_the_rules(spec: dict[str, Any]) -> None:
     assert pool(spec)
     assert _held(_schema()["properties"]["spec"], {**IMAGE, **spec})
 
@@ -108,7 +108,7 @@ def test_what_the_models_take_the_rules_take(spec: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_a_pool_that_does_not_say_has_trust_by_what_it_runs(
+def test_the_default_trust_of_a_pool_depends_on_what_it_runs(
     spec: dict[str, Any], trust: int
 ) -> None:
     assert pool(spec).spec.trust_level == trust
@@ -142,7 +142,9 @@ def test_a_pools_name_fits_into_its_pods_names(name: str, good: bool) -> None:
         ({"engines": {"plugins": ["A B"]}}, "an engine's name"),
     ],
 )
-def test_what_a_pool_must_not_say_is_told_in_words(spec: dict[str, Any], words: str) -> None:
+def test_an_invalid_pool_spec_is_refused_with_a_readable_message(
+    spec: dict[str, Any], words: str
+) -> None:
     with pytest.raises(SpecError, match=words):
         pool(spec)
 
@@ -153,13 +155,13 @@ def test_the_flavor_follows_from_the_devices() -> None:
     assert pool({"engines": {"flavor": "thin"}}).spec.flavor == "thin"
 
 
-def test_without_autoscaling_the_pool_has_always_the_greatest_number() -> None:
+def test_without_autoscaling_the_pool_always_has_its_maximum_size() -> None:
     assert pool({"maxReplicas": 3, "autoscaling": {"mode": "fixed"}}).spec.least == 3
     assert pool({"maxReplicas": 3}).spec.least == 0
 
 
 @pytest.mark.parametrize("file", ["pool-cpu.yaml", "pool-gpu.yaml"])
-def test_the_examples_are_pools_that_the_api_server_takes(file: str) -> None:
+def test_the_examples_are_pools_that_the_api_server_accepts(file: str) -> None:
     text = (ROOT / "examples/kubernetes" / file).read_text()
     (found,) = load_objects(text)
     assert isinstance(found, FlowMeshWorkerPool)

@@ -34,7 +34,7 @@ from flowmesh_core.spec.scalars import RefusedScalarError, read_plain
         ("-", "-"),
     ],
 )
-def test_what_all_versions_of_yaml_read_alike_is_read(text: str, value: object) -> None:
+def test_scalars_that_all_yaml_versions_read_alike_are_accepted(text: str, value: object) -> None:
     read = read_plain(text)
     assert read == value
     assert type(read) is type(value)
@@ -72,7 +72,7 @@ def test_what_all_versions_of_yaml_read_alike_is_read(text: str, value: object) 
         "0x1_F",
     ],
 )
-def test_what_versions_of_yaml_read_differently_is_refused_unless_quoted(text: str) -> None:
+def test_scalars_that_yaml_versions_read_differently_are_refused_unless_quoted(text: str) -> None:
     with pytest.raises(RefusedScalarError, match=f'(write|true, false).*"{text}"'):
         read_plain(text)
 

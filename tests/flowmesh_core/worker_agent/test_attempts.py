@@ -41,7 +41,7 @@ def test_an_attempt_passes_through_its_phases_and_ends_with_what_it_used() -> No
     assert end.ended_s - end.started_s == 10.0
 
 
-def test_an_attempt_that_is_known_is_left_alone() -> None:
+def test_an_attempt_that_is_already_known_is_not_changed() -> None:
     worker = Worker()
     one = assignment("1")
     worker.run(one)
@@ -60,7 +60,7 @@ def test_an_engine_of_another_version_is_refused_before_anything_is_fetched() ->
     assert worker.failure("1") == "engine"
 
 
-def test_an_input_that_cannot_be_had_ends_the_attempt() -> None:
+def test_an_unavailable_input_ends_the_attempt() -> None:
     worker = Worker()
     worker.desire(assign=(assignment("1", inputs={"rows": blob("rows")}),))
     worker.post(e.InputsFailed("1", FailureReport("missing-blob", "gone", detail="x")))
@@ -139,7 +139,7 @@ def test_a_host_that_does_not_stop_an_attempt_is_killed_and_its_neighbours_are_p
     assert (worker.failure("1"), worker.failure("2")) == ("cancelled", "preempted")
 
 
-def test_a_host_that_stops_an_attempt_in_time_lives() -> None:
+def test_a_host_that_stops_an_attempt_in_time_is_not_killed() -> None:
     worker = Worker()
     worker.run(assignment("1"))
     worker.desire(cancel=("1",))
@@ -156,7 +156,7 @@ def test_an_attempt_that_runs_too_long_times_out() -> None:
     assert worker.failure("1") == "timeout"
 
 
-def test_what_runs_in_a_host_that_dies_fails_and_what_waited_runs_in_the_next() -> None:
+def test_running_attempts_of_a_dead_host_fail_and_waiting_ones_run_in_the_next_host() -> None:
     worker = Worker()
     worker.desire(assign=(assignment("1"), assignment("2")))
     worker.post(e.InputsReady("1"))
@@ -171,7 +171,7 @@ def test_what_runs_in_a_host_that_dies_fails_and_what_waited_runs_in_the_next() 
     assert worker.load(second.id) == [i.RunAttempt(second.id, "2")]
 
 
-def test_all_fail_whose_engine_never_loads() -> None:
+def test_all_attempts_fail_if_their_engine_never_loads() -> None:
     worker = Worker()
     worker.desire(assign=(assignment("1"), assignment("2")))
     worker.post(e.InputsReady("1"))
@@ -183,7 +183,7 @@ def test_all_fail_whose_engine_never_loads() -> None:
     assert worker.instances == []
 
 
-def test_an_output_that_cannot_be_stored_fails_and_is_no_ones_fault_once_the_host_is_gone() -> None:
+def test_an_unstorable_output_fails_its_attempt_and_is_a_preemption_once_the_host_ended() -> None:
     worker = Worker()
     worker.run(assignment("1"), assignment("2"))
     for one in "12":
@@ -212,7 +212,7 @@ def test_a_full_state_ends_attempts_that_the_control_plane_does_not_want() -> No
     assert worker.phase("2") == "running"
 
 
-def test_lines_go_to_the_attempts_of_a_host_and_the_last_ones_to_their_ends() -> None:
+def test_log_lines_are_assigned_to_a_hosts_attempts_and_the_last_ones_to_their_ends() -> None:
     worker = Worker()
     worker.run(assignment("1"))
     host = worker.instances[0].id
@@ -226,7 +226,7 @@ def test_lines_go_to_the_attempts_of_a_host_and_the_last_ones_to_their_ends() ->
     assert [(line.attempt_id, line.text) for line in sync.logs] == [("1", "first"), ("2", "second")]
 
 
-def test_a_line_of_a_host_that_runs_more_than_four_attempts_is_sent_to_none() -> None:
+def test_a_log_line_of_a_host_with_more_than_four_attempts_is_assigned_to_none() -> None:
     worker = Worker()
     worker.desire(assign=tuple(assignment(str(n)) for n in range(5)))
     for n in range(5):
@@ -240,14 +240,14 @@ def test_a_line_of_a_host_that_runs_more_than_four_attempts_is_sent_to_none() ->
     assert [line.text for line in logs] == ["of one of four"] * 4
 
 
-def test_a_change_that_no_table_allows_is_an_error() -> None:
+def test_a_transition_that_is_not_in_the_table_is_an_error() -> None:
     worker = Worker()
     worker.run(assignment("1"))
     with pytest.raises(InvariantError, match="cannot change from 'running' to 'loading'"):
         worker.agent.state.attempts["1"].move(AttemptPhase.LOADING)
 
 
-def test_storing_counts_against_no_timeout_and_not_as_running() -> None:
+def test_storing_counts_neither_against_a_timeout_nor_as_run_time() -> None:
     worker = Worker()
     worker.run(assignment("1", timeout_s=5.0))
     worker.now_s = 3.0
@@ -259,7 +259,7 @@ def test_storing_counts_against_no_timeout_and_not_as_running() -> None:
     assert (used.run_s, used.put_s) == (3.0, 10.0)
 
 
-def test_storing_a_checkpoint_does_not_count_as_running() -> None:
+def test_storing_a_checkpoint_does_not_count_as_run_time() -> None:
     worker = Worker()
     worker.run(assignment("1"))
     worker.now_s = 3.0
@@ -269,7 +269,7 @@ def test_storing_a_checkpoint_does_not_count_as_running() -> None:
     assert worker.end("1").usage.run_s == 3.0
 
 
-def test_fetching_counts_where_it_fails_and_for_a_checkpoint_too() -> None:
+def test_fetch_time_counts_even_if_the_fetch_fails_and_for_checkpoints_too() -> None:
     worker = Worker()
     resume = InputRef(Artifact("model", digest("c"), digest("c")))
     fails = assignment("1", inputs={"rows": blob("r")})
@@ -285,7 +285,7 @@ def test_fetching_counts_where_it_fails_and_for_a_checkpoint_too() -> None:
     assert (worker.end("1").usage.fetch_s, worker.end("2").usage.fetch_s) == (2.0, 5.0)
 
 
-def test_attempts_of_an_instance_run_in_the_order_in_which_their_inputs_came() -> None:
+def test_attempts_of_an_instance_run_in_the_order_in_which_their_inputs_arrived() -> None:
     worker = Worker()
     slow, quick = assignment("slow", inputs={"rows": blob("r")}), assignment("quick")
     worker.desire(assign=(slow, quick))
@@ -296,7 +296,7 @@ def test_attempts_of_an_instance_run_in_the_order_in_which_their_inputs_came() -
 
 
 @pytest.mark.parametrize("unit", ["x" * 1000, "a\x00b"])
-def test_a_unit_of_progress_that_is_no_short_text_is_left_out(unit: str) -> None:
+def test_a_progress_unit_that_is_not_a_short_text_is_omitted(unit: str) -> None:
     worker = Worker()
     worker.run(assignment("1"))
     (instance,) = worker.instances

@@ -18,7 +18,7 @@ def drained() -> FailureReport:
     return FailureReport("drained", "it stopped")
 
 
-def test_what_does_not_run_is_handed_back_at_once_and_nothing_new_is_taken() -> None:
+def test_a_draining_worker_returns_waiting_attempts_at_once_and_accepts_no_new_ones() -> None:
     worker = Worker(grace_s=30.0)
     worker.run(assignment("1"))
     worker.desire(assign=(assignment("2", inputs={"rows": blob("r")}),))
@@ -31,7 +31,7 @@ def test_what_does_not_run_is_handed_back_at_once_and_nothing_new_is_taken() -> 
     assert worker.agent.prewarmer.entries == {}
 
 
-def test_an_attempt_that_ends_within_half_of_the_grace_period_is_left_alone() -> None:
+def test_an_attempt_that_ends_within_half_of_the_grace_period_is_not_interrupted() -> None:
     worker = Worker(grace_s=30.0)
     worker.run(assignment("1"), assignment("2"))
     host = worker.instances[0].id
@@ -54,7 +54,7 @@ def test_an_attempt_past_its_estimate_is_asked_for_a_checkpoint_at_half_the_grac
     assert worker.advance(15.0) == [i.RequestCheckpoint(host, "1")]
 
 
-def test_a_checkpoint_is_stored_before_the_attempt_is_handed_back() -> None:
+def test_a_checkpoint_is_stored_before_the_attempt_is_returned() -> None:
     worker = Worker(grace_s=30.0)
     worker.run(assignment("1"))
     worker.post(e.StopRequested())
@@ -65,7 +65,7 @@ def test_a_checkpoint_is_stored_before_the_attempt_is_handed_back() -> None:
     assert worker.agent.reports.checkpoints["1"].done == 5.0
 
 
-def test_what_is_left_at_the_end_of_the_grace_period_is_handed_back() -> None:
+def test_attempts_that_remain_at_the_end_of_the_grace_period_are_returned() -> None:
     worker = Worker(grace_s=30.0)
     worker.run(assignment("1"))
     worker.desire(drain=True)
@@ -73,7 +73,7 @@ def test_what_is_left_at_the_end_of_the_grace_period_is_handed_back() -> None:
     assert worker.failure("1") == "drained"
 
 
-def test_a_second_request_to_stop_hands_everything_back_at_once() -> None:
+def test_a_second_request_to_stop_returns_all_attempts_at_once() -> None:
     worker = Worker(grace_s=30.0)
     worker.run(assignment("1"))
     worker.post(e.StopRequested())
@@ -81,7 +81,7 @@ def test_a_second_request_to_stop_hands_everything_back_at_once() -> None:
     assert worker.failure("1") == "drained"
 
 
-def test_it_leaves_once_every_end_is_acknowledged() -> None:
+def test_a_draining_worker_leaves_once_every_end_is_acknowledged() -> None:
     worker = Worker()
     worker.run(assignment("1"))
     worker.finish("1")
@@ -91,7 +91,7 @@ def test_it_leaves_once_every_end_is_acknowledged() -> None:
     assert worker.timers == {}
 
 
-def test_it_leaves_after_five_seconds_without_an_acknowledgement() -> None:
+def test_a_draining_worker_leaves_after_five_seconds_without_an_acknowledgement() -> None:
     worker = Worker()
     worker.run(assignment("1"))
     worker.finish("1")

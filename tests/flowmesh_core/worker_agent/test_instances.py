@@ -59,7 +59,7 @@ def test_work_waits_for_memory_that_busy_instances_hold() -> None:
     assert of_type(i.CloseHost, worker.finish("1"))
 
 
-def test_attempts_that_wait_are_placed_in_the_order_in_which_they_came() -> None:
+def test_waiting_attempts_are_placed_in_order_of_arrival() -> None:
     worker = Worker()
     worker.run(assignment("1", "a", memory_mib=600))
     worker.run(assignment("2", "b", memory_mib=800))
@@ -70,7 +70,7 @@ def test_attempts_that_wait_are_placed_in_the_order_in_which_they_came() -> None
     assert worker.phase("3") == "running"
 
 
-def test_what_an_empty_worker_could_not_hold_is_refused_with_both_numbers() -> None:
+def test_an_attempt_too_large_for_an_empty_worker_is_refused_with_both_numbers() -> None:
     worker = Worker()
     worker.run(assignment("1", memory_mib=5000))
     failure = worker.end("1").failure
@@ -90,7 +90,7 @@ def test_engines_on_devices_reserve_those_with_most_free_memory() -> None:
     assert worker.failure("3") == "out-of-memory"
 
 
-def test_an_isolated_attempt_has_an_instance_of_its_own_that_closes_after_it() -> None:
+def test_an_isolated_attempt_has_a_separate_instance_that_closes_after_it() -> None:
     worker = Worker()
     worker.open_idle("a")
     worker.run(assignment("1", "a", isolate=True))
@@ -158,7 +158,7 @@ def test_a_host_on_a_device_is_measured_and_not_killed() -> None:
 
 
 @pytest.mark.parametrize(("silent_s", "shown_s"), [(10.0, 0.0), (20.0, 20.0)])
-def test_the_silence_of_a_host_is_reported_from_15_seconds_on(
+def test_the_silence_of_a_host_is_reported_after_15_seconds(
     silent_s: float, shown_s: float
 ) -> None:
     worker = Worker()
@@ -168,7 +168,7 @@ def test_the_silence_of_a_host_is_reported_from_15_seconds_on(
     assert state.silent_s == shown_s
 
 
-def test_a_host_that_stands_still_is_killed() -> None:
+def test_a_host_that_hangs_is_killed() -> None:
     worker = Worker()
     worker.run(assignment("1"))
     host = worker.instances[0].id
@@ -214,7 +214,7 @@ def test_nothing_joins_an_instance_that_is_closing() -> None:
     assert worker.instance("c").id != closing
 
 
-def test_a_dead_hosts_end_is_explained_by_its_last_lines() -> None:
+def test_the_last_log_lines_explain_the_end_of_a_dead_host() -> None:
     worker = Worker()
     worker.run(assignment("1"))
     host = worker.instances[0].id
@@ -246,7 +246,7 @@ def test_an_instance_that_would_not_help_is_not_closed() -> None:
     assert closing == ["a-on-device"]
 
 
-def test_an_attempt_that_has_waited_for_a_minute_gets_what_becomes_idle_in_turn() -> None:
+def test_an_attempt_that_has_waited_for_a_minute_gets_the_next_idle_memory() -> None:
     worker = Worker()
     worker.run(assignment("1", "x", memory_mib=400), assignment("2", "y", memory_mib=400))
     worker.run(assignment("waits", "z", memory_mib=900))
@@ -267,7 +267,7 @@ def test_an_instance_that_becomes_idle_is_not_reported_again() -> None:
     assert (len(sent.ended), sent.instances, sent.components) == (1, None, None)
 
 
-def test_an_instance_that_has_loaded_is_reported_and_its_components_are_not_again() -> None:
+def test_a_loaded_instance_is_reported_without_repeating_its_components() -> None:
     worker = Worker()
     worker.desire(assign=(assignment("1"),))
     worker.post(e.InputsReady("1"))
@@ -297,7 +297,7 @@ def test_a_host_that_reports_a_second_time_that_it_has_loaded_changes_nothing() 
     assert instance.state == "closing"
 
 
-def test_a_host_that_could_not_load_and_stands_still_is_killed_all_the_same() -> None:
+def test_a_host_that_hangs_after_a_failed_load_is_killed_too() -> None:
     worker = Worker()
     worker.desire(assign=(assignment("1"),))
     worker.post(e.InputsReady("1"))
@@ -314,7 +314,7 @@ def test_a_host_that_could_not_load_and_stands_still_is_killed_all_the_same() ->
 @pytest.mark.parametrize(
     ("capacity", "load_s"), [(0, 1.0), (-3, math.nan), (1 << 40, math.inf), (1, -1.0)]
 )
-def test_odd_figures_of_a_host_keep_nothing_waiting_and_no_report_from_being_read(
+def test_invalid_numbers_from_a_host_block_neither_attempts_nor_reports(
     capacity: int, load_s: float
 ) -> None:
     worker = Worker()
@@ -327,7 +327,7 @@ def test_odd_figures_of_a_host_keep_nothing_waiting_and_no_report_from_being_rea
     assert of_instances(worker.agent.instance_states()) is None
 
 
-def test_an_assignment_of_less_than_no_memory_is_refused() -> None:
+def test_an_assignment_with_negative_memory_is_refused() -> None:
     worker = Worker()
     worker.run(assignment("1", memory_mib=-500))
     assert worker.failure("1") == "out-of-memory"

@@ -10,7 +10,7 @@ from flowmesh_core.worker_agent.memory_reservations import MemoryBudget, Reserva
     st.lists(st.tuples(st.integers(0, 900), st.integers(0, 3)), max_size=30),
     st.integers(0, 3),
 )
-def test_a_budget_never_gives_more_than_there_is(
+def test_a_budget_never_reserves_more_than_is_available(
     wanted: list[tuple[int, int]], devices: int
 ) -> None:
     budget = MemoryBudget(1000, devices, 800)

@@ -40,7 +40,7 @@ def test_components_are_fetched_one_at_a_time_in_the_order_of_the_list() -> None
     ]
 
 
-def test_what_is_on_the_disk_waits_for_no_turn() -> None:
+def test_components_on_disk_are_loaded_without_waiting_for_a_turn() -> None:
     worker = Worker()
     worker.post(e.ComponentsChanged(frozenset({digest("o")})))
     worker.desire(assign=(assignment("1", "x", inputs={"rows": blob("r")}),))
@@ -51,7 +51,7 @@ def test_what_is_on_the_disk_waits_for_no_turn() -> None:
     )
 
 
-def test_nothing_is_fetched_beside_an_attempt_that_fetches() -> None:
+def test_no_entry_is_fetched_while_an_attempt_fetches() -> None:
     worker = Worker()
     worker.desire(assign=(assignment("1", "x", inputs={"rows": blob("r")}),))
     assert worker.desire(prewarm=(prewarm("a", "m"),)) == []
@@ -94,7 +94,7 @@ def test_an_instance_that_an_attempt_is_about_to_use_is_not_closed_for_an_entry(
     assert worker.instance("x").state == "closing"
 
 
-def test_entries_are_not_closed_for_one_another() -> None:
+def test_an_entry_is_not_closed_to_make_room_for_another() -> None:
     worker = Worker()
     worker.desire(prewarm=(prewarm("a", memory_mib=800),))
     worker.load_all()
@@ -103,14 +103,14 @@ def test_entries_are_not_closed_for_one_another() -> None:
     assert state(worker, "b") is PrewarmState.FETCHED
 
 
-def test_an_entry_that_waits_for_room_holds_up_nothing_else() -> None:
+def test_an_entry_that_waits_for_memory_delays_no_other() -> None:
     worker = Worker()
     worker.run(assignment("1", "x", memory_mib=600))
     worker.desire(prewarm=(prewarm("a", memory_mib=900), prewarm("b", memory_mib=400)))
     assert worker.instance("b").state == "starting"
 
 
-def test_an_entry_that_leaves_the_list_is_fetched_no_further() -> None:
+def test_fetching_stops_for_an_entry_that_leaves_the_list() -> None:
     worker = Worker()
     worker.desire(prewarm=(prewarm("a", "m"), prewarm("b", "o")))
     found = worker.desire(prewarm=(prewarm("b", "o"),))
@@ -129,7 +129,7 @@ def test_an_instance_stays_when_it_leaves_the_list() -> None:
     assert worker.loaded() == ["a"]
 
 
-def test_an_entry_whose_component_cannot_be_had_is_given_up_until_it_changes() -> None:
+def test_an_entry_with_an_unavailable_component_is_given_up_until_it_changes() -> None:
     worker = Worker()
     worker.desire(prewarm=(prewarm("a", "m"),))
     found = worker.post(e.ComponentFailed(digest("a"), GONE))
@@ -146,7 +146,7 @@ def test_entries_that_can_never_run_here_are_given_up_with_the_reason() -> None:
     assert worker.instance("c").state == "starting"
 
 
-def test_an_engine_that_dies_before_it_served_is_not_loaded_again_before_work_does() -> None:
+def test_an_engine_that_dies_before_it_served_is_not_loaded_again_until_work_loads_it() -> None:
     worker = Worker()
     worker.desire(prewarm=(prewarm("a"),))
     worker.load_all()
@@ -158,7 +158,7 @@ def test_an_engine_that_dies_before_it_served_is_not_loaded_again_before_work_do
     assert of_type(i.StartHost, worker.exit(worker.instance("a").id))
 
 
-def test_an_instance_that_made_room_for_an_attempt_comes_back_when_there_is_room() -> None:
+def test_an_instance_that_made_room_for_an_attempt_is_loaded_again_when_there_is_memory() -> None:
     worker = Worker()
     worker.desire(prewarm=(prewarm("a", memory_mib=800),))
     worker.load_all()
@@ -187,7 +187,7 @@ def test_nothing_new_is_loaded_without_a_connection() -> None:
     assert of_type(i.StartHost, worker.post(e.Connected()))
 
 
-def test_an_entry_that_the_store_failed_is_fetched_again_a_minute_later() -> None:
+def test_an_entry_with_a_store_failure_is_fetched_again_a_minute_later() -> None:
     worker = Worker()
     worker.desire(prewarm=(prewarm("a", "m"), prewarm("b", "o")))
     worker.post(e.ComponentFailed(digest("a"), FailureReport("store", "no answer")))
@@ -197,7 +197,7 @@ def test_an_entry_that_the_store_failed_is_fetched_again_a_minute_later() -> Non
     assert worker.advance(1.0) == [i.FetchComponent(digest("a"), "port-m", component("m"))]
 
 
-def test_an_entry_that_the_store_failed_is_forgotten_with_its_list() -> None:
+def test_an_entry_with_a_store_failure_is_forgotten_when_it_leaves_the_list() -> None:
     worker = Worker()
     worker.desire(prewarm=(prewarm("a", "m"),))
     worker.post(e.ComponentFailed(digest("a"), FailureReport("store", "no answer")))

@@ -242,7 +242,7 @@ RandomEvents.TestCase.settings = settings(max_examples=60, stateful_step_count=6
 TestRandomEvents = RandomEvents.TestCase
 
 
-def test_every_state_but_the_last_can_be_left() -> None:
+def test_every_state_except_the_final_one_has_a_transition() -> None:
     last = {"ended", "gone", "taken", "delisted"}
     before = {state for state, _ in TRANSITIONS}
     after = {state for _, state in TRANSITIONS}

@@ -32,7 +32,7 @@ def sync(made: Reports, now_s: float = 100.0) -> Sync:
     return made.next_sync(1, now_s, nothing, nothing)
 
 
-def test_mere_progress_waits_a_moment_for_other_changes() -> None:
+def test_progress_alone_is_delayed_to_be_sent_with_other_changes() -> None:
     made, out = reports()
     made.take("a", "")
     made.take("b", "")
@@ -51,7 +51,7 @@ def test_mere_progress_waits_a_moment_for_other_changes() -> None:
     ("value", "reported"),
     [(0.5, 0.5), (math.nan, 0.0), (-1.0, 0.0), (math.inf, 1e15), (-math.inf, 0.0)],
 )
-def test_an_engines_figures_are_reported_as_the_protocol_has_them(
+def test_engine_metrics_are_reported_in_the_form_of_the_protocol(
     value: float, reported: float
 ) -> None:
     assert figure(value) == reported
@@ -61,7 +61,7 @@ def test_an_engines_figures_are_reported_as_the_protocol_has_them(
     assert made.checkpoints["a"].done == reported
 
 
-def test_a_change_is_sent_once_and_an_end_again_until_it_is_acknowledged() -> None:
+def test_a_change_is_sent_once_and_an_end_until_it_is_acknowledged() -> None:
     made, _ = reports()
     made.take("a", "")
     made.report(AttemptProgress("a", "running"))

@@ -19,7 +19,7 @@ def standby_ids(worker: Worker) -> list[int]:
     return [host.id for host in worker.agent.standby.hosts.values()]
 
 
-def test_the_next_engine_of_a_kind_takes_the_host_that_was_started_meanwhile() -> None:
+def test_the_next_engine_of_a_kind_uses_the_standby_host_started_meanwhile() -> None:
     worker = worker_of()
     worker.open_idle("vllm.a")
     (ready,) = standby_ids(worker)
@@ -30,7 +30,7 @@ def test_the_next_engine_of_a_kind_takes_the_host_that_was_started_meanwhile() -
     assert standby_ids(worker) != [ready]
 
 
-def test_a_host_that_still_imports_is_taken_all_the_same() -> None:
+def test_a_standby_host_that_still_imports_is_used_too() -> None:
     worker = worker_of()
     worker.open_idle("vllm.a")
     (host,) = standby_ids(worker)
@@ -38,13 +38,13 @@ def test_a_host_that_still_imports_is_taken_all_the_same() -> None:
     assert of_type(i.StartHost, worker.done)[-1].standby_id == host
 
 
-def test_a_worker_without_a_prewarm_list_starts_none() -> None:
+def test_a_worker_without_a_prewarm_list_starts_no_standby_host() -> None:
     worker = Worker(preloads=PRELOADS)
     worker.open_idle("vllm.a")
     assert standby_ids(worker) == []
 
 
-def test_one_imports_at_a_time() -> None:
+def test_one_standby_host_imports_at_a_time() -> None:
     worker = worker_of()
     worker.open_idle("vllm.a", "trl.a")
     assert list(worker.agent.standby.hosts) == ["vLLM"]
@@ -52,7 +52,7 @@ def test_one_imports_at_a_time() -> None:
     assert list(worker.agent.standby.hosts) == ["vLLM", "TRL"]
 
 
-def test_none_is_started_while_an_engine_loads_or_an_attempt_waits_for_memory() -> None:
+def test_no_standby_host_starts_while_an_engine_loads_or_an_attempt_waits_for_memory() -> None:
     worker = worker_of()
     worker.desire(assign=(assignment("1", "vllm.a", memory_mib=700),))
     worker.post(e.InputsReady("1"))
@@ -65,7 +65,7 @@ def test_none_is_started_while_an_engine_loads_or_an_attempt_waits_for_memory() 
     assert len(standby_ids(worker)) == 1
 
 
-def test_on_a_cpu_its_memory_is_reserved_and_given_to_an_engine_that_needs_it() -> None:
+def test_on_a_cpu_a_standby_hosts_memory_is_reserved_and_freed_for_an_engine() -> None:
     worker = worker_of()
     worker.open_idle("vllm.a")
     (host,) = standby_ids(worker)
@@ -75,7 +75,7 @@ def test_on_a_cpu_its_memory_is_reserved_and_given_to_an_engine_that_needs_it() 
     assert worker.loaded() == ["vllm.a", "x"]
 
 
-def test_it_stays_where_its_memory_would_not_be_enough() -> None:
+def test_a_standby_host_is_not_stopped_if_its_memory_would_not_be_enough() -> None:
     worker = worker_of()
     worker.run(assignment("1", "vllm.a"))
     worker.run(assignment("2", "x", memory_mib=700))
@@ -83,14 +83,14 @@ def test_it_stays_where_its_memory_would_not_be_enough() -> None:
     assert len(standby_ids(worker)) == 1
 
 
-def test_on_devices_it_reserves_nothing() -> None:
+def test_on_devices_a_standby_host_reserves_no_memory() -> None:
     worker = worker_of(devices=1, device_mib=1000)
     worker.open_idle("vllm.on-device")
     assert len(standby_ids(worker)) == 1
     assert worker.agent.memory.free_mib == (1000, (600,))
 
 
-def test_a_kind_that_no_work_asks_for_in_ten_minutes_is_let_go() -> None:
+def test_a_standby_host_that_no_work_needs_for_ten_minutes_is_stopped() -> None:
     worker = worker_of()
     worker.open_idle("vllm.a")
     (host,) = standby_ids(worker)
@@ -117,14 +117,14 @@ def test_a_host_that_dies_after_it_has_imported_is_replaced() -> None:
     assert standby_ids(worker) not in ([], [first])
 
 
-def test_an_entry_of_the_prewarm_list_asks_for_one_too() -> None:
+def test_an_entry_of_the_prewarm_list_starts_a_standby_host_too() -> None:
     worker = Worker(preloads=PRELOADS)
     worker.desire(prewarm=(prewarm("vllm.a"),))
     worker.load_all()
     assert len(standby_ids(worker)) == 1
 
 
-def test_an_engine_takes_its_host_with_the_memory_that_it_reserves() -> None:
+def test_an_engine_uses_the_standby_host_and_reserves_its_own_memory() -> None:
     worker = worker_of()
     worker.open_idle("vllm.a", memory_mib=100)
     (host,) = standby_ids(worker)
@@ -134,7 +134,7 @@ def test_an_engine_takes_its_host_with_the_memory_that_it_reserves() -> None:
     assert of_type(i.StopStandby, worker.done) == []
 
 
-def test_a_kind_whose_hosts_keep_dying_gets_none_any_more() -> None:
+def test_no_standby_host_is_started_for_a_kind_whose_hosts_keep_dying() -> None:
     worker = worker_of()
     worker.open_idle("vllm.a")
     for _ in range(3):

@@ -28,7 +28,7 @@ def transitions_of(title: str) -> set[tuple[str, str]]:
         ("Entry of the prewarm list", t.PREWARM_TRANSITIONS),
     ],
 )
-def test_the_page_has_the_transitions_that_are_allowed(
+def test_the_page_lists_the_allowed_transitions(
     title: str, allowed: frozenset[tuple[t.State, t.State]]
 ) -> None:
     assert transitions_of(title) == {(before.value, after.value) for before, after in allowed}

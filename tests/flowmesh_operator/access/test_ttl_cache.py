@@ -21,7 +21,7 @@ class Asked:
         return self.times
 
 
-async def test_an_answer_counts_until_its_time_is_over() -> None:
+async def test_a_cached_answer_is_used_until_it_expires() -> None:
     now = [0.0]
     answers: TtlCache[str, int] = TtlCache(
         lambda v: 10.0 if v == 1 else 2.0, most=8, clock=lambda: now[0]
@@ -34,7 +34,7 @@ async def test_an_answer_counts_until_its_time_is_over() -> None:
     assert found == [1, 1, 2, 2, 3]
 
 
-async def test_many_who_ask_at_once_ask_once_and_one_who_leaves_takes_nothing_away() -> None:
+async def test_concurrent_callers_share_one_request_and_a_cancelled_one_does_not_abort_it() -> None:
     answers: TtlCache[str, int] = TtlCache(lambda _: 10.0, most=8)
     ask = Asked()
     ask.open.clear()
@@ -47,7 +47,7 @@ async def test_many_who_ask_at_once_ask_once_and_one_who_leaves_takes_nothing_aw
     assert ask.times == 1
 
 
-async def test_an_error_is_told_to_all_and_not_kept() -> None:
+async def test_an_error_is_raised_in_all_callers_and_not_cached() -> None:
     answers: TtlCache[str, int] = TtlCache(lambda _: 10.0, most=8)
 
     async def fail() -> int:
@@ -62,7 +62,7 @@ async def test_an_error_is_told_to_all_and_not_kept() -> None:
         await answers.get("other", fail)
 
 
-async def test_the_least_recently_used_answer_goes_first() -> None:
+async def test_the_least_recently_used_answer_is_evicted_first() -> None:
     answers: TtlCache[int, int] = TtlCache(lambda _: 10.0, most=3)
     asked = {key: Asked() for key in range(4)}
     for key in (0, 1, 2, 0, 3):

@@ -50,7 +50,7 @@ async def api(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     await runner.cleanup()
 
 
-async def test_what_may_pass_is_tried_again_and_each_try_is_counted(
+async def test_temporary_failures_are_retried_and_each_try_is_counted(
     server: Scripted, api: KubeClient
 ) -> None:
     server.then(429, **{"Retry-After": "1"})
@@ -62,7 +62,7 @@ async def test_what_may_pass_is_tried_again_and_each_try_is_counted(
     assert server.asked[0].path == ("/apis/flowmesh.dev/v1alpha1/namespaces/n/flowmeshworkflows/a")
 
 
-async def test_tries_are_bounded_and_a_refusal_is_not_tried_again(
+async def test_tries_are_bounded_and_a_refusal_is_not_retried(
     server: Scripted, api: KubeClient
 ) -> None:
     for _ in range(module.TRIES):
@@ -75,9 +75,7 @@ async def test_tries_are_bounded_and_a_refusal_is_not_tried_again(
     assert (refused.value.status, len(server.asked)) == (403, module.TRIES + 1)
 
 
-async def test_a_list_whose_pages_have_expired_begins_anew(
-    server: Scripted, api: KubeClient
-) -> None:
+async def test_a_list_whose_pages_have_expired_restarts(server: Scripted, api: KubeClient) -> None:
     first = {"items": [{"metadata": {"uid": "old"}}], "metadata": {"continue": "c1"}}
     again = {"items": [{"metadata": {"uid": "a"}}], "metadata": {"continue": "c2"}}
     server.then(200, first)
@@ -89,7 +87,7 @@ async def test_a_list_whose_pages_have_expired_begins_anew(
     assert [r.query.get("continue", "") for r in server.asked] == ["", "c1", "", "c2"]
 
 
-async def test_a_fence_stops_writes_before_each_try_and_no_reads(
+async def test_a_fence_is_checked_before_each_try_of_a_write_and_never_for_reads(
     server: Scripted, api: KubeClient
 ) -> None:
     class StoppedError(FlowMeshError):
@@ -111,7 +109,7 @@ async def test_a_fence_stops_writes_before_each_try_and_no_reads(
     assert [r.method for r in server.asked] == ["GET", "PATCH"]
 
 
-async def test_an_apply_says_who_owns_the_fields(server: Scripted, api: KubeClient) -> None:
+async def test_an_apply_names_the_field_manager(server: Scripted, api: KubeClient) -> None:
     server.then(200)
     await api.apply("", "v1", "pods", "n", {"metadata": {"name": "p"}})
     (asked,) = server.asked

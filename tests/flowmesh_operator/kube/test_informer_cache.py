@@ -20,7 +20,7 @@ async def test_an_older_state_does_not_replace_a_newer_one() -> None:
     assert "managedFields" not in mirror.policies["a"]["metadata"]
 
 
-async def test_a_list_finds_what_was_deleted_and_takes_nothing_that_came_meanwhile() -> None:
+async def test_a_list_detects_deletions_and_does_not_undo_events_that_arrived_meanwhile() -> None:
     mirror = InformerCache()
     for uid in ("kept", "missed", "seen-deleted"):
         mirror.update("workflows", None, obj(uid))
@@ -33,7 +33,9 @@ async def test_a_list_finds_what_was_deleted_and_takes_nothing_that_came_meanwhi
             if mirror.exists(u)] == ["kept", "new", "not-seen-yet"]  # fmt: skip
 
 
-async def test_changes_tell_what_is_there_then_what_changes_or_goes_each_once() -> None:
+async def test_changes_list_existing_objects_first_and_then_each_changed_or_deleted_one_once() -> (
+    None
+):
     mirror = InformerCache()
     mirror.update("workflows", None, obj("a"))
     changes = mirror.changes("workflows")
@@ -49,7 +51,7 @@ async def test_changes_tell_what_is_there_then_what_changes_or_goes_each_once() 
     assert await follow == "b"
 
 
-async def test_namespaces_are_known_by_name_with_their_labels() -> None:
+async def test_namespaces_are_cached_by_name_with_their_labels() -> None:
     mirror = InformerCache()
     labelled = obj("u")
     labelled["metadata"] |= {"name": "team-a", "labels": {"tier": "gold"}}
@@ -59,7 +61,7 @@ async def test_namespaces_are_known_by_name_with_their_labels() -> None:
     assert mirror.namespaces == {}
 
 
-def test_a_workflow_is_kept_whole_until_it_was_looked_at_and_small_afterwards() -> None:
+def test_a_workflow_is_cached_whole_until_it_was_reconciled_and_condensed_afterwards() -> None:
     spec = {"steps": ["x" * 1000], "priority": 3, "ttlSecondsAfterFinished": 60}
     new = {**obj("a"), "spec": spec}
     assert condensed(new) is new

@@ -55,7 +55,7 @@ async def renewal(api: KubeClient, namespace: str) -> str:
     return str(lease["spec"]["renewTime"])
 
 
-async def test_one_holds_it_and_gives_it_back_to_the_next(
+async def test_one_replica_holds_the_lease_and_releases_it_to_the_next(
     api: KubeClient, replica: Callable[[str], Replica], namespace: str
 ) -> None:
     first, second = replica("a"), replica("a")  # a restarted container has its pod's name
@@ -85,7 +85,7 @@ async def test_one_holds_it_and_gives_it_back_to_the_next(
     assert lease["spec"]["leaseTransitions"] == 1
 
 
-async def test_a_holder_that_was_away_beyond_the_deadline_knows_before_it_asks(
+async def test_a_holder_frozen_beyond_the_deadline_loses_leadership_before_any_request(
     api: KubeClient, replica: Callable[[str], Replica]
 ) -> None:
     frozen = replica("a")

@@ -5,7 +5,7 @@ import asyncio
 from flowmesh_operator.kube.work_queue import WorkQueue
 
 
-async def test_a_name_is_looked_at_once_for_all_that_was_added_and_again_for_what_comes_later() -> (
+async def test_a_name_is_processed_once_for_all_pending_additions_and_again_for_later_ones() -> (
     None
 ):
     queue, looked = WorkQueue(), list[str]()
@@ -34,7 +34,9 @@ async def test_a_name_is_looked_at_once_for_all_that_was_added_and_again_for_wha
     await asyncio.gather(*servers, return_exceptions=True)
 
 
-async def test_a_name_added_for_later_comes_earlier_when_it_is_added_again() -> None:
+async def test_a_delayed_name_is_processed_earlier_if_it_is_added_again_with_a_shorter_delay() -> (
+    None
+):
     queue, looked = WorkQueue(), asyncio.Event()
 
     async def look(_: str) -> None:

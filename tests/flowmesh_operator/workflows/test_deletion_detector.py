@@ -25,7 +25,7 @@ def _named(uid: str, **meta: Any) -> dict[str, Any]:
     return {"metadata": {"uid": uid, "name": uid[:1], "namespace": "n", **meta}}
 
 
-async def test_runs_whose_object_is_gone_or_going_are_withdrawn() -> None:
+async def test_runs_whose_object_is_deleted_or_being_deleted_are_withdrawn() -> None:
     api = Listing(_named(A), _named(B, deletionTimestamp="2026-01-01T00:00:00Z"))
     mirror = InformerCache()
     found = await withdrawn(api, mirror, [A, B, C, "without-an-object-1234"])  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ async def _absent(api: Listing, mirror: InformerCache) -> list[str]:
     return absent
 
 
-async def test_the_list_of_the_start_is_not_made_twice() -> None:
+async def test_the_initial_list_is_not_requested_twice() -> None:
     api, mirror = Listing(_named(A), _named(B)), InformerCache()
     assert await withdrawn(api, mirror, [A, B]) == {}  # type: ignore[arg-type]
     mirror.update("workflows", "DELETED", _named(B))
@@ -61,7 +61,7 @@ async def test_the_list_of_the_start_is_not_made_twice() -> None:
     assert api.lists == 1
 
 
-async def test_without_a_list_at_the_start_the_first_look_makes_one() -> None:
+async def test_without_an_initial_list_the_first_check_requests_one() -> None:
     api, mirror = Listing(_named(A)), InformerCache()
     assert await _absent(api, mirror) == [B]
     assert api.lists == 1

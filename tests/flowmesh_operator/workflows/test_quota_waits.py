@@ -82,7 +82,7 @@ async def bound(there: Place, **limits: Any) -> None:
     await there.control.services.quotas.replace_all([quota], {"team-b": {}})
 
 
-async def test_a_workflow_waits_with_the_condition_and_is_taken_up_when_there_is_room() -> None:
+async def test_a_workflow_over_quota_waits_with_a_condition_and_starts_when_there_is_room() -> None:
     async with place() as there:
         await bound(there, unfinished_runs=1)
         mirror, shown = Mirror({uid: obj(uid) for uid in ("a", "b", "c")}), Shown()
@@ -124,7 +124,7 @@ def test_the_phase_of_a_workflow_that_waits_for_room_is_suspended() -> None:
     assert status_projection.of_refusal(said, context)["phase"] == "Suspended"
 
 
-def test_as_many_are_taken_up_as_there_is_room_oldest_first() -> None:
+def test_as_many_workflows_start_as_the_quota_allows_oldest_first() -> None:
     class Room:
         free = 2
 

@@ -57,6 +57,6 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_need(case: str) -> None:
+def test_decide_returns_the_reconcile_action_of_each_case(case: str) -> None:
     obj, live, wanted = CASES[case]
     assert decide(obj, live=live, epoch=3) is wanted

@@ -39,14 +39,14 @@ def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
 
 
-def test_every_field_is_one_of_the_custom_resource() -> None:
+def test_every_status_field_is_defined_in_the_custom_resource() -> None:
     status = of_run(run(outputs={"o": {"kind": "metrics", "value": {"x": 1}, "bytes": 3}}), about())
     WorkflowStatus.model_validate({**status}, extra="forbid")
     assert (status["progress"], status["costUsd"]) == ("1/2", "0.001500")
     assert (status["observedGeneration"], status["epoch"]) == (2, 7)
 
 
-def test_cancelled_and_failed_steps_are_no_progress() -> None:
+def test_cancelled_and_failed_steps_do_not_count_as_progress() -> None:
     counts = {"COMPLETED": 2, "SKIPPED": 1, "FAILED": 1, "CANCELLED": 3, "RUNNING": 1}
     assert of_run(run(counts=counts), about())["progress"] == "3/8"
     assert of_run(run("Cancelled", counts={"CANCELLED": 4}), about())["progress"] == "0/4"
@@ -63,11 +63,13 @@ def test_cancelled_and_failed_steps_are_no_progress() -> None:
         (run("Cancelled"), {"Failed": ("True", "Cancelled"), "Accepted": ("True", "Admitted")}),
     ],
 )
-def test_conditions_say_how_it_stands(given: RunStatus, wanted: dict[str, tuple[str, str]]) -> None:
+def test_conditions_reflect_the_state_of_the_run(
+    given: RunStatus, wanted: dict[str, tuple[str, str]]
+) -> None:
     assert wanted.items() <= conditions(of_run(given, about())).items()
 
 
-def test_the_condition_of_a_run_that_its_spec_does_not_suspend_says_what_does() -> None:
+def test_the_condition_of_a_run_not_suspended_by_its_spec_shows_the_actual_reason() -> None:
     def message(given: RunStatus) -> str:
         found = of_run(given, about())["conditions"]
         return str(next(c["message"] for c in found if c["type"] == "Running"))
@@ -85,7 +87,7 @@ def test_a_condition_keeps_the_time_at_which_it_last_changed() -> None:
     assert times["Complete"] == times["Running"] == "1970-01-01T00:03:20Z"
 
 
-def test_nothing_is_written_where_nothing_changed_and_figures_alone_are_minor() -> None:
+def test_an_unchanged_status_is_not_written_and_changed_figures_alone_are_minor() -> None:
     shown = of_run(run(), about())
     assert patch(of_run(run(), about(shown, now_s=150.0)), shown) == {}
     dearer = of_run(run(paid_nanousd=2_000_000), about(shown))
@@ -94,13 +96,13 @@ def test_nothing_is_written_where_nothing_changed_and_figures_alone_are_minor() 
     assert not only_minor(of_run(run("Succeeded"), about(shown)), shown)
 
 
-def test_what_is_gone_from_a_map_is_nulled_by_the_patch() -> None:
+def test_an_entry_removed_from_a_map_is_nulled_by_the_patch() -> None:
     assert patch({"outputs": {"b": {}}}, {"outputs": {"a": {}}}) == {
         "outputs": {"a": None, "b": {}}
     }
 
 
-def test_a_status_of_many_steps_is_small_and_shows_first_what_needs_a_look() -> None:
+def test_a_status_of_many_steps_is_small_and_shows_steps_with_problems_first() -> None:
     steps = tuple(
         StepStatus(
             f"s{i:06}", "test.noop", "FAILED" if i == 99_999 else "COMPLETED", message="m" * 9
@@ -115,7 +117,7 @@ def test_a_status_of_many_steps_is_small_and_shows_first_what_needs_a_look() -> 
     assert len(msgspec.json.encode(status)) < 64 << 10
 
 
-def test_a_refusal_is_an_end_and_a_hold_up_is_not() -> None:
+def test_a_refusal_ends_a_workflow_and_a_temporary_failure_does_not() -> None:
     over = of_refusal(refused(WorkflowReason.INVALID, "spec: wrong"), about())
     assert (over["phase"], over["message"]) == ("Failed", "spec: wrong")
     assert conditions(over) == {"Accepted": ("False", "Invalid"), "Failed": ("True", "Invalid")}

@@ -32,7 +32,7 @@ def made(simulation: Simulation) -> set[str]:
     return {worker.name.rpartition("-")[0] for worker in simulation.measures.workers}
 
 
-def test_the_best_pool_is_taken_where_it_has_machines() -> None:
+def test_the_best_pool_is_used_if_it_has_machines() -> None:
     simulation, result = simulated(runs=3)
     assert result.succeeded == 3
     assert made(simulation) == {"best"}
@@ -46,13 +46,13 @@ def test_work_goes_to_the_next_pool_where_the_best_has_no_machine() -> None:
     assert result.latency_s["p99"] < plenty["p99"] + 2 * SUPPLY_PATIENCE_MIN_S
 
 
-def test_what_one_pool_has_and_what_is_more_than_that_goes_to_the_next() -> None:
+def test_demand_beyond_the_machines_of_one_pool_goes_to_the_next() -> None:
     simulation, result = simulated(best=1, next=1)
     assert result.succeeded == 12
     assert sum(w.name.startswith("best") for w in simulation.measures.workers) == 1
 
 
-def test_a_machine_that_is_given_back_goes_to_who_waits_for_one() -> None:
+def test_a_released_machine_goes_to_a_pool_that_waits_for_one() -> None:
     simulation = Simulation(scenario_of(document(runs=1, best=1, next=0)), seed=1)
     simulation.run()
     (pool, _) = simulation.provisioner.pools

@@ -55,7 +55,7 @@ def test_a_result_that_is_published_twice_is_caught(monkeypatch: pytest.MonkeyPa
     assert "published twice" in found.broken
 
 
-def test_results_of_other_scopes_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_use_of_results_of_other_scopes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     from flowmesh_sim.models.store import SimStore
 
     real = SimStore.look_up
@@ -69,7 +69,7 @@ def test_results_of_other_scopes_are_caught(monkeypatch: pytest.MonkeyPatch) -> 
         world(["mixed", "map-stream"], 12, sharing="private", load=load).run()
 
 
-def test_a_device_that_is_given_more_than_it_has_is_caught(
+def test_an_overcommitted_device_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from flowmesh_core.placement.capacity import WorkerCapacity
@@ -80,7 +80,7 @@ def test_a_device_that_is_given_more_than_it_has_is_caught(
         world(["group-a"], 4, device="4090", load={"variants": 50}).run()
 
 
-def test_a_run_that_nobody_goes_on_with_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_no_attempt_continues_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     from flowmesh_core.machine import actions
 
     monkeypatch.setattr(actions, "back_to_ready", lambda *_: None)
@@ -90,12 +90,12 @@ def test_a_run_that_nobody_goes_on_with_is_caught(monkeypatch: pytest.MonkeyPatc
         world(["steps"], 1, faults=faults, load=load, limitS=600).run()
 
 
-def test_a_run_that_has_not_ended_when_the_world_has_is_lost() -> None:
+def test_a_run_that_has_not_ended_at_the_end_of_the_simulation_is_lost() -> None:
     with pytest.raises(InvariantError, match="have not ended after 5 s"):
         world(["steps"], 1, load={"rows": 40}, limitS=5).run()
 
 
-def test_an_attempt_that_its_worker_was_never_told_of_is_caught(
+def test_an_attempt_that_was_never_sent_to_its_worker_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from flowmesh_sim.control.gateway import SimGateway
@@ -140,7 +140,7 @@ def test_a_tenant_that_is_served_before_one_that_paid_less_is_caught(
         world(["b-sft"], 9, device="h100-nvl", load=load).run()
 
 
-def test_a_worker_that_has_ended_and_is_counted_on_is_caught(
+def test_an_ended_worker_that_the_control_plane_still_counts_on_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from flowmesh_sim.control.gateway import SimGateway
@@ -152,7 +152,7 @@ def test_a_worker_that_has_ended_and_is_counted_on_is_caught(
         world(["steps"], 1, workers=2, faults=faults, load=load).run()
 
 
-def test_an_attempt_that_is_worked_on_for_nobody_is_caught(
+def test_an_attempt_that_runs_for_no_run_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from flowmesh_sim.control.gateway import SimGateway
@@ -164,7 +164,7 @@ def test_an_attempt_that_is_worked_on_for_nobody_is_caught(
         world(["steps"], 2, workers=2, faults=faults, load=load).run()
 
 
-def test_a_pool_with_more_workers_than_it_may_have_is_caught(
+def test_a_pool_with_more_workers_than_its_maximum_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from flowmesh_core.autoscaling.pool_size import PoolSize, PoolSizer
@@ -175,7 +175,7 @@ def test_a_pool_with_more_workers_than_it_may_have_is_caught(
         world(["steps"], 1, pool=pool, load={"rows": 100}).run()
 
 
-def test_a_collection_that_takes_what_a_run_was_given_is_caught(
+def test_a_collection_that_deletes_a_runs_inputs_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from flowmesh_sim.control import sweeper
@@ -193,7 +193,9 @@ def test_a_collection_that_takes_what_a_run_was_given_is_caught(
         world(["mixed"], 1, facts=facts, **changes).run()
 
 
-def test_a_run_whose_receipt_is_not_its_ledger_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_receipt_differs_from_its_ledger_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from flowmesh_core.machine import ledger_counts
 
     real = ledger_counts.count
@@ -207,7 +209,7 @@ def test_a_run_whose_receipt_is_not_its_ledger_is_caught(monkeypatch: pytest.Mon
         world(["noop-flat"], load={"rows": 2}).run()
 
 
-def test_what_a_worker_runs_and_the_control_plane_forgot_is_caught(
+def test_an_attempt_that_a_worker_runs_and_the_control_plane_forgot_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from flowmesh_core.machine import billing
@@ -234,7 +236,7 @@ def test_a_worker_agent_that_loses_an_attempt_is_caught(monkeypatch: pytest.Monk
         world(["noop-flat"], load={"rows": 2}).run()
 
 
-def test_a_dispatch_that_is_cancelled_in_the_turn_of_its_decision_breaks_nothing() -> None:
+def test_a_dispatch_cancelled_in_the_turn_of_its_decision_violates_no_invariant() -> None:
     # A run's budget does not reach for its second action, and takes the first along.
     outcome = run_checked_world(1228)
     assert outcome.broken == ""

@@ -15,7 +15,7 @@ def test_every_constant_has_a_source_and_a_confidence() -> None:
     assert any(f.assumed for f in table.values())
 
 
-def test_a_value_outside_its_own_range_is_a_slip() -> None:
+def test_every_value_lies_within_its_range() -> None:
     for fact in read_constants().table.values():
         if fact.range:
             assert fact.range[0] <= fact.value <= fact.range[1], fact.path
@@ -28,7 +28,7 @@ def test_a_wrong_path_is_named_with_the_nearest() -> None:
         read_constants().one("devices", "h10")
 
 
-def test_a_dearer_device_makes_the_same_work_dearer() -> None:
+def test_a_more_expensive_device_makes_the_same_work_more_expensive() -> None:
     document = {
         "name": "t",
         "pools": [{"name": "p", "device": "cpu"}],

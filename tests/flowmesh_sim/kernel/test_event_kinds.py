@@ -8,7 +8,7 @@ from flowmesh_core.machine.events import Event
 from flowmesh_sim.kernel.event_kinds import KINDS
 
 
-def test_every_event_has_a_kind_of_its_own() -> None:
+def test_every_event_has_a_unique_kind() -> None:
     assert set(KINDS) == set(get_args(Event))
     assert len({kind for kind, _ in KINDS.values()}) == len(KINDS)
 

@@ -43,7 +43,7 @@ def test_a_faulty_link_delivers_twice_or_out_of_order_and_after_the_connection()
 
 
 @pytest.mark.parametrize("kind", ["twice", "overtaken", "one-way", "partition"])
-def test_a_worker_with_a_bad_network_connects_again_and_its_work_ends(kind: str) -> None:
+def test_a_worker_with_a_bad_network_reconnects_and_completes_its_work(kind: str) -> None:
     faults = [{"kind": kind, "atS": 1.0, "forS": 20.0, "share": 1.0, "worker": "p-0001"}]
     document: dict[str, Any] = {
         "name": "t",
@@ -66,7 +66,7 @@ def result(generation: int = 1, expires_s: float = 0.0) -> ActionResult:
     return ActionResult(Digest("a"), generation, "e", 1, 1, {}, {}, expires_s=expires_s)
 
 
-def test_what_has_expired_or_is_torn_is_replaced_one_generation_higher() -> None:
+def test_an_expired_or_torn_result_is_replaced_one_generation_higher() -> None:
     store, key = SimStore(), ActionKey("ns-a", Digest("a"))
     assert store.publish(key, result(expires_s=10.0), replace=False, now_s=1.0)[1]
     assert not store.publish(key, result(), replace=False, now_s=5.0)[1]
@@ -78,7 +78,7 @@ def test_what_has_expired_or_is_torn_is_replaced_one_generation_higher() -> None
     assert store.look_up(key, ["ns-a"], 0.0, 12.0) is not None
 
 
-def test_a_damaged_blob_is_there_until_somebody_reads_it() -> None:
+def test_a_damaged_blob_exists_until_it_is_read() -> None:
     store, blob = SimStore(), Digest("b")
     store.put_blob(blob, 1)
     store.damaged.add(blob)

@@ -84,7 +84,7 @@ def test_a_real_trace_is_replayed_as_it_was() -> None:
     assert now.receipts_usd == pytest.approx(was.receipts_usd, rel=0.15)
 
 
-def test_a_file_is_read_as_it_was_written_and_names_nothing(tmp_path: Path) -> None:
+def test_a_trace_file_round_trips_and_contains_no_names(tmp_path: Path) -> None:
     recording = anonymous([CHAIN])
     data = write_recording(recording)
     for name in (b"team-a", b"run-1", b"e-x"):
@@ -94,7 +94,7 @@ def test_a_file_is_read_as_it_was_written_and_names_nothing(tmp_path: Path) -> N
     assert read_recording(path) == recording
 
 
-def test_a_file_that_is_no_trace_is_told_with_its_line(tmp_path: Path) -> None:
+def test_an_invalid_trace_file_is_reported_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"kind": "trace", "version": 1, "runs": 1}\n{"kind": "what"}\n')
     with pytest.raises(SpecError) as caught:
@@ -113,7 +113,7 @@ def test_steps_wait_for_each_other_and_take_their_recorded_time() -> None:
     assert done.replayed.executed == 2
 
 
-def test_chunks_wait_for_their_own_chunk_alone() -> None:
+def test_chunks_wait_only_for_their_input_chunk() -> None:
     chunks = (
         *(attempt("a", n, f"x{n}", run_s=1.0 + 4 * n, ended_s=1005.0) for n in range(2)),
         *(attempt("b", n, f"y{n}", run_s=5.0 - 4 * n, ended_s=1009.0) for n in range(2)),
@@ -135,7 +135,7 @@ def test_a_price_changes_dollars_and_nothing_else() -> None:
         replayed(CHAIN, prices={"h100": 1.0})
 
 
-def test_without_sharing_what_was_found_is_made_again() -> None:
+def test_without_sharing_recorded_hits_are_executed_again() -> None:
     parts = (PartRecord("a", 0, "x", "published", "run-1", 1),)
     later = run("run-2", created_s=1010.0, ended_s=1010.1, parts=parts)
     shared, apart = replayed(CHAIN, later), replayed(CHAIN, later, sharing="never")
@@ -155,7 +155,7 @@ def test_more_workers_are_faster_and_another_policy_decides() -> None:
     assert replayed(*runs, pools=pools, policy="fifo").replayed.runs == 8
 
 
-def test_what_fits_no_pool_is_refused_and_so_is_what_cannot_be_replayed() -> None:
+def test_attempts_that_fit_no_pool_and_unreplayable_runs_are_refused() -> None:
     pools = [{"name": "p", "device": "cpu", "hostMemoryMib": 32}]
     with pytest.raises(FlowMeshError, match="reserved 64 MiB; the largest pool has 32"):
         replayed(CHAIN, pools=pools)
@@ -169,7 +169,7 @@ def test_what_fits_no_pool_is_refused_and_so_is_what_cannot_be_replayed() -> Non
         replay_of({"polices": "fifo"})
 
 
-def test_attempts_side_by_side_are_not_counted_as_slow() -> None:
+def test_concurrent_attempts_are_not_counted_as_slow() -> None:
     beside = [attempt("a", n, f"x{n}", run_s=4.0, ended_s=1004.0) for n in range(2)]
     alone = attempt("a", 9, "x9", run_s=4.0, ended_s=1010.0)
     assert batches_of([*beside, alone]) == {"e-x0": 2.0, "e-x1": 2.0, "e-x9": 1.0}
@@ -184,7 +184,7 @@ def test_a_faster_device_takes_less() -> None:
     assert there.alone_s < here.alone_s / 20
 
 
-def test_what_was_learned_predicts_what_was_not_recorded() -> None:
+def test_learned_durations_predict_unrecorded_attempts() -> None:
     paces = RecordedDurations([EngineRecord("e", 1, 1, "rows", 1)])
     seen = [
         attempt("a", n, f"x{n}", units=10 * n, run_s=n / 2, ended_s=1.0 + 9 * n)
@@ -195,6 +195,6 @@ def test_what_was_learned_predicts_what_was_not_recorded() -> None:
     assert paces.predicted("e", new, "cpu").alone_s == pytest.approx(6.25, rel=0.2)
 
 
-def test_the_lines_of_a_recording_are_those_of_its_runs() -> None:
+def test_a_recording_has_the_lines_of_its_runs() -> None:
     assert isinstance(anonymous([CHAIN]), Recording)
     assert len(write_recording(anonymous([CHAIN])).splitlines()) == 1 + 1 + 1 + 2 + 2 + 2

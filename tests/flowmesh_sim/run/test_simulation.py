@@ -75,7 +75,7 @@ def test_the_trace_does_not_depend_on_how_the_process_hashes_strings() -> None:
     assert len(found.pop()) == 64
 
 
-def test_the_file_of_a_trace_is_what_was_hashed(tmp_path: Path) -> None:
+def test_the_hash_of_a_trace_is_that_of_its_file(tmp_path: Path) -> None:
     from blake3 import blake3
 
     path = tmp_path / "trace.jsonl"
@@ -85,7 +85,7 @@ def test_the_file_of_a_trace_is_what_was_hashed(tmp_path: Path) -> None:
     assert data.count(b"\n") > result.executed
 
 
-def test_the_busiest_worker_can_be_the_one_that_is_struck() -> None:
+def test_a_fault_can_target_the_busiest_worker() -> None:
     document = {
         "name": "busiest",
         "pools": [{"name": "p", "device": "cpu", "workers": 6}],

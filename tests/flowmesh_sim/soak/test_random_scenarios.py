@@ -30,7 +30,7 @@ def world(
     return Simulation(scenario_of(document), checker=Checker(every=1))
 
 
-def test_what_runs_side_by_side_in_a_lane_takes_longer_than_alone_and_less_than_in_turn() -> None:
+def test_concurrent_actions_of_an_instance_take_longer_than_alone_and_less_than_in_turn() -> None:
     alone = world(["a-vote"], 1, device="h100-nvl").run()
     both = world(["a-vote"], 4, device="h100-nvl", load={"variants": 1000}).run()
     assert both.executed == 4 * alone.executed
@@ -103,7 +103,7 @@ def test_another_policy_decides_in_place_of_the_shipped_one() -> None:
     assert policy.seen > 0
 
 
-def test_every_command_of_the_machine_is_done() -> None:
+def test_every_command_of_the_machine_is_handled() -> None:
     control = world(["noop-flat"]).fabric.control
     assert control is not None
     assert set(get_args(Command)) == set(control.outside._table)
@@ -123,7 +123,7 @@ def test_no_run_is_lost_to_a_fault(kind: str) -> None:
     assert result.failed == 0 or kind in ("engine-errors", "amend")  # which lowers budgets
 
 
-def test_a_new_control_plane_goes_on_where_the_last_one_was_cut_off() -> None:
+def test_a_new_control_plane_continues_where_the_last_one_crashed() -> None:
     load = {"rows": 40, "variants": 50, "options": {"steps": 2}}
     calm = world(["steps"], 4, load=load).run()
     faults = [{"kind": "control-crash", "atS": 5.0, "forS": 2.0}]
@@ -135,7 +135,7 @@ def test_a_new_control_plane_goes_on_where_the_last_one_was_cut_off() -> None:
     assert len(published) == len(set(published))
 
 
-def test_a_worker_that_dies_is_missed_after_the_watchdog_and_its_work_goes_on_elsewhere() -> None:
+def test_a_dead_worker_is_detected_after_the_watchdog_and_its_work_continues_elsewhere() -> None:
     load = {"rows": 40, "variants": 50, "options": {"steps": 1}}
     faults = [{"kind": "crash", "atS": 3.0, "worker": "p-0001"}]
     simulation = world(["steps"], 4, workers=2, load=load, faults=faults)

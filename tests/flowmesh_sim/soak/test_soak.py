@@ -34,12 +34,12 @@ def test_seeds_are_a_number_or_a_range() -> None:
             seeds_of(nothing)
 
 
-def test_how_often_one_looks_changes_nothing_of_a_world() -> None:
+def test_the_frequency_of_checks_does_not_change_the_trace() -> None:
     assert run_checked_world(TINY[0], every=1).trace == run_checked_world(TINY[0], every=50).trace
 
 
 @pytest.mark.slow
-def test_several_processes_find_what_one_finds() -> None:
+def test_several_processes_find_the_same_violations_as_one() -> None:
     together = sorted(soak(TINY, jobs=2), key=lambda o: o.seed)
     assert together == list(soak(TINY, jobs=1))
 
@@ -80,7 +80,7 @@ def test_the_hash_of_the_code_changes_with_a_source(
     assert before != code_hash()
 
 
-def test_a_seed_that_breaks_something_is_named_and_not_kept_as_passed(
+def test_a_failing_seed_is_named_and_not_recorded_as_passed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -110,7 +110,7 @@ def test_kinds_of_breakage_are_the_same_whichever_run_it_is() -> None:
     assert "its ledger says" in one.kind
 
 
-def test_the_place_of_a_violation_is_where_it_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_violation_names_the_code_line_that_found_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def found(*_: Any) -> None:
         violated("run r", "it is wrong")
 
@@ -118,7 +118,7 @@ def test_the_place_of_a_violation_is_where_it_was_found(monkeypatch: pytest.Monk
     assert re.search(r"it is wrong \(test_soak\.py:\d+\)$", run_checked_world(73).broken)
 
 
-def test_what_breaks_is_made_as_small_as_it_goes_and_stays_a_scenario(
+def test_a_violation_is_shrunk_to_a_minimal_scenario(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from flowmesh_core.machine import attempts
@@ -160,6 +160,6 @@ def test_what_breaks_is_made_as_small_as_it_goes_and_stays_a_scenario(
         Simulation(read_scenario(path), checker=Checker(every=1)).run()
 
 
-def test_a_world_that_breaks_nothing_cannot_be_made_smaller() -> None:
+def test_a_scenario_without_a_violation_cannot_be_shrunk() -> None:
     with pytest.raises(ValueError, match="breaks no invariant"):
         shrunk(random_document(TINY[1]))

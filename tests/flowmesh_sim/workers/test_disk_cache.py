@@ -41,18 +41,18 @@ def disk() -> Disk:
     return Disk()
 
 
-def test_a_model_that_comes_is_reported_once(disk: Disk) -> None:
+def test_a_new_model_is_reported_once(disk: Disk) -> None:
     model = disk.add(disk.model("a"))
     disk.add(model)
     assert disk.local == [frozenset({model})]
 
 
-def test_rows_that_come_are_not_reported(disk: Disk) -> None:
+def test_new_rows_are_not_reported(disk: Disk) -> None:
     disk.add(digest_bytes(b"rows"))
     assert not disk.local
 
 
-def test_the_model_used_longest_ago_leaves_and_that_is_reported(disk: Disk) -> None:
+def test_the_model_used_longest_ago_is_evicted_and_the_eviction_is_reported(disk: Disk) -> None:
     disk.add(disk.model("a"))
     second = disk.add(disk.model("b"))
     disk.add(digest_bytes(b"rows"))
@@ -68,7 +68,7 @@ def test_a_model_in_use_stays(disk: Disk) -> None:
     assert set(disk.cache.sizes) == {first, third}
 
 
-def test_what_another_worker_left_is_reported(disk: Disk) -> None:
+def test_a_model_that_another_worker_left_on_the_disk_is_reported(disk: Disk) -> None:
     model = disk.model("a")
     disk.cache.restore({model: 50, digest_bytes(b"rows"): 10})
     assert disk.local == [frozenset({model})]

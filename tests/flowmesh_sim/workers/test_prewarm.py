@@ -22,7 +22,7 @@ def chains(**pool: Any) -> Simulation:
 
 
 @pytest.mark.parametrize("pool", [{}, STEADY], ids=["elastic", "steady"])
-def test_the_next_models_engine_is_open_when_its_step_begins(pool: dict[str, Any]) -> None:
+def test_the_next_models_engine_is_loaded_when_its_step_starts(pool: dict[str, Any]) -> None:
     ahead = chains(**pool).run()
     without = chains(**pool, prewarm=False).run()
     assert (ahead.succeeded, without.succeeded) == (1, 1)
@@ -30,5 +30,5 @@ def test_the_next_models_engine_is_open_when_its_step_begins(pool: dict[str, Any
     assert ahead.executed == without.executed
 
 
-def test_a_run_ends_where_only_one_of_its_models_fits() -> None:
+def test_a_run_completes_even_if_only_one_of_its_models_fits_at_a_time() -> None:
     assert chains(device="4090").run().succeeded == 1

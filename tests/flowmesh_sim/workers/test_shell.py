@@ -98,7 +98,7 @@ def test_an_attempt_takes_its_time_and_reports_its_use(bench: Bench) -> None:
     assert end.usage.joules > 0.0
 
 
-def test_a_worker_that_leaves_hands_back_at_once_what_keeps_checkpoints(bench: Bench) -> None:
+def test_a_draining_worker_returns_attempts_with_checkpoints_at_once(bench: Bench) -> None:
     bench.assign("a", "test.steps", **STEPS)
     bench.pass_s(10.0)
     bench.worker.drain()
@@ -106,7 +106,7 @@ def test_a_worker_that_leaves_hands_back_at_once_what_keeps_checkpoints(bench: B
     assert bench.checkpoint("a").done == pytest.approx((10.0 - STARTED_S) / 100.0)
 
 
-def test_what_keeps_no_checkpoints_has_the_whole_grace_period(bench: Bench) -> None:
+def test_an_attempt_without_checkpoints_has_the_whole_grace_period(bench: Bench) -> None:
     bench.assign("a", "test.sleep", seconds=100.0)
     bench.pass_s(10.0)
     bench.worker.drain()
@@ -185,7 +185,7 @@ def test_outputs_stay_on_the_workers_disk(bench: Bench) -> None:
     assert model.digest in {c.digest for c in bench.worker.components()}
 
 
-def test_a_worker_that_has_ended_hears_of_nothing(bench: Bench) -> None:
+def test_a_worker_that_has_ended_receives_no_messages(bench: Bench) -> None:
     bench.assign("a", "test.sleep", seconds=100.0)
     bench.pass_s(10.0)
     bench.worker.die()
@@ -195,7 +195,7 @@ def test_a_worker_that_has_ended_hears_of_nothing(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("holds_open", "expected_s"), [(True, 0.0), (False, 12.0)])
-def test_the_first_host_imports_while_the_weights_come(
+def test_the_first_host_imports_while_the_weights_are_fetched(
     monkeypatch: pytest.MonkeyPatch, holds_open: bool, expected_s: float
 ) -> None:
     started_s: list[float] = []

@@ -97,7 +97,7 @@ async def test_64_readers_at_once_load_a_blob_once(behind: Behind, tmp_path: Pat
     assert behind.reads == 1
 
 
-async def test_the_longest_unused_leaves_first_and_the_budget_holds(
+async def test_the_least_recently_used_blob_is_evicted_first_and_the_budget_holds(
     behind: Behind, tmp_path: Path
 ) -> None:
     cache = cache_over(behind, tmp_path)
@@ -111,7 +111,7 @@ async def test_the_longest_unused_leaves_first_and_the_budget_holds(
     assert cached_file(tmp_path, a).exists()
 
 
-async def test_a_pinned_blob_stays_and_leaves_when_it_is_let_go(
+async def test_a_pinned_blob_stays_and_can_be_evicted_once_unpinned(
     behind: Behind, tmp_path: Path
 ) -> None:
     cache = cache_over(behind, tmp_path, budget=50 * KB)
@@ -128,7 +128,7 @@ async def test_a_pinned_blob_stays_and_leaves_when_it_is_let_go(
     assert not path.exists()
 
 
-async def test_a_blob_that_spoils_on_the_local_disk_is_loaded_again(
+async def test_a_blob_damaged_on_the_local_disk_is_loaded_again(
     behind: Behind, tmp_path: Path
 ) -> None:
     digest = await behind.hold(KB)
@@ -150,7 +150,7 @@ async def test_a_blob_that_spoils_on_the_local_disk_is_loaded_again(
                 assert path.read_bytes() == data
 
 
-async def test_a_new_process_takes_up_what_is_there_in_the_order_of_use(
+async def test_a_new_process_adopts_the_cached_blobs_in_order_of_use(
     behind: Behind, tmp_path: Path
 ) -> None:
     cache = cache_over(behind, tmp_path)
@@ -166,7 +166,9 @@ async def test_a_new_process_takes_up_what_is_there_in_the_order_of_use(
     assert not cached_file(tmp_path, b).exists()
 
 
-async def test_what_is_put_is_kept_here_and_stored_behind(behind: Behind, tmp_path: Path) -> None:
+async def test_a_put_blob_is_cached_and_stored_in_the_backing_store(
+    behind: Behind, tmp_path: Path
+) -> None:
     cache = cache_over(behind, tmp_path)
     (tmp_path / "file").write_bytes(b"file")
     await cache.put(digest_of(b"bytes"), b"bytes")
@@ -182,7 +184,9 @@ async def test_what_is_put_is_kept_here_and_stored_behind(behind: Behind, tmp_pa
     assert list((tmp_path / "cache" / ".tmp").iterdir()) == []
 
 
-async def test_missing_asks_the_store_behind_not_the_cache(behind: Behind, tmp_path: Path) -> None:
+async def test_missing_asks_the_backing_store_and_not_the_cache(
+    behind: Behind, tmp_path: Path
+) -> None:
     cache = cache_over(behind, tmp_path)
     digest = await behind.hold(KB)
     await cache.get(digest)
@@ -210,7 +214,7 @@ async def read_by(way: str, view: CachingBlobs, digest: Digest, target: Path) ->
 
 @pytest.mark.parametrize("large", [True, False])
 @pytest.mark.parametrize("way", ["get", "fetch", "pinned"])
-async def test_the_disk_shows_no_scope_what_the_store_would_not(
+async def test_the_cache_gives_a_scope_no_blob_that_the_store_would_refuse(
     behind: Behind, tmp_path: Path, way: str, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if large:
@@ -248,7 +252,7 @@ async def test_the_store_is_asked_the_same_whether_others_have_read_a_blob_here_
     assert asked[2] == asked[3] == {}
 
 
-async def test_what_a_view_puts_is_read_back_without_a_question(
+async def test_a_blob_that_a_view_put_is_read_back_without_asking_the_store(
     behind: Behind, tmp_path: Path
 ) -> None:
     views = views_over(behind, tmp_path)
@@ -259,7 +263,9 @@ async def test_what_a_view_puts_is_read_back_without_a_question(
         await views.view(write=SCOPE, read=(SCOPE,)).get(digest_of(b"x"))
 
 
-async def test_a_new_process_asks_again_who_may_read(behind: Behind, tmp_path: Path) -> None:
+async def test_a_new_process_checks_again_which_scopes_may_read_a_blob(
+    behind: Behind, tmp_path: Path
+) -> None:
     digest = await behind.hold(KB)
     await cache_over(behind, tmp_path).get(digest)
     again = views_over(behind, tmp_path)
@@ -280,7 +286,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_the_budget_is_exceeded_only_by_what_is_pinned(steps: list[tuple[str, int, int]]) -> None:
+def test_only_pinned_blobs_may_exceed_the_budget(steps: list[tuple[str, int, int]]) -> None:
     index = CacheIndex(100)
     pins = [0] * 6
     for action, number, size in steps:

@@ -44,7 +44,7 @@ async def collect(
     return await collector.collect(gather, dry_run=dry_run)
 
 
-async def test_only_what_nobody_needs_and_is_older_than_the_grace_goes(
+async def test_only_unneeded_blobs_older_than_the_grace_period_are_deleted(
     backend: Backend, collector: Collector
 ) -> None:
     needed, garbage = await put(backend, b"needed"), await put(backend, b"garbage")
@@ -57,7 +57,7 @@ async def test_only_what_nobody_needs_and_is_older_than_the_grace_goes(
     )  # fmt: skip
 
 
-async def test_a_dry_run_says_the_same_and_deletes_nothing(
+async def test_a_dry_run_reports_the_same_and_deletes_nothing(
     backend: Backend, collector: Collector
 ) -> None:
     garbage = [await put(backend, b"garbage %d" % i) for i in range(3)]
@@ -82,7 +82,7 @@ async def test_a_put_during_the_sweep_saves_a_blob_that_was_seen_as_garbage(
     assert await blobs_of(backend.store).missing([digest]) == set()
 
 
-async def test_a_model_is_kept_with_all_its_files(
+async def test_a_model_is_retained_with_all_its_files(
     backend: Backend, collector: Collector, tmp_path: Path
 ) -> None:
     (tmp_path / "model").mkdir()
@@ -122,13 +122,13 @@ async def test_results_keep_their_outputs_until_they_expire(
     assert await blobs_of(backend.store).missing([output]) == set()
 
 
-async def test_a_manifest_that_is_lost_keeps_only_its_name(backend: Backend) -> None:
+async def test_a_lost_manifest_retains_only_its_own_digest(backend: Backend) -> None:
     lost, marking = digest_of(b"lost"), Marking()
     marking.add((SCOPE,), Artifact("model", digest_of(b"identity"), lost))
     assert await marking.complete(backend.store) == {SCOPE: {lost}}
 
 
-async def test_what_one_scope_needs_keeps_no_equal_bytes_of_another(
+async def test_a_blob_needed_by_one_scope_does_not_retain_equal_bytes_in_another(
     backend: Backend, collector: Collector
 ) -> None:
     digest = await put(backend, b"of two")

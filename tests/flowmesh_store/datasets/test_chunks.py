@@ -59,7 +59,7 @@ def questions(numbers: Any) -> list[dict[str, Any]]:
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(ROWS)
-async def test_rows_of_every_type_come_back_as_they_were(rows: list[dict[str, Any]]) -> None:
+async def test_rows_of_every_type_round_trip(rows: list[dict[str, Any]]) -> None:
     manifest, blobs = rows_to_chunks(rows, EVERY_TYPE)
     back = await read_dataset(Blobs(blobs).get, manifest)
     assert back == rows
@@ -71,7 +71,7 @@ async def test_rows_of_every_type_come_back_as_they_were(rows: list[dict[str, An
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(ROWS)
-async def test_a_table_and_its_rows_are_one_dataset(rows: list[dict[str, Any]]) -> None:
+async def test_a_table_and_its_rows_give_the_same_data_set(rows: list[dict[str, Any]]) -> None:
     manifest, blobs = rows_to_chunks(rows, EVERY_TYPE)
     table = await read_dataset_table(Blobs(blobs).get, manifest)
     again, _ = rows_to_chunks(table)
@@ -97,7 +97,7 @@ def test_the_same_rows_give_the_same_files() -> None:
     assert rows_to_chunks(questions(range(100))) == rows_to_chunks(questions(range(100)))
 
 
-async def test_a_chunk_with_nulls_alone_reads_as_the_datasets_type() -> None:
+async def test_a_chunk_with_only_nulls_is_read_with_the_data_sets_type() -> None:
     ours, our_blobs = as_single_chunk([{"a": 1, "b": None}])
     theirs, their_blobs = as_single_chunk([{"a": 2, "b": "x"}])
     both = concat([ours, theirs])
@@ -115,7 +115,7 @@ async def test_a_rowwise_output_stays_one_chunk_even_when_empty() -> None:
     assert await read_dataset(Blobs(empty_blobs).get, empty) == []
 
 
-async def test_no_rows_are_a_dataset_without_chunks() -> None:
+async def test_an_empty_list_of_rows_is_a_data_set_without_chunks() -> None:
     manifest, blobs = rows_to_chunks([], Schema.of({"a": "int"}))
     assert (manifest, blobs) == (Manifest(Schema.of({"a": "int"})), {})
     assert (await read_dataset_table(Blobs().get, manifest)).column_names == ["a"]
@@ -161,7 +161,7 @@ async def test_decimals_structs_and_maps_of_other_programs_are_read() -> None:
     ]
 
 
-async def test_a_corrupt_chunk_is_told() -> None:
+async def test_a_corrupt_chunk_is_reported() -> None:
     manifest, blobs = rows_to_chunks(questions(range(10)))
     chunk = manifest.chunks[0]
     for wrong in (b"", b"PAR1", blobs[chunk.blob][:-20]):

@@ -103,7 +103,7 @@ def outcome(read: Callable[[], Any]) -> Any:
 
 @pytest.mark.parametrize("ending", FORMATS)
 @pytest.mark.parametrize("seed", range(25))
-def test_a_file_read_by_batches_is_the_dataset_of_the_whole_file(
+def test_a_file_read_in_batches_gives_the_same_data_set_as_the_whole_file(
     ending: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(json_elements_module, "_PIECE_BYTES", 1 + seed * 97)
@@ -150,7 +150,7 @@ def test_a_file_read_by_batches_is_the_dataset_of_the_whole_file(
         ("x.xlsx", b""),
     ],
 )
-def test_odd_files_are_read_or_refused_as_whole_ones_are(
+def test_unusual_files_are_read_or_refused_the_same_way_in_batches_as_whole(
     name: str, data: bytes, tmp_path: Path
 ) -> None:
     assert outcome(lambda: decoded(name, data, tmp_path)) == outcome(lambda: whole(name, data))
@@ -169,7 +169,7 @@ def test_odd_files_are_read_or_refused_as_whole_ones_are(
         (b'[{"a": 1}, {"b": [1}]]', "not JSON"),
     ],
 )
-def test_a_broken_list_is_told_with_its_line(data: bytes, message: str, tmp_path: Path) -> None:
+def test_a_broken_list_is_reported_with_its_line(data: bytes, message: str, tmp_path: Path) -> None:
     for read in (lambda: whole("q.json", data), lambda: decoded("q.json", data, tmp_path)):
         with pytest.raises(IdentityError, match=message):
             read()
@@ -177,7 +177,7 @@ def test_a_broken_list_is_told_with_its_line(data: bytes, message: str, tmp_path
 
 @given(st.lists(st.integers(0, 60), max_size=900), st.lists(st.integers(1, 90), min_size=1))
 @settings(deadline=None, max_examples=200)
-def test_borders_found_while_rows_come_are_those_of_all_rows(
+def test_chunk_borders_found_incrementally_equal_those_of_all_rows(
     numbers: list[int], sizes: list[int]
 ) -> None:
     digests = [f"{n * 7919 % 64:02x}" for n in numbers]
@@ -191,7 +191,7 @@ def test_borders_found_while_rows_come_are_those_of_all_rows(
         assert [0, *found, *running.end()][: len(digests)] == borders(digests, average=average)
 
 
-def test_rows_that_are_all_equal_are_held_a_chunk_at_a_time() -> None:
+def test_equal_rows_are_buffered_for_one_chunk_at_a_time() -> None:
     running = RunningBorders()
     found = [b for _ in range(400) for b in running.add(["00"] * 100)]
     assert len(running._digests) < 400
@@ -226,7 +226,7 @@ def wide(columns: int) -> bytes:
         ("x.jsonl", wide(4_000) + b"\n" + b"{}\n" * 200_000, "decodes to more than"),
     ],
 )
-def test_what_would_become_too_much_is_refused(
+def test_a_file_that_decodes_to_too_much_is_refused(
     name: str, data: bytes, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ContentLimitError, match=message):
@@ -243,7 +243,7 @@ def test_a_parquet_file_that_announces_too_much_is_refused_before_a_page_is_read
         decoded("x.parquet", sink.getvalue(), tmp_path)
 
 
-def test_a_dictionary_of_parquet_is_counted_by_what_its_rows_become(tmp_path: Path) -> None:
+def test_a_parquet_dictionary_counts_by_the_size_of_its_decoded_rows(tmp_path: Path) -> None:
     sink = io.BytesIO()
     word, indices = pa.array(["x" * 1_000_000]), pa.array([0] * 4_000, pa.int32())
     table = pa.table({"a": pa.DictionaryArray.from_arrays(indices, word)})

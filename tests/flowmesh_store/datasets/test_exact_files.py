@@ -52,7 +52,7 @@ def decoded(name: str, data: bytes, tmp_path: Path) -> Manifest:
         ("q.jsonl", '{"n": "a\\":", "n": "b"}', "q.jsonl, line 1", "'n' is given twice"),
     ],
 )
-def test_what_would_be_lost_is_refused_with_row_and_column(
+def test_a_value_that_would_lose_precision_is_refused_with_row_and_column(
     name: str, data: str, place: str, reason: str, tmp_path: Path
 ) -> None:
     content = (data % LONG if "%s" in data else data).encode()
@@ -153,7 +153,7 @@ def test_quoted_empty_values_are_empty_strings_and_others_null(
         max_size=5,
     )
 )
-def test_records_are_those_of_the_standard_library(rows: list[list[str | None]]) -> None:
+def test_csv_records_equal_those_of_the_standard_library(rows: list[list[str | None]]) -> None:
     out = io.StringIO(newline="")
     for row in rows:
         quoted = ["" if v is None else '"' + v.replace('"', '""') + '"' for v in row]

@@ -66,7 +66,7 @@ def lines(count: int, bad: int, text: bytes) -> bytes:
         ("q", b"", "q: the name has no ending such as .csv"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_its_line(name: str, data: bytes, message: str) -> None:
+def test_an_unreadable_file_is_reported_with_its_line(name: str, data: bytes, message: str) -> None:
     with pytest.raises(IdentityError) as caught:
         read_rows_file(name, data)
     assert message in str(caught.value)
@@ -75,7 +75,7 @@ def test_what_cannot_be_read_is_told_with_its_line(name: str, data: bytes, messa
 @pytest.mark.parametrize(
     ("name", "data"), [("x.jsonl", b"\n"), ("x.json", b"[]"), ("x.csv", b"a,b\n"), ("x.csv", b"")]
 )
-def test_files_without_rows_have_none(name: str, data: bytes) -> None:
+def test_files_without_rows_give_no_rows(name: str, data: bytes) -> None:
     assert list(read_rows_file(name, data)) == []
 
 
@@ -92,7 +92,7 @@ def test_files_without_rows_have_none(name: str, data: bytes) -> None:
         (["1_000", "2"], ["1_000", "2"]),
     ],
 )
-def test_a_csv_column_is_numbers_only_where_every_value_is_one(
+def test_a_csv_column_is_numeric_only_if_every_value_is_a_number(
     values: list[str], wanted: list[Any]
 ) -> None:
     text = "\n".join(["x,y", *(f"{v},." for v in values)])
@@ -108,7 +108,7 @@ def test_a_row_of_five_megabytes_is_read(ending: str) -> None:
     assert len(read_rows_file(f"x.{ending}", data)[0]["a"]) == 5_000_000
 
 
-def test_parquet_is_counted_before_it_is_read_where_it_is_bounded() -> None:
+def test_a_bounded_parquet_file_is_counted_before_it_is_read() -> None:
     word, indices = pa.array(["x" * 100_000]), pa.array([0] * 1_000, pa.int32())
     data = write_parquet(pa.table({"a": pa.DictionaryArray.from_arrays(indices, word)}))
     assert len(data) < 10_000

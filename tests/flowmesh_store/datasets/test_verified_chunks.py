@@ -76,7 +76,7 @@ def swapped(draw: st.DrawFn, honest: Manifest, other: Manifest) -> Manifest:
 
 @settings(max_examples=60, deadline=None)
 @given(st.data(), data_sets(), data_sets())
-def test_whatever_is_swapped_the_honest_rows_are_read_or_none(
+def test_after_any_swap_either_the_honest_rows_are_read_or_none(
     data: st.DataObject, rows: list[dict[str, Any]], others: list[dict[str, Any]]
 ) -> None:
     blobs = Blobs()
@@ -141,6 +141,6 @@ async def test_rows_without_columns_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"not json", b'{"schema": 1}'])
-def test_what_is_no_manifest_is_not_that_of_the_data_set(content: bytes) -> None:
+def test_an_invalid_manifest_does_not_match_the_data_set(content: bytes) -> None:
     with pytest.raises(IdentityMismatchError):
         decode_manifest_of(content, Digest("f" * 64), digest_bytes(content))

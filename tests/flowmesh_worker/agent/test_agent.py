@@ -50,7 +50,7 @@ async def test_a_query_reads_its_input_from_the_store(world: "World") -> None:
     assert "duckdb" in end.libraries
 
 
-async def test_large_outputs_lie_in_the_store_before_they_are_reported(world: "World") -> None:
+async def test_large_outputs_are_stored_before_they_are_reported(world: "World") -> None:
     await world.worker()
     end = await world.gateway.do(world.assignment("data.sql", params={"query": LARGE}))
     artifact = end.outputs["rows"]
@@ -74,7 +74,7 @@ async def test_a_chunk_of_a_row_wise_step_stays_one_chunk(world: "World") -> Non
     assert end.outputs["metrics"].value == {"accuracy": 0.004, "count": 500}
 
 
-async def test_inputs_that_come_along_need_no_store(world: "World") -> None:
+async def test_inputs_inlined_in_an_assignment_need_no_store(world: "World") -> None:
     await world.worker()
     rows = await world.dataset([{"n": 1}, {"n": 2}], inline=True)
     query = "select sum(n) as s from rows"
@@ -95,7 +95,7 @@ async def test_inputs_that_come_along_need_no_store(world: "World") -> None:
         ("kill", FailureKind.HOST_CRASHED),
     ],
 )
-async def test_a_failure_has_the_right_kind_and_the_worker_serves_on(
+async def test_a_failure_has_the_right_kind_and_the_worker_keeps_serving(
     world: "World", kind: str, expected: FailureKind
 ) -> None:
     await world.worker()
@@ -121,7 +121,7 @@ async def test_an_engine_error_ends_with_the_last_lines_of_its_traceback(world: 
     assert "raise AskedToFailError" in end.failure.detail
 
 
-async def test_a_host_killed_with_signal_9_fails_all_it_held_and_nothing_else(
+async def test_a_host_killed_with_signal_9_fails_only_its_own_attempts(
     world: "World",
 ) -> None:
     agent = await world.worker()
@@ -142,7 +142,7 @@ async def test_a_host_killed_with_signal_9_fails_all_it_held_and_nothing_else(
     assert (await world.gateway.do(quick)).failure is None
 
 
-async def test_an_attempt_that_outlives_its_time_ends_and_leaves_the_host(world: "World") -> None:
+async def test_an_attempt_beyond_its_timeout_ends_and_the_host_survives(world: "World") -> None:
     agent = await world.worker()
     end = await world.gateway.do(
         world.assignment("test.sleep", params={"seconds": 60}, timeout_s=0.3)
@@ -156,7 +156,7 @@ async def test_an_attempt_that_outlives_its_time_ends_and_leaves_the_host(world:
     assert [lane.process.pid for lane in agent.hosts] == pids
 
 
-async def test_an_engine_deaf_to_its_end_loses_its_host(
+async def test_the_host_of_an_engine_that_ignores_cancellation_is_killed(
     world: "World", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flowmesh_core.worker_agent.attempts.CANCEL_WITHIN_S", 0.2)
@@ -171,7 +171,7 @@ async def test_an_engine_deaf_to_its_end_loses_its_host(
     assert end.failure.message == "next"
 
 
-async def test_what_only_waited_in_a_host_that_dies_runs_in_the_next(world: "World") -> None:
+async def test_an_attempt_that_only_waited_in_a_dead_host_runs_in_the_next(world: "World") -> None:
     await world.worker()
     assert (await world.gateway.do(world.assignment("test.fail", params=TOLD))).failure
     first, second = (
@@ -183,7 +183,9 @@ async def test_what_only_waited_in_a_host_that_dies_runs_in_the_next(world: "Wor
     assert (await world.gateway.end(second.attempt_id)).failure.kind == FailureKind.BAD_INPUT  # type: ignore[union-attr]
 
 
-async def test_a_cancelled_attempt_ends_so_and_an_unknown_one_is_no_matter(world: "World") -> None:
+async def test_a_cancelled_attempt_ends_as_cancelled_and_an_unknown_one_is_ignored(
+    world: "World",
+) -> None:
     await world.worker()
     a = world.assignment("test.sleep", params={"seconds": 60})
     await world.gateway.assign(a)
@@ -215,7 +217,7 @@ async def test_an_attempt_assigned_twice_runs_once(world: "World") -> None:
     assert world.gateway.ends_heard.count(a.attempt_id) == 1
 
 
-async def test_an_engine_or_version_that_is_not_here_is_named(world: "World") -> None:
+async def test_a_missing_engine_or_version_is_named(world: "World") -> None:
     await world.worker()
     end = await world.gateway.do(world.assignment("no.such"))
     assert end.failure is not None
@@ -236,7 +238,7 @@ async def test_a_missing_input_blob_is_named_as_missing(world: "World") -> None:
     assert gone in end.failure.message
 
 
-async def test_an_input_that_spoils_on_the_local_disk_is_fetched_again(world: "World") -> None:
+async def test_an_input_damaged_on_the_local_disk_is_fetched_again(world: "World") -> None:
     await world.worker()
     rows = await world.dataset([{"n": 1}])
     query = {"query": "select sum(n) as s from rows"}
@@ -271,7 +273,7 @@ class FullBlobs:
         raise StoreFullError("no space is left on the store", where="cas/")
 
 
-async def test_a_full_store_fails_the_attempt_with_a_remedy_and_the_worker_serves_on(
+async def test_a_full_store_fails_the_attempt_with_a_remedy_and_the_worker_keeps_serving(
     world: "World",
 ) -> None:
     await world.worker(blobs=FullBlobs(blobs_of(world.store)))

@@ -65,7 +65,7 @@ def harm(world: "World", digest: Digest, content: bytes) -> None:
         path.write_bytes(content)
 
 
-async def test_a_checkpoint_is_in_the_store_when_it_is_told(world: "World", tmp_path: Path) -> None:
+async def test_a_checkpoint_is_stored_before_it_is_reported(world: "World", tmp_path: Path) -> None:
     await world.worker()
     attempt = steps(world, **LONG)
     await world.gateway.assign(attempt)
@@ -80,7 +80,7 @@ async def test_a_checkpoint_is_in_the_store_when_it_is_told(world: "World", tmp_
     assert end.failure.kind == "cancelled"
 
 
-async def test_an_attempt_goes_on_where_it_is_told_and_gives_the_same(
+async def test_an_attempt_resumes_from_the_given_checkpoint_with_the_same_result(
     world: "World", tmp_path: Path
 ) -> None:
     await world.worker()
@@ -93,7 +93,7 @@ async def test_an_attempt_goes_on_where_it_is_told_and_gives_the_same(
 
 
 @pytest.mark.parametrize("damage", ["no tree", "no file", "another file"])
-async def test_a_spoiled_checkpoint_is_told_of_and_the_attempt_begins_at_the_start(
+async def test_a_damaged_checkpoint_is_reported_and_the_attempt_starts_from_scratch(
     world: "World", tmp_path: Path, damage: str
 ) -> None:
     await world.worker()
@@ -114,7 +114,7 @@ async def test_a_spoiled_checkpoint_is_told_of_and_the_attempt_begins_at_the_sta
     ]
 
 
-async def test_a_checkpoint_that_the_engine_cannot_use_is_started_over(
+async def test_an_attempt_starts_over_if_the_engine_cannot_use_its_checkpoint(
     world: "World", tmp_path: Path
 ) -> None:
     await world.worker()
@@ -127,7 +127,7 @@ async def test_a_checkpoint_that_the_engine_cannot_use_is_started_over(
     assert usage.units == 20
 
 
-async def test_a_worker_that_leaves_hands_back_with_a_checkpoint_of_that_moment(
+async def test_a_draining_worker_returns_an_attempt_with_a_current_checkpoint(
     world: "World",
 ) -> None:
     agent = await world.worker(grace_s=60.0)
@@ -145,7 +145,9 @@ async def test_a_worker_that_leaves_hands_back_with_a_checkpoint_of_that_moment(
     assert (await read_tree(blobs_of(world.store), left.digest)).size_bytes > 0
 
 
-async def test_what_ends_within_half_of_the_grace_period_anyway_ends(world: "World") -> None:
+async def test_an_attempt_that_would_end_within_half_of_the_grace_period_is_not_interrupted(
+    world: "World",
+) -> None:
     agent = await world.worker(grace_s=60.0)
     attempt = steps(world, steps=100, stepSeconds=0.02, checkpointEvery=50_000)
     await world.gateway.assign(attempt)
@@ -158,7 +160,7 @@ async def test_what_ends_within_half_of_the_grace_period_anyway_ends(world: "Wor
     assert end.usage.units == 100
 
 
-async def test_the_newest_checkpoint_of_a_killed_host_is_told_before_its_end(
+async def test_the_newest_checkpoint_of_a_killed_host_is_reported_before_its_end(
     world: "World",
 ) -> None:
     await world.worker()
@@ -174,7 +176,7 @@ async def test_the_newest_checkpoint_of_a_killed_host_is_told_before_its_end(
     assert (await read_tree(blobs_of(world.store), newest.digest)).size_bytes > 0
 
 
-async def test_a_worker_that_connects_again_says_its_checkpoints_again(world: "World") -> None:
+async def test_a_reconnecting_worker_reports_its_checkpoints_again(world: "World") -> None:
     await world.worker()
     attempt = steps(world, **LONG)
     await world.gateway.assign(attempt)
@@ -202,7 +204,7 @@ class SlowBlobs:
         self.put_digests.append(digest)
 
 
-async def test_while_one_is_stored_the_newest_of_the_others_waits(
+async def test_while_one_checkpoint_is_stored_the_newest_of_the_others_waits(
     world: "World", tmp_path: Path
 ) -> None:
     inner, events = SlowBlobs(), list[Event]()
@@ -246,7 +248,7 @@ class OddBlobs:
         await self._inner.put(digest, data)
 
 
-async def test_an_attempt_ends_whose_checkpoint_cannot_be_fetched_for_an_unknown_reason(
+async def test_an_attempt_ends_if_its_checkpoint_cannot_be_fetched_for_an_unknown_reason(
     world: "World", tmp_path: Path
 ) -> None:
     (tmp_path / "made").mkdir()

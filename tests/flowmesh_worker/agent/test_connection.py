@@ -23,7 +23,7 @@ async def break_off(gateway: "Gateway") -> None:
     await gateway.until(lambda: len(gateway.hellos) > hellos)
 
 
-async def test_hello_says_what_the_worker_is(world: "World") -> None:
+async def test_hello_describes_the_worker(world: "World") -> None:
     await world.worker(labels={"rack": "7"}, pool="p", price_nanousd_per_hour=5)
     hello = world.gateway.hellos[0]
     assert hello.shape.engines["test.noop"] == (1, 1, 0)
@@ -32,7 +32,9 @@ async def test_hello_says_what_the_worker_is(world: "World") -> None:
     assert hello.shape.price_nanousd_per_hour == 5
 
 
-async def test_after_a_break_everything_is_said_again_and_work_goes_on(world: "World") -> None:
+async def test_after_a_disconnection_the_full_state_is_reported_again_and_work_continues(
+    world: "World",
+) -> None:
     await world.worker()
     a = world.assignment("test.sleep", params={"seconds": 1.0, "value": 3})
     await world.gateway.assign(a)
@@ -45,7 +47,7 @@ async def test_after_a_break_everything_is_said_again_and_work_goes_on(world: "W
     assert (await world.gateway.end(a.attempt_id)).outputs["metrics"].value == {"value": 3}
 
 
-async def test_an_end_is_kept_until_it_is_acknowledged(world: "World") -> None:
+async def test_an_end_is_retained_until_it_is_acknowledged(world: "World") -> None:
     world.gateway.acknowledging = False
     await world.worker()
     a = world.assignment("test.noop")
@@ -62,7 +64,7 @@ async def test_an_end_is_kept_until_it_is_acknowledged(world: "World") -> None:
     assert a.attempt_id not in [e.attempt_id for e in world.gateway.hellos[-1].ended]
 
 
-async def test_what_a_new_leader_does_not_keep_is_stopped(world: "World") -> None:
+async def test_attempts_that_a_new_leader_does_not_keep_are_stopped(world: "World") -> None:
     await world.worker()
     kept, dropped = (world.assignment("test.sleep", params={"seconds": 60}) for _ in range(2))
     await world.gateway.assign(kept, dropped)
@@ -89,7 +91,9 @@ async def test_a_lower_epoch_is_refused(world: "World") -> None:
     assert (await world.gateway.do(world.assignment("test.noop"))).failure is None
 
 
-async def test_a_gap_in_the_numbers_makes_the_worker_say_everything_again(world: "World") -> None:
+async def test_a_gap_in_the_sequence_numbers_makes_the_worker_report_its_full_state_again(
+    world: "World",
+) -> None:
     await world.worker()
     hellos = len(world.gateway.hellos)
     world.gateway._seq += 3
@@ -140,7 +144,7 @@ async def test_a_request_that_is_refused_with_a_reason_ends_the_worker(
 
 
 @pytest.mark.parametrize(("status", "headers"), [(503, {REFUSAL_HEADER: "not now"}), (401, {})])
-async def test_a_request_that_is_refused_for_now_or_by_another_is_sent_again(
+async def test_a_request_refused_temporarily_or_by_a_proxy_is_sent_again(
     world: "World",
     status: int,
     headers: dict[str, str],
@@ -153,7 +157,7 @@ async def test_a_request_that_is_refused_for_now_or_by_another_is_sent_again(
     assert f"for now ({status}): {headers.get(REFUSAL_HEADER, '')}" in caplog.text
 
 
-async def test_a_refusal_for_now_is_tried_again(world: "World") -> None:
+async def test_a_temporary_refusal_is_retried(world: "World") -> None:
     world.gateway.refuse = Refused("a worker of this name is still known", final=False)
     joining = asyncio.ensure_future(world.worker())
     await world.gateway.until(lambda: len(world.gateway.hellos) >= 2)
@@ -163,7 +167,9 @@ async def test_a_refusal_for_now_is_tried_again(world: "World") -> None:
     assert (await world.gateway.do(world.assignment("test.noop"))).failure is None
 
 
-async def test_a_worker_without_a_control_plane_leaves_after_its_patience(world: "World") -> None:
+async def test_a_worker_without_a_control_plane_exits_after_its_orphan_timeout(
+    world: "World",
+) -> None:
     settings = world.settings(gateway="ws://127.0.0.1:9", orphan_timeout_s=0.3)
     agent = world.agent(settings)
     async with asyncio.timeout(180):

@@ -46,7 +46,7 @@ CHAT = [{"role": "user", "content": "{{ question }} {{ hint }}"}]
         ),
     ],
 )
-def test_a_column_that_is_not_there_is_named_with_those_there_are(
+def test_a_missing_column_is_named_with_the_existing_ones(
     engine: str, params: dict[str, Any], place: str
 ) -> None:
     failure = judged(engine, params, "question", "answer")
@@ -57,11 +57,11 @@ def test_a_column_that_is_not_there_is_named_with_those_there_are(
     assert judged(engine, params, "question", "hint") is None
 
 
-def test_no_rows_ask_for_no_columns() -> None:
+def test_empty_rows_require_no_columns() -> None:
     assert judged("llm.generate", {"prompt": "{{ hint }}"}, count=0) is None
     columns = {"prediction": "answer", "target": "hint"}  # the answer's engine never saw a hint
     assert judged("eval.exact-match", columns, "answer", count=0) is None
 
 
-def test_an_engine_that_does_not_read_by_row_is_left_to_itself() -> None:
+def test_the_columns_of_an_engine_that_does_not_read_by_row_are_not_checked() -> None:
     assert judged("data.sql", {"query": "select hint from rows"}, "question") is None

@@ -85,7 +85,7 @@ async def test_a_model_and_an_adapter_of_equal_files_are_two_components(
         assert cache.holds(model.digest)
 
 
-async def test_a_tree_on_the_disk_is_shown_only_where_the_store_has_all_of_it(
+async def test_a_cached_tree_is_used_only_for_scopes_in_which_the_store_has_all_of_it(
     store: Store, tmp_path: Path
 ) -> None:
     model = await stored(store, tmp_path, "mine")
@@ -105,7 +105,7 @@ async def test_a_tree_on_the_disk_is_shown_only_where_the_store_has_all_of_it(
         assert (path / "weights").read_text() == "mine"
 
 
-async def test_whoever_waits_for_anothers_fetch_is_asked_for_its_own_scopes(
+async def test_an_attempt_that_waits_for_anothers_fetch_is_checked_against_its_own_scopes(
     store: Store, tmp_path: Path
 ) -> None:
     model = await stored(store, tmp_path, "mine")

@@ -75,7 +75,7 @@ async def test_metrics_and_blobs_of_another_identity_are_refused(
     assert (await there.fetch(InputRef(artifact))).digest == artifact.digest
 
 
-async def test_metrics_whose_value_is_another_are_refused(there: Place) -> None:
+async def test_metrics_with_a_different_value_are_refused(there: Place) -> None:
     with pytest.raises(IdentityMismatchError):
         await there.fetch(InputRef(msgspec.structs.replace(METRICS, value={"n": 2})))
 

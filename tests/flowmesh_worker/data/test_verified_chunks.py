@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "cache" / "verified-chunks"
 
 
-def test_what_is_added_is_known_also_after_a_restart(path: Path) -> None:
+def test_added_chunks_are_still_known_after_a_restart(path: Path) -> None:
     given = manifest("a", "b", "c")
     verified = VerifiedChunks(path)
     assert verified.numbers(given, SCOPES) == ()
@@ -44,7 +44,9 @@ def test_readers_of_other_scopes_compare_for_themselves(path: Path) -> None:
 
 
 @pytest.mark.parametrize("field", ["blob", "rows", "count"])
-def test_a_chunk_is_known_by_its_blob_its_rows_and_their_number(path: Path, field: str) -> None:
+def test_a_verified_chunk_is_identified_by_its_blob_its_rows_and_their_number(
+    path: Path, field: str
+) -> None:
     verified = VerifiedChunks(path)
     verified.add(manifest("a"), (0,), SCOPES)
     other = 2 if field == "count" else getattr(chunk("b"), field)
@@ -52,13 +54,13 @@ def test_a_chunk_is_known_by_its_blob_its_rows_and_their_number(path: Path, fiel
     assert verified.numbers(changed, SCOPES) == ()
 
 
-def test_a_chunk_is_known_by_its_schema(path: Path) -> None:
+def test_a_verified_chunk_is_identified_by_its_schema(path: Path) -> None:
     verified = VerifiedChunks(path)
     verified.add(manifest("a"), (0,), SCOPES)
     assert verified.numbers(Manifest(Schema.of({"a": "float"}), (chunk("a"),)), SCOPES) == ()
 
 
-def test_the_file_is_bounded_and_what_was_used_last_stays(
+def test_the_file_is_bounded_and_the_most_recently_used_entries_remain(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = "flowmesh_worker.data.verified_chunks"
@@ -75,7 +77,7 @@ def test_the_file_is_bounded_and_what_was_used_last_stays(
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "magic", "directory"])
-def test_a_file_that_is_damaged_is_an_empty_one(path: Path, damage: str) -> None:
+def test_a_damaged_file_counts_as_empty(path: Path, damage: str) -> None:
     given = manifest("a")
     first = VerifiedChunks(path)
     first.add(given, (0,), SCOPES)
@@ -99,7 +101,7 @@ def test_a_file_that_is_damaged_is_an_empty_one(path: Path, damage: str) -> None
     assert verified.numbers(given, SCOPES) == ((0,) if damage != "directory" else ())
 
 
-def test_an_entry_that_was_half_written_is_none(path: Path) -> None:
+def test_a_half_written_entry_is_ignored(path: Path) -> None:
     given = manifest("a")
     verified = VerifiedChunks(path)
     verified.add(given, (0,), SCOPES)
@@ -110,7 +112,7 @@ def test_an_entry_that_was_half_written_is_none(path: Path) -> None:
     assert VerifiedChunks(path).numbers(given, SCOPES) == ()
 
 
-def test_entries_of_another_file_mean_nothing_here(path: Path, tmp_path: Path) -> None:
+def test_entries_of_another_file_are_not_valid_in_this_one(path: Path, tmp_path: Path) -> None:
     """Who can choose chunks cannot choose entries: they are made with a key of the file."""
     given = manifest("a")
     for each in (path, tmp_path / "other"):

@@ -65,7 +65,9 @@ def fabric(tmp_path: Path) -> Fabric:
     return Fabric(tmp_path)
 
 
-async def test_weights_larger_than_the_memory_are_told_without_them(fabric: Fabric) -> None:
+async def test_weights_larger_than_the_memory_are_reported_before_they_are_fetched(
+    fabric: Fabric,
+) -> None:
     model = await fabric.model(torch_dtype="bfloat16")
     assert await fabric.said(model) == (
         "out-of-memory: the weights need 3 MiB; llm.generate may use 2 MiB"
@@ -74,7 +76,7 @@ async def test_weights_larger_than_the_memory_are_told_without_them(fabric: Fabr
     assert await fabric.said(model, tensor_parallel=2) == "", "two devices hold twice as much"
 
 
-async def test_the_dtype_that_they_are_loaded_in_counts(fabric: Fabric) -> None:
+async def test_the_dtype_in_which_weights_are_loaded_counts(fabric: Fabric) -> None:
     half, single = await fabric.model(torch_dtype="bfloat16"), await fabric.model(dtype="float32")
     to_single: dict[str, Any] = {"fields": {"dtype": "float32"}}
     to_half: dict[str, Any] = {"fields": {"dtype": "bfloat16"}}
@@ -83,12 +85,12 @@ async def test_the_dtype_that_they_are_loaded_in_counts(fabric: Fabric) -> None:
     assert "need 3 MiB" in await fabric.said(single)
 
 
-async def test_other_engines_know_better_what_they_need(fabric: Fabric) -> None:
+async def test_the_weights_check_does_not_apply_to_other_engines(fabric: Fabric) -> None:
     model = await fabric.model(torch_dtype="bfloat16")
     assert await fabric.said(model, "train.sft") == "", "it may load them in 8 bits"
 
 
-async def test_what_cannot_be_read_is_left_to_who_fetches_it(fabric: Fabric) -> None:
+async def test_an_unreadable_model_is_left_to_the_fetch(fabric: Fabric) -> None:
     model = await fabric.model(torch_dtype="bfloat16")
     (config,) = (
         f.digest for f in (await read_tree(fabric.blobs, model.blob)).files if "config" in f.path
@@ -99,7 +101,7 @@ async def test_what_cannot_be_read_is_left_to_who_fetches_it(fabric: Fabric) -> 
     assert await fabric.said(model) == ""
 
 
-async def test_a_configuration_that_is_none_is_left_to_the_engine(fabric: Fabric) -> None:
+async def test_an_invalid_model_configuration_is_left_to_the_engine(fabric: Fabric) -> None:
     model = await fabric.model()
     directory = fabric.path / "odd"
     directory.mkdir()

@@ -13,7 +13,7 @@ def sockets(scratch: Path) -> Path:
     return Path(library_environment(settings, batch_invariant=True)["VLLM_RPC_BASE_PATH"])
 
 
-def test_sockets_lie_in_the_hosts_own_folder() -> None:
+def test_sockets_are_in_the_hosts_own_folder() -> None:
     assert sockets(Path("/tmp/short")) == Path("/tmp/short")
 
 
@@ -30,7 +30,7 @@ def test_a_deep_folder_does_not_make_a_sockets_path_too_long(tmp_path: Path) -> 
     assert not deep.exists()
 
 
-def test_the_sockets_of_a_worker_that_was_killed_go_with_its_folder(tmp_path: Path) -> None:
+def test_the_sockets_of_a_killed_worker_are_removed_with_its_folder(tmp_path: Path) -> None:
     root = tmp_path / ("d" * 60) / "run"
     killed = root / "killed"
     host = killed / "host-1"

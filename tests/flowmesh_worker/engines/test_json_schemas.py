@@ -36,7 +36,7 @@ HELD: list[tuple[str, Any, str, str]] = [
 @pytest.mark.parametrize(
     ("schema", "good", "bad"), [row[1:] for row in HELD], ids=[r[0] for r in HELD]
 )
-def test_every_keyword_counts_whatever_a_grammar_knows_of_it(
+def test_every_keyword_is_checked_even_if_the_grammar_does_not_support_it(
     schema: Any, good: str, bad: str
 ) -> None:
     held = JsonSchema(schema, WHERE)
@@ -66,7 +66,7 @@ def test_the_problem_names_its_place_in_the_text() -> None:
         (r"b", "abc", "ac"),
     ],
 )
-def test_patterns_are_read_as_json_schema_means_them(pattern: str, good: str, bad: str) -> None:
+def test_patterns_have_json_schema_semantics(pattern: str, good: str, bad: str) -> None:
     held = JsonSchema({"pattern": pattern}, WHERE)
     assert not held.problem_of_text(json.dumps(good))
     assert held.problem_of_text(json.dumps(bad))
@@ -85,7 +85,7 @@ def test_patterns_are_read_as_json_schema_means_them(pattern: str, good: str, ba
         ),
     ],
 )
-def test_a_schema_that_cannot_be_held_to_is_refused(schema: Any, said: str) -> None:
+def test_an_unsupported_schema_is_refused(schema: Any, said: str) -> None:
     with pytest.raises(AttemptError, match=said) as caught:
         JsonSchema(schema, WHERE).problem_of_text('"aaaa"')
     assert caught.value.failure.message.startswith(WHERE)
@@ -120,7 +120,7 @@ def test_steps_are_counted_and_bounded() -> None:
         held.problem_of_text(text(30))
 
 
-def test_a_schema_that_only_refers_to_itself_ends() -> None:
+def test_the_check_of_a_schema_that_only_refers_to_itself_ends() -> None:
     assert JsonSchema({"$ref": "#"}, WHERE).problem_of_text("1") == (
         "it is nested too deeply to be checked"
     )
@@ -142,7 +142,7 @@ HONEST: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_a_long_honest_text_stays_within_its_steps(name: str) -> None:
+def test_a_long_honest_text_stays_within_its_step_limit(name: str) -> None:
     items, value = HONEST[name]
     assert not JsonSchema({"type": "array", "items": items}, WHERE).problem_of_text(
         json.dumps(value)

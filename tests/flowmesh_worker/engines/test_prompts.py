@@ -14,7 +14,7 @@ def refused(params: dict[str, object], row: dict[str, object] | None = None) -> 
     return caught.value
 
 
-def test_a_prompt_sees_every_column_and_row_for_names_that_are_no_identifiers() -> None:
+def test_a_prompt_reads_columns_by_name_and_through_row_if_not_an_identifier() -> None:
     prompt = Prompt({"prompt": "Q: {{ q }} {{ row['my col'] }}\n"})
     assert prompt.render({"q": "why", "my col": 3}, 1).text == "Q: why 3\n"
 
@@ -25,7 +25,7 @@ def test_a_chat_puts_the_system_message_first_and_renders_each_content() -> None
     assert rendered.messages == (("system", "Be brief"), ("user", "why?"))
 
 
-def test_a_missing_field_names_the_row_the_field_and_the_columns_there_are() -> None:
+def test_a_missing_field_is_reported_with_row_field_and_existing_columns() -> None:
     error = refused({"prompt": "{{ question }}"}, {"q": "x", "target": "y"})
     assert "row 3" in str(error)
     assert "'question' is undefined" in str(error)
@@ -50,13 +50,13 @@ def test_a_missing_field_names_the_row_the_field_and_the_columns_there_are() -> 
         ({"prompt": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"}, "calls itself without end"),
     ],
 )
-def test_a_prompt_that_cannot_be_used_says_why(params: dict[str, object], says: str) -> None:
+def test_an_invalid_prompt_is_refused_with_the_reason(params: dict[str, object], says: str) -> None:
     import re
 
     assert re.search(says.replace("[", r"\["), str(refused(params, {"q": "x"})))
 
 
-def test_a_loop_that_renders_for_ever_is_stopped_by_its_size() -> None:
+def test_an_endless_template_loop_is_stopped_by_its_output_size() -> None:
     loop = "{% for i in range(90000) %}" + "x" * 1000 + "{% endfor %}"
     assert f"{MAX_CHARS:,}" in str(refused({"prompt": loop}))
 
@@ -80,6 +80,6 @@ def test_a_text_and_a_chat_never_share_a_seed() -> None:
 
 
 @pytest.mark.parametrize("params", [{"temperature": 0, "topK": 40, "topP": 0.9}, {"topP": 0}])
-def test_greedy_is_a_seeded_draw_among_one_token(params: dict[str, object]) -> None:
+def test_greedy_decoding_is_seeded_sampling_with_top_k_one(params: dict[str, object]) -> None:
     sampling = Sampling.from_params(params)
     assert (sampling.temperature, sampling.top_k, sampling.top_p) == (1.0, 1, 1.0)

@@ -41,7 +41,9 @@ def children(pid: int) -> list[int]:
     return [p.pid for p in psutil.Process(pid).children(recursive=True)]
 
 
-async def test_sigterm_finishes_what_runs_hands_back_the_rest_and_exits_0(world: "World") -> None:
+async def test_sigterm_completes_running_attempts_returns_the_others_and_exits_0(
+    world: "World",
+) -> None:
     process = await world.process("--grace", "20")
     running = world.assignment("test.sleep", params={"seconds": 1.0, "value": 1})
     await world.gateway.assign(running)
@@ -62,7 +64,7 @@ async def test_sigterm_finishes_what_runs_hands_back_the_rest_and_exits_0(world:
     assert list((world.root / "cache-w1" / "run").iterdir()) == []
 
 
-async def test_what_runs_beyond_the_grace_is_handed_back(world: "World") -> None:
+async def test_attempts_that_run_beyond_the_grace_period_are_returned(world: "World") -> None:
     process = await world.process("--grace", "0.3")
     a = world.assignment("test.sleep", params={"seconds": 60})
     await world.gateway.assign(a)
@@ -74,7 +76,7 @@ async def test_what_runs_beyond_the_grace_is_handed_back(world: "World") -> None
     assert await process.wait() == 0
 
 
-async def test_a_drain_that_the_control_plane_asks_for_ends_the_worker(world: "World") -> None:
+async def test_a_drain_requested_by_the_control_plane_ends_the_worker(world: "World") -> None:
     process = await world.process()
     await world.gateway.desire(drain=True)
     assert await process.wait() == 0
@@ -106,7 +108,7 @@ async def test_kill_9_of_the_worker_leaves_no_process_and_its_successor_sweeps(
     assert not left[0].exists()
 
 
-async def test_a_refused_worker_exits_with_3_and_says_why(world: "World") -> None:
+async def test_a_refused_worker_exits_with_3_and_prints_the_reason(world: "World") -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "flowmesh_worker", "--gateway", world.gateway.url),
         *("--store", str(world.root / "no" / "file" / "x"), "--cache-dir", str(world.root / "c")),

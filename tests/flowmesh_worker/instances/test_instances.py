@@ -45,7 +45,7 @@ async def test_the_idle_host_used_longest_ago_makes_room(world: "World") -> None
     assert sum(i.reservation.memory_mib for i in agent.machine.state.instances.values()) <= 1000
 
 
-async def test_an_isolated_attempt_has_a_host_of_its_own_that_is_closed_after_it(
+async def test_an_isolated_attempt_has_a_separate_host_that_is_closed_after_it(
     world: "World",
 ) -> None:
     agent = await world.worker()
@@ -129,7 +129,7 @@ def hosts() -> set[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", ["loading", "running"])
-async def test_a_host_that_stands_still_is_ended_as_crashed_and_its_silence_shown_before(
+async def test_a_host_that_hangs_is_ended_as_crashed_and_its_silence_is_shown_before(
     phase: str, world: "World", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch = "flowmesh_worker.instances.heartbeat_watch"

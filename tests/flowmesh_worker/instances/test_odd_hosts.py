@@ -64,7 +64,7 @@ async def test_a_host_that_hangs_after_a_failed_load_fails_its_attempt(
     assert "no such model" in end.failure.message
 
 
-async def test_a_checkpoint_at_no_path_costs_its_host_nothing(odd: "World") -> None:
+async def test_a_checkpoint_at_an_invalid_path_does_not_end_its_host(odd: "World") -> None:
     agent = await odd.worker()
     frames = [["checkpointed", "own", path, 0.5] for path in ("", "\0", "/", "x" * 5000)]
     end = await odd.gateway.do(sends(odd, *frames, attempt_id="own"))
@@ -92,7 +92,7 @@ async def test_a_host_that_cannot_be_started_leaves_no_file_open(
             os.fstat(descriptor)
 
 
-async def test_an_error_that_is_not_utf_8_ends_its_attempt_and_no_other(odd: "World") -> None:
+async def test_an_error_that_is_not_utf_8_ends_only_its_attempt(odd: "World") -> None:
     agent = await odd.worker()
     end = await odd.gateway.do(odd.assignment(ENGINE, params={"says": "error"}))
     assert end.failure is not None

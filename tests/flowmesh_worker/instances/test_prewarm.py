@@ -30,7 +30,7 @@ from tests.flowmesh_worker.prewarming import (
 )
 
 
-def test_a_list_that_is_empty_says_more_than_none_and_both_survive_the_wire() -> None:
+def test_an_empty_prewarm_list_and_none_are_distinguished_in_messages() -> None:
     sent: list[tuple[PrewarmSpec, ...] | None] = [None, ()]
     for listed in sent:
         there = decode_control(encode(Desired(1, 1, prewarm=listed)))
@@ -38,7 +38,7 @@ def test_a_list_that_is_empty_says_more_than_none_and_both_survive_the_wire() ->
         assert there.prewarm == listed
 
 
-async def test_a_host_opened_ahead_of_work_is_loaded_once_and_runs_what_comes(
+async def test_a_prewarmed_host_is_loaded_once_and_runs_later_work(
     world: "World",
 ) -> None:
     agent = await world.worker()
@@ -57,7 +57,7 @@ async def test_a_host_opened_ahead_of_work_is_loaded_once_and_runs_what_comes(
     assert [lane.process.pid for lane in agent.hosts] == [host]
 
 
-async def test_it_is_started_as_an_attempt_would_have_it_started(world: "World") -> None:
+async def test_a_prewarmed_host_is_started_like_one_for_an_attempt(world: "World") -> None:
     contract = world.engines.contract("llm.generate")
     assert contract is not None
     nothing = "flowmesh_worker.engines.testing.noop:Noop"
@@ -87,7 +87,7 @@ async def test_it_is_started_as_an_attempt_would_have_it_started(world: "World")
     assert (first.mixed, first.signature_params) == (("adapter",), {"dtype": "float32"})
 
 
-async def test_an_engine_that_does_not_load_is_told_once_and_the_worker_serves_on(
+async def test_an_engine_that_does_not_load_is_reported_once_and_the_worker_keeps_serving(
     world: "World", caplog: pytest.LogCaptureFixture
 ) -> None:
     broken, noop = (world.engines.contract(name) for name in ("test.map", "test.noop"))
@@ -119,7 +119,7 @@ async def test_an_engine_that_does_not_load_is_told_once_and_the_worker_serves_o
     assert agent._scratch.host_folders == 2
 
 
-async def test_an_attempt_joins_the_fetch_of_what_it_needs(world: "World") -> None:
+async def test_an_attempt_joins_the_running_fetch_of_its_components(world: "World") -> None:
     ref = await world.model("m")
     digest = ref.artifact.blob
     blobs = Gates(blobs_of(world.store), digest)
@@ -136,7 +136,7 @@ async def test_an_attempt_joins_the_fetch_of_what_it_needs(world: "World") -> No
     assert agent._scratch.host_folders == 1
 
 
-async def test_a_fetch_that_an_attempt_joined_goes_on_when_the_host_has_left_the_list(
+async def test_a_fetch_that_an_attempt_joined_continues_after_its_entry_left_the_list(
     world: "World",
 ) -> None:
     ref = await world.model("m")
@@ -156,7 +156,7 @@ async def test_a_fetch_that_an_attempt_joined_goes_on_when_the_host_has_left_the
     assert blobs.asked == [digest]
 
 
-async def test_a_busy_host_is_waited_for_and_what_was_fetched_meanwhile_is_kept(
+async def test_a_prewarm_entry_waits_for_a_busy_host_and_keeps_its_fetched_components(
     world: "World",
 ) -> None:
     ref = await world.model("m")

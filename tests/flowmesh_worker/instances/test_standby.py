@@ -56,7 +56,7 @@ async def run(world: "World", **changes: Any) -> None:
     assert end.failure is None, end.failure
 
 
-async def test_the_next_engine_of_a_kind_finds_a_host_that_has_imported_its_libraries(
+async def test_the_next_engine_of_a_kind_uses_a_host_that_has_imported_its_libraries(
     world: "World", agent: "Agent"
 ) -> None:
     await world.gateway.desire(prewarm=())
@@ -73,7 +73,7 @@ async def test_the_next_engine_of_a_kind_finds_a_host_that_has_imported_its_libr
     assert not hosts(agent)
 
 
-async def test_a_host_that_is_not_prepared_yet_is_taken_all_the_same(
+async def test_a_standby_host_that_is_not_prepared_yet_is_used_too(
     world: "World", agent: "Agent"
 ) -> None:
     opening = world.prewarm(ENGINE, signature=FIRST, memory_mib=100)
@@ -88,7 +88,7 @@ async def test_a_host_that_is_not_prepared_yet_is_taken_all_the_same(
     assert first.folder.exists()
 
 
-async def test_a_library_that_does_not_import_is_told_once_and_work_goes_on(
+async def test_a_library_that_does_not_import_is_reported_once_and_work_continues(
     world: "World", agent: "Agent", caplog: pytest.LogCaptureFixture
 ) -> None:
     broken: dict[str, Any] = {"signature_params": {"library": "broken"}}
@@ -117,7 +117,7 @@ async def test_an_engine_that_cannot_name_its_libraries_runs_without_a_standby_h
     await until_prepared(world, agent, COLOURS)
 
 
-async def test_a_prepared_host_gives_its_memory_to_a_lane_that_has_none(
+async def test_a_prepared_host_gives_its_memory_to_an_instance_that_has_none(
     world: "World", agent: "Agent"
 ) -> None:
     await world.gateway.desire(prewarm=())
@@ -132,7 +132,7 @@ async def test_a_prepared_host_gives_its_memory_to_a_lane_that_has_none(
     assert [lane.signature for lane in agent.hosts] == [FIRST, SECOND]
 
 
-def test_engines_that_run_on_one_library_have_hosts_that_are_alike() -> None:
+def test_engines_on_the_same_library_use_the_same_kind_of_standby_host() -> None:
     engines = installed_engines()
     assert engines.preparation("llm.generate", {}) == VLLM_ON_CPU
     assert engines.preparation("llm.agent", {"implementation": "vllm"}) == VLLM_ON_CPU

@@ -25,7 +25,7 @@ def golden(name: str) -> list[Line]:
     return recording.golden(name)
 
 
-def test_every_event_and_every_instruction_has_a_kind_of_its_own() -> None:
+def test_every_event_and_every_instruction_has_a_unique_kind() -> None:
     assert set(EVENTS) == set(get_args(Event))
     assert set(INSTRUCTIONS) == set(get_args(Instruction))
     for table in (EVENTS, INSTRUCTIONS):
@@ -33,7 +33,7 @@ def test_every_event_and_every_instruction_has_a_kind_of_its_own() -> None:
     assert not {START, *REPORTS} & set(EVENTS.values())
 
 
-def test_the_goldens_are_those_of_the_scenarios_and_small() -> None:
+def test_there_is_a_small_golden_of_each_scenario() -> None:
     files = list(FOLDER.iterdir())
     assert {f.name for f in files} == {f"{name}{SUFFIX}" for name in GOLDENS}
     assert sum(f.stat().st_size for f in files) < BYTES_MAX

@@ -45,14 +45,14 @@ def first_difference(old: list[Effect], new: list[Effect]) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_agent_does_what_the_old_one_did_but_for_named_differences(name: str) -> None:
+def test_the_agent_behaves_like_the_old_one_except_for_named_differences(name: str) -> None:
     old, new = explained(recording(name).scenario, recording(name).effects, effects_now(name))
     assert not first_difference(old, new), "first without an explanation (- old, + new)"
     assert old == new
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rule_explains_something(rule: str) -> None:
+def test_every_rule_explains_a_difference(rule: str) -> None:
     def is_needed(name: str) -> bool:
         one = recording(name)
         old, new = explained(one.scenario, one.effects, effects_now(name), without=rule)
@@ -62,7 +62,7 @@ def test_a_rule_explains_something(rule: str) -> None:
 
 
 @pytest.mark.parametrize("difference", UNDONE)
-def test_a_difference_shows_in_its_scenario(difference: str) -> None:
+def test_a_named_difference_is_visible_in_its_scenario(difference: str) -> None:
     name = path_of(UNDONE[difference].scenario).name
     one = recording(name)
     old, new = explained(one.scenario, one.effects, effects_now(name, difference))

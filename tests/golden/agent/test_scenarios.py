@@ -16,12 +16,12 @@ def test_there_is_a_recording_of_every_scenario_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_recording_is_of_the_scenario_as_it_is_made_now(name: str) -> None:
+def test_a_recording_matches_the_current_scenario(name: str) -> None:
     assert read_recording(path_of(name)).scenario == SCENARIOS[name]
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_scenario_names_only_what_it_has_and_its_inputs_are_in_order(name: str) -> None:
+def test_a_scenario_references_only_defined_items_and_its_inputs_are_in_order(name: str) -> None:
     scenario = SCENARIOS[name]
     times = [one.t for one in scenario.inputs]
     assert times == sorted(times)

@@ -55,7 +55,7 @@ def test_calls_are_found_in_the_forms_that_models_write(
         ('{"name": "f", "arguments": {"a": 1}', "no JSON object"),
     ],
 )
-def test_what_cannot_be_read_is_told(block: str, words: str) -> None:
+def test_an_unreadable_call_is_reported(block: str, words: str) -> None:
     reading = parse_free(f"<tool_call>{block}</tool_call>")
     assert words in reading.problem
     assert (reading.answer, reading.calls) == (None, ())
@@ -78,12 +78,12 @@ def test_arguments_have_a_canonical_form(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["9" * 5000, "[" * 100_000])
-def test_json_that_python_cannot_read_is_told(text: str) -> None:
+def test_json_that_python_cannot_parse_is_reported(text: str) -> None:
     said = f'<tool_call>{{"name": "f", "arguments": {{"x": {text}}}}}</tool_call>'
     assert "no JSON object" in parse_free(said).problem
 
 
-def test_line_breaks_inside_strings_are_taken_as_they_are() -> None:
+def test_line_breaks_inside_strings_are_accepted() -> None:
     call = '{"name": "sql", "arguments": {"query": "select 1\n  as one"}}'
     assert parse_constrained(call).calls[0].arguments == {"query": "select 1\n  as one"}
     assert parse_constrained('{"answer": "two\nlines"}').answer == "two\nlines"
@@ -99,12 +99,12 @@ def test_line_breaks_inside_strings_are_taken_as_they_are() -> None:
         ('{"answer": "a\\', ParsedCompletion(answer="a")),
     ],
 )
-def test_held_completions_are_calls_or_answers_even_cut_off(
+def test_constrained_completions_are_calls_or_answers_even_if_truncated(
     said: str, expected: ParsedCompletion
 ) -> None:
     assert parse_constrained(said) == expected
 
 
-def test_a_held_call_that_is_cut_off_is_told() -> None:
+def test_a_truncated_constrained_call_is_reported() -> None:
     assert "no JSON object" in parse_constrained(JSON[:-5]).problem
     assert json.loads(JSON)["name"] == "calculator"

@@ -43,7 +43,7 @@ def test_a_call_and_its_result_lead_to_an_answer() -> None:
     ]
 
 
-def test_the_model_is_told_of_tools_in_a_system_message_where_its_template_cannot() -> None:
+def test_tools_are_described_in_a_system_message_if_the_template_has_no_support_for_them() -> None:
     system, user = conversation().messages
     assert system["content"].startswith("be brief\n\nYou may call tools.")
     assert '"name": "calculator"' in system["content"]
@@ -53,7 +53,7 @@ def test_the_model_is_told_of_tools_in_a_system_message_where_its_template_canno
     assert [m["role"] for m in bare.transcript] == ["user"]
 
 
-def test_results_are_text_of_the_chat_or_messages_of_the_template() -> None:
+def test_tool_results_are_chat_text_or_tool_messages_of_the_template() -> None:
     written, taught = conversation(), conversation(TemplateCalls(TOOLS))
     for c in (written, taught):
         c.take(CALL, cut=False)
@@ -72,7 +72,7 @@ def test_results_are_text_of_the_chat_or_messages_of_the_template() -> None:
     assert written.transcript == taught.transcript
 
 
-def test_results_of_one_turn_keep_roles_in_turn_where_they_are_text() -> None:
+def test_text_results_of_one_turn_keep_the_roles_alternating() -> None:
     c = conversation()
     c.take(CALL + CALL, cut=False)
     c.give(["2", "3"])
@@ -87,7 +87,7 @@ def test_results_of_one_turn_keep_roles_in_turn_where_they_are_text() -> None:
     assert made == answered == [f"call{n:05d}" for n in range(4)]
 
 
-def test_an_answer_without_a_call_ends_at_once_and_says_if_it_was_cut() -> None:
+def test_an_answer_without_a_call_ends_the_conversation_and_shows_if_it_was_truncated() -> None:
     done, cut = conversation(), conversation()
     done.take("two", cut=False)
     cut.take("tw", cut=True)
@@ -102,7 +102,7 @@ def test_turns_are_bounded_and_the_last_calls_are_not_run() -> None:
     assert (c.finish_reason, c.answer, c.turns) == ("max-turns", None, 2)
 
 
-def test_a_call_that_cannot_be_read_is_told_and_may_be_mended() -> None:
+def test_an_unreadable_call_is_reported_to_the_model_which_may_correct_it() -> None:
     c = conversation(max_turns=9)
     for _ in range(2):
         assert c.take(BAD, cut=False) == ()
@@ -114,13 +114,13 @@ def test_a_call_that_cannot_be_read_is_told_and_may_be_mended() -> None:
         assert c.finish_reason == ended
 
 
-def test_bad_calls_end_with_the_turns_too() -> None:
+def test_bad_calls_also_end_at_the_maximum_number_of_turns() -> None:
     c = conversation(max_turns=1)
     c.take(BAD, cut=False)
     assert c.finish_reason == "max-turns"
 
 
-def test_a_held_conversation_begins_with_a_call_and_ends_with_an_answer() -> None:
+def test_a_constrained_conversation_begins_with_a_call_and_ends_with_an_answer() -> None:
     c = conversation(ConstrainedCalls(TOOLS), max_turns=3)
     kinds = []
     for said in ('{"name": "calculator", "arguments": {"expression": "1+1"}}',) * 2:
@@ -137,7 +137,7 @@ def test_a_held_conversation_begins_with_a_call_and_ends_with_an_answer() -> Non
 @pytest.mark.parametrize(
     "protocol", [PromptedCalls(TOOLS), ConstrainedCalls(TOOLS), TemplateCalls(TOOLS)]
 )
-def test_the_seed_follows_from_all_that_was_said(protocol: CallProtocol) -> None:
+def test_the_seed_depends_on_the_whole_conversation(protocol: CallProtocol) -> None:
     one, other = conversation(protocol), conversation(protocol)
     said = CALL if not isinstance(protocol, ConstrainedCalls) else CALL[11:-12]
     assert one.canonical() == other.canonical()

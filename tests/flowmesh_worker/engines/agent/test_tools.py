@@ -110,7 +110,7 @@ def test_the_calculator_does_nothing_else(expression: str, words: str) -> None:
         evaluate(expression)
 
 
-async def test_sql_answers_over_the_data_sets_alone(workshop: ToolFactory) -> None:
+async def test_sql_queries_only_the_data_sets(workshop: ToolFactory) -> None:
     tools = await box(workshop, "sql")
     assert "books(about, title, year)" in tools.descriptions()[0]["function"]["description"]
     found = await use(tools, "sql", query="select title, year from books where year > 1940")
@@ -154,7 +154,7 @@ async def test_retrieve_finds_rows_by_their_words(workshop: ToolFactory) -> None
     assert "from 1 to 20" in await use(tools, "retrieve", input="books", query="x", k=99)
 
 
-def test_rows_of_equal_scores_keep_their_order_and_rows_without_words_are_none() -> None:
+def test_rows_of_equal_scores_keep_their_order_and_rows_without_words_are_omitted() -> None:
     texts = [None, "b c", "a b", "?", "b a", "x y", "y z", "z q"]
     index = RowIndex(dataset([{"n": i, "text": t} for i, t in enumerate(texts)]))
     assert [r["n"] for r in index.search("B, aa", 2)] == [1, 2]
@@ -186,7 +186,7 @@ async def test_scripts_run_in_the_sandbox(workshop: ToolFactory) -> None:
     assert "longer than its 0.5 s" in await use(slow, "python", code="while True: pass")
 
 
-async def test_http_asks_listed_hosts_alone(
+async def test_http_requests_only_listed_hosts(
     workshop: ToolFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(REQUEST_ALLOW_VARIABLE, "127.0.0.1/32")
@@ -209,7 +209,9 @@ async def test_http_asks_listed_hosts_alone(
             await workshop.close()
 
 
-async def test_what_a_tool_lacks_is_told_before_anything_runs(workshop: ToolFactory) -> None:
+async def test_missing_requirements_of_a_tool_are_reported_before_anything_runs(
+    workshop: ToolFactory,
+) -> None:
     with pytest.raises(AttemptError, match="has no allowed host"):
         await box(workshop, "http")
     work = Work("a", "b", {"tools": ["sql"], "toolTimeoutS": 1.0, "maxResultChars": 9}, {}, {},
@@ -228,13 +230,13 @@ async def test_what_a_tool_lacks_is_told_before_anything_runs(workshop: ToolFact
         ("calculator", {"expression": "1" * 121}, "expression is longer than 120 characters"),
     ],
 )
-async def test_wrong_calls_are_told(name: str, arguments: dict[str, Any], words: str) -> None:
+async def test_invalid_calls_are_reported(name: str, arguments: dict[str, Any], words: str) -> None:
     result = await use(Toolbox([CalculatorTool()], 400), name, **arguments)
     assert result.startswith("error: ")
     assert words in result
 
 
-async def test_results_are_cut_and_say_so() -> None:
+async def test_long_results_are_truncated_with_a_notice() -> None:
     result = await use(Toolbox([CalculatorTool()], 20), "calculator", expression="9 ** 1000")
     assert result.endswith("\n[cut; it has 955 characters]")
     assert len(result.splitlines()[0]) == 20

@@ -42,7 +42,9 @@ NUMBERS = ["5", "-5", "1.5", "15"]
         ("it is 25", NUMBERS, None),
     ],
 )
-def test_a_completion_is_read(completion: str, choices: list[str], index: int | None) -> None:
+def test_a_choice_is_read_from_a_completion(
+    completion: str, choices: list[str], index: int | None
+) -> None:
     assert read_choice(completion, choices) == index
 
 
@@ -50,7 +52,7 @@ def test_a_completion_is_read(completion: str, choices: list[str], index: int | 
     st.lists(st.sampled_from(["oak", "elm tree", "fir", "ash", "yew"]), min_size=2, unique=True),
     st.data(),
 )
-def test_a_letter_and_the_text_of_a_choice_mean_it_wherever_it_stands(
+def test_a_letter_or_the_text_of_a_choice_selects_it_at_any_position(
     choices: list[str], data: st.DataObject
 ) -> None:
     index = data.draw(st.integers(0, len(choices) - 1))
@@ -59,6 +61,6 @@ def test_a_letter_and_the_text_of_a_choice_mean_it_wherever_it_stands(
 
 
 @given(st.text(), st.lists(st.text(min_size=1), min_size=2, max_size=5, unique=True))
-def test_any_text_is_read_or_not_without_an_error(text: str, choices: list[str]) -> None:
+def test_reading_any_text_raises_no_error(text: str, choices: list[str]) -> None:
     found = read_choice(text, choices)
     assert found is None or 0 <= found < len(choices)

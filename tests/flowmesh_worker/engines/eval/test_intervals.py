@@ -13,7 +13,7 @@ CONFIDENCE = st.sampled_from([0.5, 0.8, 0.95, 0.99])
 
 
 @given(st.integers(1, 5000), st.floats(0, 1), CONFIDENCE)
-def test_the_interval_is_scipys(count: int, part: float, confidence: float) -> None:
+def test_the_interval_equals_that_of_scipy(count: int, part: float, confidence: float) -> None:
     successes = round(part * count)
     wanted = binomtest(successes, count).proportion_ci(confidence, method="wilson")
     found = wilson(successes / count, count, confidence)
@@ -21,7 +21,7 @@ def test_the_interval_is_scipys(count: int, part: float, confidence: float) -> N
 
 
 @given(st.floats(0, 1), st.floats(0.1, 1e6), CONFIDENCE)
-def test_the_interval_holds_the_share_and_stays_within_zero_and_one(
+def test_the_interval_contains_the_share_and_stays_between_zero_and_one(
     share: float, count: float, confidence: float
 ) -> None:
     low, high = wilson(share, count, confidence)
@@ -30,7 +30,7 @@ def test_the_interval_holds_the_share_and_stays_within_zero_and_one(
 
 
 @given(st.integers(0, 3000), st.integers(0, 3000))
-def test_the_sign_test_is_scipys(one: int, other: int) -> None:
+def test_the_sign_test_equals_that_of_scipy(one: int, other: int) -> None:
     wanted = binomtest(one, one + other, 0.5).pvalue if one + other else 1.0
     assert sign_test(one, other) == pytest.approx(wanted, rel=1e-9, abs=1e-200)
 
@@ -41,7 +41,7 @@ def test_the_sign_test_of_very_many_trials_is_quick_and_right() -> None:
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=200))
-def test_problems_that_are_right_or_wrong_give_the_plain_interval(right: list[bool]) -> None:
+def test_problems_with_binary_outcomes_give_the_plain_interval(right: list[bool]) -> None:
     means = [float(r) for r in right]
     share = sum(means) / len(means)
     found = wilson_of_means(means, len(means), 0.95)
@@ -49,7 +49,9 @@ def test_problems_that_are_right_or_wrong_give_the_plain_interval(right: list[bo
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=50), st.integers(1, 1000))
-def test_a_mean_of_shares_is_no_surer_than_its_trials(means: list[float], trials: int) -> None:
+def test_the_interval_of_a_mean_of_shares_is_no_narrower_than_that_of_its_trials(
+    means: list[float], trials: int
+) -> None:
     share = sum(means) / len(means)
     low, high = wilson_of_means(means, trials, 0.95)
     surest = wilson(share, max(trials, len(means)), 0.95)
@@ -60,7 +62,7 @@ def test_a_mean_of_shares_is_no_surer_than_its_trials(means: list[float], trials
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(2, 2), (0.3, 0.3), (1, 8), (20, 20)])
-def test_nineteen_of_twenty_intervals_over_problems_hold_the_truth(
+def test_nineteen_of_twenty_intervals_over_problems_contain_the_true_value(
     alpha: float, beta: float
 ) -> None:
     draw = random.Random(7)

@@ -57,7 +57,7 @@ async def test_an_answer_is_an_index_a_letter_or_a_text(kind: str, answer: Any) 
     assert [r["predicted"] for r in done["rows"].rows] == ["elm", "oak", None, None]
 
 
-async def test_no_rows_have_an_interval_that_says_nothing() -> None:
+async def test_empty_rows_have_the_interval_from_zero_to_one() -> None:
     values = (await run([], completion="said"))["metrics"].values
     assert (values["accuracy_low"], values["accuracy_high"], values["count"]) == (0, 1, 0)
     assert values["accuracy"] is None
@@ -90,7 +90,7 @@ async def test_no_rows_have_an_interval_that_says_nothing() -> None:
         ({**TREES, "answer": 0, "lp": None}, {"logprobs": "lp"}, "row 1: column 'lp' has None"),
     ],
 )
-async def test_what_cannot_be_scored_is_refused_with_its_row(
+async def test_an_unscorable_row_is_refused_with_its_number(
     row: dict[str, Any], params: dict[str, Any], said: str
 ) -> None:
     assert said in await refused([row], **params)

@@ -45,7 +45,7 @@ async def test_problems_are_scored_and_their_mean_has_an_interval() -> None:
     assert (values["pass_at_4_low"], values["pass_at_4_high"]) == (low, high)
 
 
-async def test_completions_pass_where_every_check_does() -> None:
+async def test_a_completion_passes_if_every_check_passes() -> None:
     rows = [{"q": "2 + 2", "t": "4", "said": s} for s in ("so 4", "It is 4.", "5", None)]
     judge = [{"name": "number-equals", "target": "t"}, {"name": "matches", "pattern": "^It"}]
     one = await run(rows, problem=["q"], judge=judge[:1], completion="said")
@@ -57,7 +57,7 @@ async def test_completions_pass_where_every_check_does() -> None:
     assert both["metrics"].values["pass_at_1"] == 0.25
 
 
-async def test_no_samples_have_an_interval_that_says_nothing() -> None:
+async def test_no_samples_give_the_interval_from_zero_to_one() -> None:
     values = (await run([], problem=["q"], correct="right"))["metrics"].values
     assert (values["pass_at_1_low"], values["pass_at_1_high"], values["problems"]) == (0, 1, 0)
     assert values["pass_at_1"] is None
@@ -88,7 +88,7 @@ async def test_no_samples_have_an_interval_that_says_nothing() -> None:
         ),
     ],
 )
-async def test_what_cannot_be_estimated_is_refused(
+async def test_rows_that_allow_no_estimate_are_refused(
     rows: list[dict[str, Any]], params: dict[str, Any], said: str
 ) -> None:
     failure = await scoring.refused(PassAtK(), NAME, {"rows": rows}, **{"problem": ["q"]} | params)

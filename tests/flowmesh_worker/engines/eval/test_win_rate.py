@@ -40,7 +40,7 @@ async def test_ties_count_half_and_are_left_out_of_the_sign_test() -> None:
     }
 
 
-async def test_verdicts_are_read_through_what_models_put_around_them() -> None:
+async def test_verdicts_are_read_despite_surrounding_text() -> None:
     rows = [{"v": "[[ONE]]"}, {"v": "two."}, {"v": " One"}, {"v": "both are bad"}, {"v": None}]
     found = await metrics(rows, verdict="v", labelA="one", labelB="two")
     assert (found["wins"], found["losses"], found["ties"], found["unparsed"]) == (2, 1, 2, 2)
@@ -61,7 +61,7 @@ async def test_both_orders_weigh_the_same_however_many_rows_each_has() -> None:
     assert found["win_rate_low"] == pytest.approx(low)
 
 
-async def test_a_judge_that_always_names_the_first_place_prefers_nobody() -> None:
+async def test_a_judge_that_always_names_the_first_position_prefers_neither_side() -> None:
     rows = [{"q": q, "v": "a", "first": f} for q in range(5) for f in "ab"]
     by_place = {"verdict": "v", "first": "first", "verdictNames": "places"}
     found = await metrics(rows, **by_place, pair=["q"])
@@ -70,7 +70,7 @@ async def test_a_judge_that_always_names_the_first_place_prefers_nobody() -> Non
     assert (await metrics(rows, **by_place))["wins"] == 5
 
 
-async def test_rows_of_a_pair_are_one_comparison() -> None:
+async def test_rows_of_a_pair_count_as_one_comparison() -> None:
     rows = [{"q": "x", "v": v} for v in ("a", "a", "b")] + [{"q": "y", "v": "b"}]
     done = await scoring.run(WinRate(), NAME, {"rows": rows}, verdict="v", pair=["q"])
     assert done["rows"].rows == [{"q": "x", "outcome": 1}, {"q": "y", "outcome": 0}]
@@ -106,7 +106,7 @@ async def test_swapping_the_names_mirrors_the_result(verdicts: list[str]) -> Non
         ),
     ],
 )
-async def test_what_cannot_be_compared_is_refused(
+async def test_rows_that_cannot_be_compared_are_refused(
     rows: list[dict[str, Any]], params: dict[str, Any], said: str
 ) -> None:
     assert said in await refused(rows, **params)

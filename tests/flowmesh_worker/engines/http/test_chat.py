@@ -45,7 +45,7 @@ async def chat(site: Site, rows: list[dict[str, Any]], **params: Any) -> list[di
     return await rows_of(HttpChat(), "http.chat", rows, {"key": "tok-0123456789"}, **given)
 
 
-async def test_each_row_gets_the_answers_text(site: Site) -> None:
+async def test_each_row_gets_the_text_of_the_response(site: Site) -> None:
     found = await chat(site, [{"q": "a"}, {"q": "b"}], system="be brief", maxConcurrency=1)
     assert [(r["completion"], r["finish_reason"]) for r in found] == [("A", "stop"), ("B", "stop")]
     asked = json.loads(site.seen[0].text)
@@ -59,7 +59,7 @@ async def test_each_row_gets_the_answers_text(site: Site) -> None:
     }
 
 
-async def test_options_add_to_the_request_and_take_from_it(site: Site) -> None:
+async def test_options_add_fields_to_the_request_and_remove_them(site: Site) -> None:
     options = {"max_tokens": None, "max_completion_tokens": 9, "stop": ["x"]}
     await chat(site, [{"q": "a"}], options=options, temperature=0.5, seed=3, secret="key")
     asked = json.loads(site.seen[0].text)
@@ -69,7 +69,7 @@ async def test_options_add_to_the_request_and_take_from_it(site: Site) -> None:
     assert site.seen[0].headers["Authorization"] == "Bearer tok-0123456789"
 
 
-async def test_an_answer_without_a_text_is_a_failed_call(site: Site) -> None:
+async def test_a_response_without_text_is_a_failed_call(site: Site) -> None:
     found = await chat(site, [{"q": "tools"}, {"q": "odd"}, {"q": "a"}], onError="record")
     assert [r["completion"] for r in found] == [None, None, "A"]
     assert all("not a chat completion" in r["http_error"] for r in found[:2])

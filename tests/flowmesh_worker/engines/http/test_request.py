@@ -95,7 +95,7 @@ async def test_content_is_text_or_json_with_templates_inside(site: Site) -> None
 
 
 @pytest.mark.parametrize("more", [{"method": "GET"}, {"method": "POST", "idempotent": True}])
-async def test_a_busy_server_is_asked_again_where_that_is_harmless(
+async def test_a_request_to_a_busy_server_is_retried_if_that_is_harmless(
     site: Site, more: dict[str, Any]
 ) -> None:
     [row] = await request([{"a": 1}], url=site.url + "/busy-twice", **more)
@@ -104,7 +104,7 @@ async def test_a_busy_server_is_asked_again_where_that_is_harmless(
     assert len(site.seen) == 3
 
 
-async def test_what_must_not_be_repeated_is_sent_once(site: Site) -> None:
+async def test_a_request_that_must_not_be_repeated_is_sent_once(site: Site) -> None:
     busy = await failure([{"a": 1}], url=site.url + "/busy-twice", method="POST")
     assert busy.kind == FailureKind.ENGINE
     dead = await failure([{"a": 1}], url=site.url + "/dies", method="PUT", body="x")
@@ -112,7 +112,7 @@ async def test_what_must_not_be_repeated_is_sent_once(site: Site) -> None:
     assert [s.path for s in site.seen] == ["/busy-twice", "/dies"]
 
 
-async def test_a_server_that_dies_is_asked_again_where_that_is_harmless(
+async def test_a_request_to_a_server_that_dies_is_retried_if_that_is_harmless(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flowmesh_worker.engines.http.retrying._FIRST_WAIT_S", 0.0)
@@ -121,7 +121,7 @@ async def test_a_server_that_dies_is_asked_again_where_that_is_harmless(
     assert len(site.seen) == 3
 
 
-async def test_what_never_reached_a_server_may_always_be_tried_again(
+async def test_a_request_that_never_reached_a_server_may_always_be_retried(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flowmesh_worker.engines.http.retrying._FIRST_WAIT_S", 0.0)
@@ -138,7 +138,7 @@ async def test_what_never_reached_a_server_may_always_be_tried_again(
     assert len(waits) == 2
 
 
-async def test_retries_are_bounded_and_so_is_what_a_server_may_ask_to_wait(site: Site) -> None:
+async def test_retries_and_the_delay_that_a_server_may_request_are_bounded(site: Site) -> None:
     busy = await failure([{"a": 1}], url=site.url + "/busy", retries=2)
     assert (busy.kind, busy.detail) == (FailureKind.ENGINE, "slow down")
     hour = await failure([{"a": 1}], url=site.url + "/busy-for-an-hour")
@@ -146,7 +146,7 @@ async def test_retries_are_bounded_and_so_is_what_a_server_may_ask_to_wait(site:
     assert [s.path for s in site.seen] == ["/busy"] * 3 + ["/busy-for-an-hour"]
 
 
-async def test_failed_rows_are_recorded_where_that_is_asked_for(site: Site) -> None:
+async def test_failed_rows_are_recorded_if_requested(site: Site) -> None:
     rows = [{"to": "/gone"}, {"to": "/echo"}, {"to": "/large"}]
     url = site.url + "{{ to }}"
     gone, good, large = await request(rows, url=url, onError="record", maxBytes=4000)
@@ -160,7 +160,7 @@ async def test_failed_rows_are_recorded_where_that_is_asked_for(site: Site) -> N
     assert "row 1 of this chunk" in reported.message
 
 
-async def test_an_answer_that_is_no_json_is_a_failed_call(site: Site) -> None:
+async def test_a_response_that_is_not_json_is_a_failed_call(site: Site) -> None:
     [row] = await request([{"a": 1}], url=site.url + "/latin", parse="json", onError="record")
     assert "not JSON" in row["http_error"]
     [row] = await request([{"a": 1}], url=site.url + "/latin")
@@ -188,7 +188,7 @@ async def test_addresses_that_are_not_public_are_refused(
     assert REQUEST_ALLOW_VARIABLE in reported.remedy
 
 
-async def test_without_encryption_only_opened_addresses_are_asked(site: Site) -> None:
+async def test_without_encryption_only_opened_addresses_are_requested(site: Site) -> None:
     assert "not encrypted" in (await failure([{"a": 1}], url="http://8.8.8.8/")).message
     with pytest.raises(AttemptError, match="not encrypted"):  # what a name is looked up as
         await FilteringResolver(AddressPolicy(), opened_only=True).resolve("8.8.8.8")
@@ -197,7 +197,7 @@ async def test_without_encryption_only_opened_addresses_are_asked(site: Site) ->
     assert row["response"] == "ok"
 
 
-async def test_redirects_are_judged_and_take_nothing_of_the_users_elsewhere(
+async def test_redirects_are_checked_and_forward_no_credentials_to_another_host(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     to = "{{ to | urlencode }}"
@@ -217,7 +217,7 @@ async def test_redirects_are_judged_and_take_nothing_of_the_users_elsewhere(
     assert "status 302" in posted.message
 
 
-async def test_a_secret_is_sent_in_its_header_and_told_nobody(site: Site) -> None:
+async def test_a_secret_is_sent_in_its_header_and_shown_nowhere(site: Site) -> None:
     secrets = {"key": TOKEN + "\n"}
     where: dict[str, Any] = {"url": site.url + "/echo", "secret": "key"}
     [row] = await request([{"a": 1}], secrets, **where)
@@ -233,7 +233,7 @@ async def test_a_secret_is_sent_in_its_header_and_told_nobody(site: Site) -> Non
     "url",
     ["{{ to }}", "https://{{ to }}/x", "https://api.example.com{{ to }}", "https://a@{{ to }}"],
 )
-async def test_rows_cannot_send_a_secret_to_a_host_of_theirs(url: str) -> None:
+async def test_rows_cannot_send_a_secret_to_a_host_that_they_choose(url: str) -> None:
     reported = await failure([{"to": "@evil.example.com/"}], {"key": TOKEN}, url=url, secret="key")
     assert "host is written out" in reported.message
 
@@ -256,7 +256,7 @@ async def test_rows_cannot_send_a_secret_to_a_host_of_theirs(url: str) -> None:
         ({"url": "https://example.com:x/"}, "not a URL"),
     ],
 )
-async def test_what_cannot_be_sent_is_refused_before_anything_is(
+async def test_an_unsendable_request_is_refused_before_any_request_is_sent(
     site: Site, params: dict[str, Any], words: str
 ) -> None:
     given = {"url": site.url + "/echo", **params}
@@ -273,7 +273,7 @@ async def test_a_row_that_cannot_be_rendered_fails_before_any_call(site: Site) -
     assert site.seen == []
 
 
-async def test_no_cookies_are_kept(site: Site) -> None:
+async def test_no_cookies_are_stored(site: Site) -> None:
     rows = [{"to": "/cookie"}, {"to": "/echo"}]
     await request(rows, url=site.url + "{{ to }}", maxConcurrency=1)
     assert all("Cookie" not in s.headers for s in site.seen)

@@ -32,7 +32,7 @@ def test_retry_after_is_seconds_or_a_date(text: str, expected: float | None) -> 
     assert retry_after_s({"Retry-After": text}, NOW) == expected
 
 
-def test_without_a_word_of_the_server_waits_double_up_to_a_bound() -> None:
+def test_without_a_retry_after_header_delays_double_up_to_a_bound() -> None:
     assert [wait_s(n, None) for n in (1, 2, 3, 20)] == [0.5, 1.0, 2.0, 30.0]
     assert wait_s(3, 7.0) == 7.0
 
@@ -50,7 +50,7 @@ def test_without_a_word_of_the_server_waits_double_up_to_a_bound() -> None:
         (ONCE, UNSENT, True),
     ],
 )
-def test_what_a_server_may_have_seen_is_repeated_only_where_that_is_harmless(
+def test_a_request_that_a_server_may_have_seen_is_repeated_only_if_that_is_harmless(
     call: Call, ended: HttpResponse | CallError, again: bool
 ) -> None:
     assert may_retry(call, 1, ended, 0.0) is again

@@ -71,7 +71,9 @@ def test_two_adapters_fit_into_an_engine_of_this_size(tiny_model: Path) -> None:
     assert sizes_for(read_facts(tiny_model), "float32", host, slot_bytes).adapter_slots == 2
 
 
-def test_adapters_and_none_in_one_batch_give_what_each_gives_alone(answers: dict[str, Any]) -> None:
+def test_a_batch_with_and_without_adapters_gives_the_same_results_as_each_alone(
+    answers: dict[str, Any],
+) -> None:
     together = completions(answers["batches"][0])
     assert len(set(together)) == 16
     assert together == [completions(b)[0] for b in answers["batches"][1:17]]
@@ -108,6 +110,6 @@ def test_a_refused_adapter_hurts_no_other_of_its_batch(answers: dict[str, Any]) 
     assert completions(answers["batches"][17][4:]) == completions(answers["batches"][0])
 
 
-def test_a_killed_host_takes_its_engine_core_along(answers: dict[str, Any]) -> None:
+def test_a_killed_hosts_engine_core_ends_with_it(answers: dict[str, Any]) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(answers["core"]).wait(timeout=300)

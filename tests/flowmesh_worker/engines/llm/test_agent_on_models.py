@@ -58,7 +58,7 @@ def calls_of(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [c for m in row["transcript"] for c in m.get("tool_calls", ())]
 
 
-def test_held_turns_are_calls_and_the_last_one_is_an_answer(held: Any) -> None:
+def test_constrained_turns_are_calls_and_the_last_one_is_an_answer(held: Any) -> None:
     rows = held[0][0]["rows"]
     for row in rows:
         assert row["turns"] in (2, 3)  # the first is a call, the last may be one no more
@@ -71,7 +71,7 @@ def test_held_turns_are_calls_and_the_last_one_is_an_answer(held: Any) -> None:
     assert held[0][0]["schema"]["transcript"] == "json"
 
 
-def test_equal_rows_are_worked_on_once_and_alike_in_any_company(held: Any) -> None:
+def test_equal_rows_are_processed_once_with_the_same_result_in_any_batch(held: Any) -> None:
     fox, dog, again = held[0][0]["rows"]
     assert fox == again
     assert fox["transcript"] != dog["transcript"]
@@ -79,7 +79,7 @@ def test_equal_rows_are_worked_on_once_and_alike_in_any_company(held: Any) -> No
     assert held[1][0] == held[0][0] | {k: held[1][0][k] for k in ("began", "ended")}
 
 
-def test_calls_that_are_cut_off_are_told_to_the_model_and_not_run(held: Any) -> None:
+def test_truncated_calls_are_reported_to_the_model_and_not_run(held: Any) -> None:
     [row] = held[0][2]["rows"]
     told = [m["content"] for m in row["transcript"] if m["role"] == "tool"]
     assert len(told) == 2
@@ -96,7 +96,7 @@ def test_a_conversation_that_outgrows_the_model_ends_with_a_reason(held: Any) ->
     assert "row 1 of this chunk" in refused["message"]
 
 
-def test_a_template_that_knows_tools_is_left_to_show_them(tool_templates: dict[str, Any]) -> None:
+def test_a_template_that_supports_tools_renders_them_itself(tool_templates: dict[str, Any]) -> None:
     assert (tool_templates["plain"], tool_templates["hermes"]) == (False, True)
     text = tool_templates["text"]
     assert text.startswith('<tools>{"type": "function", "function": {"name": "calculator"')
@@ -106,7 +106,7 @@ def test_a_template_that_knows_tools_is_left_to_show_them(tool_templates: dict[s
     )
 
 
-def test_on_transformers_the_model_is_free_to_answer(long_model: Path, drive: Any) -> None:
+def test_on_transformers_the_model_may_answer_without_a_call(long_model: Path, drive: Any) -> None:
     transformers = {"implementation": "transformers"}
     short = {"maxTokens": 8}
     [[free, single, refused]] = drive(

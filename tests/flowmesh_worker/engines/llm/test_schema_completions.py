@@ -96,7 +96,7 @@ def test_a_completion_that_violates_its_schema_fails_its_action(
     assert failure.remedy
 
 
-def test_the_failure_names_the_row_the_sample_the_place_and_shows_the_text(
+def test_the_failure_names_row_sample_and_location_and_shows_the_text(
     generate: LlmGenerate, tmp_path: Path
 ) -> None:
     with pytest.raises(AttemptError) as caught:
@@ -109,14 +109,16 @@ def test_the_failure_names_the_row_the_sample_the_place_and_shows_the_text(
     assert "not every keyword constrains" in caught.value.failure.remedy
 
 
-def test_a_text_that_was_cut_says_so_with_its_remedy(generate: LlmGenerate, tmp_path: Path) -> None:
+def test_a_truncated_text_is_reported_with_its_remedy(
+    generate: LlmGenerate, tmp_path: Path
+) -> None:
     with pytest.raises(AttemptError) as caught:
         run(generate, work(['{"a": …'], tmp_path, jsonSchema={"type": "object"}))
     assert "it was cut at with.maxTokens" in caught.value.failure.message
     assert caught.value.failure.remedy == "raise with.maxTokens"
 
 
-def test_what_satisfies_its_schema_is_given_as_it_was_drawn(
+def test_a_completion_that_satisfies_its_schema_is_returned_unchanged(
     generate: LlmGenerate, tmp_path: Path
 ) -> None:
     texts = ['"ab"', ' "abc"\n', '"x"…']
@@ -136,7 +138,7 @@ def test_without_a_schema_any_text_is_a_completion(generate: LlmGenerate, tmp_pa
     assert [r["completion"] for r in rows.rows] == ["3", "no JSON"]
 
 
-def test_a_schema_that_is_none_is_refused_before_anything_is_drawn(
+def test_an_invalid_schema_is_refused_before_anything_is_generated(
     generate: LlmGenerate, tmp_path: Path
 ) -> None:
     with pytest.raises(AttemptError, match=r"with\.jsonSchema cannot be used"):
@@ -171,7 +173,7 @@ def test_answers_without_a_verdict_have_neither_a_mean_nor_shares(
     assert outputs["metrics"].values == metrics
 
 
-def test_a_judges_answer_that_violates_its_schema_is_no_verdict(tmp_path: Path) -> None:
+def test_a_judges_answer_that_violates_its_schema_is_not_a_verdict(tmp_path: Path) -> None:
     engine = judging(tmp_path)
     schema = {
         "type": "object",

@@ -103,7 +103,7 @@ def answers(tiny_model: Path, made: dict[str, Path], drive: Any) -> list[dict[st
     return list(drive({"jobs": jobs})["jobs"])
 
 
-def test_a_merge_is_the_same_bytes_twice_and_tells_no_local_path(
+def test_a_repeated_merge_gives_the_same_bytes_and_contains_no_local_path(
     answers: list[dict[str, Any]], tiny_model: Path
 ) -> None:
     one, again, _ = (Path(a["model"]) for a in answers[0]["batches"][0])
@@ -138,7 +138,7 @@ def test_a_merged_reward_adapter_scores_as_the_adapter_does(answers: list[dict[s
     assert "has a head" in plain["message"]
 
 
-def test_a_reward_depends_on_its_own_text_alone_and_ends_as_in_training(
+def test_a_reward_depends_only_on_its_own_text_which_ends_as_in_training(
     answers: list[dict[str, Any]],
 ) -> None:
     [many], [alone], [whole], [nothing] = answers[5]["batches"]
@@ -169,11 +169,13 @@ def test_the_most_probable_choice_is_the_greedy_one(answers: list[dict[str, Any]
     assert all(b == d for b, d in among)
 
 
-def test_a_model_without_a_head_is_no_reward_model(answers: list[dict[str, Any]]) -> None:
+def test_a_model_without_a_head_is_not_a_reward_model(answers: list[dict[str, Any]]) -> None:
     assert "no head that scores a sequence" in answers[7]["load"]["message"]
 
 
-def test_verdicts_are_counted_and_what_holds_none_is_null(answers: list[dict[str, Any]]) -> None:
+def test_verdicts_are_counted_and_an_answer_without_one_is_null(
+    answers: list[dict[str, Any]],
+) -> None:
     [said], [silent] = answers[8]["batches"]
     counts = said["counts"]
     assert counts["rows"] == 12

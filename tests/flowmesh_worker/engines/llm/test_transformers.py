@@ -59,7 +59,7 @@ def answers(driven: list[dict[str, Any]]) -> dict[str, Any]:
     return driven[0]
 
 
-def test_a_batch_gives_what_each_request_gives_alone(answers: dict[str, Any]) -> None:
+def test_a_batch_gives_the_same_results_as_each_request_alone(answers: dict[str, Any]) -> None:
     together = completions(answers["batches"][0])
     assert len(set(together)) == 24
     assert together == [completions(b)[0] for b in answers["batches"][1:25]]
@@ -75,7 +75,7 @@ def test_samples_follow_their_rows_and_equal_rows_are_drawn_once(answers: dict[s
     assert answer["usage"][2] == 4 * 16
 
 
-def test_what_cannot_be_done_is_refused_and_hurts_no_other(answers: dict[str, Any]) -> None:
+def test_an_unsupported_request_is_refused_and_affects_no_other(answers: dict[str, Any]) -> None:
     good, schema, cancelled, chat, _, again = answers["batches"][26]
     assert schema["kind"] == "bad-input"
     assert "set it to vllm" in schema["remedy"]
@@ -84,7 +84,7 @@ def test_what_cannot_be_done_is_refused_and_hurts_no_other(answers: dict[str, An
     assert completions([good]) == completions([again])
 
 
-def test_an_adapter_changes_its_own_requests_alone(answers: dict[str, Any]) -> None:
+def test_an_adapter_changes_only_its_own_requests(answers: dict[str, Any]) -> None:
     good, *_, adapted, again = answers["batches"][26]
     assert completions([adapted]) != completions([good])
     assert completions([again]) == completions([good])
@@ -104,7 +104,7 @@ def test_padded_batches_draw_from_each_requests_own_seed(driven: list[dict[str, 
     assert completions([alone]) == completions([together[3]])
 
 
-def test_vectors_are_unit_long_and_depend_on_their_own_text_alone(
+def test_vectors_have_unit_length_and_depend_only_on_their_own_text(
     driven: list[dict[str, Any]],
 ) -> None:
     [many, raw, missing] = driven[2]["batches"][0]

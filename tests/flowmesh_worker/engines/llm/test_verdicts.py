@@ -28,7 +28,7 @@ JSON = {"jsonSchema": {"type": "object"}}
         ({**JSON, "key": "side", "labels": ["left"]}, '{"side": "Left"}', "left"),
     ],
 )
-def test_a_verdict_is_what_was_asked_for_or_nothing(
+def test_a_verdict_is_one_of_the_requested_values_or_null(
     params: dict[str, Any], answer: str, verdict: Any
 ) -> None:
     assert Verdicts(params).read(answer) == verdict
@@ -43,11 +43,11 @@ def test_a_verdict_is_what_was_asked_for_or_nothing(
         ({"labels": ["Yes", "yes."]}, "differ only in case"),
     ],
 )
-def test_parameters_that_do_not_go_together_are_refused(params: dict[str, Any], said: str) -> None:
+def test_incompatible_parameters_are_refused(params: dict[str, Any], said: str) -> None:
     with pytest.raises(AttemptError, match=said):
         Verdicts(params)
 
 
-def test_a_pattern_that_never_ends_fails_its_own_action_alone() -> None:
+def test_a_pattern_that_never_ends_fails_only_its_own_action() -> None:
     with pytest.raises(AttemptError, match="searches an answer for more than 1 s"):
         Verdicts({"pattern": r"((?:a|aa)+)[bc]$"}).read("a" * 60 + "d")

@@ -65,7 +65,7 @@ def others(tiny_model: Path, drive: Any) -> list[dict[str, Any]]:
     return list(drive({"jobs": [bfloat16, there]})["jobs"])
 
 
-def test_it_loads_says_its_capacity_and_prints_no_warning(answers: dict[str, Any]) -> None:
+def test_vllm_loads_reports_its_capacity_and_prints_no_warning(answers: dict[str, Any]) -> None:
     assert answers["capacity"] == 64
     assert "WARNING" not in answers["printed"]
     assert "Warning: " not in answers["printed"].replace("Warning: NUMA binding", "")
@@ -92,7 +92,9 @@ def test_equal_rows_give_equal_samples_and_are_drawn_once(answers: dict[str, Any
     assert 6 <= tokens_in < 30
 
 
-def test_a_mixed_batch_gives_what_each_request_gives_alone(answers: dict[str, Any]) -> None:
+def test_a_mixed_batch_gives_the_same_results_as_each_request_alone(
+    answers: dict[str, Any],
+) -> None:
     together = completions(answers["batches"][1])
     alone = [completions(b)[0] for b in answers["batches"][2:26]]
     backwards = completions(answers["batches"][26])[::-1]
@@ -112,7 +114,9 @@ def test_one_bad_action_never_hurts_the_others_of_its_batch(answers: dict[str, A
     assert "jsonSchema" in bad_schema["remedy"]
 
 
-def test_a_schema_holds_whatever_the_model_would_rather_say(answers: dict[str, Any]) -> None:
+def test_a_schema_constrains_the_output_against_the_models_preference(
+    answers: dict[str, Any],
+) -> None:
     import json
 
     guided = answers["batches"][27][4]
@@ -120,7 +124,7 @@ def test_a_schema_holds_whatever_the_model_would_rather_say(answers: dict[str, A
     assert guided["rows"][0]["finish_reason"] == "stop"
 
 
-def test_what_the_grammar_does_not_hold_or_cuts_off_fails_its_action(
+def test_a_completion_that_the_grammar_does_not_constrain_or_truncates_fails_its_action(
     answers: dict[str, Any],
 ) -> None:
     unheld, cut = answers["batches"][27][9:11]
@@ -155,7 +159,7 @@ def test_a_stop_string_cuts_the_same_text_before_it(answers: dict[str, Any]) -> 
     assert short["finish_reason"] == "stop"
 
 
-def test_more_prompt_than_one_step_reads_neither_breaks_the_engine_nor_a_seed(
+def test_prompts_beyond_one_step_break_neither_the_engine_nor_the_seeds(
     answers: dict[str, Any],
 ) -> None:
     [many], [one] = answers["batches"][31:33]
@@ -171,7 +175,7 @@ def test_greedy_agrees_with_transformers(
     assert [t.rstrip("\ufffd") for t in here] == [t.rstrip("\ufffd") for t in there]
 
 
-def test_bfloat16_on_a_cpu_is_refused_unless_the_batch_may_matter(
+def test_bfloat16_on_a_cpu_is_refused_unless_batch_invariance_is_off(
     others: list[dict[str, Any]],
 ) -> None:
     refused = others[0]["load"]
@@ -179,7 +183,7 @@ def test_bfloat16_on_a_cpu_is_refused_unless_the_batch_may_matter(
     assert "with.dtype: float32, or with.batchInvariant: false" in refused["remedy"]
 
 
-def test_a_lost_engine_core_breaks_the_host_and_every_action_says_so(
+def test_a_lost_engine_core_breaks_the_host_and_every_action_reports_it(
     answers: dict[str, Any],
 ) -> None:
     assert [a["kind"] for a in answers["batches"][33]] == ["host-crashed", "host-crashed"]

@@ -60,7 +60,7 @@ def work(uri: str, folder: Path, secrets: dict[str, str]) -> Work:
     return Work("a", "a", {"uri": uri}, {}, {}, folder, secrets=SecretValues.for_any_host(secrets))
 
 
-async def test_a_model_comes_whole_and_files_that_are_none_of_it_stay(
+async def test_a_model_is_imported_completely_and_without_unrelated_files(
     server: versitygw.S3Server, tmp_path: Path
 ) -> None:
     files = ("config.json", "tokenizer.json", "deep/one.json", "model.safetensors")
@@ -78,7 +78,7 @@ async def test_a_model_comes_whole_and_files_that_are_none_of_it_stay(
         ("headless", ("model.safetensors",), "config.json and tokenizer.json is missing"),
     ],
 )
-async def test_what_is_no_model_is_bad_input(
+async def test_an_invalid_model_is_bad_input(
     server: versitygw.S3Server, tmp_path: Path, name: str, files: tuple[str, ...], says: str
 ) -> None:
     uri = model(server, name, *files)
@@ -89,7 +89,7 @@ async def test_what_is_no_model_is_bad_input(
     assert not (tmp_path / "model").exists()
 
 
-async def test_without_credentials_it_says_how_to_give_them(
+async def test_missing_credentials_are_reported_with_how_to_provide_them(
     server: versitygw.S3Server, tmp_path: Path
 ) -> None:
     with pytest.raises(AttemptError, match="no AWS credentials were found"):

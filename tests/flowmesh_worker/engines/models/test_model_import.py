@@ -42,7 +42,7 @@ async def failure(folder: Path, uri: str, **more: object) -> AttemptError:
         ("s3:///model", "malformed"),
     ],
 )
-async def test_a_model_that_cannot_be_meant_is_refused_with_what_can(
+async def test_an_invalid_model_address_is_refused_with_the_valid_forms(
     tmp_path: Path, uri: str, says: str
 ) -> None:
     error = await failure(tmp_path, uri)
@@ -50,7 +50,7 @@ async def test_a_model_that_cannot_be_meant_is_refused_with_what_can(
     assert says in str(error)
 
 
-async def test_without_a_network_the_hub_says_what_else_there_is(
+async def test_without_a_network_a_hub_import_fails_with_the_alternatives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -78,7 +78,7 @@ def test_files_that_run_code_are_refused(tmp_path: Path, extra: str, says: str) 
 
 
 @pytest.mark.parametrize("missing", ["model.safetensors", "config.json", "tokenizer.json"])
-def test_an_incomplete_model_is_refused_by_what_it_lacks(tmp_path: Path, missing: str) -> None:
+def test_an_incomplete_model_is_refused_with_what_it_lacks(tmp_path: Path, missing: str) -> None:
     complete(tmp_path)
     (tmp_path / missing).unlink()
     with pytest.raises(AttemptError, match=missing.removeprefix("model")):
@@ -122,7 +122,7 @@ FROZEN = {
 
 @pytest.mark.slow
 @pytest.mark.model
-def test_the_built_in_model_is_the_same_bytes_everywhere(tmp_path: Path) -> None:
+def test_the_built_in_model_has_the_same_bytes_everywhere(tmp_path: Path) -> None:
     path = os.pathsep.join(str(ROOT / p) for p in ("api", "core", "store", "worker"))
     subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path), "builtin:smollm2-135m-instruct"],

@@ -51,7 +51,9 @@ def exact(query: np.ndarray, row: np.ndarray, metric: str) -> float:
 @METRICS
 @settings(max_examples=40)
 @given(searches())
-def test_what_is_found_is_nearest(metric: str, search: tuple[np.ndarray, np.ndarray, int]) -> None:
+def test_the_found_rows_are_the_nearest(
+    metric: str, search: tuple[np.ndarray, np.ndarray, int]
+) -> None:
     queries, corpus, k = search
     found = list(nearest(queries, corpus, k, metric))
     sign = -1 if metric == "l2" else 1
@@ -89,7 +91,7 @@ def test_equal_scores_stand_in_the_corpus_order(metric: str) -> None:
 
 
 @METRICS
-def test_numbers_of_every_size_are_told_apart(metric: str) -> None:
+def test_numbers_of_every_magnitude_are_distinguished(metric: str) -> None:
     scales = [1e-90, 1.0, 1e90]
     for scale in scales:
         corpus = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]) * scale

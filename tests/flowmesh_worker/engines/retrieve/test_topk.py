@@ -34,7 +34,7 @@ async def refused(
     return f"{failure.message}; {failure.remedy}"
 
 
-async def test_what_is_found_comes_with_its_columns_and_as_one_text() -> None:
+async def test_found_rows_are_returned_with_their_columns_and_as_one_text() -> None:
     queries = [{"q": "x", "embedding": [2.0, 0.0]}, {"q": "y", "embedding": [0.0, 0.5]}]
     options = {"columns": ["tag"], "context": "context", "join": "text", "separator": " | "}
     first, second = await ask(queries, FACTS, k=2, **options)
@@ -55,7 +55,7 @@ async def test_integers_and_json_lists_are_vectors_too() -> None:
         assert row["found"] == [{"row": 1, "score": 3.0}]
 
 
-async def test_one_engine_answers_for_corpora_in_turn_and_keeps_none_too_long() -> None:
+async def test_one_engine_serves_several_corpora_in_turn_without_mixing_them() -> None:
     engine, queries = TopK(), [{"embedding": [1.0, 0.0]}]
     other = [{"embedding": [0.0, 1.0]}, {"embedding": [1.0, 0.0]}]
     for corpus, row in ((FACTS, 0), (other, 1), (FACTS, 0)):
@@ -63,7 +63,7 @@ async def test_one_engine_answers_for_corpora_in_turn_and_keeps_none_too_long() 
         assert done["rows"].rows[0]["found"][0]["row"] == row
 
 
-async def test_no_queries_find_nothing() -> None:
+async def test_an_empty_list_of_queries_finds_nothing() -> None:
     assert await ask([], FACTS, k=1, context="context", join="text") == []
 
 
@@ -110,13 +110,13 @@ async def test_no_queries_find_nothing() -> None:
         ),
     ],
 )
-async def test_what_cannot_be_searched_is_refused_with_its_place(
+async def test_unsearchable_rows_are_refused_with_their_location(
     queries: list[dict[str, Any]], corpus: list[dict[str, Any]], params: dict[str, Any], said: str
 ) -> None:
     assert said in await refused(queries, corpus, **params)
 
 
-def test_numbers_that_are_none_are_refused_should_a_file_hold_them() -> None:
+def test_nan_values_in_a_file_are_refused() -> None:
     import pyarrow as pa
 
     class Foreign:

@@ -22,7 +22,7 @@ def test_a_step_is_one_row_without_times() -> None:
     }  # fmt: skip
 
 
-def test_the_columns_that_everybody_reads_are_always_there() -> None:
+def test_the_common_columns_always_exist() -> None:
     schema = curve([]).schema
     assert schema is not None
     assert schema.names == ["epoch", "grad_norm", "learning_rate", "loss", "step"]
@@ -36,7 +36,7 @@ def test_the_loss_is_the_mean_over_steps() -> None:
     }  # fmt: skip
 
 
-def test_a_figure_that_is_no_number_is_named() -> None:
+def test_a_metric_that_is_not_a_finite_number_is_named() -> None:
     assert diverged({"loss": float("nan"), "step": 1}) == "loss"
     assert diverged({"loss": 1.0, "grad_norm": float("inf")}) == "grad_norm"
     assert not diverged({"loss": 1.0})

@@ -32,7 +32,7 @@ def test_the_seed_holds_out_the_same_rows_each_time() -> None:
     assert len(held_out(10, 0.01, 7)) == 1, "a share is rounded up"
 
 
-def test_every_row_is_learned_or_held_out_in_order() -> None:
+def test_every_row_is_either_trained_on_or_held_out_in_order() -> None:
     made = assemble(ROWS, PARAMS, read)
     train, test = ([e["input_ids"][0] for e in part] for part in (made.train, made.test))
     assert sorted(train + test) == list(range(20))

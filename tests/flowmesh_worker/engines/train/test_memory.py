@@ -50,7 +50,7 @@ def test_an_adapter_is_trained_in_float32_beside_frozen_weights() -> None:
     assert need(half).gradients == -(-SMOL.lora * 4 // MIB)
 
 
-def test_eight_bits_shrink_the_matrices_alone() -> None:
+def test_eight_bits_shrink_only_the_matrices() -> None:
     eight = need(replace(LORA, load_in_8bit=True))
     rest = SMOL.parameters - SMOL.matrices
     assert eight.weights == -(-(rest * 4 + SMOL.matrices + SMOL.lora * 4) // MIB)
@@ -68,7 +68,7 @@ def test_whole_logits_count_every_token_and_chunks_a_few() -> None:
     assert more == pytest.approx(3 * (8 * 1024 - 256) * SMOL.vocabulary * 4 / MIB, rel=0.01)
 
 
-def test_a_reference_model_is_another_copy_of_the_weights() -> None:
+def test_a_reference_model_adds_another_copy_of_the_weights() -> None:
     assert need(replace(FULL, references=1)).weights == pytest.approx(2 * need(FULL).weights, abs=1)
 
 

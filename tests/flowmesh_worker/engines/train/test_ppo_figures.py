@@ -20,7 +20,7 @@ LOGGED = {
 }
 
 
-def test_names_are_those_of_all_trainers_and_nothing_depends_on_time() -> None:
+def test_metric_names_are_those_of_all_trainers_and_do_not_depend_on_time() -> None:
     figures = ppo_figures(LOGGED, vf_coef=0.1, updates=4)
     assert figures["loss"] == pytest.approx(1.2)
     assert (figures["reward"], figures["kl"], figures["learning_rate"]) == (0.5, 0.0, 1e-5)
@@ -28,7 +28,7 @@ def test_names_are_those_of_all_trainers_and_nothing_depends_on_time() -> None:
     assert not {"eps", "lr"} & set(figures)
 
 
-def test_the_variance_of_a_single_ratio_is_no_divergence() -> None:
+def test_an_undefined_variance_of_a_single_ratio_is_not_a_divergence() -> None:
     figures = ppo_figures({**LOGGED, "val/ratio_var": math.nan}, vf_coef=0.1, updates=1)
     assert not diverged(figures)
     assert "val/ratio_var" not in figures
@@ -45,5 +45,7 @@ def test_the_variance_of_a_single_ratio_is_no_divergence() -> None:
     ],
 )
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_every_other_figure_that_is_no_number_is_one(name: str, updates: int, value: float) -> None:
+def test_every_other_metric_that_is_not_a_finite_number_is_a_divergence(
+    name: str, updates: int, value: float
+) -> None:
     assert diverged(ppo_figures({**LOGGED, name: value}, vf_coef=0.1, updates=updates))

@@ -38,14 +38,14 @@ def test_prompts_without_room_for_a_completion_are_left_out_and_counted() -> Non
     assert not made.test
 
 
-def test_a_chat_stays_a_chat_for_the_rewards_to_read() -> None:
+def test_a_chat_is_passed_to_the_rewards_as_a_chat() -> None:
     params = {"messages": [{"role": "user", "content": "{{ q }}"}], "seed": 7}
     [made] = read_prompts(ROWS[:1], params, Letters(), ROOM).train
     assert made["prompt"] == [{"role": "user", "content": "x"}]
     assert made["input_ids"] == [1, 120]
 
 
-def test_rows_held_out_are_those_of_every_trainer() -> None:
+def test_held_out_rows_are_the_same_for_every_trainer() -> None:
     made = read_prompts(ROWS[:8], {**PARAMS, "test_size": 0.25}, Letters(), ROOM)
     assert {e["number"] for e in made.test} == held_out(8, 0.25, 7)
     assert len(made.train) == 6
@@ -59,7 +59,7 @@ def test_rows_held_out_are_those_of_every_trainer() -> None:
         (ROWS, ContextBudget(4, 4, "response_length"), "4 tokens are all that the model reads"),
     ],
 )
-def test_what_leaves_nothing_to_learn_is_refused(
+def test_rows_with_nothing_to_learn_are_refused(
     rows: Any, room: ContextBudget, message: str
 ) -> None:
     with pytest.raises(AttemptError, match=message) as error:
@@ -68,7 +68,7 @@ def test_what_leaves_nothing_to_learn_is_refused(
     assert error.value.failure.remedy
 
 
-def test_episodes_come_from_the_first_that_is_given() -> None:
+def test_the_number_of_episodes_comes_from_the_first_parameter_that_is_set() -> None:
     params = {"total_episodes": 10, "max_steps": 3, "num_train_epochs": 0.5}
     assert episodes(params, 8, 4) == 10
     assert episodes({**params, "total_episodes": None}, 8, 4) == 12
@@ -97,12 +97,12 @@ class Special:
         (Special(None, 1, 2, 5, 99), [], 5),
     ],
 )
-def test_padding_is_a_token_that_means_nothing_else(
+def test_padding_uses_a_token_without_another_meaning(
     tokenizer: Any, used: list[int], pad: int
 ) -> None:
     assert spare_token(tokenizer, 10, used) == pad
 
 
-def test_where_every_token_means_something_padding_is_refused() -> None:
+def test_padding_is_refused_if_no_token_is_unused() -> None:
     with pytest.raises(AttemptError, match="no unused special token"):
         spare_token(Special(2, 1, 2, 5), 10, [5])

@@ -137,7 +137,7 @@ def test_the_same_seed_gives_the_same_bytes_here_and_elsewhere(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stopped_training_goes_on_elsewhere_as_if_it_had_not_been(
+def test_a_stopped_training_resumes_elsewhere_with_the_same_result(
     first: Any, second: Any, kind: Any
 ) -> None:
     stopped, at = first[kind]["actions"][1], STOPPED_AT[kind[0]]
@@ -149,7 +149,7 @@ def test_a_stopped_training_goes_on_elsewhere_as_if_it_had_not_been(
 
 
 @pytest.mark.parametrize("which", ENGINES)
-def test_the_shared_model_is_what_it_was_after_every_action(first: Any, which: str) -> None:
+def test_the_shared_model_is_unchanged_after_every_action(first: Any, which: str) -> None:
     bases = [a["base"] for a in first[which, True]["actions"] if "base" in a]
     assert bases[0][0]
     assert len({digest for pair in bases for digest in pair}) == 1
@@ -169,7 +169,7 @@ def test_a_cancelled_training_stops_at_its_next_step(first: Any, which: str) -> 
     assert cancelled["progress"][-1][0] < 100
 
 
-def test_the_curve_says_reward_and_distance_by_step(first: Any) -> None:
+def test_the_curve_shows_reward_and_kl_divergence_per_step(first: Any) -> None:
     for which in ENGINES:
         trained = first[which, True]["actions"][0]
         assert [row["step"] for row in trained["curve"]] == [2, 4, 6]
@@ -186,7 +186,7 @@ def test_the_curve_says_reward_and_distance_by_step(first: Any) -> None:
     assert not [name for m in (ppo, grpo) for name in m if "time" in name or name == "eps"]
 
 
-def test_one_update_a_step_is_trained_like_any_other(first: Any) -> None:
+def test_training_with_one_update_per_step_works_like_any_other(first: Any) -> None:
     single = first["ppo", True]["actions"][9]
     assert single.get("message") is None
     assert [row["step"] for row in single["curve"]] == [1, 2, 3, 4, 5, 6]
@@ -197,7 +197,7 @@ def test_one_update_a_step_is_trained_like_any_other(first: Any) -> None:
     assert "degrees of freedom" not in first["ppo", True]["printed"]
 
 
-def test_the_policy_begins_at_no_distance_from_itself(first: Any) -> None:
+def test_the_policy_starts_with_zero_kl_divergence(first: Any) -> None:
     chat = first["ppo", True]["actions"][5]
     assert chat["curve"][0]["kl"] == pytest.approx(0, abs=1e-4)
 
@@ -209,7 +209,7 @@ def test_weights_of_rewards_add_up(first: Any) -> None:
     assert row["reward"] == pytest.approx(total, rel=1e-4, abs=1e-6)
 
 
-def test_a_reward_model_or_checks_alone_are_enough(first: Any) -> None:
+def test_a_reward_model_alone_or_checks_alone_are_sufficient(first: Any) -> None:
     judged = first["grpo", True]["actions"][7]["metrics"]
     assert judged["reward"] == pytest.approx(judged["rewards_reward_model_mean"])
     checked = first["alone"]["actions"][0]["metrics"]
@@ -217,7 +217,7 @@ def test_a_reward_model_or_checks_alone_are_enough(first: Any) -> None:
     assert "rewards_reward_model_mean" not in checked
 
 
-def test_what_cannot_go_together_is_refused_with_a_remedy(first: Any) -> None:
+def test_incompatible_parameters_are_refused_with_a_remedy(first: Any) -> None:
     long, few, uneven = first["ppo", True]["actions"][6:9]
     groups, weights = first["grpo", True]["actions"][5:7]
     nothing = first["alone"]["actions"][1]
@@ -233,14 +233,14 @@ def test_what_cannot_go_together_is_refused_with_a_remedy(first: Any) -> None:
     assert "no head that scores" in first["no judge"]["load"]["message"]
 
 
-def test_what_does_not_fit_is_refused_with_what_would(first: Any) -> None:
+def test_a_training_that_does_not_fit_is_refused_with_a_size_that_would(first: Any) -> None:
     [refused] = first["tight"]["actions"]
     assert refused["kind"] == "out-of-memory"
     assert "the value model's training" in refused["message"]
     assert "resources.memory" in refused["remedy"]
 
 
-def test_a_whole_policy_is_saved_as_it_was_configured(first: Any, models: Path) -> None:
+def test_a_full_policy_is_saved_with_its_original_configuration(first: Any, models: Path) -> None:
     for which in ENGINES:
         folder = Path(first[which, False]["actions"][0]["model_path"])
         for name in ("generation_config.json", "tokenizer_config.json", "tokenizer.json"):

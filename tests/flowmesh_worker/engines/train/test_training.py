@@ -124,7 +124,7 @@ def test_the_same_seed_gives_the_same_bytes_here_and_elsewhere(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stopped_training_goes_on_elsewhere_as_if_it_had_not_been(
+def test_a_stopped_training_resumes_elsewhere_with_the_same_result(
     first: Any, second: Any, kind: Any
 ) -> None:
     stopped = first[kind]["actions"][1]
@@ -136,7 +136,7 @@ def test_a_stopped_training_goes_on_elsewhere_as_if_it_had_not_been(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_kept_and_saved_holds_no_pickle_and_no_path(first: Any, kind: Any) -> None:
+def test_checkpoints_and_saved_models_contain_no_pickle_and_no_path(first: Any, kind: Any) -> None:
     saved = first[kind]["actions"][0]
     folders = [
         Path(saved.get("adapter_path") or saved["model_path"]),
@@ -147,7 +147,7 @@ def test_what_is_kept_and_saved_holds_no_pickle_and_no_path(first: Any, kind: An
         assert str(folders[0].parents[2]).encode() not in file.read_bytes(), file
 
 
-def test_adapters_share_one_model_which_is_what_it_was_after_every_action(first: Any) -> None:
+def test_adapters_share_one_model_which_is_unchanged_after_every_action(first: Any) -> None:
     for which in ENGINES:
         assert first[which, True]["shares"]
         bases = [a["base"] for a in first[which, True]["actions"] if "base" in a]
@@ -176,13 +176,13 @@ def test_packed_rows_do_not_see_each_other(first: Any) -> None:
     )
 
 
-def test_chats_and_cut_rows_are_learned_and_counted(first: Any) -> None:
+def test_chats_and_truncated_rows_are_trained_on_and_counted(first: Any) -> None:
     chat, cut = first["sft", True]["actions"][7:9]
     assert chat["metrics"]["rows_truncated"] == 0
     assert cut["metrics"]["rows_truncated"] == 0 < cut["metrics"]["tokens"]
 
 
-def test_what_cannot_be_learned_is_refused_with_a_remedy(first: Any) -> None:
+def test_rows_that_cannot_be_trained_on_are_refused_with_a_remedy(first: Any) -> None:
     short, empty, both = first["sft", True]["actions"][9:12]
     diverged = first["sft", False]["actions"][2]
     assert "training diverged" in diverged["message"]
@@ -192,7 +192,7 @@ def test_what_cannot_be_learned_is_refused_with_a_remedy(first: Any) -> None:
     assert {a["kind"] for a in (diverged, short, empty, both)} == {"bad-input"}
 
 
-def test_a_training_that_could_not_learn_what_was_meant_is_refused(first: Any) -> None:
+def test_a_training_that_would_learn_nothing_or_the_wrong_thing_is_refused(first: Any) -> None:
     steps, epochs, modules, null = first["sft", True]["actions"][12:16]
     assert "with.max_steps is 0: nothing would be learned" in steps["message"]
     assert "with.num_train_epochs is 0" in epochs["message"]
@@ -202,7 +202,7 @@ def test_a_training_that_could_not_learn_what_was_meant_is_refused(first: Any) -
     assert {a["kind"] for a in (steps, epochs, modules, null)} == {"bad-input"}
 
 
-def test_the_curve_and_the_metrics_say_how_it_went(first: Any) -> None:
+def test_the_curve_and_the_metrics_describe_the_training(first: Any) -> None:
     sft = first["sft", True]["actions"][0]
     assert [row["step"] for row in sft["curve"]] == [3, 4, 6]
     assert ["eval_loss" in row for row in sft["curve"]] == [True, False, True]
@@ -224,7 +224,7 @@ def test_a_reward_model_scores_with_one_label(first: Any) -> None:
     assert (given["task_type"], given["modules_to_save"]) == ("SEQ_CLS", ["classifier", "score"])
 
 
-def test_what_does_not_fit_is_refused_before_it_is_loaded(first: Any) -> None:
+def test_a_training_that_does_not_fit_is_refused_before_the_model_is_loaded(first: Any) -> None:
     [refused] = first["tight"]["actions"]
     assert refused["kind"] == "out-of-memory"
     assert "resources.memory" in refused["remedy"]

@@ -32,13 +32,13 @@ def test_shapes_are_read_without_the_weights(tmp_path: Path) -> None:
     assert read_shapes(written(tmp_path)) == SHAPES
 
 
-def test_a_file_that_is_no_safetensors_is_bad_input(tmp_path: Path) -> None:
+def test_an_invalid_safetensors_file_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"PK\x03\x04 pickled")
     with pytest.raises(AttemptError, match=r"model\.safetensors is not a safetensors"):
         read_shapes(tmp_path)
 
 
-def test_adapters_sit_on_the_named_matrices_of_the_layers() -> None:
+def test_adapters_apply_to_the_named_matrices_of_the_layers() -> None:
     assert elements(SHAPES) == 800 + 64 + 128 + 8
     assert matrix_elements(SHAPES) == 64 + 128
     assert lora_elements(SHAPES, 4, ("q_proj",)) == 4 * 16

@@ -47,7 +47,7 @@ def test_the_last_number_counts(text: object, number: str | None) -> None:
 
 
 @given(st.integers(-(10**15), 10**15), st.text(alphabet="abc xyz.\n", max_size=20))
-def test_a_number_is_found_behind_any_words_however_it_is_written(n: int, words: str) -> None:
+def test_a_number_is_found_after_any_words_in_any_notation(n: int, words: str) -> None:
     for written in (f"{n}", f"{n:,}", f"{n}.", f"{n:,} units", f"${n:,}", f"{n}.0"):
         assert final_number(f"{words} {written}") == n
 

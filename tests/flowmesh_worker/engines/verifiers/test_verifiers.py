@@ -44,7 +44,7 @@ def judged(check: dict[str, Any], text: str, tokens: int = 3, **row: Any) -> flo
         ({"name": "contains"}, "anything", "", None),
     ],
 )
-def test_a_completion_is_held_against_its_target(
+def test_a_completion_is_compared_with_its_target(
     check: dict[str, Any], text: str, target: Any, score: float | None
 ) -> None:
     assert judged({**check, "target": "t"}, text, t=target) == score
@@ -68,7 +68,9 @@ def test_a_completion_is_held_against_its_target(
         ({"name": "length-at-most", "characters": 2}, "abc", 0.0),
     ],
 )
-def test_a_completion_is_judged_by_itself(check: dict[str, Any], text: str, score: float) -> None:
+def test_a_completion_is_scored_without_a_target(
+    check: dict[str, Any], text: str, score: float
+) -> None:
     assert judged(check, text) == score
 
 
@@ -119,18 +121,18 @@ def test_a_choice_is_read_by_its_letter_its_number_or_its_text() -> None:
         ("", None),
     ],
 )
-def test_the_choice_that_an_answer_settles_on(text: str, label: str | None) -> None:
+def test_the_final_choice_of_an_answer_is_found(text: str, label: str | None) -> None:
     assert final_choice(text) == label
 
 
 @given(st.sampled_from(LABELS), st.text(alphabet="abc xyz", max_size=20))
-def test_a_choice_said_outright_is_found_behind_any_words(label: str, words: str) -> None:
+def test_an_explicit_choice_is_found_after_any_words(label: str, words: str) -> None:
     for said in ("the answer is {}", "Answer: ({})", "so the answer is **{}**.", "({})"):
         assert final_choice(f"{words} {said.format(label)}") == label
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_judged_without_an_error(text: str) -> None:
+def test_scoring_any_text_raises_no_error(text: str) -> None:
     for check in (
         {"name": "number-equals", "target": "t"},
         {"name": "choice-equals", "target": "t"},
@@ -139,6 +141,6 @@ def test_any_text_is_judged_without_an_error(text: str) -> None:
         assert judged(check, text, t="B) 4") in {0.0, 1.0}
 
 
-def test_a_pattern_that_never_comes_to_an_end_is_told_and_does_not_hold_its_host() -> None:
+def test_a_pattern_that_never_ends_is_reported_and_does_not_block_its_host() -> None:
     with pytest.raises(AttemptError, match="for more than 1 s"):
         judged({"name": "matches", "pattern": r"\A((a|aa)+)+\Z"}, "a" * 60 + "b")
