@@ -99,7 +99,8 @@ class EngineRelocation:
     (``test_a_pool_is_vacated_only_when_all_engines_are_loaded_in_the_next``). A move that has
     to be undone soon doubles the patience before the next one, up to
     ``MOVE_PATIENCE_IDLE_TIMES``, and one that lasted for ``STEADY_S`` halves it: with a fixed
-    wait, demand that comes and goes in that rhythm would move the engines each time, and each move loads every model
+    wait, demand that comes and goes in that rhythm would move the engines each time, and each
+    move loads every model
     (``test_engines_that_had_to_return_wait_longer_before_each_further_relocation``).
 
     Attributes:
