@@ -15,6 +15,7 @@ REQUESTS = (
     ("POST", "/v1/datasets?namespace={namespace}&name=x.csv"),
     ("POST", "/v1/trees?namespace={namespace}"),
     ("POST", "/v1/trees?namespace={namespace}&kind=adapter"),
+    ("POST", "/v1/revoke?namespace={namespace}"),
     ("GET", "/v1/quota?namespace={namespace}"),
     ("GET", "/v1/lineage/{reference}?namespace={namespace}"),
     ("GET", "/v1/lineage/{reference}?namespace={namespace}&direction=down"),

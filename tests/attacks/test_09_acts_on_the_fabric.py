@@ -20,6 +20,9 @@ FABRIC: tuple[tuple[str, str, Any], ...] = (
     ("POST", "/v1/cache/gc", None),
     ("POST", "/v1/cache/purge", {"scope": "ns:team-b"}),
     ("DELETE", "/v1/quarantine/abc", None),
+    ("GET", "/v1/withheld", None),
+    ("POST", "/v1/withheld", {"results": {"worker": "w1"}}),
+    ("POST", "/v1/withheld/release", {"results": {"worker": "w1"}}),
     ("GET", "/v1/keys", None),
     ("POST", "/v1/keys/reseal", None),
     ("POST", "/v1/keys/retire", {"id": 0}),
@@ -53,7 +56,7 @@ async def test_the_table_has_every_path_without_a_namespace(tmp_path: Path) -> N
         served = {r.resource.canonical for r in routes if r.resource and r.method != "HEAD"}
         named = {path for path in served if "{uid}" in path}
         queried = {path for path in served if path.startswith(("/v1/lineage", "/v1/content"))}
-        queried |= {"/v1/datasets", "/v1/trees", "/v1/quota", "/v1/plan"}
+        queried |= {"/v1/datasets", "/v1/trees", "/v1/quota", "/v1/plan", "/v1/revoke"}
         rest = served - named - queried - OPEN_TO_USERS - {"/worker", "/healthz"}
         assert len(rest) >= 11
         table = {path for _, path, _ in FABRIC}

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import io
+import struct
 import tarfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -129,11 +130,13 @@ async def upload(there: Place, rows: bytes, namespace: str = "team-a") -> dict[s
 
 
 async def upload_model(there: Place, namespace: str = "team-a") -> dict[str, Any]:
+    header = b'{"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}'
+    weights = struct.pack("<Q", len(header)) + header + b"base"
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         info = tarfile.TarInfo("model.safetensors")
-        info.size = 4
-        tar.addfile(info, io.BytesIO(b"base"))
+        info.size = len(weights)
+        tar.addfile(info, io.BytesIO(weights))
     path = f"/v1/trees?namespace={namespace}&kind=model"
     status, answer = await ask(there, "POST", path, data=packed.getvalue())
     assert status == 201, answer
