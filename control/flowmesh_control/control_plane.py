@@ -23,6 +23,7 @@ from flowmesh_control.api.connections import TimedRunner
 from flowmesh_control.auth.tls_certificate import TlsCertificate
 from flowmesh_control.auth.users import NamespaceLabels, Users, no_labels
 from flowmesh_control.auth.worker_tokens import WorkerTokenVerifier
+from flowmesh_control.epoch_context import EpochContext
 from flowmesh_control.loop.clock import Clock, system_clock
 from flowmesh_control.loop.current_event import CurrentEventMarker
 from flowmesh_control.loop.gc_tuning import tune_gc
@@ -44,6 +45,7 @@ from flowmesh_control.records.keys import SUSPECT_RUNS, SUSPECT_WORKERS
 from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.quarantine import Quarantine
+from flowmesh_control.records.reference_issuer import ReferenceIssuer
 from flowmesh_control.records.revocations import Revocations
 from flowmesh_control.records.store_format import begin_format, require_format
 from flowmesh_control.records.suspects import DEATHS_MAX, read_suspects, record_last_death
@@ -344,7 +346,7 @@ class ControlPlane:
             on_settle=marker.settle,
             prefix_salt=PrefixSalts(self._key_ring),
         )
-        runtime = assemble(
+        context = EpochContext(
             epoch=epoch,
             store=self._store,
             store_meter=self._store_meter,
@@ -352,6 +354,7 @@ class ControlPlane:
             settings=settings,
             catalog=self._catalog,
             key_ring=self._key_ring,
+            references=ReferenceIssuer(self._key_ring, policies),
             keys=KeyAdmin(self._bare_store.records, self._key_ring, self._current_keys),
             request_log=self._request_log(epoch, refusal),
             tokens=self._tokens,
@@ -374,6 +377,7 @@ class ControlPlane:
             later_epoch_seen=self._later_epoch_seen,
             refusal=refusal,
         )
+        runtime = assemble(context)
         self._books = PeriodicFlush(
             capture=lambda counted, now_s: msgspec.structs.replace(
                 capture(machine.state, counted, now_s), uploaded=runtime.services.uploaded.current()
