@@ -32,7 +32,7 @@ def rows(seed: int) -> bytes:
 def tree(seed: int) -> bytes:
     archive, data = io.BytesIO(), Random(seed).randbytes(LARGE_BYTES)
     with tarfile.open(fileobj=archive, mode="w") as tar:
-        for name, content in (("weights.bin", data), ("config.json", data[:40])):
+        for name, content in (("tokenizer.model", data), ("config.json", data[:40])):
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
