@@ -1,4 +1,4 @@
-"""How well observations of two kinds can be told apart, as the area under the ROC curve (AUC).
+"""How well observations of two kinds can be distinguished, as the area under the ROC curve (AUC).
 
 An observer takes features (seconds, bytes, counts) of two kinds of samples. The better of two
 judges counts: the single feature that separates best, and a logistic regression of all. Features
@@ -28,7 +28,7 @@ CLIPPED = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Separation:
-    """How well two kinds of samples were told apart.
+    """How well two kinds of samples were distinguished.
 
     Attributes:
         auc: of the judge with the higher upper bound.

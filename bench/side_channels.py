@@ -1,6 +1,6 @@
 """Measures how well one tenant can tell from times and answers what another tenant has.
 
-An observer runs, uploads or prompts what another tenant has, and something that nobody has, in
+An observer runs, uploads or prompts what another tenant has, and something that no tenant has, in
 turns. The AUC says how well its observations of the two can be told apart: 0.5 is a guess. Each
 row has a control, in which the same observations must be told apart, or the measurement could see
 nothing. Run it with ``make bench-side-channels``; ``--only`` repeats some rows, ``--samples`` and
@@ -73,7 +73,7 @@ class Row:
 
 
 def judged(samples: Samples) -> Separation:
-    """Returns how well known and fresh are told apart."""
+    """Returns how well known and fresh are distinguished."""
     return separation(samples[KNOWN], samples[FRESH])
 
 
