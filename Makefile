@@ -113,7 +113,7 @@ LAWS ?= tests/flowmesh_control/test_law_of_attempts.py tests/flowmesh_control/te
 	tests/flowmesh_control/verification
 .PHONY: laws
 laws: $(READY) ## the laws of isolation with 10,000 examples, and a million messages (about two hours; LAWS="FILE")
-	@FLOWMESH_LAW_EXAMPLES=10000 FLOWMESH_MESSAGE_WORLDS=12500 $(BIN)/python -m pytest -q -p no:xdist $(LAWS)
+	@FLOWMESH_LAW_EXAMPLES=10000 FLOWMESH_MESSAGE_WORLDS=12500 $(BIN)/python -m pytest -q -p no:xdist --timeout 0 $(LAWS)
 
 .PHONY: golden
 golden: $(READY) ## record tests/golden anew, after a change of behaviour that is meant

@@ -153,8 +153,9 @@ class Scopes(RuleBasedStateMachine):
         components = ComponentCache(
             self.store, root / "trees", 1 << 30, in_use=tuple, on_change=lambda: None
         )
-        verified = VerifiedChunks(root / "verified")
-        self.inputs, self.outputs = Inputs(views, components, verified), Outputs(views)
+        self.verified = VerifiedChunks(root / "verified")
+        self.inputs = Inputs(views, components, self.verified)
+        self.outputs = Outputs(views)
         for tenant, kind in zip(TENANTS, ("dataset", *TREES), strict=False):
             self._upload(tenant, kind)
             self._step(tenant, self.known[-1][0], kind, is_private=False)
@@ -164,6 +165,7 @@ class Scopes(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.close()
+        self.verified.close()
         self.runner.close()
         self.folder.cleanup()
 
