@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, stdev
 
 from flowmesh_sim.paper.serving.neustream_replay import LARGE, SMALL, Counts, Point
 from flowmesh_sim.paper.serving.replay_results import Replay, TwinCounts
@@ -74,6 +74,7 @@ def advantage(replay: Replay, fresh: Sequence[Counts]) -> list[Goal]:
     beyond = replay[BEYOND]
     behind = max(c.neustream - c.flowmesh for p, c in replay.items() if p is not BEYOND)
     share = fmean(c.flowmesh for c in fresh) / REQUESTS
+    off = 1.96 * stdev(c.flowmesh for c in fresh) / REQUESTS / len(fresh) ** 0.5
     return [
         Goal(
             "never far behind NeuStream, 48 points",
@@ -95,7 +96,7 @@ def advantage(replay: Replay, fresh: Sequence[Counts]) -> list[Goal]:
         Goal(
             f"in time at 4 requests/s, {len(fresh)} fresh seeds",
             f"≥ {FRESH_MIN:.0%} in the mean",
-            f"{share:.1%} ({_mean(fresh, lambda c: c.neustream)} NeuStream, "
+            f"{share:.1%} ± {100 * off:.1f} ({_mean(fresh, lambda c: c.neustream)} NeuStream, "
             f"{_mean(fresh, lambda c: c.clockwork)} Clockwork, "
             f"{_mean(fresh, lambda c: c.padding_clockwork)} padding)",
             share >= FRESH_MIN,
