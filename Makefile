@@ -131,6 +131,10 @@ bench: ## what docs/benchmarks.md shows, measured here: dispatch, growth, sharin
 paper: $(READY) ## the paper's evaluation in virtual time; writes docs/evaluation.md (ARGS="--seeds 3 --only fig5")
 	@$(BIN)/python -m flowmesh_sim.paper $(ARGS)
 
+.PHONY: paper-serving
+paper-serving: $(READY) ## papers about online requests, replayed; writes docs/evaluation-serving.md
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m flowmesh_sim.paper.serving $(ARGS)
+
 .PHONY: nightly
 nightly: $(READY) ## what is too long for CI, each with a time limit; writes docs/nightly.md (JOBS="soak bench")
 	@$(BIN)/python hack/nightly.py $(JOBS)

@@ -1,0 +1,57 @@
+"""How many requests a second a component's replicas can serve."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from flowmesh_core.serving.profile import BatchProfile
+
+UTILISATION = 0.6
+"""The share of the best throughput that is planned with, until a capacity curve says better: with
+uneven arrivals about 1 % of replies are late there, and many more soon above it."""
+
+
+class PlannedReplica(msgspec.Struct, frozen=True):
+    """A replica on one worker.
+
+    Attributes:
+        profile: of its component on the worker's device.
+        cap: the largest batch; see ``batch_caps``.
+        share: of the device, above 0 and at most 1.
+    """
+
+    profile: BatchProfile
+    cap: int
+    share: float = 1.0
+
+    @property
+    def calls_per_s(self) -> float:
+        """The most calls a second with full batches."""
+        return self.profile.best_rate(self.cap) * self.share
+
+
+def requests_per_s(
+    replicas: Sequence[PlannedReplica], visits: float, utilisation: float = UTILISATION
+) -> float:
+    """Returns the requests a second that a component's replicas keep up with.
+
+    Args:
+        replicas: all of the component.
+        visits: how often a request calls the component, in the mean; above 0.
+        utilisation: the share of the best throughput to plan with.
+    """
+    return utilisation * sum(r.calls_per_s for r in replicas) / visits
+
+
+def bottleneck(
+    components: Mapping[str, Sequence[PlannedReplica]], visits: Mapping[str, float]
+) -> tuple[str, float]:
+    """Returns the component that limits a service, and the requests a second that it allows.
+
+    Args:
+        components: all replicas of each; at least one component.
+        visits: by component.
+    """
+    rates = {name: requests_per_s(found, visits[name]) for name, found in components.items()}
+    name = min(rates, key=lambda n: (rates[n], n))
+    return name, rates[name]

@@ -1,0 +1,96 @@
+"""Whether a router takes a request.
+
+A request is refused at once where its reply could not be in time or would take another tenant's
+places. Nothing waits in a queue without a bound.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+
+class OnLate(StrEnum):
+    """What becomes of a request whose reply cannot be in time; set by its service."""
+
+    REFUSE = "refuse"
+    DEMOTE = "demote"
+    SERVE = "serve"
+
+
+class Verdict(StrEnum):
+    """The outcome of admission."""
+
+    ADMITTED = "admitted"
+    DEMOTED = "demoted"
+    NO_REPLICA = "no-replica"
+    SERVICE_FULL = "service-full"
+    TENANT_SHARE = "tenant-share"
+    TOO_LATE = "too-late"
+
+
+class ServiceLoad(msgspec.Struct, frozen=True):
+    """A service as a router sees it.
+
+    Attributes:
+        max_in_flight: requests of the service at once, at this router.
+        in_flight: by tenant.
+        weights: of tenants; 1 where none is given.
+        places: calls that all replicas of its busiest component take at once; 0 without a replica.
+        replica_in_s: the predicted time until a replica is ready, where there is none.
+        predicted_s: from now to the reply of a request that is admitted now.
+        on_late: what becomes of requests that would be late.
+    """
+
+    max_in_flight: int
+    in_flight: Mapping[str, int]
+    places: int
+    weights: Mapping[str, float] = {}
+    replica_in_s: float = 0.0
+    predicted_s: float = 0.0
+    on_late: OnLate = OnLate.DEMOTE
+
+
+class Admission(msgspec.Struct, frozen=True):
+    """The decision about a request.
+
+    Attributes:
+        retry_after_s: of a refusal: when the same request may be admitted; 0 where it is not known.
+    """
+
+    verdict: Verdict
+    retry_after_s: float = 0.0
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the request is served, if only behind all others."""
+        return self.verdict in (Verdict.ADMITTED, Verdict.DEMOTED)
+
+
+def admit(load: ServiceLoad, tenant: str, budget_s: float) -> Admission:
+    """Decides about a request.
+
+    Args:
+        load: of its service.
+        tenant: who sent it.
+        budget_s: what is left until its deadline.
+    """
+    if not load.places and load.replica_in_s > budget_s:
+        return Admission(Verdict.NO_REPLICA, load.replica_in_s)
+    total = sum(load.in_flight.values())
+    if total >= load.max_in_flight:
+        return Admission(Verdict.SERVICE_FULL, load.predicted_s)
+    if total >= load.places > 0 and load.in_flight.get(tenant, 0) >= _share(load, tenant):
+        return Admission(Verdict.TENANT_SHARE, load.predicted_s)
+    if load.predicted_s <= budget_s or load.on_late is OnLate.SERVE:
+        return Admission(Verdict.ADMITTED)
+    if load.on_late is OnLate.DEMOTE:
+        return Admission(Verdict.DEMOTED)
+    return Admission(Verdict.TOO_LATE, load.predicted_s - budget_s)
+
+
+def _share(load: ServiceLoad, tenant: str) -> float:
+    """Returns a tenant's part of all admitted requests, by weight among those that have any."""
+    active = {name for name, count in load.in_flight.items() if count} | {tenant}
+    weights = {name: load.weights.get(name, 1.0) for name in active}
+    return load.max_in_flight * weights[tenant] / sum(weights.values())

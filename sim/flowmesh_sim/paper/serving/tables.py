@@ -1,0 +1,63 @@
+"""The tables of ``docs/evaluation-serving.md``."""
+
+from collections.abc import Mapping, Sequence
+
+from flowmesh_sim.paper.serving.cpu_twin import Twin
+from flowmesh_sim.paper.serving.goals import Goal
+from flowmesh_sim.paper.serving.neustream_replay import Point
+from flowmesh_sim.paper.serving.replay_results import Replay, TwinCounts
+
+_AXES = {"rate": "requests/s", "cv": "cv of the gaps", "scale": "latency scale"}
+
+
+def goals(found: Sequence[Goal]) -> str:
+    """The goals and what was reached."""
+    rows = [(g.name, g.goal, g.reached, "reached" if g.met else "**not reached**") for g in found]
+    return table(("", "goal", "here", ""), rows)
+
+
+def sweep(replay: Replay, model: str, axis: str) -> str:
+    """One sweep of a model: the logs beside the four simulated systems."""
+    rows = [
+        (
+            f"{getattr(point, axis):g}",
+            _logs(point.neustream_logs),
+            str(counts.neustream),
+            _logs(point.clockwork_logs) + ("?" if point.late_logs else ""),
+            str(counts.clockwork),
+            str(counts.padding_clockwork),
+            str(counts.flowmesh),
+        )
+        for point, counts in replay.items()
+        if (point.model, point.sweep) == (model, axis)
+    ]
+    heads = ("NeuStream, logs", "simulated", "Clockwork, logs", "simulated", "padding", "FlowMesh")
+    return table((_AXES[axis], *heads), rows)
+
+
+def twin(measured: Twin, counts: Mapping[Point, TwinCounts]) -> str:
+    """The real batches beside the logs."""
+    grows = measured.model.denoise.at(20) / measured.model.denoise.at(1)
+    rows = [
+        (
+            f"{point.rate:g}",
+            f"{point.cv:g}",
+            _logs(point.neustream_logs),
+            str(found.neustream),
+            str(found.flowmesh),
+        )
+        for point, found in counts.items()
+    ]
+    return f"A batch of 20 took {grows:.2f} times as long as a batch of 1.\n\n" + table(
+        ("requests/s", "cv", "NeuStream, logs", "NeuStream here", "FlowMesh here"), rows
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _logs(logs: Sequence[int]) -> str:
+    return "/".join(map(str, logs))
