@@ -42,7 +42,7 @@ class Row:
             f"{found.auc:.3f} ({found.judge})",
             f"{found.lower:.3f} to {found.upper:.3f}",
             f"{self.bound:.2f}",
-            f"{control.auc:.3f} ({control.samples:,} + {control.samples:,})",
+            f"{control.auc:.3f} ({control.judge}, {control.samples:,} + {control.samples:,})",
             verdict,
         ]
 
