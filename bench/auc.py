@@ -32,12 +32,14 @@ class Separation:
 
     Attributes:
         auc: of the judge with the higher upper bound.
-        upper: end of its 95% interval (DeLong).
+        lower: beginning of its 95% interval (DeLong).
+        upper: end of that interval.
         judge: the name of the feature, or ``logistic regression``.
         samples: of each kind, both halves.
     """
 
     auc: float
+    lower: float
     upper: float
     judge: str
     samples: int
@@ -67,8 +69,8 @@ def separation(first: Sequence[Sample], second: Sequence[Sample], *, seed: int =
         weights = _fit(scale(train), label, _penalty(scale(train), label, seed))
         scores["logistic regression"] = [_logits(weights, scale(kind)) for kind in judged]
     found = [(*interval(low, high), name) for name, (low, high) in scores.items()]
-    value, upper, name = max(found, key=lambda x: x[1])
-    return Separation(value, upper, name, min(len(first), len(second)))
+    value, lower, upper, name = max(found, key=lambda x: x[2])
+    return Separation(value, lower, upper, name, min(len(first), len(second)))
 
 
 def auc(scores: Floats, label: Floats) -> float:
@@ -78,8 +80,8 @@ def auc(scores: Floats, label: Floats) -> float:
     return float((ranks - ones * (ones + 1) / 2) / (ones * (len(label) - ones)))
 
 
-def interval(low: Floats, high: Floats) -> tuple[float, float]:
-    """Returns the AUC of ``high`` over ``low`` and the upper end of its 95% interval.
+def interval(low: Floats, high: Floats) -> tuple[float, float, float]:
+    """Returns the AUC of ``high`` over ``low`` and both ends of its 95% interval.
 
     The variance is DeLong's (Biometrics 44, 1988), by ranks (Sun and Xu, 2014).
     """
@@ -88,7 +90,8 @@ def interval(low: Floats, high: Floats) -> tuple[float, float]:
     below = 1.0 - (both[: len(low)] - rankdata(low)) / len(high)
     value = float(above.mean())
     variance = above.var(ddof=1) / len(high) + below.var(ddof=1) / len(low)
-    return value, min(1.0, value + Z_95 * float(np.sqrt(variance)))
+    reach = Z_95 * float(np.sqrt(variance))
+    return value, max(0.0, value - reach), min(1.0, value + reach)
 
 
 class _Scale:

@@ -1,10 +1,11 @@
 """A tenant of a real fabric that runs or uploads what another tenant has, or nobody.
 
 Called by ``side_channels.py``. The control plane runs in this process, a worker in its own; the
-observer sees what the API answers, and when. Both kinds of sample are taken in turns, in random
-order, so that a slow moment of the machine affects both.
+observer sees what the API answers, and when. Both kinds of sample are taken in one random order, so
+that a slow moment of the machine affects both.
 """
 
+import asyncio
 import io
 import json
 import secrets
@@ -13,8 +14,9 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from aiohttp import ClientSession
 from fabric import TOKEN, Bench
 
@@ -27,6 +29,10 @@ GROUP = CachePolicy("friends", Sharing.GROUP, group="friends", namespaces=(OWNER
 TEXT_BYTES = 2_000
 WEIGHTS_BYTES = 9 << 20
 """More than is put in one request: the store first asks whether the scope has it."""
+BATCH = 10
+"""Pairs whose known halves the owner makes at once, so that it does not take longer than all
+samples."""
+T = TypeVar("T")
 Features = dict[str, float]
 Samples = dict[str, list[Features]]
 
@@ -54,27 +60,25 @@ class LaptopObserver:
         """Ends both."""
         await self._bench.stop()
 
-    async def share(self, shared: bool) -> None:
-        """Lets both tenants share results, or not."""
-        policies = [json.loads(_encoded(GROUP))] if shared else []
-        await self._ask("PUT", "/v1/policies?only=1", json.dumps(policies).encode())
+    async def share(self) -> None:
+        """Lets both tenants share results: the control."""
+        await self._ask("PUT", "/v1/policies?only=1", msgspec.json.encode([GROUP]))
 
-    async def runs(self, pairs: int, *, own: bool, upload: bool = False, seed: int = 0) -> Samples:
+    async def runs(self, pairs: int, *, upload: bool = False, seed: int = 0) -> Samples:
         """Returns samples of the observer's runs of steps that the owner ran, and of fresh ones.
 
         Args:
             pairs: samples of each kind.
-            own: whether the owner is the observer itself: the control.
             upload: whether the step reads rows that both have uploaded.
             seed: of the order.
         """
 
-        async def take(tenant: str, number: int) -> Features:
+        async def prepare(tenant: str, number: int) -> dict[str, Any]:
             rows = _rows(number, 64) if upload else b""
             reference = (await self._uploaded(tenant, rows))["reference"] if rows else ""
-            return await self._run(_workflow(tenant, number, reference), tenant)
+            return _workflow(tenant, number, reference)
 
-        return await self._pairs(pairs, take, OBSERVER if own else OWNER, seed)
+        return await self._samples(pairs, prepare, self._run, OWNER, seed)
 
     async def uploads(self, pairs: int, *, own: bool, seed: int = 0) -> Samples:
         """Returns samples of uploads of models that the owner has, and of fresh ones.
@@ -85,25 +89,48 @@ class LaptopObserver:
             seed: of the order.
         """
 
-        async def take(tenant: str, number: int) -> Features:
-            path, data = f"/v1/trees?namespace={tenant}&kind=model", _tree(number)
+        async def prepare(_: str, number: int) -> bytes:
+            return _tree(number)
+
+        async def upload(tree: bytes, tenant: str) -> Features:
+            path = f"/v1/trees?namespace={tenant}&kind=model"
             began = time.perf_counter()
-            answer = await self._ask("POST", path, io.BytesIO(data))
+            answer = await self._ask("POST", path, io.BytesIO(tree))
             return {"seconds": time.perf_counter() - began, "bytes": len(answer)}
 
-        return await self._pairs(pairs, take, OBSERVER if own else OWNER, seed)
+        return await self._samples(pairs, prepare, upload, OBSERVER if own else OWNER, seed)
 
-    async def _pairs(
-        self, pairs: int, take: Callable[[str, int], Awaitable[Features]], owner: str, seed: int
+    async def _samples(
+        self,
+        pairs: int,
+        prepare: Callable[[str, int], Awaitable[T]],
+        take: Callable[[T, str], Awaitable[Features]],
+        owner: str,
+        seed: int,
     ) -> Samples:
+        """Takes samples in batches: the owner's all at once, the observer's one by one.
+
+        Args:
+            pairs: samples of each kind.
+            prepare: returns what a tenant asks for, by its number; not timed.
+            take: asks for it.
+            owner: asks first for what is then known.
+            seed: of the order.
+        """
         rng, found = Random(seed), Samples({KNOWN: [], FRESH: []})
-        for _ in range(pairs):
-            self._number += 2
-            await take(owner, self._number)
-            asked = [(KNOWN, self._number), (FRESH, self._number + 1)]
-            rng.shuffle(asked)
-            for kind, number in asked:
-                found[kind].append(await take(OBSERVER, number))
+        for first in range(0, pairs, BATCH):
+            numbers = range(self._number + 1, self._number + 1 + 2 * min(BATCH, pairs - first))
+            self._number = numbers[-1]
+            kinds = dict(zip(numbers, [KNOWN, FRESH] * BATCH, strict=False))
+
+            async def own(number: int) -> None:
+                await take(await prepare(owner, number), owner)
+
+            await asyncio.gather(*(own(n) for n in numbers if kinds[n] == KNOWN))
+            asked = rng.sample(numbers, len(numbers))
+            prepared = await asyncio.gather(*(prepare(OBSERVER, n) for n in asked))
+            for number, document in zip(asked, prepared, strict=True):
+                found[kinds[number]].append(await take(document, OBSERVER))
         return found
 
     async def _run(self, document: Mapping[str, Any], tenant: str) -> Features:
@@ -175,9 +202,3 @@ def _workflow(tenant: str, number: int, reference: str) -> dict[str, Any]:
         "metadata": {"name": "observed", "namespace": tenant},
         "spec": spec,
     }
-
-
-def _encoded(policy: CachePolicy) -> bytes:
-    import msgspec  # noqa: PLC0415 - used here alone
-
-    return msgspec.json.encode(policy)

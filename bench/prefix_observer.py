@@ -1,9 +1,9 @@
 """Tenants that prompt one engine with the same long prefixes: a real vLLM in a process of its own.
 
-``python prefix_observer.py < JOB``: the job is JSON (model, pairs, prefix_tokens, salts of two
-tenants), the answer JSON on standard output: for each sample who asked, seconds to the first token
-and the tokens that vLLM took from its prefix cache. Called by ``side_channels.py`` and by the test
-of prefix caches. Requests go through ``llm.generate``, as a worker's do.
+``python prefix_observer.py < JOB``: the job is JSON (model, pairs, controls, words of a prefix, the
+salts of two tenants, path of the answer), the answer JSON: of each sample the seconds to the first
+token and the tokens that vLLM took from its prefix cache. Called by ``side_channels.py`` and by the
+test of prefix caches. Requests go through ``llm.generate``, as a worker's do.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class Prompter:
 
 
 async def observe(job: dict[str, Any], folder: Path) -> dict[str, list[dict[str, float]]]:
-    """Takes all samples: of the other tenant's prefixes and of fresh ones, of own ones and fresh.
+    """Takes all samples: pairs of the other tenant's prefixes and of fresh ones, and own ones.
 
     Returns:
         By kind: ``others`` were sent by the other tenant before, ``own`` by the observer, ``fresh``
@@ -83,14 +83,15 @@ async def observe(job: dict[str, Any], folder: Path) -> dict[str, list[dict[str,
     owner, observer = job["salts"]
     found: dict[str, list[dict[str, float]]] = {"others": [], "fresh": [], "own": []}
     await prompter.seconds(observer, "begin")
-    for _ in range(job["pairs"]):
+    for number in range(job["pairs"]):
         others, fresh = (_prefix(rng, job["words"]) for _ in range(2))
         await prompter.seconds(owner, f"{others} owner")
         asked = [("others", others), ("fresh", fresh)]
         rng.shuffle(asked)
         for kind, prefix in asked:
             found[kind].append(await prompter.seconds(observer, f"{prefix} asks"))
-        found["own"].append(await prompter.seconds(observer, f"{fresh} again"))
+        if number < job["controls"]:
+            found["own"].append(await prompter.seconds(observer, f"{fresh} again"))
     await engine.close()
     return found
 

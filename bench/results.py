@@ -41,10 +41,12 @@ class Result:
 
     Attributes:
         name: as in ``make bench-NAME``.
+        part: of the benchmark, with a section of its own; empty for all of it.
         figures: the values of the tables as numbers.
     """
 
     name: str
+    part: str = ""
     tables: list[Table] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -53,8 +55,9 @@ class Result:
 
     def save(self, *, keep: bool = True) -> None:
         """Prints the tables; with ``keep``, saves them as JSON and in the page."""
+        name = f"{self.name}-{self.part}" if self.part else self.name
         found = {
-            "name": self.name,
+            "name": name,
             "command": " ".join(["make", f"bench-{self.name}", *_arguments()]),
             "date": time.strftime("%Y-%m-%d", time.gmtime(self._began_s)),
             "minutes": round((time.time() - self._began_s) / 60, 1),
@@ -70,8 +73,8 @@ class Result:
         if not keep:
             return
         RESULTS.mkdir(parents=True, exist_ok=True)
-        (RESULTS / f"{self.name}.json").write_text(json.dumps(found, indent=2) + "\n")
-        PAGE.write_text(replaced(PAGE.read_text(), self.name, text))
+        (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=2) + "\n")
+        PAGE.write_text(replaced(PAGE.read_text(), name, text))
 
 
 def machine() -> str:

@@ -43,14 +43,15 @@ def test_the_regression_sees_what_no_single_feature_shows() -> None:
 def test_the_interval_is_delongs() -> None:
     rng = np.random.default_rng(5)
     low, high = rng.normal(0, 1, 300), rng.normal(1, 1, 300)
-    value, upper = auc.interval(low, high)
+    value, lower, upper = auc.interval(low, high)
     assert value == pytest.approx(np.mean(low[:, None] < high[None, :]))
     drawn = [
         np.mean(rng.choice(low, 300)[:, None] < rng.choice(high, 300)[None, :]) for _ in range(400)
     ]
+    assert upper - value == pytest.approx(value - lower)
     assert upper - value == pytest.approx(1.96 * np.std(drawn), rel=0.15)
 
 
 def test_equal_values_count_half() -> None:
     assert auc.auc(np.ones(4), np.array([0.0, 1.0, 0.0, 1.0])) == 0.5
-    assert auc.interval(np.ones(4), np.ones(4)) == (0.5, 0.5)
+    assert auc.interval(np.ones(4), np.ones(4)) == (0.5, 0.5, 0.5)

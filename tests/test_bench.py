@@ -6,12 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from hack import nightly
 
 BENCH = Path(__file__).parents[1] / "bench"
 sys.path.append(str(BENCH))
 
 import graphs  # noqa: E402 - found on the path set above
 import results  # noqa: E402 - as above
+from auc import Separation  # noqa: E402 - as above
+from channel_rows import Row, table  # noqa: E402 - as above
 
 
 @pytest.mark.parametrize("name", ["dispatch", "growth", "sharing"])
@@ -29,6 +32,39 @@ def test_a_result_replaces_its_own_part_of_the_page_only() -> None:
     assert results.replaced(page, "x", "\\1 new\n") == expected
     with pytest.raises(ValueError, match="no place for z"):
         results.replaced(page, "z", "")
+
+
+def separation(value: float, lower: float, upper: float) -> Separation:
+    return Separation(value, lower, upper, "seconds", 500)
+
+
+def test_each_part_of_the_side_channels_replaces_its_own_section(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(results.PAGE.read_text())
+    monkeypatch.setattr(results, "PAGE", page)
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    for part in nightly.SIDE_CHANNELS:
+        row = Row(part, separation(0.5, 0.45, 0.55), 0.6, separation(1, 1, 1))
+        result = results.Result("side-channels", part)
+        result.tables = [table(part, [row])]
+        result.save()
+    for part in nightly.SIDE_CHANNELS:
+        assert f"| {part} | 500 + 500 | 0.500 (seconds) | 0.450 to 0.550 |" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("upper", "control", "expected"),
+    [(0.6, 0.9, "yes"), (0.61, 0.9, "**no**"), (0.5, 0.89, "**unknown**")],
+)
+def test_a_bound_holds_only_where_the_control_sees_a_difference(
+    upper: float, control: float, expected: str
+) -> None:
+    row = Row("uploads", separation(0.5, 0.4, upper), 0.6, separation(control, 0, 1))
+    assert row.cells[-1] == expected
+    assert row.holds == (expected == "yes")
+    assert ("not held by" in str(table("", [row]).notes)) != row.holds
 
 
 @pytest.mark.parametrize("shape", graphs.SHAPES)

@@ -36,7 +36,7 @@ def test_a_prefix_of_another_tenant_is_not_used_and_an_own_one_is(
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}))
     job = {
-        "model": str(model), "pairs": 3, "words": 300, "memory_mib": 4096,
+        "model": str(model), "pairs": 3, "controls": 3, "words": 300, "memory_mib": 4096,
         "salts": [salt("team-a"), salt("team-b")], "answer": str(tmp_path / "answer.json"),
     }  # fmt: skip
     done = subprocess.run(
