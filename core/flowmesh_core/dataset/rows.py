@@ -39,20 +39,31 @@ def row_digests(columns: Columns, schema: Schema, count: int) -> list[Digest]:
         schema: the schema that they were typed by.
         count: how many rows.
     """
+    forms = {c.name: json_form(columns[c.name], c) for c in schema.columns}
+    return row_digests_of_forms(forms, schema, count)
+
+
+def row_digests_of_forms(forms: Columns, schema: Schema, count: int) -> list[Digest]:
+    """Returns the digests of rows whose columns are in the form of :func:`json_form`.
+
+    Args:
+        forms: one value per row; None for null.
+        schema: the columns.
+        count: how many rows.
+    """
     if not schema.columns:
         return [digest_value("row", [[], []])] * count
-    forms = [json_form(columns[c.name], c) for c in schema.columns]
-    nullable = [None in columns[c.name] for c in schema.columns]
+    in_order = [forms[name] for name in schema.names]
     prefixes: Iterable[bytes]
-    if any(nullable):
-        prefixes = _prefixes_with_nulls(columns, schema.columns, count)
+    if any(None in values for values in in_order):
+        prefixes = _prefixes_with_nulls(in_order, schema.columns)
     else:
         prefixes = repeat(_prefix(tuple(c.type for c in schema.columns), schema.columns))
     dumps = orjson.dumps
     try:
         return [
-            Digest(blake3(prefix + dumps(row)).hexdigest())
-            for prefix, row in zip(prefixes, zip(*forms, strict=True), strict=False)
+            Digest(blake3(prefix + dumps(row)).digest().hex())
+            for prefix, row in zip(prefixes, zip(*in_order, strict=True), strict=False)
         ]
     except orjson.JSONEncodeError as e:  # columns_of refuses all but text with surrogates
         raise IdentityError(f"a row has no canonical form: {e}") from e
@@ -68,9 +79,11 @@ def _prefix(types: Sequence[ColumnType], columns: Sequence[Column]) -> bytes:
     return PREFIX + b"row\0" + canonical_bytes(header)
 
 
-def _prefixes_with_nulls(columns: Columns, named: Sequence[Column], count: int) -> Iterable[bytes]:
+def _prefixes_with_nulls(
+    in_order: Sequence[Sequence[Any]], named: Sequence[Column]
+) -> Iterable[bytes]:
     known: dict[tuple[bool, ...], bytes] = {}
-    masks = zip(*([v is None for v in columns[c.name]] for c in named), strict=True)
+    masks = zip(*([v is None for v in values] for values in in_order), strict=True)
     for mask in masks:
         prefix = known.get(mask)
         if prefix is None:
