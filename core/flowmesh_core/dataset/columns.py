@@ -20,7 +20,6 @@ from flowmesh_core.identity.canonical import (
     PLAIN_FLOAT_MIN,
     canonical_bytes,
     float_fragment,
-    float_is_plain,
 )
 
 Columns = Mapping[str, Sequence[Any]]
@@ -82,7 +81,7 @@ def json_form(values: Sequence[Any], column: Column) -> Sequence[Any]:
             # msgspec writes bytes as quoted base64, half again as fast as base64.b64encode.
             return [v if v is None else orjson.Fragment(_base64.encode(v)) for v in values]
         case ColumnType.FLOAT:
-            if all(v is None or float_is_plain(v) for v in values):
+            if _all_plain(filter(None, values)):
                 return values
             return [v if v is None else float_fragment(v) for v in values]
         case ColumnType.LIST_FLOAT:
@@ -91,7 +90,7 @@ def json_form(values: Sequence[Any], column: Column) -> Sequence[Any]:
             return values
 
 
-def _all_plain(values: Sequence[float]) -> bool:
+def _all_plain(values: Iterable[float]) -> bool:
     """Whether all are plain floats, as in most vectors; typed columns have no ``-0.0``."""
     sizes = [*filter(None, map(abs, values))]
     return not sizes or (min(sizes) >= PLAIN_FLOAT_MIN and max(sizes) < PLAIN_FLOAT_LIMIT)

@@ -22,6 +22,8 @@ from flowmesh_core.units import Digest
 
 NUMBERS_LEAST = 200
 """Fewer numbers are examined one by one: each function of Arrow costs some microseconds."""
+_ZEROS_MAX = 200
+"""More zeros are left out by Arrow."""
 
 _FLOATS = frozenset({ColumnType.FLOAT, ColumnType.LIST_FLOAT})
 
@@ -30,7 +32,7 @@ def _bits(number: float) -> int:
     return int.from_bytes(struct.pack("<d", number), "little")
 
 
-_NEGATIVE_ZERO = pa.scalar(_bits(-0.0), pa.uint64())
+_ZERO = pa.scalar(0, pa.uint64())
 _ONE = pa.scalar(1, pa.uint64())
 _LEAST = pa.scalar(_bits(PLAIN_FLOAT_MIN) << 1, pa.uint64())
 _SPAN = pa.scalar((_bits(PLAIN_FLOAT_LIMIT) - _bits(PLAIN_FLOAT_MIN)) << 1, pa.uint64())
@@ -65,39 +67,40 @@ def _form(array: Any, values: Sequence[Any], column: Column) -> Sequence[Any]:
         return json_form(values, column)
     if not is_flat and numbers.null_count:
         raise IdentityError(f"a list of column {column.name!r} has a null among its numbers")
-    unusual = _unusual(numbers)
-    if not unusual:
+    positions = _others(numbers)
+    if not positions:
         return values
-    return _with_fragments(values, unusual) if is_flat else _with_fragments_in(values, unusual)
+    return _with_fragments(values, positions) if is_flat else _in_lists(values, positions)
 
 
-def _unusual(numbers: Any) -> list[int]:
-    """Returns the positions of numbers that are not plain (``float_is_plain``).
+def _others(numbers: Any) -> list[int]:
+    """Returns the positions of numbers that are not plain (``float_is_plain``), and of some zeros.
 
     Positive floats are in the order of their bits. Without the sign, and less the least plain one,
     all bits that are not of a plain number are large, since unsigned integers wrap.
     """
-    bits = pc.shift_left(numbers.view(pa.uint64()), _ONE)
-    others = pc.greater_equal(pc.subtract(bits, _LEAST), _SPAN)
-    if not pc.any(others).as_py():
-        return []
-    positions = pc.indices_nonzero(others)
-    found = numbers.take(positions)
-    if pc.any(pc.equal(found.view(pa.uint64()), _NEGATIVE_ZERO)).as_py():
-        raise _negative_zero()
-    unusual: list[int] = positions.filter(pc.not_equal(found, 0.0)).to_pylist()
-    return unusual
+    bits = numbers.view(pa.uint64())
+    distances = pc.subtract(pc.shift_left(bits, _ONE), _LEAST)
+    positions = pc.indices_nonzero(pc.greater_equal(distances, _SPAN))
+    if len(positions) > _ZEROS_MAX:
+        positions = positions.filter(pc.not_equal(bits.take(positions), _ZERO))
+    found: list[int] = positions.to_pylist()
+    return found
 
 
 def _with_fragments(values: Sequence[Any], positions: Sequence[int]) -> list[Any]:
     out = list(values)
     for position in positions:
-        out[position] = float_fragment(values[position])
+        number = values[position]
+        if number:
+            out[position] = float_fragment(number)
+        elif math.copysign(1.0, number) < 0.0:
+            raise _negative_zero()
     return out
 
 
-def _with_fragments_in(lists: Sequence[Any], positions: Sequence[int]) -> list[Any]:
-    """Returns lists of numbers likewise; positions are those in all lists one after the other."""
+def _in_lists(lists: Sequence[Any], positions: Sequence[int]) -> list[Any]:
+    """Returns lists with fragments; positions are those in all lists one after the other."""
     ends = list(accumulate(len(numbers or ()) for numbers in lists))
     by_row: dict[int, list[int]] = {}
     for position in positions:
