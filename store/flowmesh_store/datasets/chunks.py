@@ -15,7 +15,6 @@ from flowmesh_core.dataset import (
     AVERAGE_ROWS,
     ChunkRef,
     Column,
-    Columns,
     ColumnType,
     Manifest,
     Schema,
@@ -143,21 +142,20 @@ def read_rows(data: bytes, schema: Schema | None = None) -> list[dict[str, Any]]
 
 def table_rows(table: Any) -> list[dict[str, Any]]:
     """Returns an Arrow table as rows; columns that are json by our metadata are decoded."""
-    return rows_of_table(table, {f.name: table.column(f.name).to_pylist() for f in table.schema})
+    rows: list[dict[str, Any]] = table.to_pylist()
+    decode_json(rows, table)
+    return rows
 
 
-def rows_of_table(table: Any, columns: Columns) -> list[dict[str, Any]]:
-    """Returns rows as :func:`table_rows`, from the table's columns as Python values."""
-    types, names = schema_of(table).types(), table.column_names
-    if not names:
-        return [{} for _ in range(table.num_rows)]
-    values = [
-        [v if v is None else orjson.loads(v) for v in columns[f.name]]
-        if types[f.name] is ColumnType.JSON and pa.types.is_string(f.type)
-        else columns[f.name]
-        for f in table.schema
-    ]
-    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+def decode_json(rows: list[dict[str, Any]], table: Any) -> None:
+    """Decodes the columns of a table's rows that are json by our metadata."""
+    types = schema_of(table).types()
+    names = [f.name for f in table.schema if types[f.name] is ColumnType.JSON]
+    ours = [n for n in names if pa.types.is_string(table.schema.field(n).type)]
+    for name in ours:
+        for row in rows:
+            if row[name] is not None:
+                row[name] = orjson.loads(row[name])
 
 
 def _pack(typed: TypedRows, spans: Sequence[tuple[int, int]]) -> tuple[Manifest, Blobs]:

@@ -5,15 +5,15 @@ another question, and whoever computes from the rows asks it here. Workers remem
 that each asks once (``flowmesh_worker.data.verified_chunks``).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from flowmesh_core.dataset import ChunkRef, Columns, Manifest, Schema, rows_digest
+from flowmesh_core.dataset import ChunkRef, Manifest, Schema, rows_digest
 from flowmesh_core.errors import BlobCorruptError, IdentityError, IdentityMismatchError
 from flowmesh_core.units import Digest
-from flowmesh_store.datasets.chunks import read_table, rows_of_table
+from flowmesh_store.datasets.chunks import decode_json, read_table
 from flowmesh_store.datasets.parquet import arrow_schema
 from flowmesh_store.datasets.row_identity import table_row_digests
 
@@ -43,7 +43,9 @@ def read_verified_rows(data: bytes, schema: Schema, chunk: ChunkRef) -> list[dic
 
     Arguments and errors are those of :func:`read_verified_table`.
     """
-    return rows_of_table(*_verified(data, schema, chunk))
+    table, rows = _verified(data, schema, chunk)
+    decode_json(rows, table)
+    return rows
 
 
 async def read_dataset(fetch: Fetch, manifest: Manifest) -> list[dict[str, Any]]:
@@ -72,12 +74,12 @@ async def read_dataset_table(fetch: Fetch, manifest: Manifest) -> Any:
     return pa.concat_tables(tables) if tables else arrow_schema(schema).empty_table()
 
 
-def _verified(data: bytes, schema: Schema, chunk: ChunkRef) -> tuple[Any, Columns]:
-    """Returns a chunk's table and its columns as Python values, if it has the manifest's rows."""
+def _verified(data: bytes, schema: Schema, chunk: ChunkRef) -> tuple[Any, list[dict[str, Any]]]:
+    """Returns a chunk's table and the same as rows, json as text, if they are the manifest's."""
     try:
         table = read_table(data, schema)
-        columns = {name: table.column(name).to_pylist() for name in schema.names}
-        found = _rows_digest(table, columns, schema, chunk.count)
+        rows = table.to_pylist()
+        found = _rows_digest(table, rows, schema, chunk.count)
     except MemoryError:  # pyarrow's is also an ArrowException
         raise
     except (BlobCorruptError, IdentityError) as e:
@@ -86,12 +88,13 @@ def _verified(data: bytes, schema: Schema, chunk: ChunkRef) -> tuple[Any, Column
         raise IdentityMismatchError(f"a chunk cannot be read: {e}", chunk.blob) from e
     if found != chunk.rows:
         raise IdentityMismatchError("the rows of a chunk are not those of its identity", chunk.blob)
-    return table, columns
+    return table, rows
 
 
-def _rows_digest(table: Any, columns: Columns, schema: Schema, count: int) -> str:
+def _rows_digest(table: Any, rows: Sequence[Mapping[str, Any]], schema: Schema, count: int) -> str:
     """Returns the digest of a table's rows, whose values must be as they were written."""
     is_other = bool(schema.columns) and table.num_rows != count
     if is_other or count > _EMPTY_ROWS_MAX:
         raise IdentityError(f"a chunk has {table.num_rows} rows, its manifest says {count}")
+    columns = {name: [row[name] for row in rows] for name in schema.names}
     return rows_digest(table_row_digests(table, columns, schema, count))
