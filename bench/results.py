@@ -101,10 +101,11 @@ def section(found: dict[str, Any]) -> str:
     """Returns a result as Markdown."""
     used = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     before, after = found["load"]
-    raised = f" (at a raised priority, nice {found['nice']})" if found.get("nice") else ""
+    nice = found.get("nice", 0)
+    changed = f" (at a {'lowered' if nice > 0 else 'raised'} priority, nice {nice})" if nice else ""
     lines = [
         f"`{found['command']}`: {found['date']}, {found['minutes']} minutes, load average {before} "
-        f"before and {after} at the end{raised}. {found['machine']}. {used}.",
+        f"before and {after} at the end{changed}. {found['machine']}. {used}.",
         "",
     ]
     for table in found["tables"]:

@@ -1,10 +1,9 @@
 """Compares the store with plain file operations and with boto3.
 
 Goals: a filesystem put reaches 80% of a plain copy-and-hash, a verified read 80% of a plain
-read-and-hash, and small objects in S3 are three times as fast as with boto3. A chunk's first read,
-which compares the rows with their identity, takes at most 40% longer than decoding them, and a
-later one as long. The two sides alternate and their medians are compared, so that a slow moment
-affects both. Run it with ``python bench/store.py [--rounds N] [--json FILE] [--no-s3]``.
+read-and-hash, and small objects in S3 are three times as fast as with boto3. The two sides
+alternate and their medians are compared, so that a slow moment affects both. Run it with
+``python bench/store.py [--rounds N] [--json FILE] [--no-s3]``.
 """
 
 import argparse
@@ -27,28 +26,19 @@ from blake3 import blake3
 from botocore.config import Config
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / f) for f in ("api", "core", "store", "worker", "tests/flowmesh_store")]
+sys.path[:0] = [str(ROOT / f) for f in ("api", "core", "store", "tests/flowmesh_store")]
 
 import versitygw  # noqa: E402 - found on the path set above
 
 from flowmesh_core.units import Digest  # noqa: E402
 from flowmesh_store.blobs import BlobView  # noqa: E402
-from flowmesh_store.datasets import (  # noqa: E402
-    as_single_chunk,
-    read_table,
-    read_verified_table,
-    table_rows,
-)
 from flowmesh_store.hashing import digest_of  # noqa: E402
 from flowmesh_store.store import Store, open_store  # noqa: E402
-from flowmesh_worker.data.verified_chunks import VerifiedChunks  # noqa: E402
 
 CHUNK = 1 << 20
 CONCURRENCY = 32
 READ_BYTES_LEAST = 128 << 20
 """Reads from the page cache are fast: with fewer bytes the times would be mostly noise."""
-CHUNK_READS = 100
-FIRST_READ_BAR = 1 / 1.4
 S3_OBJECTS = 1000
 S3_OBJECT_BYTES = 16 << 10
 
@@ -299,34 +289,6 @@ async def limited(items: list, function: Callable[..., Awaitable[Digest]]) -> li
     return results
 
 
-async def chunk_reads(name: str, column: list, directory: Path, rounds: int) -> list[Comparison]:
-    """Compares reads of a chunk that compare its rows, or look up that they were, with decoding."""
-    manifest, blobs = as_single_chunk([{"id": i, "value": v} for i, v in enumerate(column)])
-    [chunk], [data], schema = manifest.chunks, blobs.values(), manifest.schema
-    verified = VerifiedChunks(directory / "verified-chunks")
-    verified.add(manifest, (0,), (SCOPE,))
-
-    async def first(_: int) -> None:
-        for _ in range(CHUNK_READS):
-            table_rows(read_verified_table(data, schema, chunk))
-
-    async def later(_: int) -> None:
-        for _ in range(CHUNK_READS):
-            assert verified.numbers(manifest, (SCOPE,))
-            table_rows(read_table(data, schema))
-
-    async def decode(_: int) -> None:
-        for _ in range(CHUNK_READS):
-            table_rows(read_table(data, schema))
-
-    what = f"{CHUNK_READS} reads of {len(column)} rows of {name}"
-    has_goal = name == "text"  # the others are for information
-    return [
-        await interleaved(f"first {what}", first, decode, rounds, has_goal * FIRST_READ_BAR),
-        await interleaved(f"later {what}", later, decode, rounds, has_goal * 0.9),
-    ]
-
-
 async def small_objects(server: versitygw.S3Server, rounds: int) -> list[Comparison]:
     """Compares the store with boto3 as it is mostly used and, without a goal, in threads."""
     bucket = Bucket(server)
@@ -345,20 +307,13 @@ async def small_objects(server: versitygw.S3Server, rounds: int) -> list[Compari
     return rows
 
 
-async def measure(rounds: int, with_s3: bool, only_chunks: bool) -> list[Comparison]:
-    """Returns all rows, or those of reads of chunks."""
+async def measure(rounds: int, with_s3: bool) -> list[Comparison]:
+    """Returns all rows."""
     with tempfile.TemporaryDirectory(prefix="flowmesh-bench-") as name:
         directory = Path(name)
         rows: list[Comparison] = []
-        for size, count in () if only_chunks else ((64 << 20, 4), (1 << 20, 100), (16 << 10, 1000)):
+        for size, count in ((64 << 20, 4), (1 << 20, 100), (16 << 10, 1000)):
             rows += await filesystem(directory, size, count, rounds)
-        columns = {
-            "text": [f"a few words about number {i}" for i in range(32)],
-            "2 KB": [os.urandom(1000).hex() for _ in range(32)],
-            "vectors": [[i / (j + 3) for j in range(256)] for i in range(32)],
-        }
-        for what, column in columns.items():
-            rows += await chunk_reads(what, column, directory, rounds)
         program = versitygw.binary()
         if with_s3 and program is None:
             sys.exit("versitygw is missing: run `make bin/versitygw`, or pass --no-s3")
@@ -375,10 +330,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="rounds of each pair, at least 5")
     parser.add_argument("--json", type=Path, help="write the values to this file")
     parser.add_argument("--no-s3", action="store_true", help="skip the S3 server")
-    parser.add_argument("--only-chunks", action="store_true", help="measure reads of chunks only")
     options = parser.parse_args()
-    with_s3 = not (options.no_s3 or options.only_chunks)
-    rows = asyncio.run(measure(max(5, options.rounds), with_s3, options.only_chunks))
+    rows = asyncio.run(measure(max(5, options.rounds), not options.no_s3))
     print(f"{'what':<52} {'ours':>10} {'other':>10} {'ratio':>7} {'bar':>5}")
     for row in rows:
         bar = f"{row.bar:.1f}" if row.bar else "-"

@@ -17,9 +17,10 @@ from auc import Separation  # noqa: E402 - as above
 from channel_rows import Row, table  # noqa: E402 - as above
 
 
-@pytest.mark.parametrize("name", ["dispatch", "growth", "sharing"])
+@pytest.mark.parametrize("name", ["dispatch", "first-read", "growth", "sharing"])
 def test_a_benchmark_of_the_page_accepts_its_options_and_has_a_section(name: str) -> None:
-    asked = [sys.executable, str(BENCH / f"{name}.py"), "--help"]
+    script = BENCH / f"{name.replace('-', '_')}.py"
+    asked = [sys.executable, str(script), "--help"]
     done = subprocess.run(asked, capture_output=True, text=True, check=True)
     assert "--draft" in done.stdout
     page = results.PAGE.read_text()

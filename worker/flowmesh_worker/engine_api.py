@@ -11,15 +11,17 @@ under the contract's name.
 
 import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from flowmesh_core.dataset.manifest import Manifest
+from flowmesh_core.dataset.manifest import ChunkRef, Manifest
 from flowmesh_core.dataset.schema import Schema
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.secret_values import SecretValues
+
+_Content = TypeVar("_Content")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +70,12 @@ class DatasetInput:
             IdentityMismatchError: a chunk has other rows than its dataset says. An engine lets it
                 pass: the step that produced the dataset then runs again.
         """
-        from flowmesh_store.datasets import table_rows  # noqa: PLC0415 - pyarrow is heavy
+        from flowmesh_store.datasets import (  # noqa: PLC0415 - pyarrow is heavy
+            read_rows,
+            read_verified_rows,
+        )
 
-        return [row for table in self._tables() for row in table_rows(table)]
+        return [row for rows in self._chunks(read_rows, read_verified_rows) for row in rows]
 
     def table(self) -> Any:
         """All rows in order, as one ``pyarrow.Table``; json columns are canonical strings.
@@ -80,24 +85,27 @@ class DatasetInput:
         """
         import pyarrow as pa  # noqa: PLC0415 - pyarrow is heavy
 
+        from flowmesh_store.datasets import read_table, read_verified_table  # noqa: PLC0415
         from flowmesh_store.datasets.parquet import arrow_schema  # noqa: PLC0415
 
-        tables = list(self._tables())
-        return (
-            pa.concat_tables(tables) if tables else arrow_schema(self.manifest.schema).empty_table()
-        )
+        schema = self.manifest.schema
+        tables = list(self._chunks(read_table, read_verified_table))
+        return pa.concat_tables(tables) if tables else arrow_schema(schema).empty_table()
 
-    def _tables(self) -> Iterator[Any]:
-        from flowmesh_store.datasets import read_table, read_verified_table  # noqa: PLC0415
-
+    def _chunks(
+        self,
+        read: Callable[[bytes, Schema], _Content],
+        read_verified: Callable[[bytes, Schema, ChunkRef], _Content],
+    ) -> Iterator[_Content]:
         schema = self.manifest.schema
         for number, (chunk, file) in enumerate(zip(self.manifest.chunks, self.files, strict=True)):
             data = file if isinstance(file, bytes) else file.read_bytes()
             if number in self.verified:
-                yield read_table(data, schema)
+                yield read(data, schema)
             else:
-                yield read_verified_table(data, schema, chunk)
+                content = read_verified(data, schema, chunk)
                 self.verified.add(number)
+                yield content
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,16 +52,15 @@ async def manifest_of(blobs: Blobs, artifact: Artifact) -> Manifest:
 async def _rows(blobs: Blobs, artifacts: Sequence[Artifact]) -> AsyncIterator[bytes]:
     # Imported here: pyarrow is heavy, and only downloads need it.
     from flowmesh_store.datasets import (  # noqa: PLC0415
-        read_verified_table,
+        read_verified_rows,
         rows_to_jsonl,
-        table_rows,
     )
 
     for artifact in artifacts:
         manifest = await manifest_of(blobs, artifact)
         for chunk in manifest.chunks:
-            table = read_verified_table(await blobs.get(chunk.blob), manifest.schema, chunk)
-            yield rows_to_jsonl(table_rows(table))
+            data = await blobs.get(chunk.blob)
+            yield rows_to_jsonl(read_verified_rows(data, manifest.schema, chunk))
 
 
 async def _metrics(blobs: Blobs, artifacts: Sequence[Artifact]) -> AsyncIterator[bytes]:

@@ -13,7 +13,12 @@ from flowmesh_core.dataset.manifest import (
     encode_manifest,
 )
 from flowmesh_core.dataset.reductions import reduce_metrics
-from flowmesh_core.dataset.rows import row_digest, row_digests, rows_digest
+from flowmesh_core.dataset.rows import (
+    row_digest,
+    row_digests,
+    row_digests_of_forms,
+    rows_digest,
+)
 from flowmesh_core.dataset.running_borders import RunningBorders
 from flowmesh_core.dataset.schema import Column, ColumnType, Schema, merge_schemas
 
@@ -39,6 +44,7 @@ __all__ = [
     "reduce_metrics",
     "row_digest",
     "row_digests",
+    "row_digests_of_forms",
     "rows_digest",
     "rows_of",
     "typed_column",

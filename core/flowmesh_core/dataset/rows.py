@@ -9,7 +9,7 @@ Work is done by column, since a data set of 100,000 rows is hashed before anythi
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from blake3 import blake3
@@ -39,23 +39,36 @@ def row_digests(columns: Columns, schema: Schema, count: int) -> list[Digest]:
         schema: the schema that they were typed by.
         count: how many rows.
     """
+    forms = {c.name: json_form(columns[c.name], c) for c in schema.columns}
+    return row_digests_of_forms(forms, schema, count)
+
+
+def row_digests_of_forms(forms: Columns, schema: Schema, count: int) -> list[Digest]:
+    """Returns the digests of rows whose columns are in the form of :func:`json_form`.
+
+    Args:
+        forms: one value per row; None for null.
+        schema: the columns.
+        count: how many rows.
+    """
     if not schema.columns:
         return [digest_value("row", [[], []])] * count
-    forms = [json_form(columns[c.name], c) for c in schema.columns]
-    nullable = [None in columns[c.name] for c in schema.columns]
+    in_order = [forms[name] for name in schema.names]
     prefixes: Iterable[bytes]
-    if any(nullable):
-        prefixes = _prefixes_with_nulls(columns, schema.columns, count)
+    if any(None in values for values in in_order):
+        prefixes = _prefixes_with_nulls(in_order, schema.columns)
     else:
         prefixes = repeat(_prefix(tuple(c.type for c in schema.columns), schema.columns))
-    dumps = orjson.dumps
+    # One hasher for all rows, and no hexdigest(): both cost more than the hash of a short row.
+    dumps, hasher, digests = orjson.dumps, blake3(), list[str]()
     try:
-        return [
-            Digest(blake3(prefix + dumps(row)).hexdigest())
-            for prefix, row in zip(prefixes, zip(*forms, strict=True), strict=False)
-        ]
+        for prefix, row in zip(prefixes, zip(*in_order, strict=True), strict=False):
+            hasher.reset()
+            hasher.update(prefix + dumps(row))
+            digests.append(hasher.digest().hex())
     except orjson.JSONEncodeError as e:  # columns_of refuses all but text with surrogates
         raise IdentityError(f"a row has no canonical form: {e}") from e
+    return cast("list[Digest]", digests)
 
 
 def rows_digest(digests: Sequence[Digest]) -> Digest:
@@ -68,9 +81,11 @@ def _prefix(types: Sequence[ColumnType], columns: Sequence[Column]) -> bytes:
     return PREFIX + b"row\0" + canonical_bytes(header)
 
 
-def _prefixes_with_nulls(columns: Columns, named: Sequence[Column], count: int) -> Iterable[bytes]:
+def _prefixes_with_nulls(
+    in_order: Sequence[Sequence[Any]], named: Sequence[Column]
+) -> Iterable[bytes]:
     known: dict[tuple[bool, ...], bytes] = {}
-    masks = zip(*([v is None for v in columns[c.name]] for c in named), strict=True)
+    masks = zip(*([v is None for v in values] for values in in_order), strict=True)
     for mask in masks:
         prefix = known.get(mask)
         if prefix is None:

@@ -4,6 +4,7 @@ from flowmesh_store.datasets.chunks import (
     Blobs,
     TypedRows,
     as_single_chunk,
+    read_rows,
     read_table,
     rows_to_chunks,
     table_rows,
@@ -20,6 +21,7 @@ from flowmesh_store.datasets.verified_chunks import (
     Fetch,
     read_dataset,
     read_dataset_table,
+    read_verified_rows,
     read_verified_table,
 )
 
@@ -33,8 +35,10 @@ __all__ = [
     "read_dataset_table",
     "read_json",
     "read_jsonl",
+    "read_rows",
     "read_rows_file",
     "read_table",
+    "read_verified_rows",
     "read_verified_table",
     "rows_to_chunks",
     "rows_to_jsonl",

@@ -21,7 +21,6 @@ from flowmesh_core.dataset import (
     borders,
     columns_of,
     merge_schemas,
-    row_digests,
     rows_digest,
     typed_column,
 )
@@ -39,6 +38,7 @@ from flowmesh_store.datasets.parquet import (
     schema_of,
     write_parquet,
 )
+from flowmesh_store.datasets.row_identity import table_row_digests
 
 Row = Mapping[str, Any]
 Blobs = dict[Digest, bytes]
@@ -46,10 +46,11 @@ Blobs = dict[Digest, bytes]
 
 @dataclass(frozen=True, slots=True)
 class TypedRows:
-    """Rows by column, typed and normalised, with their digests."""
+    """Rows by column and as a table, typed and normalised, with their digests."""
 
     schema: Schema
     columns: Mapping[str, list[Any]]
+    table: Any = field(repr=False)
     count: int
     digests: list[Digest] = field(repr=False)
 
@@ -102,7 +103,9 @@ def type_rows(rows: Sequence[Row] | Any, schema: Schema | None = None) -> TypedR
         schema = _inferred(rows) if schema is None else schema
         refuse_columns(len(schema.columns), COLUMNS_MAX)
         columns, count = columns_of(rows, schema), len(rows)
-    return TypedRows(schema, columns, count, row_digests(columns, schema, count))
+    table = arrow_table(columns, schema)
+    digests = table_row_digests(table, columns, schema, count)
+    return TypedRows(schema, columns, table, count, digests)
 
 
 def _inferred(rows: Sequence[Row]) -> Schema:
@@ -132,25 +135,34 @@ def read_table(data: bytes, schema: Schema | None = None) -> Any:
     return pa.table([table.column(f.name).cast(f.type) for f in wanted], schema=wanted)
 
 
+def read_rows(data: bytes, schema: Schema | None = None) -> list[dict[str, Any]]:
+    """Returns a chunk as rows; arguments and errors are those of :func:`read_table`."""
+    return table_rows(read_table(data, schema))
+
+
 def table_rows(table: Any) -> list[dict[str, Any]]:
     """Returns an Arrow table as rows; columns that are json by our metadata are decoded."""
+    rows: list[dict[str, Any]] = table.to_pylist()
+    decode_json(rows, table)
+    return rows
+
+
+def decode_json(rows: list[dict[str, Any]], table: Any) -> None:
+    """Decodes the columns of a table's rows that are json by our metadata."""
     types = schema_of(table).types()
     names = [f.name for f in table.schema if types[f.name] is ColumnType.JSON]
     ours = [n for n in names if pa.types.is_string(table.schema.field(n).type)]
-    rows: list[dict[str, Any]] = table.to_pylist()
     for name in ours:
         for row in rows:
             if row[name] is not None:
                 row[name] = orjson.loads(row[name])
-    return rows
 
 
 def _pack(typed: TypedRows, spans: Sequence[tuple[int, int]]) -> tuple[Manifest, Blobs]:
-    table = arrow_table(typed.columns, typed.schema)
     blobs: Blobs = {}
     chunks = []
     for start, end in spans:
-        data = write_parquet(table.slice(start, end - start))
+        data = write_parquet(typed.table.slice(start, end - start))
         blob = digest_bytes(data)
         blobs[blob] = data
         rows = rows_digest(typed.digests[start:end])

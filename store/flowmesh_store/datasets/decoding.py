@@ -15,13 +15,13 @@ from flowmesh_core.dataset import (
     Manifest,
     RunningBorders,
     Schema,
-    row_digests,
     rows_digest,
 )
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.units import Digest
 from flowmesh_store.datasets.budget import DecodeBudget
 from flowmesh_store.datasets.parquet import arrow_schema, arrow_table, write_parquet
+from flowmesh_store.datasets.row_identity import table_row_digests
 
 Batch = tuple[Mapping[str, Sequence[Any]], int]
 """Typed columns, and their number of rows."""
@@ -111,7 +111,7 @@ class ChunkCutter:
             count: the number of rows.
             table: the same rows as a ``pyarrow.Table``.
         """
-        digests = row_digests(columns, self._schema, count)
+        digests = table_row_digests(table, columns, self._schema, count)
         self._digests += digests
         self._table = pa.concat_tables([self._table, table]).combine_chunks()
         yield from self._until(self._borders.add(digests))

@@ -93,6 +93,15 @@ def test_minus_zero_is_zero_and_an_integer_in_a_float_column_is_a_float() -> Non
     assert [repr(x) for x in stored] == ["0.0", "0.0"]
 
 
+def test_floats_whose_sum_is_not_finite_are_each_examined() -> None:
+    greatest, schema = 1.7e308, Schema.of({"x": "list<float>"})
+    given = {"x": [greatest, greatest, -0.0]}
+    assert repr(columns_of([given], schema)["x"]) == repr([[greatest, greatest, 0.0]])
+    for numbers in ([math.inf, -math.inf], [1.0, math.nan]):
+        with pytest.raises(IdentityError, match=r"row 1, column 'x'"):
+            columns_of([{"x": numbers}], schema)
+
+
 def test_column_names_are_normalised_and_strings_are_not() -> None:
     assert digests_of([{"é": 1}]) == digests_of([{"e\u0301": 1}])
     assert digests_of([{"a": "é"}]) != digests_of([{"a": "e\u0301"}])
