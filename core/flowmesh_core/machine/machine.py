@@ -267,4 +267,4 @@ _HANDLERS: Mapping[type, Callable[[State, Any, float], None]] = {
     ContentRevoked: lambda state, e, _: revocation.revoked(state, e),
     RunFinalized: lambda state, e, _: run_lifecycle.finalised(state, e.uid),
 }
-"""A table, since ``match`` tests one class after the other, for each of several events an action."""
+"""A table, since ``match`` tests one class after the other, for several events an action."""

@@ -14,7 +14,6 @@ from flowmesh_core.machine.model import Action, Run
 from flowmesh_core.machine.state import State
 from flowmesh_core.units import Digest
 
-_NO_WORKERS = frozenset[str]()
 NO_POOLS = frozenset[str]()
 
 PlacementKey = tuple[Digest, int, str, frozenset[str]]
@@ -107,7 +106,7 @@ def view(state: State, action: Action) -> ReadyAction:
         inputs=_inputs(action),
         weights=run.plan.weights,
         isolate=action.isolate,
-        avoid_workers=frozenset(action.avoid_workers) if action.avoid_workers else _NO_WORKERS,
+        avoid_workers=action.avoid_workers,
         not_before_s=action.not_before_s,
         code_tenant=code_tenant(state, action) if state.separates_code else "",
         reserved_pools=reserved_pools(state, action) if state.reserved_pools else NO_POOLS,

@@ -37,6 +37,7 @@ PHASES = frozenset({"fetching", "loading", "queued", "running", "storing"})
 INSTANCE_STATES = frozenset({"starting", "loading", "ready", "closing"})
 TIERS = frozenset({"device", "host", "disk"})
 KINDS = frozenset(PortKind)
+_DATASET = PortKind.DATASET
 _BY_FILES = frozenset({PortKind.MODEL, PortKind.ADAPTER})
 FAILURES = frozenset(FailureKind)
 
@@ -270,6 +271,18 @@ def of_checkpoint(checkpoint: Checkpoint) -> MessageProblem | None:
 
 def of_usage(usage: Usage) -> MessageProblem | None:
     """Returns the first problem of an attempt's usage."""
+    if (  # in one expression, since it is checked for each attempt; below it is named
+        0 <= usage.units <= UNITS_MAX
+        and 0 <= usage.tokens_in <= TOKENS_MAX
+        and 0 <= usage.tokens_out <= TOKENS_MAX
+        and 0 <= usage.load_s <= SECONDS_MAX
+        and 0 <= usage.run_s <= SECONDS_MAX
+        and 0 <= usage.fetch_s <= SECONDS_MAX
+        and 0 <= usage.put_s <= SECONDS_MAX
+        and 0 <= usage.joules <= FIGURE_MAX
+        and 0 <= usage.peak_memory_mib <= MIB_MAX
+    ):
+        return None
     found = checks.number(usage, _USAGE)
     return None if found is None else found.within("usage")
 
@@ -334,7 +347,7 @@ def of_artifact(artifact: Artifact, inline: Mapping[Digest, bytes]) -> MessagePr
     )
     if found is not None:
         return found
-    if artifact.kind == PortKind.DATASET:
+    if artifact.kind == _DATASET:
         return None if artifact.manifest is None else _manifest(artifact, artifact.manifest)
     if artifact.manifest is not None:
         return MessageProblem("manifest", f"an artifact of kind {artifact.kind} has no manifest")
