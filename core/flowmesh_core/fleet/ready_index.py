@@ -182,7 +182,7 @@ class ReadyIndex:
 
     def _leave(self, queue: SortedList[Entry], entry: Entry) -> None:
         action = entry[1]
-        if queue[0][1] is not action:
+        if queue[0][0] != action.rank:
             queue.remove(entry)
         else:  # as a rule, since placement takes the first: then nothing has to be searched
             del queue[0]

@@ -132,6 +132,8 @@ def _typed(param: Param, value: Any, where: str) -> Any:
     if param.type is _INTEGER:
         return _integer(param, value, where)
     classes, remedy = _CLASSES[param.type]
+    if type(value) is str and str in classes and value.isascii():
+        return value  # as it would be read back
     if not isinstance(value, classes):
         raise _wrong(param, value, where, remedy)
     return _checked(_untyped(value), where)

@@ -132,7 +132,7 @@ def _derivation(
         action_ids=tuple(actions)[:ACTIONS_NAMED],
         actions=len(actions),
         hits=len(found),
-        producers=tuple(dict.fromkeys(filter(None, found)))[:ACTIONS_NAMED],
+        producers=tuple(dict.fromkeys(filter(None, found)))[:ACTIONS_NAMED] if found else (),
         params={name: _short(value) for name, value in step.params.items()},
         fields=step.fields,
         about={a.digest: about[id(a)] for a in involved},

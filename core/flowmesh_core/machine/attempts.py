@@ -239,13 +239,14 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
         return
     action.move(_PUBLISHING)
     action.publishing = attempt
-    result = _result(state, worker, attempt, end, now_s)
+    result = _result(state, worker, attempt, end, trust, now_s)
     if action.key.scope.startswith(AUDIT_SCOPE):
         # Audited results are compared and never stored, so no look-up can find them.
         published(state, attempt, result, now_s, outcome="audited")
     else:
-        oldest_s = max(terms.oldest_s for terms in accepting)
-        min_trust = max(terms.min_trust for terms in accepting)
+        _, oldest_s, min_trust = accepting[0].question
+        for terms in accepting[1:]:
+            oldest_s, min_trust = max(oldest_s, terms.oldest_s), max(min_trust, terms.min_trust)
         state.emit(Publish(action.key, result, action.replace, oldest_s, min_trust))
 
 
@@ -277,7 +278,7 @@ def _discard(state: State, attempt: Attempt, trust: int, now_s: float) -> None:
 
 
 def _result(
-    state: State, worker: Worker, attempt: Attempt, end: AttemptEnd, now_s: float
+    state: State, worker: Worker, attempt: Attempt, end: AttemptEnd, trust: int, now_s: float
 ) -> ActionResult:
     action = attempt.action
     spec = action.spec
@@ -303,7 +304,7 @@ def _result(
             libraries=end.libraries,
             started_s=end.started_s,
             ended_s=end.ended_s,
-            trust=_trust(state, worker, attempt),
+            trust=trust,
         ),
         created_s=now_s,
         expires_s=result_ttl.expires_s(state, action.runs(), now_s),

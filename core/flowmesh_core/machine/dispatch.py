@@ -117,7 +117,9 @@ def _assign(
         state.dirty = True
         return
     runs = [state.runs[uid] for uid in action.runs()]
-    info = action.shown if action.shown.signature == signature else state.signatures[signature]
+    info = action.shown
+    if info.signature != signature:
+        info = state.signatures[signature]
     action.attempt_count += 1
     state.attempts_made += 1
     attempt = Attempt(

@@ -309,10 +309,16 @@ def of_end(end: AttemptEnd) -> MessageProblem | None:
         )
     return (
         of_usage(end.usage)
-        or checks.number(end, _END)
+        or _times(end)
         or (checks.table("libraries", end.libraries) if end.libraries else None)
         or (_contents(end) if end.outputs or end.inline else None)
     )
+
+
+def _times(end: AttemptEnd) -> MessageProblem | None:
+    if 0 <= end.started_s <= TIME_MAX_S and 0 <= end.ended_s <= TIME_MAX_S:
+        return None
+    return checks.number(end, _END)
 
 
 def _contents(end: AttemptEnd) -> MessageProblem | None:
@@ -343,7 +349,7 @@ def of_artifact(artifact: Artifact, inline: Mapping[Digest, bytes]) -> MessagePr
         checks.one_of("kind", artifact.kind, KINDS)
         or checks.digest("digest", artifact.digest)
         or checks.digest("blob", artifact.blob)
-        or checks.number(artifact, _ARTIFACT)
+        or _sizes(artifact)
     )
     if found is not None:
         return found
@@ -358,6 +364,12 @@ def of_artifact(artifact: Artifact, inline: Mapping[Digest, bytes]) -> MessagePr
     if artifact.value is None:
         return None
     return _value(artifact, artifact.value, inline.get(artifact.blob))
+
+
+def _sizes(artifact: Artifact) -> MessageProblem | None:
+    if 0 <= artifact.size_bytes <= BYTES_MAX and 0 <= artifact.rows <= BYTES_MAX:
+        return None
+    return checks.number(artifact, _ARTIFACT)
 
 
 def _manifest(artifact: Artifact, manifest: Manifest) -> MessageProblem | None:
