@@ -7,6 +7,7 @@ record.
 """
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Sequence
 
@@ -77,7 +78,12 @@ class ActionCache:
         self._index = index
         self._withheld = withheld or WithheldResults()
         self._refuses = refuses
-        self._writes: set[asyncio.Future[None]] = set()
+        self._writes: dict[int, asyncio.Future[None] | None] = {}
+        self._numbers = itertools.count()
+
+    def may_have(self, action_id: Digest) -> bool:
+        """Whether a look-up of the action has to ask the store."""
+        return self._index is None or self._index.may_have(action_id)
 
     async def lookup(
         self,
@@ -98,7 +104,7 @@ class ActionCache:
         Raises:
             StoreUnavailableError: the store did not answer.
         """
-        if self._index is not None and not self._index.may_have(action_id):
+        if not self.may_have(action_id):
             return None
         for scope in scopes:
             record = await self._records.read(action_key(scope, action_id))
@@ -174,15 +180,21 @@ class ActionCache:
     ) -> StoredResult | None:
         created = result.created_s or self._clock()
         expires = result.expires_s or (0.0 if self._ttl_s is None else created + self._ttl_s)
-        stamped = msgspec.structs.replace(
-            result, generation=generation, created_s=created, expires_s=expires
-        )
+        stamped = result
+        if (result.generation, result.created_s, result.expires_s) != (
+            generation,
+            created,
+            expires,
+        ):
+            stamped = msgspec.structs.replace(
+                result, generation=generation, created_s=created, expires_s=expires
+            )
         if self._refuses(stamped):
             raise RevokedContentError(
                 "the result is made from content that was revoked meanwhile", where=key
             )
-        written = asyncio.get_running_loop().create_future()
-        self._writes.add(written)
+        number = next(self._numbers)
+        self._writes[number] = None
         try:
             etag = await self._records.write(
                 key, encode_result(stamped), if_match=None if over is None else over.etag
@@ -193,13 +205,17 @@ class ActionCache:
             # Also after an error: the write may have reached the store.
             if self._index is not None:
                 self._index.add(result.action_id)
-            self._writes.discard(written)
-            written.set_result(None)
+            waiting = self._writes.pop(number)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)
         return StoredResult(scope, stamped, etag, won=True)
 
     async def writes_under_way(self) -> None:
         """Waits until the writes that have begun are answered."""
-        await asyncio.gather(*self._writes)
+        loop = asyncio.get_running_loop()
+        for number, waiting in self._writes.items():
+            self._writes[number] = waiting or loop.create_future()
+        await asyncio.gather(*filter(None, self._writes.values()))
 
     def _usable(
         self,

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from flowmesh_core.units import Digest
 
 
@@ -58,8 +60,7 @@ class BlobFiles(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, gc=False):
     """A small mutable object and its version.
 
     Attributes:

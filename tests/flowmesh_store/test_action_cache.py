@@ -10,6 +10,7 @@ from flowmesh_core.protocol.results import ActionResult, PartProvenance, Provena
 from flowmesh_store.action_cache import RESULT_TTL_S, ActionCache
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.keys import action_key
+from flowmesh_store.ports import Record, RecordStore
 from flowmesh_store.withheld_results import WithheldResults
 
 ACTION = digest_of(b"an action")
@@ -200,3 +201,38 @@ async def test_a_selection_hides_results_of_a_worker_and_whole_steps_with_a_part
     assert await cache.lookup(ACTION, ["part"]) is not None
     withheld.clear_selections()
     assert await cache.lookup(ACTION, ["whole"]) is not None
+
+
+class GatedRecords:
+    """Records whose writes wait until the test lets them go on."""
+
+    def __init__(self, inner: RecordStore) -> None:
+        self._inner = inner
+        self.gates = asyncio.Queue[asyncio.Event]()
+
+    async def read(self, key: str) -> Record | None:
+        return await self._inner.read(key)
+
+    async def write(self, key: str, data: bytes, *, if_match: str | None = None) -> str:
+        gate = asyncio.Event()
+        self.gates.put_nowait(gate)
+        await gate.wait()
+        return await self._inner.write(key, data, if_match=if_match)
+
+
+async def test_writes_that_begin_later_are_not_waited_for(backend: Backend) -> None:
+    records = GatedRecords(backend.store.records)
+    cache = ActionCache(records)
+    earlier = asyncio.create_task(cache.publish("own", result()))
+    gate = await records.gates.get()
+    waiting = asyncio.create_task(cache.writes_under_way())
+    later = asyncio.create_task(cache.publish("group", result()))
+    later_gate = await records.gates.get()
+    assert not waiting.done()
+    gate.set()
+    await asyncio.wait_for(waiting, 10)
+    assert not later.done()
+    later_gate.set()
+    assert (await earlier).won
+    assert (await later).won
+    await cache.writes_under_way()

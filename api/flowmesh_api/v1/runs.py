@@ -73,7 +73,7 @@ class StepLogLine(msgspec.Struct, frozen=True):
     step: str
 
 
-class StepStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+class StepStatus(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A step of a run.
 
     Attributes:

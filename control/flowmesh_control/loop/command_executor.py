@@ -17,7 +17,7 @@ import msgspec
 
 from flowmesh_control.loop.content_comparison import ContentComparison
 from flowmesh_control.loop.pending_puts import PendingPut, PendingPuts
-from flowmesh_control.loop.task_pool import TaskPool
+from flowmesh_control.loop.task_pool import TaskPool, Work
 from flowmesh_control.ports import Finisher, SecretReader, TaskOwners, WorkerChannel
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.dataset import encode_manifest
@@ -163,13 +163,19 @@ class CommandExecutor:
         """As :attr:`Executor.backlog`."""
         return self._tasks.backlog
 
-    def _later(self, job: Callable[[Any], Awaitable[None]]) -> Callable[[Any], None]:
+    def _later(self, job: Work) -> Callable[[Any], None]:
         give, namespaces = self._tasks.submit, self._owners.namespaces
         return lambda command: give(job, command, namespaces(command))
 
-    async def _look_up(self, c: LookUp) -> None:
+    def _look_up(self, c: LookUp) -> Awaitable[None] | None:
         if not self._owners.awaits(c):
-            return
+            return None
+        if not self._cache.may_have(c.key.action_id):  # as a rule, and then nothing has to wait
+            self._post(LookedUp(c.key, None, c.scopes, c.not_before_s, c.min_trust))
+            return None
+        return self._look_up_in_store(c)
+
+    async def _look_up_in_store(self, c: LookUp) -> None:
         found = await self._cache.lookup(
             c.key.action_id, c.scopes, not_before_s=c.not_before_s, min_trust=c.min_trust
         )

@@ -24,6 +24,16 @@ from flowmesh_core.machine.model import StepLookUp
 from flowmesh_core.machine.pending_publications import awaited
 from flowmesh_core.machine.state import State
 
+_OF_RUNS = (
+    PutManifest,
+    PutBlob,
+    CheckBlobs,
+    FinalizeRun,
+    DeleteCorruptBlobs,
+    CompareContent,
+    EvaluateCondition,
+)
+
 
 class WorkOwners:
     """Implements :class:`TaskOwners` on the machine's state."""
@@ -37,45 +47,38 @@ class WorkOwners:
 
     def namespaces(self, command: Command) -> Sequence[str]:
         """Returns the namespaces of the runs that need it; the empty one where none does."""
-        match command:
-            case (
-                LookUp()
-                | PutManifest()
-                | PutBlob()
-                | CheckBlobs()
-                | FinalizeRun()
-                | DeleteCorruptBlobs()
-                | CompareContent()
-                | EvaluateCondition()
-            ):
-                return (self._of_run(command.uid),)
-            case Publish():
-                return self._subscribed(command.key) or (self._of_run(command.result.run_uid),)
-            case Assign():
-                return (command.namespace,)
-        return ("",)
+        # The most frequent first: to test another class of msgspec takes 0.2 us.
+        if isinstance(command, LookUp):
+            return (self._of_run(command.uid),)
+        if isinstance(command, Publish):
+            return self._subscribed(command.key) or (self._of_run(command.result.run_uid),)
+        if isinstance(command, _OF_RUNS):
+            return (self._of_run(command.uid),)
+        return (command.namespace,) if isinstance(command, Assign) else ("",)
 
     def awaits(self, command: LookUp | CheckBlobs | EvaluateCondition | Publish) -> bool:
         """Whether the machine awaits the result; it would ignore it otherwise."""
+        if isinstance(command, LookUp):
+            question = (command.scopes, command.not_before_s, command.min_trust)
+            action = self._state.actions.get(command.key)
+            if action is not None and question in action.questions:
+                return True
+            return StepLookUp(command.key, question) in self._state.step_lookups
         if isinstance(command, Publish):
             return awaited(self._state, command.result.provenance.attempt_id) is not None
         if isinstance(command, CheckBlobs):
             run = self._state.runs.get(command.uid)
             return run is not None and run.checking
-        if isinstance(command, EvaluateCondition):
-            run = self._state.runs.get(command.uid)
-            pending = run.evaluations.get(command.number) if run is not None else None
-            return run is not None and pending is not None and not run.steps[pending.step].ended
-        question = (command.scopes, command.not_before_s, command.min_trust)
-        action = self._state.actions.get(command.key)
-        if action is not None and question in action.questions:
-            return True
-        return StepLookUp(command.key, question) in self._state.step_lookups
+        run = self._state.runs.get(command.uid)
+        pending = run.evaluations.get(command.number) if run is not None else None
+        return run is not None and pending is not None and not run.steps[pending.step].ended
 
     def _subscribed(self, key: ActionKey) -> Sequence[str]:
         action = self._state.actions.get(key)
         if action is None:
             return ()
+        if len(action.subscribers) == 1:
+            return (self._of_run(action.first_run()),)
         return tuple(dict.fromkeys(self._of_run(uid) for uid in action.runs()))
 
     def _of_run(self, uid: str) -> str:

@@ -28,7 +28,8 @@ RETRIES_PER_S = 50.0
 
 So the load on a store that is full or away does not grow with the number of waiting jobs."""
 
-Work = Callable[[Any], Awaitable[None]]
+Work = Callable[[Any], Awaitable[None] | None]
+"""Does a job; returns what to wait for, or None where it is done."""
 
 
 def retry_delay_s(wait_s: float, jobs: int) -> float:
@@ -125,24 +126,24 @@ class TaskPool:
     async def _serve(self) -> None:
         while True:
             while (taken := self._jobs.pop()) is not None:
-                await self._do(*taken)
+                tenant, job = taken
+                try:
+                    pending = job.work(job.argument)
+                    if pending is not None:
+                        await pending
+                except (StoreUnavailableError, EvaluatorUnavailableError) as e:
+                    self.retries += 1
+                    self._waits(e)
+                    self._requeue_later(tenant, job)
+                except Exception as e:  # ends the control plane; the next one reuses results
+                    self._failed(e)
+                self._jobs.done()
                 if time.monotonic() > self._slice_end:
                     await asyncio.sleep(0)
                     self._slice_end = time.monotonic() + SLICE_S
             rest = asyncio.get_running_loop().create_future()
             self._resting.append(rest)
             await rest
-
-    async def _do(self, tenant: str, job: _Job) -> None:
-        try:
-            await job.work(job.argument)
-        except (StoreUnavailableError, EvaluatorUnavailableError) as e:
-            self.retries += 1
-            self._waits(e)
-            self._requeue_later(tenant, job)
-        except Exception as e:  # ends the control plane; the next one recovers and reuses results
-            self._failed(e)
-        self._jobs.done()
 
     def _requeue_later(self, tenant: str, job: _Job) -> None:
         """Queues a failed job again after its pause."""

@@ -45,10 +45,13 @@ class LineageIndex:
         plain: list[Derivation] = []
         wide: list[Derivation] = []
         for derivation in found:
-            (wide if len(_digests(derivation)) > DIGESTS_MAX else plain).append(derivation)
+            (wide if _is_wide(derivation) else plain).append(derivation)
         sharded = _sharded(uid, wide)
         left = itertools.chain(_of_run(uid, plain), sharded.items())
         count = 1 + len(plain) // OF_ONE_RECORD_MAX + len(sharded)
+        if count == 1:
+            await self._write_some(left)
+            return
         writers = (self._write_some(left) for _ in range(min(WRITES_AT_ONCE, count)))
         for failure in await asyncio.gather(*writers, return_exceptions=True):
             if failure is not None:
@@ -138,15 +141,15 @@ def _of_run(uid: str, derivations: Iterable[Derivation]) -> Iterator[tuple[str, 
     """
     number = 0
     some: list[Derivation] = []
-    digests: set[Digest] = set()
+    digests: set[str] = set()
     for derivation in derivations:
-        fresh = _digests(derivation) - digests
-        if some and (len(some) == OF_ONE_RECORD_MAX or len(digests) + len(fresh) > DIGESTS_MAX):
+        own = _digests(derivation)
+        if some and (len(some) == OF_ONE_RECORD_MAX or len(digests | own) > DIGESTS_MAX):
             yield run_key(uid, number, digests), msgspec.json.encode(some)
             number += 1
-            some, digests, fresh = [], set(), _digests(derivation)
+            some, digests = [], set()
         some.append(derivation)
-        digests |= fresh
+        digests |= own
     if some:
         yield run_key(uid, number, digests), msgspec.json.encode(some)
 
@@ -212,8 +215,14 @@ def _far_side(derivation: Derivation, direction: Direction) -> list[Digest]:
     return _inputs(derivation) if direction is Direction.UP else _outputs(derivation)
 
 
-def _digests(derivation: Derivation) -> set[Digest]:
-    return {*_outputs(derivation), *_inputs(derivation)}
+def _is_wide(derivation: Derivation) -> bool:
+    """Whether it has more digests than the record of a run may have."""
+    most = len(derivation.outputs) + sum([len(some) for some in derivation.inputs.values()])
+    return most > DIGESTS_MAX and len(_digests(derivation)) > DIGESTS_MAX
+
+
+def _digests(derivation: Derivation) -> set[str]:
+    return set(derivation.outputs.values()).union(*derivation.inputs.values())
 
 
 def _inputs(derivation: Derivation) -> list[Digest]:

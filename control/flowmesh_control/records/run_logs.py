@@ -70,6 +70,8 @@ class RunLogArchive:
         Raises:
             StoreUnavailableError, StoreFullError: try again.
         """
+        if not self._book:
+            return
         spared = _spared(run)
         lines = {path: self._printed(path, step, spared) for path, step in run.steps.items()}
         printed = {path: found for path, found in lines.items() if found}
@@ -106,7 +108,7 @@ def _spared(run: Run) -> set[tuple[str, int]]:
     return {
         (line.step, line.chunk)
         for line in run.lines
-        if isinstance(line, HitLine) and line.hit != HitKind.IN_FLIGHT
+        if type(line) is HitLine and line.hit != HitKind.IN_FLIGHT
     }
 
 

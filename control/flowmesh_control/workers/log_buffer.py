@@ -37,6 +37,10 @@ class LogBuffer:
                 lines = end.log.splitlines()
                 buffer.extend(LogLine(end.attempt_id, end.ended_s, text) for text in lines)
 
+    def __len__(self) -> int:
+        """Returns the number of attempts that have lines."""
+        return len(self._buffers)
+
     def of_actions(self, actions: Iterable[str]) -> list[LogLine]:
         """Returns the lines of all attempts of actions (``scope/action_id``), in order of time."""
         found = [

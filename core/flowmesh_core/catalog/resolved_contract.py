@@ -4,7 +4,7 @@ A contract states choices, pairs of a parameter and a value. Code that asks abou
 these functions (or ``determinism_of``) and does not read the contract's fields directly.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from flowmesh_core.catalog.contract import Choice, EngineContract, Port
@@ -19,14 +19,17 @@ def met(choice: Choice, params: Mapping[str, Any]) -> bool:
     return _same(value, wanted)
 
 
-def any_met(choices: Iterable[Choice], params: Mapping[str, Any]) -> bool:
+def any_met(choices: Collection[Choice], params: Mapping[str, Any]) -> bool:
     """Whether at least one of the choices is met."""
-    return any(met(choice, params) for choice in choices)
+    return bool(choices) and any(met(choice, params) for choice in choices)
 
 
 def output_ports(contract: EngineContract, params: Mapping[str, Any]) -> tuple[Port, ...]:
     """Returns the output ports of a step with these parameters, in the contract's order."""
-    if all(p.only_with is None for p in contract.outputs):
+    for port in contract.outputs:
+        if port.only_with is not None:
+            break
+    else:
         return contract.outputs
     return tuple(p for p in contract.outputs if p.only_with is None or met(p.only_with, params))
 

@@ -44,7 +44,7 @@ class WorkSize(msgspec.Struct, frozen=True, gc=False):
         return max(1.0, self.tokens_out / self.decode_steps) if self.decode_steps else 1.0
 
 
-class ReadyAction(msgspec.Struct, frozen=True):
+class ReadyAction(msgspec.Struct, frozen=True, gc=False):
     """An action that waits for a placement.
 
     Attributes:

@@ -181,11 +181,16 @@ class ReadyIndex:
         queue.add(entry)
 
     def _leave(self, queue: SortedList[Entry], entry: Entry) -> None:
-        tenant, first = entry[1].tenant, queue[0]
-        queue.remove(entry)
-        if entry == first:
-            heads = self.heads[tenant]
-            heads.remove(entry)
+        action = entry[1]
+        if queue[0][0] != action.rank:
+            queue.remove(entry)
+        else:  # as a rule, since placement takes the first: then nothing has to be searched
+            del queue[0]
+            heads = self.heads[tenant := action.tenant]
+            if heads[0][1] is action:
+                del heads[0]
+            else:
+                heads.remove(entry)
             if queue:
                 heads.add(queue[0])
             elif not heads:

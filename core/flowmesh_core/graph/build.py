@@ -27,6 +27,7 @@ from flowmesh_core.spec.secrets import with_place
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import ResourcesSpec, RetrySpec, StepSpec
 
+_EXTERNAL = Determinism.EXTERNAL
 _RESOURCES, _RETRY = Resources(), Retry()
 
 
@@ -150,7 +151,7 @@ def _cache(
                 f"{entry.spec.uses} works chunk by chunk, and only the content of a chunk of"
                 f" {port!r} identifies it; leave out another input",
             )
-    external = determinism_of(contract, params, fields) is Determinism.EXTERNAL
+    external = determinism_of(contract, params, fields) is _EXTERNAL
     return Cache(
         reuse=spec.reuse or ("run" if external else "always"),
         salt=spec.salt,

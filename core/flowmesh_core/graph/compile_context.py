@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from flowmesh_api.v1.problems import Problem
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
@@ -18,8 +20,7 @@ Columns = frozenset[str] | None
 """The columns of a data set; None where they are not known at admission."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepEntry:
+class StepEntry(msgspec.Struct, frozen=True):
     """A step of the file: its place, its contract (None where unknown) and its instances."""
 
     index: int

@@ -3,8 +3,9 @@
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from flowmesh_core.graph.references import EVERY, SameInstance, Selection
 from flowmesh_core.graph.values import matrix_text
@@ -15,8 +16,7 @@ class SelectionError(ValueError):
     """A selection without an instance; the message lists the instances."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepInstance:
+class StepInstance(msgspec.Struct, frozen=True, gc=False):
     """One combination of matrix values of a step.
 
     Attributes:
@@ -30,7 +30,7 @@ class StepInstance:
 
 def size(matrix: Mapping[str, list[Any]]) -> int:
     """Returns how many instances the matrix has."""
-    return math.prod(len(values) for values in matrix.values())
+    return math.prod(map(len, matrix.values())) if matrix else 1
 
 
 def expand(name: str, matrix: Mapping[str, list[Any]]) -> list[StepInstance]:

@@ -22,14 +22,14 @@ that use the field to the new level; an older release lets such a run wait. Leve
 """
 
 
-class StepSource(msgspec.Struct, frozen=True, tag="step"):
+class StepSource(msgspec.Struct, frozen=True, tag="step", gc=False):
     """An output port of another step."""
 
     step: str
     port: str
 
 
-class ArtifactSource(msgspec.Struct, frozen=True, tag="artifact"):
+class ArtifactSource(msgspec.Struct, frozen=True, tag="artifact", gc=False):
     """Content that is already in the store: an uploaded file, inline rows, or a ``cas:`` reference.
 
     Attributes:
@@ -45,7 +45,7 @@ class ArtifactSource(msgspec.Struct, frozen=True, tag="artifact"):
 Source = StepSource | ArtifactSource
 
 
-class Edge(msgspec.Struct, frozen=True):
+class Edge(msgspec.Struct, frozen=True, gc=False):
     """The sources of an input port.
 
     Attributes:
@@ -64,7 +64,7 @@ class Edge(msgspec.Struct, frozen=True):
     concatenate: bool = False
 
 
-class Resources(msgspec.Struct, frozen=True):
+class Resources(msgspec.Struct, frozen=True, gc=False):
     """What a step requires of a worker. Zero and empty mean the contract's default."""
 
     memory_mib: int = 0
@@ -74,14 +74,14 @@ class Resources(msgspec.Struct, frozen=True):
     anti_labels: dict[str, str] = {}
 
 
-class Retry(msgspec.Struct, frozen=True):
+class Retry(msgspec.Struct, frozen=True, gc=False):
     """Limits of the attempts after failures of the engine (losses have limits of their own)."""
 
     attempts: int = 3
     backoff_s: float = 1.0
 
 
-class Cache(msgspec.Struct, frozen=True):
+class Cache(msgspec.Struct, frozen=True, gc=False):
     """Reuse rules of a step."""
 
     reuse: str = "always"  # always | run | never
@@ -90,7 +90,7 @@ class Cache(msgspec.Struct, frozen=True):
     ignored_inputs: tuple[str, ...] = ()
 
 
-class StepPlan(msgspec.Struct, frozen=True):
+class StepPlan(msgspec.Struct, frozen=True, gc=False):
     """One expanded step.
 
     Attributes:
@@ -139,7 +139,7 @@ class StepPlan(msgspec.Struct, frozen=True):
         return tuple(dict.fromkeys([*found, *self.when_steps]))
 
 
-class UtilityWeights(msgspec.Struct, frozen=True):
+class UtilityWeights(msgspec.Struct, frozen=True, gc=False):
     """Coefficients of the utility, each at least 0."""
 
     alpha: float = 1.0
@@ -157,7 +157,7 @@ class UtilityWeights(msgspec.Struct, frozen=True):
         return self.alpha > self.beta
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Plan(msgspec.Struct, frozen=True, gc=False):
     """A compiled workflow.
 
     Attributes:

@@ -121,12 +121,19 @@ _CLASSES: Mapping[ParamType, tuple[tuple[type, ...], str]] = {
 }
 
 
+_NUMBER = ParamType.NUMBER
+_INTEGER = ParamType.INTEGER
+"""Local names: to look a member of an enum up takes 0.2 us in Python 3.11."""
+
+
 def _typed(param: Param, value: Any, where: str) -> Any:
-    if param.type is ParamType.NUMBER:
+    if param.type is _NUMBER:
         return _number(param, value, where)
-    if param.type is ParamType.INTEGER:
+    if param.type is _INTEGER:
         return _integer(param, value, where)
     classes, remedy = _CLASSES[param.type]
+    if type(value) is str and str in classes and value.isascii():
+        return value  # as it would be read back
     if not isinstance(value, classes):
         raise _wrong(param, value, where, remedy)
     return _checked(_untyped(value), where)

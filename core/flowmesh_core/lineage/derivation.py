@@ -26,6 +26,11 @@ _SURELY_SHORT = PARAM_BYTES_MAX // 6 - 1
 """A text of this many characters is short even if all of them are escaped."""
 
 
+_MADE_OUTCOMES = frozenset({"published", "adopted", "shared"})
+_COMPLETED = StepState.COMPLETED
+"""Local names: to look a member of an enum up takes 0.2 us in Python 3.11."""
+
+
 def derivations(
     uid: str,
     plan: Plan,
@@ -48,17 +53,18 @@ def derivations(
     ends: dict[str, StepLine] = {}
     made: dict[str, dict[Digest, str | None]] = {}
     for line in lines:
-        if isinstance(line, StepLine):
+        if type(line) is StepLine:
             ends[line.step] = line
-        elif isinstance(line, HitLine):
+        elif type(line) is AttemptLine:
+            if line.outcome in _MADE_OUTCOMES:
+                made.setdefault(line.step, {}).setdefault(line.action_id, None)
+        elif type(line) is HitLine:
             made.setdefault(line.step, {})[line.action_id] = line.producer
-        elif isinstance(line, AttemptLine) and line.outcome in ("published", "adopted", "shared"):
-            made.setdefault(line.step, {}).setdefault(line.action_id, None)
     found = []
     about: dict[int, ArtifactInfo] = {}
     for step in plan.steps:
         end = ends.get(step.path)
-        if end is None or end.state != StepState.COMPLETED or not any(end.outputs.values()):
+        if end is None or end.state != _COMPLETED or not any(end.outputs.values()):
             continue
         inputs = inputs_of(step, ends, artifacts)
         ran = None if steps is None else steps.get(step.path)
@@ -126,7 +132,7 @@ def _derivation(
         action_ids=tuple(actions)[:ACTIONS_NAMED],
         actions=len(actions),
         hits=len(found),
-        producers=tuple(dict.fromkeys(filter(None, found)))[:ACTIONS_NAMED],
+        producers=tuple(dict.fromkeys(filter(None, found)))[:ACTIONS_NAMED] if found else (),
         params={name: _short(value) for name, value in step.params.items()},
         fields=step.fields,
         about={a.digest: about[id(a)] for a in involved},

@@ -28,6 +28,7 @@ from flowmesh_core.units import Digest
 BYTES_PER_TOKEN = 4
 MIB = 1024 * 1024
 SEPARATOR = "\x00"
+_EXTERNAL = Determinism.EXTERNAL
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -149,7 +150,7 @@ def spec_of(run: Run, step: StepRun, inputs: dict[str, Artifact], terms: Terms) 
 
 def _only_once(plan: StepPlan, contract: EngineContract) -> bool:
     """Whether a call that has begun must not be repeated."""
-    external = determinism_of(contract, plan.params, plan.fields) is Determinism.EXTERNAL
+    external = determinism_of(contract, plan.params, plan.fields) is _EXTERNAL
     return external and not repeatable(contract, plan.params)
 
 

@@ -25,6 +25,14 @@ from flowmesh_core.machine.terms import Subscription, Terms
 from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.sharing.scopes import AUDIT_SCOPE
 
+_LOOKING_UP = ActionState.LOOKING_UP
+_READY = ActionState.READY
+_PUBLISHING = ActionState.PUBLISHING
+_DONE = ActionState.DONE
+_STEP_READY = StepState.READY
+_STEP_RUNNING = StepState.RUNNING
+"""Local names: to look a member of an enum up takes 0.2 us in Python 3.11."""
+
 
 def subscribe(state: State, run: Run, step: StepRun, number: int, now_s: float) -> None:
     """Subscribes a part to its action, which is looked up first unless it is in flight."""
@@ -45,7 +53,7 @@ def subscribe(state: State, run: Run, step: StepRun, number: int, now_s: float) 
     spec = spec_of(run, step, part.inputs, terms)
     action = Action(key, spec, terms.info, run.scopes.readable)
     action.isolate = publish.startswith(AUDIT_SCOPE)
-    action.avoid_workers.update(step.plan.avoid_workers)
+    action.avoid_workers = frozenset(step.plan.avoid_workers)
     action.options = (terms.info,)
     action.subscribers[subscriber] = subscription
     state.actions[key] = action
@@ -70,7 +78,7 @@ def _join(
     action.subscribers[subscriber] = subscription
     effective_requirement.joined(state, action, terms)
     missed = terms.oldest_s >= action.missed_from_s and terms.min_trust >= action.missed_trust
-    if action.state is ActionState.LOOKING_UP or not missed:
+    if action.state is _LOOKING_UP or not missed:
         _look_up(state, run, action, terms)
     else:
         subscription.answered = True
@@ -128,7 +136,7 @@ def reproduce(
         action.options = (terms.info,)
         state.actions[key] = action
         if avoid:
-            action.avoid_workers.add(avoid)
+            action.avoid_workers |= {avoid}
         enqueue(state, action, now_s)
     part.key = key
     action.replace = True
@@ -142,7 +150,7 @@ def reproduce(
 
 def enqueue(state: State, action: Action, now_s: float) -> None:
     """Puts an action into the ready set."""
-    action.move(ActionState.READY)
+    action.move(_READY)
     action.ready_s = action.ready_s or now_s
     for run in action.runs():
         state.runs[run].has_executed = True
@@ -177,14 +185,14 @@ def deliver(
                 part.key = ActionKey(found_in, action.key.action_id)
             run.inline.update(result.inline)
             step.pending_parts -= 1
-            step.fresh.append(subscriber.part)
+            step.fresh = (*step.fresh, subscriber.part)
             state.touch(run, subscriber.path)
         effective_requirement.left(state, action, subscription.terms)
         last = subscriber
     if action.subscribers:
         ready_actions.mark_changed(state, action)
-    elif action.state in (ActionState.LOOKING_UP, ActionState.PUBLISHING):
-        action.move(ActionState.DONE)
+    elif action.state in (_LOOKING_UP, _PUBLISHING):
+        action.move(_DONE)
         _forget(state, action)
     else:
         _withdraw(state, action, last)
@@ -306,18 +314,18 @@ def started(state: State, action: Action, now_s: float) -> None:
     for subscriber in action.subscribers:
         run = state.runs[subscriber.uid]
         step = run.steps[subscriber.path]
-        if step.state is StepState.READY:
-            run.move(step, StepState.RUNNING, now_s)
+        if step.state is _STEP_READY:
+            run.move(step, _STEP_RUNNING, now_s)
             state.changed(run)
 
 
 def back_to_ready(state: State, action: Action, now_s: float) -> None:
     """Returns an action to the ready set after a failure; single-part steps become READY again."""
-    action.move(ActionState.READY)
+    action.move(_READY)
     ready_actions.enter(state, action)
     for subscriber in action.subscribers:
         run = state.runs[subscriber.uid]
         step = run.steps[subscriber.path]
-        if step.state is StepState.RUNNING and step.total == 1:
-            run.move(step, StepState.READY, now_s, "lost or to be retried")
+        if step.state is _STEP_RUNNING and step.total == 1:
+            run.move(step, _STEP_READY, now_s, "lost or to be retried")
         state.changed(run)

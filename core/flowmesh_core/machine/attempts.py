@@ -41,6 +41,11 @@ THEIRS = frozenset({FailureKind.BAD_INPUT, FailureKind.USER_CODE, FailureKind.TI
 """Failures that the step itself causes: its runs pay for the attempt."""
 
 
+_RUNNING = ActionState.RUNNING
+_PUBLISHING = ActionState.PUBLISHING
+"""Local names: to look a member of an enum up takes 0.2 us in Python 3.11."""
+
+
 def ended(
     state: State, worker: Worker, end: AttemptEnd, generation: int | None, now_s: float
 ) -> None:
@@ -198,7 +203,7 @@ def record_assignment(
 ) -> None:
     """Records an attempt as assigned to a worker."""
     action.attempts[attempt.attempt_id] = attempt
-    action.move(ActionState.RUNNING)
+    action.move(_RUNNING)
     ready_actions.leave(state, action)
     state.attempts[attempt.attempt_id] = attempt
     worker.add(attempt)
@@ -210,7 +215,7 @@ def _log(state: State, action: Action, end: AttemptEnd) -> None:
         return
     for subscriber in action.subscribers:
         step = state.runs[subscriber.uid].steps[subscriber.path]
-        step.log.extend(end.log.splitlines()[-step.log.maxlen :] if step.log.maxlen else ())
+        step.add_log(end.log.splitlines())
 
 
 def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> None:
@@ -220,9 +225,9 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
     for artifact in end.outputs.values():
         if artifact.size_bytes > NEGLIGIBLE_BYTES:
             worker.local_digests[artifact.digest] = None
-    if action.state is not ActionState.RUNNING:
+    if action.state is not _RUNNING:
         state.emit(Acknowledge(worker.name, attempt.attempt_id))
-        if action.state is not ActionState.PUBLISHING:
+        if action.state is not _PUBLISHING:
             billing.settle(state, attempt, payers_after_cancel(attempt), "cancelled", now_s)
         else:
             billing.settle(state, attempt, [], "replica", now_s)
@@ -232,15 +237,16 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
     if not accepting:
         _discard(state, attempt, trust, now_s)
         return
-    action.move(ActionState.PUBLISHING)
+    action.move(_PUBLISHING)
     action.publishing = attempt
-    result = _result(state, worker, attempt, end, now_s)
+    result = _result(state, worker, attempt, end, trust, now_s)
     if action.key.scope.startswith(AUDIT_SCOPE):
         # Audited results are compared and never stored, so no look-up can find them.
         published(state, attempt, result, now_s, outcome="audited")
     else:
-        oldest_s = max(terms.oldest_s for terms in accepting)
-        min_trust = max(terms.min_trust for terms in accepting)
+        _, oldest_s, min_trust = accepting[0].question
+        for terms in accepting[1:]:
+            oldest_s, min_trust = max(oldest_s, terms.oldest_s), max(min_trust, terms.min_trust)
         state.emit(Publish(action.key, result, action.replace, oldest_s, min_trust))
 
 
@@ -272,7 +278,7 @@ def _discard(state: State, attempt: Attempt, trust: int, now_s: float) -> None:
 
 
 def _result(
-    state: State, worker: Worker, attempt: Attempt, end: AttemptEnd, now_s: float
+    state: State, worker: Worker, attempt: Attempt, end: AttemptEnd, trust: int, now_s: float
 ) -> ActionResult:
     action = attempt.action
     spec = action.spec
@@ -298,7 +304,7 @@ def _result(
             libraries=end.libraries,
             started_s=end.started_s,
             ended_s=end.ended_s,
-            trust=_trust(state, worker, attempt),
+            trust=trust,
         ),
         created_s=now_s,
         expires_s=result_ttl.expires_s(state, action.runs(), now_s),
@@ -376,7 +382,7 @@ def _go_on(state: State, action: Action, result: ActionResult, now_s: float) -> 
     action.publishing = None
     action.replace = True
     action.generation = max(action.generation, result.generation + 1)
-    action.move(ActionState.RUNNING)
+    action.move(_RUNNING)
     if not action.attempts:
         actions.back_to_ready(state, action, now_s)
 
@@ -390,7 +396,7 @@ def publish_failed(
     action = attempt.action
     if action.publishing is attempt:
         action.publishing = None
-        action.move(ActionState.RUNNING)
+        action.move(_RUNNING)
     failed(state, worker, attempt, failure, now_s, for_good=for_good)
 
 
@@ -419,7 +425,7 @@ def failed(
         for_good: fails the action whatever its failure's policy is.
     """
     action = attempt.action
-    alive = action.state in (ActionState.RUNNING, ActionState.PUBLISHING)
+    alive = action.state in (_RUNNING, _PUBLISHING)
     if attempt.payers:
         payers = payers_after_cancel(attempt)
     elif alive and (
@@ -437,7 +443,7 @@ def failed(
     if attempt.end is not None:
         action.reported += (attempt.attempt_id,)
     billing.settle(state, attempt, payers, failure.kind, now_s, failure.message)
-    if action.state is not ActionState.RUNNING or (action.attempts and not for_good):
+    if action.state is not _RUNNING or (action.attempts and not for_good):
         return
     checkpoints.note(state, action, now_s)
     if for_good:

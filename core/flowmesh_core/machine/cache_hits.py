@@ -17,6 +17,9 @@ from flowmesh_core.machine.model import Action, Run, StepPart, StepRun, Subscrib
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import ActionResult
 
+_LOOKING_UP = ActionState.LOOKING_UP
+"""Local names: to look a member of an enum up takes 0.2 us in Python 3.11."""
+
 
 def looked_up(state: State, event: LookedUp, now_s: float) -> None:
     """Applies the answer to a look-up of an action, for the subscriptions that asked this.
@@ -56,9 +59,9 @@ def looked_up(state: State, event: LookedUp, now_s: float) -> None:
 def _missed(state: State, action: Action, event: LookedUp, now_s: float) -> None:
     """Places an action whose result was not found; remembers what was not looked for."""
     wider = event.not_before_s <= action.missed_from_s and event.min_trust <= action.missed_trust
-    if wider or action.state is ActionState.LOOKING_UP:
+    if wider or action.state is _LOOKING_UP:
         action.missed_from_s, action.missed_trust = event.not_before_s, event.min_trust
-    if action.state is ActionState.LOOKING_UP:
+    if action.state is _LOOKING_UP:
         actions.enqueue(state, action, now_s)
 
 

@@ -52,6 +52,11 @@ NEVER = frozenset(
 A version that no worker offers is not one of them: such a run waits until it is re-pinned."""
 
 
+_READY = ActionState.READY
+_RUNNING = ActionState.RUNNING
+"""Local names: to look a member of an enum up takes 0.2 us in Python 3.11."""
+
+
 def decided(state: State, decision: Decision, now_s: float) -> None:
     """Turns placements into assignments, and retains the reasons of what was not placed."""
     state.rejections = decision.rejections
@@ -87,10 +92,10 @@ def _count_batch(state: State, worker: Worker, signature: Digest) -> None:
 
 def _still_wanted(action: Action, signature: Digest, worker: Worker) -> bool:
     """Whether an action waits still, or for a replica, and for a worker of this kind."""
-    if action.state is ActionState.READY:
+    if action.state is _READY:
         info = action.shown
         return info.signature == signature and info.requirement.min_trust <= worker.shape.trust
-    return action.state is ActionState.RUNNING and len(action.attempts) == 1
+    return action.state is _RUNNING and len(action.attempts) == 1
 
 
 def _assign(
@@ -112,7 +117,9 @@ def _assign(
         state.dirty = True
         return
     runs = [state.runs[uid] for uid in action.runs()]
-    info = action.shown if action.shown.signature == signature else state.signatures[signature]
+    info = action.shown
+    if info.signature != signature:
+        info = state.signatures[signature]
     action.attempt_count += 1
     state.attempts_made += 1
     attempt = Attempt(

@@ -101,7 +101,7 @@ def _give_up(
     for subscriber, own in _counted(attempt):
         if second_opinions.needed(state, attempt, own, failure):
             own.second_opinion = True
-            attempt.action.avoid_workers.add(attempt.worker)
+            attempt.action.avoid_workers |= {attempt.worker}
             state.figures.second_opinions[attempt.pool] += 1
         else:
             leaving[subscriber] = failure
@@ -135,7 +135,7 @@ def _retry(
         delays.append(own.terms.backoff_s * state.settings.backoff_factor ** (count - 1))
         last_try = last_try or count == own.terms.attempts - 1
     action.not_before_s = now_s + max(failure.retry_after_s, min(delays, default=0.0))
-    action.avoid_workers.add(attempt.worker)
+    action.avoid_workers |= {attempt.worker}
     if last_try:
         checkpoints.doubt(action, attempt)
     return leaving
@@ -163,7 +163,7 @@ def _lost(
     alone = attempt.alone or (attempt.next_group is None and not others)
     if not unloaded and (crashed or action.losses > 1):
         suspects.divide(state, attempt, others)
-    action.avoid_workers.add(attempt.worker)
+    action.avoid_workers |= {attempt.worker}
     counted = _counted(attempt)
     action.lost_for = tuple(subscriber for subscriber, _ in counted)
     leaving = _poisoned(state, counted, failure, alone=alone, unloaded=unloaded)

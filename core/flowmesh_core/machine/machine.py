@@ -8,6 +8,7 @@ The control plane, on a laptop or in a cluster, and the simulator run this same 
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from flowmesh_core.accounting.daily_totals import DailyTotals, Hours
 from flowmesh_core.accounting.fabric_account import FabricAccount
@@ -161,7 +162,7 @@ class Machine:
             InvariantError: a state was to change in a way that its transition table does not allow.
         """
         state = self.state
-        self._dispatch(event, now_s)
+        _HANDLERS[type(event)](state, event, now_s)
         while state.touched or state.orphaned_ends or state.orphaned_attempts:
             if state.orphaned_ends or state.orphaned_attempts:
                 attempts.adopt_orphans(state, now_s)
@@ -176,93 +177,94 @@ class Machine:
                 break
         return state.commands()
 
-    def _dispatch(self, event: Event, now_s: float) -> None:  # noqa: C901, PLR0912, PLR0915 - a case an event
-        state = self.state
-        match event:
-            case WorkerSynced():
-                workers.synced(state, event, now_s)
-            case Published() | PublishFailed() | PublishDelayed():
-                pending_publications.answered(state, event, now_s)
-            case LookedUp():
-                cache_hits.looked_up(state, event, now_s)
-                steps.step_looked_up(state, event, now_s)
-            case PlacementDecided():
-                dispatch.decided(state, event.decision, now_s)
-            case TimeAdvanced():
-                self._tick(now_s)
-            case ControlStalled():
-                for worker in state.workers.values():
-                    billing.accrue_unobserved(state, worker, now_s)
-            case Submitted():
-                run_lifecycle.submitted(state, event, now_s)
-            case WorkerConnected():
-                workers.connected(state, event.hello, event.generations, now_s)
-            case ProtocolViolated():
-                protocol_violations.violated(state, event.name, event.pool)
-            case WorkerDisagreed():
-                protocol_violations.disagreed(state, event.name, event.pool)
-            case WorkerLost():
-                workers.lost(state, event.name, event.reason, now_s)
-            case WorkerTrustChanged():
-                workers.trust_changed(state, event)
-            case CordonChanged():
-                workers.cordoned(state, event.workers)
-            case WeightsChanged():
-                state.fair.set_weights({**state.settings.tenant_weights, **event.weights})
-                state.dirty = True
-            case ReservedPoolsChanged():
-                reserved_pools.changed(state, event.pools)
-            case NamespaceLimitsChanged():
-                namespace_limits.changed(state, event.limits, now_s)
-            case PrewarmPlanChanged():
-                prewarm.send_prewarm_plans(state, event.workers)
-            case BlobsChecked():
-                run_lifecycle.blobs_checked(state, event.uid, event.missing, now_s)
-            case ConditionEvaluated():
-                conditions.evaluated(state, event, now_s)
-            case Amended():
-                run_lifecycle.amended(state, event.uid, event.changes, now_s)
-            case Repinned():
-                repin.repinned(state, event, now_s)
-            case CancelRequested():
-                failure = Failure(FailureKind.CANCELLED, event.reason)
-                run_lifecycle.cancel(state, event.uid, failure, now_s)
-            case ContentRevoked():
-                revocation.revoked(state, event)
-            case RunFinalized():
-                run_lifecycle.finalised(state, event.uid)
 
-    def _tick(self, now_s: float) -> None:
-        state = self.state
-        passed_s = min(max(0.0, now_s - state.ticked_s), LONGEST_TICK_S) if state.ticked_s else 0.0
-        state.ticked_s = now_s
-        state.observed_s += passed_s
-        for name, worker in list(state.workers.items()):
-            state.figures.worker_s[worker.shape.pool][not worker.attempts] += passed_s
-            if now_s - worker.last_seen_s > state.settings.watchdog_s:
-                workers.lost(state, name, "no synchronisation within the watchdog", now_s)
-            else:
-                billing.accrue(state, worker, now_s)
-        checkpoints.note_all(state, now_s)
-        pending_publications.time_passed(state, now_s)
-        run_lifecycle.deadlines(state, now_s)
-        budgets.overspent(state, now_s)
-        namespace_limits.time_passed(state, now_s)
-        for action, failures in timeouts.expired(state):
-            actions.leave(state, action, failures)
-        effective_requirement.take_turns(state)
-        state.late = bool(stragglers.find_stragglers(state, now_s))
-        state.dirty = state.dirty or bool(state.ready) or state.late
-        if state.recovering_until_s and now_s >= state.recovering_until_s:
-            state.recovering_until_s = 0.0
-            self._end_recovery()
+def _control_stalled(state: State, _: ControlStalled, now_s: float) -> None:
+    for worker in state.workers.values():
+        billing.accrue_unobserved(state, worker, now_s)
 
-    def _end_recovery(self) -> None:
-        """Cancels the attempts of earlier epochs that no run wants any more."""
-        state = self.state
-        state.dirty = True
-        for orphan in state.orphaned_attempts.values():
-            state.emit(CancelAttempt(orphan.worker, orphan.attempt_id))
-        state.orphaned_attempts.clear()
-        state.orphaned_checkpoints.clear()
-        state.resumed_charges.clear()
+
+def _looked_up(state: State, event: LookedUp, now_s: float) -> None:
+    cache_hits.looked_up(state, event, now_s)
+    steps.step_looked_up(state, event, now_s)
+
+
+def _weights_changed(state: State, event: WeightsChanged, _: float) -> None:
+    state.fair.set_weights({**state.settings.tenant_weights, **event.weights})
+    state.dirty = True
+
+
+def _cancel_requested(state: State, event: CancelRequested, now_s: float) -> None:
+    failure = Failure(FailureKind.CANCELLED, event.reason)
+    run_lifecycle.cancel(state, event.uid, failure, now_s)
+
+
+def _time_advanced(state: State, _: TimeAdvanced, now_s: float) -> None:
+    passed_s = min(max(0.0, now_s - state.ticked_s), LONGEST_TICK_S) if state.ticked_s else 0.0
+    state.ticked_s = now_s
+    state.observed_s += passed_s
+    for name, worker in list(state.workers.items()):
+        state.figures.worker_s[worker.shape.pool][not worker.attempts] += passed_s
+        if now_s - worker.last_seen_s > state.settings.watchdog_s:
+            workers.lost(state, name, "no synchronisation within the watchdog", now_s)
+        else:
+            billing.accrue(state, worker, now_s)
+    checkpoints.note_all(state, now_s)
+    pending_publications.time_passed(state, now_s)
+    run_lifecycle.deadlines(state, now_s)
+    budgets.overspent(state, now_s)
+    namespace_limits.time_passed(state, now_s)
+    for action, failures in timeouts.expired(state):
+        actions.leave(state, action, failures)
+    effective_requirement.take_turns(state)
+    state.late = bool(stragglers.find_stragglers(state, now_s))
+    state.dirty = state.dirty or bool(state.ready) or state.late
+    if state.recovering_until_s and now_s >= state.recovering_until_s:
+        state.recovering_until_s = 0.0
+        _end_recovery(state)
+
+
+def _end_recovery(state: State) -> None:
+    """Cancels the attempts of earlier epochs that no run wants any more."""
+    state.dirty = True
+    for orphan in state.orphaned_attempts.values():
+        state.emit(CancelAttempt(orphan.worker, orphan.attempt_id))
+    state.orphaned_attempts.clear()
+    state.orphaned_checkpoints.clear()
+    state.resumed_charges.clear()
+
+
+_HANDLERS: Mapping[type, Callable[[State, Any, float], None]] = {
+    WorkerSynced: workers.synced,
+    Published: pending_publications.answered,
+    PublishFailed: pending_publications.answered,
+    PublishDelayed: pending_publications.answered,
+    LookedUp: _looked_up,
+    PlacementDecided: lambda state, e, now_s: dispatch.decided(state, e.decision, now_s),
+    TimeAdvanced: _time_advanced,
+    ControlStalled: _control_stalled,
+    Submitted: run_lifecycle.submitted,
+    WorkerConnected: lambda state, e, now_s: workers.connected(
+        state, e.hello, e.generations, now_s
+    ),
+    ProtocolViolated: lambda state, e, _: protocol_violations.violated(state, e.name, e.pool),
+    WorkerDisagreed: lambda state, e, _: protocol_violations.disagreed(state, e.name, e.pool),
+    WorkerLost: lambda state, e, now_s: workers.lost(state, e.name, e.reason, now_s),
+    WorkerTrustChanged: lambda state, e, _: workers.trust_changed(state, e),
+    CordonChanged: lambda state, e, _: workers.cordoned(state, e.workers),
+    WeightsChanged: _weights_changed,
+    ReservedPoolsChanged: lambda state, e, _: reserved_pools.changed(state, e.pools),
+    NamespaceLimitsChanged: lambda state, e, now_s: namespace_limits.changed(
+        state, e.limits, now_s
+    ),
+    PrewarmPlanChanged: lambda state, e, _: prewarm.send_prewarm_plans(state, e.workers),
+    BlobsChecked: lambda state, e, now_s: run_lifecycle.blobs_checked(
+        state, e.uid, e.missing, now_s
+    ),
+    ConditionEvaluated: conditions.evaluated,
+    Amended: lambda state, e, now_s: run_lifecycle.amended(state, e.uid, e.changes, now_s),
+    Repinned: repin.repinned,
+    CancelRequested: _cancel_requested,
+    ContentRevoked: lambda state, e, _: revocation.revoked(state, e),
+    RunFinalized: lambda state, e, _: run_lifecycle.finalised(state, e.uid),
+}
+"""A table, since ``match`` tests one class after the other, for several events an action."""

@@ -14,7 +14,6 @@ from flowmesh_core.machine.model import Action, Run
 from flowmesh_core.machine.state import State
 from flowmesh_core.units import Digest
 
-_NO_WORKERS = frozenset[str]()
 NO_POOLS = frozenset[str]()
 
 PlacementKey = tuple[Digest, int, str, frozenset[str]]
@@ -107,7 +106,7 @@ def view(state: State, action: Action) -> ReadyAction:
         inputs=_inputs(action),
         weights=run.plan.weights,
         isolate=action.isolate,
-        avoid_workers=frozenset(action.avoid_workers) if action.avoid_workers else _NO_WORKERS,
+        avoid_workers=action.avoid_workers,
         not_before_s=action.not_before_s,
         code_tenant=code_tenant(state, action) if state.separates_code else "",
         reserved_pools=reserved_pools(state, action) if state.reserved_pools else NO_POOLS,
@@ -117,7 +116,7 @@ def view(state: State, action: Action) -> ReadyAction:
 
 def may_start(state: State, action: Action) -> bool:
     """Whether a run that is not paused wants the action."""
-    return not all(state.pauses(state.runs[s.uid]) for s in action.subscribers)
+    return not all(map(state.pauses, [state.runs[uid] for uid in action.runs()]))
 
 
 def placement_key(state: State, action: Action) -> PlacementKey:
@@ -154,11 +153,11 @@ def _first_in_order(state: State, action: Action) -> tuple[Run, float]:
     is no other.
     """
     waiting = [(state.runs[s.uid], s.path) for s in action.subscribers]
-    if len(waiting) > 1:
-        waiting = [w for w in waiting if not state.pauses(w[0])] or waiting
+    if len(waiting) == 1:
+        run, path = waiting[0]
+        return run, run.remaining_s.get(path, 0.0)
+    waiting = [w for w in waiting if not state.pauses(w[0])] or waiting
     rated = [(run, run.remaining_s.get(path, 0.0)) for run, path in waiting]
-    if len(rated) == 1:
-        return rated[0]
     return min(rated, key=lambda r: (-r[0].priority, r[0].deadline_at_s - r[1], -r[1]))
 
 

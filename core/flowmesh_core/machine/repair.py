@@ -74,7 +74,7 @@ def reset(run: Run, step: StepRun) -> None:
     conditions.forget(run, step)
     step.inputs = {}
     step.parts = {}
-    step.fresh = []
+    step.fresh = ()
     step.total = None
     step.pending_parts = 0
     step.waiting = sum(1 for p in step.parents if not run.steps[p].ended)

@@ -12,6 +12,6 @@ def expires_s(state: State, uids: Iterable[str], now_s: float) -> float:
     has the fabric's.
     """
     default = state.settings.result_ttl_s
-    given = (state.runs[uid].scopes.ttl_s for uid in uids)
+    given = [state.runs[uid].scopes.ttl_s for uid in uids]
     wanted = [default if ttl_s is None else ttl_s for ttl_s in given] or [default]
     return now_s + max(wanted) if all(wanted) else 0.0

@@ -26,6 +26,14 @@ from flowmesh_core.protocol.results import Artifact
 BROKEN = frozenset({StepState.FAILED, StepState.CANCELLED})
 
 
+_PENDING = StepState.PENDING
+_READY = StepState.READY
+_RUNNING = StepState.RUNNING
+_COMPLETED = StepState.COMPLETED
+_FAILED = StepState.FAILED
+"""Local names: to look a member of an enum up takes 0.2 us in Python 3.11."""
+
+
 def settle(state: State, run: Run, now_s: float) -> None:
     """Processes the run's touched steps until nothing changes any more."""
     while run.todo:
@@ -33,7 +41,7 @@ def settle(state: State, run: Run, now_s: float) -> None:
         if step.ended:
             continue
         if step.failure is not None:
-            _end(state, run, step, StepState.FAILED, now_s, step.failure.kind)
+            _end(state, run, step, _FAILED, now_s, step.failure.kind)
         elif not step.begun:
             _try_begin(state, run, step, now_s)
         else:
@@ -56,7 +64,7 @@ def _try_begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
         return
     wanted = not step.plan.when or conditions.verdict(run, step)
     if step.failure is not None:
-        _end(state, run, step, StepState.FAILED, now_s, step.failure.kind)
+        _end(state, run, step, _FAILED, now_s, step.failure.kind)
         return
     if wanted is None:
         return
@@ -64,7 +72,7 @@ def _try_begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
         inputs = inputs_of(run, step, skip=streams) if wanted else None
     except FlowMeshError as e:
         step.failure = Failure(FailureKind.BAD_INPUT, e.reason, e.remedy)
-        _end(state, run, step, StepState.FAILED, now_s, FailureKind.BAD_INPUT)
+        _end(state, run, step, _FAILED, now_s, FailureKind.BAD_INPUT)
         return
     if inputs is None:
         reason = _without_input(run, step, skip=streams) if wanted else "condition"
@@ -91,7 +99,7 @@ def _streams_from(run: Run, step: StepRun, open_parents: list[str]) -> str:
         return ""
     if any(e.concatenate for e in edges if e.port == step.contract.row_wise):
         return ""
-    multi = parent.begun and parent.state is StepState.RUNNING and parent.total != 1
+    multi = parent.begun and parent.state is _RUNNING and parent.total != 1
     return name if multi and not parent.step_level else ""
 
 
@@ -144,8 +152,8 @@ def source_artifact(run: Run, source: StepSource | ArtifactSource) -> Artifact |
 
 def _begin(state: State, run: Run, step: StepRun, now_s: float) -> None:
     row = step.inputs.get(step.contract.row_wise) if step.contract.row_wise else None
-    if step.state is StepState.PENDING:
-        run.move(step, StepState.READY, now_s)
+    if step.state is _PENDING:
+        run.move(step, _READY, now_s)
     if row is None or row.manifest is None or len(row.manifest.chunks) <= 1:
         step.total = step.pending_parts = 1
         step.parts = {0: StepPart(step.inputs)}
@@ -202,8 +210,8 @@ def expand(state: State, run: Run, step: StepRun, now_s: float) -> None:
 
 def _stream(state: State, run: Run, step: StepRun, parent: StepRun, now_s: float) -> None:
     step.streams = parent.plan.path
-    if step.state is not StepState.RUNNING:
-        run.move(step, StepState.RUNNING, now_s, f"streams from {parent.plan.path}")
+    if step.state is not _RUNNING:
+        run.move(step, _RUNNING, now_s, f"streams from {parent.plan.path}")
     for number in sorted(n for n, p in parent.parts.items() if p.result is not None):
         _take_part(state, run, step, parent, number, now_s)
 
@@ -221,15 +229,15 @@ def _take_part(
 
 
 def _advance(state: State, run: Run, step: StepRun, now_s: float) -> None:
-    fresh, step.fresh = step.fresh, []
+    fresh, step.fresh = step.fresh, ()
     if fresh:
-        if step.state is StepState.READY and step.total != 1:
-            run.move(step, StepState.RUNNING, now_s)
+        if step.state is _READY and step.total != 1:
+            run.move(step, _RUNNING, now_s)
         state.changed(run)
         _feed(state, run, step, fresh, now_s)
     if step.streams and step.total is None:
         parent = run.steps[step.streams]
-        if parent.state is StepState.COMPLETED:
+        if parent.state is _COMPLETED:
             step.total = parent.total
         elif parent.ended:
             _end(state, run, step, StepState.CANCELLED, now_s, FailureKind.UPSTREAM)
@@ -238,7 +246,7 @@ def _advance(state: State, run: Run, step: StepRun, now_s: float) -> None:
         _complete(state, run, step, now_s)
 
 
-def _feed(state: State, run: Run, step: StepRun, fresh: list[int], now_s: float) -> None:
+def _feed(state: State, run: Run, step: StepRun, fresh: tuple[int, ...], now_s: float) -> None:
     """Gives new parts to the steps that stream from this one, or could begin to."""
     path = step.plan.path
     for child_path in run.children.get(path, ()):
@@ -260,23 +268,23 @@ def _complete(state: State, run: Run, step: StepRun, now_s: float) -> None:
         step.outputs = {port.name: compose(step, port.name, results) for port in _ports(step)}
     except FlowMeshError as e:
         step.failure = Failure(FailureKind.ENGINE, e.reason, e.remedy)
-        _end(state, run, step, StepState.FAILED, now_s, FailureKind.ENGINE)
+        _end(state, run, step, _FAILED, now_s, FailureKind.ENGINE)
         return
     if step.total and step.total > 1 and not step.step_level:
         publish_step(state, run, step, results, now_s)
-    _end(state, run, step, StepState.COMPLETED, now_s, "")
+    _end(state, run, step, _COMPLETED, now_s, "")
 
 
 def _end(state: State, run: Run, step: StepRun, to: StepState, now_s: float, reason: str) -> None:
     """Ends a step and marks its children."""
     step.reason = reason
-    if to is not StepState.COMPLETED:
+    if to is not _COMPLETED:
         actions.unsubscribe(state, run, step)
         step.outputs = {p.name: None for p in _ports(step)}
     run.move(step, to, now_s, reason)
-    if to is StepState.FAILED:
+    if to is _FAILED:
         state.figures.steps_failed[reason] += 1
-    if to is StepState.FAILED and run.failure is None:
+    if to is _FAILED and run.failure is None:
         run.failed_step, run.failure = step.plan.path, step.failure
     state.append(
         run,

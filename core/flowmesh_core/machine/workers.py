@@ -222,7 +222,7 @@ def _log(state: State, worker: Worker, sync: Sync) -> None:
             continue
         attempt.logged = True
         for s in attempt.action.subscribers:
-            state.runs[s.uid].steps[s.path].log.append(line.text)
+            state.runs[s.uid].steps[s.path].add_log([line.text])
 
 
 def lost(

@@ -37,6 +37,7 @@ PHASES = frozenset({"fetching", "loading", "queued", "running", "storing"})
 INSTANCE_STATES = frozenset({"starting", "loading", "ready", "closing"})
 TIERS = frozenset({"device", "host", "disk"})
 KINDS = frozenset(PortKind)
+_DATASET = PortKind.DATASET
 _BY_FILES = frozenset({PortKind.MODEL, PortKind.ADAPTER})
 FAILURES = frozenset(FailureKind)
 
@@ -270,6 +271,18 @@ def of_checkpoint(checkpoint: Checkpoint) -> MessageProblem | None:
 
 def of_usage(usage: Usage) -> MessageProblem | None:
     """Returns the first problem of an attempt's usage."""
+    if (  # in one expression, since it is checked for each attempt; below it is named
+        0 <= usage.units <= UNITS_MAX
+        and 0 <= usage.tokens_in <= TOKENS_MAX
+        and 0 <= usage.tokens_out <= TOKENS_MAX
+        and 0 <= usage.load_s <= SECONDS_MAX
+        and 0 <= usage.run_s <= SECONDS_MAX
+        and 0 <= usage.fetch_s <= SECONDS_MAX
+        and 0 <= usage.put_s <= SECONDS_MAX
+        and 0 <= usage.joules <= FIGURE_MAX
+        and 0 <= usage.peak_memory_mib <= MIB_MAX
+    ):
+        return None
     found = checks.number(usage, _USAGE)
     return None if found is None else found.within("usage")
 
@@ -296,10 +309,16 @@ def of_end(end: AttemptEnd) -> MessageProblem | None:
         )
     return (
         of_usage(end.usage)
-        or checks.number(end, _END)
+        or _times(end)
         or (checks.table("libraries", end.libraries) if end.libraries else None)
         or (_contents(end) if end.outputs or end.inline else None)
     )
+
+
+def _times(end: AttemptEnd) -> MessageProblem | None:
+    if 0 <= end.started_s <= TIME_MAX_S and 0 <= end.ended_s <= TIME_MAX_S:
+        return None
+    return checks.number(end, _END)
 
 
 def _contents(end: AttemptEnd) -> MessageProblem | None:
@@ -330,11 +349,11 @@ def of_artifact(artifact: Artifact, inline: Mapping[Digest, bytes]) -> MessagePr
         checks.one_of("kind", artifact.kind, KINDS)
         or checks.digest("digest", artifact.digest)
         or checks.digest("blob", artifact.blob)
-        or checks.number(artifact, _ARTIFACT)
+        or _sizes(artifact)
     )
     if found is not None:
         return found
-    if artifact.kind == PortKind.DATASET:
+    if artifact.kind == _DATASET:
         return None if artifact.manifest is None else _manifest(artifact, artifact.manifest)
     if artifact.manifest is not None:
         return MessageProblem("manifest", f"an artifact of kind {artifact.kind} has no manifest")
@@ -345,6 +364,12 @@ def of_artifact(artifact: Artifact, inline: Mapping[Digest, bytes]) -> MessagePr
     if artifact.value is None:
         return None
     return _value(artifact, artifact.value, inline.get(artifact.blob))
+
+
+def _sizes(artifact: Artifact) -> MessageProblem | None:
+    if 0 <= artifact.size_bytes <= BYTES_MAX and 0 <= artifact.rows <= BYTES_MAX:
+        return None
+    return checks.number(artifact, _ARTIFACT)
 
 
 def _manifest(artifact: Artifact, manifest: Manifest) -> MessageProblem | None:

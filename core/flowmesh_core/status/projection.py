@@ -22,6 +22,11 @@ _PHASES = {
 }
 
 
+_READY = StepState.READY
+_RUNNING = StepState.RUNNING
+"""Local names: to look a member of an enum up takes 0.2 us in Python 3.11."""
+
+
 def run_status(state: State, uid: str, now_s: float) -> RunStatus:
     """Returns a run with all its steps.
 
@@ -138,11 +143,11 @@ def _with_progress(status: StepStatus, step: StepRun, attempts: Sequence[Attempt
 
 def _reason(state: State, step: StepRun, attempts: Sequence[Attempt]) -> tuple[str, str]:
     """Why a step is in its state, as a word and as a sentence."""
-    if step.state is StepState.READY and step.wait_reason:
+    if step.state is _READY and step.wait_reason:
         return step.wait_reason, step.wait_detail
     if step.evaluation and not step.ended:
         return "condition", "its condition is being evaluated"
-    full = state.store_full if step.state is StepState.RUNNING else None
+    full = state.store_full if step.state is _RUNNING else None
     if full is not None and any(a.store_full_s for a in attempts):
         return full.kind, f"{full.message}; {full.remedy}"
     return step.reason, step.failure.message if step.failure else ""

@@ -96,3 +96,19 @@ async def test_an_error_outside_a_job_is_reported() -> None:
         tasks.submit(work, None, ("a",))
         await until(lambda: failures, within_s=10)
     assert "weight" in str(failures[0])
+
+
+async def test_a_job_may_be_done_at_once_and_its_error_is_reported() -> None:
+    done, failures = list[int](), list[BaseException]()
+
+    def work(number: int) -> None:
+        done.append(number)
+        if number == 1:
+            raise ValueError("wrong")
+
+    async with pool(failures.append) as tasks:
+        for number in range(4):
+            tasks.submit(work, number, ("a",))
+        await until(lambda: len(done) == 4, within_s=10)
+    assert done == [0, 1, 2, 3]
+    assert [str(e) for e in failures] == ["wrong"]
