@@ -22,6 +22,7 @@ from flowmesh_control.records.run_pins import accepted_pins
 from flowmesh_control.records.run_records import PinsRecord
 from flowmesh_control.runs.admission import Admission, Compiled
 from flowmesh_core.audit.plan import audit_path, audit_plan
+from flowmesh_core.audit.provenance import provenance_of
 from flowmesh_core.audit.reconstruct import ReproducibleAction, made_by
 from flowmesh_core.audit.report import counts_of
 from flowmesh_core.audit.sampling import choose
@@ -31,7 +32,6 @@ from flowmesh_core.identity import digest_bytes
 from flowmesh_core.machine.events import Submitted
 from flowmesh_core.machine.run_lifecycle import run_of
 from flowmesh_core.sharing.scopes import audit_scopes
-from flowmesh_core.status.convert import provenance_of
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import ActionCache, StoredResult
 from flowmesh_store.blobs import BlobViews

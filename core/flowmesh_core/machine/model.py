@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 
 from flowmesh_api.v1.enums import ActionState, Phase, RejectionCause, StepState
-from flowmesh_core.accounting.ledger_lines import ConditionLine, HitLine, Line
+from flowmesh_api.v1.why import HitLine, ScoredWorker
+from flowmesh_core.accounting.ledger_lines import ConditionLine, Line
 from flowmesh_core.accounting.meter import WorkerMeter
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.errors import Failure, InvariantError
 from flowmesh_core.fleet.ready import ReadyAction, WorkSize
-from flowmesh_core.fleet.snapshot import ScoredWorker, SignatureInfo
+from flowmesh_core.fleet.snapshot import SignatureInfo
 from flowmesh_core.graph.evaluation_budget import EvaluationBudget
 from flowmesh_core.graph.plan import Plan, StepPlan
 from flowmesh_core.lifecycle_states import ENDED, TRANSITIONS
