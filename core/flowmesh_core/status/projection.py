@@ -11,7 +11,8 @@ from msgspec import structs
 from flowmesh_api.v1.enums import StepState
 from flowmesh_api.v1.fabric import FabricStatus, WorkerStatus
 from flowmesh_api.v1.runs import RunStatus, StepStatus
-from flowmesh_core.machine.model import Attempt, Run, StepRun, Worker
+from flowmesh_core.machine.connected_worker import Worker
+from flowmesh_core.machine.model import Attempt, Run, StepRun
 from flowmesh_core.machine.state import State
 from flowmesh_core.machine.steps import source_artifact
 from flowmesh_core.protocol.results import Artifact
