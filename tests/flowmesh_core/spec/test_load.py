@@ -105,12 +105,6 @@ def test_an_invalid_field_of_the_spec_is_reported_in_our_own_wording(
             "got the string 'sometimes'",
         ),
         (
-            "cache: {strict: true}",
-            "8: spec.steps[0].cache.strict: no field 'strict' any more: it had no effect; to keep "
-            "the results of devices apart, name the device in cache.salt and in "
-            "resources.gpuProduct or resources.labels",
-        ),
-        (
             "resources: {memory: 4096}",
             "8: spec.steps[0].resources.memory: expected an amount of memory such as 4Gi or 512Mi, "
             "got the number 4096",
