@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from flowmesh_core.identity import canonical_bytes, digest_value
 from flowmesh_worker.engine_api import Blob, HostSettings, Progress, Result, TreeInput, Usage, Work
 from flowmesh_worker.engines.egress.addresses import AddressPolicy
-from flowmesh_worker.engines.errors import unplaceable
+from flowmesh_worker.engines.errors import bad_input, unplaceable
 from flowmesh_worker.engines.imports.download import Downloader
 from flowmesh_worker.engines.imports.sources import (
     HUB_REMEDIES,
@@ -19,7 +19,6 @@ from flowmesh_worker.engines.imports.sources import (
     hub_address,
     hub_headers,
     hub_revision_url,
-    refused,
     require_hub,
 )
 from flowmesh_worker.secret_values import SecretValues
@@ -80,7 +79,7 @@ class Resolve:
                 break
             more = f"&continuation-token={quote(token, safe='')}"
         if not files:
-            raise refused(f"{uri}: there are no files below it")
+            raise bad_input(f"{uri}: there are no files below it")
         size = sum(int(f[1]) for f in files)
         return {"revision": digest_value("files", sorted(files)), "size": size}
 
@@ -93,7 +92,7 @@ class Resolve:
         try:
             revision = json.loads(answer.content)["sha"]
         except (ValueError, KeyError, TypeError):
-            raise refused(f"the hub returned no revision of {address.repository}") from None
+            raise bad_input(f"the hub returned no revision of {address.repository}") from None
         return {"revision": str(revision)}
 
 
@@ -102,7 +101,7 @@ def _listed(content: bytes, uri: str) -> tuple[list[list[str]], str]:
     try:
         root = ElementTree.fromstring(content)
     except ElementTree.ParseError:
-        raise refused(f"{uri}: the server did not answer with a listing of S3") from None
+        raise bad_input(f"{uri}: the server did not answer with a listing of S3") from None
     space = root.tag.partition("}")[0] + "}" if root.tag.startswith("{") else ""
     files = [
         [item.findtext(f"{space}{name}", "") for name in ("Key", "Size", "ETag")]
@@ -115,7 +114,7 @@ def _builtin(uri: str) -> dict[str, Any]:
     name = uri.removeprefix("builtin:").strip("/")
     package = _BUILTIN.get(name)
     if package is None:
-        raise refused(
+        raise bad_input(
             f"{name!r} is not a built-in model", f"use one of {', '.join(sorted(_BUILTIN))}"
         )
     try:
