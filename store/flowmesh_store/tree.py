@@ -289,7 +289,7 @@ def _invalid(digest: Digest, reason: str) -> StoreError:
     return StoreError(
         f"the tree manifest is invalid: {reason}",
         where=f"cas/{digest}",
-        remedy="store the directory again with put_tree",
+        remedy="store the directory again with store_tree",
     )
 
 
