@@ -1,4 +1,4 @@
-"""A tenant of a real fabric that runs or uploads what another tenant has, or nobody.
+"""A tenant of a real fabric: it runs or uploads what another tenant has, or what no tenant has.
 
 Called by ``side_channels.py``. The control plane runs in this process, a worker in its own; the
 observer sees what the API answers, and when. Both kinds of sample are taken in one random order, so

@@ -1,4 +1,4 @@
-"""A tenant of the simulated fabric that runs steps which another tenant ran before, or nobody.
+"""A tenant of the simulated fabric: it runs steps that another tenant ran before, or new ones.
 
 Called by ``side_channels.py`` and by the tests of attack 14. Further tenants keep the workers busy,
 so that times vary as on a fabric in use. The steps read no content: the simulator does not model

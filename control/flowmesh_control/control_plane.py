@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Callable, Coroutine, Mapping, Set
+from collections.abc import Coroutine, Set
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,11 +28,11 @@ from flowmesh_control.loop.clock import Clock, system_clock
 from flowmesh_control.loop.current_event import CurrentEventMarker
 from flowmesh_control.loop.gc_tuning import tune_gc
 from flowmesh_control.loop.hang_watchdog import HangWatchdog
-from flowmesh_control.metrics.exposition import MetricsPage
 from flowmesh_control.metrics.store_latency import StoreMeter, metered
 from flowmesh_control.observability.otlp import OtlpExporter, wanted
+from flowmesh_control.periodic_flush import PeriodicFlush
 from flowmesh_control.ports import SecretReader
-from flowmesh_control.records.accounts import AbsentRuns, AccountsRecord, AccountStore, capture
+from flowmesh_control.records.accounts import AccountStore, capture
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_control.records.cache_policies import CachePolicyStore
@@ -58,7 +58,6 @@ from flowmesh_control.settings import ControlSettings
 from flowmesh_control.wiring import EpochRuntime, assemble
 from flowmesh_control.workers.gateway import PoolTrust, default_trust
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.errors import (
     FlowMeshError,
     StoreError,
@@ -490,67 +489,3 @@ class ControlPlane:
 
         log.warning("a worker has seen epoch %d", epoch)
         self._run(check())
-
-
-class PeriodicFlush:
-    """Writes ledgers, then the accounts that count them, then the index of ended runs.
-
-    The order matters: a line of the index states that the durable accounts count its run.
-    """
-
-    def __init__(
-        self,
-        *,
-        capture: Callable[[Mapping[str, int], float], AccountsRecord],
-        under_way: Callable[[], Set[str]],
-        model: CostModel,
-        absent: AbsentRuns,
-        metrics: MetricsPage,
-        ledger: LedgerWriter,
-        index: EndedRunIndex,
-        accounts: AccountStore,
-        snapshot: CostModelSnapshot,
-    ) -> None:
-        """Keeps what is written and where to.
-
-        Args:
-            capture: returns the accounts, given the lengths of the ledgers that they count and the
-                time.
-            under_way: returns the ids of the attempts under way.
-            model: the cost model.
-            absent: as :attr:`OpeningBalance.absent`.
-            metrics: shows the accounts that were written last.
-            ledger: of the runs under way.
-            index: of ended runs.
-            accounts: where the accounts are written.
-            snapshot: where the cost model is written.
-        """
-        self._capture = capture
-        self._under_way = under_way
-        self._model = model
-        self._absent = absent
-        self._metrics = metrics
-        self._ledger = ledger
-        self._index = index
-        self._accounts = accounts
-        self._snapshot = snapshot
-
-    async def write(self, now_s: float) -> None:
-        """Flushes every ledger and writes the accounts of this moment."""
-        record, ended = self._capture(self._ledger.lengths(), now_s), self._index.waiting()
-        self._absent.adopt(self._under_way())
-        record = self._absent.added_to(record)
-        await self._ledger.flush_all()
-        durable = await self._accounts.write(record)
-        self._metrics.last_accounts = record
-        if durable:
-            await self._index.write(ended)
-
-    async def save_model(self) -> None:
-        """Writes the cost model."""
-        await self._snapshot.save(self._model)
-
-    async def close(self, now_s: float) -> None:
-        """Writes everything one last time."""
-        await self.write(now_s)
-        await self.save_model()

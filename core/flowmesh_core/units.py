@@ -7,14 +7,11 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import NewType
 
+from flowmesh_api.v1.digest import Digest as Digest  # noqa: PLC0414 - for plugins
+
 NanoUsd = NewType("NanoUsd", int)
 """10^-9 US dollars, the only form in which money is added up."""
-Bytes = NewType("Bytes", int)
 MiB = NewType("MiB", int)
-Seconds = NewType("Seconds", float)
-Joules = NewType("Joules", float)
-Digest = NewType("Digest", str)
-"""64 lower-case hexadecimal digits of a blake3-256 hash."""
 
 DEFAULT_TRUST = 2
 """Trust of a pool that does not say; levels go from 0, somebody else's machines, to 3."""

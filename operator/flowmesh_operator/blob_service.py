@@ -7,7 +7,6 @@ certificate and port. It does not use the API server.
 import asyncio
 import logging
 import os
-import signal
 import socket
 import sys
 from dataclasses import replace
@@ -18,7 +17,7 @@ from flowmesh_control.observability.log_format import LogFormatError, formatter
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.exit_codes import OperatorExitCode
 from flowmesh_operator.settings import OperatorSettings, SettingsError, read_settings
-from flowmesh_operator.tasks import first
+from flowmesh_operator.tasks import first, stop_event
 
 log = logging.getLogger("flowmesh.operator.blobs")
 
@@ -47,10 +46,7 @@ async def serve(settings: OperatorSettings) -> None:
         FlowMeshError: the store cannot be used, or the certificate.
         OSError: the port is taken.
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_event()
     service = BlobServiceSettings(
         settings.store, settings.key_ring, settings.gateway_host, settings.blob_service_port
     )

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import signal
 import socket
 import sys
 from functools import partial
@@ -24,7 +23,7 @@ from flowmesh_operator.kube.loop_thread import LoopThread
 from flowmesh_operator.leadership.leader import lead
 from flowmesh_operator.leadership.liveness import alive_at
 from flowmesh_operator.settings import OperatorSettings, SettingsError, read_settings
-from flowmesh_operator.tasks import first
+from flowmesh_operator.tasks import first, stop_event
 
 log = logging.getLogger("flowmesh.operator")
 
@@ -75,10 +74,7 @@ async def serve(settings: OperatorSettings) -> None:
     Raises:
         FlowMeshError: this process cannot continue; ``main`` maps the error to an exit code.
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_event()
     mirror = InformerCache()
     watches = LoopThread("watches", partial(watch, settings, mirror.post))
     async with connected() as client:

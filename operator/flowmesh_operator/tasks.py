@@ -1,8 +1,17 @@
-"""Runs coroutines together until the first of them ends."""
+"""Runs coroutines together until the first of them ends, or a signal arrives."""
 
 import asyncio
+import signal
 from collections.abc import Coroutine
 from typing import Any
+
+
+def stop_event() -> asyncio.Event:
+    """Returns an event of the running loop that SIGTERM and SIGINT set."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
 
 
 async def first(*waits: Coroutine[Any, Any, Any]) -> bool:

@@ -32,8 +32,6 @@ from flowmesh_sim.workloads.workflow_shapes import SHAPES
 
 GROUPS = {"group-a": GROUP_A, "group-b": GROUP_B}
 """Names of groups of shapes."""
-RENAMED = {"holdOpen": "prewarm", "calmS": "stabilizationS"}
-"""Keys of earlier releases, and what they are called now."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Dollars = Annotated[float, Field(ge=0, le=1e6)]
@@ -285,13 +283,21 @@ def read_scenario(path: Path) -> Scenario:
     Raises:
         SpecError: it is not a valid scenario; lists every problem with its place.
     """
+    return scenario_of(read_document(path), str(path))
+
+
+def read_document(path: Path) -> Any:
+    """Reads a YAML file.
+
+    Raises:
+        SpecError: it cannot be read, or is not YAML.
+    """
     try:
-        document = YAML(typ="safe", pure=True).load(path.read_text())
+        return YAML(typ="safe", pure=True).load(path.read_text())
     except OSError as e:
         raise SpecError([Problem(str(path), f"cannot be read: {e.strerror}")]) from e
     except (YAMLError, ValueError, RecursionError) as e:  # also invalid dates and deep nesting
         raise SpecError([Problem(str(path), f"is not YAML: {e}")]) from e
-    return scenario_of(document, str(path))
 
 
 def scenario_of(document: Any, where: str = "scenario") -> Scenario:
@@ -317,12 +323,6 @@ def _place(where: str, loc: tuple[int | str, ...]) -> str:
 
 
 def _reason(error: ErrorDetails) -> str:
-    key = error["loc"][-1] if error["loc"] else ""
     if error["type"] == "extra_forbidden":
-        new = RENAMED.get(str(key))
-        if new is not None:
-            return f"is not a field here: it is called {new!r} now"
         return "is not a field here; see docs/simulator.md"
-    if (key, error["input"]) == ("disk", "kept"):
-        return "must be 'fresh' or 'reused', as 'kept' is called now"
     return error["msg"].removeprefix("Value error, ")

@@ -86,11 +86,6 @@ class TreeBlobs(BlobStore, BlobFiles, Protocol):
     """Port of :func:`fetch_tree`; any backend or decorator implements it."""
 
 
-async def put_tree(blobs: BlobStore, directory: Path) -> Digest:
-    """Stores a directory and returns the digest of its manifest; see :func:`store_tree`."""
-    return (await store_tree(blobs, directory)).digest
-
-
 async def store_tree(blobs: BlobStore, directory: Path) -> Tree:
     """Stores the files of a directory that the store lacks, then their manifest.
 
@@ -294,7 +289,7 @@ def _invalid(digest: Digest, reason: str) -> StoreError:
     return StoreError(
         f"the tree manifest is invalid: {reason}",
         where=f"cas/{digest}",
-        remedy="store the directory again with put_tree",
+        remedy="store the directory again with store_tree",
     )
 
 

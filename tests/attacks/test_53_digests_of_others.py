@@ -16,7 +16,7 @@ from tests.flowmesh_control.fabric import API_TOKEN, workflow
 from flowmesh_control.runs.uploads import dataset_artifact
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.dataset import Manifest, decode_manifest, encode_manifest
-from flowmesh_core.protocol.messages import AttemptEnd, EngineVersion
+from flowmesh_core.protocol.messages import AttemptEnd
 from flowmesh_core.protocol.results import Artifact, Usage
 from flowmesh_core.sharing import read_reference
 
@@ -80,7 +80,7 @@ async def test_no_output_gives_a_tenant_rows_that_its_scopes_do_not_have() -> No
         assert len(manifest.chunks) > 1
         contract = load_catalog().newest("data.sql")
         assert contract is not None
-        worker = await there.join("w", shape={"engines": {"data.sql": EngineVersion.of(contract)}})
+        worker = await there.join("w", shape={"engines": {"data.sql": contract.versions}})
         forged: dict[str, Artifact] = {}
         answers = asyncio.create_task(report_always(worker, forged))
         for number, (artifact, data) in enumerate(await forgeries(there, manifest)):

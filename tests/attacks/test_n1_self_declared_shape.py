@@ -14,7 +14,7 @@ from tests.flowmesh_control.fabric import machine_of
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.fleet.pool_declaration import PoolDeclaration
-from flowmesh_core.protocol.messages import EngineVariant, EngineVersion, Welcome
+from flowmesh_core.protocol.messages import EngineVariant, Welcome
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ LOW = PoolDeclaration(
     host_memory_mib=1024,
     cpus=1,
 )
-ENGINES = {c.name: EngineVersion.of(c) for c in load_catalog()}
+ENGINES = {c.name: c.versions for c in load_catalog()}
 LIE: dict[str, Any] = {
     "price_nanousd_per_hour": 0,
     "device_memory_mib": 10 << 20,

@@ -17,7 +17,7 @@ from flowmesh_core.units import NANO_PER_USD
 ATTACKER, OWNER = "team-b", "team-a"
 HEADERS = {"Authorization": f"Bearer {API_TOKEN}"}
 CODE_WORKER = {
-    "engines": {"code.python": EngineVersion.of(PYTHON), "test.noop": EngineVersion(1, 1)},
+    "engines": {"code.python": PYTHON.versions, "test.noop": EngineVersion(1, 1)},
     "allows_user_code": True,
     "sandbox": "landlock",
     "device_memory_mib": 1 << 20,

@@ -10,10 +10,11 @@ from tests.failures.observe import done_units, hosts_of, ledger, step_of, until
 from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 
 from flowmesh_api.v1.runs import RunStatus
+from flowmesh_api.v1.why import AttemptLine
 from flowmesh_control.cache.admin import CacheAdmin
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.withheld_records import WithheldRecords
-from flowmesh_core.accounting.ledger_lines import AttemptLine, CheckpointLine
+from flowmesh_core.accounting.ledger_lines import CheckpointLine
 from flowmesh_core.identity import digest_bytes, digest_value
 from flowmesh_core.machine import checkpoints
 from flowmesh_store.tree import read_tree

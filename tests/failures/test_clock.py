@@ -11,8 +11,8 @@ from tests.failures.observe import done_units, ledger, status_of
 from tests.flowmesh_control.fabric import Fabric, control_plane, machine_of, workflow
 from tests.flowmesh_control.test_end_to_end import accounts
 
+from flowmesh_api.v1.why import AttemptLine
 from flowmesh_control.loop.clock import steady
-from flowmesh_core.accounting.ledger_lines import AttemptLine
 
 HOUR_S = 3600.0
 

@@ -16,7 +16,7 @@ from tests.failures.uploads import upload_model, upload_rows
 from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 from tests.flowmesh_control.test_end_to_end import accounts, paid
 
-from flowmesh_core.accounting.ledger_lines import AttemptLine
+from flowmesh_api.v1.why import AttemptLine
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 

@@ -6,7 +6,7 @@ import pytest
 from tests.failures.observe import ledger, status_of, until
 from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 
-from flowmesh_core.accounting.ledger_lines import AttemptLine
+from flowmesh_api.v1.why import AttemptLine
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from tests.flowmesh_control.fabric import Fabric, control_plane, machine_of, wor
 from tests.flowmesh_control.test_end_to_end import accounts
 from tests.flowmesh_store.published import published
 
-from flowmesh_core.accounting.ledger_lines import AttemptLine
+from flowmesh_api.v1.why import AttemptLine
 
 pytestmark = pytest.mark.slow
 

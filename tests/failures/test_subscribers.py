@@ -8,7 +8,7 @@ from tests.flowmesh_control.fabric import Fabric, workflow
 from tests.flowmesh_control.test_end_to_end import accounts, paid
 from tests.flowmesh_store.published import published
 
-from flowmesh_core.accounting.ledger_lines import AttemptLine
+from flowmesh_api.v1.why import AttemptLine
 
 pytestmark = pytest.mark.slow
 TEAMS = ("team-a", "team-b", "team-c")

@@ -11,7 +11,7 @@ from tests.flowmesh_control.test_end_to_end import accounts, paid
 from tests.flowmesh_control.test_restart import Elsewhere
 from tests.flowmesh_store.published import published
 
-from flowmesh_core.accounting.ledger_lines import AttemptLine
+from flowmesh_api.v1.why import AttemptLine
 
 pytestmark = pytest.mark.slow
 STEPS = 6

@@ -44,7 +44,7 @@ OTHER_ROWS = b'{"text":"other words"}\n'
 def engine(name: str) -> EngineVersion:
     contract = load_catalog().newest(name)
     assert contract is not None
-    return EngineVersion.of(contract)
+    return contract.versions
 
 
 @dataclass

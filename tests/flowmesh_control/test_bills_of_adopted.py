@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.flowmesh_core.machine.world import PRICE, World, outputs_of, plan, step
 
+from flowmesh_api.v1.why import HitLine
 from flowmesh_control.records.accounts import bring_up_to_date, capture
-from flowmesh_core.accounting.ledger_lines import HitLine
 from flowmesh_core.protocol.messages import AttemptEnd
 from flowmesh_core.protocol.results import Usage
 

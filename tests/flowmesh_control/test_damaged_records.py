@@ -12,6 +12,7 @@ from tests.blob_views import SCOPE, blobs_of
 from tests.flowmesh_control.fabric import control_plane, machine_of, sealed
 from tests.flowmesh_control.records.test_ended_index import ends, taken_over
 
+from flowmesh_api.v1.why import AttemptLine
 from flowmesh_control.cache.admin import CacheAdmin
 from flowmesh_control.records.accounts import AccountsRecord, AccountStore, read_last
 from flowmesh_control.records.archive import Archive
@@ -38,7 +39,7 @@ from flowmesh_control.records.run_ownership import write_taken
 from flowmesh_control.records.run_records import UNREADABLE, PinsRecord, SpecRecord
 from flowmesh_control.records.withheld_records import WithheldRecords
 from flowmesh_core.accounting.fabric_account import FabricAccount
-from flowmesh_core.accounting.ledger_lines import AttemptLine, StepLine, encode_lines
+from flowmesh_core.accounting.ledger_lines import StepLine, encode_lines
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.errors import DamagedRecordError, StoreAccessError

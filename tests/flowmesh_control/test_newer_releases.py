@@ -13,17 +13,12 @@ import pytest
 from tests.flowmesh_control.fabric import Fabric, sealed
 from tests.flowmesh_control.runs.test_repin import NOOP, catalog, serving, workflow
 
+from flowmesh_api.v1.why import AttemptLine
 from flowmesh_control.cache.stored_roots import artifacts_of_stored_run
 from flowmesh_control.errors import NewerPlanError
 from flowmesh_control.records.keys import segment_key, spec_key
 from flowmesh_control.records.ledger import LedgerWriter, read_segments
-from flowmesh_core.accounting.ledger_lines import (
-    AttemptLine,
-    StepLine,
-    UnknownLine,
-    decode_lines,
-    encode_lines,
-)
+from flowmesh_core.accounting.ledger_lines import StepLine, UnknownLine, decode_lines, encode_lines
 from flowmesh_core.graph.plan import PLAN_LEVEL
 from flowmesh_store.store import Store, open_store
 

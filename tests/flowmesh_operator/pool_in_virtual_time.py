@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tests.flowmesh_core.machine.world import SOLO, World, plan, shape, step
 
-from flowmesh_core.autoscaling.backlog import backlog_of
+from flowmesh_core.autoscaling.backlog import signal_of
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.machine.events import CordonChanged
 from flowmesh_core.machine.fleet_snapshot import snapshot
@@ -148,7 +148,7 @@ class Sim:
     def backlog(self):
         machine = self.world.machine
         seen = snapshot(machine.state, self.now)
-        return backlog_of(seen, machine.state.model, [self.view()])[POOL]
+        return signal_of(seen, machine.state.model, [self.view()]).backlogs[POOL]
 
     def seen(self, *, look: bool) -> PoolObservation:
         workers = {

@@ -12,10 +12,11 @@ from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.fleet.pool_declaration import PoolDeclaration
 from flowmesh_core.protocol.messages import Component, WorkerShape
 from flowmesh_core.units import Digest
+from flowmesh_operator.kube.conditions import ConditionUpdate
 from flowmesh_operator.pools.autoscaling import ScalingPlan
 from flowmesh_operator.pools.conditions import PoolCondition, PoolReason
 from flowmesh_operator.pools.pool import PoolEntry
-from flowmesh_operator.pools.status import PoolConditionUpdate, distrust
+from flowmesh_operator.pools.status import distrust
 from flowmesh_operator.pools.worker_shape import device_class, pool_declaration, pool_shape
 from flowmesh_worker import shape as worker_shape
 from flowmesh_worker.engines.models.builtin import installed_models
@@ -199,7 +200,7 @@ def test_the_condition_names_the_workers_that_break_the_protocol() -> None:
     shape = shape_of({})
     bad = ConnectedWorker(structs.replace(shape, name="cpu-1"), 1.0, distrusted=True)
     good = ConnectedWorker(structs.replace(shape, name="cpu-2"), 1.0)
-    assert distrust([good]) == PoolConditionUpdate(
+    assert distrust([good]) == ConditionUpdate(
         PoolCondition.WORKER_DISTRUSTED, False, PoolReason.NO_VIOLATIONS
     )
     found = distrust([good, bad])

@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 from tests.flowmesh_operator.pool_builder import make_pool
 
+from flowmesh_operator.kube.conditions import ConditionUpdate, StatusContext
 from flowmesh_operator.kube.labels import DELETION_COST
 from flowmesh_operator.pools.conditions import PoolCondition, PoolReason
 from flowmesh_operator.pools.observation import pod_seen
 from flowmesh_operator.pools.status import (
-    PoolConditionUpdate,
     PoolNumbers,
-    PoolStatusContext,
     asleep,
     readiness,
     rounded,
@@ -48,10 +47,10 @@ def test_figures_are_shown_to_two_digits() -> None:
 
 def test_a_condition_keeps_its_time_until_it_changes() -> None:
     up, down = PoolNumbers(wanted=1, connected=1), PoolNumbers(wanted=1)
-    first = status_of(up, [readiness(up, None)], [], [], PoolStatusContext(1, 1, 0.0, {}))
-    again = status_of(up, [readiness(up, None)], [], [], PoolStatusContext(2, 1, 50.0, first))
+    first = status_of(up, [readiness(up, None)], [], [], StatusContext(1, 1, 0.0, {}))
+    again = status_of(up, [readiness(up, None)], [], [], StatusContext(2, 1, 50.0, first))
     assert again["conditions"][0]["lastTransitionTime"] == "1970-01-01T00:00:00Z"
-    changed = status_of(down, [readiness(down, None)], [], [], PoolStatusContext(2, 1, 60.0, again))
+    changed = status_of(down, [readiness(down, None)], [], [], StatusContext(2, 1, 60.0, again))
     assert changed["conditions"][0]["lastTransitionTime"] == "1970-01-01T00:01:00Z"
 
 
@@ -104,7 +103,7 @@ def test_a_pool_that_waits_for_missing_keda_shows_a_remedy() -> None:
 def test_the_condition_shows_why_keda_cannot_use_a_scaled_object() -> None:
     keda = make_pool({"autoscaling": {"mode": "keda"}})
 
-    def said(*conditions: tuple[str, str, str]) -> PoolConditionUpdate:
+    def said(*conditions: tuple[str, str, str]) -> ConditionUpdate:
         listed = [dict(zip(("type", "status", "message"), c, strict=True)) for c in conditions]
         return scaling(keda, keda=True, scaled={"status": {"conditions": listed}})
 

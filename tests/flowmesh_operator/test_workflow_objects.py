@@ -14,7 +14,7 @@ from flowmesh_control.queries.status_document import document_artifact
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.compile import compile_workflow
-from flowmesh_core.spec.load import load_objects
+from flowmesh_core.spec.load import load_text
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 from flowmesh_operator.kube.kinds import WORKFLOWS
 
@@ -51,7 +51,8 @@ def test_a_workflow_that_cannot_run_is_refused_with_the_message_of_validate(
     broken = objects.workflow("broken", noop("a", inputs={"after": "b.metrics"}))
     objects.apply(broken)
     objects.until("broken", phase="Failed")
-    (workflow,) = load_objects(json.dumps(broken))
+    (loaded,), _ = load_text(json.dumps(broken))
+    workflow = loaded.object
     assert isinstance(workflow, FlowMeshWorkflow)
     with pytest.raises(SpecError) as validated:
         compile_workflow(workflow, load_catalog(), validate_only=True)

@@ -44,9 +44,7 @@ def pool(**changes: Any) -> dict[str, Any]:
             "pools[0]",
             "between minimum and maximum",
         ),
-        (pool(holdOpen=True), "pools[0].holdOpen", "it is called 'prewarm' now"),
-        (pool(calmS=30), "pools[0].calmS", "it is called 'stabilizationS' now"),
-        (pool(disk="kept"), "pools[0].disk", "'reused', as 'kept' is called now"),
+        (pool(holdOpen=True), "pools[0].holdOpen", "is not a field here; see docs/simulator.md"),
     ],
 )
 def test_an_invalid_scenario_is_refused_with_location_and_remedy(

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 from tests.blob_views import SCOPE, blobs_of
+from tests.flowmesh_store.counting_meter import CountingMeter
 
 from flowmesh_core.errors import BlobCorruptError, BlobNotFoundError, ConditionFailedError
 from flowmesh_core.units import Digest
 from flowmesh_store.hashing import digest_of, digest_of_file
 from flowmesh_store.memory import MemoryBlobs, MemoryContent
-from flowmesh_store.metered import CountingMeter, MeteredBlobs, MeteredRecords
+from flowmesh_store.metered import MeteredBlobs, MeteredRecords
 from flowmesh_store.spool import SpoolWriter, verified_file
 from flowmesh_store.store import open_store
 from flowmesh_store.verified_blobs import VerifyingBlobs

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.flowmesh_cli.calling import until
 
+from flowmesh_store.filesystem import record_frames
 from flowmesh_store.filesystem import record_log as log_module
 from flowmesh_store.filesystem.record_log import RecordLog
 from flowmesh_store.filesystem.root import StoreRoot
@@ -106,7 +107,7 @@ def test_a_last_record_truncated_anywhere_loses_no_earlier_one_and_can_be_rewrit
     log = opened(tmp_path)
     put(log, "a")
     whole = file_of(tmp_path).stat().st_size
-    put(log, "b", (log_module._ALIVE + b"x") * 20)  # as if other records began in it
+    put(log, "b", (record_frames.ALIVE + b"x") * 20)  # as if other records began in it
     content = file_of(tmp_path).read_bytes()
     for size in range(whole, len(content)):
         file_of(tmp_path).write_bytes(content[:size])
@@ -202,7 +203,7 @@ def test_a_hard_linked_backup_is_not_mistaken_for_the_log(tmp_path: Path) -> Non
 def test_a_record_that_is_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_module, "LARGEST_BYTES", 1000)
+    monkeypatch.setattr(record_frames, "LARGEST_BYTES", 1000)
     log = opened(tmp_path)
     put(log, "a", b"x" * 1000)
     with pytest.raises(OSError, match="File too large"):

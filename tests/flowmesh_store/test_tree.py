@@ -12,7 +12,11 @@ from tests.blob_views import blobs_of
 from flowmesh_core.errors import BlobCorruptError, BlobNotFoundError, StoreError
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.store import Store
-from flowmesh_store.tree import fetch_tree, put_tree, store_tree
+from flowmesh_store.tree import fetch_tree, store_tree
+
+
+async def put_tree(blobs, directory):
+    return (await store_tree(blobs, directory)).digest
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.flowmesh_core.catalog.built_in import builtin_catalog
 from tests.flowmesh_core.graph.conftest import build
 from tests.flowmesh_worker.hub import TEST, TOKEN, TRAIN, Hub, commit, questions, running
 
 from flowmesh_core.catalog.hub_addresses import ROW_ENDINGS
-from flowmesh_core.catalog.load import builtin_catalog
 from flowmesh_core.errors import AttemptError, FailureKind, IdentityError, SpecError
 from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.graph.plan import StepPlan

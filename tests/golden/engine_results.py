@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+from tests.flowmesh_core.catalog.built_in import builtin_catalog
 
-from flowmesh_core.catalog.load import builtin_catalog
 from flowmesh_core.dataset.schema import ColumnType
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.identity import effective_params

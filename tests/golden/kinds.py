@@ -19,9 +19,10 @@ recorded before stays valid. How a value is written:
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from flowmesh_api.v1.why import UtilityTerms
 from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.errors import Failure
-from flowmesh_core.fleet.snapshot import Decision, Placement, UtilityTerms
+from flowmesh_core.fleet.snapshot import Decision, Placement
 from flowmesh_core.machine import commands as c
 from flowmesh_core.machine import events as e
 from flowmesh_core.machine.settings import Settings

@@ -24,6 +24,7 @@ from flowmesh_api.v1.trace import (
     StepRecord,
     Weights,
 )
+from flowmesh_api.v1.why import AttemptDetails, AttemptLine, HitLine, ScoredWorker
 from flowmesh_api.v1.withheld import WithheldResult
 from flowmesh_cli.connection.owner import OwnerRecord
 from flowmesh_control.records.accounts import AccountsRecord
@@ -36,20 +37,17 @@ from flowmesh_control.runs.cancellations import Cancellation
 from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.accounting.ledger_lines import (
     AmendmentLine,
-    AttemptDetails,
-    AttemptLine,
     CheckpointLine,
     ConditionLine,
-    HitLine,
     Line,
     StepLine,
     UnknownLine,
     VerdictLine,
 )
+from flowmesh_core.audit.provenance import provenance_of
 from flowmesh_core.costmodel.model import CostModel, FittedModel
 from flowmesh_core.costmodel.regression import PriorFit
 from flowmesh_core.costmodel.residuals import Residuals
-from flowmesh_core.fleet.snapshot import ScoredWorker
 from flowmesh_core.graph.plan import (
     ArtifactSource,
     Cache,
@@ -64,7 +62,6 @@ from flowmesh_core.graph.plan import (
 from flowmesh_core.metrics.counters import UsageRow, UsageShare
 from flowmesh_core.protocol.results import ActionResult, Bill, PartProvenance, Provenance
 from flowmesh_core.sharing.scopes import ScopePlan
-from flowmesh_core.status.convert import provenance_of
 from flowmesh_store.tree import TreeFile, TreeManifest
 
 PROVENANCE = Provenance(

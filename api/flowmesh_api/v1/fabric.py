@@ -1,9 +1,10 @@
 """The fabric: workers, accounts, cache policies and the cache."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from flowmesh_api.v1.digest import Digest
 from flowmesh_api.v1.enums import Disclosure, PrefixCache, Sharing
 
 
@@ -23,6 +24,14 @@ class EngineVariant(msgspec.Struct, frozen=True):
     batch_invariant: tuple[bool, ...] = (True, False)
 
 
+class EngineVersion(NamedTuple):
+    """The versions of an engine in a worker's image, as in its contract."""
+
+    version: int
+    implementation: int
+    minor: int = 0
+
+
 class WorkerShape(msgspec.Struct, frozen=True):
     """The properties of a worker; they do not change while it lives.
 
@@ -34,14 +43,14 @@ class WorkerShape(msgspec.Struct, frozen=True):
         price_nanousd_per_hour: integer price of the whole worker.
         price_estimated: whether the price comes from a table.
         power_w: draw under load, of the whole worker; ``idle_w`` without work.
-        engines: ``name`` → (contract version, implementation version, minor) of every engine in
+        engines: ``name`` → contract version, implementation version and minor of every engine in
             the image.
         variants: combinations of identity fields that it serves.
         builtin_models: names of the built-in models in the image; None is all.
         sandbox: the level of its sandbox for user code, empty without; ``sandbox_minimum`` is the
             least that its pool allows.
         single_tenant: whether it runs the user code of one tenant only.
-        trust: of its pool, 0 to 3.
+        trust: of its pool, 0 to 3. The control plane sets it; what a worker says does not count.
     """
 
     name: str
@@ -51,7 +60,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
     host_memory_mib: int
     cpus: int
     price_nanousd_per_hour: int
-    engines: dict[str, tuple[int, int, int]]
+    engines: dict[str, EngineVersion]
     devices: int = 1
     variants: tuple[EngineVariant, ...] = ()
     price_estimated: bool = True
@@ -69,7 +78,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
     trust: int = 2
 
 
-class EngineInstanceState(msgspec.Struct, frozen=True):
+class EngineInstanceState(msgspec.Struct, frozen=True, gc=False):
     """A loaded or loading engine on a worker.
 
     Attributes:
@@ -80,7 +89,7 @@ class EngineInstanceState(msgspec.Struct, frozen=True):
         silent_s: seconds since the last heartbeat, where that is longer than usual; else 0.
     """
 
-    signature: str
+    signature: Digest
     engine: str
     state: str
     capacity: int
@@ -89,14 +98,14 @@ class EngineInstanceState(msgspec.Struct, frozen=True):
     silent_s: float = 0.0
 
 
-class Component(msgspec.Struct, frozen=True):
+class Component(msgspec.Struct, frozen=True, gc=False):
     """A model, adapter or tokenizer on a worker.
 
     Attributes:
         tier: the nearest of ``device``, ``host``, ``disk``.
     """
 
-    digest: str
+    digest: Digest
     tier: str
     size_bytes: int
 

@@ -4,10 +4,11 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_api.v1.digest import Digest
 from flowmesh_api.v1.runs import StepStatus
 
 
-class ScoredWorker(msgspec.Struct, frozen=True, array_like=True):
+class ScoredWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A worker as a placement decision scored it; an array in JSON.
 
     Attributes:
@@ -27,7 +28,7 @@ class ScoredWorker(msgspec.Struct, frozen=True, array_like=True):
     has_instance: bool
 
 
-class AttemptDetails(msgspec.Struct, frozen=True, omit_defaults=True):
+class AttemptDetails(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Where an attempt ran, and what it shared.
 
     Attributes:
@@ -38,7 +39,7 @@ class AttemptDetails(msgspec.Struct, frozen=True, omit_defaults=True):
         fetch_s: seconds of fetching inputs; ``put_s`` of storing outputs.
     """
 
-    signature: str
+    signature: Digest
     pool: str
     device_class: str
     price_nanousd_per_hour: int
@@ -51,13 +52,14 @@ class AttemptDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     put_s: float = 0.0
 
 
-class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True):
+class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True, gc=False):
     """The end of an attempt, in one run's ledger.
 
     Attributes:
         outcome: ``published``, ``adopted`` (another one was first), ``shared`` (this run shared the
             attempt of the first subscriber), ``audited`` (its result was compared and not stored),
-            ``replica``, ``cancelled``, or a failure kind.
+            ``replica``, ``untrusted`` (its pool has less trust than is asked for), ``cancelled``,
+            or a failure kind.
         bill_nanousd: what the attempt cost in all; ``share_nanousd`` this run's part.
         sharers: number of runs that split the bill.
         load_nanousd: of the bill, for loading.
@@ -69,7 +71,7 @@ class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True
     time_s: float
     step: str
     chunk: int
-    action_id: str
+    action_id: Digest
     attempt_id: str
     worker: str
     incarnation: str
@@ -90,7 +92,7 @@ class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True
     ran: AttemptDetails | None = None
 
 
-class HitLine(msgspec.Struct, frozen=True, tag="hit", omit_defaults=True):
+class HitLine(msgspec.Struct, frozen=True, tag="hit", omit_defaults=True, gc=False):
     """A result that a run reused, in its ledger.
 
     Attributes:
@@ -102,7 +104,7 @@ class HitLine(msgspec.Struct, frozen=True, tag="hit", omit_defaults=True):
     time_s: float
     step: str
     chunk: int
-    action_id: str
+    action_id: Digest
     hit: str
     saved_nanousd: int
     producer: str = ""
@@ -157,7 +159,7 @@ class Why(msgspec.Struct, frozen=True):
     scopes: dict[str, Any]
 
 
-class UtilityTerms(msgspec.Struct, frozen=True):
+class UtilityTerms(msgspec.Struct, frozen=True, gc=False):
     """The terms of a candidate's utility, each in [0, 1], and what they were computed from."""
 
     throughput: float

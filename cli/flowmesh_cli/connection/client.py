@@ -8,7 +8,7 @@ import contextlib
 import http.client
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -198,21 +198,6 @@ class ApiClient:
         if response.status >= http.HTTPStatus.BAD_REQUEST:
             raise self._error(response.status, data)
         return data
-
-    def lines(self, path: str, **query: Any) -> Iterator[bytes]:
-        """Yields lines of newline-delimited JSON as they arrive, on a separate connection."""
-        separate = ApiClient(self.url, self._transport, namespace=self.namespace)
-        response = separate._send("GET", path, query, timeout_s=None)
-        try:
-            if response.status >= http.HTTPStatus.BAD_REQUEST:
-                raise self._error(response.status, response.read())
-            while line := response.readline():
-                if line.strip():
-                    yield line
-        except (OSError, http.client.HTTPException) as e:
-            raise FabricUnavailableError(self.url, str(e)) from e
-        finally:
-            separate.close()
 
     def download(self, path: str, target: Path, **query: Any) -> int:
         """Writes a response to a file, whole or not at all; returns its size in bytes.

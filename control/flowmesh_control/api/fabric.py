@@ -15,7 +15,6 @@ from flowmesh_control.cache.log_retention import LogRetention
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.queries.fleet import FleetQueries
 from flowmesh_control.records.cache_policies import CachePolicyStore
-from flowmesh_core.status.convert import offered_engine
 
 _purge_decoder = msgspec.json.Decoder(PurgeBody)
 _policies_decoder = msgspec.json.Decoder(list[CachePolicy])
@@ -100,8 +99,7 @@ class FabricHandlers:
 
     async def engines(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/engines`` → a list of :class:`OfferedEngine`."""
-        found = self._queries.offered_engines()
-        return json_response([offered_engine(contract, names) for contract, names in found])
+        return json_response(self._queries.offered_engines())
 
     async def fabric(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/fabric`` → :class:`FabricStatus`."""

@@ -14,13 +14,11 @@ from flowmesh_control.auth.users import NamespaceLabels
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.records.cache_policies import CachePolicyStore
-from flowmesh_control.records.keys import spec_key
 from flowmesh_control.records.lineage_index import DERIVATIONS_MAX, LineageIndex
 from flowmesh_control.records.lineage_keys import PREFIX_MIN
 from flowmesh_control.records.run_artifacts import made_as
 from flowmesh_control.records.run_lineage import walk_run
-from flowmesh_control.records.run_pins import accepted_pins, read_pins
-from flowmesh_control.records.run_records import PinsRecord
+from flowmesh_control.records.run_pins import read_pins, require_pins
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_core.accounting.ledger_lines import StepLine
 from flowmesh_core.catalog.catalog import Catalog
@@ -165,7 +163,7 @@ class LineageHandlers:
     async def openlineage(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/openlineage`` → a ``RunEvent`` a line (specification 2-0-2)."""
         views, uid = self._views, call.uid
-        pins = await self._pins(uid)
+        pins = await require_pins(self._store.records, uid)
         run = ExportInput(
             status=await views.status(uid),
             plan=pins.plan,
@@ -179,15 +177,9 @@ class LineageHandlers:
     async def trace(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/trace`` → :class:`RecordedRun`: times, sizes, money; no content."""
         views, uid = self._views, call.uid
-        pins = await self._pins(uid)
+        pins = await require_pins(self._store.records, uid)
         status, lines = await views.status(uid), await views.lines(uid)
         return json_response(recorded(pins.plan, pins.scopes, lines, status, self._catalog))
-
-    async def _pins(self, uid: str) -> PinsRecord:
-        pins = await accepted_pins(self._store.records, uid)
-        if pins is None:
-            raise NotFoundError(f"the pins of run {uid!r} are not stored", where=spec_key(uid))
-        return pins
 
     async def _manifests(self, walked: tuple[Derivation, ...]) -> dict[Digest, Manifest]:
         """Returns the stored manifests of the data sets that row-wise steps read and wrote."""
@@ -258,7 +250,7 @@ class LineageHandlers:
 
         Raises:
             NotFoundError: it matches no artifact, or several.
-            InvalidReferenceError: it is a reference of an older release.
+            InvalidReferenceError: it is malformed.
         """
         named = call.request.match_info["name"]
         if named.startswith(REFERENCE_PREFIX):

@@ -13,15 +13,15 @@ from flowmesh_api.v1.audit import AuditAccepted, AuditCheck, AuditOrder, AuditRe
 from flowmesh_api.v1.enums import ENDED_PHASES, Phase
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.audit.reproducibility import ReproducibilityCheck
-from flowmesh_control.errors import ConflictError, NotFoundError
+from flowmesh_control.errors import ConflictError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.records.audit_records import ORDER, AuditRecords
-from flowmesh_control.records.keys import spec_key
-from flowmesh_control.records.run_pins import accepted_pins
+from flowmesh_control.records.run_pins import require_pins
 from flowmesh_control.records.run_records import PinsRecord
 from flowmesh_control.runs.admission import Admission, Compiled
 from flowmesh_core.audit.plan import audit_path, audit_plan
+from flowmesh_core.audit.provenance import provenance_of
 from flowmesh_core.audit.reconstruct import ReproducibleAction, made_by
 from flowmesh_core.audit.report import counts_of
 from flowmesh_core.audit.sampling import choose
@@ -31,7 +31,6 @@ from flowmesh_core.identity import digest_bytes
 from flowmesh_core.machine.events import Submitted
 from flowmesh_core.machine.run_lifecycle import run_of
 from flowmesh_core.sharing.scopes import audit_scopes
-from flowmesh_core.status.convert import provenance_of
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import ActionCache, StoredResult
 from flowmesh_store.blobs import BlobViews
@@ -86,7 +85,7 @@ class AuditSubmission:
         if active:
             order = await self._audits.order(active)
             return AuditAccepted(active, resumed=True, checks=len(order.checks))
-        pins = await self._pins(uid)
+        pins = await require_pins(self._records, uid)
         made = await self._actions(status, pins)
         eligible = [m for m in made if m.determinism in REPEATS]
         chosen = choose(eligible, share, seed)
@@ -134,12 +133,6 @@ class AuditSubmission:
                 remedy=f"`fmesh watch {uid}` follows it",
             )
         return status
-
-    async def _pins(self, uid: str) -> PinsRecord:
-        pins = await accepted_pins(self._records, uid)
-        if pins is None:
-            raise NotFoundError(f"the pins of run {uid!r} are not stored", where=spec_key(uid))
-        return pins
 
     async def _actions(self, status: RunStatus, pins: PinsRecord) -> list[ReproducibleAction]:
         """Returns the run's actions under their original keys."""

@@ -6,12 +6,12 @@ Used by the operator, which sizes pools by what their workers run.
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.events import (
     CordonChanged,
     PrewarmPlanChanged,
     ReservedPoolsChanged,
 )
-from flowmesh_core.machine.model import Worker
 from flowmesh_core.machine.prewarm import prewarm_is_current
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.messages import Component, WorkerShape

@@ -1,13 +1,11 @@
 """Where a step's actions could be placed now, and where they ran: for ``fmesh explain``."""
 
-from flowmesh_api.v1.why import Explanation, PlacedAction
+from flowmesh_api.v1.why import AttemptLine, Explanation, PlacedAction
 from flowmesh_control.queries.run_views import RunViews
-from flowmesh_core.accounting.ledger_lines import AttemptLine
 from flowmesh_core.machine.fleet_snapshot import as_if_ready
 from flowmesh_core.machine.model import Run
 from flowmesh_core.machine.state import State
 from flowmesh_core.placement.explain import candidates_of
-from flowmesh_core.status import convert
 
 ACTIONS_SHOWN = 20
 
@@ -26,11 +24,7 @@ async def explain_step(
         weights=(weights.alpha, weights.beta, weights.gamma) if weights else (0.0, 0.0, 0.0),
         actions=tuple(actions),
         more=more,
-        attempts=tuple(
-            convert.attempt_line(la)
-            for la in lines
-            if isinstance(la, AttemptLine) and la.step == path
-        ),
+        attempts=tuple(la for la in lines if isinstance(la, AttemptLine) and la.step == path),
     )
 
 
@@ -53,9 +47,7 @@ def _actions(state: State, run: Run, path: str, now_s: float) -> tuple[list[Plac
                 action_id=action.key.action_id,
                 state=action.state,
                 workers=tuple(sorted(a.worker for a in action.attempts.values())),
-                candidates=tuple(
-                    map(convert.candidate, candidates_of(ready, snapshot, state.model))
-                ),
+                candidates=tuple(candidates_of(ready, snapshot, state.model)),
             )
         )
     return found, more

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from flowmesh_api.v1.engines import OfferedEngine
 from flowmesh_api.v1.fabric import FabricStatus, WorkerStatus
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.machine.state import State
 from flowmesh_core.status.projection import fabric_status, worker_statuses
 
@@ -26,7 +26,7 @@ class FleetQueries:
         """Returns all connected workers in order of name."""
         return worker_statuses(self.state, self.clock())
 
-    def offered_engines(self) -> list[tuple[EngineContract, list[str]]]:
+    def offered_engines(self) -> list[OfferedEngine]:
         """Returns every contract of the catalog with the names of the workers that offer it."""
         shapes = [w.shape for w in self.state.workers.values()]
         found = []
@@ -35,7 +35,8 @@ class FleetQueries:
             offered = sorted(
                 s.name for s in shapes if s.engines.get(contract.name, ())[:2] == version
             )
-            found.append((contract, offered))
+            fields = {**msgspec.to_builtins(contract), "offered_by": offered}
+            found.append(msgspec.convert(fields, OfferedEngine))
         return found
 
     def fabric_status(self) -> FabricStatus:

@@ -25,7 +25,7 @@ from flowmesh_control.records.run_records import (
     spec_decoder,
     summary_of,
 )
-from flowmesh_core.accounting.ledger_lines import HitLine, Line
+from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.accounting.receipt import receipt
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.graph.plan import UtilityWeights
@@ -122,17 +122,6 @@ class RunViews:
             raise NotFoundError(f"there is no run {uid!r}", where="runs")
         return current_status(final, self._references)
 
-    def live(self, uid: str) -> Run:
-        """Returns a run under way.
-
-        Raises:
-            NotFoundError: it has ended or does not exist.
-        """
-        run = self._state.runs.get(uid)
-        if run is None:
-            raise NotFoundError(f"run {uid!r} is not under way", where="runs")
-        return run
-
     def has_ended(self, uid: str) -> bool:
         """Whether the archive has the durable end of a run."""
         return uid in self._archive
@@ -202,11 +191,6 @@ class RunViews:
         if lines or step not in (None, status.failed_step):
             return lines
         return [StepLogLine("", status.ended_s, t, status.failed_step) for t in status.log]
-
-    async def hits(self, uid: str, step: str) -> list[HitLine]:
-        """Returns the cache hits of a step."""
-        lines = await self.lines(uid)
-        return [line for line in lines if isinstance(line, HitLine) and line.step == step]
 
     def summaries(self, namespace: str | None = None) -> list[RunSummary]:
         """Returns all runs, of a namespace if one is given, in order of creation."""

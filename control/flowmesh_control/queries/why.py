@@ -4,15 +4,13 @@ from typing import Any
 
 import msgspec
 
-from flowmesh_api.v1.why import Why, WhyPart
+from flowmesh_api.v1.why import AttemptLine, HitLine, Why, WhyPart
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
-from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine
 from flowmesh_core.machine.disclosure import named
 from flowmesh_core.machine.model import Attempt, Run, StepPart, StepRun
 from flowmesh_core.machine.ready_actions import may_start, placement_key
 from flowmesh_core.machine.state import State
-from flowmesh_core.status import convert
 
 PARTS_SHOWN = 50
 
@@ -40,8 +38,8 @@ async def why_step(state: State, views: RunViews, uid: str, path: str) -> Why:
         rejections=_rejections(state, run, step) if run is not None and step is not None else (),
         parts=_parts(state, run, step) if run is not None and step is not None else (),
         more_parts=max(0, len(step.parts) - PARTS_SHOWN) if step is not None else 0,
-        hits=tuple(convert.hit_line(la) for la in lines if isinstance(la, HitLine)),
-        attempts=tuple(convert.attempt_line(la) for la in lines if isinstance(la, AttemptLine)),
+        hits=tuple(la for la in lines if isinstance(la, HitLine)),
+        attempts=tuple(la for la in lines if isinstance(la, AttemptLine)),
         scopes=msgspec.to_builtins(run.scopes) if run is not None else {},
     )
 

@@ -14,11 +14,12 @@ from dataclasses import asdict, dataclass, field
 import msgspec
 
 from flowmesh_api.v1.enums import HitKind
+from flowmesh_api.v1.why import AttemptLine, HitLine
 from flowmesh_control.records.keys import ACCOUNTS, accounts_key, parse_epoch
 from flowmesh_control.records.known_keys import known_keys
 from flowmesh_control.records.run_records import decode_record
 from flowmesh_core.accounting.fabric_account import FabricAccount
-from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, AttemptLine, HitLine, Line
+from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, Line
 from flowmesh_core.errors import ConditionFailedError, DamagedRecordError
 from flowmesh_core.machine.state import State
 from flowmesh_core.metrics.counters import UsageRow

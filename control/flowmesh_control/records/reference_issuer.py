@@ -37,7 +37,7 @@ class ReferenceIssuer:
             plans: the scopes of each namespace.
 
         Raises:
-            InvalidReferenceError: it is malformed, of an older release, or valid for none of them.
+            InvalidReferenceError: it is malformed, or valid for none of them.
         """
         allowed = dict.fromkeys(scope for p in plans for scope in p.readable)
         return verify(self._keys, {s: self._generation(s) for s in allowed}, reference)

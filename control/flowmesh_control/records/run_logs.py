@@ -9,11 +9,11 @@ import msgspec
 
 from flowmesh_api.v1.enums import HitKind
 from flowmesh_api.v1.runs import StepLogLine
+from flowmesh_api.v1.why import HitLine
 from flowmesh_control.records.keys import logs_key
 from flowmesh_control.records.overwrite import overwrite
 from flowmesh_control.records.run_records import decode_record
 from flowmesh_control.workers.log_buffer import LogBuffer
-from flowmesh_core.accounting.ledger_lines import HitLine
 from flowmesh_core.machine.model import Run, StepRun
 from flowmesh_core.protocol.messages import LogLine
 from flowmesh_store.ports import RecordStore

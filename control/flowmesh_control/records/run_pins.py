@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from flowmesh_control.errors import NewerPlanError
+from flowmesh_control.errors import NewerPlanError, NotFoundError
 from flowmesh_control.records.keys import pins_key, spec_key
 from flowmesh_control.records.run_records import PinsRecord, decode_record, pins_decoder
 from flowmesh_core.accounting.ledger_lines import AmendmentLine, Line
@@ -46,6 +46,18 @@ async def accepted_pins(records: RecordStore, uid: str) -> PinsRecord | None:
     spec = await records.read(spec_key(uid))
     pins = None if spec is None else pins_in(uid, spec)
     return await _stored(records, uid, pins_key(uid)) if pins is None else pins
+
+
+async def require_pins(records: RecordStore, uid: str) -> PinsRecord:
+    """As :func:`accepted_pins`.
+
+    Raises:
+        NotFoundError: they are missing.
+    """
+    pins = await accepted_pins(records, uid)
+    if pins is None:
+        raise NotFoundError(f"the pins of run {uid!r} are not stored", where=spec_key(uid))
+    return pins
 
 
 def pins_in(uid: str, spec: Record) -> PinsRecord | None:

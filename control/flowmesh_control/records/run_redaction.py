@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from flowmesh_api.v1.why import AttemptLine
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.keys import (
     final_key,
@@ -33,7 +34,6 @@ from flowmesh_control.records.run_records import (
     spec_decoder,
 )
 from flowmesh_core.accounting.ledger_lines import (
-    AttemptLine,
     CheckpointLine,
     Line,
     StepLine,

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from flowmesh_api.v1.enums import Phase, StepState
 from flowmesh_api.v1.runs import RunStatus, StepStatus
+from flowmesh_api.v1.why import AttemptLine, HitLine
 from flowmesh_control.errors import NewerPlanError
 from flowmesh_control.records.accounts import (
     AccountsRecord,
@@ -43,7 +44,7 @@ from flowmesh_control.records.run_records import (
 )
 from flowmesh_control.records.suspects import CONTROL_PLANE_STOPPED, DEATHS_MAX
 from flowmesh_core.accounting.daily_totals import DailyTotals
-from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, Line
+from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import DamagedRecordError, StoreError
 from flowmesh_core.graph.plan import Plan

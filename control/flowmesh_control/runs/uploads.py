@@ -136,7 +136,7 @@ class UploadStore:
             plans: the scopes of each namespace.
 
         Raises:
-            InvalidReferenceError: it is malformed, of an older release, or valid for none of them.
+            InvalidReferenceError: it is malformed, or valid for none of them.
         """
         return self._references.verify(reference, plans)
 

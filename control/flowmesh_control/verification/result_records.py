@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+from flowmesh_api.v1.why import AttemptLine, HitLine
 from flowmesh_control.verification.broken_link import BrokenLinkError
 from flowmesh_control.verification.content import ContentVerification
-from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, Line
+from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.machine.model import StepRun
 from flowmesh_core.machine.step_results import compose

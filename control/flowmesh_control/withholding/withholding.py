@@ -19,11 +19,11 @@ from flowmesh_control.records.withheld_records import WithheldRecords
 from flowmesh_control.withholding.concerned import concerned_runs, derived_artifacts
 from flowmesh_control.withholding.reruns import Reruns
 from flowmesh_control.withholding.search import FoundResult, search
+from flowmesh_core.audit.provenance import provenance_of
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.result_selection import ResultSelection
 from flowmesh_core.protocol.results import PartProvenance, Provenance
-from flowmesh_core.status.convert import provenance_of
 from flowmesh_store.batched_requests import each_of, in_batches
 from flowmesh_store.store import Store
 

@@ -16,7 +16,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol
 
 from aiohttp import WSMsgType, web
 from msgspec.structs import replace
@@ -29,6 +28,7 @@ from flowmesh_control.workers.given_attempts import GivenAttempts, TokenIssuer
 from flowmesh_control.workers.join_checks import REASON_CHARS, JoinChecks, Refusal
 from flowmesh_control.workers.message_intake import DroppedItems, DropReason
 from flowmesh_control.workers.message_reading import Unreadable, read_message
+from flowmesh_control.workers.ports import Telemetry, WorkerLog
 from flowmesh_control.workers.receive_rate import ReceiveRate, items_of
 from flowmesh_control.workers.session import WorkerSession, refuse, welcome
 from flowmesh_core.fleet.pool_declaration import PoolDeclaration
@@ -61,37 +61,6 @@ HELLO_WITHIN_S = 10.0
 _FORBIDDEN = 403
 LAG_S = 2.0
 """If the control plane itself was suspended for this long, no worker counts as silent."""
-
-
-class Telemetry(Protocol):
-    """Receives the logs and metrics in workers' messages."""
-
-    def synced(self, worker: str, sync: Sync) -> None:
-        """Receives a worker's message."""
-        ...
-
-    def forget(self, worker: str) -> None:
-        """Forgets a worker that left or was lost."""
-        ...
-
-
-class WorkerLog(Protocol):
-    """Logs what workers ask for."""
-
-    def joined(self, worker: str, pool: str, address: str) -> None:
-        """Logs that a worker has joined, from an address."""
-        ...
-
-    def refused(self, worker: str, pool: str, address: str, reason: str, code: int) -> None:
-        """Logs that a worker was refused, as by this status of HTTP.
-
-        Name and pool are what it says, and empty where it did not say them.
-        """
-        ...
-
-    def violated(self, worker: str, pool: str, problem: str) -> None:
-        """Logs that items of a worker's message were dropped."""
-        ...
 
 
 @dataclass(slots=True)

@@ -11,96 +11,10 @@ from typing import Any, get_args
 
 import msgspec
 
+from flowmesh_api.v1.why import AttemptLine, HitLine
 from flowmesh_core.decoding import decode
-from flowmesh_core.fleet.snapshot import ScoredWorker
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
-
-
-class AttemptDetails(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What ``fmesh replay`` needs of an attempt, to try another policy, fleet or price.
-
-    Attributes:
-        signature: of its batch.
-        memory_mib: what its host reserves; ``component_bytes`` what it loads.
-        pool: of its worker, with device class, devices, price and memory of one device.
-        assigned_s: when it was dispatched.
-        fetch_s: and ``put_s``, as in ``Usage``.
-    """
-
-    signature: Digest
-    pool: str
-    device_class: str
-    price_nanousd_per_hour: int
-    devices: int
-    device_memory_mib: int
-    assigned_s: float
-    memory_mib: int = 0
-    component_bytes: int = 0
-    fetch_s: float = 0.0
-    put_s: float = 0.0
-
-
-class AttemptLine(msgspec.Struct, frozen=True, tag="attempt", omit_defaults=True, gc=False):
-    """The end of an attempt, as this run saw it.
-
-    Attributes:
-        outcome: ``published``, ``adopted`` (another one was first), ``shared`` (this run shared the
-            attempt of the first subscriber), ``audited`` (its result was compared and not stored),
-            ``replica``, ``untrusted`` (its pool has less trust than is asked for), ``cancelled``,
-            or a failure kind.
-        bill_nanousd: what the attempt cost in all; ``share_nanousd`` this run's part.
-        sharers: how many runs split the bill.
-        exec_nanousd: of the bill, ``load_nanousd`` for loading.
-        placed: why it went to its worker: this one and the best others as the decision scored them;
-            in the line of one attempt of a batch, and of a few batches of a step.
-        ran: where it ran, and what it shared; None where its worker had left, and in older
-            releases.
-    """
-
-    time_s: float
-    step: str
-    chunk: int
-    action_id: Digest
-    attempt_id: str
-    worker: str
-    incarnation: str
-    outcome: str
-    bill_nanousd: int
-    share_nanousd: int
-    load_nanousd: int = 0
-    sharers: int = 1
-    units: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    run_s: float = 0.0
-    load_s: float = 0.0
-    joules: float = 0.0
-    joules_estimated: bool = True
-    message: str = ""
-    placed: tuple[ScoredWorker, ...] = ()
-    ran: AttemptDetails | None = None
-
-
-class HitLine(msgspec.Struct, frozen=True, tag="hit", omit_defaults=True, gc=False):
-    """A result that this run reused.
-
-    Attributes:
-        hit: ``published``, ``in-flight`` or ``step-level``.
-        saved_nanousd: what producing it cost, less this run's share where it paid one.
-        producer: the run that published it; ``sharers`` runs that were subscribed with it.
-    """
-
-    time_s: float
-    step: str
-    chunk: int
-    action_id: Digest
-    hit: str
-    saved_nanousd: int
-    producer: str = ""
-    sharers: tuple[str, ...] = ()
-    joules_saved: float = 0.0
-    units: int = 0
 
 
 class CheckpointLine(msgspec.Struct, frozen=True, tag="checkpoint", omit_defaults=True, gc=False):

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import msgspec
 
 from flowmesh_api.v1.receipts import Receipt, ReceiptLine
-from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, AttemptLine, HitLine, Line
+from flowmesh_api.v1.why import AttemptLine, HitLine
+from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, Line
 from flowmesh_core.errors import FailureKind
 
 

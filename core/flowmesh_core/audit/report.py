@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from flowmesh_api.v1.audit import AuditCheck, AuditFinding, AuditOrder, Provenance
 from flowmesh_api.v1.enums import StepState, Verdict
+from flowmesh_core.audit.provenance import provenance_of
 from flowmesh_core.catalog.contract import Determinism
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.machine.model import Run, StepRun
 from flowmesh_core.protocol.results import ActionResult
-from flowmesh_core.status.convert import provenance_of
 
 NO_VERDICT = frozenset(
     {

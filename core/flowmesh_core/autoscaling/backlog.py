@@ -99,16 +99,6 @@ def signal_of(
     return _CapacitySignal(snapshot, model, pools, warm, relocation or EngineRelocation()).found()
 
 
-def backlog_of(
-    snapshot: Snapshot,
-    model: CostModel,
-    pools: Sequence[PoolView],
-    warm: Sequence[SignatureDemand] = (),
-) -> dict[str, Backlog]:
-    """Returns the backlogs of :func:`signal_of`."""
-    return signal_of(snapshot, model, pools, warm).backlogs
-
-
 class _CapacitySignal:
     """The signal while it is computed."""
 

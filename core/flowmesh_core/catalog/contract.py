@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from flowmesh_api.v1.fabric import EngineVersion
+
 ROWS = "rows"
 
 
@@ -204,6 +206,11 @@ class EngineContract:
     timeout_param: str = ""
     minor: int = 0
     added_fields: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def versions(self) -> EngineVersion:
+        """The versions that a worker with this engine offers."""
+        return EngineVersion(self.version, self.implementation, self.minor)
 
     @property
     def row_port(self) -> str:

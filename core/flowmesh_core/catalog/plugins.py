@@ -8,9 +8,9 @@ that a checkout works.
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 
+from flowmesh_core.catalog.builtin import contracts as builtin_contracts
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
-from flowmesh_core.catalog.load import builtin_contracts
 from flowmesh_core.errors import FlowMeshError
 
 GROUP = "flowmesh.contracts"

@@ -9,7 +9,6 @@ only its share of the instance. Predictions and observations therefore have ``ba
 actions that the instance runs at once.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, isfinite, log
 
@@ -231,14 +230,6 @@ class CostModel:
         """Returns the recent mean relative error in [0, 1]; 1 where nothing was observed."""
         found = self._finest(key, device_class, component_bytes)
         return found.fit.error if found else 1.0
-
-    def errors(self) -> Mapping[tuple[str, str], float]:
-        """Returns (engine, device class) → recent mean relative error, for the metric."""
-        return {
-            (level[1], level[0]): learned.fit.error
-            for level, learned in self.learned.items()
-            if len(level) == _ENGINE_LEVEL and learned.fit.count
-        }
 
     # -- learning --------------------------------------------------------------------------------
 

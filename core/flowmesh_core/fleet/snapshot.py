@@ -11,6 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from flowmesh_api.v1.enums import RejectionCause
+from flowmesh_api.v1.why import ScoredWorker, UtilityTerms
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.units import Digest
@@ -189,47 +190,6 @@ class CodeCalls:
     def free(self) -> int:
         """How many more it may start."""
         return self.most - self.running
-
-
-class UtilityTerms(msgspec.Struct, frozen=True, gc=False):
-    """The terms of U for one candidate, each in [0, 1], and what they came from."""
-
-    throughput: float
-    cost: float
-    locality: float
-    utility: float
-    start_s: float
-    finish_s: float
-    nanousd: int
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A feasible worker of an action, for ``fmesh explain``."""
-
-    worker: str
-    terms: UtilityTerms
-    has_instance: bool
-
-
-class ScoredWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A worker with the terms of its utility as a decision saw them, for the ledger.
-
-    Attributes:
-        throughput, cost, locality: the terms, each in [0, 1]; ``utility`` is their weighted sum.
-        start_s: predicted seconds to the start; ``finish_s`` to the end.
-        has_instance: whether an instance of the signature was open there.
-    """
-
-    worker: str
-    utility: float
-    throughput: float
-    cost: float
-    locality: float
-    start_s: float
-    finish_s: float
-    nanousd: int
-    has_instance: bool
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_api.v1.trace import Weights
+
 PLAN_LEVEL = 3
 """The highest level of plans that this release runs.
 
@@ -139,12 +141,8 @@ class StepPlan(msgspec.Struct, frozen=True, gc=False):
         return tuple(dict.fromkeys([*found, *self.when_steps]))
 
 
-class UtilityWeights(msgspec.Struct, frozen=True, gc=False):
+class UtilityWeights(Weights, frozen=True, gc=False):
     """Coefficients of the utility, each at least 0."""
-
-    alpha: float = 1.0
-    beta: float = 1.0
-    gamma: float = 1.0
 
     @property
     def thrifty(self) -> bool:

@@ -9,7 +9,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.graph.limits import Limits
-from flowmesh_core.spec.load import ParsedDocument, load_text, without_echoes
+from flowmesh_core.spec.load import ParsedDocument, without_echoes
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
 _NO_LIMITS_GIVEN = Limits()
@@ -35,18 +35,4 @@ def check_loaded(
         except SpecError as e:
             found = without_echoes(e.problems, [*problems, *loaded.document.problems])
             problems += [loaded.document.locate(p) for p in found]
-    return sorted(problems, key=lambda p: (p.line, p.column))
-
-
-def check_text(text: str, catalog: Catalog, limits: Limits = _NO_LIMITS_GIVEN) -> list[Problem]:
-    """Returns every problem of a file, in order of line.
-
-    Args:
-        text: the file's content.
-        catalog: the known engines.
-        limits: of a workflow.
-    """
-    loaded, problems = load_text(text)
-    for item in loaded:
-        problems += check_loaded(item, catalog, limits)
     return sorted(problems, key=lambda p: (p.line, p.column))

@@ -11,7 +11,8 @@ import msgspec
 
 from flowmesh_api.v1.enums import StepState
 from flowmesh_api.v1.lineage import ArtifactInfo, Derivation, Producer
-from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, Line, StepLine
+from flowmesh_api.v1.why import AttemptLine, HitLine
+from flowmesh_core.accounting.ledger_lines import Line, StepLine
 from flowmesh_core.graph.plan import Edge, Plan, Source, StepPlan, StepSource
 from flowmesh_core.identity.digest import digest_bytes
 from flowmesh_core.machine.model import StepRun

@@ -18,7 +18,8 @@ from flowmesh_core.graph.plan import StepPlan
 from flowmesh_core.identity.action import action_id, signature
 from flowmesh_core.identity.quarantine_salt import salt_of, signature_class
 from flowmesh_core.machine.base_model import base_model
-from flowmesh_core.machine.model import ActionSpec, Run, SignatureSpec, StepRun
+from flowmesh_core.machine.model import Run, StepRun
+from flowmesh_core.machine.specs import ActionSpec, SignatureSpec
 from flowmesh_core.machine.state import State
 from flowmesh_core.machine.terms import Question, Terms
 from flowmesh_core.protocol.messages import PrewarmSpec

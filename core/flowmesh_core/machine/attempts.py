@@ -24,9 +24,10 @@ from flowmesh_core.machine import (
     timeouts,
 )
 from flowmesh_core.machine.commands import Acknowledge, CancelAttempt, Publish
+from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.eligibility import eligible
 from flowmesh_core.machine.events import ActionKey
-from flowmesh_core.machine.model import Action, Attempt, Subscriber, Worker
+from flowmesh_core.machine.model import Action, Attempt, Subscriber
 from flowmesh_core.machine.orphans import OrphanedEnd
 from flowmesh_core.machine.output_checks import misfit
 from flowmesh_core.machine.state import State, parse_attempt_id

@@ -4,11 +4,12 @@
 (``units.split_exactly``), and nothing is rounded anywhere else.
 """
 
-from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, AttemptDetails, AttemptLine
+from flowmesh_api.v1.why import AttemptDetails, AttemptLine, ScoredWorker
+from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES
 from flowmesh_core.accounting.meter import Activity, SegmentShares, split_segment
-from flowmesh_core.fleet.snapshot import ScoredWorker
 from flowmesh_core.machine.commands import AttemptSettled
-from flowmesh_core.machine.model import Attempt, Run, Subscriber, Worker
+from flowmesh_core.machine.connected_worker import Worker
+from flowmesh_core.machine.model import Attempt, Run, Subscriber
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import Usage
 from flowmesh_core.units import NanoUsd, split_exactly

@@ -7,7 +7,7 @@ flight or asks for a look-up; the answer comes here, and ``merged`` books what w
 """
 
 from flowmesh_api.v1.enums import ActionState, HitKind
-from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine
+from flowmesh_api.v1.why import AttemptLine, HitLine
 from flowmesh_core.catalog.resolved_contract import output_ports
 from flowmesh_core.machine import actions
 from flowmesh_core.machine.base_model import base_model

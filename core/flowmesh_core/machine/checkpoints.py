@@ -11,8 +11,9 @@ from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.accounting.ledger_lines import CheckpointLine
 from flowmesh_core.machine import ready_actions
 from flowmesh_core.machine.commands import DeleteCorruptBlobs
+from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.events import ActionKey
-from flowmesh_core.machine.model import Action, Attempt, LatestCheckpoint, Run, Worker
+from flowmesh_core.machine.model import Action, Attempt, LatestCheckpoint, Run
 from flowmesh_core.machine.state import State, parse_attempt_id
 from flowmesh_core.protocol.messages import Checkpoint, InputRef
 from flowmesh_core.protocol.results import Artifact

@@ -19,9 +19,10 @@ from flowmesh_core.machine import (
     suspects,
 )
 from flowmesh_core.machine.commands import Assign
+from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.fleet_snapshot import informed
-from flowmesh_core.machine.model import Action, Attempt, Run, Subscriber, Worker
+from flowmesh_core.machine.model import Action, Attempt, Run, Subscriber
 from flowmesh_core.machine.state import State, attempt_id_of
 from flowmesh_core.placement.constraints import unmet_remedy
 from flowmesh_core.protocol.messages import Assignment, InputRef

@@ -9,8 +9,9 @@ from dataclasses import replace
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.identity.digest import is_digest
 from flowmesh_core.machine import actions, checkpoints, repair, second_opinions, suspects
+from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.eligibility import eligible
-from flowmesh_core.machine.model import Action, Attempt, FailedTries, Subscriber, Worker
+from flowmesh_core.machine.model import Action, Attempt, FailedTries, Subscriber
 from flowmesh_core.machine.state import State
 from flowmesh_core.machine.terms import Subscription
 

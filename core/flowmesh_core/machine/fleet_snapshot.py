@@ -11,7 +11,8 @@ from flowmesh_core.machine import (
     ready_actions,
     workers,
 )
-from flowmesh_core.machine.model import Action, Attempt, Worker
+from flowmesh_core.machine.connected_worker import Worker
+from flowmesh_core.machine.model import Action, Attempt
 from flowmesh_core.machine.state import State
 from flowmesh_core.units import Digest
 

@@ -8,7 +8,8 @@ reports that the worker cannot have made up. Other reports are counted and not l
 from collections.abc import Iterable
 
 from flowmesh_core.costmodel.model import CostKey
-from flowmesh_core.machine.model import Attempt, Worker
+from flowmesh_core.machine.connected_worker import Worker
+from flowmesh_core.machine.model import Attempt
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.messages import AttemptEnd, EngineInstanceState
 

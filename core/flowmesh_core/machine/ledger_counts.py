@@ -5,13 +5,8 @@ receipt show one number, also after a resume.
 """
 
 from flowmesh_api.v1.enums import HitKind
-from flowmesh_core.accounting.ledger_lines import (
-    EXECUTED_OUTCOMES,
-    AttemptLine,
-    HitLine,
-    Line,
-    StepLine,
-)
+from flowmesh_api.v1.why import AttemptLine, HitLine
+from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, Line, StepLine
 from flowmesh_core.machine.model import Run, StepRun
 
 

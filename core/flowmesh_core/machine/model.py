@@ -1,4 +1,4 @@
-"""The machine's own objects: runs, step runs, actions, attempts, workers.
+"""The machine's own objects: runs, step runs, actions, attempts.
 
 Only the modules of this package change them, in place. Projections read them.
 """
@@ -6,25 +6,26 @@ Only the modules of this package change them, in place. Projections read them.
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
 from flowmesh_api.v1.enums import ActionState, Phase, RejectionCause, StepState
-from flowmesh_core.accounting.ledger_lines import ConditionLine, HitLine, Line
-from flowmesh_core.accounting.meter import WorkerMeter
+from flowmesh_api.v1.why import HitLine, ScoredWorker
+from flowmesh_core.accounting.ledger_lines import ConditionLine, Line
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.errors import Failure, InvariantError
-from flowmesh_core.fleet.ready import ReadyAction, WorkSize
-from flowmesh_core.fleet.snapshot import ScoredWorker, SignatureInfo
+from flowmesh_core.fleet.ready import ReadyAction
+from flowmesh_core.fleet.snapshot import SignatureInfo
 from flowmesh_core.graph.evaluation_budget import EvaluationBudget
 from flowmesh_core.graph.plan import Plan, StepPlan
 from flowmesh_core.lifecycle_states import ENDED, TRANSITIONS
 from flowmesh_core.machine.commands import LookUp
 from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.machine.specs import ActionSpec, PredictedDemand
+from flowmesh_core.machine.suspect_groups import SuspectCase, SuspectGroup
 from flowmesh_core.machine.terms import Question, Subscription, Terms
 from flowmesh_core.machine.transitions import ACTION_TRANSITIONS
-from flowmesh_core.protocol.messages import AttemptEnd, Component, EngineInstanceState, WorkerShape
+from flowmesh_core.protocol.messages import AttemptEnd, WorkerShape
 from flowmesh_core.protocol.results import ActionResult, Artifact
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.units import Digest
@@ -47,46 +48,6 @@ class Subscriber(msgspec.Struct, frozen=True, gc=False):
     part: int
 
 
-class SignatureSpec(msgspec.Struct, frozen=True, gc=False):
-    """What the actions of one signature share, and the parameters that a host starts with."""
-
-    info: SignatureInfo
-    params: dict[str, Any]
-
-
-class PredictedDemand(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a step's actions before their data exist."""
-
-    signature: Digest
-    work: WorkSize
-
-
-class ActionSpec(msgspec.Struct, frozen=True, gc=False):
-    """Everything that defines an action, independent of the runs that subscribe to it.
-
-    Attributes:
-        inputs: artifacts by port; ``inline`` has the contents of small blobs among them.
-        components: ports whose artifacts the host loads, at its start or with each attempt.
-        loaded: those of them that it loads at its start, which are part of the signature.
-        once: it calls the outside world in a way that must not be repeated once it has begun.
-        model: the base model that its cost is counted under (``base_model``); may be empty.
-    """
-
-    contract: EngineContract
-    params: dict[str, Any]
-    fields: dict[str, Any]
-    inputs: dict[str, Artifact]
-    inline: dict[Digest, bytes]
-    components: tuple[str, ...]
-    loaded: tuple[str, ...]
-    signature_params: dict[str, Any]
-    work: WorkSize
-    row_output: str
-    secrets: tuple[str, ...]
-    once: bool = False
-    model: str = ""
-
-
 class LatestCheckpoint(msgspec.Struct, eq=False):
     """The newest checkpoint of an action: a tree, and how far the work was.
 
@@ -100,27 +61,6 @@ class LatestCheckpoint(msgspec.Struct, eq=False):
     size_bytes: int
     time_s: float
     noted: bool = False
-
-
-class SuspectCase(msgspec.Struct, eq=False):
-    """One end of a host or a worker of which several actions are suspected; see ``suspects``."""
-
-    found: bool = False
-
-
-class SuspectGroup(msgspec.Struct, eq=False):
-    """Suspects that run together, apart from all others.
-
-    Attributes:
-        info: their requirement, under a signature that only they have.
-        actions: those that are in it.
-        alone: it is for one action, which runs isolated.
-    """
-
-    case: SuspectCase
-    info: SignatureInfo
-    actions: dict[ActionKey, None] = {}
-    alone: bool = False
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -548,55 +488,3 @@ class Run:
         if state is _RUNNING and not step.started_s:
             step.started_s = now_s
         step.state = state
-
-
-@dataclass(slots=True, eq=False)
-class Worker:
-    """A worker as the machine knows it.
-
-    Attributes:
-        attempts: attempts assigned to it and not ended, by id.
-        by_signature: the same by signature, since there may be thousands.
-        local_digests: digests that it is known to have on disk, newest last.
-        idle_nanousd: of its bill in this epoch, what no attempt was charged.
-        prewarmed: signatures that its last prewarm plan names; None before one was sent.
-        loading_since_s: by signature, when the control plane first saw its host load.
-        code_tenant: of a single-tenant worker, whose user code it runs; empty before the first.
-    """
-
-    shape: WorkerShape
-    incarnation: str
-    meter: WorkerMeter
-    started_s: float
-    last_seen_s: float
-    instances: tuple[EngineInstanceState, ...] = ()
-    components: tuple[Component, ...] = ()
-    attempts: dict[str, Attempt] = field(default_factory=dict)
-    by_signature: dict[Digest, dict[str, Attempt]] = field(default_factory=dict)
-    local_digests: dict[Digest, None] = field(default_factory=dict)
-    idle_nanousd: int = 0
-    draining: bool = False
-    prewarmed: tuple[Digest, ...] | None = None
-    loading_since_s: dict[str, float] = field(default_factory=dict)
-    code_tenant: str = ""
-
-    @property
-    def name(self) -> str:
-        """The worker's name."""
-        return self.shape.name
-
-    def add(self, attempt: Attempt) -> None:
-        """Adds an attempt that was assigned to it."""
-        self.attempts[attempt.attempt_id] = attempt
-        self.by_signature.setdefault(attempt.info.signature, {})[attempt.attempt_id] = attempt
-
-    def remove(self, attempt_id: str) -> Attempt | None:
-        """Removes an attempt and returns it; None where it is not assigned to this worker."""
-        attempt = self.attempts.pop(attempt_id, None)
-        if attempt is not None:
-            signature = attempt.info.signature
-            same = self.by_signature[signature]
-            del same[attempt_id]
-            if not same:
-                del self.by_signature[signature]
-        return attempt

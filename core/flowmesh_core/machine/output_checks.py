@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from flowmesh_core.catalog.resolved_contract import output_ports
 from flowmesh_core.errors import Failure, FailureKind
-from flowmesh_core.machine.model import ActionSpec
+from flowmesh_core.machine.specs import ActionSpec
 from flowmesh_core.protocol.results import Artifact
 
 _REMEDY = "correct the engine: its outputs must be those of its contract, each of the port's kind"

@@ -14,7 +14,8 @@ from flowmesh_core.fleet.demand import FIRST_GAP_S, SignatureDemand
 from flowmesh_core.machine.action_spec import component_ports, shape_of, work_of
 from flowmesh_core.machine.commands import Prewarm
 from flowmesh_core.machine.fleet_snapshot import informed
-from flowmesh_core.machine.model import PredictedDemand, Run, StepRun
+from flowmesh_core.machine.model import Run, StepRun
+from flowmesh_core.machine.specs import PredictedDemand
 from flowmesh_core.machine.state import State
 from flowmesh_core.machine.steps import artifact_of
 from flowmesh_core.units import Digest

@@ -7,7 +7,7 @@ control plane's epoch ends. The last worker that offers an engine is never cordo
 any on a laptop, where all workers are their one owner's (``Settings.violations_max`` 0).
 """
 
-from flowmesh_core.machine.model import Worker
+from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.state import State
 
 NAMES_MAX = 4096

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from flowmesh_api.v1.enums import ENDED_PHASES, Phase, StepState
+from flowmesh_api.v1.why import HitLine
 from flowmesh_core.accounting.ledger_lines import (
     PINS,
     AmendmentLine,
     CheckpointLine,
     ConditionLine,
-    HitLine,
     Line,
     StepLine,
     VerdictLine,

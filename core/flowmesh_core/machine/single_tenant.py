@@ -7,7 +7,8 @@ starts anew for the next tenant (ADR 42).
 
 from flowmesh_core.machine import ready_actions
 from flowmesh_core.machine.commands import DrainWorker
-from flowmesh_core.machine.model import Action, Worker
+from flowmesh_core.machine.connected_worker import Worker
+from flowmesh_core.machine.model import Action
 from flowmesh_core.machine.state import State
 from flowmesh_core.placement.constraints import unmet
 

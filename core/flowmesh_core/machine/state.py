@@ -15,6 +15,7 @@ from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Rejection, SignatureInfo
 from flowmesh_core.machine import ledger_counts
 from flowmesh_core.machine.commands import AppendLedgerLine, Command, RunChanged
+from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.events import ActionKey, ContentRevoked, NamespaceLimits
 from flowmesh_core.machine.model import (
     Action,
@@ -23,13 +24,12 @@ from flowmesh_core.machine.model import (
     Hold,
     PendingLookUp,
     Run,
-    SignatureSpec,
     StepLookUp,
-    SuspectGroup,
-    Worker,
 )
 from flowmesh_core.machine.orphans import OrphanedAttempt, OrphanedEnds
 from flowmesh_core.machine.settings import Settings
+from flowmesh_core.machine.specs import SignatureSpec
+from flowmesh_core.machine.suspect_groups import SuspectGroup
 from flowmesh_core.metrics.counters import MachineCounters
 from flowmesh_core.protocol.messages import PrewarmSpec
 from flowmesh_core.units import Digest

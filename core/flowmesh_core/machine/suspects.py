@@ -16,8 +16,10 @@ from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.identity.digest import digest_value
 from flowmesh_core.machine import ready_actions
-from flowmesh_core.machine.model import Action, Attempt, SuspectCase, SuspectGroup, Worker
+from flowmesh_core.machine.connected_worker import Worker
+from flowmesh_core.machine.model import Action, Attempt
 from flowmesh_core.machine.state import State
+from flowmesh_core.machine.suspect_groups import SuspectCase, SuspectGroup
 from flowmesh_core.units import Digest
 
 _AT_WORK = ("running", "storing")

@@ -17,8 +17,9 @@ from flowmesh_core.machine import (
     timeouts,
 )
 from flowmesh_core.machine.commands import ConfirmAttempts
+from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.events import WorkerSynced, WorkerTrustChanged
-from flowmesh_core.machine.model import Action, Attempt, Worker
+from flowmesh_core.machine.model import Action, Attempt
 from flowmesh_core.machine.orphans import OrphanedAttempt
 from flowmesh_core.machine.state import State, parse_attempt_id
 from flowmesh_core.protocol.messages import AttemptProgress, Hello, Sync

@@ -6,7 +6,7 @@ the first groups: a decision must not wait for what is only read later, by peopl
 
 from heapq import nlargest
 
-from flowmesh_core.fleet.snapshot import ScoredWorker, UtilityTerms
+from flowmesh_api.v1.why import ScoredWorker, UtilityTerms
 from flowmesh_core.placement.settings import ALTERNATIVES_MAX, EXPLAINED_GROUPS_MAX
 from flowmesh_core.placement.slot_picker import Slot, SlotPicker
 from flowmesh_core.placement.utility import Estimate

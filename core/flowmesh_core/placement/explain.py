@@ -4,10 +4,11 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from flowmesh_api.v1.why import Candidate
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.ready_index import ReadyIndex
-from flowmesh_core.fleet.snapshot import Candidate, Snapshot
+from flowmesh_core.fleet.snapshot import Snapshot
 from flowmesh_core.placement.action_groups import group_of
 from flowmesh_core.placement.candidates import CandidateFinder, with_inputs
 from flowmesh_core.placement.cycle import SchedulingCycle

@@ -10,7 +10,8 @@ from math import inf
 import msgspec
 from msgspec import structs
 
-from flowmesh_core.fleet.snapshot import Tier, UtilityTerms
+from flowmesh_api.v1.why import UtilityTerms
+from flowmesh_core.fleet.snapshot import Tier
 from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.placement.capacity import RUN, WAIT
 from flowmesh_core.placement.settings import SUNK_COST_SHARE

@@ -29,114 +29,22 @@ Messages are MessagePack; unknown fields are ignored, so fields may be added wit
 worker of another version is refused with a reason.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import msgspec
 
+from flowmesh_api.v1.fabric import Component as Component  # noqa: PLC0414 - for workers
+from flowmesh_api.v1.fabric import EngineInstanceState as EngineInstanceState  # noqa: PLC0414
+from flowmesh_api.v1.fabric import EngineVariant as EngineVariant  # noqa: PLC0414
+from flowmesh_api.v1.fabric import EngineVersion as EngineVersion  # noqa: PLC0414
+from flowmesh_api.v1.fabric import WorkerShape as WorkerShape  # noqa: PLC0414
 from flowmesh_core.decoding import decode
 from flowmesh_core.protocol.results import Artifact, Usage
-from flowmesh_core.units import DEFAULT_TRUST, Digest
-
-if TYPE_CHECKING:
-    from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.units import Digest
 
 PROTOCOL_VERSION = 2
 REFUSAL_HEADER = "FlowMesh-Reason"
 """Header with the reason where a request for a WebSocket is refused."""
-
-
-class Component(msgspec.Struct, frozen=True, gc=False):
-    """A model or adapter that a worker has.
-
-    Attributes:
-        digest: its identity.
-        tier: the nearest of ``device``, ``host``, ``disk``.
-    """
-
-    digest: Digest
-    tier: str
-    size_bytes: int
-
-
-class EngineVariant(msgspec.Struct, frozen=True):
-    """A combination of identity fields that a worker can serve.
-
-    Attributes:
-        engine: the engine's name.
-        implementation: ``vllm``, ``transformers``, or empty for engines without the field.
-        dtypes: the dtypes it can run.
-        batch_invariant: the values of ``batchInvariant`` that it can run.
-    """
-
-    engine: str
-    implementation: str = ""
-    dtypes: tuple[str, ...] = ()
-    batch_invariant: tuple[bool, ...] = (True, False)
-
-
-class EngineVersion(NamedTuple):
-    """The versions of an engine in a worker's image, as in its contract."""
-
-    version: int
-    implementation: int
-    minor: int = 0
-
-    @classmethod
-    def of(cls, contract: "EngineContract") -> "EngineVersion":
-        """Returns the versions of a contract."""
-        return cls(contract.version, contract.implementation, contract.minor)
-
-
-class WorkerShape(msgspec.Struct, frozen=True):
-    """The properties of a worker; they do not change while it lives.
-
-    Attributes:
-        name: unique among living workers.
-        pool: the pool that it belongs to.
-        device_class: e.g. ``cpu`` or ``nvidia-h200``; cost models are learned per class.
-        devices: number of devices (1 for a CPU worker).
-        device_memory_mib: memory of one device; host memory on a CPU.
-        host_memory_mib: host memory.
-        cpus: CPU threads.
-        price_nanousd_per_hour: integer price of the whole worker.
-        price_estimated: whether the price comes from a table.
-        power_w: draw under load, of the whole worker; ``idle_w`` without work.
-        engines: ``name`` → contract version, implementation version and minor of every engine in
-            the image.
-        variants: combinations of identity fields that it serves.
-        allows_user_code: whether the pool allows user code.
-        sandbox: the level of its sandbox for user code (``sandbox_levels``); empty without user
-            code.
-        sandbox_minimum: the least level that its pool allows; empty is any.
-        single_tenant: it runs the user code of one tenant only, for its life, because it cannot
-            switch uids.
-        builtin_models: names of the built-in models in the image; None counts as all of them.
-        trust: of its pool, 0 to 3. The control plane sets it; what a worker says does not count.
-    """
-
-    name: str
-    pool: str
-    device_class: str
-    device_memory_mib: int
-    host_memory_mib: int
-    cpus: int
-    price_nanousd_per_hour: int
-    engines: dict[str, EngineVersion]
-    devices: int = 1
-    variants: tuple[EngineVariant, ...] = ()
-    price_estimated: bool = True
-    power_w: float = 0.0
-    idle_w: float = 0.0
-    zone: str = ""
-    node: str = ""
-    labels: dict[str, str] = {}
-    allows_user_code: bool = False
-    libraries: dict[str, str] = {}
-    builtin_models: tuple[str, ...] | None = None
-    sandbox: str = ""
-    sandbox_minimum: str = ""
-    single_tenant: bool = False
-    trust: int = DEFAULT_TRUST
 
 
 class InputRef(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -300,26 +208,6 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     size_bytes: int = 0
     spoiled: tuple[Digest, ...] = ()
     token: str = ""
-
-
-class EngineInstanceState(msgspec.Struct, frozen=True, gc=False):
-    """A running engine host.
-
-    Attributes:
-        state: ``starting``, ``loading``, ``ready`` or ``closing``.
-        capacity: how many actions it runs at once.
-        memory_mib: what it reserves.
-        load_s: how long loading took; 0 while it goes on.
-        silent_s: seconds since its last heartbeat, where that is longer than usual; else 0.
-    """
-
-    signature: Digest
-    engine: str
-    state: str
-    capacity: int
-    memory_mib: int
-    load_s: float = 0.0
-    silent_s: float = 0.0
 
 
 class LogLine(msgspec.Struct, frozen=True, gc=False):

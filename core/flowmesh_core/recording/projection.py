@@ -13,12 +13,12 @@ from flowmesh_api.v1.trace import (
     StepDependency,
     StepRecord,
 )
-from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, Line
+from flowmesh_api.v1.why import AttemptLine, HitLine
+from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.graph.plan import Plan, StepPlan, StepSource
 from flowmesh_core.sharing.scopes import ScopePlan
-from flowmesh_core.status import convert
 
 MADE = frozenset({"published", "adopted", "shared"})
 """Outcomes of attempts that gave a run its result."""
@@ -48,7 +48,7 @@ def recorded(
         publish=scopes.publish,
         lookup=scopes.lookup,
         private=scopes.private,
-        weights=convert.weights(plan.weights),
+        weights=plan.weights,
         priority=status.priority,
         budget_nanousd=status.budget_nanousd,
         deadline_s=status.deadline_s,

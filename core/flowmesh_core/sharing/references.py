@@ -30,7 +30,6 @@ REFERENCES_CONTEXT = "flowmesh.dev 2 references"
 """Derives the keys that sign references (``KeyRing.derive``)."""
 _VERSION = "ref2"
 _FORM = re.compile(rf"cas:({'|'.join(KINDS)}):([0-9a-f]{{64}})\.([0-9a-f]{{2}})([0-9a-f]{{32}})")
-_FORMER = re.compile(r"cas:([0-9a-f]{64})\.[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def read_reference(text: str) -> Reference:
     """Returns what a reference names, without checking that it was issued.
 
     Raises:
-        InvalidReferenceError: it is malformed, or of an older release.
+        InvalidReferenceError: it is malformed.
     """
     return _parsed(text)[0]
 
@@ -88,7 +87,7 @@ def verify(keys: DerivedKeys, scopes: Mapping[str, int], reference: str) -> Refe
         The content, and what it may be read as.
 
     Raises:
-        InvalidReferenceError: malformed, of an older release, or not issued for any of these
+        InvalidReferenceError: malformed, or not issued for any of these
             scopes, or before its scope's generation was raised, which the message does not
             distinguish from a forged one; or signed with a key that is not in use any more.
     """
@@ -121,11 +120,6 @@ def _parsed(text: str) -> tuple[Reference, str, str]:
     match = _FORM.fullmatch(text)
     if match is not None:
         return Reference(match[1], Digest(match[2])), match[3], match[4]
-    if _FORMER.fullmatch(text) is not None:
-        raise InvalidReferenceError(
-            f"the reference {_short(text)} was made by an older release",
-            remedy="take a new one from `fmesh outputs`, or upload again",
-        )
     raise InvalidReferenceError(
         f"{_short(text)} is no reference",
         remedy="it looks like cas:<kind>:<64 hex digits>.<34 hex digits>; a digest alone is none",

@@ -34,11 +34,6 @@ _UNQUOTED = {
     "bool_type": re.compile("true|false"),
 }
 """Strings that would be right without their quotes, by what was expected."""
-_REMOVED: Mapping[tuple[Key, ...], str] = {
-    ("cache", "strict"): "it had no effect; to keep the results of devices apart, name the device"
-    " in cache.salt and in resources.gpuProduct or resources.labels",
-}
-"""Fields of former versions, by their last two keys, with what replaces them."""
 _SHOWN = 40
 _ENTRIES = ("entry", "entries")
 
@@ -64,8 +59,6 @@ def _message(error: ErrorDetails, model: type[BaseModel]) -> str:
         return f"is required{_purpose(model, location(error))}"
     if kind == "extra_forbidden":
         name = str(location(error)[-1])
-        if removed := _REMOVED.get(location(error)[-2:]):
-            return f"no field {name!r} any more: {removed}"
         return f"no field {name!r} here{did_you_mean(name, _names(model, location(error)[:-1]))}"
     if kind in _EXPECTED:
         form = _form(model, location(error)) if kind == "string_type" else ""

@@ -75,17 +75,6 @@ def load_text(
     return loaded, problems
 
 
-def load_objects(text: str, *, max_bytes: int = MAX_TEXT_BYTES) -> list[Object]:
-    """Returns the objects of a file.
-
-    Raises:
-        SpecError: with every problem of the file, ordered by line.
-    """
-    loaded, problems = load_text(text, max_bytes=max_bytes)
-    raise_problems([*problems, *(p for item in loaded for p in item.problems)])
-    return [item.object for item in loaded if item.object is not None]
-
-
 def parse_object(value: Mapping[str, Any]) -> Object:
     """Returns the object in a value from the API server, without its status.
 

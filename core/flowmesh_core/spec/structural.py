@@ -4,7 +4,7 @@ A structural schema has no references and no alternatives, and gives every value
 as opaque. Rules across fields are in CEL (``x-kubernetes-validations``).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -31,9 +31,6 @@ _COPIED_KEYS = (
     CEL_RULES,
 )
 _LIST_TYPE = "x-kubernetes-list-type"
-_ALLOWED = frozenset(
-    {*_COPIED_KEYS, _LIST_TYPE, "properties", "items", "additionalProperties", PRESERVE}
-)
 
 
 def structural_schema(model: type[BaseModel]) -> dict[str, Any]:
@@ -89,31 +86,3 @@ def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict
             found = options[0]
         out = {**found, **out}
     return out
-
-
-def structural_problems(schema: Any, where: str = "schema") -> Iterator[str]:
-    """Yields what Kubernetes would refuse in a schema.
-
-    Args:
-        schema: the schema.
-        where: its place, for the messages.
-    """
-    unknown = set(schema) - _ALLOWED
-    if unknown:
-        yield f"{where}: {', '.join(sorted(unknown))} is not allowed"
-    if "type" not in schema and not schema.get(PRESERVE):
-        yield f"{where}: has no type"
-    kind = schema.get("type")
-    if "properties" in schema and "additionalProperties" in schema:
-        yield f"{where}: has both properties and additionalProperties"
-    if kind == "object" and not {"properties", "additionalProperties", PRESERVE} & set(schema):
-        yield f"{where}: an object without properties is pruned to nothing"
-    missing = set(schema.get("required", ())) - set(schema.get("properties", {}))
-    if missing:
-        yield f"{where}: requires {', '.join(sorted(missing))}, which is not a property"
-    if kind == "array":
-        yield from structural_problems(schema["items"], f"{where}[]")
-    if isinstance(schema.get("additionalProperties"), Mapping):
-        yield from structural_problems(schema["additionalProperties"], f"{where}.*")
-    for name, inner in schema.get("properties", {}).items():
-        yield from structural_problems(inner, f"{where}.{name}")

@@ -11,11 +11,11 @@ from msgspec import structs
 from flowmesh_api.v1.enums import StepState
 from flowmesh_api.v1.fabric import FabricStatus, WorkerStatus
 from flowmesh_api.v1.runs import RunStatus, StepStatus
-from flowmesh_core.machine.model import Attempt, Run, StepRun, Worker
+from flowmesh_core.machine.connected_worker import Worker
+from flowmesh_core.machine.model import Attempt, Run, StepRun
 from flowmesh_core.machine.state import State
 from flowmesh_core.machine.steps import source_artifact
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.status import convert
 
 _PHASES = {
     name: n for n, name in enumerate(("fetching", "loading", "queued", "running", "storing"), 1)
@@ -179,10 +179,10 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerStatus:
     idle = "ready" if state.takes_work(worker) else "cordoned"
     busy = "busy" if worker.attempts else idle
     return WorkerStatus(
-        shape=convert.worker_shape(worker.shape),
+        shape=worker.shape,
         state="draining" if worker.draining else busy,
-        instances=tuple(map(convert.engine_instance, worker.instances)),
-        components=tuple(map(convert.component, worker.components)),
+        instances=tuple(worker.instances),
+        components=tuple(worker.components),
         attempts=tuple(worker.attempts),
         last_seen_s=worker.last_seen_s,
         lifetime_s=max(0.0, now_s - worker.started_s),

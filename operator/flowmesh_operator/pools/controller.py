@@ -19,6 +19,7 @@ from flowmesh_core.errors import SpecError
 from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_operator.kube.client import NOT_FOUND, ApiError, KubeClient
+from flowmesh_operator.kube.conditions import ConditionUpdate, StatusContext
 from flowmesh_operator.kube.informer_cache import InformerCache, Object
 from flowmesh_operator.kube.kinds import DEPLOYMENTS, PODS
 from flowmesh_operator.kube.labels import DELETION_COST, POOL_LABEL, object_name
@@ -34,9 +35,7 @@ from flowmesh_operator.pools.pool import PoolEntry
 from flowmesh_operator.pools.reconcile import Reconciler
 from flowmesh_operator.pools.reservations import reserved_pools
 from flowmesh_operator.pools.status import (
-    PoolConditionUpdate,
     PoolNumbers,
-    PoolStatusContext,
     asleep,
     decision,
     distrust,
@@ -224,7 +223,7 @@ class PoolController:
         return found
 
     async def _refuse(self, obj: Object, why: str) -> None:
-        update = PoolConditionUpdate(PoolCondition.ACCEPTED, False, PoolReason.INVALID, why)
+        update = ConditionUpdate(PoolCondition.ACCEPTED, False, PoolReason.INVALID, why)
         status = status_of(PoolNumbers(), [update], [], [], self._status_context(obj))
         await self._writer.write(obj, status)
 
@@ -260,7 +259,7 @@ class PoolController:
         try:
             await self._reconciler.apply(pool.object)
         except ApiError as e:
-            pool.problem = PoolConditionUpdate(
+            pool.problem = ConditionUpdate(
                 PoolCondition.ACCEPTED, False, PoolReason.REFUSED, str(e)
             )
             raise
@@ -381,7 +380,7 @@ class PoolController:
             return
         deployment = self._reconciler.deployment(pool.name)
         updates = [
-            pool.problem or PoolConditionUpdate(PoolCondition.ACCEPTED, True, PoolReason.APPLIED),
+            pool.problem or ConditionUpdate(PoolCondition.ACCEPTED, True, PoolReason.APPLIED),
             readiness(pool.figures, deployment),
             scaling(
                 pool.object,
@@ -397,6 +396,6 @@ class PoolController:
             obj, status_of(pool.figures, updates, components, list(pool.decisions), context)
         )
 
-    def _status_context(self, obj: Object) -> PoolStatusContext:
+    def _status_context(self, obj: Object) -> StatusContext:
         generation = obj["metadata"]["generation"]
-        return PoolStatusContext(generation, self._epoch.number, self._epoch.now_s(), shown(obj))
+        return StatusContext(generation, self._epoch.number, self._epoch.now_s(), shown(obj))

@@ -19,8 +19,9 @@ from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.pool_status import DECISIONS_MAX
 from flowmesh_core.spec.quantities import seconds
 from flowmesh_core.units import Digest
+from flowmesh_operator.kube.conditions import ConditionUpdate
 from flowmesh_operator.pools.autoscaling import FIRST_START_S, PoolScaler, ScalingPlan
-from flowmesh_operator.pools.status import PoolConditionUpdate, PoolNumbers
+from flowmesh_operator.pools.status import PoolNumbers
 from flowmesh_operator.pools.worker_shape import pool_declaration, pool_shape
 
 log = logging.getLogger("flowmesh.operator")
@@ -55,7 +56,7 @@ class PoolEntry:
     declaration: PoolDeclaration
     applied_generation: int = 0
     scaler: PoolScaler | None = None
-    problem: PoolConditionUpdate | None = None
+    problem: ConditionUpdate | None = None
     plan: ScalingPlan = field(default_factory=lambda: ScalingPlan(0))
     planned: bool = False
     figures: PoolNumbers = field(default_factory=PoolNumbers)

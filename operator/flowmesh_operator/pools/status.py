@@ -8,6 +8,7 @@ from typing import Any
 from flowmesh_control.autoscaling.worker_fleet import ConnectedWorker
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.pool_status import COMPONENTS_SHOWN
+from flowmesh_operator.kube.conditions import ConditionUpdate, StatusContext
 from flowmesh_operator.kube.timestamps import timestamp
 from flowmesh_operator.pools.conditions import PoolCondition, PoolReason
 
@@ -43,36 +44,12 @@ class PoolNumbers:
     supply: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PoolConditionUpdate:
-    """The new value of one condition."""
-
-    type: PoolCondition
-    holds: bool
-    reason: PoolReason
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolStatusContext:
-    """The generation, epoch and time that a status is written for.
-
-    Attributes:
-        before: the object's current status, for the transition times of conditions.
-    """
-
-    generation: int
-    epoch: int
-    now_s: float
-    before: Mapping[str, Any]
-
-
 def status_of(
     figures: PoolNumbers,
-    said: Iterable[PoolConditionUpdate],
+    said: Iterable[ConditionUpdate],
     components: Sequence[Json],
     decisions: Sequence[Json],
-    about: PoolStatusContext,
+    about: StatusContext,
 ) -> Json:
     """Returns the whole status."""
     return {
@@ -83,7 +60,7 @@ def status_of(
         "startSeconds": rounded(figures.start_s),
         "components": list(components),
         "decisions": list(decisions),
-        "conditions": [_condition(one, about) for one in said],
+        "conditions": about.conditions(said, most_chars=MESSAGE_CHARS),
         "observedGeneration": about.generation,
         "epoch": about.epoch,
     }
@@ -108,10 +85,10 @@ def warm(workers: Iterable[ConnectedWorker]) -> list[Json]:
     return [{"digest": d, "sizeBytes": sizes[d], "workers": count[d]} for d in ranked]
 
 
-def readiness(figures: PoolNumbers, deployment: Json | None) -> PoolConditionUpdate:
+def readiness(figures: PoolNumbers, deployment: Json | None) -> ConditionUpdate:
     """Returns the Ready condition, with Kubernetes' reason where workers do not start."""
     if figures.connected >= figures.wanted:
-        return PoolConditionUpdate(PoolCondition.READY, True, PoolReason.WORKERS_CONNECTED)
+        return ConditionUpdate(PoolCondition.READY, True, PoolReason.WORKERS_CONNECTED)
     message = f"{figures.connected} of {figures.wanted} workers are connected"
     stuck = _failing_condition(deployment, {"Progressing": "False", "ReplicaFailure": "True"})
     if not stuck and figures.supply is not None:
@@ -120,15 +97,15 @@ def readiness(figures: PoolNumbers, deployment: Json | None) -> PoolConditionUpd
             "see the events of its pods"
         )
     if stuck:
-        return PoolConditionUpdate(
+        return ConditionUpdate(
             PoolCondition.READY, False, PoolReason.WORKERS_STUCK, f"{message}: {stuck}"
         )
-    return PoolConditionUpdate(PoolCondition.READY, False, PoolReason.WORKERS_STARTING, message)
+    return ConditionUpdate(PoolCondition.READY, False, PoolReason.WORKERS_STARTING, message)
 
 
 def scaling(
     pool: FlowMeshWorkerPool, *, keda: bool, hpa: Json | None = None, scaled: Json | None = None
-) -> PoolConditionUpdate:
+) -> ConditionUpdate:
     """Returns the Scaling condition: what sets the number of workers.
 
     Args:
@@ -139,39 +116,39 @@ def scaling(
     """
     match pool.spec.autoscaling.mode:
         case "hpa" if asleep(hpa):
-            return PoolConditionUpdate(PoolCondition.SCALING, True, PoolReason.BY_HPA)
+            return ConditionUpdate(PoolCondition.SCALING, True, PoolReason.BY_HPA)
         case "hpa":
             why = _failing_condition(hpa, {"AbleToScale": "False", "ScalingActive": "False"})
             reason = PoolReason.HPA_INACTIVE if why else PoolReason.BY_HPA
-            return PoolConditionUpdate(PoolCondition.SCALING, not why, reason, why)
+            return ConditionUpdate(PoolCondition.SCALING, not why, reason, why)
         case "backlog":
-            return PoolConditionUpdate(PoolCondition.SCALING, True, PoolReason.BY_BACKLOG)
+            return ConditionUpdate(PoolCondition.SCALING, True, PoolReason.BY_BACKLOG)
         case "keda" if keda:
             why = _keda_problem(scaled)
             reason = PoolReason.KEDA_INACTIVE if why else PoolReason.BY_KEDA
-            return PoolConditionUpdate(PoolCondition.SCALING, not why, reason, why)
+            return ConditionUpdate(PoolCondition.SCALING, not why, reason, why)
         case "keda":
             message = (
                 "KEDA is not enabled, not installed, or the operator may not write ScaledObjects; "
                 "install KEDA and set keda.enabled in the chart's values, or set "
                 "autoscaling.mode: backlog"
             )
-            return PoolConditionUpdate(PoolCondition.SCALING, False, PoolReason.NO_KEDA, message)
-    return PoolConditionUpdate(PoolCondition.SCALING, False, PoolReason.FIXED)
+            return ConditionUpdate(PoolCondition.SCALING, False, PoolReason.NO_KEDA, message)
+    return ConditionUpdate(PoolCondition.SCALING, False, PoolReason.FIXED)
 
 
-def distrust(workers: Iterable[ConnectedWorker]) -> PoolConditionUpdate:
+def distrust(workers: Iterable[ConnectedWorker]) -> ConditionUpdate:
     """Returns the WorkerDistrusted condition, with the names of the cordoned workers."""
     names = sorted(worker.name for worker in workers if worker.distrusted)
     if not names:
-        return PoolConditionUpdate(PoolCondition.WORKER_DISTRUSTED, False, PoolReason.NO_VIOLATIONS)
+        return ConditionUpdate(PoolCondition.WORKER_DISTRUSTED, False, PoolReason.NO_VIOLATIONS)
     shown_names = ", ".join(names[:NAMES_SHOWN])
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     message = (
         f"no new work goes to {shown_names}{more}, after messages that break the protocol; the "
         "operator's log has what was wrong: check the pool's image, then delete the pod"
     )
-    return PoolConditionUpdate(
+    return ConditionUpdate(
         PoolCondition.WORKER_DISTRUSTED, True, PoolReason.PROTOCOL_VIOLATIONS, message
     )
 
@@ -205,17 +182,3 @@ def _failing_condition(live: Json | None, failing: Mapping[str, str]) -> str:
         if failing.get(one.get("type")) == one.get("status"):
             return str(one.get("message", ""))
     return ""
-
-
-def _condition(update: PoolConditionUpdate, context: PoolStatusContext) -> Json:
-    status = "True" if update.holds else "False"
-    known = {c.get("type"): c for c in context.before.get("conditions") or []}.get(update.type, {})
-    since = known.get("lastTransitionTime") if known.get("status") == status else None
-    return {
-        "type": update.type.value,
-        "status": status,
-        "reason": update.reason.value,
-        "message": update.message[:MESSAGE_CHARS],
-        "lastTransitionTime": since or timestamp(context.now_s),
-        "observedGeneration": context.generation,
-    }

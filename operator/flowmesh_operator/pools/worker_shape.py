@@ -7,12 +7,12 @@ worker has connected, the shape that it reports is used (``PoolEntry.learn``). T
 
 from collections.abc import Iterator
 
+from flowmesh_core.catalog.builtin import contracts as builtin_contracts
 from flowmesh_core.catalog.builtin_models import BUILTIN_MODELS
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
-from flowmesh_core.catalog.load import builtin_contracts
 from flowmesh_core.fleet.pool_declaration import PoolDeclaration
-from flowmesh_core.protocol.messages import EngineVariant, EngineVersion, WorkerShape
+from flowmesh_core.protocol.messages import EngineVariant, WorkerShape
 from flowmesh_core.spec.pool import DevicesSpec, FlowMeshWorkerPool, WorkerPoolSpec
 from flowmesh_core.spec.quantities import mebibytes
 from flowmesh_core.units import nano_usd
@@ -82,7 +82,7 @@ def pool_shape(pool: FlowMeshWorkerPool, catalog: Catalog) -> WorkerShape:
         sandbox_minimum=spec.sandbox.minimum if spec.user_code else "",
         single_tenant=spec.user_code and spec.sandbox.host_users,
         trust=spec.trust_level,
-        engines={c.name: EngineVersion.of(c) for c in offered},
+        engines={c.name: c.versions for c in offered},
         variants=tuple(h for c in offered for h in _variants(c, kind)),
         # The images of the other flavors contain none.
         builtin_models=tuple(sorted(BUILTIN_MODELS)) if spec.flavor == "cpu" else (),

@@ -23,6 +23,7 @@ from flowmesh_core.errors import (
 )
 from flowmesh_core.status.conditions import WorkflowReason
 from flowmesh_operator.kube.client import CONFLICT, NOT_FOUND, ApiError, KubeClient
+from flowmesh_operator.kube.conditions import ConditionUpdate
 from flowmesh_operator.kube.informer_cache import ENDED, InformerCache, Object
 from flowmesh_operator.kube.kinds import WORKFLOWS
 from flowmesh_operator.kube.lease import LeadershipLostError
@@ -37,7 +38,6 @@ from flowmesh_operator.ports import (
 )
 from flowmesh_operator.tasks import first
 from flowmesh_operator.workflows.conditions import (
-    WorkflowConditionUpdate,
     not_accepted_yet,
     refused,
 )
@@ -212,7 +212,7 @@ class WorkflowController:
             self._backoffs.pop(uid, None)
             self._queue.add(uid)  # the object may have been deleted during the submission
 
-    async def _accept(self, uid: str, obj: Object) -> list[WorkflowConditionUpdate] | None:
+    async def _accept(self, uid: str, obj: Object) -> list[ConditionUpdate] | None:
         """Submits a workflow; returns the conditions of one that is refused, else None."""
         meta = obj["metadata"]
         self._quota.check(meta["namespace"])  # before the work of reading and compiling it

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from flowmesh_api.v1.enums import Phase, StepState
@@ -10,9 +9,9 @@ from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_core.spec.status import MOST_MESSAGE_CHARS, MOST_ROWS
 from flowmesh_core.status.conditions import WorkflowCondition, WorkflowReason
 from flowmesh_core.units import usd_text
+from flowmesh_operator.kube.conditions import ConditionUpdate, StatusContext
 from flowmesh_operator.kube.timestamps import timestamp
 from flowmesh_operator.workflows import conditions
-from flowmesh_operator.workflows.conditions import WorkflowConditionUpdate, stamped
 
 MOST_VALUE_BYTES = 1024
 """Limit of an output's value."""
@@ -23,34 +22,7 @@ _FIRST = {StepState.FAILED: 0, StepState.RUNNING: 1, StepState.READY: 2, StepSta
 Status = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class WorkflowStatusContext:
-    """The object, epoch and time that a status is written for.
-
-    Attributes:
-        before: the object's current status.
-        generation: the generation of the spec that was reconciled.
-        epoch: the leader's epoch.
-        now_s: seconds since 1970.
-    """
-
-    before: Mapping[str, Any]
-    generation: int
-    epoch: int
-    now_s: float
-
-    def base_status(self, phase: str, said: list[WorkflowConditionUpdate]) -> Status:
-        """Returns the fields that every status has."""
-        former = self.before.get("conditions") or []
-        return {
-            "phase": phase,
-            "observedGeneration": self.generation,
-            "epoch": self.epoch,
-            "conditions": stamped(said, former, self.generation, self.now_s),
-        }
-
-
-def of_run(run: RunStatus, about: WorkflowStatusContext, steps_ref: str = "") -> Status:
+def of_run(run: RunStatus, about: StatusContext, steps_ref: str = "") -> Status:
     """Returns the status of an accepted workflow.
 
     Args:
@@ -58,7 +30,7 @@ def of_run(run: RunStatus, about: WorkflowStatusContext, steps_ref: str = "") ->
         about: the object, epoch and time.
         steps_ref: the reference of the document with all steps; empty where none is needed yet.
     """
-    status = about.base_status(run.phase, conditions.of_run(run))
+    status = _base(about, run.phase, conditions.of_run(run))
     total = sum(run.counts.values())
     done = run.counts.get(StepState.COMPLETED, 0) + run.counts.get(StepState.SKIPPED, 0)
     status |= {
@@ -81,16 +53,26 @@ def of_run(run: RunStatus, about: WorkflowStatusContext, steps_ref: str = "") ->
     return status
 
 
-def of_refusal(said: list[WorkflowConditionUpdate], about: WorkflowStatusContext) -> Status:
+def of_refusal(said: list[ConditionUpdate], about: StatusContext) -> Status:
     """Returns the status of a workflow that was not accepted: refused (failed), or not yet.
 
     One that waits for room in its namespace's quota is suspended.
     """
     refused = any(s.type is WorkflowCondition.FAILED for s in said)
     waits = Phase.SUSPENDED if said[0].reason is WorkflowReason.QUOTA_EXCEEDED else "Pending"
-    status = about.base_status(Phase.FAILED if refused else waits, said)
+    status = _base(about, Phase.FAILED if refused else waits, said)
     ended = {"endedAt": about.before.get("endedAt") or timestamp(about.now_s)} if refused else {}
     return {**status, **ended, "message": said[0].message[: conditions.MOST_CHARS]}
+
+
+def _base(about: StatusContext, phase: str, said: list[ConditionUpdate]) -> Status:
+    """Returns the fields that every status has."""
+    return {
+        "phase": phase,
+        "observedGeneration": about.generation,
+        "epoch": about.epoch,
+        "conditions": about.conditions(said, most_chars=conditions.MOST_CHARS),
+    }
 
 
 def only_minor(status: Status, shown: Mapping[str, Any]) -> bool:

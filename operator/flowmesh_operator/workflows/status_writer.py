@@ -17,15 +17,15 @@ from flowmesh_control.errors import NotFoundError
 from flowmesh_core.errors import InvariantError, StoreFullError, StoreUnavailableError
 from flowmesh_core.status.overflow import overflows
 from flowmesh_operator.kube.client import CONFLICT, NOT_FOUND, ApiError, KubeClient
+from flowmesh_operator.kube.conditions import ConditionUpdate, StatusContext
 from flowmesh_operator.kube.informer_cache import ENDED, InformerCache, Object
 from flowmesh_operator.kube.kinds import WORKFLOWS
 from flowmesh_operator.kube.lease import LeadershipLostError
 from flowmesh_operator.kube.work_queue import WorkQueue
 from flowmesh_operator.ports import Epoch, RunReader, StatusStore
 from flowmesh_operator.workflows import status_projection
-from flowmesh_operator.workflows.conditions import WorkflowConditionUpdate
 from flowmesh_operator.workflows.kubernetes_events import announce_end
-from flowmesh_operator.workflows.status_projection import Status, WorkflowStatusContext
+from flowmesh_operator.workflows.status_projection import Status
 
 log = logging.getLogger("flowmesh.operator")
 
@@ -64,7 +64,7 @@ class _Entry:
     """
 
     generation: int
-    said: list[WorkflowConditionUpdate] | None = None
+    said: list[ConditionUpdate] | None = None
     next_s: float = 0.0
     minor_s: float = 0.0
     wrote_s: float = 0.0
@@ -106,7 +106,7 @@ class StatusWriter:
         self.written = 0
 
     def set_generation(
-        self, uid: str, generation: int, said: list[WorkflowConditionUpdate] | None = None
+        self, uid: str, generation: int, said: list[ConditionUpdate] | None = None
     ) -> None:
         """Sets the generation that the next status update reports as observed.
 
@@ -202,7 +202,7 @@ class StatusWriter:
                 await announce_end(self._api, obj, status)
 
     async def _project(self, uid: str, entry: _Entry, obj: Object) -> Status | None:
-        context = WorkflowStatusContext(
+        context = StatusContext(
             before=obj.get("status") or {},
             generation=entry.generation,
             epoch=self._epoch.number,
@@ -217,7 +217,7 @@ class StatusWriter:
             return None
         return status_projection.of_run(run, context, await self._steps_ref(run, context))
 
-    async def _steps_ref(self, run: RunStatus, context: WorkflowStatusContext) -> str:
+    async def _steps_ref(self, run: RunStatus, context: StatusContext) -> str:
         if run.phase not in ENDED or not overflows(run):
             return ""
         known = str(context.before.get("stepsRef", ""))

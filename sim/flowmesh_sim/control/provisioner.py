@@ -12,7 +12,7 @@ from flowmesh_core.autoscaling.prewarm_plan import prewarm_plan
 from flowmesh_core.machine.events import CordonChanged, PrewarmPlanChanged
 from flowmesh_core.machine.fleet_snapshot import snapshot
 from flowmesh_core.machine.prewarm import forecast_demand, prewarm_is_current
-from flowmesh_core.protocol.messages import EngineVariant, EngineVersion, WorkerShape
+from flowmesh_core.protocol.messages import EngineVariant, WorkerShape
 from flowmesh_core.units import Digest, nano_usd
 from flowmesh_sim.control.fabric import SimulatedFabric
 from flowmesh_sim.models.devices import HardwareCatalog
@@ -73,7 +73,7 @@ class SimPool:
             host_memory_mib=spec.host_memory_mib,
             cpus=spec.cpus,
             price_nanousd_per_hour=one * spec.devices,
-            engines={c.name: EngineVersion.of(c) for c in offered},
+            engines={c.name: c.versions for c in offered},
             devices=spec.devices,
             variants=tuple(
                 EngineVariant(c.name, implementation, ("bfloat16", "float32"))

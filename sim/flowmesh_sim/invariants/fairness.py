@@ -8,7 +8,8 @@ one worker can run the group, waiting for the other worker may be better, so not
 from math import exp2, isclose
 from typing import TYPE_CHECKING
 
-from flowmesh_core.accounting.ledger_lines import AttemptLine, Line
+from flowmesh_api.v1.why import AttemptLine
+from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.fleet.ready_index import ReadyGroup
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.placement.settings import FAIR_SHARE_HALF_LIFE_S

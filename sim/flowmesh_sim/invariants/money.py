@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from flowmesh_api.v1.enums import Phase, StepState
 from flowmesh_api.v1.runs import RunStatus
-from flowmesh_core.accounting.ledger_lines import AttemptLine
+from flowmesh_api.v1.why import AttemptLine
 from flowmesh_core.accounting.meter import NANOSECONDS_PER_HOUR
 from flowmesh_core.machine.events import Event, WorkerConnected
 from flowmesh_core.machine.model import Run

@@ -4,7 +4,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from flowmesh_api.v1.enums import ActionState
-from flowmesh_core.machine.model import Action, Attempt, Worker
+from flowmesh_core.machine.connected_worker import Worker
+from flowmesh_core.machine.model import Action, Attempt
 from flowmesh_core.machine.state import State
 from flowmesh_sim.kernel.violation import violated
 

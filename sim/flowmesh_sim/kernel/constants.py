@@ -17,7 +17,6 @@ from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.spec.suggestions import did_you_mean
 
 CONFIDENCE = {"H", "M", "L", "A"}
-ASSUMED = "A"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +34,6 @@ class Constant:
     source: str
     confidence: str
     range: tuple[float, ...] = ()
-
-    @property
-    def assumed(self) -> bool:
-        """Whether it is an assumption, without a source."""
-        return self.confidence == ASSUMED
 
 
 class Constants:

@@ -3,40 +3,25 @@
 from pathlib import Path
 from typing import Any
 
-from flowmesh_core.errors import FlowMeshError
 from flowmesh_sim.paper.numbers import Results, figure
 from flowmesh_sim.paper.plan import Json
 from flowmesh_sim.paper.tables import BASELINES, NODES, SIZES
+from flowmesh_sim.run.plots import imported_pyplot
 
 SIZE = (9.0, 3.2)
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib  # noqa: PLC0415 - of the sim extra
-    except ImportError as e:
-        raise FlowMeshError(
-            "drawing needs matplotlib",
-            remedy="in a checkout of FlowMesh: pip install '.[sim]' -c constraints/cpu.txt, or the "
-            "same with `uv pip install`",
-        ) from e
-    matplotlib.use("Agg")
-    from matplotlib import pyplot  # noqa: PLC0415 - after its backend is chosen
-
-    return pyplot
 
 
 def _save(canvas: Any, path: Path) -> None:
     # Without dates and versions, so that equal results give equal files.
     canvas.savefig(path, dpi=110, metadata={"Software": None})
-    _pyplot().close(canvas)
+    imported_pyplot().close(canvas)
 
 
 def fig5(results: Results, plan: Json, path: Path) -> None:
     """Plots cost, energy, CDP and EDP of each system."""
     systems = (*BASELINES, "flowmesh-fixed", "flowmesh-cost", "flowmesh")
     names = (("usd", "cost, $"), ("kj", "energy, kJ"), ("cdp", "CDP, $ s"), ("edp", "EDP, kJ s"))
-    canvas, axes = _pyplot().subplots(1, 4, figsize=(12.0, 3.6), constrained_layout=True)
+    canvas, axes = imported_pyplot().subplots(1, 4, figsize=(12.0, 3.6), constrained_layout=True)
     for place, (name, title) in zip(axes, names, strict=True):
         spreads = [figure(results.of("fig5", s), name) for s in systems]
         middle = [s.median for s in spreads]
@@ -54,7 +39,7 @@ def fig5(results: Results, plan: Json, path: Path) -> None:
 
 def fig6(results: Results, plan: Json, path: Path) -> None:
     """Plots mean and p99 latency by number of workers."""
-    canvas, axes = _pyplot().subplots(1, 2, figsize=SIZE, constrained_layout=True)
+    canvas, axes = imported_pyplot().subplots(1, 2, figsize=SIZE, constrained_layout=True)
     for place, name in zip(axes, ("latency_s", "latency_p99_s"), strict=True):
         for system in (*BASELINES, "flowmesh-fixed", "flowmesh-latency"):
             cells = [results.of("fig6", system, workers=n) for n in SIZES]
@@ -70,7 +55,7 @@ def fig6(results: Results, plan: Json, path: Path) -> None:
 def fig7(results: Results, plan: Json, path: Path) -> None:
     """Plots rate and queueing by number of workers."""
     del plan
-    canvas, axes = _pyplot().subplots(1, 2, figsize=SIZE, constrained_layout=True)
+    canvas, axes = imported_pyplot().subplots(1, 2, figsize=SIZE, constrained_layout=True)
     for place, name, title in zip(
         axes, ("runs_per_min", "queueing_s"), ("workflows/min", "queueing, s"), strict=True
     ):

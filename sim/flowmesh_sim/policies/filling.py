@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from flowmesh_api.v1.why import UtilityTerms
 from flowmesh_core.costmodel import CostKey, CostModel
 from flowmesh_core.fleet.ready import ReadyAction
-from flowmesh_core.fleet.snapshot import Decision, Placement, Snapshot, UtilityTerms
+from flowmesh_core.fleet.snapshot import Decision, Placement, Snapshot
 from flowmesh_core.machine.state import State
 from flowmesh_core.placement.capacity import WAIT, WorkerCapacity, open_accounts
 from flowmesh_core.placement.constraints import unmet

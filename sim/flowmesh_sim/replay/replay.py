@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, FiniteFloat, ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from flowmesh_api.v1.enums import Phase
 from flowmesh_api.v1.problems import Problem
@@ -37,6 +35,7 @@ from flowmesh_sim.scenario import (
     Scenario,
     ScenarioModel,
     problems_of,
+    read_document,
 )
 
 Shared = Literal["recorded", "never", "private", "all"]
@@ -142,13 +141,7 @@ def read_replay(path: Path) -> ReplaySpec:
     Raises:
         SpecError: the file is not valid; lists every problem with its place.
     """
-    try:
-        document = YAML(typ="safe", pure=True).load(path.read_text())
-    except OSError as e:
-        raise SpecError([Problem(str(path), f"cannot be read: {e.strerror}")]) from e
-    except (YAMLError, ValueError, RecursionError) as e:  # also invalid dates and deep nesting
-        raise SpecError([Problem(str(path), f"is not YAML: {e}")]) from e
-    return replay_of(document or {}, str(path))
+    return replay_of(read_document(path) or {}, str(path))
 
 
 def replay_of(document: Any, where: str = "replay") -> ReplaySpec:

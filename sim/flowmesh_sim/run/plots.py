@@ -19,7 +19,7 @@ def draw(result: "SimulationResult", path: Path) -> None:
     Raises:
         FlowMeshError: matplotlib is not installed, or does not know the format.
     """
-    pyplot = _pyplot()
+    pyplot = imported_pyplot()
     figure, (over, spread) = pyplot.subplots(2, 1, figsize=(8, 7), constrained_layout=True)
     times = [s.time_s for s in result.samples]
     for name in ("ready", "running", "runs"):
@@ -43,7 +43,7 @@ def draw_both(done: "Replayed", path: Path) -> None:
     Raises:
         FlowMeshError: as :func:`draw`.
     """
-    pyplot = _pyplot()
+    pyplot = imported_pyplot()
     was, now = done.recorded, done.replayed
     bars = {
         "makespan": (was.makespan_s, now.makespan_s),
@@ -66,7 +66,12 @@ def draw_both(done: "Replayed", path: Path) -> None:
     _save(pyplot, figure, path)
 
 
-def _pyplot() -> "Any":
+def imported_pyplot() -> "Any":
+    """Imports ``matplotlib.pyplot``, which draws to files.
+
+    Raises:
+        FlowMeshError: it is not installed.
+    """
     try:
         import matplotlib  # noqa: PLC0415 - of the sim extra
     except ImportError as e:

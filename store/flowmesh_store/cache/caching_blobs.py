@@ -40,10 +40,6 @@ class CachingViews:
         inner = self._store.view(write=write, read=read, token=token)
         return CachingBlobs(inner, self._cache, write=write, read=read)
 
-    def cached_sizes(self) -> dict[Digest, int]:
-        """Returns the cached digests with sizes in bytes, for the worker's report of locality."""
-        return self._cache.index.cached_sizes()
-
 
 class CachingBlobs:
     """Blobs that are read once from a view of a store and then from the disk."""

@@ -1,11 +1,8 @@
 """A log of many small records in one file: writing a record is an append, not a new file (ADR 21).
 
-Every write and every deletion is a frame (sizes in bytes)::
-
-    mark 4 | crc 4 | data size 4 | key size 2 | kind 1 | written 8 | serial 8 | key | data
-
-The crc covers everything after it. Each process keeps an index of the keys in memory: it reads the
-file once, and from then on only the frames that other processes have appended.
+Every write and every deletion is a frame (``record_frames``). Each process keeps an index of the
+keys in memory: it reads the file once, and from then on only the frames that other processes have
+appended.
 
 The life of a frame:
 
@@ -39,47 +36,35 @@ import fcntl
 import itertools
 import os
 import stat
-import struct
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from flowmesh_store.atomic_files import sync_directory
 from flowmesh_store.collection.sweep import StoredRecord
+from flowmesh_store.filesystem.record_frames import (
+    ANY,
+    DEAD,
+    DELETED,
+    PUT,
+    Frame,
+    encoded,
+    etag_at,
+    length_at,
+    parsed,
+)
 from flowmesh_store.filesystem.root import StoreRoot
 from flowmesh_store.ports import Record
 
-LARGEST_BYTES = 64 << 20
-"""The largest record."""
 COMPACT_FROM_BYTES = 16 << 20
 """The file is not compacted for less than this many dead bytes."""
 QUICK_BYTES = 64 << 10
 """The most bytes that a call with ``wait`` false reads or writes."""
 
-_ALIVE, _DEAD, _ANY = b"\xffFM1", b"\xffFM0", b"\xffFM"
-_START = struct.Struct("<4sI")
-_HEAD = struct.Struct("<IHBdQ")
-_LEAST_BYTES = _START.size + _HEAD.size
-_PUT, _DELETED = 0, 1
 _CHUNK_BYTES = 1 << 20
 _PAGE_BYTES = 4096
 _REFUSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _LENGTH = (1 << 32) - 1
-_LONGEST_KEY = (1 << 16) - 1
-
-
-class _Frame(NamedTuple):
-    """A whole frame; its etag is its own header, which no other write has."""
-
-    alive: bool
-    kind: int
-    key: str
-    data: bytes
-    written_s: float
-    etag: str
-    length: int
 
 
 class _File:
@@ -196,7 +181,7 @@ class RecordLog:
             if (None if frame is None else frame.etag) != if_match:
                 return None
             replaced = self._places.get(key)
-            file, etag = self._append(_PUT, key, data)
+            file, etag = self._append(PUT, key, data)
             if replaced is not None:
                 self._mark_dead(file, replaced)
         finally:
@@ -217,7 +202,7 @@ class RecordLog:
             # A full disk loses only this frame. The record's own frame is already dead, so readers
             # skip it.
             with contextlib.suppress(OSError):
-                self._append(_DELETED, key, b"")
+                self._append(DELETED, key, b"")
             self._forget(key)
             unused_bytes = self._known_bytes - self._used_bytes
         finally:
@@ -265,7 +250,7 @@ class RecordLog:
                 places |= later
                 for key in places.keys() - self._places.keys():
                     del places[key]
-                    marker = _encoded(_DELETED, key, b"", self._clock(), next(self._serial))
+                    marker = encoded(DELETED, key, b"", self._clock(), next(self._serial))
                     new.append(marker, size)
                     size += len(marker)
                 os.fsync(new.descriptor)
@@ -386,35 +371,35 @@ class RecordLog:
             if len(chunk) < asked:  # another process truncates it
                 return
             want, start = _CHUNK_BYTES, at
-            while frame := _parsed(chunk, at - start):
+            while frame := parsed(chunk, at - start):
                 self._index_frame(frame, at)
                 at += frame.length
             if at > start:
                 self._known_bytes, torn = at, -1
-            elif asked < _length_at(chunk, 0) <= size - at:
-                want = _length_at(chunk, 0)
+            elif asked < length_at(chunk, 0) <= size - at:
+                want = length_at(chunk, 0)
             else:
                 torn = at if torn < 0 else torn
-                following = chunk.find(_ANY, 1)
-                past = asked if at + asked == size else asked - len(_ANY) + 1
+                following = chunk.find(ANY, 1)
+                past = asked if at + asked == size else asked - len(ANY) + 1
                 at += following if following > 0 else past
         self._known_bytes = size if torn < 0 or alone else torn
 
-    def _index_frame(self, frame: _Frame, offset: int) -> None:
+    def _index_frame(self, frame: Frame, offset: int) -> None:
         """Indexes a frame, even a dead one.
 
         The frame that replaced it may be beyond the size at which this read stops; a lookup then
         finds the frame dead and reads on, instead of reporting the key as missing.
         """
         self._forget(frame.key)
-        if frame.kind == _PUT:
+        if frame.kind == PUT:
             self._places[frame.key] = offset << 32 | frame.length
             self._used_bytes += frame.length
 
     def _forget(self, key: str) -> None:
         self._used_bytes -= self._places.pop(key, 0) & _LENGTH
 
-    def _current_frame(self, key: str, wait: bool) -> _Frame | None:
+    def _current_frame(self, key: str, wait: bool) -> Frame | None:
         """Returns the frame of a key without the lock; looks again if it was replaced meanwhile."""
         while True:
             file, place, frame = self._file, self._places.get(key), self._frame(key)
@@ -424,71 +409,34 @@ class RecordLog:
             if self._file is file and self._places.get(key) == place:
                 return None
 
-    def _frame(self, key: str) -> _Frame | None:
+    def _frame(self, key: str) -> Frame | None:
         """Returns the frame of a key; None where it is missing, dead by now, or damaged."""
         place = self._places.get(key)
         if place is None or self._file is None:
             return None
-        frame = _parsed(self._file.read(place >> 32, place & _LENGTH), 0)
+        frame = parsed(self._file.read(place >> 32, place & _LENGTH), 0)
         return frame if frame is not None and frame.alive and frame.key == key else None
 
     def _append(self, kind: int, key: str, data: bytes) -> tuple[_File, str]:
         file = self._file
         if file is None:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-        frame = _encoded(kind, key, data, self._clock(), next(self._serial))
+        frame = encoded(kind, key, data, self._clock(), next(self._serial))
         file.append(frame, self._known_bytes)
         self._forget(key)
-        if kind == _PUT:
+        if kind == PUT:
             self._places[key] = self._known_bytes << 32 | len(frame)
             self._used_bytes += len(frame)
         self._known_bytes += len(frame)
-        return file, _etag_at(frame, 0)
+        return file, etag_at(frame, 0)
 
     @staticmethod
     def _mark_dead(file: _File, place: int) -> None:
-        os.pwrite(file.descriptor, _DEAD, place >> 32)
+        os.pwrite(file.descriptor, DEAD, place >> 32)
 
 
 def _busy() -> BlockingIOError:
     return BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-
-def _encoded(kind: int, key: str, data: bytes, written_s: float, serial: int) -> bytes:
-    name = key.encode()
-    if len(name) > _LONGEST_KEY:
-        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-    if len(data) > LARGEST_BYTES:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-    rest = _HEAD.pack(len(data), len(name), kind, written_s, serial) + name + data
-    return _START.pack(_ALIVE, zlib.crc32(rest)) + rest
-
-
-def _etag_at(chunk: bytes, at: int) -> str:
-    return chunk[at + len(_ALIVE) : at + _LEAST_BYTES].hex()
-
-
-def _length_at(chunk: bytes, at: int) -> int:
-    """Returns the length in the header of the frame at an offset; 0 where none begins."""
-    if len(chunk) - at < _LEAST_BYTES or not chunk.startswith((_ALIVE, _DEAD), at):
-        return 0
-    data_bytes, key_bytes, *_ = _HEAD.unpack_from(chunk, at + _START.size)
-    return int(_LEAST_BYTES + key_bytes + data_bytes) if data_bytes <= LARGEST_BYTES else 0
-
-
-def _parsed(chunk: bytes, at: int) -> _Frame | None:
-    """Returns the whole and undamaged frame at an offset; None where there is none."""
-    length = _length_at(chunk, at)
-    end = at + length
-    if not length or len(chunk) < end:
-        return None
-    mark, crc = _START.unpack_from(chunk, at)
-    if zlib.crc32(memoryview(chunk)[at + _START.size : end]) != crc:
-        return None
-    _, key_bytes, kind, written_s, _ = _HEAD.unpack_from(chunk, at + _START.size)
-    data_at = at + _LEAST_BYTES + key_bytes
-    key, data = chunk[at + _LEAST_BYTES : data_at].decode(), chunk[data_at:end]
-    return _Frame(mark == _ALIVE, kind, key, data, written_s, _etag_at(chunk, at), length)
 
 
 def _copy_owner(old: _File, new: _File) -> None:
@@ -511,7 +459,7 @@ def _copy_frames(
     copied = dict[str, int]()
     for key, place in sorted(places.items(), key=lambda item: item[1]):
         content = old.read(place >> 32, place & _LENGTH)
-        frame = _parsed(content, 0)
+        frame = parsed(content, 0)
         if frame is not None and frame.alive:
             new.append(content, size)
             copied[key] = size << 32 | frame.length

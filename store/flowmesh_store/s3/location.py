@@ -50,10 +50,6 @@ class S3Location:
         """Converts a key of this store to a key of the bucket."""
         return f"{self.prefix}/{key}" if self.prefix else key
 
-    def relative(self, key: str) -> str:
-        """Converts a key of the bucket to a key of this store."""
-        return key[len(self.prefix) + 1 :] if self.prefix else key
-
 
 def parse_location(url: str) -> S3Location:
     """Parses ``s3://bucket/prefix?endpoint=URL&region=NAME``.

@@ -3,9 +3,9 @@
 import pytest
 
 from flowmesh_api.v1.receipts import Receipt
+from flowmesh_api.v1.why import AttemptLine
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.receipts import show_lines
-from flowmesh_core.accounting.ledger_lines import AttemptLine
 from flowmesh_core.accounting.receipt import receipt
 
 

@@ -8,13 +8,18 @@ from typer.testing import CliRunner
 
 from flowmesh_api.v1.fabric import WorkerStatus
 from flowmesh_api.v1.runs import StepStatus
-from flowmesh_api.v1.why import Explanation, PlacedAction
+from flowmesh_api.v1.why import (
+    AttemptLine,
+    Candidate,
+    Explanation,
+    PlacedAction,
+    ScoredWorker,
+    UtilityTerms,
+)
 from flowmesh_cli.main import app, main
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.why import loading, split_step
 from flowmesh_cli.views.placement import show_explanation
-from flowmesh_core.accounting.ledger_lines import AttemptLine
-from flowmesh_core.fleet.snapshot import Candidate, ScoredWorker, UtilityTerms
 from flowmesh_core.protocol.messages import EngineInstanceState, WorkerShape
 
 

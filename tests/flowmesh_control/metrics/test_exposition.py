@@ -11,7 +11,7 @@ from tests.flowmesh_control.test_end_to_end import DOUBLE, sleeps
 from tests.flowmesh_control.waiting import until
 
 from flowmesh_core.autoscaling.pool_model import PoolView
-from flowmesh_core.protocol.messages import EngineVersion, WorkerShape
+from flowmesh_core.protocol.messages import WorkerShape
 
 pytestmark = pytest.mark.slow
 
@@ -126,7 +126,7 @@ async def test_a_pool_without_workers_has_a_backlog_once_it_is_declared(fabric: 
         host_memory_mib=4096,
         cpus=2,
         price_nanousd_per_hour=10**9,
-        engines={contract.name: EngineVersion.of(contract)},
+        engines={contract.name: contract.versions},
     )
     fabric.control.services.signals.declare(lambda: [PoolView("empty", shape, maximum=3)])
     await fabric.submit(workflow("slow", {**sleeps(5, 3), "budgetUsd": "2"}))

@@ -1,7 +1,9 @@
 import msgspec
 import pytest
+from tests.flowmesh_core.catalog.built_in import builtin_catalog
 
 from flowmesh_api.v1.runs import RunStatus
+from flowmesh_api.v1.why import AttemptLine, HitLine
 from flowmesh_control.records.accounts import (
     AccountsRecord,
     AccountStore,
@@ -15,8 +17,7 @@ from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.run_records import FinalRecord, SpecRecord
 from flowmesh_control.runs.recovery import recover
 from flowmesh_core.accounting.fabric_account import FabricAccount
-from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, Line, encode_lines
-from flowmesh_core.catalog.load import builtin_catalog
+from flowmesh_core.accounting.ledger_lines import Line, encode_lines
 from flowmesh_core.identity import digest_bytes
 from flowmesh_store.store import Store
 

@@ -5,8 +5,10 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
+from tests.flowmesh_core.catalog.built_in import builtin_catalog
 
 from flowmesh_api.v1.runs import RunStatus
+from flowmesh_api.v1.why import AttemptLine
 from flowmesh_control.records.accounts import AccountsRecord, AccountStore
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.ended_index import LINES, EndedRunIndex, read_ended
@@ -16,8 +18,7 @@ from flowmesh_control.records.run_ownership import read_taken, write_taken
 from flowmesh_control.records.run_records import FinalRecord, SpecRecord
 from flowmesh_control.runs.recovery import RecoveredState, recover
 from flowmesh_core.accounting.fabric_account import FabricAccount
-from flowmesh_core.accounting.ledger_lines import AttemptLine, encode_lines
-from flowmesh_core.catalog.load import builtin_catalog
+from flowmesh_core.accounting.ledger_lines import encode_lines
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.identity import digest_bytes
 from flowmesh_store.ports import Record, Records

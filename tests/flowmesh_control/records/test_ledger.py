@@ -185,7 +185,7 @@ async def test_a_stray_object_does_not_prevent_a_start_and_is_named_once(
     accepted = await first.services.admission.submit(
         Submission(workflow("w", {"steps": [{"name": "s", "uses": "test.noop"}]}))
     )
-    first._books._ledger.append(accepted.uid, line(0))
+    first._books.ledger.append(accepted.uid, line(0))
     await first.stop()
     key = stray.replace("/u/", f"/{accepted.uid}/")
     await open_store(tmp_path / "store").records.write(key, b"\xffnot ours")

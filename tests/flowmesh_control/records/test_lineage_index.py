@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowmesh_api.v1.lineage import Derivation, Direction
+from flowmesh_api.v1.why import AttemptLine, HitLine
 from flowmesh_control.records import lineage_reader
 from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.lineage_keys import DIGESTS_MAX, matching, run_key
 from flowmesh_control.records.run_lineage import walk_run
-from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine, StepLine
+from flowmesh_core.accounting.ledger_lines import StepLine
 from flowmesh_core.errors import StoreUnavailableError
 from flowmesh_core.graph.plan import ArtifactSource, Edge, Plan, StepPlan, StepSource
 from flowmesh_core.identity import digest_bytes

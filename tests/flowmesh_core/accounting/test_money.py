@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowmesh_core.accounting.ledger_lines import AttemptLine, HitLine
+from flowmesh_api.v1.why import AttemptLine, HitLine
 from flowmesh_core.accounting.meter import Activity, WorkerMeter, split_segment
 from flowmesh_core.accounting.receipt import receipt
 from flowmesh_core.units import Digest, nano_usd, split_exactly, usd_text

@@ -21,7 +21,8 @@ from tests.flowmesh_core.machine.world import (
 
 from flowmesh_api.v1.audit import AuditCheck, AuditFinding, AuditOrder
 from flowmesh_api.v1.enums import Verdict
-from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, AttemptLine
+from flowmesh_api.v1.why import AttemptLine
+from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES
 from flowmesh_core.audit.plan import audit_path, audit_plan
 from flowmesh_core.audit.reconstruct import ReproducibleAction, made_by
 from flowmesh_core.audit.report import counts_of, findings_of

@@ -7,7 +7,7 @@ from msgspec import structs
 from tests.flowmesh_core.placement.builders import NOW_S, action, lane, signature, snapshot, worker
 from tests.flowmesh_core.placement.instances import random_snapshot
 
-from flowmesh_core.autoscaling.backlog import Backlog, backlog_of
+from flowmesh_core.autoscaling.backlog import Backlog, signal_of
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.autoscaling.pool_size import PoolSizer
 from flowmesh_core.costmodel import CostModel
@@ -22,6 +22,10 @@ LLM = signature("llm", capacity=8, components={"m": 16_000_000_000}, work_unit="
 def pool(name, **shape):
     limits = {k: shape.pop(k) for k in ("minimum", "maximum", "start_s") if k in shape}
     return PoolView(name, worker("any", pool=name, **shape).shape, **{"maximum": 10, **limits})
+
+
+def backlog_of(snapshot, model, pools, warm=()):
+    return signal_of(snapshot, model, pools, warm).backlogs
 
 
 def test_an_empty_fleet_has_no_backlog():

@@ -14,7 +14,7 @@ from tests.flowmesh_core.autoscaling.test_preferred_pools import (
 )
 from tests.flowmesh_core.placement.builders import action, lane, snapshot, worker
 
-from flowmesh_core.autoscaling.backlog import backlog_of
+from flowmesh_core.autoscaling.backlog import signal_of
 from flowmesh_core.autoscaling.pool_size import PoolSizer
 from flowmesh_core.autoscaling.pool_supply import PoolSupply
 from flowmesh_core.autoscaling.settings import (
@@ -124,7 +124,7 @@ SHORT = replace(H100, supply=0)
 def backlogs(*pools, workers=(), actions=3):
     info = model("m")
     ready = [action(f"a{n}", info, weights=FAST) for n in range(actions)]
-    return backlog_of(snapshot(list(workers), ready, [info]), CostModel(), pools)
+    return signal_of(snapshot(list(workers), ready, [info]), CostModel(), pools).backlogs
 
 
 def test_work_for_a_pool_short_of_workers_goes_to_another_pool_that_can_run_it():

@@ -4,12 +4,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.flowmesh_core.catalog.built_in import builtin_catalog
 
 from flowmesh_core.catalog.builtin import contracts
 from flowmesh_core.catalog.contract import Determinism, EngineContract, PortKind, Reduction
 from flowmesh_core.catalog.determinism import determinism_of
 from flowmesh_core.catalog.identity_fields import IDENTITY_FIELDS
-from flowmesh_core.catalog.load import builtin_catalog
 from flowmesh_core.identity.coerce import coerce, default_of
 
 ROOT = Path(__file__).parents[3]

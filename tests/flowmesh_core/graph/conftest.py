@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
+from tests.flowmesh_core.catalog.built_in import builtin_catalog
 
-from flowmesh_core.catalog.load import builtin_catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.graph.limits import Limits

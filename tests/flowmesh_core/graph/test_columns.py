@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
+from tests.flowmesh_core.catalog.built_in import builtin_catalog
 
-from flowmesh_core.catalog.load import builtin_catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.columns import output_columns
 from flowmesh_core.graph.compile import compile_workflow

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from tests.flowmesh_core.catalog.built_in import builtin_catalog
 from tests.flowmesh_core.graph.steps import INPUTS
 
-from flowmesh_core.catalog.load import builtin_catalog
 from flowmesh_core.catalog.resolved_contract import repeatable
 
 

@@ -5,9 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.flowmesh_core.catalog.built_in import builtin_catalog
 
-from flowmesh_core.catalog.load import builtin_catalog
-from flowmesh_core.graph.validate import check_text
+from flowmesh_core.graph.validate import check_loaded
+from flowmesh_core.spec.load import load_text
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted(
@@ -18,6 +19,14 @@ EXAMPLES = sorted(
 )
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs/spec.md").read_text(), re.DOTALL | re.M)
 WRONG = re.findall(r"^```yaml wrong\n(.*?)^```", (ROOT / "docs/spec.md").read_text(), re.S | re.M)
+
+
+def check_text(text, catalog):
+    """Returns every problem of a file, in order of line."""
+    loaded, problems = load_text(text)
+    for item in loaded:
+        problems += check_loaded(item, catalog)
+    return sorted(problems, key=lambda p: (p.line, p.column))
 
 
 def test_mistakes_of_every_stage_are_reported_together() -> None:

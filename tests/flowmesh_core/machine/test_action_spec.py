@@ -1,4 +1,5 @@
-from flowmesh_core.catalog.load import builtin_catalog
+from tests.flowmesh_core.catalog.built_in import builtin_catalog
+
 from flowmesh_core.machine.action_spec import work_of
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest

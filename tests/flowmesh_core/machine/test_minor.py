@@ -48,7 +48,7 @@ def test_a_step_that_sets_an_added_parameter_waits_for_a_worker_that_knows_it(
         f"the step sets a parameter that minor 2 of {NOOP.name} added, and workers have minor 0;"
         " update a pool's image, or leave the parameter out"
     )
-    world.join("new", engines={NOOP.name: EngineVersion.of(LATER)})
+    world.join("new", engines={NOOP.name: LATER.versions})
     world.tick(1.0)
     assert [a.params for a in world.held["new"].values()] == [{"fresh": 1}]
 

@@ -3,7 +3,8 @@
 import pytest
 from tests.flowmesh_core.machine.world import MAP, World, dataset, plan, rows_of, step
 
-from flowmesh_core.accounting.ledger_lines import AttemptLine, decode_lines, encode_lines
+from flowmesh_api.v1.why import AttemptLine
+from flowmesh_core.accounting.ledger_lines import decode_lines, encode_lines
 from flowmesh_core.machine.billing import PLACEMENTS_EXPLAINED
 from flowmesh_core.placement.capacity import instance_capacity
 from flowmesh_core.protocol.messages import EngineInstanceState

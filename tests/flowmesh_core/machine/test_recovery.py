@@ -16,7 +16,7 @@ from tests.flowmesh_core.machine.world import (
 
 from flowmesh_api.v1.receipts import Receipt, ReceiptLine
 from flowmesh_api.v1.runs import RunStatus
-from flowmesh_core.accounting.ledger_lines import HitLine
+from flowmesh_api.v1.why import HitLine
 from flowmesh_core.accounting.receipt import receipt
 from flowmesh_core.protocol.messages import AttemptEnd
 

@@ -12,7 +12,8 @@ from tests.flowmesh_core.machine.world import (
     step,
 )
 
-from flowmesh_core.accounting.ledger_lines import AmendmentLine, AttemptLine
+from flowmesh_api.v1.why import AttemptLine
+from flowmesh_core.accounting.ledger_lines import AmendmentLine
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.machine import events as e
 from flowmesh_core.machine.settings import Settings

@@ -41,7 +41,6 @@ from flowmesh_core.protocol.messages import (
     AttemptEnd,
     AttemptProgress,
     Checkpoint,
-    EngineVersion,
     FailureReport,
     Hello,
     PrewarmSpec,
@@ -115,7 +114,7 @@ def shape(name: str, **changes: Any) -> WorkerShape:
         "host_memory_mib": 4096,
         "cpus": 2,
         "price_nanousd_per_hour": PRICE,
-        "engines": {k.name: EngineVersion.of(k) for k in CONTRACTS},
+        "engines": {k.name: k.versions for k in CONTRACTS},
         **changes,
     }
     return WorkerShape(**values)

@@ -1,7 +1,7 @@
 """The generated files, and what Kubernetes asks of a custom resource's schema."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from ruamel.yaml import YAML
 
 from flowmesh_core.spec.generate import files, main, outdated, write
 from flowmesh_core.spec.resources import definitions, editor_schema
-from flowmesh_core.spec.structural import structural_problems
 from flowmesh_core.spec.workflow import (
     IMMUTABLE_FIELDS,
     LARGE_FIELDS,
@@ -49,6 +48,41 @@ def test_the_files_are_yaml_and_json_of_the_definitions() -> None:
     for name, definition in definitions().items():
         assert YAML(typ="safe").load(content[f"crds/{name}.yaml"]) == definition
     assert json.loads(content["docs/schema.json"]) == editor_schema()
+
+
+PRESERVE = "x-kubernetes-preserve-unknown-fields"
+ALLOWED = {"type", "description", "enum", "pattern", "format", "required", PRESERVE}
+ALLOWED |= {"minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"}
+ALLOWED |= {"minProperties", "maxProperties", "properties", "items", "additionalProperties"}
+ALLOWED |= {f"x-kubernetes-{key}" for key in ("list-map-keys", "list-type", "validations")}
+
+
+def structural_problems(schema: Any, where: str = "schema") -> Iterator[str]:
+    """Yields what Kubernetes would refuse in a schema.
+
+    Args:
+        schema: the schema.
+        where: its place, for the messages.
+    """
+    unknown = set(schema) - ALLOWED
+    if unknown:
+        yield f"{where}: {', '.join(sorted(unknown))} is not allowed"
+    if "type" not in schema and not schema.get(PRESERVE):
+        yield f"{where}: has no type"
+    kind = schema.get("type")
+    if "properties" in schema and "additionalProperties" in schema:
+        yield f"{where}: has both properties and additionalProperties"
+    if kind == "object" and not {"properties", "additionalProperties", PRESERVE} & set(schema):
+        yield f"{where}: an object without properties is pruned to nothing"
+    missing = set(schema.get("required", ())) - set(schema.get("properties", {}))
+    if missing:
+        yield f"{where}: requires {', '.join(sorted(missing))}, which is not a property"
+    if kind == "array":
+        yield from structural_problems(schema["items"], f"{where}[]")
+    if isinstance(schema.get("additionalProperties"), Mapping):
+        yield from structural_problems(schema["additionalProperties"], f"{where}.*")
+    for name, inner in schema.get("properties", {}).items():
+        yield from structural_problems(inner, f"{where}.{name}")
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,22 @@ import pytest
 from flowmesh_api.v1.enums import Sharing
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_core.errors import SpecError
-from flowmesh_core.spec.load import load_objects, load_text, parse_object
+from flowmesh_core.spec.load import load_text, parse_object, raise_problems
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
 HEAD = "apiVersion: flowmesh.dev/v1alpha1\nkind: FlowMeshWorkflow\nmetadata: {name: x}\n"
 
 
+def _objects(text: str) -> list[object]:
+    loaded, problems = load_text(text)
+    raise_problems([*problems, *(p for item in loaded for p in item.problems)])
+    return [item.object for item in loaded]
+
+
 def _messages(text: str) -> list[str]:
     with pytest.raises(SpecError) as caught:
-        load_objects(text)
+        _objects(text)
     return [f"{p.line}: {p.path}: {p.message}" for p in caught.value.problems]
 
 
@@ -99,12 +105,6 @@ def test_an_invalid_field_of_the_spec_is_reported_in_our_own_wording(
             "got the string 'sometimes'",
         ),
         (
-            "cache: {strict: true}",
-            "8: spec.steps[0].cache.strict: no field 'strict' any more: it had no effect; to keep "
-            "the results of devices apart, name the device in cache.salt and in "
-            "resources.gpuProduct or resources.labels",
-        ),
-        (
             "resources: {memory: 4096}",
             "8: spec.steps[0].resources.memory: expected an amount of memory such as 4Gi or 512Mi, "
             "got the number 4096",
@@ -180,7 +180,7 @@ POLICY = "apiVersion: flowmesh.dev/v1alpha1\nkind: FlowMeshCachePolicy\nmetadata
 
 
 def test_a_policy_object_is_converted_to_a_cache_policy() -> None:
-    (policy,) = load_objects(
+    (policy,) = _objects(
         f"{POLICY}spec: {{scope: group, group: g, ttl: 2d, salt: s, namespaces: "
         "{names: [team-a, '*'], selector: {matchLabels: {a: b}}}}"
     )

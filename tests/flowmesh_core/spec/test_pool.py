@@ -8,7 +8,7 @@ import pytest
 from celpy.adapter import json_to_cel
 
 from flowmesh_core.errors import SpecError
-from flowmesh_core.spec.load import load_objects, parse_object
+from flowmesh_core.spec.load import load_text, parse_object
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.resources import definitions
 
@@ -163,7 +163,8 @@ def test_without_autoscaling_the_pool_always_has_its_maximum_size() -> None:
 @pytest.mark.parametrize("file", ["pool-cpu.yaml", "pool-gpu.yaml"])
 def test_the_examples_are_pools_that_the_api_server_accepts(file: str) -> None:
     text = (ROOT / "examples/kubernetes" / file).read_text()
-    (found,) = load_objects(text)
+    (loaded,), _ = load_text(text)
+    found = loaded.object
     assert isinstance(found, FlowMeshWorkerPool)
     given = found.model_dump(by_alias=True, exclude_unset=True, mode="json")
     assert _held(_schema()["properties"]["spec"], given["spec"])

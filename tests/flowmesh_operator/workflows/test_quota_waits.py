@@ -9,11 +9,11 @@ from tests.flowmesh_control.fabric import workflow
 
 from flowmesh_api.v1.quotas import Quota
 from flowmesh_core.status.conditions import WorkflowCondition, WorkflowReason
+from flowmesh_operator.kube.conditions import ConditionUpdate, StatusContext
 from flowmesh_operator.workflows import status_projection
-from flowmesh_operator.workflows.conditions import WorkflowConditionUpdate, not_accepted_yet
+from flowmesh_operator.workflows.conditions import not_accepted_yet
 from flowmesh_operator.workflows.controller import WorkflowController
 from flowmesh_operator.workflows.quota_waits import QuotaWaits
-from flowmesh_operator.workflows.status_projection import WorkflowStatusContext
 
 if TYPE_CHECKING:
     from flowmesh_operator.kube.client import KubeClient
@@ -37,7 +37,7 @@ class Shown:
     """Keeps the last conditions of each workflow; None once it was accepted."""
 
     def __init__(self) -> None:
-        self.last: dict[str, list[WorkflowConditionUpdate] | None] = {}
+        self.last: dict[str, list[ConditionUpdate] | None] = {}
 
     def set_generation(self, uid: str, generation: int, said: Any = None) -> None:
         del generation
@@ -120,7 +120,7 @@ async def test_a_workflow_that_is_too_large_is_refused() -> None:
 
 def test_the_phase_of_a_workflow_that_waits_for_room_is_suspended() -> None:
     said = not_accepted_yet(WorkflowReason.QUOTA_EXCEEDED, "no room")
-    context = WorkflowStatusContext(before={}, generation=1, epoch=1, now_s=0.0)
+    context = StatusContext(before={}, generation=1, epoch=1, now_s=0.0)
     assert status_projection.of_refusal(said, context)["phase"] == "Suspended"
 
 

@@ -9,9 +9,9 @@ from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_core.spec.status import MOST_ROWS, WorkflowStatus
 from flowmesh_core.status.conditions import WorkflowReason
 from flowmesh_core.status.overflow import overflows
+from flowmesh_operator.kube.conditions import StatusContext
 from flowmesh_operator.workflows.conditions import not_accepted_yet, refused
 from flowmesh_operator.workflows.status_projection import (
-    WorkflowStatusContext,
     of_refusal,
     of_run,
     only_minor,
@@ -19,8 +19,8 @@ from flowmesh_operator.workflows.status_projection import (
 )
 
 
-def about(before: dict[str, Any] | None = None, now_s: float = 100.0) -> WorkflowStatusContext:
-    return WorkflowStatusContext(before=before or {}, generation=2, epoch=7, now_s=now_s)
+def about(before: dict[str, Any] | None = None, now_s: float = 100.0) -> StatusContext:
+    return StatusContext(before=before or {}, generation=2, epoch=7, now_s=now_s)
 
 
 def run(phase: str = "Running", **more: Any) -> RunStatus:

@@ -12,7 +12,7 @@ def test_every_constant_has_a_source_and_a_confidence() -> None:
     table = read_constants().table
     assert len(table) > 150
     assert all(f.source and f.confidence in "HMLA" for f in table.values())
-    assert any(f.assumed for f in table.values())
+    assert any(f.confidence == "A" for f in table.values())
 
 
 def test_every_value_lies_within_its_range() -> None:

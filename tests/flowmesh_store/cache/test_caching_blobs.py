@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.blob_views import SCOPE, blobs_of
+from tests.flowmesh_store.counting_meter import CountingMeter
 
 from flowmesh_core.errors import BlobNotFoundError
 from flowmesh_core.units import Digest
@@ -16,7 +17,7 @@ from flowmesh_store.cache.blob_cache import BlobCache
 from flowmesh_store.cache.caching_blobs import CachingBlobs, CachingViews
 from flowmesh_store.cache.lru_index import CacheIndex
 from flowmesh_store.hashing import digest_of
-from flowmesh_store.metered import CountingMeter, MeteredBlobs
+from flowmesh_store.metered import MeteredBlobs
 from flowmesh_store.store import Store, open_store
 
 KB = 1000

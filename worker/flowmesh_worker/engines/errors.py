@@ -5,7 +5,7 @@ from flowmesh_core.errors import AttemptError, Failure, FailureKind
 _DETAIL_CHARS = 2000
 
 
-def bad_input(message: str, remedy: str) -> AttemptError:
+def bad_input(message: str, remedy: str = "") -> AttemptError:
     """The user's rows, parameters or model are wrong; another attempt fails in the same way."""
     return AttemptError(Failure(FailureKind.BAD_INPUT, message, remedy))
 

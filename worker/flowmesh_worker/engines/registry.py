@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
+from flowmesh_core.catalog.builtin import contracts as builtin_contracts
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
-from flowmesh_core.catalog.load import builtin_contracts
 from flowmesh_core.protocol.messages import EngineVariant, EngineVersion
 from flowmesh_worker.engines.preload import HostPreload
 
@@ -115,7 +115,7 @@ class Engines:
 
     def versions(self) -> dict[str, EngineVersion]:
         """Returns the engines' versions by name, for the worker's shape."""
-        return {n: EngineVersion.of(e.contract) for n, e in sorted(self._entries.items())}
+        return {n: e.contract.versions for n, e in sorted(self._entries.items())}
 
     def devices(self, name: str, tensor_parallel: int) -> int:
         """Returns how many devices a host of this engine owns."""

@@ -6,15 +6,14 @@ memory without mapped files is read about once a second.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import psutil
 
 from flowmesh_core.worker_agent.events import Event, MemoryMeasured
+from flowmesh_worker.engines.code.process_tree import tree_mib
 from flowmesh_worker.instances.engine_hosts import EngineHost
 
 WATCH_EVERY_S = 1.0
-_SHARES = frozenset({"Pss_Anon:", "Pss_Shmem:"})
 
 
 async def watch_memory(
@@ -46,14 +45,4 @@ def used_mib(pid: int) -> int:
         pids = [pid, *(child.pid for child in process.children(recursive=True))]
     except psutil.Error:
         return 0
-    return sum(_own_kib(p) for p in pids) // 1024
-
-
-def _own_kib(pid: int) -> int:
-    """Returns a process's proportional share of its anonymous and shared pages; 0 if it is gone."""
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except OSError:
-        return 0
-    sizes = (line.split() for line in text.splitlines())
-    return sum(int(s[1]) for s in sizes if s[0] in _SHARES)
+    return int(tree_mib(pids))

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.flowmesh_core.catalog.built_in import builtin_catalog
 
-from flowmesh_core.catalog.load import builtin_catalog
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_core.identity.coerce import effective_params
 from flowmesh_store.datasets import rows_to_chunks

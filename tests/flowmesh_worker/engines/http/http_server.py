@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from tests.flowmesh_core.catalog.built_in import builtin_catalog
 
-from flowmesh_core.catalog.load import builtin_catalog
 from flowmesh_core.identity.coerce import effective_params
 from flowmesh_store.datasets.chunks import as_single_chunk
 from flowmesh_worker.engine_api import DatasetInput, Rows, Work

@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from flowmesh_core.catalog.load import builtin_catalog
+from tests.flowmesh_core.catalog.built_in import builtin_catalog
+
 from flowmesh_core.errors import AttemptError
 from flowmesh_core.identity.coerce import effective_params
 from flowmesh_store.datasets.chunks import as_single_chunk

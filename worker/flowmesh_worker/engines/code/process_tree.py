@@ -99,7 +99,7 @@ def _resident_pages(pid: int) -> int:
 
 
 def _own_kib(pid: int) -> int:
-    """Returns a process's share of its anonymous and shared pages; 0 if it is gone."""
+    """Returns a process's proportional share of its anonymous and shared pages; 0 if it is gone."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:

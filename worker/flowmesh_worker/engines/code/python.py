@@ -17,11 +17,12 @@ from flowmesh_worker.engine_api import (
 from flowmesh_worker.engines.code.answers import user_code_failed
 from flowmesh_worker.engines.code.limits import SandboxResult
 from flowmesh_worker.engines.code.locked_calls import LockedCalls
+from flowmesh_worker.engines.engine_base import EngineBase
 
 _DEBUG = "see the traceback; the output of print() is in the step's log"
 
 
-class Python:
+class Python(EngineBase):
     """The engine ``code.python``: one process for each action."""
 
     capacity = 1
@@ -52,9 +53,6 @@ class Python:
         return Result(
             {"rows": Rows(answer.rows), "metrics": Metrics(answer.metrics)}, Usage(units=count)
         )
-
-    async def close(self) -> None:
-        """Does nothing: every process has ended with its action."""
 
 
 def _require_columns(answer: SandboxResult) -> None:

@@ -1,33 +1,28 @@
 """The engine ``eval.exact-match``: the share of predictions that equal their targets."""
 
 import string
-from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_core.dataset import ColumnType, Schema
 from flowmesh_worker.engine_api import (
-    HostSettings,
     Metrics,
     Progress,
     Result,
     Rows,
-    TreeInput,
     Usage,
     Work,
 )
+from flowmesh_worker.engines.engine_base import EngineBase
 from flowmesh_worker.engines.eval.scorer import require_columns
 
 _STRIPPED = string.punctuation + string.whitespace
 CORRECT = "correct"
 
 
-class ExactMatch:
+class ExactMatch(EngineBase):
     """The engine ``eval.exact-match``."""
 
     capacity = 4
-
-    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Loads nothing."""
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Compares prediction and target in every row."""
@@ -45,9 +40,6 @@ class ExactMatch:
             {"metrics": Metrics(scores(correct, len(rows))), "rows": Rows(rows, Schema.of(kinds))},
             Usage(units=len(rows)),
         )
-
-    async def close(self) -> None:
-        """Frees nothing."""
 
 
 def same(prediction: Any, target: Any, *, normalize: bool) -> bool:

@@ -11,26 +11,21 @@ from typing import Any
 from flowmesh_core.dataset import Schema
 from flowmesh_worker.engine_api import (
     DatasetInput,
-    HostSettings,
     Metrics,
     Progress,
     Result,
     Rows,
-    TreeInput,
     Usage,
     Work,
 )
+from flowmesh_worker.engines.engine_base import EngineBase
 from flowmesh_worker.engines.errors import bad_input
 
 
-class Scorer(ABC):
+class Scorer(EngineBase, ABC):
     """An engine with an input ``rows`` and the outputs ``metrics`` and ``rows``."""
 
     capacity = 4
-
-    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Loads nothing."""
-        del components, settings
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Scores the rows in a thread, so that other actions of this host continue."""
@@ -38,9 +33,6 @@ class Scorer(ABC):
         metrics, rows = await asyncio.to_thread(self.score, work.params, given)
         usage = Usage(units=given.manifest.row_count)
         return Result({"metrics": Metrics(metrics), "rows": rows}, usage)
-
-    async def close(self) -> None:  # noqa: B027 - no scorer holds anything
-        """Frees nothing."""
 
     @abstractmethod
     def score(self, params: Mapping[str, Any], given: DatasetInput) -> tuple[dict[str, Any], Rows]:

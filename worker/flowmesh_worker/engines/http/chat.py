@@ -8,15 +8,14 @@ import orjson
 from flowmesh_core.dataset import ColumnType, Schema
 from flowmesh_core.errors import FailureKind
 from flowmesh_worker.engine_api import (
-    HostSettings,
     Progress,
     Result,
     Rows,
-    TreeInput,
     Usage,
     Work,
 )
 from flowmesh_worker.engines.egress.addresses import REQUEST_ALLOW_VARIABLE, AddressPolicy
+from flowmesh_worker.engines.engine_base import EngineBase
 from flowmesh_worker.engines.http.call import Call, CallError, HttpResponse
 from flowmesh_worker.engines.http.client import HttpClient
 from flowmesh_worker.engines.http.credentials import (
@@ -36,7 +35,7 @@ _PATH = "/chat/completions"
 _FINISH, _IN, _OUT = "finish_reason", "prompt_tokens", "completion_tokens"
 
 
-class HttpChat:
+class HttpChat(EngineBase):
     """The engine ``http.chat``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     capacity = 16
@@ -45,9 +44,6 @@ class HttpChat:
         """Reads the allowed networks from the environment."""
         self._client = HttpClient(AddressPolicy.from_environment(REQUEST_ALLOW_VARIABLE))
         self._calls = RowCalls(self._client)
-
-    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Loads nothing."""
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Calls the endpoint once for each row."""

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.egress.urls import origin
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.http.call import Credential
 from flowmesh_worker.secret_values import SecretValues
 
@@ -31,12 +31,12 @@ def find_credential(params: Mapping[str, Any], secrets: SecretValues) -> Credent
         return None
     secret = secrets.get(str(name), "").strip()
     if not secret:
-        raise _refused(
+        raise bad_input(
             f"the secret {name!r} was not sent with this attempt, or is empty",
             "create it; on a laptop it is an environment variable FMESH_SECRET_...",
         )
     if not secret.isprintable():
-        raise _refused(
+        raise bad_input(
             f"the secret {name!r} has line breaks or control characters",
             "use one line of text",
         )
@@ -55,7 +55,7 @@ def written_origin(url: str) -> str:
     found = _WRITTEN_OUT.match(url)
     at = origin(found[0]) if found else ""
     if not at:
-        raise _refused(
+        raise bad_input(
             "with.secret needs a URL whose host is written out, or a row could send the secret"
             " elsewhere",
             "write https://HOST/... and use templates only after the host",
@@ -70,8 +70,4 @@ def require_settable(header: str, where: str) -> None:
         AttemptError: kind ``bad-input``.
     """
     if not _TOKEN.fullmatch(header) or header.lower() in _OURS:
-        raise _refused(f"with.{where} may not set {header!r}", "name another header")
-
-
-def _refused(message: str, remedy: str) -> AttemptError:
-    return AttemptError(Failure(FailureKind.BAD_INPUT, message, remedy))
+        raise bad_input(f"with.{where} may not set {header!r}", "name another header")

@@ -1,6 +1,5 @@
 """The engine ``http.request``: one request for each row, with the answer in a column."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -8,22 +7,21 @@ import orjson
 from flowmesh_core.dataset import ColumnType, Schema
 from flowmesh_core.errors import FailureKind
 from flowmesh_worker.engine_api import (
-    HostSettings,
     Progress,
     Result,
     Rows,
-    TreeInput,
     Usage,
     Work,
 )
 from flowmesh_worker.engines.egress.addresses import REQUEST_ALLOW_VARIABLE, AddressPolicy
+from flowmesh_worker.engines.engine_base import EngineBase
 from flowmesh_worker.engines.http.call import CallError, HttpResponse
 from flowmesh_worker.engines.http.client import HttpClient
 from flowmesh_worker.engines.http.request_templates import RequestTemplates
 from flowmesh_worker.engines.http.row_calls import ERROR, STATUS, RowCalls
 
 
-class HttpRequest:
+class HttpRequest(EngineBase):
     """The engine ``http.request``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     capacity = 16
@@ -32,9 +30,6 @@ class HttpRequest:
         """Reads the allowed networks from the environment."""
         self._client = HttpClient(AddressPolicy.from_environment(REQUEST_ALLOW_VARIABLE))
         self._calls = RowCalls(self._client)
-
-    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Loads nothing."""
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Sends one request for each row."""

@@ -7,8 +7,8 @@ import orjson
 
 from flowmesh_core.catalog.builtin.http import REQUEST
 from flowmesh_core.catalog.resolved_contract import repeatable
-from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.egress.urls import origin
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.http.call import Call, Credential
 from flowmesh_worker.engines.http.credentials import (
     KEY_HEADER,
@@ -55,7 +55,7 @@ class RequestTemplates:
         """
         url = self._url.render(row, number).strip()
         if self._origin and origin(url) != self._origin:
-            raise refused(
+            raise bad_input(
                 f"with.url of row {number} of this chunk leads to another host than"
                 f" {self._origin}, with the secret"
             )
@@ -72,11 +72,11 @@ class RequestTemplates:
     def _body_template(self) -> Any:
         text, value = self._params.get("body"), self._params.get("json")
         if text is not None and value is not None:
-            raise refused("with has both body and json", "give only one of them")
+            raise bad_input("with has both body and json", "give only one of them")
         if text is None and value is None:
             return None
         if self._method in _BODYLESS:
-            raise refused(f"a {self._method} has no content", "set with.method: POST")
+            raise bad_input(f"a {self._method} has no content", "set with.method: POST")
         return compiled(value, "json") if text is None else RowTemplate(str(text), "body")
 
     def _content(self, template: Any, row: Mapping[str, Any], number: int) -> bytes:
@@ -106,7 +106,7 @@ def header_templates(
     for name in headers:
         require_settable(name, "headers")
         if credential is not None and name.lower() == credential.header.lower():
-            raise refused(f"with.headers sets {name}, and so does with.secret", "leave one out")
+            raise bad_input(f"with.headers sets {name}, and so does with.secret", "leave one out")
     return {name: RowTemplate(str(value), f"headers.{name}") for name, value in headers.items()}
 
 
@@ -121,7 +121,7 @@ def rendered_headers(
     headers = {name: t.render(row, number).strip() for name, t in templates.items()}
     for name, value in headers.items():
         if any((c < " " and c != "\t") or c == "\x7f" for c in value):
-            raise refused(
+            raise bad_input(
                 f"with.headers.{name} of row {number} of this chunk has control characters",
                 "use one line of text",
             )
@@ -148,8 +148,3 @@ def filled(template: Any, row: Mapping[str, Any], number: int) -> Any:
     if isinstance(template, list):
         return [filled(v, row, number) for v in template]
     return template
-
-
-def refused(message: str, remedy: str = "") -> AttemptError:
-    """Returns a failure of kind ``bad-input``."""
-    return AttemptError(Failure(FailureKind.BAD_INPUT, message, remedy))

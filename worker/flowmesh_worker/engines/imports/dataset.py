@@ -19,6 +19,8 @@ from flowmesh_worker.engine_api import (
     Work,
 )
 from flowmesh_worker.engines.egress.addresses import AddressPolicy
+from flowmesh_worker.engines.engine_base import EngineBase
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.imports.download import Downloader
 from flowmesh_worker.engines.imports.hub_files import files_of_rows
 from flowmesh_worker.engines.imports.sources import (
@@ -29,7 +31,6 @@ from flowmesh_worker.engines.imports.sources import (
     hub_file,
     hub_headers,
     hub_revision_url,
-    refused,
     require_hub,
 )
 from flowmesh_worker.secret_values import SecretValues
@@ -41,7 +42,7 @@ _DECODED_FACTOR = 16
 """A Parquet file may always decode to this many times its size."""
 
 
-class DatasetImport:
+class DatasetImport(EngineBase):
     """The engine ``dataset.import``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     capacity = 2
@@ -84,7 +85,7 @@ class DatasetImport:
             )
             total += size
             if total > self._bound:
-                raise refused(
+                raise bad_input(
                     f"{address.unpinned} is larger than {self._bound >> 20} MiB",
                     "name one of its files, or raise resources.memory of the import",
                 )
@@ -100,7 +101,7 @@ class DatasetImport:
         try:
             names = [str(f["rfilename"]) for f in json.loads(answer.content)["siblings"]]
         except (ValueError, KeyError, TypeError):
-            raise refused(f"the hub did not list the files of {address.unpinned}") from None
+            raise bad_input(f"the hub did not list the files of {address.unpinned}") from None
         return files_of_rows(address, names)
 
     async def _fetched(
@@ -125,9 +126,6 @@ class DatasetImport:
         rows = await asyncio.to_thread(_read, source.name, kind, found.content, self._memory_bytes)
         return rows, found.size_bytes
 
-    async def close(self) -> None:
-        """Frees nothing."""
-
 
 def _read(name: str, kind: str, content: bytes, memory_bytes: int) -> Any:
     from flowmesh_store.datasets import read_rows_file  # noqa: PLC0415 - pyarrow is heavy
@@ -137,7 +135,7 @@ def _read(name: str, kind: str, content: bytes, memory_bytes: int) -> Any:
     try:
         return read_rows_file(name, content, decoded_bytes_max=most)
     except IdentityError as error:
-        raise refused(str(error), error.remedy) from error
+        raise bad_input(str(error), error.remedy) from error
 
 
 def _joined(parts: Sequence[Any], address: HubAddress) -> Any:
@@ -149,7 +147,7 @@ def _joined(parts: Sequence[Any], address: HubAddress) -> Any:
     try:
         return pa.concat_tables(parts)
     except pa.ArrowInvalid as error:
-        raise refused(
+        raise bad_input(
             f"{address.unpinned}: its parts have different columns: {error}", "name one of them"
         ) from error
 
@@ -161,4 +159,4 @@ def _pinned(work: Work) -> str:
     try:
         return str(json.loads(pin.read())["revision"])
     except (ValueError, KeyError, TypeError):
-        raise refused("the pin of the import was not written by source.resolve") from None
+        raise bad_input("the pin of the import was not written by source.resolve") from None

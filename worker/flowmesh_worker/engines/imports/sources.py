@@ -10,7 +10,7 @@ from flowmesh_core.catalog.hub_addresses import (
     HubAddressError,
     read_hub_address,
 )
-from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.imports.download import Sign
 from flowmesh_worker.engines.imports.sigv4 import signed_headers
 from flowmesh_worker.secret_values import SecretValues
@@ -66,8 +66,8 @@ def find_source(uri: str, secrets: SecretValues) -> FileSource:
         case "s3":
             return _s3(uri, secrets)
         case "file" | "":
-            raise refused(f"{uri!r} is a local path", "write ./path, which fmesh uploads")
-    raise refused(f"{uri!r} is not a URI that can be imported", f"use {_SCHEMES}")
+            raise bad_input(f"{uri!r} is a local path", "write ./path, which fmesh uploads")
+    raise bad_input(f"{uri!r} is not a URI that can be imported", f"use {_SCHEMES}")
 
 
 def hub_address(uri: str, *, dataset: bool = True) -> HubAddress:
@@ -83,7 +83,7 @@ def hub_address(uri: str, *, dataset: bool = True) -> HubAddress:
     try:
         return read_hub_address(uri, dataset=dataset)
     except HubAddressError as e:
-        raise refused(str(e)) from e
+        raise bad_input(str(e)) from e
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +138,10 @@ def require_hub(uri: str) -> None:
         AttemptError: kind ``bad-input``.
     """
     if os.environ.get("HF_HUB_OFFLINE", "0").lower() in _YES:
-        raise refused(
+        raise bad_input(
             f"{uri}: this worker may not reach the hub (HF_HUB_OFFLINE is set)",
             "use builtin:, s3:// or ./DIR, or a pool that may reach it",
         )
-
-
-def refused(message: str, remedy: str = "") -> AttemptError:
-    """Returns a failure of kind ``bad-input``."""
-    return AttemptError(Failure(FailureKind.BAD_INPUT, message, remedy))
 
 
 def hub_file(address: HubAddress, secrets: SecretValues) -> FileSource:
@@ -167,7 +162,7 @@ def _s3_place(uri: str, secrets: SecretValues) -> tuple[tuple[str, str], str, Si
     options = {k: v[-1] for k, v in parse_qs(parts.query).items()}
     bucket, key = parts.netloc, unquote(parts.path.lstrip("/"))
     if not bucket or not key:
-        raise refused(f"{uri!r} names no object", "write s3://BUCKET/KEY")
+        raise bad_input(f"{uri!r} names no object", "write s3://BUCKET/KEY")
     region = options.get("region") or secrets.get("AWS_REGION") or _DEFAULT_REGION
     endpoint = options.get("endpoint") or secrets.get("AWS_ENDPOINT_URL", "")
     root = (

@@ -21,6 +21,7 @@ from flowmesh_worker.engine_api import (
     Usage,
     Work,
 )
+from flowmesh_worker.engines.engine_base import EngineBase
 from flowmesh_worker.engines.environment import apply_environment, library_environment
 from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.models.bucket import fetch_bucket
@@ -31,7 +32,7 @@ from flowmesh_worker.engines.models.safe_files import check_model
 _FORMS = "write builtin:NAME, hf://ORG/NAME[@REVISION] or s3://BUCKET/DIRECTORY"
 
 
-class ModelImport:
+class ModelImport(EngineBase):
     """The engine ``model.import``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     def __init__(self) -> None:
@@ -57,9 +58,6 @@ class ModelImport:
         size = sum(f.stat().st_size for f in target.rglob("*") if f.is_file())
         progress(size, size, "bytes")
         return Result({"model": Tree(target)}, Usage(units=size))
-
-    async def close(self) -> None:
-        """Does nothing."""
 
 
 async def _fetch(uri: str, revision: str, target: Path, work: Work) -> None:

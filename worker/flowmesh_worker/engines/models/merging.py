@@ -12,6 +12,7 @@ from typing import Any
 
 from flowmesh_store.model_files import is_safe
 from flowmesh_worker.engine_api import HostSettings, Progress, Result, Tree, TreeInput, Usage, Work
+from flowmesh_worker.engines.engine_base import EngineBase
 from flowmesh_worker.engines.environment import apply_environment, library_environment
 from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.llm.adapters import ADAPTER_WEIGHTS
@@ -23,7 +24,7 @@ _WRITTEN = ("config.json", "model.safetensors.index.json")
 """Files of which the merged model writes its own version."""
 
 
-class ModelMerge:
+class ModelMerge(EngineBase):
     """The engine ``model.merge``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     capacity = 1
@@ -46,9 +47,6 @@ class ModelMerge:
         size = sum(f.stat().st_size for f in target.iterdir())
         progress(size / _MIB, size / _MIB, "MiB")
         return Result({"model": Tree(target)}, Usage(units=size))
-
-    async def close(self) -> None:
-        """Does nothing."""
 
 
 def _merge(facts: ModelFacts, adapter: Path, target: Path) -> None:

@@ -3,10 +3,10 @@
 import os
 import signal
 import time
-from collections.abc import Mapping
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
-from flowmesh_worker.engine_api import HostSettings, Progress, Result, TreeInput, Work
+from flowmesh_worker.engine_api import Progress, Result, Work
+from flowmesh_worker.engines.engine_base import EngineBase
 
 _CRASH_CODE = 70
 _HANG_S = 3600.0
@@ -16,13 +16,10 @@ class AskedToFailError(Exception):
     """Raised for kind ``engine``."""
 
 
-class Fail:
+class Fail(EngineBase):
     """The engine ``test.fail``."""
 
     capacity = 1
-
-    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Loads nothing."""
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Fails with the given kind and message; never returns."""
@@ -37,6 +34,3 @@ class Fail:
             case FailureKind.ENGINE.value:
                 raise AskedToFailError(message)
         raise AttemptError(Failure(FailureKind(kind), message))
-
-    async def close(self) -> None:
-        """Frees nothing."""

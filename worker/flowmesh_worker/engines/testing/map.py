@@ -1,28 +1,22 @@
 """The engine ``test.map``: a cheap row-wise engine, to test the reuse of chunks."""
 
-from collections.abc import Mapping
-
 from flowmesh_core.dataset import ColumnType, Schema, row_digest
 from flowmesh_core.identity import digest_value
 from flowmesh_worker.engine_api import (
-    HostSettings,
     Metrics,
     Progress,
     Result,
     Rows,
-    TreeInput,
     Usage,
     Work,
 )
+from flowmesh_worker.engines.engine_base import EngineBase
 
 
-class Map:
+class Map(EngineBase):
     """The engine ``test.map``."""
 
     capacity = 256
-
-    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Loads nothing."""
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Adds a column with the digest of the row and of ``value``, row by row."""
@@ -38,6 +32,3 @@ class Map:
             {"rows": Rows(rows, Schema.of(kinds)), "metrics": Metrics({"count": len(rows)})},
             Usage(units=len(rows)),
         )
-
-    async def close(self) -> None:
-        """Frees nothing."""

@@ -3,12 +3,10 @@
 import asyncio
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 from flowmesh_core.identity import digest_value
 from flowmesh_worker.engine_api import (
-    HostSettings,
     Metrics,
     Progress,
     Result,
@@ -17,24 +15,19 @@ from flowmesh_worker.engine_api import (
     Usage,
     Work,
 )
+from flowmesh_worker.engines.engine_base import EngineBase
 
 _STATE = "state.json"
 
 
-class Steps:
+class Steps(EngineBase):
     """The engine ``test.steps``; each step's digest depends on the one before."""
 
     capacity = 256
 
-    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Loads nothing."""
-
     async def run(self, work: Work, progress: Progress) -> Result:
         """Counts from the checkpoint, or from 0, to ``steps``."""
         return await asyncio.to_thread(_count, work, progress)
-
-    async def close(self) -> None:
-        """Frees nothing."""
 
 
 def _count(work: Work, progress: Progress) -> Result:

@@ -1,0 +1,63 @@
+"""A worker as the machine knows it.
+
+Only the modules of this package change it, in place. Projections read it.
+"""
+
+from dataclasses import dataclass, field
+
+from flowmesh_core.accounting.meter import WorkerMeter
+from flowmesh_core.machine.model import Attempt
+from flowmesh_core.protocol.messages import Component, EngineInstanceState, WorkerShape
+from flowmesh_core.units import Digest
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A worker as the machine knows it.
+
+    Attributes:
+        attempts: attempts assigned to it and not ended, by id.
+        by_signature: the same by signature, since there may be thousands.
+        local_digests: digests that it is known to have on disk, newest last.
+        idle_nanousd: of its bill in this epoch, what no attempt was charged.
+        prewarmed: signatures that its last prewarm plan names; None before one was sent.
+        loading_since_s: by signature, when the control plane first saw its host load.
+        code_tenant: of a single-tenant worker, whose user code it runs; empty before the first.
+    """
+
+    shape: WorkerShape
+    incarnation: str
+    meter: WorkerMeter
+    started_s: float
+    last_seen_s: float
+    instances: tuple[EngineInstanceState, ...] = ()
+    components: tuple[Component, ...] = ()
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    by_signature: dict[Digest, dict[str, Attempt]] = field(default_factory=dict)
+    local_digests: dict[Digest, None] = field(default_factory=dict)
+    idle_nanousd: int = 0
+    draining: bool = False
+    prewarmed: tuple[Digest, ...] | None = None
+    loading_since_s: dict[str, float] = field(default_factory=dict)
+    code_tenant: str = ""
+
+    @property
+    def name(self) -> str:
+        """The worker's name."""
+        return self.shape.name
+
+    def add(self, attempt: Attempt) -> None:
+        """Adds an attempt that was assigned to it."""
+        self.attempts[attempt.attempt_id] = attempt
+        self.by_signature.setdefault(attempt.info.signature, {})[attempt.attempt_id] = attempt
+
+    def remove(self, attempt_id: str) -> Attempt | None:
+        """Removes an attempt and returns it; None where it is not assigned to this worker."""
+        attempt = self.attempts.pop(attempt_id, None)
+        if attempt is not None:
+            signature = attempt.info.signature
+            same = self.by_signature[signature]
+            del same[attempt_id]
+            if not same:
+                del self.by_signature[signature]
+        return attempt
