@@ -1,8 +1,8 @@
 """Sends requests as fast as a number of connections allow, at little cost of its own.
 
 ``bench/attacks.py`` runs it in its own process, since it shares the processors with the control
-plane that it floods. A connection sends its next request when it has the answer to the last one, and
-is opened again when the control plane closes it.
+plane that it floods. A connection sends its next request when it has the answer to the last one,
+and is opened again when the control plane closes it.
 """
 
 import selectors
