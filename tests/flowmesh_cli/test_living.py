@@ -95,6 +95,21 @@ def test_ctrl_c_cancels_cleanly_and_ends_the_workers(folder: Path):
     assert not any(psutil.pid_exists(pid) for pid in workers)
 
 
+def test_ctrl_c_on_a_run_that_another_command_submitted_too_leaves_it_running(folder: Path):
+    flow = flows.write(folder, "nap", flows.sleeping(600))
+    with started("run", flow, cwd=folder) as first:
+        first.until("rest running")
+        with started("run", flow, cwd=folder) as second:
+            second.until("resumes as nap-")
+            second.process.send_signal(signal.SIGINT)
+            second.until("goes on for others who submitted it")
+            assert second.end() == ExitCode.INTERRUPTED
+        assert answer("status", cwd=folder)["phase"] == "Running"
+        first.process.send_signal(signal.SIGINT)
+        assert first.end() == ExitCode.INTERRUPTED
+    assert answer("status", cwd=folder)["phase"] == "Cancelled"
+
+
 def test_ctrl_c_twice_leaves_at_once_and_the_run_can_be_resumed(folder: Path):
     flow = flows.write(folder, "nap", flows.sleeping(600))
     with on_a_terminal("run", flow, cwd=folder) as terminal:
