@@ -1,5 +1,6 @@
 """Owners, joiners, Ctrl-C and kill -9: which processes survive and which end."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -53,13 +54,18 @@ def test_after_kill_9_of_the_owner_the_same_command_resumes_on_the_same_workers(
         first.until("rest running")
         workers = owner(folder)["workers"]
         first.kill()
-    with started("run", flow, cwd=folder) as second:
+    with started("run", flow, "--json", cwd=folder) as second:
         second.until("resumes as nap-")
         assert owner(folder)["workers"] == workers
         assert second.end() == ExitCode.OK
+        said, _ = json.JSONDecoder().raw_decode(second.said[second.said.index("{\n") :])
     run = answer("status", cwd=folder)
     assert run["phase"] == "Succeeded"
     assert run["executed"] == 2
+    receipt, (shown,) = answer("receipt", cwd=folder), said["runs"]
+    for figure in ("executed", "paid_nanousd"):
+        assert shown[figure] == run[figure] == receipt[figure] > 0, figure
+    assert shown == run
     assert len(answer("status", "--all", cwd=folder)["runs"]) == 1
 
 

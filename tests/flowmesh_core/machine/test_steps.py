@@ -192,6 +192,7 @@ def test_outputs_are_checked_in_the_publishing_scope_and_inputs_in_their_origina
     (check,) = checks
     assert set(check.digests) == {"group-x", "ns-team-a"}
     assert check.read_scopes == ("ns-team-a", "group-x")
+    assert set().union(*check.digests.values()) <= check.sizes.keys()
 
 
 def test_chunks_stream_from_row_wise_step_to_row_wise_step(world: World) -> None:
