@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from tests.attacks.tenants import ATTACKER, OWNER, Tenants, tenants
 from tests.flowmesh_control.fabric import workflow
 
@@ -90,5 +91,23 @@ async def test_a_connection_sends_no_request_while_its_refusal_waits(tmp_path: P
 async def test_requests_without_a_valid_token_are_refused_at_the_same_pace(tmp_path: Path) -> None:
     async with tenants(tmp_path) as there:
         assert await refusals_of(there, "unknown", 401) <= REFUSALS_PER_S
+        status, _ = await there.answer(OWNER, "/v1/quota?namespace=team-a")
+        assert status == 200
+
+
+async def test_where_too_many_refusals_wait_further_ones_close_their_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flowmesh_control.api.paced_refusals.WAITING_MAX", 1)
+    async with tenants(tmp_path) as there:
+
+        async def closes() -> bool:
+            url = f"{there.control.url}/v1/quota?namespace=team-b"
+            async with there.http.get(url) as response:
+                assert response.status == 401
+                return response.headers.get("Connection") == "close"
+
+        answers = await asyncio.gather(*(closes() for _ in range(60)))
+        assert 0 < sum(answers) <= 60 - REFUSALS_PER_S
         status, _ = await there.answer(OWNER, "/v1/quota?namespace=team-a")
         assert status == 200

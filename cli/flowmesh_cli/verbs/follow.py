@@ -138,7 +138,8 @@ class RunFollower:
             status = self._http().ask(
                 "POST", f"/v1/runs/{uid}/cancel", RunStatus, document=document
             )
-            if status.phase not in ENDED_PHASES and not status.message:  # no reason of an end
+            goes_on = status.phase not in ENDED_PHASES and not status.message  # no reason to end
+            if submitter and goes_on:
                 self._progress.note(
                     f"{uid} goes on for others who submitted it; `fmesh cancel {uid}` ends it"
                 )
