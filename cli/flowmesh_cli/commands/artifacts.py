@@ -75,7 +75,10 @@ def revoke(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Revoke an artifact: delete it and all that was made from it in a namespace."""
+    """Revoke an artifact: delete it and all that was made from it.
+
+    It concerns one namespace. Administrators may revoke in all.
+    """
     from flowmesh_cli.verbs.revoke import revoke_artifact  # noqa: PLC0415
 
     revoke_artifact(
