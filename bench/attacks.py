@@ -4,8 +4,8 @@ The control plane runs in its own process. During each attack another process po
 endpoint and submits workflows of another tenant, and the growth of its memory is measured. The
 attacks are those that once stopped or starved it: conditions and templates that never end or fill
 the memory, malformed messages of a worker, uploads that decode to many times their size, the end of
-an attempt that was never assigned to the reporting worker, and requests at fifty times the rate of
-a quota. Times are wall time on this machine, so the page names its load.
+an attempt that was never assigned to the reporting worker, and requests at 250 times the rate of a
+quota. Times are wall time on this machine, so the page names its load.
 
 Run it with ``make bench-attacks``.
 """
@@ -30,6 +30,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from aiohttp import ClientError, ClientSession, WSMsgType, WSServerHandshakeError
+from flood import Flood
 from graphs import quantile
 from results import Result, Table
 
@@ -65,7 +66,7 @@ SUBMIT_EVERY = 5
 LONGEST_S = 120.0
 """An attack that has not ended by then has succeeded."""
 LIMITED = Quota(name="limited", namespaces=("team-c",))
-FLOOD, FLOOD_S = 50, 5.0
+FLOOD, FLOOD_S = 250, 5.0
 """A flood's rate, as a multiple of the quota's, and its length."""
 FLOOD_P99 = 2.0
 """Limit for the p99 of health and of submissions during the flood, as a multiple of idle ones."""
@@ -343,20 +344,24 @@ async def forged_end(attacker: Attacker) -> None:
     await attacker.post(f"/v1/runs/{uid}/cancel", b"{}")
 
 
-async def flood(attacker: Attacker) -> None:
-    """Sends requests at many times the rate that the quota of their namespace allows."""
-    began, path = time.monotonic(), "/v1/quota?namespace=team-c"
-    headers = {"Authorization": f"Bearer {TOKEN}"}
+def flood(connections: int) -> Callable[[Attacker], Awaitable[None]]:
+    """Returns an attack: requests at many times the rate that the quota of a namespace allows."""
+
+    async def send(attacker: Attacker) -> None:
+        process = await _started("--flood", attacker.url, "--connections", str(connections))
+        answers, _ = await process.communicate()
+        for status, count in json.loads(answers).items():
+            attacker.answers.extend([status] * count)
+
+    return send
+
+
+def send_flood(url: str, connections: int) -> None:
+    """Sends the requests of a flood; prints how many answers had each status."""
     per_s = FLOOD * LIMITED.requests_per_second
-
-    async def send(first: int, step: int) -> None:
-        for number in range(first, round(per_s * FLOOD_S), step):
-            await asyncio.sleep(max(0.0, began + number / per_s - time.monotonic()))
-            async with attacker.http.get(attacker.url + path, headers=headers) as response:
-                await response.read()
-                attacker.answers.append(str(response.status))
-
-    await asyncio.gather(*(send(n, 20) for n in range(20)))
+    requests = Flood(url, "/v1/quota?namespace=team-c", TOKEN, connections, per_s)
+    requests.run(FLOOD_S)
+    print(json.dumps(requests.answers))
 
 
 async def _why(attacker: Attacker, uid: str) -> list[dict[str, Any]]:
@@ -374,8 +379,11 @@ ATTACKS: dict[str, Callable[[Attacker], Awaitable[None]]] = {
     "large messages of a worker": large_messages,
     "uploads": uploads,
     "a forged end": forged_end,
-    "requests at 50 times their quota": flood,
+    "requests at 250 times their quota, 20 connections": flood(20),
+    "the same, 1,000 connections": flood(1000),
 }
+FLOODS = 2
+"""The last attacks are floods."""
 
 
 async def measure(attacker: Attacker, pid: int, url: str) -> list[dict[str, Any]]:
@@ -477,7 +485,7 @@ def show(found: list[dict[str, Any]], result: Result) -> None:
                 f"(the peak of the control plane's own process); "
                 + (f"**not held by: {', '.join(over)}**." if over else "all held."),
                 "The forged end changed nothing: its run was still waiting for a worker.",
-                "During the flood of requests the p99 of health is "
+                "During the floods of requests the p99 of health is "
                 f"{_flood_ratio(found, 'p99_ms'):.1f} times, and that of another tenant's "
                 f"submissions {_flood_ratio(found, 'submit_p99_ms'):.1f} times that of the idle "
                 f"control plane; bound: {FLOOD_P99:g}.",
@@ -492,8 +500,8 @@ def show(found: list[dict[str, Any]], result: Result) -> None:
 
 
 def _flood_ratio(found: list[dict[str, Any]], figure: str) -> float:
-    """Returns a figure during the flood over that while idle."""
-    return float(found[-1][figure] / found[0][figure])
+    """Returns the largest figure during a flood over that while idle."""
+    return float(max(f[figure] for f in found[-FLOODS:]) / found[0][figure])
 
 
 async def run(arguments: argparse.Namespace) -> None:
@@ -522,6 +530,8 @@ def parser() -> argparse.ArgumentParser:
     given.add_argument("--draft", action="store_true", help="only print; save nothing")
     given.add_argument("--serve", metavar="DIR", help=argparse.SUPPRESS)
     given.add_argument("--probe", metavar="URL", help=argparse.SUPPRESS)
+    given.add_argument("--flood", metavar="URL", help=argparse.SUPPRESS)
+    given.add_argument("--connections", type=int, default=1, help=argparse.SUPPRESS)
     return given
 
 
@@ -531,5 +541,7 @@ if __name__ == "__main__":
         asyncio.run(serve(Path(chosen.serve)))
     elif chosen.probe:
         probe(chosen.probe)
+    elif chosen.flood:
+        send_flood(chosen.flood, chosen.connections)
     else:
         asyncio.run(run(chosen))

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 
 from flowmesh_core.errors import ConditionFailedError
@@ -13,7 +13,7 @@ from flowmesh_store.blobs import not_found
 from flowmesh_store.collection.sweep import StoredRecord
 from flowmesh_store.hashing import digest_of, require
 from flowmesh_store.keys import area_prefix, check_digest, check_key
-from flowmesh_store.ports import Record, StoredBlob
+from flowmesh_store.ports import NO_SIZES, Record, StoredBlob
 from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
 
 
@@ -80,10 +80,17 @@ class MemoryBlobs:
         require(digest_of(content), check_digest(digest), self._where)
         self._content.stored[self._scope, digest] = (bytes(content), self._content.clock())
 
-    async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
+    async def missing(
+        self, digests: Iterable[Digest], sizes: Mapping[Digest, int] = NO_SIZES
+    ) -> set[Digest]:
         """As :meth:`BlobStore.missing`."""
         stored, scope = self._content.stored, self._scope
-        return {d for d in digests if (scope, check_digest(d)) not in stored}
+
+        def has(digest: Digest) -> bool:
+            data, _ = stored.get((scope, check_digest(digest)), (None, 0.0))
+            return data is not None and len(data) == sizes.get(digest, len(data))
+
+        return {d for d in digests if not has(d)}
 
     async def fetch(self, digest: Digest, target: Path) -> int:
         """As :meth:`BlobFiles.fetch`."""

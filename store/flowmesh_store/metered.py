@@ -2,14 +2,14 @@
 
 import os
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import BlobArea
-from flowmesh_store.ports import Record, Records
+from flowmesh_store.ports import NO_SIZES, Record, Records
 from flowmesh_store.spool import SpooledFile, SpoolWriter
 
 OK = "ok"
@@ -70,10 +70,12 @@ class MeteredBlobs:
             await self._inner.put(digest, data)
             span.size_bytes = os.stat(data).st_size if isinstance(data, Path) else len(data)
 
-    async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
+    async def missing(
+        self, digests: Iterable[Digest], sizes: Mapping[Digest, int] = NO_SIZES
+    ) -> set[Digest]:
         """As :meth:`BlobStore.missing`."""
         with _span(self._meter, "blob.missing"):
-            return await self._inner.missing(digests)
+            return await self._inner.missing(digests, sizes)
 
     async def fetch(self, digest: Digest, target: Path) -> int:
         """As :meth:`BlobFiles.fetch`."""

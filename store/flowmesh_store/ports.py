@@ -4,14 +4,17 @@ All are asynchronous, because control plane and worker are asyncio programs. Met
 concurrently. They raise ``flowmesh_core.errors.StoreError``.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
 
 from flowmesh_core.units import Digest
+
+NO_SIZES: Mapping[Digest, int] = MappingProxyType({})
 
 
 class BlobStore(Protocol):
@@ -40,8 +43,15 @@ class BlobStore(Protocol):
         """
         ...
 
-    async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
-        """Returns those of the digests whose blobs do not exist."""
+    async def missing(
+        self, digests: Iterable[Digest], sizes: Mapping[Digest, int] = NO_SIZES
+    ) -> set[Digest]:
+        """Returns those of the digests whose blobs do not exist, or have another size than given.
+
+        Args:
+            digests: of the blobs.
+            sizes: in bytes, as far as they are known; those of other digests do not matter.
+        """
         ...
 
 

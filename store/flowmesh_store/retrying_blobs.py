@@ -7,13 +7,14 @@ directly.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from flowmesh_core.errors import BlobNotFoundError
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import BlobView, BlobViews
+from flowmesh_store.ports import NO_SIZES
 from flowmesh_store.spool import SpooledFile, SpoolWriter
 from flowmesh_store.store import Store
 
@@ -46,14 +47,16 @@ class RetryingBlobs:
         """As :meth:`BlobFiles.fetch`."""
         return await self._read(digest, lambda: self._inner.fetch(digest, target))
 
-    async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
+    async def missing(
+        self, digests: Iterable[Digest], sizes: Mapping[Digest, int] = NO_SIZES
+    ) -> set[Digest]:
         """As :meth:`BlobStore.missing`."""
-        found = await self._inner.missing(digests)
+        found = await self._inner.missing(digests, sizes)
         for pause_s in PAUSES_S:
             if not found:
                 break
             await self._sleep(pause_s)
-            found = await self._inner.missing(found)
+            found = await self._inner.missing(found, sizes)
         return found
 
     async def put(self, digest: Digest, data: bytes | Path) -> None:

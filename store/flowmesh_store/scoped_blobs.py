@@ -5,13 +5,14 @@ found only where the reader's scopes have it (ADR 43).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from flowmesh_core.errors import BlobCorruptError, LostBlobError
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import BlobArea, not_found
+from flowmesh_store.ports import NO_SIZES
 from flowmesh_store.spool import SpooledFile, SpoolWriter
 
 _COPIES_AT_ONCE = 16
@@ -42,13 +43,15 @@ class ScopedBlobs:
         """As :meth:`BlobFiles.fetch`; the first scope that has it right."""
         return await self._first(digest, lambda area: area.fetch(digest, target))
 
-    async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
+    async def missing(
+        self, digests: Iterable[Digest], sizes: Mapping[Digest, int] = NO_SIZES
+    ) -> set[Digest]:
         """As :meth:`BlobStore.missing`: those that no read scope has."""
         left = set(digests)
         for area in self._read:
             if not left:
                 break
-            left = await area.missing(left)
+            left = await area.missing(left, sizes)
         return left
 
     async def put(self, digest: Digest, data: bytes | Path) -> None:

@@ -1,12 +1,13 @@
 """A decorator that verifies every read by its digest, for backends that do not."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from flowmesh_core.errors import BlobCorruptError
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import BlobArea, CorruptBlobDeleter
 from flowmesh_store.hashing import digest_of, require
+from flowmesh_store.ports import NO_SIZES
 from flowmesh_store.spool import SpooledFile, SpoolWriter
 
 
@@ -42,9 +43,11 @@ class VerifyingBlobs:
         """As :meth:`BlobStore.put`."""
         await self._inner.put(digest, data)
 
-    async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
+    async def missing(
+        self, digests: Iterable[Digest], sizes: Mapping[Digest, int] = NO_SIZES
+    ) -> set[Digest]:
         """As :meth:`BlobStore.missing`."""
-        return await self._inner.missing(digests)
+        return await self._inner.missing(digests, sizes)
 
     async def fetch(self, digest: Digest, target: Path) -> int:
         """As :meth:`BlobFiles.fetch`."""

@@ -75,7 +75,7 @@ async def test_no_rows_of_a_workflow_have(tmp_path: Path) -> None:
 
 
 def of_a_query(count: int) -> Rows:
-    return Rows(pa.table({name: [1] for name in names(count)}))
+    return Rows(pa.table([pa.array([1])] * count, names(count)))
 
 
 def of_code(count: int) -> Rows:

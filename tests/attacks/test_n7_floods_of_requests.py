@@ -1,15 +1,20 @@
-"""Attacker: T2, a tenant with a token of its own namespace.
+"""Attacker: T2, a tenant with a token of its own namespace, or a peer without one.
 Action: sends requests, plans and watches at fifty times the rates of its quota.
-Must not happen: more of them are served than the quota allows, or another tenant's are refused.
+Must not happen: more of them are served than the quota allows, another tenant's are refused, or the
+control plane refuses as many as the attacker's connections can send.
 """
 
+import asyncio
+import time
 from collections import Counter
 from pathlib import Path
 
-from tests.attacks.tenants import ATTACKER, OWNER, tenants
+import pytest
+from tests.attacks.tenants import ATTACKER, OWNER, Tenants, tenants
 from tests.flowmesh_control.fabric import workflow
 
 from flowmesh_api.v1.quotas import Quota
+from flowmesh_control.quotas.refusal_pace import REFUSALS_PER_S
 
 BURST = 20
 PLANS = 3
@@ -59,3 +64,50 @@ async def test_requests_that_are_refused_count_as_well(tmp_path: Path) -> None:
         path = "/v1/content?namespace=team-a&reference=x"
         statuses = Counter([(await there.answer(ATTACKER, path))[0] for _ in range(BURST + 5)])
         assert statuses == {403: BURST, 429: 5}
+
+
+async def refusals_of(there: Tenants, attacker: str, refused: int) -> float:
+    """Sends requests on 20 connections until 90 are refused; returns how many a second."""
+    statuses, began_s = Counter[int](), time.monotonic()
+
+    async def send() -> None:
+        while statuses[refused] < 90:
+            status, _ = await there.answer(attacker, "/v1/quota?namespace=team-b")
+            statuses[status] += 1
+
+    await asyncio.gather(*(send() for _ in range(20)))
+    # The refusals of the first second are sent at once.
+    return (statuses[refused] - REFUSALS_PER_S) / (time.monotonic() - began_s)
+
+
+async def test_a_connection_sends_no_request_while_its_refusal_waits(tmp_path: Path) -> None:
+    async with tenants(tmp_path) as there:
+        await there.control.services.quotas.replace_all([QUOTA], {"team-a": {}, "team-b": {}})
+        assert await refusals_of(there, ATTACKER, 429) <= REFUSALS_PER_S
+        status, _ = await there.answer(OWNER, "/v1/quota?namespace=team-a")
+        assert status == 200
+
+
+async def test_requests_without_a_valid_token_are_refused_at_the_same_pace(tmp_path: Path) -> None:
+    async with tenants(tmp_path) as there:
+        assert await refusals_of(there, "unknown", 401) <= REFUSALS_PER_S
+        status, _ = await there.answer(OWNER, "/v1/quota?namespace=team-a")
+        assert status == 200
+
+
+async def test_where_too_many_refusals_wait_further_ones_close_their_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flowmesh_control.api.paced_refusals.WAITING_MAX", 1)
+    async with tenants(tmp_path) as there:
+
+        async def closes() -> bool:
+            url = f"{there.control.url}/v1/quota?namespace=team-b"
+            async with there.http.get(url) as response:
+                assert response.status == 401
+                return response.headers.get("Connection") == "close"
+
+        answers = await asyncio.gather(*(closes() for _ in range(60)))
+        assert 0 < sum(answers) <= 60 - REFUSALS_PER_S
+        status, _ = await there.answer(OWNER, "/v1/quota?namespace=team-a")
+        assert status == 200

@@ -1,5 +1,6 @@
 """Owners, joiners, Ctrl-C and kill -9: which processes survive and which end."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -53,13 +54,18 @@ def test_after_kill_9_of_the_owner_the_same_command_resumes_on_the_same_workers(
         first.until("rest running")
         workers = owner(folder)["workers"]
         first.kill()
-    with started("run", flow, cwd=folder) as second:
+    with started("run", flow, "--json", cwd=folder) as second:
         second.until("resumes as nap-")
         assert owner(folder)["workers"] == workers
         assert second.end() == ExitCode.OK
+        said, _ = json.JSONDecoder().raw_decode(second.said[second.said.index("{\n") :])
     run = answer("status", cwd=folder)
     assert run["phase"] == "Succeeded"
     assert run["executed"] == 2
+    receipt, (shown,) = answer("receipt", cwd=folder), said["runs"]
+    for figure in ("executed", "paid_nanousd"):
+        assert shown[figure] == run[figure] == receipt[figure] > 0, figure
+    assert shown == run
     assert len(answer("status", "--all", cwd=folder)["runs"]) == 1
 
 
@@ -93,6 +99,21 @@ def test_ctrl_c_cancels_cleanly_and_ends_the_workers(folder: Path):
         assert terminal.end() == ExitCode.INTERRUPTED
     assert answer("status", cwd=folder)["phase"] == "Cancelled"
     assert not any(psutil.pid_exists(pid) for pid in workers)
+
+
+def test_ctrl_c_on_a_run_that_another_command_submitted_too_leaves_it_running(folder: Path):
+    flow = flows.write(folder, "nap", flows.sleeping(600))
+    with started("run", flow, cwd=folder) as first:
+        first.until("rest running")
+        with started("run", flow, cwd=folder) as second:
+            second.until("resumes as nap-")
+            second.process.send_signal(signal.SIGINT)
+            second.until("goes on for others who submitted it")
+            assert second.end() == ExitCode.INTERRUPTED
+        assert answer("status", cwd=folder)["phase"] == "Running"
+        first.process.send_signal(signal.SIGINT)
+        assert first.end() == ExitCode.INTERRUPTED
+    assert answer("status", cwd=folder)["phase"] == "Cancelled"
 
 
 def test_ctrl_c_twice_leaves_at_once_and_the_run_can_be_resumed(folder: Path):

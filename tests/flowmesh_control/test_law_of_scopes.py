@@ -15,7 +15,7 @@ import asyncio
 import os
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +52,7 @@ from flowmesh_core.units import Digest
 from flowmesh_store.blobs import BlobArea
 from flowmesh_store.cache.blob_cache import BlobCache
 from flowmesh_store.cache.caching_blobs import CachingViews
+from flowmesh_store.ports import NO_SIZES
 from flowmesh_store.spool import SpooledFile, SpoolWriter
 from flowmesh_store.store import open_store
 from flowmesh_store.tree import TreeFile, encode_tree
@@ -98,9 +99,11 @@ class Watched:
         assert self._scope in self._model.read
         return await self._area.fetch(digest, target)
 
-    async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
+    async def missing(
+        self, digests: Iterable[Digest], sizes: Mapping[Digest, int] = NO_SIZES
+    ) -> set[Digest]:
         assert self._scope in (*self._model.read, self._model.write)
-        return await self._area.missing(digests)
+        return await self._area.missing(digests, sizes)
 
     async def put(self, digest: Digest, data: bytes | Path) -> None:
         await self._area.put(digest, data)

@@ -96,6 +96,18 @@ async def test_missing_returns_exactly_the_absent_blobs(backend: Backend) -> Non
 
 
 @of_blobs
+@pytest.mark.parametrize("damage", ["truncate", "empty", "append"])
+async def test_a_blob_of_another_size_than_the_expected_one_is_missing(
+    backend: Backend, damage: str
+) -> None:
+    whole, other = await put(backend, b"whole"), await put(backend, b"other")
+    backend.rewrite(other, damaged(b"other", damage))
+    missing = blobs_of(backend.store).missing
+    assert await missing([whole, other], {whole: 5, other: 5}) == {other}
+    assert await missing([whole], {whole: 4}) == {whole}
+
+
+@of_blobs
 async def test_an_absent_blob_is_a_named_miss_and_writes_no_file(
     backend: Backend, tmp_path: Path
 ) -> None:

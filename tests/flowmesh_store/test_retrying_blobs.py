@@ -1,5 +1,6 @@
 """A blob that is needed is asked for again before it is missed."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from flowmesh_core.units import Digest
 from flowmesh_store.blobs import not_found
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.memory import MemoryBlobs, MemoryContent
+from flowmesh_store.ports import NO_SIZES
 from flowmesh_store.retrying_blobs import PAUSES_S, RetryingBlobs, with_retries
 from flowmesh_store.store import open_store
 
@@ -39,9 +41,11 @@ class Forgetful(MemoryBlobs):
             raise not_found(digest, "")
         return await super().fetch(digest, target)
 
-    async def missing(self, digests: object) -> set[Digest]:
-        asked = set(digests)  # type: ignore[call-overload]
-        return asked if self._lies("missing") else await super().missing(asked)
+    async def missing(
+        self, digests: Iterable[Digest], sizes: Mapping[Digest, int] = NO_SIZES
+    ) -> set[Digest]:
+        asked = set(digests)
+        return asked if self._lies("missing") else await super().missing(asked, sizes)
 
 
 class Bench:
@@ -65,7 +69,20 @@ async def test_false_not_found_responses_are_retried(
         assert await bench.blobs.get(X) == b"x"
     else:
         assert await bench.blobs.fetch(X, tmp_path / "target") == 1
-    assert len(bench.slept_s) == false_answers
+    assert bench.slept_s == list(PAUSES_S[:false_answers])
+    # Content first, then whether it is there, each time after a pause; content again if it is.
+    asked = [how for how in bench.store.asked if how in (way, "missing")]  # fetch reads by get
+    assert asked == [way, *["missing"] * false_answers, *[way] * bool(false_answers)]
+
+
+@pytest.mark.parametrize("way", ["get", "fetch"])
+async def test_content_that_is_missing_is_requested_three_times(way: str, tmp_path: Path) -> None:
+    bench = Bench(3)
+    await bench.blobs.put(X, b"x")  # it is there, and each of three answers denies it
+    with pytest.raises(BlobNotFoundError):
+        await (bench.blobs.get(X) if way == "get" else bench.blobs.fetch(X, tmp_path / "target"))
+    assert bench.store.asked == [way, "missing", "missing"]
+    assert bench.slept_s == list(PAUSES_S)
 
 
 @pytest.mark.parametrize("way", ["get", "fetch"])

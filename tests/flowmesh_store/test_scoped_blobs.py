@@ -66,6 +66,17 @@ async def test_a_copy_is_independent_of_the_original_scope(backend: Backend, siz
         await blobs_of(backend.store).get(digest)
 
 
+async def test_a_copy_replaces_what_a_power_cut_left_of_an_earlier_one(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store")
+    digest = await put(store, SCOPE, b"content")
+    cut = tmp_path / "store" / "cas" / GROUP / digest[:2] / digest
+    cut.parent.mkdir(parents=True)
+    cut.write_bytes(b"")
+    view = store.view(write=GROUP, read=(SCOPE, GROUP))
+    assert await view.copy([digest]) == set()
+    assert await blobs_of(store, GROUP).get(digest) == b"content"
+
+
 async def test_a_copy_has_the_age_of_a_new_put(backend: Backend) -> None:
     digest = await put(backend.store, SCOPE, b"old")
     backend.age(digest, 1e6)

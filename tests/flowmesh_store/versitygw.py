@@ -79,7 +79,7 @@ def running(
             client.close()
             yield server
         finally:
-            process.terminate()
+            process.kill()  # to end in order it would wait ten seconds for idle connections
             process.wait(30)
 
 

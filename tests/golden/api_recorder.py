@@ -427,7 +427,7 @@ async def _cache(recorder: Recorder, fabric: Fabric) -> None:
         "POST", "/v1/datasets?namespace=team-a", data=b'{"n":1}\n', status=201
     )
     revoked = {"target": uploaded["reference"]}
-    query = "namespace=team-a"
+    query = "namespace=team-a&all_namespaces=1"
     route = "POST /v1/revoke"
     await recorder.ask(fabric, "revoke.dry", route, f"{query}&dry_run=1", body=revoked)
     await recorder.ask(fabric, "revoke", route, query, body=revoked)

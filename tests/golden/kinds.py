@@ -200,7 +200,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     ),
     c.PutManifest: ("digest", "manifest", "uid", "scope"),
     c.PutBlob: ("digest", "data", "uid", "scope"),
-    c.CheckBlobs: ("uid", "digests", "read_scopes"),
+    c.CheckBlobs: ("uid", "digests", "read_scopes", "sizes"),
     c.DeleteCorruptBlobs: ("digests", "uid", "scopes"),
     c.CompareContent: ("result", "blobs", "uid", "scopes"),
     c.EvaluateCondition: ("uid", "number", "query"),

@@ -17,12 +17,15 @@ class SubmitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         namespace: replaces the document's.
         uploads: references to the content of local files, by input.
         resume: whether an unfinished run of the same document is used.
+        submitter: a name of the client's choice for this submission, such as a random one; with it
+            the client can leave a run that others submitted too. Empty for none.
     """
 
     document: dict[str, Any]
     namespace: str = ""
     uploads: dict[str, str] = {}
     resume: bool = True
+    submitter: str = ""
 
 
 class RunAccepted(msgspec.Struct, frozen=True):
@@ -39,9 +42,16 @@ class RunAccepted(msgspec.Struct, frozen=True):
 
 
 class CancelBody(msgspec.Struct, frozen=True):
-    """The body of ``POST /v1/runs/{uid}/cancel``, which may be empty."""
+    """The body of ``POST /v1/runs/{uid}/cancel``, which may be empty.
+
+    Attributes:
+        reason: shown to users.
+        submitter: of the submission that leaves: the run is cancelled only if no other submission
+            wants it. Empty to cancel the run for all.
+    """
 
     reason: str = ""
+    submitter: str = ""
 
 
 class AmendBody(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

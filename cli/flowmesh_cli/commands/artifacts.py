@@ -58,6 +58,12 @@ def revoke(
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", help="Revoke it in this namespace.")
     ] = "",
+    all_namespaces: Annotated[
+        bool,
+        typer.Option(
+            "--all-namespaces", "-A", help="Revoke it in all namespaces, as an administrator."
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")
     ] = False,
@@ -71,13 +77,14 @@ def revoke(
 ) -> None:
     """Revoke an artifact: delete it and all that was made from it.
 
-    Administrators revoke in all namespaces, others in their own.
+    It concerns one namespace. Administrators may revoke in all.
     """
     from flowmesh_cli.verbs.revoke import revoke_artifact  # noqa: PLC0415
 
     revoke_artifact(
         artifact,
         namespace=namespace,
+        all_namespaces=all_namespaces,
         dry_run=dry_run,
         report=report,
         yes=yes,

@@ -88,8 +88,14 @@ class RunFollower:
         self._progress = progress
         self._interrupts = interrupts
 
-    def follow(self, uids: Sequence[str], *, cancels: bool) -> list[RunStatus]:
+    def follow(self, uids: Sequence[str], *, cancels: bool, submitter: str = "") -> list[RunStatus]:
         """Returns the runs once all have ended, or at Ctrl-C unless it ``cancels`` them.
+
+        Args:
+            uids: of the runs.
+            cancels: whether Ctrl-C cancels those that only the submitter wants; the others go on,
+                and are returned as they are.
+            submitter: name of the submission; empty to cancel runs whoever wants them.
 
         Raises:
             FabricUnavailableError: the fabric did not answer in time.
@@ -99,12 +105,12 @@ class RunFollower:
         while True:
             try:
                 self._refresh(uids, statuses)
-                if all(s.phase in ENDED_PHASES for s in statuses.values()):
-                    return [statuses[uid] for uid in uids]
+                if all(statuses[uid].phase in ENDED_PHASES for uid in uids):
+                    return list(statuses.values())
                 if self._interrupts.asked and not cancels:
                     return [statuses[uid] for uid in uids]
                 if self._interrupts.asked and not cancelled:
-                    self._cancel(statuses)
+                    uids = self._cancel(uids, statuses, submitter)
                     cancelled = True
             except FabricUnavailableError:
                 self._reconnect_until_timeout()
@@ -119,12 +125,26 @@ class RunFollower:
         fabric = http.where_allowed("/v1/fabric", FabricStatus)
         self._progress.update([statuses[uid] for uid in uids], fabric, time.time())
 
-    def _cancel(self, statuses: dict[str, RunStatus]) -> None:
+    def _cancel(
+        self, uids: Sequence[str], statuses: dict[str, RunStatus], submitter: str
+    ) -> list[str]:
+        """Cancels runs; returns those whose end is awaited: not those that others want too."""
         self._progress.note("cancelling; press Ctrl-C again to exit at once")
-        for uid, status in statuses.items():
-            if status.phase not in ENDED_PHASES:
-                document = {"reason": "cancelled by Ctrl-C"}
-                self._http().call("POST", f"/v1/runs/{uid}/cancel", document=document)
+        document = {"reason": "cancelled by Ctrl-C", "submitter": submitter}
+        awaited = list(uids)
+        for uid in uids:
+            if statuses[uid].phase in ENDED_PHASES:
+                continue
+            status = self._http().ask(
+                "POST", f"/v1/runs/{uid}/cancel", RunStatus, document=document
+            )
+            goes_on = status.phase not in ENDED_PHASES and not status.message  # no reason to end
+            if submitter and goes_on:
+                self._progress.note(
+                    f"{uid} goes on for others who submitted it; `fmesh cancel {uid}` ends it"
+                )
+                awaited.remove(uid)
+        return awaited
 
     def _reconnect_until_timeout(self) -> None:
         self._progress.note("the fabric does not answer; reconnecting")

@@ -1,6 +1,7 @@
 """``fmesh revoke``: deletes an artifact and all that was made from it."""
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,7 @@ def revoke_artifact(
     artifact: str,
     *,
     namespace: str,
+    all_namespaces: bool,
     dry_run: bool,
     report: Path | None,
     yes: bool,
@@ -34,7 +36,10 @@ def revoke_artifact(
     """
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
-        where = namespace or http.namespace or http.default_namespace
+        where: dict[str, str | bool] = {
+            "namespace": namespace or http.namespace or http.default_namespace,
+            "all_namespaces": all_namespaces,
+        }
         if dry_run or not yes:
             answer = _ask(http, artifact, where, dry_run=True)
         if not dry_run:
@@ -51,10 +56,12 @@ def revoke_artifact(
         _show(terminal, answer.report)
 
 
-def _ask(http: ApiClient, artifact: str, namespace: str, *, dry_run: bool) -> RevocationAnswer:
+def _ask(
+    http: ApiClient, artifact: str, where: Mapping[str, str | bool], *, dry_run: bool
+) -> RevocationAnswer:
     # As a file, so that there is no timeout: it may take a minute.
     body = io.BytesIO(msgspec.json.encode(RevokeBody(artifact)))
-    query = {"namespace": namespace, "dry_run": dry_run}
+    query = {**where, "dry_run": dry_run}
     return http.ask("POST", routes.REVOKE, RevocationAnswer, query=query, body=body)
 
 

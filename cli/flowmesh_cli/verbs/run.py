@@ -1,5 +1,6 @@
 """``fmesh run``, ``submit`` and ``watch``."""
 
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 
 import typer
@@ -61,11 +62,12 @@ def run_files(
             put_policies(session.http, sources.policies)
         else:
             session.http.call("PUT", "/v1/policies", query={"only": True}, document=[])
-        accepted = [submit(session.http, s) for s in sources.workflows]
+        submitter = secrets.token_hex(8)
+        accepted = [submit(session.http, s, submitter) for s in sources.workflows]
         for run in accepted:
             if run.resumed:
                 terminal.note(f"{run.namespace}/{run.name} resumes as {run.uid}")
-        runs = follow(session, [a.uid for a in accepted], terminal, interrupts)
+        runs = follow(session, [a.uid for a in accepted], terminal, interrupts, submitter)
         show_end(terminal, session.http, runs)
         wait_for_others(session, terminal, interrupts)
     code = ExitCode.INTERRUPTED if interrupts.asked else worst(runs)
@@ -146,8 +148,8 @@ def checked(chosen: WorkflowSelection) -> Sources:
     return sources
 
 
-def submit(http: ApiClient, source: Source) -> RunAccepted:
-    """Uploads a workflow's local inputs and submits it.
+def submit(http: ApiClient, source: Source, submitter: str = "") -> RunAccepted:
+    """Uploads a workflow's local inputs and submits it; ``submitter`` names the submission.
 
     Raises:
         FilesError: admission found problems; each has its place in the file.
@@ -155,7 +157,11 @@ def submit(http: ApiClient, source: Source) -> RunAccepted:
     if isinstance(http, ClusterGateway):
         return submit_object(http, source)
     upload_inputs(http, source)
-    document = {"document": source.document.value, "uploads": source.uploads}
+    document = {
+        "document": source.document.value,
+        "uploads": source.uploads,
+        "submitter": submitter,
+    }
     try:
         return http.ask("POST", "/v1/runs", RunAccepted, query={"check": True}, document=document)
     except SpecError as e:
@@ -178,13 +184,20 @@ def worst(runs: Sequence[RunStatus]) -> ExitCode:
 
 
 def follow(
-    session: ReachableFabric, uids: Sequence[str], terminal: Terminal, interrupts: Interrupts
+    session: ReachableFabric,
+    uids: Sequence[str],
+    terminal: Terminal,
+    interrupts: Interrupts,
+    submitter: str = "",
 ) -> list[RunStatus]:
-    """Follows runs until they end; Ctrl-C cancels them."""
+    """Follows runs until they end; Ctrl-C cancels them, unless others than the submitter want them.
+
+    Without a submitter it cancels them in any case.
+    """
     progress = progress_for(terminal)
     try:
         follower = RunFollower(lambda: session.http, session.reconnect, progress, interrupts)
-        return follower.follow(uids, cancels=True)
+        return follower.follow(uids, cancels=True, submitter=submitter)
     finally:
         progress.close()
 

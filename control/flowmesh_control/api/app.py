@@ -1,5 +1,6 @@
 """The web application: the workers' WebSocket, the API and the metrics on one port."""
 
+import time
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -10,6 +11,7 @@ from flowmesh_control.api.data import DataHandlers
 from flowmesh_control.api.fabric import FabricHandlers
 from flowmesh_control.api.keys import KeyHandlers
 from flowmesh_control.api.lineage import LineageHandlers
+from flowmesh_control.api.paced_refusals import paced_refusals
 from flowmesh_control.api.probes import ProbeHandlers
 from flowmesh_control.api.quotas import QuotaHandlers
 from flowmesh_control.api.read_only import refusing_writes
@@ -38,7 +40,11 @@ def build_app(
     and, with ``metrics_open``, ``/metrics``.
     """
     recorder = RequestRecorder(services.request_log)
-    middlewares: list[Middleware] = [recorder.middleware(), errors_as_json]
+    middlewares: list[Middleware] = [
+        paced_refusals(time.monotonic),
+        recorder.middleware(),
+        errors_as_json,
+    ]
     if services.refusal is not None:
         middlewares.append(refusing_writes(services.refusal))
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)

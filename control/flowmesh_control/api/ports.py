@@ -57,8 +57,8 @@ class RunWriter(Protocol):
         """
         ...
 
-    async def cancel(self, uid: str, reason: str) -> None:
-        """Cancels a run that has not ended.
+    async def cancel(self, uid: str, reason: str, submitter: str = "") -> None:
+        """Cancels a run that has not ended; for a submitter only if no other one wants it.
 
         Raises:
             StoreError: the cancellation could not be written; try again.

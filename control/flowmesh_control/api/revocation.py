@@ -12,8 +12,8 @@ from flowmesh_control.api.authorization import AuthorizedRequest, Route, namespa
 from flowmesh_control.api.request_body import read_body
 from flowmesh_control.api.request_recorder import Logging
 from flowmesh_control.api.responses import flag, json_response
-from flowmesh_control.auth.users import NamespaceLabels, Verb
-from flowmesh_control.errors import NotFoundError
+from flowmesh_control.auth.users import NamespaceLabels, Resource, Verb
+from flowmesh_control.errors import ForbiddenError, NotFoundError
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.lineage_index import LineageIndex
@@ -82,10 +82,12 @@ class RevocationHandlers:
     async def revoke(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/revoke?namespace=&dry_run=1`` :class:`RevokeBody` → :class:`RevocationAnswer`.
 
-        An administrator revokes in all namespaces, others in that of the query.
+        With ``?all_namespaces=1`` an administrator revokes in all namespaces.
         """
         body, dry_run = await read_body(call.request, _decoder), flag(call.request, "dry_run")
-        namespace = "" if await call.may_purge() else call.namespace
+        namespace = "" if flag(call.request, "all_namespaces") else call.namespace
+        if not namespace and not await call.may_purge():
+            raise _not_in_all(call)
         plan = self._policies.scopes(call.namespace, dict(self._labels(call.namespace)))
         named = await self._named(body.target, namespace, plan)
         call.note(named.identity, dry_run=str(dry_run).lower(), reach=namespace or "all namespaces")
@@ -145,5 +147,15 @@ def _unknown(target: str) -> NotFoundError:
     return NotFoundError(
         f"no known run of the namespace used or made {target[:80]!r}",
         where="target",
-        remedy="name a digest, a reference, or RUN/OUTPUT; `fmesh outputs RUN` shows references",
+        remedy="name a digest, a reference, or RUN/OUTPUT (`fmesh outputs RUN` shows references), "
+        "and its namespace with -n; an administrator may use --all-namespaces",
+    )
+
+
+def _not_in_all(call: AuthorizedRequest) -> ForbiddenError:
+    return ForbiddenError(
+        f"user {call.user.name!r} may not delete {Resource.POLICIES}, which a revocation in all "
+        "namespaces needs",
+        where="?all_namespaces=",
+        remedy="name one namespace with ?namespace=, or ask an administrator",
     )

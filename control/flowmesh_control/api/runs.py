@@ -170,12 +170,12 @@ class RunHandlers:
         await response.write_eof()
 
     async def cancel(self, call: AuthorizedRequest) -> web.Response:
-        """``POST /v1/runs/{uid}/cancel`` ``{reason?}`` → :class:`RunStatus`."""
+        """``POST /v1/runs/{uid}/cancel`` :class:`CancelBody` → :class:`RunStatus`."""
         uid = await self._active_uid(call)
         body = await body_of(call.request)
-        given_reason = decode_body(body, _cancel_decoder).reason if body else ""
-        reason = given_reason or "cancelled by the user"
-        await self._commands.cancel(uid, reason)
+        given = decode_body(body, _cancel_decoder) if body else CancelBody()
+        reason = given.reason or "cancelled by the user"
+        await self._commands.cancel(uid, reason, given.submitter)
         return json_response(await self._views.status(uid))
 
     async def amend(self, call: AuthorizedRequest) -> web.Response:
@@ -228,6 +228,7 @@ class RunHandlers:
             uploads=body.uploads,
             labels=self._labels(call.namespace),
             resume=body.resume,
+            submitter=body.submitter,
         )
 
     async def _active_uid(self, call: AuthorizedRequest) -> str:

@@ -260,8 +260,17 @@ class CommandExecutor:
         for scope, digests in c.digests.items():
             places = itertools.product(dict.fromkeys((scope, *c.read_scopes)), digests)
             on_the_way = self._puts.join(c.uid, frozenset(places))
+            # As many requests as there are blobs, where all are there as they should be.
+            own = self._store.view(write=scope, read=(scope,))
+            doubtful = await own.missing(digests - on_the_way, c.sizes)
+            if not doubtful:
+                continue
+            # A copy of a wrong size would stay, and be linked to, if it were not read.
+            wrong = (doubtful & c.sizes.keys()) - await own.missing(doubtful)
+            if wrong:
+                await self._discard(DeleteCorruptBlobs(frozenset(wrong), c.uid, (scope,)))
             view = self._needed.view(write=scope, read=c.read_scopes)
-            missing |= await view.copy(digests - on_the_way)
+            missing |= await view.copy(doubtful)
         self._post(BlobsChecked(c.uid, frozenset(missing)))
 
     async def _discard(self, c: DeleteCorruptBlobs) -> None:

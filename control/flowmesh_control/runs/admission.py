@@ -31,6 +31,7 @@ from flowmesh_control.records.run_records import (
     decode_record,
     spec_decoder,
 )
+from flowmesh_control.runs.submitters import Submitters
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_core.errors import InvalidReferenceError, SpecError
 from flowmesh_core.graph.plan import ArtifactSource, Plan
@@ -55,6 +56,7 @@ class Submission:
         uid: the run's uid where the caller has one (a custom resource); submitting it again
             returns the same run.
         resume: whether to join an unfinished run of the same document and namespace.
+        submitter: the client's name of this submission; empty for none.
     """
 
     document: Mapping[str, Any]
@@ -63,6 +65,7 @@ class Submission:
     labels: Mapping[str, str] = field(default_factory=dict)
     uid: str = ""
     resume: bool = True
+    submitter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,11 @@ class Compiled:
 
 
 class Admission:
-    """Accepts workflows as runs."""
+    """Accepts workflows as runs.
+
+    Attributes:
+        submitters: which submissions want each run.
+    """
 
     def __init__(
         self,
@@ -115,6 +122,7 @@ class Admission:
         self._compiler = compiler
         self._clock = clock
         self._quarantine_salts = quarantine_salts
+        self.submitters = Submitters(unfinished)
         self._unfinished = unfinished
         self._submitted = submitted
         self._fixed_fleet = fixed_fleet
@@ -151,6 +159,8 @@ class Admission:
             if not existing:
                 uid = uid or f"{plan.name}-{secrets.token_hex(4)}"
                 await self._accept(compiled, digest, uid)
+            if not submission.uid:  # the run of an object is wanted as long as the object exists
+                self.submitters.add(existing or uid, submission.submitter)
         return RunAccepted(existing or uid, plan.name, plan.namespace, resumed=bool(existing))
 
     async def accept_plan(self, compiled: Compiled, digest: Digest, *, uid: str) -> RunAccepted:

@@ -47,6 +47,8 @@ class RunCommands:
             raise ConflictError(waits.message, where=f"runs/{uid}", remedy=waits.remedy)
         await self.post_and_wait(Amended(uid, changes))
 
-    async def cancel(self, uid: str, reason: str) -> None:
-        """As :meth:`RunCanceller.cancel`."""
+    async def cancel(self, uid: str, reason: str, submitter: str = "") -> None:
+        """As :meth:`RunCanceller.cancel`; for a submitter only if no other submission wants it."""
+        if submitter and self.admission.submitters.leave(uid, submitter):
+            return
         await self.canceller.cancel(uid, reason)

@@ -152,11 +152,13 @@ class CheckBlobs(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         digests: by the scope that is to have them; what only another scope has is copied there.
         read_scopes: those that the run reads.
+        sizes: of the blobs whose size is known, in bytes; one of another size is lost.
     """
 
     uid: str
     digests: dict[str, frozenset[Digest]]
     read_scopes: tuple[str, ...]
+    sizes: dict[Digest, int] = {}
 
 
 class DeleteCorruptBlobs(msgspec.Struct, frozen=True, gc=False):

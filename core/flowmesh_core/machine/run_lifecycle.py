@@ -179,7 +179,8 @@ def end_if_over(state: State, run: Run, now_s: float) -> None:
         digests = _output_blobs(state, run)
         if not run.failure and not run.cancel_reason:
             run.checking = True
-            state.emit(CheckBlobs(run.uid, digests, run.scopes.readable))
+            sizes = dict(size for _, a in _outputs(state, run) for size in a.blob_sizes())
+            state.emit(CheckBlobs(run.uid, digests, run.scopes.readable, sizes))
             return
     _finish(state, run, now_s)
 

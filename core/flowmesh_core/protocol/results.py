@@ -48,6 +48,13 @@ class Artifact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             return (self.blob,)
         return (self.blob, *(c.blob for c in self.manifest.chunks))
 
+    def blob_sizes(self) -> tuple[tuple[Digest, int], ...]:
+        """Returns those of the digests whose size in bytes is known here, with it."""
+        if self.manifest is not None:
+            return tuple((c.blob, c.bytes) for c in self.manifest.chunks)
+        is_one_blob = self.kind in ("metrics", "blob") and self.size_bytes
+        return ((self.blob, self.size_bytes),) if is_one_blob else ()
+
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What an attempt used.

@@ -7,7 +7,7 @@ is none. A URL that has expired is asked for again.
 import asyncio
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from flowmesh_core.errors import StoreUnavailableError
@@ -19,6 +19,7 @@ from flowmesh_store.blobs import not_found
 from flowmesh_store.hashing import digest_of, require
 from flowmesh_store.keys import check_digest
 from flowmesh_store.os_errors import store_error
+from flowmesh_store.ports import NO_SIZES
 from flowmesh_store.signed_objects import ObjectExistsError
 from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
 
@@ -78,7 +79,9 @@ class ServiceBlobs:
         else:
             await self._put(digest, data)
 
-    async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
+    async def missing(
+        self, digests: Iterable[Digest], sizes: Mapping[Digest, int] = NO_SIZES
+    ) -> set[Digest]:
         """As :meth:`BlobStore.missing`."""
         limit = asyncio.Semaphore(_CONCURRENT_HEADS)
 
@@ -87,7 +90,9 @@ class ServiceBlobs:
                 size = await self._access.use(
                     lambda: self._url("HEAD", digest), self._access.objects.size
                 )
-            return digest if size is None or (not size and digest != _EMPTY) else None
+            if size is None or (not size and digest != _EMPTY):
+                return digest
+            return digest if size != sizes.get(digest, size) else None
 
         answers = await asyncio.gather(*(absent(check_digest(d)) for d in digests))
         return {d for d in answers if d is not None}

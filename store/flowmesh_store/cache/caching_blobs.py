@@ -7,7 +7,7 @@ blob the store is only asked whether the scopes have it.
 """
 
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from flowmesh_core.units import Digest
 from flowmesh_store.atomic_files import temporary_name
 from flowmesh_store.blobs import BlobView, BlobViews, not_found
 from flowmesh_store.cache.blob_cache import BlobCache
+from flowmesh_store.ports import NO_SIZES
 from flowmesh_store.spool import SpooledFile, SpoolWriter
 
 REREAD_BYTES_MAX = 64 << 20
@@ -84,9 +85,11 @@ class CachingBlobs:
         await self._cache.cache(digest, data, size)
         self._cache.note_readable(digest, (self._write,))
 
-    async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
+    async def missing(
+        self, digests: Iterable[Digest], sizes: Mapping[Digest, int] = NO_SIZES
+    ) -> set[Digest]:
         """As :meth:`BlobStore.missing`: what the inner view lacks, cached or not."""
-        return await self._inner.missing(digests)
+        return await self._inner.missing(digests, sizes)
 
     async def copy(self, digests: Iterable[Digest]) -> set[Digest]:
         """As :meth:`BlobView.copy`."""

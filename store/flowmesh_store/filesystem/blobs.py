@@ -12,7 +12,7 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from flowmesh_core.errors import BlobCorruptError, StoreAccessError, StoreFullError
@@ -30,6 +30,7 @@ from flowmesh_store.filesystem.root import StoreRoot
 from flowmesh_store.hashing import CHUNK_BYTES, digest_of, digest_of_file, mismatch, require
 from flowmesh_store.keys import area_prefix, blob_name
 from flowmesh_store.os_errors import store_error
+from flowmesh_store.ports import NO_SIZES
 from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
 
 _INLINE_BYTES = 1 << 20
@@ -37,6 +38,8 @@ _WHOLE_BYTES = 4 << 20
 _INLINE_STATS = 128
 _NO_LINKS = frozenset({errno.EMLINK, errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.EOPNOTSUPP})
 """Errors of filesystems that do not link a file, or not once more."""
+
+_EMPTY = digest_of(b"")
 
 
 class FilesystemBlobs:
@@ -83,12 +86,14 @@ class FilesystemBlobs:
         else:
             await asyncio.to_thread(self._put_bytes, digest, data)
 
-    async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
+    async def missing(
+        self, digests: Iterable[Digest], sizes: Mapping[Digest, int] = NO_SIZES
+    ) -> set[Digest]:
         """As :meth:`BlobStore.missing`."""
         wanted = list(digests)
         if len(wanted) <= _INLINE_STATS:
-            return self._missing(wanted)
-        return await asyncio.to_thread(self._missing, wanted)
+            return self._missing(wanted, sizes)
+        return await asyncio.to_thread(self._missing, wanted, sizes)
 
     async def fetch(self, digest: Digest, target: Path) -> int:
         """As :meth:`BlobFiles.fetch`."""
@@ -247,8 +252,16 @@ class FilesystemBlobs:
         if self._durable:
             sync_directory(path)
 
-    def _missing(self, digests: list[Digest]) -> set[Digest]:
-        return {d for d in digests if not os.path.exists(self.path(d))}
+    def _missing(self, digests: list[Digest], sizes: Mapping[Digest, int]) -> set[Digest]:
+        return {d for d in digests if not self._has(d, sizes.get(d))}
+
+    def _has(self, digest: Digest, size: int | None) -> bool:
+        try:
+            found = os.stat(self.path(digest)).st_size
+        except OSError:
+            return False
+        # A power cut may leave a file without content, since blobs do not wait for the disk.
+        return found == size if size is not None else bool(found) or digest == _EMPTY
 
     def _fetch(self, descriptor: int, size: int, digest: Digest, target: Path) -> int:
         if size <= _WHOLE_BYTES:
@@ -293,7 +306,10 @@ def _link(source: str, path: str) -> bool | None:
             make_parent(path)
             os.link(source, path)
     except FileExistsError:
-        return True
+        if os.stat(path).st_size == os.stat(source).st_size:
+            return True
+        os.unlink(path)  # a power cut left a part of it
+        os.link(source, path)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise

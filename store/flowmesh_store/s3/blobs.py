@@ -8,7 +8,7 @@ and the next put overwrites it.
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ from flowmesh_store.blobs import DEFAULT_GRACE_S, not_found
 from flowmesh_store.hashing import digest_of, new_hasher, require
 from flowmesh_store.keys import area_prefix, blob_name, check_digest
 from flowmesh_store.os_errors import store_error
+from flowmesh_store.ports import NO_SIZES
 from flowmesh_store.s3.copier import BlobCopier
 from flowmesh_store.s3.errors import blobs_error, is_missing_bucket
 from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
@@ -97,14 +98,18 @@ class S3Blobs:
         require(digest_of(data), check_digest(digest), self._where)
         await self._put_trusted(digest, data, len(data))
 
-    async def missing(self, digests: Iterable[Digest]) -> set[Digest]:
+    async def missing(
+        self, digests: Iterable[Digest], sizes: Mapping[Digest, int] = NO_SIZES
+    ) -> set[Digest]:
         """As :meth:`BlobStore.missing`."""
         limit = asyncio.Semaphore(_CONCURRENT_HEADS)
 
         async def absent(digest: Digest) -> Digest | None:
             async with limit:
                 found = await self._head(digest)
-            return digest if found is None or (not found[0] and digest != EMPTY) else None
+            if found is None or (not found[0] and digest != EMPTY):
+                return digest
+            return digest if found[0] != sizes.get(digest, found[0]) else None
 
         answers = await asyncio.gather(*(absent(check_digest(d)) for d in digests))
         return {d for d in answers if d is not None}

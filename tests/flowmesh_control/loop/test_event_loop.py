@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from tests.blob_views import SCOPE, blobs_of
 from tests.flowmesh_control.waiting import until
+from tests.flowmesh_store.backends import rewrite_in, rewrite_memory
 
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_control.loop.command_executor import CommandExecutor
@@ -51,6 +53,7 @@ from flowmesh_core.protocol.results import ActionResult, Artifact, Provenance
 from flowmesh_core.spec.secrets import SecretValue
 from flowmesh_core.units import Digest
 from flowmesh_store.action_cache import ActionCache
+from flowmesh_store.memory import MemoryContent
 from flowmesh_store.scoped_blobs import ScopedBlobs
 from flowmesh_store.store import Store
 
@@ -347,6 +350,33 @@ async def test_missing_blobs_are_named(bench: Bench) -> None:
     await bench.do(CheckBlobs("run-1", {SCOPE: frozenset({D, digest_bytes(data)})}, (SCOPE,)))
     await until(lambda: bench.machine.of(BlobsChecked))
     assert bench.machine.of(BlobsChecked) == [BlobsChecked("run-1", frozenset({D}))]
+
+
+async def test_a_blob_of_another_size_is_deleted_and_missing_so_that_it_is_stored_again(
+    bench: Bench, tmp_path: Path
+) -> None:
+    blobs, data = blobs_of(bench.store), b"a chunk of an output"
+    whole, cut, gone = (digest_bytes(data + n) for n in (b"1", b"2", b"3"))
+    sizes = dict.fromkeys((whole, cut, gone), len(data) + 1)
+    for number, digest in ((b"1", whole), (b"2", cut)):
+        await blobs.put(digest, data + number)
+    in_memory = isinstance(bench.store.sweepable_blobs, MemoryContent)
+    rewrite = rewrite_memory(bench.store) if in_memory else rewrite_in(tmp_path / "store")
+    rewrite(cut, data[:7])
+    await bench.do(CheckBlobs("run-1", {SCOPE: frozenset(sizes)}, (SCOPE,), sizes))
+    await until(lambda: bench.machine.of(BlobsChecked))
+    assert bench.machine.of(BlobsChecked) == [BlobsChecked("run-1", frozenset({cut, gone}))]
+    assert await blobs.missing([whole, cut]) == {cut}
+
+
+async def test_a_blob_whose_reported_size_is_wrong_is_not_missing(bench: Bench) -> None:
+    digest = digest_bytes(b"here")
+    await blobs_of(bench.store).put(digest, b"here")
+    check = CheckBlobs("run-1", {SCOPE: frozenset({digest})}, (SCOPE,), {digest: 5})
+    await bench.do(check)
+    await until(lambda: bench.machine.of(BlobsChecked))
+    assert bench.machine.of(BlobsChecked) == [BlobsChecked("run-1", frozenset())]
+    assert await blobs_of(bench.store).get(digest) == b"here"
 
 
 def lookups(count: int, scope: str) -> list[Command]:

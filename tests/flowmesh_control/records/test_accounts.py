@@ -67,6 +67,27 @@ def test_hits_after_the_record_are_counted_by_kind() -> None:
     assert (book.hits_in_flight, book.saved_nanousd) == (1, 7)
 
 
+def test_a_run_that_is_absent_for_two_epochs_is_counted_once_when_it_is_restored() -> None:
+    last = record()
+    for _ in range(2):
+        opening = bring_up_to_date(last, [], absent={"u1"})
+        last = opening.absent.added_to(record(book=opening.book, counted={}, unsettled={}))
+    assert last.counted == {"u1": 1}  # so its line 0 is not read again, and its later ones are
+    book = bring_up_to_date(last, [attempt("t9", 25, 25)]).book
+    assert (book.bill_nanousd, book.receipts_nanousd, book.fabric_nanousd) == (115, 85, 30)
+
+
+def test_an_attempt_of_an_absent_run_that_continues_is_accounted_by_the_machine_alone() -> None:
+    absent = bring_up_to_date(record(), [], absent={"u1"}).absent
+    absent.adopt({"t9"})
+    assert absent.added_to(record(unsettled={})).unsettled == {}
+
+
+def test_a_run_that_is_known_is_not_remembered_as_absent() -> None:
+    absent = bring_up_to_date(record(), []).absent
+    assert absent.added_to(record(counted={}, unsettled={})).counted == {}
+
+
 async def test_the_latest_epochs_record_is_read_back(store: Store) -> None:
     assert await read_last(store.records) is None
     for epoch in (9, 10):

@@ -60,6 +60,31 @@ async def test_sixty_concurrent_equal_workflows_become_one_run(fabric: Fabric) -
     assert len({uid for _, uid in answers}) == 1
 
 
+async def test_of_two_submissions_of_a_run_one_leaves_and_the_last_one_cancels_it(
+    fabric: Fabric,
+) -> None:
+    async def submit(submitter: str, status: int = 200) -> str:
+        body = {"document": one("both"), "submitter": submitter}
+        accepted = await fabric.call("POST", "/v1/runs", body=body, status=status)
+        return str(accepted["uid"])
+
+    async def leave(uid: str, submitter: str) -> str:
+        body = {"submitter": submitter}
+        status = await fabric.call("POST", f"/v1/runs/{uid}/cancel", body=body)
+        return "cancelled" if status.get("message") else str(status["phase"])
+
+    uid = await submit("first", 201)
+    assert await submit("second") == uid
+    assert await leave(uid, "second") == "Running"
+    assert await leave(uid, "second") == "Running"  # a request that is repeated
+    assert await leave(uid, "first") == "cancelled"
+
+    uid = await submit("", 201)  # a client that gives no name never leaves
+    assert await submit("third") == uid
+    assert await leave(uid, "third") == "Running"
+    assert await leave(uid, "") == "cancelled"  # `fmesh cancel` ends it for all
+
+
 async def test_workflows_are_written_side_by_side_and_each_in_one_write(fabric: Fabric) -> None:
     records = Slow(together=5)
     admission = admission_on(fabric, records)

@@ -192,6 +192,7 @@ def test_outputs_are_checked_in_the_publishing_scope_and_inputs_in_their_origina
     (check,) = checks
     assert set(check.digests) == {"group-x", "ns-team-a"}
     assert check.read_scopes == ("ns-team-a", "group-x")
+    assert set().union(*check.digests.values()) <= check.sizes.keys()
 
 
 def test_chunks_stream_from_row_wise_step_to_row_wise_step(world: World) -> None:
@@ -273,6 +274,10 @@ def test_cancelling_one_of_three_subscribers_leaves_the_action_running(world: Wo
     assert world.finals[uids[0]].phase == "Cancelled"
     world.run()
     assert [world.finals[u].phase for u in uids[1:]] == ["Succeeded", "Succeeded"]
+    paid = [world.finals[u].paid_nanousd for u in uids]
+    assert paid[0] == 0  # who leaves while others stay pays nothing, and they pay in equal parts
+    assert paid[1] > 0
+    assert abs(paid[1] - paid[2]) <= 1
 
 
 def test_cancelling_the_last_subscriber_withdraws_the_action_and_it_pays(world: World) -> None:

@@ -46,16 +46,34 @@ def decoded(name: str, data: bytes, tmp_path: Path) -> Manifest:
         ("q.json", '[{"n": 1},\n{"m": 2, "n": %s}]', "q.json, row 2, column 'n'", DIGITS),
         ("q.csv", "m,n\n1,2\n1,%s\n", "q.csv, row 2, column 'n'", DIGITS),
         ("q.tsv", "m\tn\n1\t%s\n2\t\n", "q.tsv, row 1, column 'n'", DIGITS),
-        ("q.jsonl", '{"n": 1, "m": 2}\n{"n": 1, "n": 1}', "q.jsonl, line 2", "'n' is given twice"),
-        ("q.jsonl", '{"n": {"a" : 1, "b": 2, "a": 3}}', "line 1, column 'n'", "'a' is given twice"),
-        ("q.json", '[{"n": 1}, {"n": [{"a": 1, "a": 1}]}]', "row 2, column 'n'", "'a' is given tw"),
-        ("q.jsonl", '{"n": "a\\":", "n": "b"}', "q.jsonl, line 1", "'n' is given twice"),
     ],
 )
 def test_a_value_that_would_lose_precision_is_refused_with_row_and_column(
     name: str, data: str, place: str, reason: str, tmp_path: Path
 ) -> None:
-    content = (data % LONG if "%s" in data else data).encode()
+    refused_everywhere(name, data % LONG, place, reason, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "place", "reason"),
+    [
+        ("q.jsonl", '{"n": 1, "m": 2}\n{"n": 1, "n": 1}', "q.jsonl, line 2", "'n' is given twice"),
+        ("q.jsonl", '{"n": {"a" : 1, "b": 2, "a": 3}}', "line 1, column 'n'", "'a' is given twice"),
+        ("q.json", '[{"n": 1}, {"n": [{"a": 1, "a": 1}]}]', "row 2, column 'n'", "'a' is given tw"),
+        ("q.jsonl", '{"n": "a\\":", "n": "b"}', "q.jsonl, line 1", "'n' is given twice"),
+        ("q.jsonl", '{"n": 1, "\\u006e": 2}', "q.jsonl, line 1", "'n' is given twice"),
+        ("q.csv", "n,m,n\n1,2,3\n", "q.csv, line 1", "a column is named twice"),
+    ],
+)
+def test_a_key_that_is_given_twice_is_refused_with_its_place(
+    name: str, data: str, place: str, reason: str, tmp_path: Path
+) -> None:
+    refused_everywhere(name, data, place, reason, tmp_path)
+
+
+def refused_everywhere(name: str, data: str, place: str, reason: str, tmp_path: Path) -> None:
+    """A file is refused as an input of a command and as an upload, for the same reason."""
+    content = data.encode()
     with pytest.raises(IdentityError) as read:
         read_rows_file(name, content)
     with pytest.raises(IdentityError) as uploaded:
