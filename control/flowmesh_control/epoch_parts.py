@@ -23,6 +23,8 @@ from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry
 from flowmesh_control.observability.listener import RunListener
 from flowmesh_control.observability.run_log import RunLogListener
 from flowmesh_control.observability.spans import SpanListener
+from flowmesh_control.openai.models import ModelNames
+from flowmesh_control.openai.services import OpenAiServices
 from flowmesh_control.ports import RunSampling
 from flowmesh_control.queries.planner import Planner
 from flowmesh_control.queries.run_views import RunViews
@@ -271,6 +273,26 @@ def build_admission(
         fixed_fleet=lambda: (
             [w.shape for w in state.workers.values()] if state.settings.unplaceable_after_s else []
         ),
+    )
+
+
+def build_openai(
+    context: EpochContext, uploads: UploadStore, commands: RunCommands, views: RunViews
+) -> OpenAiServices:
+    """Returns what serves OpenAI's API."""
+    state, settings = context.machine.state, context.settings
+    engine = context.catalog.newest(settings.openai_engine)
+    if engine is None:
+        raise KeyError(f"the engine {settings.openai_engine!r} is not in the catalog")
+    return OpenAiServices.of(
+        store=context.store,
+        uploads=uploads,
+        commands=commands,
+        views=views,
+        models=ModelNames(settings.model_aliases),
+        engine=engine,
+        shapes=lambda: [w.shape for w in state.workers.values()],
+        clock=context.clock,
     )
 
 

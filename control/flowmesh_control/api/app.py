@@ -10,6 +10,8 @@ from flowmesh_control.api.data import DataHandlers
 from flowmesh_control.api.fabric import FabricHandlers
 from flowmesh_control.api.keys import KeyHandlers
 from flowmesh_control.api.lineage import LineageHandlers
+from flowmesh_control.api.openai import OpenAiHandlers
+from flowmesh_control.api.openai_upload import UploadLimits
 from flowmesh_control.api.probes import ProbeHandlers
 from flowmesh_control.api.quotas import QuotaHandlers
 from flowmesh_control.api.read_only import refusing_writes
@@ -60,6 +62,7 @@ def build_app(
         WithheldHandlers(services.withholding),
         VerificationHandlers(services.verification),
         _revocation_handlers(services, labels),
+        _openai_handlers(services, labels),
         KeyHandlers(services.keys, services.log_reader),
         RequestLogHandlers(services.log_reader),
         QuotaHandlers(
@@ -103,6 +106,20 @@ def _data_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> D
         labels=labels,
         uploaded=services.uploaded,
         upload_bytes_max=services.settings.upload_bytes_max,
+    )
+
+
+def _openai_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> OpenAiHandlers:
+    openai = services.openai
+    return OpenAiHandlers(
+        files=openai.files,
+        batches=openai.batches,
+        statuses=openai.statuses,
+        outputs=openai.outputs,
+        uploads=UploadLimits(services.store, services.uploaded),
+        policies=services.policies,
+        labels=labels,
+        objects=services.settings.objects,
     )
 
 

@@ -163,7 +163,9 @@ class CacheAdmin:
                     marking.add(scopes, artifact)
             elif final.status.ended_s >= since_s:
                 status = final.status
-                for artifact in chain.from_iterable(final.outputs.values()):
+                published = chain.from_iterable(final.partial.values())
+                artifacts = chain.from_iterable(final.outputs.values())
+                for artifact in chain(artifacts, (part.artifact for part in published)):
                     if not is_hidden(revoked, status.namespace, status.created_s, artifact.digest):
                         marking.add(final.read_scopes, artifact)
                 if overflows(final.status):

@@ -1,0 +1,91 @@
+"""The services of OpenAI's API, made together."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from flowmesh_control.loop.clock import Clock
+from flowmesh_control.openai.batches import BatchService
+from flowmesh_control.openai.files import UploadedFiles
+from flowmesh_control.openai.models import ModelNames
+from flowmesh_control.openai.output_files import OutputFiles
+from flowmesh_control.openai.records import (
+    BATCHES,
+    FILES,
+    BatchRecord,
+    FileRecord,
+    OpenAiRecords,
+)
+from flowmesh_control.openai.results import BatchResults
+from flowmesh_control.openai.status import BatchStatuses
+from flowmesh_control.queries.partial_outputs import PartialOutputs
+from flowmesh_control.queries.run_views import RunViews
+from flowmesh_control.runs.commands import RunCommands
+from flowmesh_control.runs.uploads import UploadStore
+from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAiServices:
+    """What the handlers of OpenAI's API use.
+
+    Attributes:
+        files: that users uploaded.
+        batches: creates and cancels them.
+        statuses: describes them.
+        outputs: reads all files.
+    """
+
+    files: UploadedFiles
+    batches: BatchService
+    statuses: BatchStatuses
+    outputs: OutputFiles
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        store: Store,
+        uploads: UploadStore,
+        commands: RunCommands,
+        views: RunViews,
+        models: ModelNames,
+        engine: EngineContract,
+        shapes: Callable[[], Sequence[WorkerShape]],
+        clock: Clock,
+    ) -> "OpenAiServices":
+        """Makes them.
+
+        Args:
+            store: has records and files.
+            uploads: stores rows.
+            commands: submits and cancels runs.
+            views: of runs.
+            models: resolves names of models.
+            engine: that answers.
+            shapes: of the connected workers.
+            clock: Unix time in seconds.
+        """
+        files = OpenAiRecords(store.records, FILES, FileRecord)
+        batches = OpenAiRecords(store.records, BATCHES, BatchRecord)
+        results = BatchResults(PartialOutputs(views, store), store)
+        statuses = BatchStatuses(batches, views, results)
+        service = BatchService(
+            batches=batches,
+            files=files,
+            store=store,
+            uploads=uploads,
+            commands=commands,
+            has_ended=views.has_ended,
+            models=models,
+            engine=engine,
+            shapes=shapes,
+            clock=clock,
+        )
+        return cls(
+            UploadedFiles(files, store, clock),
+            service,
+            statuses,
+            OutputFiles(files, batches, statuses, results, store),
+        )
