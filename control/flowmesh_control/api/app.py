@@ -25,6 +25,7 @@ from flowmesh_control.api.runs import RunHandlers
 from flowmesh_control.api.verification import VerificationHandlers
 from flowmesh_control.api.withheld import WithheldHandlers
 from flowmesh_control.auth.users import NamespaceLabels, Users
+from flowmesh_control.queries.partial_outputs import PartialOutputs
 from flowmesh_control.services import ControlPlaneServices
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ def _run_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> Ru
 def _data_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> DataHandlers:
     return DataHandlers(
         runs=services.views,
+        partial_outputs=PartialOutputs(services.views, services.store),
         uploads=services.uploads,
         store=services.store,
         policies=services.policies,

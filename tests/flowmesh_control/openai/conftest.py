@@ -17,9 +17,7 @@ SETTINGS = ControlSettings(
 
 
 def client_of(url: str, namespace: str = "team-a", token: str = API_TOKEN) -> AsyncOpenAI:
-    return AsyncOpenAI(
-        base_url=f"{url}/openai/v1", api_key=token, project=namespace, max_retries=0
-    )
+    return AsyncOpenAI(base_url=f"{url}/openai/v1", api_key=token, project=namespace, max_retries=0)
 
 
 @pytest.fixture

@@ -71,7 +71,9 @@ def test_greedy_answers_are_those_of_vllm_run_batch(
     small = ["--enforce-eager", "--kv-cache-memory-bytes", str(64 << 20), "--max-num-seqs", "8"]
     files = ["-i", str(source), "-o", str(output)]
     program("-m", "vllm.entrypoints.openai.run_batch", *files, *own, *small)
-    theirs = {r["custom_id"]: r["response"] for r in map(json.loads, output.open())}
+    theirs = {
+        r["custom_id"]: r["response"] for r in map(json.loads, output.read_text().splitlines())
+    }
     ours = [r for a in answers[0] for r in responses(a)]
     assert len(ours) == len(GREEDY)
     for number, mine in enumerate(ours):
@@ -83,7 +85,7 @@ def test_greedy_answers_are_those_of_vllm_run_batch(
 def test_a_wrong_row_is_a_response_with_its_error_and_the_others_are_answered(answers: Any) -> None:
     [answer] = answers[1]
     *wrong, right = responses(answer)
-    assert [r["status_code"] for r in wrong] == [400, 400, 404, 400, 400]
+    assert [r["status_code"] for r in wrong] == [400] * 5
     assert [r["body"]["error"]["param"] for r in wrong[:2]] == ["priority", "stream"]
     assert right == responses(answers[0][0])[0]
     assert answer["metrics"] == {"completed": 1, "failed": 5}
