@@ -277,7 +277,11 @@ def build_admission(
 
 
 def build_openai(
-    context: EpochContext, uploads: UploadStore, commands: RunCommands, views: RunViews
+    context: EpochContext,
+    uploads: UploadStore,
+    commands: RunCommands,
+    views: RunViews,
+    stored: StoredBytes,
 ) -> OpenAiServices:
     """Returns what serves OpenAI's API."""
     state, settings = context.machine.state, context.settings
@@ -292,6 +296,7 @@ def build_openai(
         models=ModelNames(settings.model_aliases),
         engine=engine,
         shapes=lambda: [w.shape for w in state.workers.values()],
+        stored=stored.added,
         clock=context.clock,
     )
 
@@ -367,7 +372,9 @@ def build_log_retention(context: EpochContext) -> LogRetention:
     )
 
 
-def build_cache_admin(context: EpochContext, stored: StoredBytes) -> CacheAdmin:
+def build_cache_admin(
+    context: EpochContext, stored: StoredBytes, openai: OpenAiServices
+) -> CacheAdmin:
     """Returns what counts, collects and purges results."""
     return CacheAdmin(
         store=context.store,
@@ -377,6 +384,7 @@ def build_cache_admin(context: EpochContext, stored: StoredBytes) -> CacheAdmin:
         withheld=context.withheld,
         clock=context.clock,
         collected=stored.recount_all,
+        uploaded=openai.kept_content,
     )
 
 

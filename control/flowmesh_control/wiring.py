@@ -164,7 +164,6 @@ def assemble(context: EpochContext) -> EpochRuntime:
         clock=context.clock,
     )
     loops.append(loop)
-    cache_admin = build_cache_admin(context, stored)
     run_quota = RunQuota(
         quotas,
         runs=state.runs,
@@ -184,6 +183,8 @@ def assemble(context: EpochContext) -> EpochRuntime:
         context, loop, tasks, telemetry, gateway, signals, health, quotas, connections
     )
     commands = build_commands(context, admission, repinning, loop)
+    openai = build_openai(context, content, commands, views, stored)
+    cache_admin = build_cache_admin(context, stored, openai)
     services = ControlPlaneServices(
         epoch=CurrentEpoch(context.epoch, context.clock, state),
         settings=context.settings,
@@ -224,7 +225,7 @@ def assemble(context: EpochContext) -> EpochRuntime:
         request_log=context.request_log.log,
         log_reader=context.request_log.reader,
         log_retention=build_log_retention(context),
-        openai=build_openai(context, content, commands, views),
+        openai=openai,
         metrics=metrics,
         connections=connections,
         refusal=context.refusal,

@@ -185,11 +185,7 @@ class DataHandlers:
         name = call.request.match_info["name"]
         blobs, artifacts = await self._partial_outputs.artifacts(call.uid, name)
         if not artifacts:
-            raise ConflictError(
-                f"nothing of output {name!r} is published",
-                where=f"runs/{call.uid}",
-                remedy="try again later, unless the run has ended",
-            )
+            return web.Response(content_type="application/x-ndjson")
         return await self._send(call.request, download_of(blobs, artifacts))
 
     async def content(self, call: AuthorizedRequest) -> web.StreamResponse:

@@ -1,5 +1,6 @@
 """Uploaded files of OpenAI's API: bytes in the namespace's own scope, and a record."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -15,10 +16,18 @@ PURPOSE = "batch"
 
 @dataclass(frozen=True, slots=True)
 class UploadedFiles:
-    """Stores, lists and deletes files."""
+    """Stores, lists and deletes files.
+
+    Attributes:
+        records: of the files.
+        store: has their bytes.
+        stored: called with the scope and the size of a file that was stored.
+        clock: Unix time in seconds.
+    """
 
     records: OpenAiRecords[FileRecord]
     store: BlobViews
+    stored: Callable[[str, int], None]
     clock: Clock
 
     async def create(
@@ -37,6 +46,7 @@ class UploadedFiles:
         """
         blob, size_bytes = spooled.digest, spooled.size_bytes
         await self.store.view(write=scope, read=(scope,)).put_spooled(spooled)
+        self.stored(scope, size_bytes)
         now_s = self.clock()
         record = FileRecord(
             new_id("file-", now_s), namespace, filename, size_bytes, now_s, blob, scope

@@ -21,8 +21,9 @@ from flowmesh_control.queries.partial_outputs import PartialOutputs
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.runs.commands import RunCommands
 from flowmesh_control.runs.uploads import UploadStore
-from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.catalog.contract import EngineContract, PortKind
 from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_core.protocol.results import Artifact
 from flowmesh_store.store import Store
 
 
@@ -42,6 +43,12 @@ class OpenAiServices:
     statuses: BatchStatuses
     outputs: OutputFiles
 
+    async def kept_content(self) -> list[tuple[tuple[str, ...], Artifact]]:
+        """Returns the bytes of files and the indexes of batches, each with its scope."""
+        found = [(f.scope, f.blob) for f in await self.files.records.all()]
+        found += [(b.scope, b.index) for b in await self.batches.batches.all() if b.index]
+        return [((scope,), Artifact(PortKind.BLOB, blob, blob)) for scope, blob in found]
+
     @classmethod
     def of(
         cls,
@@ -53,6 +60,7 @@ class OpenAiServices:
         models: ModelNames,
         engine: EngineContract,
         shapes: Callable[[], Sequence[WorkerShape]],
+        stored: Callable[[str, int], None],
         clock: Clock,
     ) -> "OpenAiServices":
         """Makes them.
@@ -65,6 +73,7 @@ class OpenAiServices:
             models: resolves names of models.
             engine: that answers.
             shapes: of the connected workers.
+            stored: called with the scope and the size of a file that was stored.
             clock: Unix time in seconds.
         """
         files = OpenAiRecords(store.records, FILES, FileRecord)
@@ -84,7 +93,7 @@ class OpenAiServices:
             clock=clock,
         )
         return cls(
-            UploadedFiles(files, store, clock),
+            UploadedFiles(files, store, stored, clock),
             service,
             statuses,
             OutputFiles(files, batches, statuses, results, store),

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.slow
 
 LINES = 10_000
 ACCEPTED_WITHIN_S = 10.0
+_HOST = "flowmesh_worker.host"
 
 
 @pytest.fixture
@@ -52,11 +53,16 @@ async def completes(client: AsyncOpenAI, name: str, count: int) -> None:
             await asyncio.sleep(0.02)
 
 
-def engine_of(worker: int) -> int:
-    """Returns the engine host of a worker."""
-    children = psutil.Process(worker).children(recursive=True)
-    hosts = [c for c in children if "flowmesh_worker.host" in " ".join(c.cmdline())]
-    return max(hosts, key=lambda host: host.cpu_times().user).pid
+async def engine_of(worker: int) -> int:
+    """Returns the engine host of a worker, once it has one."""
+    async with asyncio.timeout(60):
+        while True:
+            children = psutil.Process(worker).children(recursive=True)
+            seen = [c.cmdline() for c in children]
+            hosts = [c for c, line in zip(children, seen, strict=True) if _HOST in line]
+            if hosts:
+                return max(hosts, key=lambda host: host.cpu_times().user).pid
+            await asyncio.sleep(0.02)
 
 
 async def test_leader_and_engine_are_killed_and_every_line_is_answered_once(
@@ -70,7 +76,7 @@ async def test_leader_and_engine_are_killed_and_every_line_is_answered_once(
         accepted_s = time.monotonic() - began
         assert accepted_s <= ACCEPTED_WITHIN_S, accepted_s
         await completes(client, batch.id, 500)
-        os.kill(engine_of(worker.pid), signal.SIGKILL)
+        os.kill(await engine_of(worker.pid), signal.SIGKILL)
         await completes(client, batch.id, 2000)
         fabric.control.kill()  # type: ignore[attr-defined]
         await fabric.control.start(fabric.http)  # type: ignore[call-arg, arg-type]
