@@ -44,8 +44,8 @@ class BatchResults:
     async def counts(self, batch: BatchRecord) -> tuple[int, int]:
         """Returns how many requests have a response of status 200, and how many another."""
         completed = failed = 0
-        _, parts = await self.partial.parts(batch.uid, COUNTS)
-        for part in parts:
+        found = await self.partial.views.partial_outputs(batch.uid)
+        for part in found.get(COUNTS, ()):
             value = part.artifact.value or {}
             completed += int(value.get("completed", 0))
             failed += int(value.get("failed", 0))

@@ -55,7 +55,7 @@ async def reaches(client: AsyncOpenAI, name: str, *statuses: str, within_s: floa
                 seen.append(batch.status)
             ended = batch.status in ("completed", "failed", "expired", "cancelled")
             assert not ended, (batch.status, batch.errors, statuses, seen)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.05)
 
 
 async def lines_of(client: AsyncOpenAI, name: str | None) -> list[dict[str, Any]]:

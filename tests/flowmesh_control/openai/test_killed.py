@@ -50,7 +50,7 @@ async def completes(client: AsyncOpenAI, name: str, count: int) -> None:
             if batch.request_counts.completed >= count:
                 assert batch.status == "in_progress"
                 return
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
 
 
 async def engine_of(worker: int) -> int:
@@ -62,7 +62,7 @@ async def engine_of(worker: int) -> int:
             hosts = [c for c, line in zip(children, seen, strict=True) if _HOST in line]
             if hosts:
                 return max(hosts, key=lambda host: host.cpu_times().user).pid
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
 
 
 async def test_leader_and_engine_are_killed_and_every_line_is_answered_once(

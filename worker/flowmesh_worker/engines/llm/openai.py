@@ -2,7 +2,7 @@
 
 ``run`` is called for many actions at once; one vLLM engine batches all their requests. Rows with
 the same request share it. A response depends on the request alone: ids, times and seeds that vLLM
-would draw follow from the request, so that results can be shared and audited.
+would draw follow from the request. Log-probabilities depend on the batch in their last digits.
 """
 
 import asyncio
