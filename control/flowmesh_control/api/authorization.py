@@ -116,7 +116,8 @@ class Route:
     def logged(self) -> LoggedRoute:
         """How its requests are logged: by default reads as counts, everything else each."""
         usual = Logging.COUNTED if self.method == "GET" else Logging.EACH
-        return LoggedRoute(self.verb, self.logging or usual, self.path)
+        canonical = re.sub(r":[^}]*}", "}", self.path)
+        return LoggedRoute(self.verb, self.logging or usual, canonical)
 
 
 def run_route(
