@@ -384,7 +384,7 @@ def build_cache_admin(
         withheld=context.withheld,
         clock=context.clock,
         collected=stored.recount_all,
-        uploaded=openai.kept_content,
+        uploaded=openai.stored_content,
     )
 
 

@@ -43,7 +43,7 @@ class OpenAiServices:
     statuses: BatchStatuses
     outputs: OutputFiles
 
-    async def kept_content(self) -> list[tuple[tuple[str, ...], Artifact]]:
+    async def stored_content(self) -> list[tuple[tuple[str, ...], Artifact]]:
         """Returns the bytes of files and the indexes of batches, each with its scope."""
         found = [(f.scope, f.blob) for f in await self.files.records.all()]
         found += [(b.scope, b.index) for b in await self.batches.batches.all() if b.index]
