@@ -31,7 +31,7 @@ from flowmesh_control.runs.admission import Submission
 from flowmesh_control.runs.commands import RunCommands
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_core.catalog.contract import EngineContract
-from flowmesh_core.errors import FlowMeshError, StoreUnavailableError
+from flowmesh_core.errors import FlowMeshError, StoreFullError
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.openai.batch_lines import BatchFileError, BatchLines
 from flowmesh_core.openai.errors import OpenAiError, invalid_value
@@ -83,7 +83,7 @@ class BatchService:
 
     async def run(self) -> None:
         """Reads files of batches, those of an earlier leader first, until it is cancelled."""
-        for batch in await _retried(self.batches.all):
+        for batch in await _retried(self.batches.readable):
             if batch.is_validating:
                 self.waiting.put_nowait(batch)
         async with asyncio.TaskGroup() as readers:
@@ -141,7 +141,10 @@ class BatchService:
     async def _read_files(self) -> None:
         while True:
             batch = await self.waiting.get()
-            await _retried(partial(self._start, batch))
+            try:
+                await _retried(partial(self._start, batch))
+            except Exception:  # one batch must end neither the others nor the control plane
+                log.exception("batch %s cannot be started", batch.id)
 
     async def _start(self, named: BatchRecord) -> None:
         """Reads a batch's file and submits its run; repeats what an earlier leader began."""
@@ -150,9 +153,9 @@ class BatchService:
             return
         try:
             batch = await self._submitted(batch)
-        except StoreUnavailableError:
-            raise
         except FlowMeshError as e:
+            if _is_passing(e):
+                raise
             batch = msgspec.structs.replace(batch, failed=_failed(e), failed_s=self.clock())
         except Exception:
             log.exception("the file of batch %s could not be read", batch.id)
@@ -238,11 +241,18 @@ def _failed(error: FlowMeshError) -> FailedLine:
     return FailedLine("invalid_request", str(error))
 
 
+def _is_passing(error: FlowMeshError) -> bool:
+    """Whether the same call may succeed later."""
+    return error.retryable or isinstance(error, StoreFullError)
+
+
 async def _retried(call: Callable[[], Awaitable[_Result]]) -> _Result:
-    """Repeats a call while the store does not answer."""
+    """Repeats a call while the store, or a process that it needs, is not there."""
     while True:
         try:
             return await call()
-        except StoreUnavailableError as e:
-            log.warning("batches wait for the store: %s", e)
+        except FlowMeshError as e:
+            if not _is_passing(e):
+                raise
+            log.warning("batches wait: %s", e)
             await asyncio.sleep(_RETRY_S)
