@@ -297,6 +297,7 @@ def build_openai(
         engine=engine,
         shapes=lambda: [w.shape for w in state.workers.values()],
         stored=stored.added,
+        patience_s=settings.machine.unplaceable_after_s,
         clock=context.clock,
     )
 

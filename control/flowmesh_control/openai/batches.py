@@ -5,6 +5,7 @@ read by the next leader. The uid of its run is in the record, so that it is subm
 """
 
 import asyncio
+import contextlib
 import logging
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -46,6 +47,7 @@ log = logging.getLogger("flowmesh.control")
 AT_ONCE = 2
 """Files that are read at the same time."""
 _RETRY_S = 2.0
+_POLL_S = 0.1
 _METADATA = 16
 _KEY_CHARS, _VALUE_CHARS = 64, 512
 _ROWS = "requests.jsonl"
@@ -65,6 +67,8 @@ class BatchService:
         models: resolves names of models.
         engine: that answers.
         shapes: of the connected workers.
+        patience_s: how long a batch waits for the first worker of a fleet that is fixed; 0 where
+            workers may come at any time.
         clock: Unix time in seconds.
         waiting: batches whose files are to be read.
     """
@@ -78,6 +82,7 @@ class BatchService:
     models: ModelNames
     engine: EngineContract
     shapes: Callable[[], Sequence[WorkerShape]]
+    patience_s: float
     clock: Clock
     waiting: "asyncio.Queue[BatchRecord]" = field(default_factory=asyncio.Queue)
 
@@ -194,7 +199,8 @@ class BatchService:
             rows.discard()
             raise
         stored = await self.uploads.put_upload(_ROWS, rows, batch.scope)
-        document = workflow_of(batch, stored.reference, model, self.engine, self.shapes())
+        shapes = await self._fleet()
+        document = workflow_of(batch, stored.reference, model, self.engine, shapes)
         await self.commands.submit(
             Submission(
                 document,
@@ -203,6 +209,14 @@ class BatchService:
                 uid=batch.uid,
             )
         )
+
+    async def _fleet(self) -> Sequence[WorkerShape]:
+        """Returns the connected workers, whose devices decide how the engine runs."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.patience_s):
+                while self.patience_s and not self.shapes():  # noqa: ASYNC110 - joins have no event
+                    await asyncio.sleep(_POLL_S)
+        return self.shapes()
 
 
 def _check(body: CreateBatchBody) -> None:

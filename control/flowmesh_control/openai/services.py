@@ -61,6 +61,7 @@ class OpenAiServices:
         engine: EngineContract,
         shapes: Callable[[], Sequence[WorkerShape]],
         stored: Callable[[str, int], None],
+        patience_s: float,
         clock: Clock,
     ) -> "OpenAiServices":
         """Makes them.
@@ -74,6 +75,7 @@ class OpenAiServices:
             engine: that answers.
             shapes: of the connected workers.
             stored: called with the scope and the size of a file that was stored.
+            patience_s: how long a batch waits for the first worker; 0 where more may come.
             clock: Unix time in seconds.
         """
         files = OpenAiRecords(store.records, FILES, FileRecord)
@@ -90,6 +92,7 @@ class OpenAiServices:
             models=models,
             engine=engine,
             shapes=shapes,
+            patience_s=patience_s,
             clock=clock,
         )
         return cls(
