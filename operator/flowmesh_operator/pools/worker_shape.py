@@ -32,7 +32,7 @@ _PRODUCT_MARGIN = 20
 _AGENT_SHARE = 10
 _AGENT_LEAST_MIB = 512
 _DTYPES = ("auto", "float32", "bfloat16", "float16")
-_GENERATING = frozenset({"llm.generate", "llm.agent"})
+_GENERATING = frozenset({"llm.generate", "llm.agent", "llm.openai"})
 _SCORING = "llm.score"
 
 

@@ -16,7 +16,7 @@ from flowmesh_store.tree import TreeBlobs, TreeFile, read_tree
 from flowmesh_worker.data.components import ComponentCache
 from flowmesh_worker.engines.models.model_facts import DTYPE_BYTES, dtype_of
 
-SERVING = frozenset({"llm.generate", "llm.agent", "llm.score", "llm.embed"})
+SERVING = frozenset({"llm.generate", "llm.agent", "llm.openai", "llm.score", "llm.embed"})
 """Engines that load all of their model's weights into their instance's memory, in one dtype."""
 _CONFIG, _WEIGHTS = "config.json", ".safetensors"
 _MIB = 1024 * 1024

@@ -7,6 +7,7 @@ from flowmesh_core.catalog.contract import (
     ParamType,
     Port,
     PortKind,
+    Reduction,
 )
 from flowmesh_core.catalog.timeouts import HOUR_S
 
@@ -168,4 +169,60 @@ EMBED = EngineContract(
     examples=('with: {text: "{{ question }}"}', "with: {column: question, pooling: last}"),
 )
 
-CONTRACTS = (GENERATE, EMBED)
+OPENAI = EngineContract(
+    name="llm.openai",
+    version=1,
+    implementation=1,
+    default_timeout_s=6 * HOUR_S,
+    max_timeout_s=48 * HOUR_S,
+    inputs=(_MODEL, _ROWS),
+    outputs=(
+        Port(
+            "rows",
+            PortKind.DATASET,
+            doc="The input's columns and the response, `{status_code, body}`.",
+        ),
+        Port(
+            "metrics",
+            PortKind.METRICS,
+            reduction=Reduction.SUM,
+            doc="`completed` and `failed`, numbers of rows.",
+        ),
+    ),
+    params=(
+        Param(
+            "url",
+            ParamType.STRING,
+            default="url",
+            columns="one",
+            doc="The column with the path of the request, `/v1/chat/completions` or"
+            " `/v1/completions`.",
+        ),
+        Param(
+            "body",
+            ParamType.STRING,
+            default="body",
+            columns="one",
+            doc="The column with the request's JSON body.",
+        ),
+        Param("output", ParamType.STRING, default="response", doc="The response's column."),
+    ),
+    identity_fields=("dtype", "batchInvariant", "tensorParallel"),
+    determinism=Determinism.SAMPLED,
+    row_wise="rows",
+    row_output="rows",
+    adds_columns=("$output",),
+    work_unit="tokens",
+    needs_gpu_class="accelerator",
+    capacity=64,
+    base_memory_mib=2048,
+    component_memory_factor=1.2,
+    doc="Answers each row as a request to OpenAI's API, with vLLM's own serving classes: chat"
+    " templates, log-probabilities and usage are vLLM's. A request that is refused is a response"
+    " with its error, and does not fail the step. A body without a seed has one that follows from"
+    " it; `id` and `created` follow from the request, too. So does the text; log-probabilities are"
+    " the same to about four digits, since they depend on the batch.",
+    examples=("with: {url: url, body: body}",),
+)
+
+CONTRACTS = (GENERATE, EMBED, OPENAI)

@@ -12,7 +12,9 @@ _LIBRARIES = ("vllm", "transformers")
 _ALL_DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
-def supported_variants(engine: str, device_class: str) -> list[EngineVariant]:
+def supported_variants(
+    engine: str, device_class: str, *, vllm: str = "vllm", only_vllm: bool = False
+) -> list[EngineVariant]:
     """Returns the variants that this installation serves, without importing a library.
 
     On a CPU vLLM's results are independent of the batch only in float32; transformers runs one
@@ -21,15 +23,18 @@ def supported_variants(engine: str, device_class: str) -> list[EngineVariant]:
     Args:
         engine: the engine's name.
         device_class: ``cpu``, or a GPU's class.
+        vllm: the name of vLLM in the identity field ``implementation``; empty for an engine without
+            this field.
+        only_vllm: whether the engine runs on vLLM alone.
     """
     found: list[EngineVariant] = []
     if _installed("vllm"):
         if device_class == "cpu":
-            found.append(EngineVariant(engine, "vllm", ("auto", "float32"), (True, False)))
-            found.append(EngineVariant(engine, "vllm", ("bfloat16", "float16"), (False,)))
+            found.append(EngineVariant(engine, vllm, ("auto", "float32"), (True, False)))
+            found.append(EngineVariant(engine, vllm, ("bfloat16", "float16"), (False,)))
         else:
-            found.append(EngineVariant(engine, "vllm", _ALL_DTYPES, (True, False)))
-    if _installed("transformers"):
+            found.append(EngineVariant(engine, vllm, _ALL_DTYPES, (True, False)))
+    if _installed("transformers") and not only_vllm:
         found.append(EngineVariant(engine, "transformers", _ALL_DTYPES, (True, False)))
     return found
 

@@ -27,7 +27,13 @@ _STREAM_EVERY = 16
 
 
 class VllmBackend:
-    """A loaded model; created by :meth:`start`."""
+    """A loaded model; created by :meth:`start`.
+
+    Attributes:
+        engine: the running ``AsyncLLM``.
+        tokenizer: of the model.
+        context_length: the maximum tokens of prompt and completion.
+    """
 
     def __init__(
         self,
@@ -44,7 +50,7 @@ class VllmBackend:
             context_length: the maximum tokens of prompt and completion.
             adaptable: the layers that adapters may change; None without adapters.
         """
-        self._engine = engine
+        self.engine = engine
         self._thread = thread
         self._adapters = VllmAdapters(engine, adaptable)
         self.tokenizer = engine.get_tokenizer()
@@ -95,7 +101,7 @@ class VllmBackend:
         text, tokens, reason = [], 0, "length"
         prompt = tokens_input(list(request.token_ids), cache_salt=request.cache_salt or None)
         adapter = request.adapter and await self._adapters.request_for(request.adapter)
-        async for output in self._engine.generate(
+        async for output in self.engine.generate(
             prompt,
             sampling_params(request.sampling, request.seed),
             request.id,
@@ -115,7 +121,7 @@ class VllmBackend:
 
     async def close(self) -> None:
         """See :class:`Backend`."""
-        await stop_async_llm(self._engine, self._thread)
+        await stop_async_llm(self.engine, self._thread)
 
 
 async def stop_async_llm(engine: Any, thread: ThreadPoolExecutor) -> None:

@@ -1,0 +1,215 @@
+"""The engine ``llm.openai``: each row is a request to OpenAI's API, and gets its response.
+
+``run`` is called for many actions at once; one vLLM engine batches all their requests. Rows with
+the same request share it. A response depends on the request alone: ids, times and seeds that vLLM
+would draw follow from the request. Log-probabilities depend on the batch in their last digits.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from flowmesh_core.dataset.schema import ColumnType, Schema
+from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_core.identity.canonical import canonical_bytes
+from flowmesh_core.identity.digest import digest_bytes
+from flowmesh_core.openai.errors import OpenAiError
+from flowmesh_core.openai.request import OpenAiRequest, check_request
+from flowmesh_core.protocol.messages import EngineVariant
+from flowmesh_worker.engine_api import (
+    DatasetInput,
+    HostSettings,
+    Metrics,
+    Output,
+    Progress,
+    Result,
+    Rows,
+    TreeInput,
+    Usage,
+    Work,
+)
+from flowmesh_worker.engines.llm.answer_checkpoints import AnswerCheckpoints
+from flowmesh_worker.engines.llm.backends import supported_variants
+from flowmesh_worker.engines.llm.openai_serving import OpenAiAnswer, OpenAiCall, OpenAiServing
+from flowmesh_worker.engines.llm.requests import sample_seed
+from flowmesh_worker.engines.models.model_facts import read_facts
+from flowmesh_worker.engines.preload import HostPreload, preload_of_implementation
+from flowmesh_worker.engines.row_gather import all_or_none
+
+_CAPACITY = 64
+_SERVER_ERROR = 500
+_OK = 200
+_ID_CHARS = 32
+Response = dict[str, Any]
+
+
+class Answering(Protocol):
+    """A model that answers requests."""
+
+    async def answer(self, call: OpenAiCall) -> OpenAiAnswer:
+        """As :meth:`OpenAiServing.answer`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _RowRequest:
+    """A request of one or several rows.
+
+    Attributes:
+        key: its digest.
+        canonical: the bytes that the key and the seed follow from.
+        checked: None where it is refused; ``refusal`` is the response then.
+    """
+
+    key: str
+    canonical: bytes
+    checked: OpenAiRequest | None
+    refusal: Response | None = None
+
+
+class LlmOpenAi:
+    """The engine ``llm.openai``; see :class:`flowmesh_worker.engine_api.Engine`."""
+
+    def __init__(self) -> None:
+        self.capacity = _CAPACITY
+        self._backend: Any = None
+        self._serving: Answering | None = None
+
+    @staticmethod
+    def variants(device_class: str) -> list[EngineVariant]:
+        """Returns the variants that this installation serves on devices of a class."""
+        return supported_variants("llm.openai", device_class, vllm="", only_vllm=True)
+
+    @staticmethod
+    def prepares(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload | None:
+        """Returns what a standby host of this engine imports."""
+        return preload_of_implementation(params, on_devices=on_devices)
+
+    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
+        """Loads the model with vLLM."""
+        from flowmesh_worker.engines.llm.vllm_backend import (  # noqa: PLC0415 - as start_backend
+            VllmBackend,
+        )
+
+        facts = await asyncio.to_thread(read_facts, components["model"].path)
+        self._backend = await VllmBackend.start(facts, settings)
+        self._serving = await OpenAiServing.create(self._backend.engine, "model")
+
+    async def run(self, work: Work, progress: Progress) -> Result:
+        """Answers all rows of one action."""
+        if self._serving is None:
+            raise RuntimeError("llm.openai was given work before it was loaded")
+        source = work.dataset("rows")
+        rows = await asyncio.to_thread(source.rows)
+        requests = await asyncio.to_thread(_requests, rows, work.params)
+        answers = await _ActionAnswers(self._serving, work, progress).all(requests)
+        output = str(work.params.get("output", "response"))
+        responses = [answers[r.key] for r in requests]
+        answered = [{**row, output: r} for row, r in zip(rows, responses, strict=True)]
+        failed = sum(r["status_code"] != _OK for r in responses)
+        metrics = Metrics({"completed": len(responses) - failed, "failed": failed})
+        outputs: dict[str, Output] = {
+            "rows": Rows(answered, _schema(source, output)),
+            "metrics": metrics,
+        }
+        return Result(outputs, _usage(answers))
+
+    async def close(self) -> None:
+        """Frees the model."""
+        if self._backend is not None:
+            await self._backend.close()
+            self._backend = self._serving = None
+
+
+class _ActionAnswers:
+    """The requests of one action while they run."""
+
+    def __init__(self, serving: Answering, work: Work, progress: Progress) -> None:
+        self._serving = serving
+        self._work = work
+        self._progress = progress
+        self._checkpoints = AnswerCheckpoints(work)
+
+    async def all(self, requests: Sequence[_RowRequest]) -> dict[str, Response]:
+        """Returns the responses by key, those of a checkpoint among them."""
+        answers = await asyncio.to_thread(self._checkpoints.restored)
+        wanted = {r.key: r for r in requests}
+        answers = {key: answer for key, answer in answers.items() if key in wanted}
+        answers |= {r.key: r.refusal for r in requests if r.refusal is not None}
+        open_requests = [r for key, r in wanted.items() if key not in answers]
+        await all_or_none(
+            self._one(i, r, answers, len(wanted)) for i, r in enumerate(open_requests)
+        )
+        return answers
+
+    async def _one(
+        self, number: int, request: _RowRequest, answers: dict[str, Response], total: int
+    ) -> None:
+        answers[request.key] = await self._answer(number, request)
+        self._progress(len(answers), total, "rows")
+        await self._checkpoints.save(answers)
+
+    async def _answer(self, number: int, request: _RowRequest) -> Response:
+        checked = request.checked
+        if checked is None:
+            raise ValueError("a request that is refused is not sent")
+        call = OpenAiCall(
+            path=checked.path,
+            body=checked.body,
+            request_id=f"{self._work.attempt_id}/{number}",
+            cache_salt=self._work.cache_salt,
+            priority=self._work.priority,
+            seed=sample_seed(0, request.canonical, 0),
+        )
+        answer = await self._serving.answer(call)
+        if answer.status >= _SERVER_ERROR:
+            message = f"vLLM failed on a request: {answer.body['error']['message']}"
+            raise AttemptError(Failure(FailureKind.ENGINE, message))
+        body = answer.body
+        if answer.status == _OK:
+            body = _repeatable(body, request.key[:_ID_CHARS], checked.model)
+        return {"status_code": answer.status, "body": body}
+
+
+def _requests(rows: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> list[_RowRequest]:
+    """Returns the checked request of each row."""
+    url, body = str(params.get("url", "url")), str(params.get("body", "body"))
+    return [_request(row.get(url), row.get(body)) for row in rows]
+
+
+def _request(url: Any, body: Any) -> _RowRequest:
+    canonical = canonical_bytes([url, body])
+    key = digest_bytes(canonical)
+    try:
+        checked = check_request(str(url), body, streams=False)
+    except OpenAiError as e:
+        return _RowRequest(key, canonical, None, {"status_code": e.status, "body": e.body()})
+    return _RowRequest(key, canonical, checked)
+
+
+def _repeatable(body: dict[str, Any], name: str, model: str) -> dict[str, Any]:
+    """Returns a response in which nothing but the request decides."""
+    prefix = str(body["id"]).partition("-")[0]
+    for choice in body.get("choices", ()):
+        calls = (choice.get("message") or {}).get("tool_calls") or ()
+        for number, call in enumerate(calls):
+            call["id"] = f"call_{name}_{choice['index']}_{number}"
+    return {
+        **body,
+        "id": f"{prefix}-{name}",
+        "created": 0,
+        "model": model,
+        "system_fingerprint": None,
+    }
+
+
+def _usage(answers: Mapping[str, Response]) -> Usage:
+    used = [a["body"].get("usage") or {} for a in answers.values()]
+    tokens_in = sum(int(u.get("prompt_tokens") or 0) for u in used)
+    tokens_out = sum(int(u.get("completion_tokens") or 0) for u in used)
+    return Usage(units=tokens_in + tokens_out, tokens_in=tokens_in, tokens_out=tokens_out)
+
+
+def _schema(source: DatasetInput, output: str) -> Schema:
+    return Schema.of({**source.manifest.schema.types(), output: ColumnType.JSON})
