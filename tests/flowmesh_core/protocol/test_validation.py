@@ -23,6 +23,7 @@ from flowmesh_core.protocol.messages import (
     FailureReport,
     Hello,
     LogLine,
+    ServingReplicaState,
     Sync,
 )
 from flowmesh_core.protocol.results import Artifact, Usage, content_artifact
@@ -64,6 +65,7 @@ def hello(**changes: Any) -> Hello:
         components=(Component(D, "disk", 100),),
         checkpoints=(Checkpoint(ID, D, 0.5, 100),),
         age_s=60.0,
+        replicas=(ServingReplicaState("team-a/ask/llm/r1/0", "ready", calls=2, units=900),),
     )
     return msgspec.structs.replace(full, **changes)
 
@@ -157,6 +159,12 @@ def test_an_invalid_worker_shape_is_named(changes: dict[str, Any], field: str) -
         ({"components": (Component(D, "moon", 1),)}, "components[0].tier"),
         ({"components": (Component(Digest("../x"), "disk", 1),)}, "components[0].digest"),
         ({"components": (Component(D, "disk", -1),)}, "components[0].size_bytes"),
+        ({"replicas": (ServingReplicaState("", "ready"),)}, "replicas[0].replica_id"),
+        ({"replicas": (ServingReplicaState("r", "up"),)}, "replicas[0].state"),
+        ({"replicas": (ServingReplicaState("r", "failed", "a\nb"),)}, "replicas[0].reason"),
+        ({"replicas": (ServingReplicaState("r", "failed", "x" * 254),)}, "replicas[0].reason"),
+        ({"replicas": (ServingReplicaState("r", "ready", calls=-1),)}, "replicas[0].calls"),
+        ({"replicas": (ServingReplicaState("r", "ready", units=10**16),)}, "replicas[0].units"),
         ({"attempts": (AttemptProgress(ID, "running"),) * 70_000}, "attempts"),
     ],
 )
