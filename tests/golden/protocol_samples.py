@@ -109,7 +109,6 @@ SHAPE = WorkerShape(
     sandbox="landlock",
     sandbox_minimum="weak",
     single_tenant=True,
-    serves=True,
 )
 PROGRESS = AttemptProgress(
     attempt_id="ns-a/0a/1",

@@ -112,7 +112,6 @@ class WorkerShape(msgspec.Struct, frozen=True):
             switch uids.
         builtin_models: names of the built-in models in the image; None counts as all of them.
         trust: of its pool, 0 to 3. The control plane sets it; what a worker says does not count.
-        serves: whether it can hold replicas of services: it can run a hub.
     """
 
     name: str
@@ -138,7 +137,6 @@ class WorkerShape(msgspec.Struct, frozen=True):
     sandbox_minimum: str = ""
     single_tenant: bool = False
     trust: int = DEFAULT_TRUST
-    serves: bool = False
 
 
 class InputRef(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -401,7 +399,8 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
         ended: ends that have not been acknowledged.
         checkpoints: the newest of every attempt among those.
         code_tenant: whose user code a single-tenant worker has run; empty before the first.
-        replicas: every replica of a service that it was given.
+        replicas: every replica of a service that it was given; unset where it can hold none,
+            because it has no hub.
     """
 
     version: int
@@ -417,7 +416,12 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     checkpoints: tuple[Checkpoint, ...] = ()
     age_s: float = 0.0
     code_tenant: str = ""
-    replicas: tuple[ServingReplicaState, ...] = ()
+    replicas: tuple[ServingReplicaState, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def serves(self) -> bool:
+        """Whether the worker can hold replicas of services."""
+        return self.replicas is not msgspec.UNSET
 
 
 class Sync(msgspec.Struct, frozen=True, tag="sync", omit_defaults=True):

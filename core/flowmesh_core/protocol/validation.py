@@ -147,7 +147,7 @@ def of_hello(hello: Hello) -> MessageProblem | None:
         or checks.counts(hello, _REPORTS)
         or of_instances(hello.instances)
         or of_components(hello.components)
-        or of_replicas(hello.replicas)
+        or of_replicas(hello.replicas or ())
     )
 
 
