@@ -208,6 +208,8 @@ REPLICA_STATE = ServingReplicaState(
     reason="the engine did not load",
     calls=3,
     units=2048,
+    signature=digest(20),
+    memory_mib=6000,
 )
 
 WORKER_MESSAGES: dict[str, WorkerMessage] = {

@@ -277,6 +277,8 @@ class ServingReplicaState(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fa
         reason: why it has failed, or waits; else empty.
         calls: calls in it now.
         units: work that its calls have done so far in this instance, in the contract's unit.
+        signature: of its engine instance.
+        memory_mib: what the worker reserves for that, whether it is loaded or not.
     """
 
     replica_id: str
@@ -284,6 +286,8 @@ class ServingReplicaState(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fa
     reason: str = ""
     calls: int = 0
     units: int = 0
+    signature: Digest = Digest("")
+    memory_mib: int = 0
 
 
 class FailureReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

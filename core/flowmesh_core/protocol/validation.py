@@ -91,7 +91,7 @@ _INSTANCE: checks.Limits = (
     ("load_s", SECONDS_MAX),
     ("silent_s", SECONDS_MAX),
 )
-_REPLICA: checks.Limits = (("calls", 1 << 20), ("units", UNITS_MAX))
+_REPLICA: checks.Limits = (("calls", 1 << 20), ("units", UNITS_MAX), ("memory_mib", MIB_MAX))
 _ARTIFACT: checks.Limits = (("size_bytes", BYTES_MAX), ("rows", BYTES_MAX))
 _CHUNK: checks.Limits = (("count", BYTES_MAX), ("bytes", BYTES_MAX))
 _SHAPE: checks.Limits = (
@@ -246,6 +246,7 @@ def of_replicas(replicas: tuple[ServingReplicaState, ...]) -> MessageProblem | N
             checks.text("replica_id", replica.replica_id)
             or checks.one_of("state", replica.state, REPLICA_STATES)
             or checks.text("reason", replica.reason, least=0)
+            or checks.digest("signature", replica.signature)
             or checks.number(replica, _REPLICA)
         )
         if found is not None:

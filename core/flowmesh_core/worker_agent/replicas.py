@@ -12,6 +12,8 @@ its instance is one like any other.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from flowmesh_core.protocol.messages import ServingReplica, ServingReplicaState
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.events import CallsBusy
@@ -88,7 +90,16 @@ class Replica:
 
     def report(self) -> ServingReplicaState:
         """Returns its state for the control plane."""
-        return ServingReplicaState(self.id, self.state.value, self.reason, self.calls, self.units)
+        reserved = self.instance.reservation if self.instance is not None else None
+        return ServingReplicaState(
+            replica_id=self.id,
+            state=self.state.value,
+            reason=self.reason,
+            calls=self.calls,
+            units=self.units,
+            signature=self.signature,
+            memory_mib=reserved.memory_mib if reserved else self.wanted.opening.memory_mib,
+        )
 
 
 class Replicas:
@@ -202,7 +213,10 @@ class Replicas:
 
     def states(self) -> tuple[ServingReplicaState, ...]:
         """Returns every replica as it is reported."""
-        return tuple(replica.report() for replica in self.entries.values())
+        reports = tuple(replica.report() for replica in self.entries.values())
+        if self._serves:
+            return reports
+        return tuple(msgspec.structs.replace(r, memory_mib=0) for r in reports)
 
     # -- one replica -----------------------------------------------------------------------------
 
