@@ -34,6 +34,7 @@ class ControlSettings:
             ``connections_max`` is that of all peers.
         request_log: whether requests are logged.
         request_log_ttl_s: the age from which a collection deletes segments of the request log.
+        routers: addresses of the routers of services, as workers' hubs reach them.
     """
 
     machine: Settings = field(default_factory=Settings)
@@ -51,3 +52,4 @@ class ControlSettings:
     connections_max: int = CONNECTIONS_MAX
     request_log: bool = True
     request_log_ttl_s: float = REQUEST_LOG_TTL_S
+    routers: tuple[str, ...] = ()
