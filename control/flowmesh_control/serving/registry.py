@@ -21,10 +21,10 @@ from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.service_records import (
     PendingRelease,
-    Release,
     ReleasedComponent,
     ServiceRecord,
     ServiceRecords,
+    ServiceRelease,
 )
 from flowmesh_control.runs.admission import Admission, Compiled
 from flowmesh_control.runs.uploads import UploadStore
@@ -227,5 +227,5 @@ def _with_models(
     )
     named = [(c.plan, {p: a.digest for p, a in c.models.items()}) for c in components]
     name = f"r{digest_bytes(msgspec.json.encode(named))[:8]}"
-    release = Release(name, components, pending.scopes.readable)
+    release = ServiceRelease(name, components, pending.scopes.readable)
     return msgspec.structs.replace(service, pending=None, release=release)
