@@ -105,7 +105,7 @@ class ReplicaPlanner:
         if service.release is not None:
             release = service.release
             replicas = tuple(self._replicas(service, release, c) for c in release.components)
-        phase, ready = _phase(service, replicas)
+        phase, ready = _phase(service, replicas, self._registry.delays.get(service.id, ""))
         return ServiceStatus(
             name=service.name,
             namespace=service.namespace,
@@ -197,14 +197,14 @@ class ReplicaPlanner:
 
 
 def _phase(
-    service: ServiceRecord, replicas: tuple[ServiceReplicas, ...]
+    service: ServiceRecord, replicas: tuple[ServiceReplicas, ...], delay: str
 ) -> tuple[str, ServiceCondition]:
     """Returns the phase of a service, and its condition Ready."""
     reasons = "; ".join(r.reason for r in replicas if r.reason)
     if service.release is None:
         if service.failure:
             return "Failed", ServiceCondition("Ready", "False", "ImportFailed", service.failure)
-        text = "its models are being imported"
+        text = delay or "its models are being imported"
         return "Pending", ServiceCondition("Ready", "False", "Importing", text)
     if all(r.ready >= r.wanted for r in replicas):
         return "Ready", ServiceCondition("Ready", "True", "ReplicasReady", service.failure)
