@@ -39,6 +39,12 @@ from flowmesh_control.records.ended_index import EndedRunEntry
 from flowmesh_control.records.revocations import Revocation
 from flowmesh_control.records.run_logs import RunLogRecord
 from flowmesh_control.records.run_records import AcceptedRecord, FinalRecord, PinsRecord
+from flowmesh_control.records.service_records import (
+    PendingRelease,
+    ReleasedComponent,
+    ServiceRecord,
+    ServiceRelease,
+)
 from flowmesh_control.records.store_format import StoreFormat
 from flowmesh_control.runs.cancellations import Cancellation
 from flowmesh_core.accounting.fabric_account import FabricAccount
@@ -66,6 +72,7 @@ from flowmesh_core.graph.plan import (
     StepSource,
     UtilityWeights,
 )
+from flowmesh_core.graph.service_plan import ComponentPlan, ServicePlan
 from flowmesh_core.machine.published_parts import PublishedPart
 from flowmesh_core.metrics.counters import UsageRow, UsageShare
 from flowmesh_core.protocol.results import ActionResult, Bill, PartProvenance, Provenance
@@ -378,6 +385,7 @@ ACCOUNTS = AccountsRecord(
         hits_published=125,
         hits_in_flight=126,
         hits_step_level=127,
+        services_nanousd=139,
     ),
     billed={"process-1": 128},
     counted={"weekly-1": 129},
@@ -400,6 +408,7 @@ ACCOUNTS = AccountsRecord(
     paid={"team-a": (13.6, 1_700_000_049.5)},
     spent={"team-a": {472_222: 137}},
     uploaded={"team-b": {472_221: 138}},
+    services={"team-a/ask": 139},
 )
 LOGS = RunLogRecord(steps={"tune": {"ns-a/0a/1": [(1_700_000_001.5, "a line")]}})
 POLICY = CachePolicy(
@@ -414,6 +423,29 @@ POLICY = CachePolicy(
     disclosure=Disclosure.OPEN,
     min_trust=2,
     verify=Verify(sample=0.02, min_trust=3),
+)
+_COMPONENT = ComponentPlan(
+    name="llm", step=PLAN.steps[0], replicas_min=2, replicas_max=3, calls_max=16
+)
+SERVICE = ServiceRecord(
+    namespace="team-a",
+    name="ask",
+    document={"kind": "FlowMeshService"},
+    model="smol",
+    created_s=1_700_000_060.5,
+    generation=4,
+    pending=PendingRelease(
+        plan=ServicePlan(imports=PLAN, components=(_COMPONENT,), model="smol"),
+        uid="service-ask-1",
+        scopes=SCOPES,
+        artifacts={"cas:model:x.y": METRICS},
+    ),
+    release=ServiceRelease(
+        name="r1",
+        components=(ReleasedComponent(plan=_COMPONENT, models={"model": METRICS}),),
+        read_scopes=("ns-team-a",),
+    ),
+    failure="the run ended",
 )
 STORE_FORMAT = StoreFormat(identity_scheme=2, layout=2)
 QUARANTINED = QuarantineEntry(

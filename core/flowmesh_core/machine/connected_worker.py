@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 
 from flowmesh_core.accounting.meter import WorkerMeter
 from flowmesh_core.machine.model import Attempt
-from flowmesh_core.protocol.messages import Component, EngineInstanceState, WorkerShape
+from flowmesh_core.protocol.messages import (
+    Component,
+    EngineInstanceState,
+    RouterAddress,
+    ServingReplica,
+    ServingReplicaState,
+    WorkerShape,
+)
 from flowmesh_core.units import Digest
 
 
@@ -23,6 +30,11 @@ class Worker:
         prewarmed: signatures that its last prewarm plan names; None before one was sent.
         loading_since_s: by signature, when the control plane first saw its host load.
         code_tenant: of a single-tenant worker, whose user code it runs; empty before the first.
+        serves: whether it can hold replicas of services.
+        replicas: those that it was sent last, with ``routers``; None before any since it connected.
+        replica_states: as it reported them, by id.
+        services: replica → the service that pays for it, of those that it was sent.
+        metered_calls: replica → units of work of its calls that are paid for.
     """
 
     shape: WorkerShape
@@ -40,6 +52,12 @@ class Worker:
     prewarmed: tuple[Digest, ...] | None = None
     loading_since_s: dict[str, float] = field(default_factory=dict)
     code_tenant: str = ""
+    serves: bool = False
+    replicas: tuple[ServingReplica, ...] | None = None
+    routers: tuple[RouterAddress, ...] = ()
+    replica_states: dict[str, ServingReplicaState] = field(default_factory=dict)
+    services: dict[str, str] = field(default_factory=dict)
+    metered_calls: dict[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ The control plane, on a laptop or in a cluster, and the simulator run this same 
     commands = machine.apply(PlacementDecided(decision), now_s)
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,6 +37,7 @@ from flowmesh_core.machine import (
     reserved_pools,
     revocation,
     run_lifecycle,
+    serving,
     steps,
     stragglers,
     timeouts,
@@ -62,6 +64,7 @@ from flowmesh_core.machine.events import (
     Repinned,
     ReservedPoolsChanged,
     RunFinalized,
+    ServingPlanChanged,
     Submitted,
     TimeAdvanced,
     WeightsChanged,
@@ -101,6 +104,7 @@ class Machine:
         unsettled: Mapping[str, int] | None = None,
         paid: Mapping[str, tuple[float, float]] | None = None,
         spent: Mapping[str, Hours] | None = None,
+        services: Mapping[str, int] | None = None,
         recovering_until_s: float = 0.0,
         on_settle: Callable[[str], None] = lambda _: None,
         prefix_salt: Callable[[str], str] = str,
@@ -119,6 +123,7 @@ class Machine:
                 fabric pays them until it is adopted.
             paid: what tenants paid recently in earlier epochs, as ``FairShare.paid`` returned it.
             spent: what namespaces paid in the last day, as ``DailyTotals.current`` returned it.
+            services: service → nano-dollars that its replicas have cost in earlier epochs.
             recovering_until_s: dispatch nothing before; until then workers report what they run.
             on_settle: called with the uid of each run whose steps are about to be settled.
             prefix_salt: returns the salt of prefix caches for a scope: unpredictable, constant.
@@ -136,6 +141,7 @@ class Machine:
             resumed_bills=dict(billed or {}),
             resumed_charges=dict(unsettled or {}),
             daily_spend=DailyTotals(spent),
+            service_spend=Counter(services or {}),
             recovering_until_s=recovering_until_s,
             reserved_pools=None if settings.pools_are_declared else {},
             prefix_salt=prefix_salt,
@@ -257,6 +263,7 @@ _HANDLERS: Mapping[type, Callable[[State, Any, float], None]] = {
         state, e.limits, now_s
     ),
     PrewarmPlanChanged: lambda state, e, _: prewarm.send_prewarm_plans(state, e.workers),
+    ServingPlanChanged: lambda state, e, _: serving.plan_changed(state, e),
     BlobsChecked: lambda state, e, now_s: run_lifecycle.blobs_checked(
         state, e.uid, e.missing, now_s
     ),
