@@ -1,0 +1,1 @@
+"""What routers and hubs decide about calls of services: pure, with time as an argument."""
