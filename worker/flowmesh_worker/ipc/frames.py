@@ -136,6 +136,12 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
     """Close the engine and exit."""
 
 
+class ListenForCalls(msgspec.Struct, frozen=True, array_like=True, tag="listen"):
+    """Take calls of services on this Unix socket, once the engine is loaded."""
+
+    socket: str
+
+
 class Prepared(msgspec.Struct, frozen=True, array_like=True, tag="prepared"):
     """The modules are imported; on failure ``error`` says why, and the engine's load fails too."""
 
@@ -152,6 +158,20 @@ class Loaded(msgspec.Struct, frozen=True, array_like=True, tag="loaded"):
     capacity: int
     load_s: float
     libraries: dict[str, str]
+
+
+class ListensForCalls(msgspec.Struct, frozen=True, array_like=True, tag="listens"):
+    """The host takes calls.
+
+    Attributes:
+        paths: those of OpenAI's API that the engine answers.
+        calls_max: calls that run at once.
+        error: why it does not, in place of all that.
+    """
+
+    paths: tuple[str, ...] = ()
+    calls_max: int = 0
+    error: str = ""
 
 
 class LoadFailed(msgspec.Struct, frozen=True, array_like=True, tag="load-failed"):
@@ -195,5 +215,7 @@ class AttemptEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     verified: dict[str, tuple[int, ...]] = {}
 
 
-ToHost = Prepare | Start | RunAttempt | Stop | Cancel | Release | Close
-FromHost = Prepared | Loaded | LoadFailed | Progressed | Checkpointed | AttemptEnded
+ToHost = Prepare | Start | RunAttempt | Stop | Cancel | Release | Close | ListenForCalls
+FromHost = (
+    Prepared | Loaded | LoadFailed | Progressed | Checkpointed | AttemptEnded | ListensForCalls
+)

@@ -1,0 +1,302 @@
+"""The hub of a worker: passes calls from routers to engine hosts and their answers back.
+
+Run as ``python -m flowmesh_worker.serving.hub FD PARENT`` by the worker agent, which holds the
+other end of the socket ``FD``. It is a process of its own so that fetching and hashing for attempts
+does not delay calls. It dials routers and hosts; nothing dials it. It reads no body, holds no key
+and runs no user code.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from flowmesh_core.errors import ProtocolError
+from flowmesh_core.protocol.serving import (
+    FULL,
+    SERVING_VERSION,
+    UNKNOWN_REPLICA,
+    Abort,
+    CallEnded,
+    CallRefused,
+    Credit,
+    HubHello,
+    ReplicaLoad,
+    ReplicaLoads,
+    ServiceCall,
+)
+from flowmesh_worker.ipc.channel import Channel
+from flowmesh_worker.ipc.hub_frames import (
+    AdmitReplica,
+    CloseHub,
+    FromHub,
+    HubStarted,
+    ReplicaUsage,
+    ToHub,
+    UseRouters,
+    WithdrawReplica,
+)
+from flowmesh_worker.ipc.parent_death import die_with_parent
+from flowmesh_worker.serving.instance_link import InstanceLink, ToCaller
+from flowmesh_worker.serving.router_link import RouterLink
+
+CALL_PRIORITY = 1 << 30
+"""Above the priority of every attempt."""
+_REPORT_EVERY_S = 0.005
+_USAGE_EVERY_S = 0.25
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Replica:
+    admitted: AdmitReplica
+    instance: InstanceLink
+    calls: int = 0
+    tokens: int = 0
+    is_withdrawn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Routed:
+    link: RouterLink
+    replica: _Replica
+
+
+class Hub:
+    """Connects routers with the engine instances of one worker."""
+
+    def __init__(self, worker: str, report_usage: Callable[[ReplicaUsage], None]) -> None:
+        """Connects to nothing yet.
+
+        Args:
+            worker: the worker's name.
+            report_usage: called now and then with what the calls of a replica use.
+        """
+        self._worker = worker
+        self._incarnation = uuid.uuid4().hex
+        self._report_replica = report_usage
+        self._admission = asyncio.Lock()
+        self._instances: dict[str, InstanceLink] = {}
+        self._replicas: dict[str, _Replica] = {}
+        self._routers: dict[str, tuple[RouterLink, asyncio.Task[None]]] = {}
+        self._calls: dict[str, _Routed] = {}
+        self._report_timer: asyncio.TimerHandle | None = None
+        self._usage_timer: asyncio.TimerHandle | None = None
+        self._used: set[_Replica] = set()
+
+    # -- for the agent ---------------------------------------------------------------------------
+
+    def use_routers(self, addresses: tuple[str, ...]) -> None:
+        """Connects to new routers and disconnects from those that are not listed."""
+        for address in self._routers.keys() - set(addresses):
+            self._routers.pop(address)[1].cancel()
+        for address in addresses:
+            if address not in self._routers:
+                try:
+                    link = RouterLink(address, self._hello, self)
+                except ProtocolError as error:
+                    _log.warning("%s", error)
+                    continue
+                task = asyncio.get_running_loop().create_task(link.run())
+                self._routers[address] = (link, task)
+
+    async def admit(self, admitted: AdmitReplica) -> None:
+        """Takes calls of a replica, once its host is connected."""
+        async with self._admission:  # replicas of one instance share a connection
+            instance = self._instances.get(admitted.socket)
+            if instance is None or instance.is_lost:
+                instance = InstanceLink(admitted.calls_max, self._report_soon)
+                try:
+                    await instance.connect(admitted.socket)
+                except OSError as error:
+                    _log.warning("%s: its host does not answer: %s", admitted.replica_id, error)
+                    return
+                self._instances[admitted.socket] = instance
+        instance.raise_calls_max(admitted.calls_max)
+        self._replicas[admitted.replica_id] = _Replica(admitted, instance)
+        self._report_soon()
+
+    def withdraw(self, replica_id: str) -> None:
+        """Takes no further calls of a replica; those that it has go on."""
+        replica = self._replicas.get(replica_id)
+        if replica is not None:
+            replica.is_withdrawn = True
+            self._remove_if_done(replica)
+            self._report_soon()
+
+    def close(self) -> None:
+        """Disconnects from all routers and hosts."""
+        for _, task in self._routers.values():
+            task.cancel()
+        for instance in self._instances.values():
+            instance.close()
+
+    # -- as a CallReceiver -----------------------------------------------------------------------
+
+    def receive(self, link: RouterLink, message: ServiceCall | Credit | Abort) -> None:
+        """See ``CallReceiver.receive``."""
+        if isinstance(message, ServiceCall):
+            self._begin(link, message)
+            return
+        routed = self._calls.get(message.call_id)
+        if routed is None or routed.link is not link:
+            return
+        if isinstance(message, Credit):
+            routed.replica.instance.add_credit(message)
+        else:
+            self._abort(message.call_id, routed)
+
+    def forget(self, link: RouterLink) -> None:
+        """See ``CallReceiver.forget``."""
+        for call_id, routed in list(self._calls.items()):
+            if routed.link is link:
+                self._abort(call_id, routed)
+
+    def _begin(self, link: RouterLink, call: ServiceCall) -> None:
+        if call.call_id in self._calls:
+            return
+        replica = self._replicas.get(call.replica_id)
+        if replica is None or replica.is_withdrawn or replica.instance.is_lost:
+            link.send(CallRefused(call.call_id, UNKNOWN_REPLICA))
+            return
+        salt = replica.admitted.salts.get(call.tenant)
+        if salt is None:  # the service does not admit this namespace
+            link.send(CallRefused(call.call_id, UNKNOWN_REPLICA))
+            return
+        if link.is_congested:
+            link.send(CallRefused(call.call_id, FULL))
+            return
+        call = msgspec.structs.replace(call, replica_id="", cache_salt=salt, priority=CALL_PRIORITY)
+        self._calls[call.call_id] = _Routed(link, replica)
+        replica.calls += 1
+        self._used_by(replica)
+        replica.instance.add(call, self._reply)
+
+    def _reply(self, message: ToCaller) -> None:
+        routed = self._calls[message.call_id]
+        if isinstance(message, CallEnded | CallRefused):
+            self._end(message.call_id, routed)
+        if isinstance(message, CallEnded):
+            routed.replica.tokens += message.tokens_in + message.tokens_out
+        routed.link.send(message)
+
+    def _abort(self, call_id: str, routed: _Routed) -> None:
+        self._end(call_id, routed)
+        routed.replica.instance.abort(call_id)
+
+    def _end(self, call_id: str, routed: _Routed) -> None:
+        del self._calls[call_id]
+        routed.replica.calls -= 1
+        self._used_by(routed.replica)
+        self._remove_if_done(routed.replica)
+
+    def _remove_if_done(self, replica: _Replica) -> None:
+        if replica.is_withdrawn and not replica.calls:
+            self._replicas.pop(replica.admitted.replica_id, None)
+
+    # -- reports ---------------------------------------------------------------------------------
+
+    def _hello(self) -> HubHello:
+        return HubHello(SERVING_VERSION, self._worker, self._incarnation, self._loads())
+
+    def _loads(self) -> tuple[ReplicaLoad, ...]:
+        return tuple(
+            ReplicaLoad(
+                replica_id,
+                replica.admitted.service,
+                replica.admitted.paths,
+                replica.admitted.calls_max,
+                replica.instance.running,
+                replica.instance.queued,
+            )
+            for replica_id, replica in self._replicas.items()
+            if not replica.is_withdrawn and not replica.instance.is_lost
+        )
+
+    def _report_soon(self) -> None:
+        if self._report_timer is None:
+            loop = asyncio.get_running_loop()
+            self._report_timer = loop.call_later(_REPORT_EVERY_S, self._report)
+
+    def _report(self) -> None:
+        self._report_timer = None
+        loads = ReplicaLoads(self._loads())
+        for link, _ in self._routers.values():
+            link.send(loads)
+
+    def _used_by(self, replica: _Replica) -> None:
+        self._used.add(replica)
+        if self._usage_timer is None:
+            loop = asyncio.get_running_loop()
+            self._usage_timer = loop.call_later(_USAGE_EVERY_S, self._report_usage)
+
+    def _report_usage(self) -> None:
+        self._usage_timer = None
+        for replica in self._used:
+            self._report_replica(
+                ReplicaUsage(replica.admitted.replica_id, replica.calls, replica.tokens)
+            )
+        self._used.clear()
+
+
+class HubServer:
+    """The hub's process: performs what the agent sends."""
+
+    def __init__(self, connection: socket.socket, worker: str) -> None:
+        self._connection = connection
+        self._closed = asyncio.Event()
+        self._channel: Channel[ToHub] | None = None
+        self._hub = Hub(worker, self._send)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        """Serves until the agent closes the hub or is gone."""
+        self._channel = await Channel[ToHub].over(
+            self._connection, ToHub, self._receive, self._closed.set
+        )
+        self._send(HubStarted())
+        await self._closed.wait()
+        self._hub.close()
+        self._channel.close()
+
+    def _send(self, message: FromHub) -> None:
+        if self._channel is not None:
+            self._channel.send(message)
+
+    def _receive(self, message: ToHub) -> None:
+        match message:
+            case UseRouters(addresses=addresses):
+                self._hub.use_routers(addresses)
+            case AdmitReplica():
+                task = asyncio.get_running_loop().create_task(self._hub.admit(message))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            case WithdrawReplica(replica_id=replica_id):
+                self._hub.withdraw(replica_id)
+            case CloseHub():
+                self._closed.set()
+
+
+def main() -> None:
+    """Runs the hub until the agent closes it."""
+    descriptor, parent, worker = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent decides when it ends
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    connection = socket.socket(fileno=descriptor)
+    connection.setblocking(False)
+    gc.freeze()
+    asyncio.run(HubServer(connection, worker).serve())
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
