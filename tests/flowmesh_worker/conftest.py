@@ -205,15 +205,16 @@ class World:
         }
         return WorkerSettings(**(defaults | changes))
 
-    def agent(self, settings: WorkerSettings, blobs: Any = None) -> Agent:
+    def agent(self, settings: WorkerSettings, blobs: Any = None, hub: Any = None) -> Agent:
         """An agent that does not run yet."""
         shape = describe(settings, None, self.engines)
-        return Agent(settings, shape, self.engines, OneView(blobs) if blobs else self.store)
+        store = OneView(blobs) if blobs else self.store
+        return Agent(settings, shape, self.engines, store, hub=hub)
 
-    async def worker(self, blobs: Any = None, **changes: Any) -> Agent:
-        """An agent in this process, joined."""
+    async def worker(self, blobs: Any = None, hub: Any = None, **changes: Any) -> Agent:
+        """An agent in this process, joined; ``hub`` makes its hub."""
         settings = self.settings(**changes)
-        agent = self.agent(settings, blobs)
+        agent = self.agent(settings, blobs, hub)
         task = asyncio.get_running_loop().create_task(agent.run())
 
         async def leave() -> None:

@@ -19,6 +19,9 @@ from flowmesh_core.protocol.messages import (
     LogLine,
     PrewarmSpec,
     Refused,
+    RouterAddress,
+    ServingReplica,
+    ServingReplicaState,
     Sync,
     Welcome,
     WorkerMessage,
@@ -190,6 +193,25 @@ PREWARM = PrewarmSpec(
     token="reading-token",
 )
 
+REPLICA = ServingReplica(
+    replica_id="team-a/ask/llm/r1/0",
+    service="team-a/ask",
+    component="llm",
+    release="r1",
+    opening=PREWARM,
+    calls_max=16,
+    salts={"team-a": "salt-a"},
+)
+REPLICA_STATE = ServingReplicaState(
+    replica_id="team-a/ask/llm/r1/0",
+    state="failed",
+    reason="the engine did not load",
+    calls=3,
+    units=2048,
+    signature=digest(20),
+    memory_mib=6000,
+)
+
 WORKER_MESSAGES: dict[str, WorkerMessage] = {
     "hello": Hello(
         version=2,
@@ -205,6 +227,7 @@ WORKER_MESSAGES: dict[str, WorkerMessage] = {
         checkpoints=(CHECKPOINT,),
         age_s=33.25,
         code_tenant="team-a",
+        replicas=(REPLICA_STATE,),
     ),
     "sync": Sync(
         seq=8,
@@ -217,6 +240,7 @@ WORKER_MESSAGES: dict[str, WorkerMessage] = {
         draining=True,
         goodbye=True,
         checkpoints=(CHECKPOINT,),
+        replicas=(REPLICA_STATE,),
     ),
     "empty sync": Sync(seq=9),
 }
@@ -234,6 +258,8 @@ CONTROL_MESSAGES: dict[str, ControlMessage] = {
         drain=True,
         prewarm=(PREWARM,),
         forget=(digest(35), digest(36)),
+        replicas=(REPLICA,),
+        routers=(RouterAddress(address="unix:/run/flowmesh/router.sock", group="g1"),),
     ),
     "empty desired": Desired(epoch=7, seq=11),
 }

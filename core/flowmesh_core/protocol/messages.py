@@ -230,6 +230,66 @@ class PrewarmSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     token: str = ""
 
 
+class RouterAddress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a worker's hub reaches a router of services.
+
+    Attributes:
+        address: ``unix:`` and the path of a socket (on a laptop), or ``tls:host:port``.
+        group: the routers that serve the same services; empty is the only group.
+    """
+
+    address: str
+    group: str = ""
+
+
+class ServingReplica(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A replica of a service's component: an engine instance that stays open for calls.
+
+    Unlike a prewarmed engine it is not closed for attempts: its instance is pinned, and its memory
+    reserved, while the control plane lists it. Replicas of one signature share one instance, with
+    each other and with attempts.
+
+    Attributes:
+        replica_id: unique; ``namespace/service/component/release/number``.
+        service: ``namespace/name``.
+        component: of that service.
+        release: the digests that the service consists of, by one name; another set has another.
+        opening: what its engine host loads.
+        calls_max: calls that it takes at once; 0 is what the engine can.
+        salts: by namespace of a caller, what separates its prefix cache.
+    """
+
+    replica_id: str
+    service: str
+    component: str
+    release: str
+    opening: PrewarmSpec
+    calls_max: int = 0
+    salts: dict[str, str] = {}
+
+
+class ServingReplicaState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The state of a replica on its worker.
+
+    Attributes:
+        state: ``fetching``, ``loading``, ``ready``, ``closing`` or ``failed``; only a ready one
+            takes calls.
+        reason: why it has failed, or waits; else empty.
+        calls: calls in it now.
+        units: work that its calls have done so far in this instance, in the contract's unit.
+        signature: of its engine instance.
+        memory_mib: what the worker reserves for that, whether it is loaded or not.
+    """
+
+    replica_id: str
+    state: str
+    reason: str = ""
+    calls: int = 0
+    units: int = 0
+    signature: Digest = Digest("")
+    memory_mib: int = 0
+
+
 class FailureReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A failure on the wire; see ``flowmesh_core.errors.Failure``."""
 
@@ -343,6 +403,8 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
         ended: ends that have not been acknowledged.
         checkpoints: the newest of every attempt among those.
         code_tenant: whose user code a single-tenant worker has run; empty before the first.
+        replicas: every replica of a service that it was given; unset where it can hold none,
+            because it has no hub.
     """
 
     version: int
@@ -358,6 +420,12 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     checkpoints: tuple[Checkpoint, ...] = ()
     age_s: float = 0.0
     code_tenant: str = ""
+    replicas: tuple[ServingReplicaState, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def serves(self) -> bool:
+        """Whether the worker can hold replicas of services."""
+        return self.replicas is not msgspec.UNSET
 
 
 class Sync(msgspec.Struct, frozen=True, tag="sync", omit_defaults=True):
@@ -371,6 +439,7 @@ class Sync(msgspec.Struct, frozen=True, tag="sync", omit_defaults=True):
         metrics: counters and gauges by name, for the control plane's ``/metrics``.
         checkpoints: those stored since; they are older than the ends in the same message.
         goodbye: the worker leaves now and has nothing any more.
+        replicas: all replicas of services, where any changed; None where none did.
     """
 
     seq: int
@@ -383,6 +452,7 @@ class Sync(msgspec.Struct, frozen=True, tag="sync", omit_defaults=True):
     draining: bool = False
     goodbye: bool = False
     checkpoints: tuple[Checkpoint, ...] = ()
+    replicas: tuple[ServingReplicaState, ...] | None = None
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
@@ -420,6 +490,10 @@ class Desired(msgspec.Struct, frozen=True, tag="desired", omit_defaults=True):
             needed.
         forget: identities of components, and digests of blobs, that were revoked: the worker
             deletes them from its disk and closes the hosts that have loaded one.
+        replicas: all replicas of services to hold, in the order of loading; None leaves them
+            unchanged. They are fetched, loaded and kept, and not closed for attempts; one that
+            leaves the list becomes an ordinary engine instance.
+        routers: all routers that the hub connects to; None leaves them unchanged.
     """
 
     epoch: int
@@ -432,6 +506,8 @@ class Desired(msgspec.Struct, frozen=True, tag="desired", omit_defaults=True):
     drain: bool = False
     prewarm: tuple[PrewarmSpec, ...] | None = None
     forget: tuple[Digest, ...] = ()
+    replicas: tuple[ServingReplica, ...] | None = None
+    routers: tuple[RouterAddress, ...] | None = None
 
 
 WorkerMessage = Hello | Sync

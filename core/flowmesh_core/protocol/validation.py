@@ -26,6 +26,7 @@ from flowmesh_core.protocol.messages import (
     EngineVersion,
     Hello,
     LogLine,
+    ServingReplicaState,
     Sync,
     WorkerMessage,
     WorkerShape,
@@ -35,6 +36,7 @@ from flowmesh_core.units import Digest
 
 PHASES = frozenset({"fetching", "loading", "queued", "running", "storing"})
 INSTANCE_STATES = frozenset({"starting", "loading", "ready", "closing"})
+REPLICA_STATES = frozenset({"fetching", "loading", "ready", "closing", "failed"})
 TIERS = frozenset({"device", "host", "disk"})
 KINDS = frozenset(PortKind)
 _BY_FILES = frozenset({PortKind.MODEL, PortKind.ADAPTER})
@@ -89,6 +91,7 @@ _INSTANCE: checks.Limits = (
     ("load_s", SECONDS_MAX),
     ("silent_s", SECONDS_MAX),
 )
+_REPLICA: checks.Limits = (("calls", 1 << 20), ("units", UNITS_MAX), ("memory_mib", MIB_MAX))
 _ARTIFACT: checks.Limits = (("size_bytes", BYTES_MAX), ("rows", BYTES_MAX))
 _CHUNK: checks.Limits = (("count", BYTES_MAX), ("bytes", BYTES_MAX))
 _SHAPE: checks.Limits = (
@@ -144,6 +147,7 @@ def of_hello(hello: Hello) -> MessageProblem | None:
         or checks.counts(hello, _REPORTS)
         or of_instances(hello.instances)
         or of_components(hello.components)
+        or of_replicas(hello.replicas or ())
     )
 
 
@@ -170,6 +174,7 @@ def of_sync(sync: Sync) -> MessageProblem | None:
         or checks.counts(sync, (("logs", LINES_MAX),))
         or of_instances(sync.instances or ())
         or of_components(sync.components or ())
+        or of_replicas(sync.replicas or ())
         or of_metrics(sync.metrics)
     )
 
@@ -229,6 +234,23 @@ def of_components(components: tuple[Component, ...]) -> MessageProblem | None:
             found = checks.outside("size_bytes", component.size_bytes, BYTES_MAX)
         if found is not None:
             return found.within(f"components[{n}]")
+    return None
+
+
+def of_replicas(replicas: tuple[ServingReplicaState, ...]) -> MessageProblem | None:
+    """Returns the first problem of a worker's replicas of services."""
+    if len(replicas) > INSTANCES_MAX:
+        return checks.too_many("replicas", len(replicas), INSTANCES_MAX)
+    for n, replica in enumerate(replicas):
+        found = (
+            checks.text("replica_id", replica.replica_id)
+            or checks.one_of("state", replica.state, REPLICA_STATES)
+            or checks.text("reason", replica.reason, least=0)
+            or checks.digest("signature", replica.signature)
+            or checks.number(replica, _REPLICA)
+        )
+        if found is not None:
+            return found.within(f"replicas[{n}]")
     return None
 
 

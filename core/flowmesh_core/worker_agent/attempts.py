@@ -147,6 +147,13 @@ class Attempts:
                 return
             self._join(instance, waiting.pop(0))
 
+    def return_displaced(self) -> None:
+        """Hands back attempts that cannot get memory here while replicas of services stay."""
+        for attempt in list(self._state.waiting):
+            failure = self._instances.too_large_beside_pinned(attempt.assignment)
+            if failure is not None:
+                self.stop(attempt.id, failure)
+
     def _enqueue(self, attempt: Attempt) -> None:
         attempt.queued_s = self._out.now_s
         attempt.fetch_s = self._fetch_s(attempt)

@@ -3,13 +3,15 @@
 Attempts that have not begun are handed back at once. A running one that is predicted to end within
 half of the grace period may do so; the others write a checkpoint at once, and whatever still runs
 after that half writes one then. The second half is for storing them. Attempts that are left at its
-end are handed back.
+end are handed back. Replicas of services take no new calls; those that are in them have half of the
+grace period.
 """
 
 from flowmesh_core.worker_agent.attempts import Attempts
 from flowmesh_core.worker_agent.instructions import ClearTimer, Leave, SetTimer
 from flowmesh_core.worker_agent.outbox import Outbox
 from flowmesh_core.worker_agent.prewarm import Prewarmer
+from flowmesh_core.worker_agent.replicas import Replicas
 from flowmesh_core.worker_agent.reports import Reports
 from flowmesh_core.worker_agent.standby import StandbyHosts
 from flowmesh_core.worker_agent.state import AgentState
@@ -28,6 +30,7 @@ class Drain:
         out: Outbox,
         attempts: Attempts,
         prewarmer: Prewarmer,
+        replicas: Replicas,
         standby: StandbyHosts,
         reports: Reports,
         *,
@@ -37,6 +40,7 @@ class Drain:
         self._out = out
         self._attempts = attempts
         self._prewarmer = prewarmer
+        self._replicas = replicas
         self._standby = standby
         self._reports = reports
         self._grace_s = grace_s
@@ -52,6 +56,8 @@ class Drain:
         self._standby.close()
         self._attempts.end_drained(running=False)
         half_s = self._grace_s / 2
+        if not self._replicas.is_empty:
+            self._replicas.replace((), half_s)
         self._attempts.request_checkpoints(half_s)
         self._out.add(SetTimer(_HALF, self._out.now_s + half_s))
 
@@ -70,8 +76,13 @@ class Drain:
             self._leave()
 
     def advance(self) -> None:
-        """Leaves once no attempt is left and all ends are acknowledged, at most 5 s later."""
+        """Leaves once no attempt and no call is left and all ends are acknowledged.
+
+        It waits at most 5 s for the latter.
+        """
         if not self._reports.draining or self._left or self._state.attempts:
+            return
+        if not self._replicas.is_empty:
             return
         if not self._empty:
             self._empty = True

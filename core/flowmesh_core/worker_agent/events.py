@@ -241,6 +241,32 @@ class StandbyExited(msgspec.Struct, frozen=True, gc=False):
     host_id: int
 
 
+class HubReady(msgspec.Struct, frozen=True, gc=False):
+    """The hub that ``StartHub`` started takes replicas."""
+
+    hub_id: int
+
+
+class HubExited(msgspec.Struct, frozen=True, gc=False):
+    """The hub has ended, or could not be started; its calls are lost."""
+
+    hub_id: int
+    reason: str
+
+
+class CallsBusy(msgspec.Struct, frozen=True, gc=False):
+    """How busy the calls of a replica keep its engine instance; posted when that changes.
+
+    Attributes:
+        calls: calls in it now.
+        units: work that its calls have done so far in this instance, in the contract's unit.
+    """
+
+    replica_id: str
+    calls: int
+    units: int = 0
+
+
 Event = (
     Connected
     | Disconnected
@@ -268,4 +294,7 @@ Event = (
     | AttemptFinished
     | StandbyReady
     | StandbyExited
+    | HubReady
+    | HubExited
+    | CallsBusy
 )

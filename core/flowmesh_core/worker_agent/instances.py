@@ -17,9 +17,12 @@ CPU | as above | no instance is closing |
 their memory there is enough |
 | a prewarm entry | idle instances that are not on the list, of signatures of which no attempt \
 fetches inputs | least recently used | as for an attempt, and no attempt waits |
+| a replica of a service | the same as for an attempt, also while attempts wait | not on the \
+prewarm list first, then least recently used | as for an attempt |
 | an isolated attempt | its own instance | | the attempt has ended and nothing reads its files |
 
-"Idle" means loaded, without work and without files that are being stored. One instance closes at a
+"Idle" means loaded, not pinned, without work and without files that are being stored. The memory of
+a pinned instance stays reserved when its host dies (ADR 51). One instance closes at a
 time; the table is applied anew when it is gone, and whenever another becomes idle.
 
 Closing the least recently used instance until the memory suffices would be simpler. It closes
@@ -42,6 +45,7 @@ from flowmesh_core.worker_agent.events import AttemptFinished, HostExited, HostL
 from flowmesh_core.worker_agent.instructions import CloseHost, KillHost, ReleaseFiles, StartHost
 from flowmesh_core.worker_agent.memory_reservations import MemoryBudget
 from flowmesh_core.worker_agent.outbox import Outbox
+from flowmesh_core.worker_agent.pinned_memory import PinnedMemory
 from flowmesh_core.worker_agent.ports import EngineFacts
 from flowmesh_core.worker_agent.reports import Reports, figure
 from flowmesh_core.worker_agent.standby import StandbyHosts
@@ -73,11 +77,19 @@ def _components(wanted: Assignment | PrewarmSpec) -> list[Digest]:
     return [one.artifact.digest for one in given if one is not None]
 
 
+def _key(wanted: Assignment | PrewarmSpec) -> str:
+    """Returns the key of the instance that this needs."""
+    if isinstance(wanted, Assignment) and wanted.isolate:
+        return wanted.attempt_id
+    return wanted.signature
+
+
 class Instances:
     """Starts and closes engine instances, and hands attempts to their hosts.
 
     Attributes:
         prewarmed: signatures of the prewarm list; their idle instances are closed last.
+        pinned: the memory of replicas of services.
     """
 
     def __init__(
@@ -96,6 +108,7 @@ class Instances:
         self._standby = standby
         self._reports = reports
         self.prewarmed: Collection[Digest] = ()
+        self.pinned = PinnedMemory(memory)
 
     @property
     def busy(self) -> bool:
@@ -135,6 +148,8 @@ class Instances:
         if instance is not None:
             # A closing instance frees its memory soon; then a new one is started.
             return None if instance.state is InstanceState.CLOSING else instance
+        if self.pinned.waits:
+            return None
         instance = self._start(key, attempt.assignment)
         if instance is None:
             self._free_memory(attempt)
@@ -160,13 +175,46 @@ class Instances:
         self._free_memory_ahead(spec, needed)
         return False
 
+    def open_pinned(self, spec: PrewarmSpec) -> bool:
+        """Starts an instance for replicas; they do not wait for attempts that wait for memory.
+
+        Returns:
+            False if there is an instance of the signature, or if memory is short.
+        """
+        if spec.signature in self._state.instances:
+            return False
+        if self._start(spec.signature, spec) is not None:
+            return True
+        closed = self._needed(self._idle_by_use(), spec)
+        if closed:
+            self._close(closed[0])
+        return False
+
+    def too_large_beside_pinned(self, wanted: Assignment | PrewarmSpec) -> FailureReport | None:
+        """Returns why the memory will not suffice while what is pinned stays; else None."""
+        freed = [*self._standby.reservations, *self.pinned.of(_key(wanted))]
+        for instance in self._state.instances.values():
+            pinned = instance.calls or instance.key in self.pinned.signatures
+            if instance.key == _key(wanted) or not pinned:
+                freed.append(instance.reservation)
+        if self._memory.suffices(wanted.memory_mib, self._devices(wanted), freed):
+            return None
+        return FailureReport(
+            FailureKind.DRAINED.value,
+            f"{wanted.engine} needs {wanted.memory_mib} MiB, and replicas of services have reserved"
+            " the memory of this worker",
+            "use another worker, or give the services fewer replicas",
+        )
+
     def _devices(self, wanted: Assignment | PrewarmSpec) -> int:
         return self._facts.devices(wanted.engine, wanted.tensor_parallel)
 
     def _start(self, key: str, wanted: Assignment | PrewarmSpec) -> Instance | None:
         devices = self._devices(wanted)
-        if not self._memory.suffices(wanted.memory_mib, devices, self._standby.reservations):
+        freed = [*self._standby.reservations, *self.pinned.of(key)]
+        if not self._memory.suffices(wanted.memory_mib, devices, freed):
             return None
+        self.pinned.release(key)
         # Its own standby host becomes part of the instance. Often the memory of that one suffices,
         # and the other standby hosts can stay.
         standby = self._standby.take(wanted)
@@ -185,6 +233,7 @@ class Instances:
         )
         instance.components.update(_components(wanted))
         self._state.instances[key] = self._state.by_id[instance.id] = instance
+        self.pinned.started(key)
         standby_id = standby.id if standby is not None else None
         self._out.add(StartHost(instance.id, wanted, reservation, standby_id))
         return instance
@@ -192,15 +241,18 @@ class Instances:
     # -- freeing memory --------------------------------------------------------------------------
 
     def _free_memory(self, attempt: Attempt) -> None:
-        idle = sorted(
-            self._closable(), key=lambda i: (i.signature in self.prewarmed, i.last_used_s)
-        )
+        idle = self._idle_by_use()
         closed = self._needed(idle, attempt.assignment)
         if not closed and self._out.now_s - attempt.queued_s >= STARVED_S:
             on_devices = self._devices(attempt.assignment) > 0
             closed = [i for i in idle if bool(i.reservation.devices) is on_devices]
         if closed:
             self._close(closed[0])
+
+    def _idle_by_use(self) -> list[Instance]:
+        return sorted(
+            self._closable(), key=lambda i: (i.signature in self.prewarmed, i.last_used_s)
+        )
 
     def _free_memory_ahead(self, spec: PrewarmSpec, needed: Collection[Digest]) -> None:
         spared = {*self.prewarmed, *needed}
@@ -219,7 +271,8 @@ class Instances:
         devices = self._devices(wanted)
 
         def suffice(closed: list[Instance]) -> bool:
-            freed = [*self._standby.reservations, *(i.reservation for i in closed)]
+            freed = [*self._standby.reservations, *self.pinned.of(_key(wanted))]
+            freed += (i.reservation for i in closed)
             return self._memory.suffices(wanted.memory_mib, devices, freed)
 
         if not idle or not suffice(idle):
@@ -267,7 +320,7 @@ class Instances:
         instance.libraries = event.libraries
 
     def exited(self, instance: Instance, event: HostExited) -> FailureReport:
-        """Frees the memory of a host that has exited.
+        """Frees the memory of a host that has exited, or retains it for a pinned signature.
 
         Returns:
             The failure of its attempts.
@@ -282,7 +335,7 @@ class Instances:
         instance.move(InstanceState.GONE)
         instance.retained.clear()
         del self._state.instances[instance.key], self._state.by_id[instance.id]
-        self._memory.release(instance.reservation)
+        self.pinned.host_gone(instance.key, instance.reservation)
         self.changed(instance)
         return failure
 

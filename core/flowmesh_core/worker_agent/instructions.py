@@ -2,7 +2,13 @@
 
 import msgspec
 
-from flowmesh_core.protocol.messages import Assignment, FailureReport, PrewarmSpec
+from flowmesh_core.protocol.messages import (
+    Assignment,
+    FailureReport,
+    PrewarmSpec,
+    RouterAddress,
+    ServingReplica,
+)
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.events import TimerKey
@@ -156,6 +162,49 @@ class Forget(msgspec.Struct, frozen=True, gc=False):
     digests: tuple[Digest, ...]
 
 
+class StartHub(msgspec.Struct, frozen=True, gc=False):
+    """Start the hub, or have the one with this id connect to these routers instead.
+
+    Answered by ``HubReady`` or ``HubExited``.
+    """
+
+    hub_id: int
+    routers: tuple[RouterAddress, ...]
+
+
+class StopHub(msgspec.Struct, frozen=True, gc=False):
+    """End the hub; no event answers it."""
+
+    hub_id: int
+
+
+class PinInstance(msgspec.Struct, frozen=True, gc=False):
+    """Have the host of an instance take calls for a replica, once it has loaded.
+
+    The instance is not closed before ``UnpinInstance``.
+    """
+
+    instance_id: int
+    replica: ServingReplica
+
+
+class UnpinInstance(msgspec.Struct, frozen=True, gc=False):
+    """Withdraw a replica from the hub: calls that are in it end, and no other enters.
+
+    Reports of its calls (``CallsBusy``) go on until the last one has ended.
+    """
+
+    instance_id: int
+    replica_id: str
+
+
+class AdmitCalls(msgspec.Struct, frozen=True, gc=False):
+    """Have the hub send calls of a replica to the host of its instance."""
+
+    instance_id: int
+    replica: ServingReplica
+
+
 class SetTimer(msgspec.Struct, frozen=True, gc=False):
     """Post ``TimerFired`` at a time of the agent's clock; replaces a timer of the same key."""
 
@@ -198,6 +247,11 @@ Instruction = (
     | StartStandby
     | StopStandby
     | Forget
+    | StartHub
+    | StopHub
+    | PinInstance
+    | UnpinInstance
+    | AdmitCalls
     | SetTimer
     | ClearTimer
     | SendReport

@@ -3,9 +3,21 @@
 from collections import Counter
 
 from flowmesh_core.errors import InvariantError
-from flowmesh_core.worker_agent.instructions import FetchInputs, Instruction, StartHost
+from flowmesh_core.worker_agent.instructions import (
+    CloseHost,
+    FetchInputs,
+    Instruction,
+    StartHost,
+)
 from flowmesh_core.worker_agent.machine import WorkerAgent
-from flowmesh_core.worker_agent.transitions import AttemptPhase, InstanceState, PrewarmState
+from flowmesh_core.worker_agent.replicas import Replica
+from flowmesh_core.worker_agent.transitions import (
+    AttemptPhase,
+    HubState,
+    InstanceState,
+    PrewarmState,
+    ReplicaState,
+)
 
 _WAITS_IN_QUEUE = (AttemptPhase.LOADING, AttemptPhase.QUEUED)
 
@@ -26,6 +38,8 @@ def check_agent(agent: WorkerAgent, done: list[Instruction] | None = None) -> No
         _instances(agent),
         _reports(agent),
         _prewarms(agent),
+        _replicas(agent, done or []),
+        _pinned_memory(agent),
         _draining(agent, done or []),
     ):
         if broken:
@@ -89,6 +103,50 @@ def _prewarms(agent: WorkerAgent) -> str:
     for signature, entry in agent.prewarmer.entries.items():
         if entry.state is PrewarmState.OPEN and signature not in agent.state.instances:
             return f"the prewarm of {entry.spec.engine} is open without an engine instance"
+    return ""
+
+
+def _replicas(agent: WorkerAgent, done: list[Instruction]) -> str:
+    """Returns what is wrong with replicas, or with the instances that they pin."""
+    pins: dict[int, set[str]] = {}
+    for replica in agent.replicas.entries.values():
+        broken = _replica(replica, hub_is_ready=agent.replicas.hub.is_ready)
+        if broken:
+            return f"replica {replica.id} {broken}"
+        if replica.instance is not None:
+            pins.setdefault(replica.instance.id, set()).add(replica.id)
+    closed = {i.instance_id for i in done if isinstance(i, CloseHost)} & pins.keys()
+    if closed:
+        return f"pinned engine instances are closed: {sorted(closed)}"
+    for found in agent.state.instances.values():
+        if found.calls.keys() != pins.get(found.id, set()):
+            return f"engine instance {found.id} has calls of replicas that do not pin it"
+    stopped = agent.replicas.hub.state is HubState.STOPPED
+    if agent.prewarmer.pinned if stopped else not agent.replicas.entries:
+        return "there is a hub without replicas, or replicas without a hub"
+    return ""
+
+
+def _replica(replica: Replica, *, hub_is_ready: bool) -> str:
+    instance = replica.instance
+    if instance is not None and instance.state in (InstanceState.CLOSING, InstanceState.GONE):
+        return f"pins an engine instance that is {instance.state.value}"
+    loaded = instance is not None and instance.state is InstanceState.READY
+    if replica.state is ReplicaState.READY and not (loaded and hub_is_ready):
+        return "is ready without an engine instance or a hub"
+    if replica.listed is (replica.state is ReplicaState.CLOSING):
+        return f"is {replica.state.value}, and listed is {replica.listed}"
+    return ""
+
+
+def _pinned_memory(agent: WorkerAgent) -> str:
+    """Returns which pinned signature has lost the memory that it had; none may."""
+    pinned = agent.instances.pinned
+    if not pinned.retained.keys() <= pinned.signatures:
+        return "memory is retained for a signature that is not pinned"
+    for signature in pinned.reserved:
+        if (signature in agent.state.instances) is (signature in pinned.retained):
+            return f"the memory of pinned signature {signature} is not reserved once"
     return ""
 
 

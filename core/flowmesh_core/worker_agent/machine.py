@@ -20,9 +20,10 @@ from flowmesh_core.protocol.messages import (
     Desired,
     EngineInstanceState,
     FailureReport,
+    ServingReplicaState,
     Sync,
 )
-from flowmesh_core.worker_agent import attempts, drain, prewarm, standby
+from flowmesh_core.worker_agent import attempts, drain, hub, prewarm, replicas, standby
 from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent.attempts import Attempts
 from flowmesh_core.worker_agent.drain import Drain
@@ -32,6 +33,7 @@ from flowmesh_core.worker_agent.memory_reservations import MemoryBudget
 from flowmesh_core.worker_agent.outbox import Outbox
 from flowmesh_core.worker_agent.ports import EnergyCounter, EngineFacts
 from flowmesh_core.worker_agent.prewarm import Prewarmer
+from flowmesh_core.worker_agent.replicas import Replicas
 from flowmesh_core.worker_agent.reports import Reports
 from flowmesh_core.worker_agent.standby import StandbyHosts
 from flowmesh_core.worker_agent.state import AgentState, Instance
@@ -44,12 +46,14 @@ class AgentSettings(msgspec.Struct, frozen=True):
         memory_mib: host memory for engines on the CPU.
         devices: how many devices there are, with ``device_mib`` of memory each.
         grace_s: how long a drain may take.
+        serves: whether it has a hub, and so can hold replicas of services.
     """
 
     memory_mib: int
     devices: int = 0
     device_mib: int = 0
     grace_s: float = 30.0
+    serves: bool = False
 
 
 class FullReport(msgspec.Struct, frozen=True):
@@ -67,7 +71,7 @@ class WorkerAgent:
 
     Attributes:
         state: attempts and engine instances; shells and tests read it.
-        memory, standby, instances, prewarmer, attempts, drain, reports: its parts.
+        memory, standby, instances, prewarmer, replicas, attempts, drain, reports: its parts.
     """
 
     def __init__(self, settings: AgentSettings, facts: EngineFacts, energy: EnergyCounter) -> None:
@@ -87,6 +91,9 @@ class WorkerAgent:
             self.state, self._out, facts, self.memory, self.standby, self.reports
         )
         self.prewarmer = Prewarmer(self.state, self._out, facts, self.instances, self.standby)
+        self.replicas = Replicas(
+            self.state, self._out, self.prewarmer, self.reports, serves=settings.serves
+        )
         self.attempts = Attempts(
             self.state, self._out, facts, energy, self.instances, self.standby, self.reports
         )
@@ -95,6 +102,7 @@ class WorkerAgent:
             self._out,
             self.attempts,
             self.prewarmer,
+            self.replicas,
             self.standby,
             self.reports,
             grace_s=settings.grace_s,
@@ -128,6 +136,9 @@ class WorkerAgent:
             e.AttemptFinished: self._of_instance(self.attempts.finished),
             e.StandbyReady: lambda x: self.standby.ready(x.host_id),
             e.StandbyExited: lambda x: self.standby.exited(x.host_id),
+            e.HubReady: lambda x: self.replicas.hub.ready(x.hub_id),
+            e.HubExited: lambda x: self.replicas.hub_exited(x.hub_id, x.reason),
+            e.CallsBusy: self.replicas.busy,
         }
 
     # -- what shells call ------------------------------------------------------------------------
@@ -151,8 +162,12 @@ class WorkerAgent:
         kind = type(event)
         self._handlers[kind](event)
         if kind not in _MOVES_NOTHING:
+            if self.prewarmer.pinned:
+                self.prewarmer.advance_pinned()
+                self.attempts.return_displaced()
             self.attempts.place_waiting()
             self.prewarmer.advance(may_start=self._connected and not self.reports.draining)
+            self.replicas.advance()
             self.standby.advance(busy=self.instances.busy)
             self.drain.advance()
         return out.take()
@@ -174,7 +189,13 @@ class WorkerAgent:
         self, seq: int, now_s: float, components: Callable[[], tuple[Component, ...]]
     ) -> Sync:
         """Returns what has changed since the last report; ``components`` is called if they have."""
-        return self.reports.next_sync(seq, now_s, self.instance_states, components)
+        return self.reports.next_sync(
+            seq, now_s, self.instance_states, components, self.replicas.states
+        )
+
+    def replica_states(self) -> tuple[ServingReplicaState, ...]:
+        """Returns every replica of a service as it is reported, for a ``Hello``."""
+        return self.replicas.states()
 
     def instance_states(self) -> tuple[EngineInstanceState, ...]:
         """Returns every engine instance as it is reported."""
@@ -206,6 +227,11 @@ class WorkerAgent:
         if desired.prewarm is not None and not self.reports.draining:
             self.standby.allow()
             self.prewarmer.replace(desired.prewarm)
+        if desired.routers is not None:
+            self.replicas.hub.connect_to(desired.routers)
+        if desired.replicas is not None and not self.reports.draining:
+            self.standby.allow()
+            self.replicas.replace(desired.replicas)
 
     def _stop_all_but(self, desired: Desired) -> None:
         wanted = {*desired.keep, *(a.attempt_id for a in desired.assign)}
@@ -227,6 +253,8 @@ class WorkerAgent:
             standby.TIMER: self.standby.expired,
             drain.TIMER: self.drain.timer_fired,
             prewarm.TIMER: self.prewarmer.retry,
+            replicas.TIMER: self.replicas.end_now,
+            hub.TIMER: self.replicas.hub.retry,
         }[kind]
         handler(subject)
 
@@ -245,6 +273,7 @@ class WorkerAgent:
     def _host_exited(self, instance: Instance, event: e.HostExited) -> None:
         self.attempts.host_exited(instance, event)
         self.prewarmer.instance_ended(instance)
+        self.replicas.instance_ended(instance)
 
     def _of_instance(self, handler: Callable[..., None]) -> Callable[..., None]:
         """Looks the instance up; drops events of one that is gone."""

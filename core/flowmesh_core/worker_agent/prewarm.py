@@ -7,6 +7,11 @@ changes it or an attempt loads its engine.
 Attempts go first: no fetch from the store begins while an attempt fetches, and no engine is started
 while an attempt waits for memory. An entry that waits for memory does not delay the others. A
 prewarmed instance is like any other; once off the list it stays loaded until its memory is needed.
+
+Replicas of services (``replicas``) are loaded by the same means, and with the same entry where both
+want one signature. Such an entry is pinned: it comes before the others and before attempts that
+wait for memory, is loaded without a connection too, and after each failure again, after 1, 2, 4 and
+at most 60 s.
 """
 
 from collections.abc import Iterable
@@ -36,6 +41,7 @@ from flowmesh_core.worker_agent.transitions import (
     check_transition,
 )
 
+RETRY_PINNED_MAX_S = 60.0
 RETRY_STORE_S = 60.0
 """Delay before an entry that failed because of the store is retried."""
 TIMER = "prewarm"
@@ -50,6 +56,8 @@ class PrewarmEntry:
         pending: the port whose ``FetchComponent`` is unanswered; empty if there is none.
         remote: whether that component comes from the store.
         retried: whether a retry timer is set.
+        failure: why it has failed; None before.
+        failures: how often it has since it was last loaded.
     """
 
     spec: PrewarmSpec
@@ -58,6 +66,8 @@ class PrewarmEntry:
     pending: str = ""
     remote: bool = False
     retried: bool = False
+    failure: FailureReport | None = None
+    failures: int = 0
 
     @property
     def fetches(self) -> bool:
@@ -78,7 +88,8 @@ class Prewarmer:
     """Follows the prewarm list as far as attempts and memory allow.
 
     Attributes:
-        entries: by signature, in the order of the list.
+        entries: by signature, pinned ones first, in the order of the list.
+        pinned: what replicas of services load, by signature.
     """
 
     def __init__(
@@ -95,6 +106,8 @@ class Prewarmer:
         self._instances = instances
         self._standby = standby
         self._local: frozenset[Digest] = frozenset()
+        self._listed: dict[Digest, PrewarmSpec] = {}
+        self.pinned: dict[Digest, PrewarmSpec] = {}
         self.entries: dict[Digest, PrewarmEntry] = {}
 
     def replace(self, specs: Iterable[PrewarmSpec]) -> None:
@@ -102,8 +115,22 @@ class Prewarmer:
 
         Of two entries of one signature the later one counts. Each list has new tokens.
         """
+        self._listed = {spec.signature: spec for spec in specs}
+        self._relist()
+
+    def pin(self, specs: Iterable[PrewarmSpec]) -> None:
+        """Replaces the entries of replicas of services."""
+        self.pinned = {spec.signature: spec for spec in specs}
+        memory = self._instances.pinned
+        memory.pin(frozenset(self.pinned))
+        for signature in filter(self._state.has_instance, self.pinned):
+            memory.started(signature)
+        self._relist()
+
+    def _relist(self) -> None:
         before, self.entries = self.entries, {}
-        for spec in {spec.signature: spec for spec in specs}.values():
+        # Pinned entries come first; where both lists have a signature, the replica's entry counts.
+        for spec in {**self.pinned, **self._listed, **self.pinned}.values():
             known = before.get(spec.signature)
             if known is not None and _same_apart_from_token(known.spec, spec):
                 known.spec = spec
@@ -112,6 +139,9 @@ class Prewarmer:
                 self.entries[spec.signature] = PrewarmEntry(spec)
         for entry in before.values():
             self._release(entry, PrewarmState.DELISTED)
+        for entry in map(self.entries.__getitem__, self.pinned):
+            if entry.state is PrewarmState.FAILED and not entry.retried:
+                entry.move(PrewarmState.LISTED)  # given up ahead of work, and pinned now
         self._instances.prewarmed = frozenset(self.entries)
 
     def components_changed(self, local: frozenset[Digest]) -> None:
@@ -141,34 +171,59 @@ class Prewarmer:
             entry.move(PrewarmState.LISTED)
 
     def instance_ended(self, instance: Instance) -> None:
-        """Fails the entry of an engine that failed before any attempt ran in it."""
+        """Fails the entry of an engine that failed before any attempt ran in it, or is pinned."""
         entry = self.entries.get(instance.signature)
         if entry is None or instance.isolated_for:
             return
-        if instance.failure is not None and not instance.has_run:
+        if instance.has_loaded:
+            entry.failures = 0
+        pinned = instance.signature in self.pinned
+        if instance.failure is not None and (pinned or not instance.has_run):
             self._fail(entry, instance.failure)
+
+    def advance_pinned(self) -> None:
+        """Starts instances for replicas; while one lacks memory, no attempt gets any."""
+        waits = False
+        for signature in self.pinned:
+            entry = self.entries[signature]
+            self._see(entry)
+            if entry.state is PrewarmState.FETCHED:
+                if self._instances.open_pinned(entry.spec):
+                    self._release(entry, PrewarmState.OPEN)
+                elif failure := self._instances.too_large_beside_pinned(entry.spec):
+                    self._fail(entry, failure)
+                else:
+                    waits = True
+        self._instances.pinned.waits = waits
 
     def advance(self, *, may_start: bool) -> None:
         """Fetches and starts what can be now.
 
         Args:
             may_start: whether anything new may begin: the worker is connected and does not drain.
+                Pinned entries may always.
         """
         for entry in self.entries.values():
             self._see(entry)
+        for signature, entry in self.entries.items():
+            if may_start or signature in self.pinned:
+                self._advance_fetch(entry)
+        if self.pinned:
+            self.advance_pinned()
         if not may_start:
             return
         for entry in self.entries.values():
-            if entry.state is PrewarmState.LISTED:
-                self._begin(entry)
-            if entry.state is PrewarmState.FETCHING and not entry.pending:
-                self._fetch(entry)
-        for entry in self.entries.values():
-            if entry.state is PrewarmState.FETCHED:
+            if entry.state is PrewarmState.FETCHED and entry.spec.signature not in self.pinned:
                 fetching = self._state.in_phase(AttemptPhase.FETCHING)
                 needed = {attempt.assignment.signature for attempt in fetching}
                 if self._instances.prewarm(entry.spec, needed):
                     self._release(entry, PrewarmState.OPEN)
+
+    def _advance_fetch(self, entry: PrewarmEntry) -> None:
+        if entry.state is PrewarmState.LISTED:
+            self._begin(entry)
+        if entry.state is PrewarmState.FETCHING and not entry.pending:
+            self._fetch(entry)
 
     def _see(self, entry: PrewarmEntry) -> None:
         """Adjusts an entry to an instance that an attempt has started, or that is gone."""
@@ -213,13 +268,21 @@ class Prewarmer:
         return next(e for e in self.entries.values() if e.state in wanted) is entry
 
     def _fail(self, entry: PrewarmEntry, failure: FailureReport) -> None:
-        if entry.state is not PrewarmState.FAILED:
-            self._release(entry, PrewarmState.FAILED)
-            self._out.add(PrewarmFailed(entry.spec, failure))
-            if failure.kind == FailureKind.STORE.value:
-                entry.retried = True
-                at_s = self._out.now_s + RETRY_STORE_S
-                self._out.add(SetTimer((TIMER, entry.spec.signature), at_s))
+        if entry.state is PrewarmState.FAILED:
+            return
+        self._release(entry, PrewarmState.FAILED)
+        entry.failure = failure
+        if entry.spec.signature in self.pinned:
+            self._retry_after(entry, min(RETRY_PINNED_MAX_S, 2.0 ** min(entry.failures, 10)))
+            entry.failures += 1
+            return
+        self._out.add(PrewarmFailed(entry.spec, failure))
+        if failure.kind == FailureKind.STORE.value:
+            self._retry_after(entry, RETRY_STORE_S)
+
+    def _retry_after(self, entry: PrewarmEntry, delay_s: float) -> None:
+        entry.retried = True
+        self._out.add(SetTimer((TIMER, entry.spec.signature), self._out.now_s + delay_s))
 
     def _release(self, entry: PrewarmEntry, state: PrewarmState) -> None:
         if entry.fetches and entry.spec.components:

@@ -17,6 +17,7 @@ from flowmesh_core.protocol.messages import (
     Component,
     EngineInstanceState,
     LogLine,
+    ServingReplicaState,
     Sync,
 )
 from flowmesh_core.worker_agent.instructions import SendReport
@@ -28,6 +29,8 @@ LOG_LINE_CHARS = 8192
 FIGURE_MAX = 1e15
 PROGRESS_DELAY_S = 0.01
 """Progress alone waits this long for other changes: most short attempts have ended by then."""
+CALLS_DELAY_S = 0.5
+"""How busy replicas are waits this long for other changes."""
 REPEAT_ENDS_EVERY_S = 30.0
 SETTLED_MAX = 20_000
 """Number of acknowledged attempts to remember, so that a late assignment does not rerun one."""
@@ -61,6 +64,7 @@ class Reports:
         self._logs: deque[LogLine] = deque(maxlen=LOG_LINES_MAX)
         self._instances_changed = False
         self._components_changed = False
+        self._replicas_changed = False
         self._due_s = math.inf
         self._repeat_ends_s = 0.0
 
@@ -143,6 +147,16 @@ class Reports:
         self._components_changed = True
         self._send_now()
 
+    def replicas_changed(self) -> None:
+        """Includes all replicas of services in the next report."""
+        self._replicas_changed = True
+        self._send_now()
+
+    def calls_changed(self) -> None:
+        """The same for what calls in replicas do, which need not be reported at once."""
+        self._replicas_changed = True
+        self._send_by(self._out.now_s + CALLS_DELAY_S)
+
     def drain(self) -> None:
         """Reports that the worker drains."""
         self.draining = True
@@ -159,6 +173,7 @@ class Reports:
         now_s: float,
         instances: Callable[[], tuple[EngineInstanceState, ...]],
         components: Callable[[], tuple[Component, ...]],
+        replicas: Callable[[], tuple[ServingReplicaState, ...]],
     ) -> Sync:
         """Returns all changes as one message; they count as reported."""
         if now_s >= self._repeat_ends_s:
@@ -173,6 +188,7 @@ class Reports:
             logs=tuple(self._logs),
             draining=self.draining,
             checkpoints=tuple(self._new_checkpoints.values()),
+            replicas=replicas() if self._replicas_changed else None,
         )
         self._logs.clear()
         self._all_sent()
@@ -183,7 +199,7 @@ class Reports:
         self._changed.clear()
         self._new_ends.clear()
         self._new_checkpoints.clear()
-        self._instances_changed = self._components_changed = False
+        self._instances_changed = self._components_changed = self._replicas_changed = False
         self._due_s = math.inf
 
     def _send_now(self) -> None:

@@ -100,6 +100,8 @@ class Instance:
         has_run: whether an attempt has ever run in it.
         reported: its last report; None before.
         components: identities of the models and adapters that it has or was given.
+        calls: calls in it now, by the replica of a service that pins it; while there is one, it is
+            not closed.
         lines: last lines of its host; ``lines_seen`` counts all lines, ``lines_ended`` those before
             the last end of an attempt.
     """
@@ -121,6 +123,7 @@ class Instance:
     components: set[Digest] = field(default_factory=set)
     running: dict[str, Attempt] = field(default_factory=dict)
     retained: set[str] = field(default_factory=set)
+    calls: dict[str, int] = field(default_factory=dict)
     queue: list[tuple[int, int, Attempt]] = field(default_factory=list)
     ending: FailureReport | None = None
     killed: bool = False
@@ -132,8 +135,8 @@ class Instance:
 
     @property
     def idle(self) -> bool:
-        """Whether it is loaded, without work and without files that are being stored."""
-        busy = self.running or self.retained or self.has_queue()
+        """Whether it is loaded, not pinned, without work and without files to be stored."""
+        busy = self.running or self.retained or self.calls or self.has_queue()
         return self.state is InstanceState.READY and not busy
 
     @property

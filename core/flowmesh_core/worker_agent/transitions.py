@@ -1,4 +1,4 @@
-"""Transition tables of attempts, engine instances, standby hosts and prewarm entries.
+"""Transition tables of attempts, engine instances, standby hosts, prewarm entries and replicas.
 
 The agent checks every change of state with ``check_transition``; ``docs/states.md`` has the tables
 in prose.
@@ -57,9 +57,35 @@ class PrewarmState(StrEnum):
     DELISTED = "delisted"
 
 
-State = AttemptPhase | InstanceState | StandbyState | PrewarmState
+class ReplicaState(StrEnum):
+    """The state of a replica of a service; all but ``gone`` are reported."""
+
+    FETCHING = "fetching"
+    LOADING = "loading"
+    """It waits for memory, for its engine instance to load, or for the hub."""
+    READY = "ready"
+    """The hub admits calls to its engine instance."""
+    FAILED = "failed"
+    """It cannot be fetched or loaded here now; it is tried again after a delay."""
+    CLOSING = "closing"
+    """It is off the list; calls that are in it end, and no other enters."""
+    GONE = "gone"
+
+
+class HubState(StrEnum):
+    """The state of the hub, the process that takes calls from routers."""
+
+    STOPPED = "stopped"
+    STARTING = "starting"
+    READY = "ready"
+    FAILED = "failed"
+    """It exited by itself, and is started again after a delay."""
+
+
+State = AttemptPhase | InstanceState | StandbyState | PrewarmState | ReplicaState | HubState
 
 _A, _I, _S, _P = AttemptPhase, InstanceState, StandbyState, PrewarmState
+_R, _H = ReplicaState, HubState
 
 ATTEMPT_TRANSITIONS: frozenset[tuple[State, State]] = frozenset(
     {
@@ -124,7 +150,47 @@ PREWARM_TRANSITIONS: frozenset[tuple[State, State]] = frozenset(
         (_P.FAILED, _P.DELISTED),
     }
 )
-TRANSITIONS = ATTEMPT_TRANSITIONS | INSTANCE_TRANSITIONS | STANDBY_TRANSITIONS | PREWARM_TRANSITIONS
+REPLICA_TRANSITIONS: frozenset[tuple[State, State]] = frozenset(
+    {
+        (_R.FETCHING, _R.LOADING),
+        (_R.FETCHING, _R.FAILED),
+        (_R.FETCHING, _R.GONE),
+        (_R.LOADING, _R.FETCHING),  # its engine instance is closing, or was lost
+        (_R.LOADING, _R.READY),
+        (_R.LOADING, _R.FAILED),
+        (_R.LOADING, _R.CLOSING),
+        (_R.LOADING, _R.GONE),
+        (_R.READY, _R.LOADING),  # the hub exited
+        (_R.READY, _R.FAILED),  # its host died
+        (_R.READY, _R.CLOSING),
+        (_R.READY, _R.GONE),
+        (_R.FAILED, _R.FETCHING),
+        (_R.FAILED, _R.LOADING),  # an attempt has loaded its engine
+        (_R.FAILED, _R.GONE),
+        (_R.CLOSING, _R.LOADING),  # it is listed again
+        (_R.CLOSING, _R.GONE),
+    }
+)
+HUB_TRANSITIONS: frozenset[tuple[State, State]] = frozenset(
+    {
+        (_H.STOPPED, _H.STARTING),
+        (_H.STARTING, _H.READY),
+        (_H.STARTING, _H.FAILED),
+        (_H.STARTING, _H.STOPPED),
+        (_H.READY, _H.FAILED),
+        (_H.READY, _H.STOPPED),
+        (_H.FAILED, _H.STARTING),
+        (_H.FAILED, _H.STOPPED),
+    }
+)
+TRANSITIONS = (
+    ATTEMPT_TRANSITIONS
+    | INSTANCE_TRANSITIONS
+    | STANDBY_TRANSITIONS
+    | PREWARM_TRANSITIONS
+    | REPLICA_TRANSITIONS
+    | HUB_TRANSITIONS
+)
 
 
 def check_transition(before: State, after: State, subject: str) -> None:

@@ -36,6 +36,7 @@ class WorkerContext:
         epoch_s: Unix time at virtual second 0.
         request_s: seconds to the first byte of the store.
         latency_s: of a message, one way.
+        serves: whether workers have a hub, and so can hold replicas of services.
     """
 
     engine: Environment
@@ -54,3 +55,4 @@ class WorkerContext:
     upload_bytes_per_s: float
     request_s: float
     latency_s: float
+    serves: bool = False

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from flowmesh_sim.workers.worker import SimWorker
 
 
+HUB_START_S = 0.3
+"""Until the process of a hub takes replicas."""
+
+
 class SimShell:
     """Connects the agent of a worker with the models that it acts on.
 
@@ -46,6 +50,7 @@ class SimShell:
             devices=shape.devices if device.accelerator else 0,
             device_mib=device.memory_mib,
             grace_s=context.grace_s,
+            serves=context.serves,
         )
         self.agent = WorkerAgent(settings, SimEngineFacts(context, device), self)
         self._events: deque[e.Event] = deque()
@@ -53,6 +58,7 @@ class SimShell:
         self._runs = 0
         self._timers: dict[e.TimerKey, Timer] = {}
         self._standby: dict[int, Timer] = {}
+        self._hub: Timer | None = None
         transfers = self.transfers
         self._perform: dict[type, Callable[[Any], object]] = {
             i.FetchInputs: lambda x: transfers.fetch_inputs(x.assignment),
@@ -75,6 +81,11 @@ class SimShell:
             i.StartStandby: self._start_standby,
             i.StopStandby: lambda x: cancel(self._standby.pop(x.host_id)),
             i.Forget: lambda _: None,  # nothing is revoked in simulated worlds
+            i.StartHub: self._start_hub,
+            i.StopHub: lambda _: cancel(self._hub),
+            i.PinInstance: _nothing,
+            i.UnpinInstance: _nothing,  # simulated services get no calls
+            i.AdmitCalls: _nothing,
             i.SetTimer: self._set_timer,
             i.ClearTimer: lambda x: cancel(self._timers.pop(x.timer, None)),
             i.SendReport: lambda x: worker.connection.send_by(x.at_s),
@@ -116,7 +127,7 @@ class SimShell:
 
     def stop(self) -> None:
         """Ends everything: the worker's process is gone."""
-        for timer in (*self._timers.values(), *self._standby.values()):
+        for timer in (*self._timers.values(), *self._standby.values(), self._hub):
             cancel(timer)
         for host in self.hosts.values():
             host.stop()
@@ -207,6 +218,10 @@ class SimShell:
         took_s = self._context.duties.process_s * self._worker.slow
         ready = e.StandbyReady(instruction.host_id)
         self._standby[instruction.host_id] = self.engine.after(took_s, self.post, ready)
+
+    def _start_hub(self, instruction: i.StartHub) -> None:
+        ready = e.HubReady(instruction.hub_id)
+        self._hub = self.engine.after(HUB_START_S * self._worker.slow, self.post, ready)
 
     # -- timers and energy -----------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ Decisions are made by the shipped worker agent, in ``shell``; messages are sent 
 
 from collections.abc import Callable
 
+import msgspec
+
 from flowmesh_core.protocol.messages import Component, Hello, WorkerShape
 from flowmesh_core.worker_agent.events import Event, StopRequested
 from flowmesh_core.worker_agent.machine import WorkerAgent
@@ -128,6 +130,7 @@ class SimWorker:
             draining=full.draining,
             checkpoints=full.checkpoints,
             age_s=now_s - self.billed_since_s,
+            replicas=self.agent.replica_states() if self.around.serves else msgspec.UNSET,
         )
 
     def components(self) -> tuple[Component, ...]:

@@ -23,6 +23,7 @@ from flowmesh_core.protocol.messages import (
     FailureReport,
     Hello,
     LogLine,
+    ServingReplicaState,
     Sync,
 )
 from flowmesh_core.protocol.results import Artifact, Usage, content_artifact
@@ -31,6 +32,7 @@ from flowmesh_core.units import Digest
 D = Digest("a" * 64)
 ID = f"ns-team-a/{D}/3-17"
 LANE = EngineInstanceState(D, "llm.generate", "ready", 8, 512, 31.5)
+REPLICA = ServingReplicaState("a/b/llm/r1/0", "ready", "", 2, 900, D, 512)
 METRICS = metrics_artifact({"accuracy": 0.5, "wrong": [1, None, "x"], "by": {"a": True}})
 END = AttemptEnd(
     attempt_id=ID,
@@ -64,6 +66,7 @@ def hello(**changes: Any) -> Hello:
         components=(Component(D, "disk", 100),),
         checkpoints=(Checkpoint(ID, D, 0.5, 100),),
         age_s=60.0,
+        replicas=(REPLICA,),
     )
     return msgspec.structs.replace(full, **changes)
 
@@ -157,6 +160,29 @@ def test_an_invalid_worker_shape_is_named(changes: dict[str, Any], field: str) -
         ({"components": (Component(D, "moon", 1),)}, "components[0].tier"),
         ({"components": (Component(Digest("../x"), "disk", 1),)}, "components[0].digest"),
         ({"components": (Component(D, "disk", -1),)}, "components[0].size_bytes"),
+        ({"replicas": (ServingReplicaState("", "ready", signature=D),)}, "replicas[0].replica_id"),
+        ({"replicas": (ServingReplicaState("r", "up", signature=D),)}, "replicas[0].state"),
+        (
+            {"replicas": (ServingReplicaState("r", "failed", "a\nb", signature=D),)},
+            "replicas[0].reason",
+        ),
+        (
+            {"replicas": (ServingReplicaState("r", "failed", "x" * 254, signature=D),)},
+            "replicas[0].reason",
+        ),
+        (
+            {"replicas": (ServingReplicaState("r", "ready", calls=-1, signature=D),)},
+            "replicas[0].calls",
+        ),
+        (
+            {"replicas": (ServingReplicaState("r", "ready", units=10**16, signature=D),)},
+            "replicas[0].units",
+        ),
+        ({"replicas": (ServingReplicaState("r", "ready"),)}, "replicas[0].signature"),
+        (
+            {"replicas": (ServingReplicaState("r", "ready", signature=D, memory_mib=-1),)},
+            "replicas[0].memory_mib",
+        ),
         ({"attempts": (AttemptProgress(ID, "running"),) * 70_000}, "attempts"),
     ],
 )

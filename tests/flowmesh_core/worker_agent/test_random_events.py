@@ -5,7 +5,14 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
-from tests.flowmesh_core.worker_agent.worker import Worker, assignment, blob, digest, prewarm
+from tests.flowmesh_core.worker_agent.worker import (
+    Worker,
+    assignment,
+    blob,
+    digest,
+    prewarm,
+    replica,
+)
 
 from flowmesh_core.protocol.messages import FailureReport, InputRef
 from flowmesh_core.protocol.results import Artifact
@@ -49,6 +56,8 @@ class RandomEvents(RuleBasedStateMachine):
                     self.open.setdefault("start", []).append(n)
                 case i.CloseHost(instance_id=n) | i.KillHost(instance_id=n):
                     self.open.setdefault("exit", []).append(n)
+                case i.StartHub(hub_id=n):
+                    self.open.setdefault("hub", []).append(n)
                 case i.StartStandby(host_id=n):
                     self.open.setdefault("standby", []).append(n)
                 case i.DropAttempt(assignment=a):
@@ -69,7 +78,7 @@ class RandomEvents(RuleBasedStateMachine):
     @rule(devices=st.integers(0, 2))
     def begin(self, devices: int) -> None:
         device_mib = 1000 if devices else 0
-        self.worker = Worker(preloads=PRELOADS, devices=devices, device_mib=device_mib)
+        self.worker = Worker(preloads=PRELOADS, devices=devices, device_mib=device_mib, serves=True)
 
     @precondition(lambda self: self.worker)
     @rule(data=st.data())
@@ -171,10 +180,26 @@ class RandomEvents(RuleBasedStateMachine):
 
     @precondition(lambda self: self.worker)
     @rule(data=st.data())
+    def hub_moved(self, data: st.DataObject) -> None:
+        assert self.worker is not None
+        replicas = sorted(self.worker.agent.replicas.entries)
+        match data.draw(st.sampled_from(["ready", "exit", "calls", "calls"])):
+            case "ready" if (number := self.take("hub", data)) is not None:
+                self.post(e.HubReady(number))
+            case "exit":
+                self.post(e.HubExited(self.worker.agent.replicas.hub.number, "as drawn"))
+            case "calls" if replicas:
+                calls = data.draw(st.integers(0, 2))
+                self.post(e.CallsBusy(data.draw(st.sampled_from(replicas)), calls))
+
+    @precondition(lambda self: self.worker)
+    @rule(data=st.data())
     def desired(self, data: st.DataObject) -> None:
         assert self.worker is not None
         known = sorted(self.worker.agent.reports.progress)
-        match data.draw(st.sampled_from(["cancel", "acknowledge", "everything", "prewarm"])):
+        match data.draw(
+            st.sampled_from(["cancel", "acknowledge", "everything", "prewarm", "replicas"])
+        ):
             case "cancel" if known:
                 self.owe(self.worker.desire(cancel=(data.draw(st.sampled_from(known)),)))
             case "acknowledge":
@@ -189,6 +214,20 @@ class RandomEvents(RuleBasedStateMachine):
                     for x in names
                 ]
                 self.owe(self.worker.desire(prewarm=tuple(entries)))
+            case "replicas":
+                listed = data.draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=3))
+                mib = st.sampled_from([100, 400, 700, 2000])
+                wanted = [
+                    replica(
+                        x,
+                        n,
+                        *data.draw(st.lists(st.sampled_from("mn"), unique=True)),
+                        memory_mib=data.draw(mib),
+                    )
+                    for x in listed
+                    for n in range(data.draw(st.integers(1, 2)))
+                ]
+                self.owe(self.worker.desire(replicas=tuple(wanted)))
 
     @precondition(lambda self: self.worker)
     @rule(seconds=st.sampled_from([0.5, 6.0, 700.0]))

@@ -29,7 +29,7 @@ def sync(made: Reports, now_s: float = 100.0) -> Sync:
     def nothing() -> tuple[Any, ...]:
         return ()
 
-    return made.next_sync(1, now_s, nothing, nothing)
+    return made.next_sync(1, now_s, nothing, nothing, nothing)
 
 
 def test_progress_alone_is_delayed_to_be_sent_with_other_changes() -> None:

@@ -26,6 +26,8 @@ def transitions_of(title: str) -> set[tuple[str, str]]:
         ("Engine instance", t.INSTANCE_TRANSITIONS),
         ("Standby host", t.STANDBY_TRANSITIONS),
         ("Entry of the prewarm list", t.PREWARM_TRANSITIONS),
+        ("Replica of a service", t.REPLICA_TRANSITIONS),
+        ("Hub", t.HUB_TRANSITIONS),
     ],
 )
 def test_the_page_lists_the_allowed_transitions(

@@ -12,6 +12,7 @@ from flowmesh_core.protocol.messages import (
     FailureReport,
     InputRef,
     PrewarmSpec,
+    ServingReplica,
 )
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
@@ -227,6 +228,17 @@ def prewarm(name: str, *components: str, **changes: Any) -> PrewarmSpec:
         "memory_mib": 400,
     }
     return PrewarmSpec(**(defaults | changes))
+
+
+def replica(name: str, number: int = 0, *components: str, **changes: Any) -> ServingReplica:
+    """A replica whose engine is named like its service."""
+    return ServingReplica(
+        replica_id=f"team-a/{name}/llm/r1/{number}",
+        service=f"team-a/{name}",
+        component="llm",
+        release="r1",
+        opening=prewarm(name, *components, **changes),
+    )
 
 
 def of_type(kind: type[T], found: Iterable[object]) -> list[T]:

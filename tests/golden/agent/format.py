@@ -235,6 +235,14 @@ class Prewarm(msgspec.Struct, frozen=True, omit_defaults=True):
     implementation: int = 1
 
 
+class ListedReplica(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A replica of a service; its service is named like it."""
+
+    id: str
+    signature: str
+    memory_mib: int = 0
+
+
 class Connect(msgspec.Struct, frozen=True, tag="connect"):
     """The worker sends Hello, and the control plane answers with Welcome."""
 
@@ -265,6 +273,23 @@ class Send(msgspec.Struct, frozen=True, omit_defaults=True, tag="send"):
     drain: bool = False
     hold_open: tuple[Prewarm, ...] | None = None
     forget: tuple[str, ...] = ()
+    replicas: tuple[ListedReplica, ...] | None = None
+    routers: tuple[str, ...] | None = None
+
+
+class Calls(msgspec.Struct, frozen=True, omit_defaults=True, tag="calls"):
+    """The hub reports the calls of a replica."""
+
+    t: float
+    replica: str
+    calls: int
+    units: int = 0
+
+
+class HubExit(msgspec.Struct, frozen=True, tag="hub-exit"):
+    """The hub that was started last ends."""
+
+    t: float
 
 
 class Sigterm(msgspec.Struct, frozen=True, tag="sigterm"):
@@ -288,7 +313,7 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True, tag="fault"):
     kind: str = "crash"
 
 
-Input = Connect | Disconnect | Orphan | Send | Sigterm | Fault
+Input = Connect | Disconnect | Orphan | Send | Calls | HubExit | Sigterm | Fault
 
 
 class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -301,6 +326,7 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):
         memory_mib: of the host; ``device_mib`` of each of its devices.
         acknowledge_after_s: how long after each message that reports ends the control plane
             acknowledges them; None where it never does by itself.
+        hub_start_s: how long its hub takes to start; None where the worker has none.
     """
 
     name: str
@@ -316,6 +342,7 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):
     device_mib: int = 0
     grace_s: float = 30.0
     acknowledge_after_s: float | None = 0.05
+    hub_start_s: float | None = None
 
 
 class Recording(msgspec.Struct, frozen=True):

@@ -40,6 +40,9 @@ EVENTS: Mapping[type, str] = {
     e.AttemptFinished: "attempt-finished",
     e.StandbyReady: "standby-ready",
     e.StandbyExited: "standby-exited",
+    e.HubReady: "hub-ready",
+    e.HubExited: "hub-exited",
+    e.CallsBusy: "calls-busy",
 }
 
 INSTRUCTIONS: Mapping[type, str] = {
@@ -61,6 +64,11 @@ INSTRUCTIONS: Mapping[type, str] = {
     i.StartStandby: "start-standby",
     i.StopStandby: "stop-standby",
     i.Forget: "forget",
+    i.StartHub: "start-hub",
+    i.StopHub: "stop-hub",
+    i.PinInstance: "pin-instance",
+    i.UnpinInstance: "unpin-instance",
+    i.AdmitCalls: "admit-calls",
     i.SetTimer: "set-timer",
     i.ClearTimer: "clear-timer",
     i.SendReport: "send-report",
@@ -104,6 +112,9 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     ),
     e.StandbyReady: ("host_id",),
     e.StandbyExited: ("host_id",),
+    e.HubReady: ("hub_id",),
+    e.HubExited: ("hub_id", "reason"),
+    e.CallsBusy: ("replica_id", "calls", "units"),
     e.AttemptUsage: ("run_s", "units", "tokens_in", "tokens_out", "joules", "peak_memory_mib"),
     # -- instructions
     i.FetchInputs: ("assignment",),
@@ -124,6 +135,11 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     i.StartStandby: ("host_id", "preload"),
     i.StopStandby: ("host_id",),
     i.Forget: ("digests",),
+    i.StartHub: ("hub_id", "routers"),
+    i.StopHub: ("hub_id",),
+    i.PinInstance: ("instance_id", "replica"),
+    i.UnpinInstance: ("instance_id", "replica_id"),
+    i.AdmitCalls: ("instance_id", "replica"),
     i.SetTimer: ("timer", "at_s"),
     i.ClearTimer: ("timer",),
     i.SendReport: ("at_s",),

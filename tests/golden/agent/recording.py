@@ -36,6 +36,8 @@ GOLDENS = {
     "up no other",
     "prewarms-that-fail": "A prewarm that fails is not tried again until its entry changes or work "
     "opens it",
+    "replicas-of-services": "Replicas are loaded and kept while attempts, their hosts and the hub "
+    "come and go",
     "reported-again": "Ends are reported again every 30 s and after a reconnection until "
     "acknowledged",
     "revoked-components": "Hosts that have a revoked component are ended, whatever they do",
@@ -104,6 +106,7 @@ def _agent(scenario: Scenario) -> WorkerAgent:
         devices=scenario.devices,
         device_mib=scenario.device_mib,
         grace_s=scenario.grace_s,
+        serves=scenario.hub_start_s is not None,
     )
     return WorkerAgent(settings, Facts(World(scenario)), NoEnergy())
 

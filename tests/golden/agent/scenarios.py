@@ -9,6 +9,7 @@ from tests.golden.agent.written import (
     leaving,
     memory,
     prewarming,
+    replicas,
     reporting,
     results,
     standby_hosts,
@@ -26,4 +27,4 @@ def all_scenarios() -> list[Scenario]:
 
 def new_scenarios() -> list[Scenario]:
     """Returns the scenarios of what the agent could not do before it became one machine."""
-    return forgetting.scenarios()
+    return [*forgetting.scenarios(), *replicas.scenarios()]

@@ -10,6 +10,7 @@ import logging
 import os
 import time
 import uuid
+from collections.abc import Callable
 
 import msgspec
 
@@ -31,6 +32,7 @@ from flowmesh_worker.agent.attempt_data import AttemptData
 from flowmesh_worker.agent.checkpoints import Checkpoints
 from flowmesh_worker.agent.connection import GatewayConnection, OrphanedError
 from flowmesh_worker.agent.forgetting import Forgetting
+from flowmesh_worker.agent.ports import ServingHub
 from flowmesh_worker.agent.prewarm_data import PrewarmData
 from flowmesh_worker.agent.shell import Shell
 from flowmesh_worker.data.components import ComponentCache
@@ -77,6 +79,7 @@ class Agent:
         *,
         devices: Devices | None = None,
         meter: EnergyMeter | None = None,
+        hub: Callable[[Callable[[e.Event], None]], ServingHub] | None = None,
     ) -> None:
         """Connects in :meth:`run`.
 
@@ -87,6 +90,8 @@ class Agent:
             store: has the content.
             devices: accelerators; None on a CPU worker.
             meter: measures energy; None estimates it from the stated power.
+            hub: makes the hub, which posts events to the agent; without one the worker refuses
+                replicas of services.
         """
         self._settings = settings
         self._shape = shape
@@ -104,6 +109,7 @@ class Agent:
                 devices=devices.count if devices else 0,
                 device_mib=devices.memory_mib if devices else 0,
                 grace_s=settings.grace_s,
+                serves=hub is not None,
             ),
             facts,
             EnergyShares(meter, settings.power_w),
@@ -162,7 +168,9 @@ class Agent:
             self.standby,
             self._connection,
             self._forgetting.begin,
+            hub(post) if hub is not None else None,
         )
+        self._serves = hub is not None
         self._components_changed()
 
     def stop(self) -> None:
@@ -220,6 +228,7 @@ class Agent:
             checkpoints=report.checkpoints,
             age_s=since_boot_s() - self._born_s,
             code_tenant=self._code_tenant,
+            replicas=self.machine.replica_states() if self._serves else msgspec.UNSET,
         )
 
     def sync(self, seq: int) -> Sync:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flowmesh_core.units import Digest
+    from flowmesh_worker.agent.ports import ServingHub
 
 _log = logging.getLogger(__name__)
 
@@ -63,8 +64,12 @@ class Shell:
         standby: StandbyProcesses,
         reports: ReportSender,
         forget: "Callable[[tuple[Digest, ...]], None]",
+        hub: "ServingHub | None" = None,
     ) -> None:
-        """Sets the parts that perform instructions; no event may be posted before."""
+        """Sets the parts that perform instructions; no event may be posted before.
+
+        Without a hub the agent must have been made as one that serves nothing.
+        """
         self._attempts = attempts
         self._prewarms = prewarms
         self._hosts = hosts
@@ -93,6 +98,8 @@ class Shell:
             i.SendReport: lambda x: reports.report_within(x.at_s - time.monotonic()),
             i.Leave: lambda _: self.left.set(),
         }
+        if hub is not None:
+            self._perform |= self._of_hub(hub)
 
     def post(self, event: e.Event) -> None:
         """Hands the agent an event and performs its instructions; those posted meanwhile follow."""
@@ -117,6 +124,21 @@ class Shell:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+
+    def _of_hub(self, hub: "ServingHub") -> "dict[type, Callable[[Any], None]]":
+        def admit(instruction: i.AdmitCalls) -> None:
+            number = instruction.instance_id
+            socket = self._hosts.calls_socket(number)
+            if socket is not None:  # else its exit is already on its way to the agent
+                hub.admit(number, socket, instruction.replica)
+
+        return {
+            i.StartHub: lambda x: hub.start(x.hub_id, x.routers),
+            i.StopHub: lambda x: hub.stop(x.hub_id),
+            i.PinInstance: lambda _: None,  # a host takes calls when the hub admits the first
+            i.UnpinInstance: lambda x: hub.withdraw(x.replica_id),
+            i.AdmitCalls: admit,
+        }
 
     def _start_host(self, instruction: i.StartHost) -> None:
         wanted = instruction.wanted

@@ -42,6 +42,7 @@ from flowmesh_worker.ipc.frames import (
 )
 from flowmesh_worker.ipc.host_directory import remove_host_folder
 
+CALLS_SOCKET = "calls.sock"
 Post = Callable[[e.Event], None]
 
 
@@ -154,6 +155,11 @@ class EngineHosts:
         self._oom_victims.add(number)
         self._empty.clear()
         self._do(host, self._start_process(host))
+
+    def calls_socket(self, instance_id: int) -> Path | None:
+        """Returns where a host takes calls of services; None if the host is gone."""
+        host = self._hosts.get(instance_id)
+        return host.folder / CALLS_SOCKET if host is not None else None
 
     def send(self, instance_id: int, message: ToHost) -> None:
         """Sends a message to a host; does nothing if the host is gone."""

@@ -9,11 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.golden.agent.format import (
+    Calls,
     Connect,
     Disconnect,
     Effect,
     EffectKind,
     Fault,
+    HubExit,
     Input,
     Orphan,
     Scenario,
@@ -56,6 +58,7 @@ class VirtualWorker:
             devices=scenario.devices,
             device_mib=scenario.device_mib,
             grace_s=scenario.grace_s,
+            serves=scenario.hub_start_s is not None,
         )
         self.agent = WorkerAgent(settings, Facts(self.world), NoEnergy())
         self._events: list[e.Event] = []
@@ -92,6 +95,11 @@ class VirtualWorker:
             i.StartStandby: self._standby.start,
             i.StopStandby: lambda x: self._standby.stop(x.host_id),
             i.Forget: lambda x: None,  # it answers nothing
+            i.StartHub: self._start_hub,
+            i.StopHub: lambda x: None,
+            i.PinInstance: lambda x: None,
+            i.UnpinInstance: lambda x: None,
+            i.AdmitCalls: lambda x: None,
             i.SetTimer: self._set_timer,
             i.ClearTimer: self._clear_timer,
             i.SendReport: lambda x: self._connection.report_at(x.at_s),
@@ -135,10 +143,19 @@ class VirtualWorker:
                     self.post(e.StopRequested())
                 case Send():
                     self._connection.follow(self.world.desired(one))
+                case Calls() | HubExit():
+                    self._give_calls(one)
                 case Fault(kind="standby-crash"):
                     self._standby.crash(one.key)
                 case Fault():
                     self._hosts.fault(one, self._reserved_mib)
+
+    def _give_calls(self, one: Calls | HubExit) -> None:
+        if isinstance(one, Calls):
+            self.post(e.CallsBusy(one.replica, one.calls, one.units))
+        else:
+            number = self.agent.replicas.hub.number
+            self.post(e.HubExited(number, "the scenario says so"))
 
     def _reserved_mib(self, instance_id: int) -> tuple[int, bool]:
         reserved = self.agent.state.by_id[instance_id].reservation
@@ -174,6 +191,11 @@ class VirtualWorker:
         )
         self._phases.pop(attempt_id, None)
         self._attempts.drop(instruction)
+
+    def _start_hub(self, instruction: i.StartHub) -> None:
+        start_s = self.world.scenario.hub_start_s
+        assert start_s is not None, "a worker without a hub was to start one"
+        self.world.time.after(start_s, partial(self.post, e.HubReady(instruction.hub_id)))
 
     def _start_host(self, instruction: i.StartHost) -> None:
         number = instruction.standby_id

@@ -2,7 +2,15 @@
 
 from typing import Any
 
-from tests.golden.agent.format import Effect, EffectKind, Prewarm, Scenario, Send, seconds
+from tests.golden.agent.format import (
+    Effect,
+    EffectKind,
+    ListedReplica,
+    Prewarm,
+    Scenario,
+    Send,
+    seconds,
+)
 from tests.golden.agent.virtual.timeline import Timeline
 
 from flowmesh_core.errors import FailureKind
@@ -12,6 +20,8 @@ from flowmesh_core.protocol.messages import (
     FailureReport,
     InputRef,
     PrewarmSpec,
+    RouterAddress,
+    ServingReplica,
 )
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
@@ -80,7 +90,7 @@ class World:
 
     def desired(self, one: Send) -> Desired:
         """What the control plane sends."""
-        listed = one.hold_open
+        listed, replicas, routers = one.hold_open, one.replicas, one.routers
         return Desired(
             epoch=1,
             seq=1,
@@ -92,6 +102,8 @@ class World:
             drain=one.drain,
             prewarm=None if listed is None else tuple(map(self._prewarm, listed)),
             forget=tuple(map(Digest, one.forget)),
+            replicas=None if replicas is None else tuple(map(self._replica, replicas)),
+            routers=None if routers is None else tuple(map(RouterAddress, routers)),
         )
 
     def loaded_components(self, wanted: Assignment | PrewarmSpec) -> tuple[str, ...]:
@@ -102,6 +114,10 @@ class World:
         return tuple(
             wanted.inputs[p].artifact.digest for p in wanted.components if p not in mixable
         )
+
+    def _replica(self, listed: ListedReplica) -> ServingReplica:
+        opening = self._prewarm(Prewarm(listed.signature, listed.memory_mib))
+        return ServingReplica(listed.id, f"team/{listed.id}", "llm", "r1", opening)
 
     def _prewarm(self, entry: Prewarm) -> PrewarmSpec:
         signature = self.signatures[entry.signature]
