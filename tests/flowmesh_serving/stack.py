@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import openai
@@ -26,7 +27,6 @@ from flowmesh_worker.ipc.frames import (
     Close,
     FromHost,
     ListenForCalls,
-    ListensForCalls,
     Loaded,
     Start,
     ToHost,
@@ -55,6 +55,10 @@ class Stack:
     def client_of(self, token: str) -> openai.AsyncOpenAI:
         return openai.AsyncOpenAI(base_url=f"{self.router.url}/v1", api_key=token, max_retries=0)
 
+    async def until_load(self, **least: int) -> None:
+        """Waits until so many calls are ``running`` or ``queued`` at the first replica."""
+        await until(lambda: all(getattr(self.hub._loads()[0], k) >= n for k, n in least.items()))
+
     async def until_ready(self, replicas: int = 1) -> None:
         async with self.client as client:
             while True:
@@ -71,12 +75,18 @@ class Host:
     send: Callable[[ToHost], None]
     ended: Awaitable[object]
     socket: Path
-    listens: ListensForCalls
     pid: int = 0
 
     async def close(self) -> None:
         self.send(Close())
         await self.ended
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits for a condition."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.005)
 
 
 async def start_host(folder: Path, loads: str = ECHO) -> Host:
@@ -113,22 +123,15 @@ async def _listening(
     assert isinstance(loaded, Loaded), loaded
     path = folder / "calls"
     send(ListenForCalls(str(path)))
-    listens = await received.get()
-    assert isinstance(listens, ListensForCalls), listens
-    return Host(send, ended, path, listens)
+    return Host(send, ended, path)
 
 
-def replica_of(host: Host, number: int = 1, calls_max: int = 0) -> AdmitReplica:
+def replica_of(
+    host: Host, number: int = 1, calls_max: int = 0, salts: dict[str, str] = SALTS
+) -> AdmitReplica:
     """Returns the message that has a hub take calls for a host."""
-    listens = host.listens
-    return AdmitReplica(
-        replica_id=f"{SERVICE}/llm/r1/{number}",
-        service=SERVICE,
-        socket=str(host.socket),
-        paths=listens.paths,
-        calls_max=calls_max or listens.calls_max,
-        salts=SALTS,
-    )
+    replica_id = f"{SERVICE}/llm/r1/{number}"
+    return AdmitReplica(replica_id, SERVICE, str(host.socket), calls_max, salts)
 
 
 def services(**changes: object) -> tuple[ServiceEntry, ...]:
@@ -158,11 +161,32 @@ async def serving_stack(
 
 
 @contextlib.asynccontextmanager
-async def echo_stack(folder: Path, *, calls_max: int = 0, **more: object) -> AsyncIterator[Stack]:
+async def echo_stack(
+    folder: Path, *, calls_max: int = 0, salts: dict[str, str] = SALTS, **more: object
+) -> AsyncIterator[Stack]:
     """Yields a stack with one ready replica of ``test.echo``."""
     async with serving_stack(folder, **more) as stack:  # type: ignore[arg-type]
         host = await start_host(folder / "host")
-        await stack.hub.admit(replica_of(host, calls_max=calls_max))
+        await stack.hub.admit(replica_of(host, calls_max=calls_max, salts=salts))
         await stack.until_ready()
         yield stack
         await host.close()
+
+
+def says(text: str) -> Any:
+    """Returns the messages of a chat in which the user says this."""
+    return [{"role": "user", "content": text}]
+
+
+async def ask(client: openai.AsyncOpenAI, text: str, **more: Any) -> Any:
+    """Sends a chat request."""
+    return await client.chat.completions.create(model=MODEL, messages=says(text), **more)
+
+
+async def until_open(client: openai.AsyncOpenAI, calls: int) -> None:
+    """Waits until this many calls run in the engine, besides the one that asks."""
+    async with asyncio.timeout(30):
+        while True:
+            if (await ask(client, "how many")).open_calls == calls:
+                return
+            await asyncio.sleep(0.005)

@@ -48,6 +48,7 @@ class FramedConnection(Generic[Received]):
         self._soon = soon
         self._frame_bytes_max = frame_bytes_max
         self._transport: Any = None
+        self._is_lost = False
         self._outgoing: list[Any] = []
         self._buffer = bytearray()
 
@@ -66,6 +67,8 @@ class FramedConnection(Generic[Received]):
             ValueError: the frame is larger than its length field can express, or a text in it is
                 not Unicode.
         """
+        if self._transport is None and not self._is_lost:
+            return  # they leave when it is connected
         messages, self._outgoing = self._outgoing, []
         if not messages or self._transport is None or self._transport.is_closing():
             return
@@ -91,6 +94,8 @@ class FramedConnection(Generic[Received]):
     def connection_made(self, transport: Any) -> None:
         """Called by the event loop."""
         self._transport = transport
+        if self._outgoing:
+            self._soon(self.flush)
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop.
@@ -126,5 +131,5 @@ class FramedConnection(Generic[Received]):
     def connection_lost(self, error: Exception | None) -> None:
         """Called by the event loop."""
         del error
-        self._transport = None
+        self._transport, self._is_lost = None, True
         self._on_lost()

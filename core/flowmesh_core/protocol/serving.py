@@ -6,7 +6,7 @@ hub, host; its pieces and its end come back the same way::
     hub -> router    HubHello, ReplicaLoads, Piece, CallEnded, CallRefused
     router -> hub    RouterWelcome, RouterRefused, ServiceCall, Credit, Abort
     hub -> host      ServiceCall, Credit, Abort
-    host -> hub      Piece, CallEnded
+    host -> hub      CallHostHello, Piece, CallEnded
 
 Time in a frame is what remains of a call's budget, in milliseconds: clocks are not compared. Every
 frame may arrive twice: what is not known any more is ignored. Structures are arrays, fields are
@@ -85,6 +85,18 @@ class ReplicaLoads(msgspec.Struct, frozen=True, array_like=True, tag="loads"):
     """All replicas that take calls, where any changed."""
 
     replicas: tuple[ReplicaLoad, ...]
+
+
+class CallHostHello(msgspec.Struct, frozen=True, array_like=True, tag="host-hello"):
+    """An engine host's first frame.
+
+    Attributes:
+        paths: those of OpenAI's API that its engine answers; none if it answers no calls.
+        calls_max: calls that run at once.
+    """
+
+    paths: tuple[str, ...]
+    calls_max: int
 
 
 class ServiceCall(msgspec.Struct, frozen=True, array_like=True, tag="call"):
@@ -166,4 +178,4 @@ class CallRefused(msgspec.Struct, frozen=True, array_like=True, tag="call-refuse
 ToRouter = HubHello | ReplicaLoads | Piece | CallEnded | CallRefused
 FromRouter = RouterWelcome | RouterRefused | ServiceCall | Credit | Abort
 ToCallHost = ServiceCall | Credit | Abort
-FromCallHost = Piece | CallEnded
+FromCallHost = CallHostHello | Piece | CallEnded

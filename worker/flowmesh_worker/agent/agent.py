@@ -161,6 +161,7 @@ class Agent:
             self._connection_changed,
         )
         self._forgetting = Forgetting(self._cache, self._components)
+        self._hub = hub(post) if hub is not None else None
         self._shell.connect(
             self._attempts,
             self._prewarms,
@@ -168,9 +169,8 @@ class Agent:
             self.standby,
             self._connection,
             self._forgetting.begin,
-            hub(post) if hub is not None else None,
+            self._hub,
         )
-        self._serves = hub is not None
         self._components_changed()
 
     def stop(self) -> None:
@@ -228,7 +228,7 @@ class Agent:
             checkpoints=report.checkpoints,
             age_s=since_boot_s() - self._born_s,
             code_tenant=self._code_tenant,
-            replicas=self.machine.replica_states() if self._serves else msgspec.UNSET,
+            replicas=self.machine.replica_states() if self._hub is not None else msgspec.UNSET,
         )
 
     def sync(self, seq: int) -> Sync:
@@ -284,5 +284,7 @@ class Agent:
         await self.standby.close()
         await self._forgetting.close()
         await self._attempts.close()
+        if self._hub is not None:
+            await self._hub.close()
         await self.hosts.close_all(_HOSTS_END_WITHIN_S)
         self._scratch.remove()

@@ -21,6 +21,7 @@ from flowmesh_core.protocol.serving import (
     OK,
     Abort,
     CallEnded,
+    CallHostHello,
     Credit,
     Piece,
     ServiceCall,
@@ -37,11 +38,11 @@ _bodies = msgspec.json.Decoder(dict)
 class CallServer:
     """Listens on one Unix socket."""
 
-    def __init__(self, engine: Serves, on_broken: Callable[[AttemptError], None]) -> None:
+    def __init__(self, engine: Serves | None, on_broken: Callable[[AttemptError], None]) -> None:
         """Listens in :meth:`listen`.
 
         Args:
-            engine: it is loaded.
+            engine: it is loaded; None if it answers no calls.
             on_broken: called when the engine reports itself broken.
         """
         self._engine = engine
@@ -55,6 +56,7 @@ class CallServer:
         Raises:
             OSError: the socket cannot be created.
         """
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             before = os.umask(0o177)
@@ -86,7 +88,7 @@ class _HubConnection:
 
     def __init__(
         self,
-        engine: Serves,
+        engine: Serves | None,
         on_broken: Callable[[AttemptError], None],
         on_end: "Callable[[_HubConnection], None]",
     ) -> None:
@@ -96,6 +98,8 @@ class _HubConnection:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._credits: dict[str, _StreamCredit] = {}
         self.channel: Channel[ToCallHost] = Channel(ToCallHost, self._receive, self._lost)
+        paths, calls_max = engine.serves() if engine is not None else ((), 0)
+        self.channel.send(CallHostHello(paths, calls_max))
 
     async def close(self) -> None:
         tasks = list(self._tasks.values())
@@ -139,9 +143,11 @@ class _HubConnection:
         self._credits.pop(call_id, None)
 
     async def _answer(self, call: ServiceCall) -> CallEnded:
+        assert self._engine is not None
         return _end(call, await self._engine.answer(_serving_call(call)))
 
     async def _stream(self, call: ServiceCall) -> CallEnded:
+        assert self._engine is not None
         credit = self._credits[call.call_id] = _StreamCredit(CREDIT_BYTES)
         answer = ServingAnswer()
         async with contextlib.aclosing(self._engine.stream(_serving_call(call))) as pieces:  # type: ignore[type-var]

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from flowmesh_core.errors import FailureKind
+from flowmesh_core.errors import AttemptError, FailureKind
 from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_worker.engine_api import Engine, HostSettings, Input, Result, TreeInput
 from flowmesh_worker.engines.preload import prepare
@@ -35,7 +35,6 @@ from flowmesh_worker.ipc.frames import (
     FromHost,
     HostUsage,
     ListenForCalls,
-    ListensForCalls,
     Loaded,
     LoadFailed,
     Prepare,
@@ -166,20 +165,14 @@ class HostServer:
         self._send(Loaded(max(1, int(engine.capacity)), elapsed, self._libraries))
 
     async def _listen(self, path: Path) -> None:
-        engine: Any = self._engine
-        if not hasattr(engine, "serves"):
-            self._send(ListensForCalls(error=f"{self._name} does not answer calls of services"))
-            return
         if self._calls is None:
-            calls = CallServer(engine, lambda e: self._exit_broken(engine_failure(e, self._name)))
-            try:
-                await calls.listen(path)
-            except OSError as error:
-                self._send(ListensForCalls(error=f"{path}: {error}"))
-                return
-            self._calls = calls
-        paths, calls_max = engine.serves()
-        self._send(ListensForCalls(paths, calls_max))
+            engine: Any = self._engine
+            serving = engine if hasattr(engine, "serves") else None
+            self._calls = CallServer(serving, self._call_failed)
+            await self._calls.listen(path)
+
+    def _call_failed(self, error: AttemptError) -> None:
+        self._exit_broken(engine_failure(error, self._name))
 
     def new_directory(self) -> AttemptDir:
         """Returns a directory that no other attempt of this host uses or has used."""

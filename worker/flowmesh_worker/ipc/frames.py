@@ -160,20 +160,6 @@ class Loaded(msgspec.Struct, frozen=True, array_like=True, tag="loaded"):
     libraries: dict[str, str]
 
 
-class ListensForCalls(msgspec.Struct, frozen=True, array_like=True, tag="listens"):
-    """The host takes calls.
-
-    Attributes:
-        paths: those of OpenAI's API that the engine answers.
-        calls_max: calls that run at once.
-        error: why it does not, in place of all that.
-    """
-
-    paths: tuple[str, ...] = ()
-    calls_max: int = 0
-    error: str = ""
-
-
 class LoadFailed(msgspec.Struct, frozen=True, array_like=True, tag="load-failed"):
     """The engine could not be loaded; the host exits."""
 
@@ -216,6 +202,4 @@ class AttemptEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
 
 
 ToHost = Prepare | Start | RunAttempt | Stop | Cancel | Release | Close | ListenForCalls
-FromHost = (
-    Prepared | Loaded | LoadFailed | Progressed | Checkpointed | AttemptEnded | ListensForCalls
-)
+FromHost = Prepared | Loaded | LoadFailed | Progressed | Checkpointed | AttemptEnded

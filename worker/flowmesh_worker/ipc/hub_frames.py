@@ -16,16 +16,14 @@ class AdmitReplica(msgspec.Struct, frozen=True, array_like=True, tag="admit"):
         replica_id: unique in an installation.
         service: ``namespace/name``.
         socket: where its host listens; replicas of one engine instance have one socket.
-        paths: those of OpenAI's API that its engine answers.
-        calls_max: calls that run in the instance at once.
+        calls_max: calls that it takes at once; 0 is what the engine can.
         salts: by namespace of a caller, what separates its prefix cache.
     """
 
     replica_id: str
     service: str
     socket: str
-    paths: tuple[str, ...]
-    calls_max: int
+    calls_max: int = 0
     salts: dict[str, str] = {}
 
 

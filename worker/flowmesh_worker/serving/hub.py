@@ -109,19 +109,23 @@ class Hub:
                 self._routers[address] = (link, task)
 
     async def admit(self, admitted: AdmitReplica) -> None:
-        """Takes calls of a replica, once its host is connected."""
+        """Takes calls of a replica once its host is connected; again to change limits and salts."""
         async with self._admission:  # replicas of one instance share a connection
             instance = self._instances.get(admitted.socket)
             if instance is None or instance.is_lost:
-                instance = InstanceLink(admitted.calls_max, self._report_soon)
-                try:
-                    await instance.connect(admitted.socket)
-                except OSError as error:
-                    _log.warning("%s: its host does not answer: %s", admitted.replica_id, error)
+                instance = InstanceLink(self._report_soon)
+                if not await instance.connect(admitted.socket):
+                    _log.warning("%s: its host does not answer", admitted.replica_id)
                     return
                 self._instances[admitted.socket] = instance
+        if not instance.paths:
+            _log.warning("%s: its engine answers no calls", admitted.replica_id)
         instance.raise_calls_max(admitted.calls_max)
-        self._replicas[admitted.replica_id] = _Replica(admitted, instance)
+        known = self._replicas.get(admitted.replica_id)
+        if known is not None and known.instance is instance:
+            known.admitted, known.is_withdrawn = admitted, False
+        else:
+            self._replicas[admitted.replica_id] = _Replica(admitted, instance)
         self._report_soon()
 
     def withdraw(self, replica_id: str) -> None:
@@ -212,8 +216,8 @@ class Hub:
             ReplicaLoad(
                 replica_id,
                 replica.admitted.service,
-                replica.admitted.paths,
-                replica.admitted.calls_max,
+                replica.instance.paths,
+                replica.instance.calls_max,
                 replica.instance.running,
                 replica.instance.queued,
             )

@@ -1,6 +1,7 @@
 """A hub's connection to one engine host, with the calls that run or wait there."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from flowmesh_core.protocol.serving import (
     LOST,
     Abort,
     CallEnded,
+    CallHostHello,
     CallRefused,
     Credit,
     FromCallHost,
@@ -21,6 +23,8 @@ from flowmesh_core.protocol.serving import (
 from flowmesh_core.serving.call_queue import CallAdmission, CallQueue
 from flowmesh_worker.ipc.channel import Channel
 
+_CONNECT_WITHIN_S = 30.0
+_CONNECT_EVERY_S = 0.02
 _MS = 1000.0
 
 ToCaller = Piece | CallEnded | CallRefused
@@ -37,31 +41,47 @@ class InstanceLink:
     """The calls of one engine instance.
 
     Attributes:
-        is_lost: whether its host has gone.
+        is_lost: whether its host has ended.
+        paths: those of OpenAI's API that its engine answers.
     """
 
-    def __init__(self, calls_max: int, changed: Callable[[], None]) -> None:
+    def __init__(self, changed: Callable[[], None]) -> None:
         """Connects in :meth:`connect`.
 
         Args:
-            calls_max: calls that run at once; the others wait.
             changed: called when a call begins, waits or ends, and when the host is gone.
         """
         self.is_lost = False
-        self._queue = CallQueue(calls_max)
+        self.paths: tuple[str, ...] = ()
+        self._engine_max = 0
+        self._queue = CallQueue(1)
         self._changed = changed
         self._calls: dict[str, _Waiting] = {}
         self._channel: Channel[FromCallHost] | None = None
+        self._ready = asyncio.Event()
 
-    async def connect(self, path: str) -> None:
-        """Connects to the host.
-
-        Raises:
-            OSError: it does not listen there.
-        """
+    async def connect(self, path: str) -> bool:
+        """Connects to the host, which may not listen yet; returns whether it could."""
         channel = Channel[FromCallHost](FromCallHost, self._receive, self._lost)
-        await asyncio.get_running_loop().create_unix_connection(lambda: channel, path)
-        self._channel = channel
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_CONNECT_WITHIN_S):
+                while True:
+                    with contextlib.suppress(OSError):
+                        await loop.create_unix_connection(lambda: channel, path)
+                        break
+                    await asyncio.sleep(_CONNECT_EVERY_S)
+                self._channel = channel
+                await self._ready.wait()
+        except TimeoutError:
+            channel.close()
+            return False
+        return not self.is_lost
+
+    @property
+    def calls_max(self) -> int:
+        """Calls that run at once."""
+        return self._queue.calls_max
 
     @property
     def running(self) -> int:
@@ -73,9 +93,14 @@ class InstanceLink:
         """Calls that wait."""
         return self._queue.queued
 
-    def raise_calls_max(self, calls_max: int) -> None:
-        """Raises the number of calls that run at once, unless it is higher."""
-        self._queue.calls_max = max(self._queue.calls_max, calls_max)
+    def raise_calls_max(self, wanted: int) -> None:
+        """Raises the number of calls that run at once, up to what the engine can.
+
+        Args:
+            wanted: of a replica; 0 for all that the engine can.
+        """
+        wanted = min(wanted or self._engine_max, self._engine_max)
+        self._queue.calls_max = max(self._queue.calls_max, wanted)
 
     def add(self, call: ServiceCall, reply: Callable[[ToCaller], None]) -> None:
         """Runs a call, lets it wait, or refuses it.
@@ -117,6 +142,10 @@ class InstanceLink:
             self._channel.send(message)
 
     def _receive(self, message: FromCallHost) -> None:
+        if isinstance(message, CallHostHello):
+            self.paths, self._engine_max = message.paths, message.calls_max
+            self._ready.set()
+            return
         waiting = self._calls.get(message.call_id)
         if waiting is None:
             return
@@ -144,6 +173,7 @@ class InstanceLink:
 
     def _lost(self) -> None:
         self.is_lost, self._channel = True, None
+        self._ready.set()
         calls, self._calls = self._calls, {}
         for call_id, waiting in calls.items():
             waiting.timer.cancel()
