@@ -342,6 +342,7 @@ class ControlPlane:
             unsettled=recovered.opening.unsettled if recovered.submitted else {},
             paid=recovered.opening.paid_by(self._clock()),
             spent=recovered.opening.spent,
+            services=recovered.opening.services,
             recovering_until_s=until_s,
             on_settle=marker.settle,
             prefix_salt=PrefixSalts(self._key_ring),

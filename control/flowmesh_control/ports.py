@@ -8,7 +8,13 @@ from flowmesh_core.graph.conditions import ConditionQuery, ConditionVerdict
 from flowmesh_core.machine.commands import CheckBlobs, Command, EvaluateCondition, LookUp, Publish
 from flowmesh_core.machine.events import Event
 from flowmesh_core.machine.model import Run
-from flowmesh_core.protocol.messages import Assignment, AttemptEnd, PrewarmSpec
+from flowmesh_core.protocol.messages import (
+    Assignment,
+    AttemptEnd,
+    PrewarmSpec,
+    RouterAddress,
+    ServingReplica,
+)
 from flowmesh_core.spec.secrets import SecretValue
 
 
@@ -68,6 +74,15 @@ class WorkerChannel(Protocol):
 
     def prewarm(self, worker: str, openings: tuple[PrewarmSpec, ...]) -> None:
         """Sets all engines that the worker should prewarm."""
+        ...
+
+    def serve(
+        self,
+        worker: str,
+        replicas: tuple[ServingReplica, ...],
+        routers: tuple[RouterAddress, ...],
+    ) -> None:
+        """Sets all replicas of services that the worker holds, and the routers of its hub."""
         ...
 
     def acknowledge(self, worker: str, attempt_id: str) -> None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from tests.flowmesh_core.machine.world import SOLO, World, plan, shape, step
 
-from flowmesh_core.autoscaling.backlog import backlog_of
+from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
+from flowmesh_core.autoscaling.backlog import signal_of
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.machine.events import CordonChanged
 from flowmesh_core.machine.fleet_snapshot import snapshot
@@ -20,8 +21,8 @@ from flowmesh_operator.pools.autoscaling import (
     PoolObservation,
     PoolScaler,
     ScalingPlan,
-    WorkerObservation,
 )
+from flowmesh_operator.pools.observation import worker_seen
 
 POOL = "default"
 
@@ -44,6 +45,7 @@ class Sim:
         delay_s: the delay of the ReplicaSet.
         every_s: the period of an external autoscaler; 0: none.
         stale_s: the age of the figure that it reads.
+        serving: workers that replicas of services need.
     """
 
     maximum: int = 5
@@ -62,6 +64,7 @@ class Sim:
     ends: dict[str, float] = field(default_factory=dict)
     made: int = 0
     steady: bool = True
+    serving: int = 0
 
     def __post_init__(self) -> None:
         self.world = World()
@@ -148,18 +151,21 @@ class Sim:
     def backlog(self):
         machine = self.world.machine
         seen = snapshot(machine.state, self.now)
-        return backlog_of(seen, machine.state.model, [self.view()])[POOL]
+        floors = {POOL: self.serving}
+        found = signal_of(seen, machine.state.model, [self.view()], serving=floors)
+        return found.backlogs[POOL]
 
     def seen(self, *, look: bool) -> PoolObservation:
-        workers = {
-            name: WorkerObservation(len(w.attempts))
-            for name, w in self.world.machine.state.workers.items()
-        }
+        fleet = ConnectedFleet(self.world.machine.state, self._posted)
+        workers = {w.name: worker_seen(w) for w in fleet.workers(POOL)}
         pods = [
             PodObservation(p.name, p.ready, leaving=False, cost=p.cost, created_s=p.created_s)
             for p in self.pods.values()
         ]
         return PoolObservation(self.replicas, workers, pods if look else None, self.steady)
+
+    async def _posted(self, event: "object") -> None:
+        raise AssertionError(f"nothing posts {event} here")
 
     def _pods_come_up(self) -> None:
         for pod in self.pods.values():
@@ -204,6 +210,8 @@ class Sim:
     def _delete(self, name: str) -> None:
         held = self.world.held.get(name)
         assert not held, f"{name} was taken away while it ran {list(held)}"
+        worker = self.world.machine.state.workers.get(name)
+        assert worker is None or not worker.replicas, f"{name} was taken away while it served"
         del self.pods[name]
         if name in self.world.machine.state.workers:
             self.world.lose(name)

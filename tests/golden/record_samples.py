@@ -373,6 +373,7 @@ ACCOUNTS = AccountsRecord(
         hits_published=125,
         hits_in_flight=126,
         hits_step_level=127,
+        services_nanousd=139,
     ),
     billed={"process-1": 128},
     counted={"weekly-1": 129},
@@ -395,6 +396,7 @@ ACCOUNTS = AccountsRecord(
     paid={"team-a": (13.6, 1_700_000_049.5)},
     spent={"team-a": {472_222: 137}},
     uploaded={"team-b": {472_221: 138}},
+    services={"team-a/ask": 139},
 )
 LOGS = RunLogRecord(steps={"tune": {"ns-a/0a/1": [(1_700_000_001.5, "a line")]}})
 POLICY = CachePolicy(

@@ -25,13 +25,20 @@ from flowmesh_core.audit.reconstruct import made_by
 from flowmesh_core.dataset.manifest import ChunkRef, Manifest
 from flowmesh_core.dataset.schema import Schema
 from flowmesh_core.errors import Failure, FailureKind
-from flowmesh_core.graph.plan import ArtifactSource, Edge
+from flowmesh_core.graph.plan import ArtifactSource, Edge, Resources
 from flowmesh_core.identity.digest import digest_bytes
 from flowmesh_core.machine import commands as c
 from flowmesh_core.machine import events as e
 from flowmesh_core.machine.settings import Settings
 from flowmesh_core.machine.step_results import dataset_artifact
-from flowmesh_core.protocol.messages import Assignment, EngineVariant
+from flowmesh_core.protocol.messages import (
+    Assignment,
+    EngineVariant,
+    PrewarmSpec,
+    RouterAddress,
+    ServingReplica,
+    ServingReplicaState,
+)
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing.scopes import audit_scopes
 from flowmesh_core.units import Digest
@@ -261,6 +268,30 @@ def one_tenant() -> None:
     world.run()
 
 
+def services() -> None:
+    """Replicas of services beside attempts, on a worker that connects again in between."""
+    world = World()
+    world.join("v", "w", replicas=())
+    opening = PrewarmSpec(digest_bytes(b"llm"), SOLO.name, 1, 1, memory_mib=3500)
+    wanted = ServingReplica("team-a/ask/llm/r1/0", "team-a/ask", "llm", "r1", opening)
+    states = [
+        ServingReplicaState(wanted.replica_id, state, "", calls, units, opening.signature, 3500)
+        for state, calls, units in (("loading", 0, 0), ("ready", 2, 60), ("ready", 0, 90))
+    ]
+    planned = e.ServingPlanChanged({"w": (wanted,)}, (RouterAddress("unix:/run/router"),))
+    world.apply(planned)
+    for state in states:
+        world.submit(plan(step(f"s{state.units}", resources=Resources(memory_mib=1000))))
+        world.serves("w", state)
+        world.tick(5.0)
+        world.beat("v", "w")
+    world.hello("w", replicas=(states[-1],))
+    world.apply(planned)
+    world.run()
+    world.apply(e.ServingPlanChanged({}))
+    world.serves("w")
+
+
 def namespace_limits() -> None:
     """Quotas hold back user code, and a namespace that has spent its day's dollars."""
     world = World()
@@ -438,6 +469,7 @@ SCENARIOS: Mapping[str, tuple[str, Callable[[], None]]] = {
     "operations": ("world", operations),
     "conditions": ("world", conditions),
     "revocation": ("world", revocation),
+    "services": ("world", services),
     "chaos": ("world", chaos),
 }
 """By golden: the catalog of its machines, and what happens to them."""

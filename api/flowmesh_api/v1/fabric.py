@@ -125,7 +125,7 @@ class DrainAccepted(msgspec.Struct, frozen=True):
 
 
 class FabricStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The whole fabric; its bill is receipts + fabric + unsettled.
+    """The whole fabric; its bill is receipts + services + fabric + unsettled.
 
     Attributes:
         rejections: why ready actions were not placed in the last scheduling cycle.
@@ -147,6 +147,7 @@ class FabricStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     hits_step_level: int
     rejections: tuple[dict[str, Any], ...] = ()
     trouble: str = ""
+    services_nanousd: int = 0
 
 
 class Health(msgspec.Struct, frozen=True):

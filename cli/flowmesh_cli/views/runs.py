@@ -144,9 +144,12 @@ def show_fabric(terminal: Terminal, fabric: FabricStatus | None) -> None:
         f"{fabric.hits_step_level} found by step), "
         f"sharing saved {formatting.usd(fabric.saved_nanousd)}"
     )
+    services = ""
+    if fabric.services_nanousd:
+        services = f" + services {formatting.exact_usd(fabric.services_nanousd)}"
     terminal.text(
         f"  bill {formatting.exact_usd(fabric.bill_nanousd)} = receipts "
-        f"{formatting.exact_usd(fabric.receipts_nanousd)} + fabric "
+        f"{formatting.exact_usd(fabric.receipts_nanousd)}{services} + fabric "
         f"{formatting.exact_usd(fabric.fabric_nanousd)} + running "
         f"{formatting.exact_usd(fabric.unsettled_nanousd)}"
     )

@@ -6,6 +6,7 @@ Used by the operator, which sizes pools by what their workers run.
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from flowmesh_core.machine import serving
 from flowmesh_core.machine.events import (
     CordonChanged,
     PrewarmPlanChanged,
@@ -25,6 +26,7 @@ class ConnectedWorker:
     Attributes:
         components: on disk or in memory.
         attempts: how many are assigned to it.
+        replicas: of services, that are loaded or to be loaded there.
         draining: it finishes its attempts and leaves.
         takes_work: it may be assigned new attempts.
         distrusted: it is cordoned for protocol violations.
@@ -37,6 +39,7 @@ class ConnectedWorker:
     draining: bool = False
     takes_work: bool = True
     distrusted: bool = False
+    replicas: int = 0
 
     @property
     def name(self) -> str:
@@ -90,4 +93,5 @@ class ConnectedFleet:
             draining=worker.draining,
             takes_work=self.state.takes_work(worker),
             distrusted=(worker.shape.pool, worker.name) in self.state.distrusted,
+            replicas=serving.count(worker),
         )

@@ -51,6 +51,7 @@ from flowmesh_core.machine.commands import (
     PutBlob,
     PutManifest,
     RunChanged,
+    Serve,
 )
 from flowmesh_core.machine.events import (
     BlobsChecked,
@@ -140,6 +141,7 @@ class CommandExecutor:
             Assign: self._assign,
             CancelAttempt: lambda c: fleet.cancel(c.worker, c.attempt_id),
             Prewarm: lambda c: fleet.prewarm(c.worker, c.openings),
+            Serve: lambda c: fleet.serve(c.worker, c.replicas, c.routers),
             Acknowledge: lambda c: fleet.acknowledge(c.worker, c.attempt_id),
             ConfirmAttempts: lambda c: fleet.confirm_attempts(c.worker, c.keep),
             DrainWorker: self._drain_worker,

@@ -35,6 +35,7 @@ from flowmesh_core.machine.events import (
     Repinned,
     ReservedPoolsChanged,
     RunFinalized,
+    ServingPlanChanged,
     Submitted,
     TimeAdvanced,
     WeightsChanged,
@@ -76,8 +77,8 @@ _WORKER_PATHS = {
 }
 _WITHOUT_SUBJECT = (
     LookedUp, Published, PublishFailed, PublishDelayed, CordonChanged, PrewarmPlanChanged,
-    ReservedPoolsChanged, WeightsChanged, NamespaceLimitsChanged, ContentRevoked,
-    PlacementDecided, TimeAdvanced, ControlStalled,
+    ServingPlanChanged, ReservedPoolsChanged, WeightsChanged, NamespaceLimitsChanged,
+    ContentRevoked, PlacementDecided, TimeAdvanced, ControlStalled,
 )  # fmt: skip
 
 

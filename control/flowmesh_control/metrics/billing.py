@@ -18,10 +18,15 @@ BY = ("tenant", "pool", "model")
 
 
 def accounts(kept: AccountsRecord) -> Iterator[Metric]:
-    """Yields the totals: bill = receipts + fabric + unsettled."""
+    """Yields the totals: bill = receipts + services + fabric + unsettled."""
     book = kept.book
     yield counter("flowmesh_bill_usd", "What all workers have cost.", _usd(book.bill_nanousd))
     yield counter("flowmesh_receipts_usd", "What runs have paid.", _usd(book.receipts_nanousd))
+    yield counter(
+        "flowmesh_services_usd",
+        "What replicas of services have cost.",
+        _usd(book.services_nanousd),
+    )
     yield gauge(
         "flowmesh_fabric_usd",
         "Idle, boot, lost and replica time, which no run pays.",

@@ -1,4 +1,6 @@
-"""The fabric's accounts across restarts; Σ receipts + fabric = bill holds after each of them.
+"""The fabric's accounts across restarts.
+
+Σ receipts + services + fabric = bill holds after each of them.
 
 The accounts are written every few seconds under ``accounts/<epoch>``, after the ledgers that they
 count. When the next epoch begins, it adds the ledger lines after the last record: they name the
@@ -42,6 +44,7 @@ class AccountsRecord(msgspec.Struct, frozen=True):
         paid: what tenants paid recently, as of ``FairShare.paid``.
         spent: what namespaces paid in the last day in nano-dollars, by hour.
         uploaded: what namespaces uploaded in the last day in bytes, by hour.
+        services: service → nano-dollars that its replicas have cost; they add up to the total.
     """
 
     time_s: float
@@ -54,6 +57,7 @@ class AccountsRecord(msgspec.Struct, frozen=True):
     paid: dict[str, tuple[float, float]] = {}
     spent: dict[str, dict[int, int]] = {}
     uploaded: dict[str, dict[int, int]] = {}
+    services: dict[str, int] = {}
 
     def counted_of_ended(self, uid: str, epoch: int, ended_s: float) -> int | None:
         """Returns how many lines of an ended run's ledger the totals count; None for all.
@@ -114,6 +118,7 @@ class OpeningBalance:
         spent: what namespaces paid in the last day, by hour.
         uploaded: what they uploaded; the few seconds after the record are not counted.
         absent: values of runs that are neither live nor known to have ended.
+        services: what services have cost; the few seconds after the record are the fabric's.
     """
 
     book: FabricAccount = field(default_factory=FabricAccount)
@@ -124,6 +129,7 @@ class OpeningBalance:
     absent: AbsentRuns = field(default_factory=AbsentRuns)
     spent: dict[str, dict[int, int]] = field(default_factory=dict)
     uploaded: dict[str, dict[int, int]] = field(default_factory=dict)
+    services: dict[str, int] = field(default_factory=dict)
 
     def paid_by(self, now_s: float) -> dict[str, tuple[float, float]]:
         """Returns ``paid`` with no time after now: the earlier clock may have been ahead."""
@@ -177,6 +183,7 @@ def capture(state: State, counted: Mapping[str, int], now_s: float) -> AccountsR
         epoch=state.epoch,
         paid=state.fair.paid(now_s),
         spent=state.daily_spend.current(now_s),
+        services=dict(state.service_spend),
     )
 
 
@@ -227,7 +234,8 @@ def bring_up_to_date(
             book.executed += line.outcome in EXECUTED_OUTCOMES
         elif isinstance(line, HitLine):
             _count_hit(book, line)
-    book.fabric_nanousd = book.bill_nanousd - book.receipts_nanousd
+    settled = book.receipts_nanousd + book.services_nanousd
+    book.fabric_nanousd = book.bill_nanousd - settled
     unsettled = {a: n for a, n in last.unsettled.items() if a not in seen}
     counted = {uid: last.counted[uid] for uid in absent if uid in last.counted}
     remembered = AbsentRuns(counted, dict(unsettled) if counted else {})
@@ -240,6 +248,7 @@ def bring_up_to_date(
         remembered,
         spent=last.spent,
         uploaded=last.uploaded,
+        services=last.services,
     )
 
 

@@ -49,6 +49,8 @@ from flowmesh_core.protocol.messages import (
     AttemptEnd,
     Hello,
     PrewarmSpec,
+    RouterAddress,
+    ServingReplica,
     Sync,
     WorkerMessage,
 )
@@ -244,6 +246,17 @@ class WorkerGateway:
         session = self._session(worker)
         if session is not None:
             session.prewarm(openings)
+
+    def serve(
+        self,
+        worker: str,
+        replicas: tuple[ServingReplica, ...],
+        routers: tuple[RouterAddress, ...],
+    ) -> None:
+        """As :meth:`WorkerChannel.serve`."""
+        session = self._session(worker)
+        if session is not None:
+            session.serve(replicas, routers)
 
     def acknowledge(self, worker: str, attempt_id: str) -> None:
         """As :meth:`WorkerChannel.acknowledge`."""

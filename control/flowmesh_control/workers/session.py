@@ -22,6 +22,8 @@ from flowmesh_core.protocol.messages import (
     Hello,
     PrewarmSpec,
     Refused,
+    RouterAddress,
+    ServingReplica,
     Welcome,
     encode,
 )
@@ -67,6 +69,8 @@ class WorkerSession:
         self._drops: deque[float] = deque()
         self._keep: tuple[str, ...] | None = None
         self._prewarm: tuple[PrewarmSpec, ...] | None = None
+        self._replicas: tuple[ServingReplica, ...] | None = None
+        self._routers: tuple[RouterAddress, ...] | None = None
         self._drain = False
         self._forget: tuple[Digest, ...] = ()
         self._opened = False
@@ -97,10 +101,19 @@ class WorkerSession:
 
     def prewarm(self, specs: tuple[PrewarmSpec, ...]) -> None:
         """Sets all engines to prewarm; sent once the full state was answered."""
-        self._prewarm = tuple(
-            msgspec.structs.replace(s, token=self._given.reading_token(s.read_scopes))
-            for s in specs
+        self._prewarm = tuple(self._with_token(spec) for spec in specs)
+
+    def serve(
+        self, replicas: tuple[ServingReplica, ...], routers: tuple[RouterAddress, ...]
+    ) -> None:
+        """Sets all replicas of services and routers; sent once the full state was answered."""
+        self._replicas = tuple(
+            msgspec.structs.replace(r, opening=self._with_token(r.opening)) for r in replicas
         )
+        self._routers = routers
+
+    def _with_token(self, spec: PrewarmSpec) -> PrewarmSpec:
+        return msgspec.structs.replace(spec, token=self._given.reading_token(spec.read_scopes))
 
     def acknowledge(self, attempt_id: str) -> None:
         """Buffers the acknowledgement of an attempt's end."""
@@ -156,6 +169,7 @@ class WorkerSession:
             or self._forget
             or self._keep is not None
             or self._prewarm is not None
+            or self._replicas is not None
         )
 
     @property
@@ -203,11 +217,13 @@ class WorkerSession:
             drain=self._drain,
             prewarm=self._prewarm,
             forget=self._forget[:FORGET_AT_ONCE],
+            replicas=self._replicas,
+            routers=self._routers,
         )
         self._forget = self._forget[FORGET_AT_ONCE:]
         self._acknowledged, self._dismissed = [], []
         self._keep, self._drain = None, False
-        self._prewarm = None
+        self._prewarm = self._replicas = self._routers = None
         return self._encoded(message)
 
     def _encoded(self, message: Desired) -> list[bytes]:

@@ -39,7 +39,7 @@ class WorkerMeter:
 
 
 class Activity(msgspec.Struct, frozen=True, gc=False):
-    """What an attempt did in a segment of time.
+    """What an attempt, or a replica of a service, did in a segment of time.
 
     Attributes:
         instance: the engine instance that it is in.

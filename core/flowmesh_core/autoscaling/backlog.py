@@ -9,9 +9,10 @@ number of workers and has the only state.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
+from types import MappingProxyType
 
 import msgspec
 
@@ -42,10 +43,11 @@ class Backlog:
         load_s: seconds to load the instances that these need: not part of the signal, since more
             workers do not load them sooner.
         actions: ready actions assigned to it.
-        busy: workers that have work; the pool never shrinks below them.
+        busy: workers that have work or replicas of services; the pool never shrinks below them.
         deadline_workers: workers that the deadlines of its actions need.
         warm: workers that have the instances in demand, or had them and are not replaced yet.
         vacated: whether the engines in demand have just moved to a cheaper pool and are open there.
+        serving: workers that have replicas of services, and more for replicas that are nowhere.
         substitutable: whether its missing workers (``pool_supply``) could run what waits for the
             first worker of another pool: the first to come runs it.
     """
@@ -59,6 +61,7 @@ class Backlog:
     warm: int = 0
     vacated: bool = False
     substitutable: bool = False
+    serving: int = 0
 
     @property
     def seconds(self) -> float:
@@ -85,6 +88,7 @@ def signal_of(
     pools: Sequence[PoolView],
     warm: Sequence[SignatureDemand] = (),
     relocation: EngineRelocation | None = None,
+    serving: Mapping[str, int] = MappingProxyType({}),
 ) -> CapacitySignal:
     """Returns the backlog of every pool, and the preferred pool of each signature in demand.
 
@@ -95,8 +99,13 @@ def signal_of(
             says why), actions in backoff count when they are due.
         warm: signatures in demand, each with instances in the pool that suits it best.
         relocation: the caller's; it remembers what was moved to save money.
+        serving: pool → workers that replicas of services need, by their planner.
     """
-    return _CapacitySignal(snapshot, model, pools, warm, relocation or EngineRelocation()).found()
+    moves = relocation or EngineRelocation()
+    found = _CapacitySignal(snapshot, model, pools, warm, moves).found()
+    for name, workers in serving.items():
+        found.backlogs[name] = replace(found.backlogs.get(name, Backlog()), serving=workers)
+    return found
 
 
 def backlog_of(
@@ -193,7 +202,7 @@ class _CapacitySignal:
     def _count_running(self) -> None:
         for worker in self._snapshot.workers:
             name = worker.shape.pool
-            stays_s, busy = 0.0, False
+            stays_s, busy = 0.0, worker.replicas > 0
             for instance in worker.instances.values():
                 if not instance.assigned:
                     continue

@@ -72,5 +72,6 @@ class PoolSizer:
         ]
         self._recent.append((now_s, wanted))
         retained = min(current, max(n for _, n in self._recent))
-        needed = max(wanted, retained, min(pool.maximum, backlog.warm))
+        floor = max(backlog.warm, backlog.serving)
+        needed = max(wanted, retained, min(pool.maximum, floor))
         return PoolSize(max(needed, min(pool.maximum, backlog.busy)), needed)

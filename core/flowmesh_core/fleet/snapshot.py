@@ -40,6 +40,7 @@ class InstanceView:
         isolated: it serves one isolated action and takes nothing else.
         suspects: it serves a group of suspects.
         tightest_deadline_s: the earliest deadline of its actions (absolute); infinity if none.
+        pinned: it is that of a replica of a service: its memory is reserved even while idle.
     """
 
     signature: Digest
@@ -51,6 +52,12 @@ class InstanceView:
     isolated: bool = False
     suspects: bool = False
     tightest_deadline_s: float = float("inf")
+    pinned: bool = False
+
+    @property
+    def freed_mib(self) -> int:
+        """The memory that is free once its actions are done."""
+        return 0 if self.pinned else self.memory_mib
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +68,12 @@ class WorkerView:
         shape: as it reported it.
         instances: its engine instances by signature.
         local: digests of components and inputs that it has, with the tier.
-        free_memory_mib: device memory not reserved by instances with actions. The worker evicts
-            idle instances on demand, so their memory counts as free.
+        free_memory_mib: device memory not reserved by instances with actions, nor for replicas of
+            services. The worker evicts other idle instances on demand, so their memory is free.
         draining: takes nothing new.
         code_tenant: the tenant whose user code a single-tenant worker runs; empty before the first.
+        replicas: replicas of services that are loaded or to be loaded here: it is busy.
+        serves: whether it can hold any.
     """
 
     shape: WorkerShape
@@ -73,6 +82,8 @@ class WorkerView:
     free_memory_mib: int
     draining: bool = False
     code_tenant: str = ""
+    replicas: int = 0
+    serves: bool = False
 
     @property
     def name(self) -> str:

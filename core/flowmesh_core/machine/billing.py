@@ -1,12 +1,13 @@
-"""Who pays: splits workers' time among attempts, and attempts' cost among runs.
+"""Who pays: splits workers' time among attempts and replicas, and attempts' cost among runs.
 
-Σ receipts + fabric + unsettled = bill after every call. Every split is exact in integers
+Σ receipts + services + fabric + unsettled = bill after every call. Every split is exact in integers
 (``units.split_exactly``), and nothing is rounded anywhere else.
 """
 
 from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, AttemptDetails, AttemptLine
 from flowmesh_core.accounting.meter import Activity, SegmentShares, split_segment
 from flowmesh_core.fleet.snapshot import ScoredWorker
+from flowmesh_core.machine import serving
 from flowmesh_core.machine.commands import AttemptSettled
 from flowmesh_core.machine.model import Attempt, Run, Subscriber, Worker
 from flowmesh_core.machine.state import State
@@ -20,7 +21,7 @@ ACTIVE = frozenset({"fetching", "loading", "queued", "running", "storing"})
 
 
 def accrue(state: State, worker: Worker, now_s: float) -> None:
-    """Splits what a worker has cost since the last call among the attempts assigned to it."""
+    """Splits what a worker has cost since the last call among its attempts and replicas."""
     delta = worker.meter.advance(now_s)
     if not delta:
         return
@@ -28,11 +29,17 @@ def accrue(state: State, worker: Worker, now_s: float) -> None:
     shares = _shares(worker, delta)
     state.book.fabric_nanousd += shares.fabric
     worker.idle_nanousd += shares.fabric
-    for attempt_id, share in shares.execution.items():
-        worker.attempts[attempt_id].charged_nanousd += share
-    for attempt_id, share in shares.loading.items():
-        worker.attempts[attempt_id].charged_nanousd += share
-        worker.attempts[attempt_id].load_nanousd += share
+    services: dict[str, int] = {}
+    for key, share in (*shares.execution.items(), *shares.loading.items()):
+        attempt = worker.attempts.get(key)
+        if attempt is None:
+            services[key] = share
+            continue
+        attempt.charged_nanousd += share
+        if key in shares.loading:
+            attempt.load_nanousd += share
+    if worker.replica_states:
+        serving.metered(state, worker, services)
     for attempt in _active(worker):
         attempt.metered_units = max(attempt.metered_units, attempt.units)
 
@@ -50,8 +57,9 @@ def accrue_unobserved(state: State, worker: Worker, now_s: float) -> None:
     state.book.fabric_nanousd += delta
     worker.idle_nanousd += delta
     shares = _shares(worker, delta)
-    for attempt_id, share in (*shares.execution.items(), *shares.loading.items()):
-        worker.attempts[attempt_id].unobserved_nanousd += share
+    for key, share in (*shares.execution.items(), *shares.loading.items()):
+        if key in worker.attempts:
+            worker.attempts[key].unobserved_nanousd += share
 
 
 def _active(worker: Worker) -> list[Attempt]:
@@ -67,7 +75,12 @@ def _shares(worker: Worker, delta: int) -> SegmentShares[str]:
         )
         for a in _active(worker)
     }
-    return split_segment(delta, active)
+    if not worker.replica_states:
+        return split_segment(delta, active)
+    replicas = serving.activities(worker)
+    if replicas and not active and not any(r.running for r in replicas.values()):
+        return SegmentShares({}, serving.idle_shares(worker, delta, replicas), 0)
+    return split_segment(delta, active | replicas)
 
 
 def resume(state: State, attempt: Attempt) -> None:

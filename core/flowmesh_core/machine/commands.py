@@ -6,7 +6,12 @@ from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.dataset.manifest import Manifest
 from flowmesh_core.graph.conditions import ConditionQuery
 from flowmesh_core.machine.events import ActionKey
-from flowmesh_core.protocol.messages import Assignment, PrewarmSpec
+from flowmesh_core.protocol.messages import (
+    Assignment,
+    PrewarmSpec,
+    RouterAddress,
+    ServingReplica,
+)
 from flowmesh_core.protocol.results import ActionResult, Usage
 from flowmesh_core.units import Digest
 
@@ -77,6 +82,14 @@ class Prewarm(msgspec.Struct, frozen=True, gc=False):
 
     worker: str
     openings: tuple[PrewarmSpec, ...]
+
+
+class Serve(msgspec.Struct, frozen=True, gc=False):
+    """Have the worker hold exactly these replicas of services, and its hub use these routers."""
+
+    worker: str
+    replicas: tuple[ServingReplica, ...]
+    routers: tuple[RouterAddress, ...]
 
 
 class Acknowledge(msgspec.Struct, frozen=True, gc=False):
@@ -221,6 +234,7 @@ Command = (
     | Assign
     | CancelAttempt
     | Prewarm
+    | Serve
     | Acknowledge
     | ConfirmAttempts
     | DrainWorker

@@ -10,7 +10,7 @@ from flowmesh_core.errors import Failure
 from flowmesh_core.fleet.snapshot import Decision
 from flowmesh_core.graph.conditions import ConditionVerdict
 from flowmesh_core.graph.plan import Plan
-from flowmesh_core.protocol.messages import Hello, Sync
+from flowmesh_core.protocol.messages import Hello, RouterAddress, ServingReplica, Sync
 from flowmesh_core.protocol.results import ActionResult, Artifact
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.units import Digest
@@ -225,6 +225,16 @@ class PrewarmPlanChanged(msgspec.Struct, frozen=True):
     workers: dict[str, tuple[Digest, ...]]
 
 
+class ServingPlanChanged(msgspec.Struct, frozen=True):
+    """Which replicas of services each worker holds, in the order of loading, and all routers.
+
+    A level and not an edge: a worker that is not named holds none.
+    """
+
+    workers: dict[str, tuple[ServingReplica, ...]]
+    routers: tuple[RouterAddress, ...] = ()
+
+
 class PlacementDecided(msgspec.Struct, frozen=True, gc=False):
     """The scheduler's decision on the machine's last snapshot."""
 
@@ -319,6 +329,7 @@ Event = (
     | ReservedPoolsChanged
     | NamespaceLimitsChanged
     | PrewarmPlanChanged
+    | ServingPlanChanged
     | PlacementDecided
     | BlobsChecked
     | ConditionEvaluated

@@ -9,6 +9,7 @@ from flowmesh_core.machine import (
     namespace_limits,
     pending_publications,
     ready_actions,
+    serving,
     workers,
 )
 from flowmesh_core.machine.model import Action, Attempt, Worker
@@ -106,7 +107,8 @@ def as_if_ready(state: State, action: Action, now_s: float) -> tuple[ReadyAction
 def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
     by_signature = {s: list(same.values()) for s, same in worker.by_signature.items()}
     instances = {}
-    reserved = 0
+    pinned = serving.pinned_mib(worker) if worker.replicas or worker.replica_states else {}
+    reserved = sum(pinned.values())
     for instance in worker.instances:
         if instance.state == "closing":
             continue  # new assignments get a new host, of the size that they require
@@ -119,15 +121,22 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
             assigned,
             now_s,
             starting=loads,
+            pinned=instance.signature in pinned,
         )
-        reserved += _reserved_mib(assigned, instance.memory_mib)
+        reserved += _reserved_mib(assigned, instance.memory_mib, pinned.get(instance.signature, 0))
     for signature, assigned in by_signature.items():
         info = assigned[0].info
         memory = assigned[0].memory_mib or info.requirement.memory_mib
         instances[signature] = _instance_view(
-            signature, info.capacity, memory, assigned, now_s, starting=True
+            signature,
+            info.capacity,
+            memory,
+            assigned,
+            now_s,
+            starting=True,
+            pinned=signature in pinned,
         )
-        reserved += _reserved_mib(assigned, memory)
+        reserved += _reserved_mib(assigned, memory, pinned.get(signature, 0))
     workers.trim_near(worker)
     near = dict.fromkeys(worker.local_digests, Tier.DISK)
     near.update({c.digest: Tier(c.tier) for c in worker.components})
@@ -139,13 +148,18 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
         total - reserved,
         not state.takes_work(worker),
         worker.code_tenant,
+        serving.count(worker) if pinned else 0,
+        worker.serves,
     )
 
 
-def _reserved_mib(assigned: list[Attempt], instance_mib: int) -> int:
-    """What the hosts of a signature reserve: a shared one, and one per isolated attempt."""
+def _reserved_mib(assigned: list[Attempt], instance_mib: int, pinned_mib: int = 0) -> int:
+    """What the hosts of a signature reserve: a shared one, and one per isolated attempt.
+
+    Without ``pinned_mib``, which is reserved for the shared one whether it has attempts or not.
+    """
     alone = [a for a in assigned if a.alone]
-    shared_mib = instance_mib if len(alone) < len(assigned) else 0
+    shared_mib = instance_mib - pinned_mib if len(alone) < len(assigned) else 0
     return shared_mib + sum(a.memory_mib or instance_mib for a in alone)
 
 
@@ -157,6 +171,7 @@ def _instance_view(
     now_s: float,
     *,
     starting: bool = False,
+    pinned: bool = False,
 ) -> InstanceView:
     remaining_s, ready_s, tightest_s, isolated = 0.0, _INF, _INF, False
     for a in assigned:  # in one pass and without calls, since there may be a thousand of them
@@ -177,4 +192,5 @@ def _instance_view(
         isolated=isolated,
         suspects=bool(assigned and assigned[0].info.suspects_of),
         tightest_deadline_s=tightest_s,
+        pinned=pinned,
     )

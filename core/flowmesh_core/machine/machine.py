@@ -7,6 +7,7 @@ The control plane, on a laptop or in a cluster, and the simulator run this same 
     commands = machine.apply(PlacementDecided(decision), now_s)
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from flowmesh_core.accounting.daily_totals import DailyTotals, Hours
@@ -35,6 +36,7 @@ from flowmesh_core.machine import (
     reserved_pools,
     revocation,
     run_lifecycle,
+    serving,
     steps,
     stragglers,
     timeouts,
@@ -61,6 +63,7 @@ from flowmesh_core.machine.events import (
     Repinned,
     ReservedPoolsChanged,
     RunFinalized,
+    ServingPlanChanged,
     Submitted,
     TimeAdvanced,
     WeightsChanged,
@@ -100,6 +103,7 @@ class Machine:
         unsettled: Mapping[str, int] | None = None,
         paid: Mapping[str, tuple[float, float]] | None = None,
         spent: Mapping[str, Hours] | None = None,
+        services: Mapping[str, int] | None = None,
         recovering_until_s: float = 0.0,
         on_settle: Callable[[str], None] = lambda _: None,
         prefix_salt: Callable[[str], str] = str,
@@ -118,6 +122,7 @@ class Machine:
                 fabric pays them until it is adopted.
             paid: what tenants paid recently in earlier epochs, as ``FairShare.paid`` returned it.
             spent: what namespaces paid in the last day, as ``DailyTotals.current`` returned it.
+            services: service → nano-dollars that its replicas have cost in earlier epochs.
             recovering_until_s: dispatch nothing before; until then workers report what they run.
             on_settle: called with the uid of each run whose steps are about to be settled.
             prefix_salt: returns the salt of prefix caches for a scope: unpredictable, constant.
@@ -135,6 +140,7 @@ class Machine:
             resumed_bills=dict(billed or {}),
             resumed_charges=dict(unsettled or {}),
             daily_spend=DailyTotals(spent),
+            service_spend=Counter(services or {}),
             recovering_until_s=recovering_until_s,
             reserved_pools=None if settings.pools_are_declared else {},
             prefix_salt=prefix_salt,
@@ -216,6 +222,8 @@ class Machine:
                 namespace_limits.changed(state, event.limits, now_s)
             case PrewarmPlanChanged():
                 prewarm.send_prewarm_plans(state, event.workers)
+            case ServingPlanChanged():
+                serving.plan_changed(state, event)
             case BlobsChecked():
                 run_lifecycle.blobs_checked(state, event.uid, event.missing, now_s)
             case ConditionEvaluated():

@@ -24,7 +24,15 @@ from flowmesh_core.machine.commands import LookUp
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.terms import Question, Subscription, Terms
 from flowmesh_core.machine.transitions import ACTION_TRANSITIONS
-from flowmesh_core.protocol.messages import AttemptEnd, Component, EngineInstanceState, WorkerShape
+from flowmesh_core.protocol.messages import (
+    AttemptEnd,
+    Component,
+    EngineInstanceState,
+    RouterAddress,
+    ServingReplica,
+    ServingReplicaState,
+    WorkerShape,
+)
 from flowmesh_core.protocol.results import ActionResult, Artifact
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.units import Digest
@@ -554,6 +562,11 @@ class Worker:
         prewarmed: signatures that its last prewarm plan names; None before one was sent.
         loading_since_s: by signature, when the control plane first saw its host load.
         code_tenant: of a single-tenant worker, whose user code it runs; empty before the first.
+        serves: whether it can hold replicas of services.
+        replicas: those that it was sent last, with ``routers``; None before any since it connected.
+        replica_states: as it reported them, by id.
+        services: replica → the service that pays for it, of those that it was sent.
+        metered_calls: replica → units of work of its calls that are paid for.
     """
 
     shape: WorkerShape
@@ -571,6 +584,12 @@ class Worker:
     prewarmed: tuple[Digest, ...] | None = None
     loading_since_s: dict[str, float] = field(default_factory=dict)
     code_tenant: str = ""
+    serves: bool = False
+    replicas: tuple[ServingReplica, ...] | None = None
+    routers: tuple[RouterAddress, ...] = ()
+    replica_states: dict[str, ServingReplicaState] = field(default_factory=dict)
+    services: dict[str, str] = field(default_factory=dict)
+    metered_calls: dict[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

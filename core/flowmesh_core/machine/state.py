@@ -93,6 +93,7 @@ class State:
             them share, even when an action is wanted anew after it was forgotten.
         evaluations_made: the number of the last evaluation of a condition in this epoch.
         revocations: those that are known, for runs that are submitted again later.
+        service_spend: service → nano-dollars that its replicas have cost.
     """
 
     epoch: int
@@ -151,6 +152,7 @@ class State:
     prefix_salt: Callable[[str], str] = str
     evaluations_made: int = 0
     revocations: list[ContentRevoked] = field(default_factory=list)
+    service_spend: Counter[str] = field(default_factory=Counter)
     ticked_s: float = 0.0
     observed_s: float = 0.0
     late: bool = False

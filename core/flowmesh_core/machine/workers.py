@@ -13,6 +13,7 @@ from flowmesh_core.machine import (
     billing,
     checkpoints,
     learning,
+    serving,
     single_tenant,
     timeouts,
 )
@@ -46,6 +47,8 @@ def connected(state: State, hello: Hello, generations: Mapping[str, int], now_s:
         worker = _new(state, hello, now_s)
     worker.last_seen_s = now_s
     worker.prewarmed = None  # the last prewarm plan may not have arrived
+    worker.serves = hello.serves
+    serving.connected(worker, hello.replicas or ())
     worker.instances, worker.components = hello.instances, hello.components
     worker.draining = hello.draining
     single_tenant.joined(state, worker, hello.code_tenant)
@@ -163,6 +166,9 @@ def synced(state: State, event: WorkerSynced, now_s: float) -> None:
         state.dirty = True
     if sync.components is not None:
         worker.components = sync.components
+    if sync.replicas is not None:
+        serving.reported(worker, sync.replicas)
+        state.dirty = True
     _log(state, worker, sync)
     checkpoints.reported(state, worker, sync.checkpoints, now_s)
     for end in sync.ended:

@@ -24,7 +24,7 @@ class InstanceCapacity:
         limit: actions that it may have: twice the capacity, unless memory or a deadline forbids
             more.
         assigned: actions that it has, including those placed in this cycle.
-        memory_mib: reserved while it has any action.
+        memory_mib: reserved while it has any action; 0 where a service's replica has reserved it.
         closed: takes nothing more in this cycle.
     """
 
@@ -102,7 +102,7 @@ class WorkerCapacity:
                 return None
             capacity = instance_capacity(info, view, self.view.shape.device_class)
             limit = instance_limit(info.requirement, capacity, self.view.shape.device_class)
-            instance = InstanceCapacity(capacity, limit, view.memory_mib, view)
+            instance = InstanceCapacity(capacity, limit, view.freed_mib, view)
             self.instances[info.signature] = instance
         return instance
 
@@ -164,7 +164,7 @@ class WorkerCapacity:
         instance = self.instances.get(signature)
         if instance is None:
             view = self.view.instances[signature]
-            instance = InstanceCapacity(view.capacity, view.capacity, view.memory_mib, view)
+            instance = InstanceCapacity(view.capacity, view.capacity, view.freed_mib, view)
             self.instances[signature] = instance
         instance.closed = True
 

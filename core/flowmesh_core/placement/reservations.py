@@ -45,7 +45,7 @@ def reserve_worker(tick: SchedulingCycle, group: ActionGroup, action: ReadyActio
         # instances drain all the same, because later actions no longer feed them:
         # test_an_always_busy_instance_makes_room_for_an_action_that_has_waited_long.
         account = tick.accounts[best[1]]
-        freed_mib = sum(instance.memory_mib for instance in victims)
+        freed_mib = sum(instance.freed_mib for instance in victims)
         account.reserved = True
         account.claimed_mib = max(0, group.info.requirement.memory_mib - freed_mib)
         for instance in victims:
@@ -61,13 +61,13 @@ def _instances_to_close(account: WorkerCapacity, group: ActionGroup) -> list[Ins
     own = [instance for instance in occupied if instance.signature == group.info.signature]
     if group.isolate:
         found.extend(own)
-        need_mib -= sum(instance.memory_mib for instance in own)
+        need_mib -= sum(instance.freed_mib for instance in own)
     for instance in sorted(
         occupied, key=lambda instance: (instance.remaining_s, instance.signature)
     ):
         if need_mib <= 0:
             break
-        if instance not in found:
+        if instance not in found and not instance.pinned:
             found.append(instance)
-            need_mib -= instance.memory_mib
+            need_mib -= instance.freed_mib
     return found if need_mib <= 0 else None

@@ -202,6 +202,7 @@ def fabric_status(state: State) -> FabricStatus:
         hits_published=book.hits_published,
         hits_in_flight=book.hits_in_flight,
         hits_step_level=book.hits_step_level,
+        services_nanousd=book.services_nanousd,
         rejections=tuple(
             {
                 "signature": r.signature,

@@ -52,12 +52,14 @@ class WorkerObservation:
     """A connected worker of the pool.
 
     Attributes:
-        assigned: number of attempts assigned to it.
+        assigned: number of attempts assigned to it, and of replicas of services that it holds.
         warm_bytes: size of the components in its host or device memory.
+        serves: whether it has a replica of a service.
     """
 
     assigned: int = 0
     warm_bytes: int = 0
+    serves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +245,8 @@ class PoolScaler:
 
     def _growth_reason(self, backlog: Backlog, seen: PoolObservation, wanted: int) -> str:
         if not backlog.actions and backlog.seconds <= seen.replicas * self._target_s:
+            if backlog.serving >= wanted:
+                return f"replicas of services need {wanted} workers"
             if backlog.warm >= wanted:
                 return f"{wanted} workers keep the engines in demand prewarmed"
             return f"the pool has at least {wanted} workers"
@@ -321,10 +325,18 @@ class PoolScaler:
 def _busy_above(
     most: int, alive: Sequence[PodObservation], to_remove: set[str], seen: PoolObservation
 ) -> set[str]:
-    """Returns the busy workers above ``most``: cordoned, and removed after what they run ends."""
+    """Returns the busy workers above ``most``: cordoned, and removed after what they run ends.
+
+    Those with replicas of services come last: what they run does not end.
+    """
     surplus = len(alive) - most - len(to_remove)
     busy = [p.name for p in alive if p.name in seen.workers and p.name not in to_remove]
-    return set(sorted(busy, key=lambda n: (seen.workers[n].assigned, n))[: max(0, surplus)])
+
+    def order(name: str) -> tuple[bool, int, str]:
+        worker = seen.workers[name]
+        return worker.serves, worker.assigned, name
+
+    return set(sorted(busy, key=order)[: max(0, surplus)])
 
 
 def _alive(pods: Sequence[PodObservation]) -> list[PodObservation]:

@@ -272,7 +272,7 @@ class PoolController:
         for worker in workers:
             pool.learn(worker)
         ready = sum(w.takes_work for w in workers)
-        busy = sum(bool(w.attempts) for w in workers)
+        busy = sum(bool(w.attempts or w.replicas) for w in workers)
         deployment, scaler = self._reconciler.deployment(pool.name), None
         replicas = int((deployment or {}).get("spec", {}).get("replicas", 0))
         now_s = self._epoch.now_s()

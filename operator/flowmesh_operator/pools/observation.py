@@ -13,7 +13,8 @@ ENDED = frozenset({"Failed", "Succeeded"})
 def worker_seen(worker: ConnectedWorker) -> WorkerObservation:
     """Returns the observation of a connected worker."""
     warm_bytes = sum(c.size_bytes for c in worker.components if c.tier != "disk")
-    return WorkerObservation(worker.attempts, warm_bytes)
+    assigned = worker.attempts + worker.replicas
+    return WorkerObservation(assigned, warm_bytes, serves=worker.replicas > 0)
 
 
 def pod_seen(obj: dict[str, Any]) -> PodObservation:

@@ -35,6 +35,7 @@ from flowmesh_core.machine.commands import (
     PutBlob,
     PutManifest,
     RunChanged,
+    Serve,
 )
 from flowmesh_core.machine.events import (
     ActionKey,
@@ -122,6 +123,7 @@ class SimCommandExecutor:
             Assign: self._assign,
             CancelAttempt: lambda c: gateway.cancel(c.worker, c.attempt_id),
             Prewarm: lambda c: gateway.prewarm(c.worker, c.openings),
+            Serve: lambda c: gateway.serve(c.worker, c.replicas, c.routers),
             Acknowledge: lambda c: gateway.acknowledge(c.worker, c.attempt_id),
             ConfirmAttempts: lambda c: gateway.confirm_attempts(c.worker, c.keep),
             DrainWorker: self._drain_worker,

@@ -76,6 +76,7 @@ class SimulatedControlPlane:
             billed=found.opening.billed,
             unsettled=found.opening.unsettled if found.submitted else {},
             paid=found.opening.paid_by(self.now_s()),
+            services=found.opening.services,
             recovering_until_s=until_s,
         )
         self.gateway = SimGateway(

@@ -13,7 +13,15 @@ from flowmesh_control.workers.given_attempts import GivenAttempts, TokenIssuer
 from flowmesh_control.workers.message_intake import MessageIntake
 from flowmesh_core.machine.events import Event, WorkerConnected, WorkerLost, WorkerSynced
 from flowmesh_core.protocol.attempt_tokens import CONTEXT, AttemptTokens, TokenHolder
-from flowmesh_core.protocol.messages import Assignment, Desired, Hello, PrewarmSpec, Sync
+from flowmesh_core.protocol.messages import (
+    Assignment,
+    Desired,
+    Hello,
+    PrewarmSpec,
+    RouterAddress,
+    ServingReplica,
+    Sync,
+)
 from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_sim.kernel.environment import Environment
 from flowmesh_sim.kernel.network import SimulatedLinkConnection
@@ -38,6 +46,8 @@ class SimSession:
     keep: tuple[str, ...] | None = None
     drain: bool = False
     prewarm: tuple[PrewarmSpec, ...] | None = None
+    replicas: tuple[ServingReplica, ...] | None = None
+    routers: tuple[RouterAddress, ...] | None = None
     sent: int = 0
     received: int = 0
 
@@ -185,6 +195,17 @@ class SimGateway:
         if session is not None:
             session.prewarm = openings
 
+    def serve(
+        self,
+        worker: str,
+        replicas: tuple[ServingReplica, ...],
+        routers: tuple[RouterAddress, ...],
+    ) -> None:
+        """Queues the complete lists of replicas of services and routers."""
+        session = self._session(worker)
+        if session is not None:
+            session.replicas, session.routers = replicas, routers
+
     def acknowledge(self, worker: str, attempt_id: str) -> None:
         """Queues the acknowledgement of an attempt's report."""
         session = self._session(worker)
@@ -224,9 +245,12 @@ class SimGateway:
                 keep=session.keep or (),
                 drain=session.drain,
                 prewarm=session.prewarm,
+                replicas=session.replicas,
+                routers=session.routers,
             )
             session.assign, session.cancel, session.acknowledged = [], [], []
             session.keep, session.drain, session.prewarm = None, False, None
+            session.replicas = session.routers = None
             session.dialling.link.send("down", session.over, session.dialling.receive, message)
 
     def close(self) -> None:

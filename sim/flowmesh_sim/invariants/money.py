@@ -42,8 +42,15 @@ class MoneyInvariants:
         if book.unsettled_nanousd != open_bills:
             violated(
                 "money",
-                f"bill {book.bill_nanousd} = receipts {book.receipts_nanousd} + fabric "
-                f"{book.fabric_nanousd} + {book.unsettled_nanousd}, attempts have {open_bills}",
+                f"bill {book.bill_nanousd} = receipts {book.receipts_nanousd} + services "
+                f"{book.services_nanousd} + fabric {book.fabric_nanousd} + "
+                f"{book.unsettled_nanousd}, attempts have {open_bills}",
+            )
+        if state.service_spend.total() != book.services_nanousd:
+            violated(
+                "money",
+                f"services paid {state.service_spend.total()}, the book has "
+                f"{book.services_nanousd}",
             )
         if state.runs:
             self._next_run = (self._next_run + 1) % len(state.runs)
@@ -93,7 +100,7 @@ class MoneyInvariants:
             violated(
                 "the end", f"{len(state.actions)} actions, {len(state.attempts)} attempts stay"
             )
-        if book.bill_nanousd != book.receipts_nanousd + book.fabric_nanousd:
+        if book.unsettled_nanousd:
             violated("the end", f"{book.unsettled_nanousd} nano-dollars are unsettled")
         paid = sum(f.paid_nanousd for f in fabric.bucket.finals.values())
         if paid != book.receipts_nanousd:

@@ -45,6 +45,7 @@ from flowmesh_core.protocol.messages import (
     FailureReport,
     Hello,
     PrewarmSpec,
+    ServingReplicaState,
     Sync,
     WorkerShape,
 )
@@ -235,6 +236,7 @@ class World:
     evaluated: list[str] = field(default_factory=list)
     told: list[tuple[str, tuple[PrewarmSpec, ...]]] = field(default_factory=list)
     drained: list[str] = field(default_factory=list)
+    served: list[c.Serve] = field(default_factory=list)
     receipts: int = 0
     recovering_until_s: float = 0.0
     accounts: dict[str, Any] = field(default_factory=dict)
@@ -260,7 +262,7 @@ class World:
         for command in pending:
             self._do(command)
 
-    def _do(self, command: c.Command) -> None:  # noqa: C901, PLR0912 - one case a command
+    def _do(self, command: c.Command) -> None:  # noqa: C901, PLR0912, PLR0915 - a case each
         if self.mute_store and isinstance(command, c.LookUp | c.Publish | c.CheckBlobs):
             self.unanswered.append(command)
             return
@@ -301,6 +303,8 @@ class World:
                 self.drained.append(worker)
             case c.Prewarm(worker, openings):
                 self.told.append((worker, openings))
+            case c.Serve():
+                self.served.append(command)
             case c.FinalizeRun(uid):
                 self.finals[uid] = run_status(self.machine.state, uid, self.now)
                 self.ended_runs[uid] = self.machine.state.runs[uid]
@@ -354,6 +358,7 @@ class World:
         ended = changes.pop("ended", ())
         said = changes.pop("checkpoints", ())
         tenant = changes.pop("code_tenant", "")
+        replicas = changes.pop("replicas", msgspec.UNSET)
         full = Hello(
             2,
             0,
@@ -364,6 +369,7 @@ class World:
             ended,
             checkpoints=said,
             code_tenant=tenant,
+            replicas=replicas,
         )
         self.apply(e.WorkerConnected(full, self._generations(*held, *ended)))
 
@@ -380,6 +386,10 @@ class World:
     def beat(self, *workers: str) -> None:
         for worker in workers or list(self.machine.state.workers):
             self._sync(worker)
+
+    def serves(self, worker: str, *states: ServingReplicaState) -> None:
+        """A worker reports all its replicas of services."""
+        self._sync(worker, replicas=states)
 
     def begin(self, attempt_id: str, units: int = 0) -> None:
         worker = self.worker_of(attempt_id)
@@ -501,7 +511,9 @@ class World:
         state = self.machine.state
         book = state.book
         open_bills = sum(a.charged_nanousd for a in state.attempts.values())
-        assert book.unsettled_nanousd == open_bills, "receipts + fabric + unsettled = bill"
+        sums = "receipts + services + fabric + unsettled = bill"
+        assert book.unsettled_nanousd == open_bills, sums
+        assert state.service_spend.total() == book.services_nanousd, sums
         for key in state.ready:
             assert state.actions[key].state == "ready"
         for action in state.actions.values():
