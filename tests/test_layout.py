@@ -17,6 +17,7 @@ FOLDERS_OF_THE_WORKER = {
     "decoding",
     "errors",
     "identity",
+    "openai",
     "protocol",
     "units",
 }

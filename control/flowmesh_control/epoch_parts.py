@@ -23,6 +23,8 @@ from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry
 from flowmesh_control.observability.listener import RunListener
 from flowmesh_control.observability.run_log import RunLogListener
 from flowmesh_control.observability.spans import SpanListener
+from flowmesh_control.openai.models import ModelNames
+from flowmesh_control.openai.services import OpenAiServices
 from flowmesh_control.ports import RunSampling
 from flowmesh_control.queries.planner import Planner
 from flowmesh_control.queries.run_views import RunViews
@@ -274,6 +276,31 @@ def build_admission(
     )
 
 
+def build_openai(
+    context: EpochContext,
+    uploads: UploadStore,
+    commands: RunCommands,
+    views: RunViews,
+    stored: StoredBytes,
+) -> OpenAiServices:
+    """Returns what serves OpenAI's API."""
+    state, settings = context.machine.state, context.settings
+    engine = context.catalog.newest(settings.openai_engine)
+    if engine is None:
+        raise KeyError(f"the engine {settings.openai_engine!r} is not in the catalog")
+    return OpenAiServices.of(
+        store=context.store,
+        uploads=uploads,
+        commands=commands,
+        views=views,
+        models=ModelNames(settings.model_aliases),
+        engine=engine,
+        shapes=lambda: [w.shape for w in state.workers.values()],
+        stored=stored.added,
+        clock=context.clock,
+    )
+
+
 def build_auditing(
     context: EpochContext, cache: ActionCache, views: RunViews, admission: Admission
 ) -> AuditSubmission:
@@ -345,7 +372,9 @@ def build_log_retention(context: EpochContext) -> LogRetention:
     )
 
 
-def build_cache_admin(context: EpochContext, stored: StoredBytes) -> CacheAdmin:
+def build_cache_admin(
+    context: EpochContext, stored: StoredBytes, openai: OpenAiServices
+) -> CacheAdmin:
     """Returns what counts, collects and purges results."""
     return CacheAdmin(
         store=context.store,
@@ -355,6 +384,7 @@ def build_cache_admin(context: EpochContext, stored: StoredBytes) -> CacheAdmin:
         withheld=context.withheld,
         clock=context.clock,
         collected=stored.recount_all,
+        uploaded=openai.kept_content,
     )
 
 

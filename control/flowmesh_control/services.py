@@ -13,6 +13,7 @@ from flowmesh_control.cache.admin import CacheAdmin
 from flowmesh_control.cache.log_retention import LogRetention
 from flowmesh_control.loop.epoch import CurrentEpoch
 from flowmesh_control.metrics.exposition import MetricsPage
+from flowmesh_control.openai.services import OpenAiServices
 from flowmesh_control.queries.change_feed import RunChangeFeed
 from flowmesh_control.queries.fleet import FleetQueries
 from flowmesh_control.queries.live_runs import LiveRuns
@@ -92,6 +93,7 @@ class ControlPlaneServices:
     request_log: RequestLog
     log_reader: RequestLogReader
     log_retention: LogRetention
+    openai: OpenAiServices
     metrics: MetricsPage
     connections: UnverifiedConnections
     refusal: StoreError | None = None

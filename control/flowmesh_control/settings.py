@@ -1,5 +1,6 @@
 """Settings of the control plane around the run machine; made by the CLI and the operator."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flowmesh_core.graph.limits import Limits
@@ -33,6 +34,8 @@ class ControlSettings:
         connections_per_peer: the most connections of one peer that have shown no valid token;
             ``connections_max`` is that of all peers.
         request_log: whether requests are logged.
+        model_aliases: names of models for OpenAI's API, each with a built-in name or an address.
+        openai_engine: the engine that answers requests of OpenAI's API.
         request_log_ttl_s: the age from which a collection deletes segments of the request log.
     """
 
@@ -49,5 +52,7 @@ class ControlSettings:
     sandboxed_evaluators: bool = False
     connections_per_peer: int = CONNECTIONS_PER_PEER
     connections_max: int = CONNECTIONS_MAX
+    model_aliases: Mapping[str, str] = field(default_factory=dict)
+    openai_engine: str = "llm.openai"
     request_log: bool = True
     request_log_ttl_s: float = REQUEST_LOG_TTL_S

@@ -24,6 +24,7 @@ from flowmesh_control.epoch_parts import (
     build_listeners,
     build_log_retention,
     build_metrics,
+    build_openai,
     build_planner,
     build_repinning,
     build_revocation,
@@ -163,7 +164,6 @@ def assemble(context: EpochContext) -> EpochRuntime:
         clock=context.clock,
     )
     loops.append(loop)
-    cache_admin = build_cache_admin(context, stored)
     run_quota = RunQuota(
         quotas,
         runs=state.runs,
@@ -182,13 +182,16 @@ def assemble(context: EpochContext) -> EpochRuntime:
     metrics = build_metrics(
         context, loop, tasks, telemetry, gateway, signals, health, quotas, connections
     )
+    commands = build_commands(context, admission, repinning, loop)
+    openai = build_openai(context, content, commands, views, stored)
+    cache_admin = build_cache_admin(context, stored, openai)
     services = ControlPlaneServices(
         epoch=CurrentEpoch(context.epoch, context.clock, state),
         settings=context.settings,
         catalog=context.catalog,
         store=store,
         runs=LiveRuns(state, context.waiting, views),
-        commands=build_commands(context, admission, repinning, loop),
+        commands=commands,
         changes=changes,
         views=views,
         queries=RunQueries(state, views, context.clock),
@@ -222,6 +225,7 @@ def assemble(context: EpochContext) -> EpochRuntime:
         request_log=context.request_log.log,
         log_reader=context.request_log.reader,
         log_retention=build_log_retention(context),
+        openai=openai,
         metrics=metrics,
         connections=connections,
         refusal=context.refusal,

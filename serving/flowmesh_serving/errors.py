@@ -1,5 +1,7 @@
 """The errors of a router, in OpenAI's shape, each with the time after which to try again."""
 
+from collections.abc import Collection
+
 import msgspec
 from aiohttp import web
 
@@ -28,11 +30,10 @@ def unknown_model(model: str) -> OpenAiError:
     )
 
 
-def path_not_served(path: str, model: str) -> OpenAiError:
+def path_not_served(path: str, model: str, served: Collection[str]) -> OpenAiError:
     """Returns the error of a model that answers other endpoints."""
-    hint = " Start it with `fmesh serve MODEL --embeddings`." if "embed" in path else ""
     return OpenAiError(
-        f"The model '{model}' does not answer {path}.{hint}",
+        f"The model '{model}' does not answer {path}: it answers {', '.join(sorted(served))}.",
         param="model",
         code="model_not_found",
         status=404,

@@ -25,7 +25,8 @@ pytestmark = pytest.mark.slow
 class Elsewhere:
     """A control plane in another process, seen by its address."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, module: str = "tests.flowmesh_control.serve") -> None:
+        self._module = module
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
@@ -36,7 +37,7 @@ class Elsewhere:
     async def start(self, http: ClientSession) -> int:
         """Starts it and waits until it serves; its epoch."""
         log = (self._root / "control.log").open("ab")
-        arguments = [sys.executable, "-m", "tests.flowmesh_control.serve", str(self._root)]
+        arguments = [sys.executable, "-m", self._module, str(self._root)]
         self._process = subprocess.Popen(  # noqa: ASYNC220 - a fork, done at once
             [*arguments, str(self.port)], env=os.environ, stdout=log, stderr=log
         )

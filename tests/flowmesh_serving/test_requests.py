@@ -94,9 +94,11 @@ async def test_a_token_that_is_unknown_expired_or_revoked_is_refused(tmp_path: P
                         await ask(client, "one")
 
 
-async def test_a_path_that_the_engine_does_not_answer_is_404_with_a_hint(tmp_path: Path) -> None:
+async def test_a_path_that_the_engine_does_not_answer_is_404(tmp_path: Path) -> None:
     async with echo_stack(tmp_path) as stack, stack.client as client:
-        with pytest.raises(openai.NotFoundError, match="--embeddings"):
+        with pytest.raises(
+            openai.NotFoundError, match="does not answer /v1/embeddings: it answers /v1/chat"
+        ):
             await client.embeddings.create(model=MODEL, input="one")
 
 

@@ -21,6 +21,7 @@ DATA = {
     "test.fail",
     "test.map",
     "test.noop",
+    "test.openai",
     "test.sleep",
     "test.steps",
 }

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from flowmesh_api.openai import batches, files, models
 from flowmesh_api.v1 import (
     audit,
     engines,
@@ -97,8 +98,22 @@ ANSWER_TYPES: dict[str, Any] = {
     "GET /v1/request-log": request_log.RequestLogPage,
     "GET /v1/request-log/check": request_log.RequestLogCheck,
     "GET /healthz": fabric.Health,
+    "POST /openai/v1/files": files.FileObject,
+    "GET /openai/v1/files": files.FileList,
+    "GET /openai/v1/files/{id}": files.FileObject,
+    "DELETE /openai/v1/files/{id}": files.FileDeleted,
+    "POST /openai/v1/batches": batches.BatchObject,
+    "GET /openai/v1/batches": batches.BatchList,
+    "GET /openai/v1/batches/{id}": batches.BatchObject,
+    "POST /openai/v1/batches/{id}/cancel": batches.BatchObject,
+    "GET /openai/v1/models": models.ModelList,
+    "GET /openai/v1/models/{id}": models.ModelObject,
 }
-CONTENT_ROUTES = {"GET /v1/runs/{uid}/outputs/{name}", "GET /v1/content"}
+CONTENT_ROUTES = {
+    "GET /v1/runs/{uid}/outputs/{name}",
+    "GET /v1/content",
+    "GET /openai/v1/files/{id}/content",
+}
 """They answer what users stored or made, not a structure of the API."""
 NOT_JSON_ROUTES = {"GET /worker", "GET /metrics"}
 """A WebSocket, and Prometheus text; the first is in ``tests/golden/wire``."""
@@ -114,6 +129,7 @@ BODY_TYPES: dict[str, Any] = {
     "POST /v1/cache/purge": fabric.PurgeBody,
     "POST /v1/revoke": revocation.RevokeBody,
     "POST /v1/keys/retire": keys.RetireBody,
+    "POST /openai/v1/batches": batches.CreateBatchBody,
 }
 ERROR_STATUSES = {400, 401, 402, 403, 404, 405, 408, 409, 410, 413, 422, 429, 500, 503, 507}
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aiohttp import ClientSession
+from aiohttp import ClientSession, FormData
 from tests.flowmesh_control.fabric import (
     API_TOKEN,
     KEY,
@@ -190,6 +190,7 @@ async def record() -> Recorder:
             await _live(recorder, fabric)
             await _errors(recorder, fabric, uid)
             await _cache(recorder, fabric)
+            await _openai(recorder, fabric)
         await _keys(recorder, next(roots))
         await _repinned(recorder, next(roots))
         await _resumed(recorder, next(roots))
@@ -321,6 +322,40 @@ async def _audits(recorder: Recorder, fabric: Fabric) -> None:
     found = await recorder.ask(fabric, "quarantine.list", "GET /v1/quarantine")
     name = found[0]["signature_class"]
     await recorder.ask(fabric, "quarantine.release", "DELETE /v1/quarantine/{name}", name=name)
+
+
+_REQUEST = {
+    "custom_id": "a",
+    "method": "POST",
+    "url": "/v1/chat/completions",
+    "body": {
+        "model": "smollm2-135m-instruct",
+        "messages": [{"role": "user", "content": "hi"}],
+    },
+}
+
+
+async def _openai(recorder: Recorder, fabric: Fabric) -> None:
+    """Uploads a file, and creates and cancels its batch."""
+    form = FormData({"purpose": "batch"})
+    form.add_field("file", json.dumps(_REQUEST).encode(), filename="in.jsonl")
+    stored = await recorder.ask(fabric, "openai.files.put", "POST /openai/v1/files", data=form)
+    name = stored["id"]
+    await recorder.ask(fabric, "openai.files.list", "GET /openai/v1/files")
+    await recorder.ask(fabric, "openai.files.show", "GET /openai/v1/files/{id}", id=name)
+    content = "GET /openai/v1/files/{id}/content"
+    await recorder.ask(fabric, "openai.files.content", content, id=name)
+    body = {"input_file_id": name, "endpoint": _REQUEST["url"], "completion_window": "1h"}
+    create = "POST /openai/v1/batches"
+    batch = (await recorder.ask(fabric, "openai.batches.create", create, body=body))["id"]
+    cancel = "POST /openai/v1/batches/{id}/cancel"
+    await recorder.ask(fabric, "openai.batches.cancel", cancel, id=batch)
+    await recorder.ask(fabric, "openai.batches.list", "GET /openai/v1/batches")
+    await recorder.ask(fabric, "openai.batches.show", "GET /openai/v1/batches/{id}", id=batch)
+    await recorder.ask(fabric, "openai.models.list", "GET /openai/v1/models")
+    model = "smollm2-135m-instruct"
+    await recorder.ask(fabric, "openai.models.show", "GET /openai/v1/models/{id}", id=model)
+    await recorder.ask(fabric, "openai.files.delete", "DELETE /openai/v1/files/{id}", id=name)
 
 
 async def _live(recorder: Recorder, fabric: Fabric) -> None:

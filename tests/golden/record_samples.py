@@ -26,6 +26,13 @@ from flowmesh_api.v1.trace import (
 )
 from flowmesh_api.v1.withheld import WithheldResult
 from flowmesh_cli.connection.owner import OwnerRecord
+from flowmesh_control.openai.records import (
+    BatchIndex,
+    BatchRecord,
+    ErrorLine,
+    FailedLine,
+    FileRecord,
+)
 from flowmesh_control.records.accounts import AccountsRecord
 from flowmesh_control.records.ended_index import EndedRunEntry
 from flowmesh_control.records.revocations import Revocation
@@ -61,6 +68,7 @@ from flowmesh_core.graph.plan import (
     StepSource,
     UtilityWeights,
 )
+from flowmesh_core.machine.published_parts import PublishedPart
 from flowmesh_core.metrics.counters import UsageRow, UsageShare
 from flowmesh_core.protocol.results import ActionResult, Bill, PartProvenance, Provenance
 from flowmesh_core.sharing.scopes import ScopePlan
@@ -619,6 +627,47 @@ FINAL = FinalRecord(
     outputs={"rows": (DATASET,), "none": ()},
     scope="group-x",
     read_scopes=("ns-team-a", "group-x"),
+    partial={"rows": (PublishedPart(DATASET, 64),)},
+)
+OPENAI_FILE = FileRecord(
+    id="file-019a0000000000112233445566",
+    namespace="team-a",
+    filename="in.jsonl",
+    size_bytes=1234,
+    created_s=1_700_000_000.5,
+    blob=digest(60),
+    scope="ns-team-a",
+    deleted_s=1_700_000_100.5,
+)
+OPENAI_BATCH = BatchRecord(
+    id="batch_019a0000000000112233445566",
+    namespace="team-a",
+    uid="batch-019a0000000000112233445566",
+    endpoint="/v1/chat/completions",
+    file_id=OPENAI_FILE.id,
+    window="24h",
+    created_s=1_700_000_001.5,
+    scope="ns-team-a",
+    metadata={"team": "search"},
+    namespace_labels={"env": "prod"},
+    index=digest(61),
+    total=100,
+    wrong=2,
+    started_s=1_700_000_002.5,
+    failed=FailedLine("mismatched_model", "line 14 names another model", 14),
+    failed_s=1_700_000_003.5,
+    cancelling_s=1_700_000_004.5,
+)
+OPENAI_INDEX = BatchIndex(
+    custom_ids=["a", "b"],
+    wrong=[
+        ErrorLine(
+            3,
+            "c",
+            400,
+            {"error": {"message": "m", "type": "t", "param": "priority", "code": "c"}},
+        )
+    ],
 )
 ENDED = [EndedRunEntry(epoch=7, run=SUMMARY)]
 REVOCATION = Revocation(

@@ -22,6 +22,7 @@ from flowmesh_api.v1.trace import RecordedRun
 from flowmesh_api.v1.withheld import WithheldResult
 from flowmesh_cli.connection.owner import OwnerRecord
 from flowmesh_control.importer import frames as importer
+from flowmesh_control.openai import records as openai_records
 from flowmesh_control.records import run_records
 from flowmesh_control.records.accounts import AccountsRecord
 from flowmesh_control.records.ended_index import EndedRunEntry
@@ -103,6 +104,9 @@ def _records() -> Iterator[Sample]:
         ("spec", record_samples.ACCEPTED, run_records.AcceptedRecord),
         ("pins", record_samples.PINS, run_records.PinsRecord),
         ("final", record_samples.FINAL, run_records.FinalRecord),
+        ("openai file", record_samples.OPENAI_FILE, openai_records.FileRecord),
+        ("openai batch", record_samples.OPENAI_BATCH, openai_records.BatchRecord),
+        ("openai batch index", record_samples.OPENAI_INDEX, openai_records.BatchIndex),
         ("cancelled", record_samples.CANCELLATION, Cancellation),
         ("revocation", record_samples.REVOCATION, Revocation),
         ("logs", record_samples.LOGS, RunLogRecord),

@@ -60,3 +60,12 @@ KEYS_RETIRE = "/v1/keys/retire"
 
 REQUEST_LOG = "/v1/request-log"
 REQUEST_LOG_CHECK = "/v1/request-log/check"
+
+OPENAI_FILES = "/openai/v1/files"
+OPENAI_FILE = "/openai/v1/files/{id}"
+OPENAI_FILE_CONTENT = "/openai/v1/files/{id}/content"
+OPENAI_BATCHES = "/openai/v1/batches"
+OPENAI_BATCH = "/openai/v1/batches/{id}"
+OPENAI_BATCH_CANCEL = "/openai/v1/batches/{id}/cancel"
+OPENAI_MODELS = "/openai/v1/models"
+OPENAI_MODEL = "/openai/v1/models/{id}"

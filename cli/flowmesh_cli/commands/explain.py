@@ -73,10 +73,16 @@ def outputs(
     format_: Annotated[
         str, typer.Option("--format", help="Format of data sets: jsonl, csv or parquet.")
     ] = "jsonl",
+    partial: Annotated[
+        bool,
+        typer.Option("--partial", help="Download what is published, whether the run ended or not."),
+    ] = False,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Show the outputs of a run, or download them."""
     from flowmesh_cli.verbs.outputs import show_outputs  # noqa: PLC0415
 
-    show_outputs(run, download=download, format_=format_, place=place, as_json=json)
+    show_outputs(
+        run, download=download, format_=format_, partial=partial, place=place, as_json=json
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flowmesh_cli.local.model_aliases import model_aliases
 from flowmesh_cli.local.options import POOL
 from flowmesh_cli.local.request_log import logs_requests
 from flowmesh_cli.local.secrets import EnvironmentSecrets
@@ -63,6 +64,7 @@ async def serve_control(
     # All workers are the owner's: one that breaks the protocol is logged and goes on.
     machine = Settings(unplaceable_after_s=patience_s, tenant_weights=weights, violations_max=0)
     logs = logs_requests(os.environ)
+    aliases = model_aliases(os.environ)
     store = open_store(folder)
 
     def make(ring: KeyRing) -> ControlPlane:
@@ -72,6 +74,7 @@ async def serve_control(
                 machine=machine,
                 hang_s=HANG_S,
                 request_log=logs,
+                model_aliases=aliases,
                 connections_per_peer=CONNECTIONS_MAX,  # all clients of a laptop have one address
             ),
             catalog=load_catalog(),

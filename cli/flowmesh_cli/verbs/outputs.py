@@ -3,7 +3,6 @@
 import json as json_text
 import tarfile
 from pathlib import Path
-from typing import Any
 
 from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.runs import RunStatus
@@ -21,9 +20,18 @@ FORMATS = ("jsonl", "csv", "parquet")
 
 
 def show_outputs(
-    run: str, *, download: Path | None, format_: str, place: Target, as_json: bool
+    run: str,
+    *,
+    download: Path | None,
+    format_: str,
+    partial: bool,
+    place: Target,
+    as_json: bool,
 ) -> None:
-    """Shows a run's outputs, or writes them to a folder."""
+    """Shows a run's outputs, or writes them to a folder.
+
+    With ``partial`` it writes what is published so far, also of a run that has not ended.
+    """
     if format_ not in FORMATS:
         raise CliError(
             f"{format_!r} is not a format",
@@ -31,17 +39,25 @@ def show_outputs(
             where="--format",
             remedy=f"use one of {', '.join(FORMATS)}",
         )
+    if partial and download is None:
+        raise CliError(
+            "--partial has no effect without --download",
+            ExitCode.USAGE,
+            where="--partial",
+            remedy="name a folder: --download DIR",
+        )
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
         uid = find_run(http, run)
         status = http.get(f"/v1/runs/{uid}", RunStatus)
-        if status.phase not in ENDED_PHASES:
+        if status.phase not in ENDED_PHASES and not partial:
             raise CliError(
                 f"{uid} has not ended: {status.phase}",
                 ExitCode.NOT_FOUND,
                 remedy=f"`fmesh watch {uid}` follows it",
             )
-        written = {} if download is None else _download(http, status, download, format_)
+        query = "?partial=1" if partial else ""
+        written = {} if download is None else _download(http, status, download, format_, query)
     if as_json:
         files = {name: str(path) for name, path in written.items()}
         terminal.answer({"uid": uid, "outputs": status.outputs, "files": files})
@@ -55,28 +71,23 @@ def show_outputs(
         terminal.note("the workflow declares no outputs")
 
 
-def _download(http: ApiClient, status: RunStatus, folder: Path, format_: str) -> dict[str, Path]:
+def _download(
+    http: ApiClient, status: RunStatus, folder: Path, format_: str, query: str
+) -> dict[str, Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise CliError(f"cannot be created: {e.strerror}", ExitCode.USAGE, where=str(folder)) from e
     written = {}
     for name, output in status.outputs.items():
-        if output is not None and not output.get("revoked"):
-            written[name] = _write(http, status, name, output, folder, format_)
+        described = output or ({"kind": "dataset"} if query else None)
+        if described is not None and not described.get("revoked"):
+            content = f"/v1/runs/{status.uid}/outputs/{name}{query}"
+            written[name] = _write(http, content, name, described["kind"], folder, format_)
     return written
 
 
-def _write(
-    http: ApiClient,
-    status: RunStatus,
-    name: str,
-    output: dict[str, Any],
-    folder: Path,
-    format_: str,
-) -> Path:
-    kind = output["kind"]
-    content = f"/v1/runs/{status.uid}/outputs/{name}"
+def _write(http: ApiClient, content: str, name: str, kind: str, folder: Path, format_: str) -> Path:
     if kind == "dataset":
         path = folder / f"{name}.{format_}"
         rows = folder / f".{name}.jsonl"

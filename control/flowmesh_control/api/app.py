@@ -10,6 +10,8 @@ from flowmesh_control.api.data import DataHandlers
 from flowmesh_control.api.fabric import FabricHandlers
 from flowmesh_control.api.keys import KeyHandlers
 from flowmesh_control.api.lineage import LineageHandlers
+from flowmesh_control.api.openai import OpenAiHandlers
+from flowmesh_control.api.openai_upload import UploadLimits
 from flowmesh_control.api.probes import ProbeHandlers
 from flowmesh_control.api.quotas import QuotaHandlers
 from flowmesh_control.api.read_only import refusing_writes
@@ -23,6 +25,7 @@ from flowmesh_control.api.runs import RunHandlers
 from flowmesh_control.api.verification import VerificationHandlers
 from flowmesh_control.api.withheld import WithheldHandlers
 from flowmesh_control.auth.users import NamespaceLabels, Users
+from flowmesh_control.queries.partial_outputs import PartialOutputs
 from flowmesh_control.services import ControlPlaneServices
 
 if TYPE_CHECKING:
@@ -60,6 +63,7 @@ def build_app(
         WithheldHandlers(services.withholding),
         VerificationHandlers(services.verification),
         _revocation_handlers(services, labels),
+        _openai_handlers(services, labels),
         KeyHandlers(services.keys, services.log_reader),
         RequestLogHandlers(services.log_reader),
         QuotaHandlers(
@@ -97,12 +101,27 @@ def _run_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> Ru
 def _data_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> DataHandlers:
     return DataHandlers(
         runs=services.views,
+        partial_outputs=PartialOutputs(services.views, services.store),
         uploads=services.uploads,
         store=services.store,
         policies=services.policies,
         labels=labels,
         uploaded=services.uploaded,
         upload_bytes_max=services.settings.upload_bytes_max,
+    )
+
+
+def _openai_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> OpenAiHandlers:
+    openai = services.openai
+    return OpenAiHandlers(
+        files=openai.files,
+        batches=openai.batches,
+        statuses=openai.statuses,
+        outputs=openai.outputs,
+        uploads=UploadLimits(services.store, services.uploaded),
+        policies=services.policies,
+        labels=labels,
+        objects=services.settings.objects,
     )
 
 

@@ -43,6 +43,7 @@ class NamespaceSource(StrEnum):
     RUN = "the run in the path"
     QUERY = "the query's namespace"
     BODY = "the workflow in the body"
+    PROJECT = "the header OpenAI-Project, or the service account's own"
     FABRIC = "no namespace: the whole fabric"
     OWN = "all namespaces that the user may see"
 
@@ -115,7 +116,8 @@ class Route:
     def logged(self) -> LoggedRoute:
         """How its requests are logged: by default reads as counts, everything else each."""
         usual = Logging.COUNTED if self.method == "GET" else Logging.EACH
-        return LoggedRoute(self.verb, self.logging or usual, self.path)
+        canonical = re.sub(r":[^}]*}", "}", self.path)
+        return LoggedRoute(self.verb, self.logging or usual, canonical)
 
 
 def run_route(
@@ -135,6 +137,14 @@ def namespace_route(
 ) -> Route:
     """Returns a route that needs the verb on workflows in the namespace of ``?namespace=``."""
     source = NamespaceSource.QUERY
+    return Route(method, path, handling, verb, Resource.WORKFLOWS, source, logging)
+
+
+def project_route(
+    method: str, path: str, handling: Handling, verb: Verb, *, logging: Logging | None = None
+) -> Route:
+    """Returns a route of OpenAI's API: needs the verb on workflows in its project's namespace."""
+    source = NamespaceSource.PROJECT
     return Route(method, path, handling, verb, Resource.WORKFLOWS, source, logging)
 
 
@@ -225,6 +235,8 @@ class Authorizer:
                 return await self._authorized_for_run(route, call)
             case NamespaceSource.QUERY:
                 call = replace(call, namespace=_queried(call.request))
+            case NamespaceSource.PROJECT:
+                call = replace(call, namespace=_project(call))
             case NamespaceSource.BODY:
                 call = replace(call, namespace=_submitted(await body_of(call.request)))
             case NamespaceSource.FABRIC:
@@ -285,6 +297,20 @@ def _queried(request: web.Request) -> str:
         raise FlowMeshError(
             f"{namespace[:80]!r} is not a namespace",
             where="?namespace=",
+            remedy=f"write {PATTERN_WORDS[NAMESPACE_PATTERN]}",
+        )
+    return namespace
+
+
+def _project(call: AuthorizedRequest) -> str:
+    """Returns the namespace of the header ``OpenAI-Project``, or else the service account's."""
+    own = call.user.name.split(":")
+    usual = own[2] if own[:2] == ["system", "serviceaccount"] else DEFAULT_NAMESPACE
+    namespace = call.request.headers.get("OpenAI-Project") or usual
+    if not _is_namespace(namespace):
+        raise FlowMeshError(
+            f"{namespace[:80]!r} is not a namespace",
+            where="OpenAI-Project",
             remedy=f"write {PATTERN_WORDS[NAMESPACE_PATTERN]}",
         )
     return namespace

@@ -19,11 +19,12 @@ from flowmesh_control.api.authorization import (
 from flowmesh_control.api.connections import while_connected
 from flowmesh_control.api.ports import RunReader
 from flowmesh_control.api.request_recorder import Logging
-from flowmesh_control.api.responses import json_response
+from flowmesh_control.api.responses import flag, json_response
 from flowmesh_control.auth.users import NamespaceLabels, Verb
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.importer.upload_body import receive
 from flowmesh_control.queries.downloads import Download, download_of
+from flowmesh_control.queries.partial_outputs import PartialOutputs
 from flowmesh_control.quotas.rates import OpenLimit
 from flowmesh_control.quotas.uploaded_bytes import UploadedBytes
 from flowmesh_control.records.cache_policies import CachePolicyStore
@@ -46,6 +47,7 @@ class DataHandlers:
         self,
         *,
         runs: RunReader,
+        partial_outputs: PartialOutputs,
         uploads: UploadStore,
         store: BlobViews,
         policies: CachePolicyStore,
@@ -57,6 +59,7 @@ class DataHandlers:
 
         Args:
             runs: reads runs and their outputs.
+            partial_outputs: reads outputs as far as they are published.
             uploads: stores content and verifies references.
             store: has the blobs.
             policies: give the scopes that a namespace may read.
@@ -65,6 +68,7 @@ class DataHandlers:
             upload_bytes_max: the largest upload of a directory.
         """
         self._runs = runs
+        self._partial_outputs = partial_outputs
         self._uploads = uploads
         self._store = store
         self._policies = policies
@@ -149,8 +153,13 @@ class DataHandlers:
         return json_response((await self._runs.status(call.uid)).outputs)
 
     async def output(self, call: AuthorizedRequest) -> web.StreamResponse:
-        """``GET /v1/runs/{uid}/outputs/{name}`` → rows as JSON Lines, a tar, JSON, or bytes."""
+        """``GET /v1/runs/{uid}/outputs/{name}`` → rows as JSON Lines, a tar, JSON, or bytes.
+
+        With ``?partial=1`` it has what is published so far, also of a run that has not ended.
+        """
         uid = call.uid
+        if flag(call.request, "partial"):
+            return await self._partial(call)
         outputs = await self._runs.outputs(uid)
         name = call.request.match_info["name"]
         if name not in outputs:
@@ -171,6 +180,13 @@ class DataHandlers:
         blobs = self._store.view(write=scopes[0], read=scopes)
         download = download_of(blobs, outputs[name])
         return await self._send(call.request, download)
+
+    async def _partial(self, call: AuthorizedRequest) -> web.StreamResponse:
+        name = call.request.match_info["name"]
+        blobs, artifacts = await self._partial_outputs.artifacts(call.uid, name)
+        if not artifacts:
+            return web.Response(content_type="application/x-ndjson")
+        return await self._send(call.request, download_of(blobs, artifacts))
 
     async def content(self, call: AuthorizedRequest) -> web.StreamResponse:
         """``GET /v1/content?reference=&namespace=`` → the content, in the form of an output.

@@ -35,6 +35,7 @@ from flowmesh_core.errors import (
     StoreFullError,
     StoreUnavailableError,
 )
+from flowmesh_core.openai.errors import OpenAiError
 
 log = logging.getLogger("flowmesh.control.api")
 
@@ -70,6 +71,18 @@ _CODES: tuple[tuple[type[FlowMeshError], str], ...] = (
 """Codes of errors whose status alone says too little."""
 
 
+OPENAI_PATHS = "/openai/"
+_OPENAI_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "server_error",
+    507: "server_error",
+}
+_OPENAI_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
+
+
 def json_response(value: Any, *, status: int = 200) -> web.Response:
     """Returns a response with a value as JSON."""
     return web.Response(
@@ -79,6 +92,8 @@ def json_response(value: Any, *, status: int = 200) -> web.Response:
 
 def error_response(error: FlowMeshError) -> web.Response:
     """Returns a response with an error as JSON: an :class:`ErrorDocument`."""
+    if isinstance(error, OpenAiError):
+        return json_response(error.body(), status=error.status)
     status = next(s for kind, s in _STATUS if isinstance(error, kind))
     response = _error(
         status,
@@ -117,21 +132,36 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     try:
         return await handler(request)
     except FlowMeshError as e:
-        return error_response(e)
+        return _in_openais_shape(request, error_response(e))
     except RecursionError:
-        return _error(400, "the body is nested too deeply", "body", "flatten it")
+        response = _error(400, "the body is nested too deeply", "body", "flatten it")
+        return _in_openais_shape(request, response)
     except web.HTTPException as e:
-        return _error(e.status, e.reason, request.path)
+        return _in_openais_shape(request, _error(e.status, e.reason, request.path))
     except ConnectionResetError:
         raise
     except Exception as e:
         log.exception("%s %s failed", request.method, request.path)
-        return _error(
+        response = _error(
             500,
             f"{type(e).__name__}: {e}",
             request.path,
             "this is an internal error; the control plane's log has the traceback",
         )
+        return _in_openais_shape(request, response)
+
+
+def _in_openais_shape(request: web.Request, response: web.Response) -> web.Response:
+    """Returns an error as OpenAI's clients read it, where its path is one of theirs."""
+    if not request.path.startswith(OPENAI_PATHS) or not isinstance(response.body, bytes):
+        return response
+    details = msgspec.json.decode(response.body)["error"]
+    if "type" not in details:
+        message = "; ".join(t for t in (details["message"], details["remedy"]) if t)
+        kind = _OPENAI_TYPES.get(response.status, "invalid_request_error")
+        error = OpenAiError(message, code=_OPENAI_CODES.get(response.status), type=kind)
+        response.body = msgspec.json.encode(error.body())
+    return response
 
 
 def flag(request: web.Request, name: str) -> bool:

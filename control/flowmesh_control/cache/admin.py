@@ -1,7 +1,7 @@
 """Administration of the cache: statistics, collection and purge; called by the API."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
 from itertools import chain
 
 import msgspec
@@ -20,6 +20,7 @@ from flowmesh_core.decoding import decode
 from flowmesh_core.machine.events import ContentRevoked
 from flowmesh_core.machine.revocation import is_hidden
 from flowmesh_core.machine.state import State
+from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing.scopes import namespace_scope
 from flowmesh_core.status.overflow import overflows
 from flowmesh_store.action_cache import decoded
@@ -29,6 +30,13 @@ from flowmesh_store.collection.mark import LiveBlobs, Marking
 from flowmesh_store.collection.sweep import StoredRecord
 from flowmesh_store.keys import ACTIONS
 from flowmesh_store.store import Store
+
+ScopedArtifact = tuple[tuple[str, ...], Artifact]
+"""An artifact with the scopes to keep it in."""
+
+
+async def _none_uploaded() -> Sequence[ScopedArtifact]:
+    return ()
 
 
 class CacheAdmin:
@@ -44,6 +52,7 @@ class CacheAdmin:
         withheld: WithheldRecords,
         clock: Clock,
         collected: Callable[[], None],
+        uploaded: Callable[[], Awaitable[Sequence[ScopedArtifact]]] = _none_uploaded,
     ) -> None:
         """Keeps its parts.
 
@@ -55,6 +64,7 @@ class CacheAdmin:
             withheld: the records of withheld results, which expire with them.
             clock: Unix time in seconds.
             collected: called after blobs were deleted.
+            uploaded: returns content that stays until its user deletes it.
         """
         self._store = store
         self._state = state
@@ -63,6 +73,7 @@ class CacheAdmin:
         self._withheld = withheld
         self._clock = clock
         self._collected = collected
+        self._uploaded = uploaded
 
     async def stats(self) -> CacheStats:
         """Counts blobs, and results by scope, by listing the whole store."""
@@ -137,6 +148,8 @@ class CacheAdmin:
         revoked = (*self._state.revocations, *revoked)
         for scopes, artifact in live_artifacts(self._state, revoked):
             marking.add(scopes, artifact)
+        for scopes, artifact in await self._uploaded():
+            marking.add(scopes, artifact)
         await self._add_ended_runs(marking, revoked)
         await marking.add_results(self._store.records, left_out=left_out)
         return await marking.complete(self._store)
@@ -163,7 +176,9 @@ class CacheAdmin:
                     marking.add(scopes, artifact)
             elif final.status.ended_s >= since_s:
                 status = final.status
-                for artifact in chain.from_iterable(final.outputs.values()):
+                published = chain.from_iterable(final.partial.values())
+                artifacts = chain.from_iterable(final.outputs.values())
+                for artifact in chain(artifacts, (part.artifact for part in published)):
                     if not is_hidden(revoked, status.namespace, status.created_s, artifact.digest):
                         marking.add(final.read_scopes, artifact)
                 if overflows(final.status):

@@ -30,9 +30,11 @@ from flowmesh_core.accounting.receipt import receipt
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.machine.model import Run, StepRun
+from flowmesh_core.machine.published_parts import PublishedPart, partial_outputs, whole_output
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.status.projection import run_status
+from flowmesh_core.units import Digest
 from flowmesh_store.ports import RecordStore
 
 
@@ -145,12 +147,33 @@ class RunViews:
         """
         return (await self._final(uid)).outputs
 
-    async def output_scopes(self, uid: str) -> tuple[str, ...]:
-        """Returns the scopes that have the outputs of a run that has ended.
+    async def partial_outputs(self, uid: str) -> dict[str, tuple[PublishedPart, ...]]:
+        """Returns what is published of the outputs of a run, whether it has ended or not.
 
         Raises:
-            NotFoundError: there is no such run, or it has not ended.
+            NotFoundError: there is no such run, or it waits for an engine.
         """
+        run = self._state.runs.get(uid)
+        if run is not None and not self.has_ended(uid):
+            return partial_outputs(run)
+        final = await self._final(uid)
+        whole = {name: whole_output(artifacts) for name, artifacts in final.outputs.items()}
+        return {**whole, **final.partial}
+
+    def inline(self, uid: str) -> Mapping[Digest, bytes]:
+        """Returns small blobs of a live run that are not stored yet; empty for any other run."""
+        run = self._state.runs.get(uid)
+        return {} if run is None else run.inline
+
+    async def output_scopes(self, uid: str) -> tuple[str, ...]:
+        """Returns the scopes that have the outputs of a run, whether it has ended or not.
+
+        Raises:
+            NotFoundError: there is no such run, or it waits for an engine.
+        """
+        run = self._state.runs.get(uid)
+        if run is not None and not self.has_ended(uid):
+            return run.scopes.readable
         return (await self._final(uid)).read_scopes
 
     async def _final(self, uid: str) -> FinalRecord:

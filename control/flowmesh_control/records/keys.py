@@ -25,6 +25,8 @@
     revoked/<scope>/<identity>          content that was revoked in a namespace's scope, or in all
     keys/current                        the master keys that records are sealed with; not sealed
     keys/public                         the public keys of signatures, also those of former keys
+    openai/files/<namespace>/<id>       uploaded files of OpenAI's API
+    openai/batches/<namespace>/<id>     its batches; each is a run once its file was read
     request-log/<day>/<epoch>-<seq>.jsonl   segments of the request log; signed, not sealed
     request-log/beginning               where the request log begins; signed, not sealed
 """
@@ -54,11 +56,12 @@ SUSPECT_WORKERS = "suspects/workers/"
 CURRENT_KEYS = "keys/current"
 PUBLIC_KEYS = "keys/public"
 REVOKED = "revoked/"
+OPENAI = "openai/"
 REQUEST_LOG = "request-log/"
 REQUEST_LOG_BEGINNING = f"{REQUEST_LOG}beginning"
 SEALED_PREFIXES = (
     f"{ACTIONS}/", RUNS, EPOCHS, POLICIES, ACCOUNTS, LEARNED, ENDED, TAKEN, QUARANTINE, LINEAGE,
-    SUSPECT_RUNS, SUSPECT_WORKERS, PUBLIC_KEYS, WITHHELD, REVOKED,
+    SUSPECT_RUNS, SUSPECT_WORKERS, PUBLIC_KEYS, WITHHELD, REVOKED, OPENAI,
 )  # fmt: skip
 """Begin the keys of all sealed records."""
 
@@ -111,6 +114,11 @@ def withheld_key(scope: str, action_id: str) -> str:
 def revoked_key(scope: str, identity: str) -> str:
     """Returns the key of a revocation; the scope is a namespace's own, or ``all``."""
     return f"{REVOKED}{scope}/{identity}"
+
+
+def openai_prefix(kind: str, namespace: str = "") -> str:
+    """Returns the prefix of a namespace's ``files`` or ``batches``; of all where it is empty."""
+    return f"{OPENAI}{kind}/{namespace}/" if namespace else f"{OPENAI}{kind}/"
 
 
 def ledger_prefix(uid: str) -> str:

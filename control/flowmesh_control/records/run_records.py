@@ -11,6 +11,7 @@ from flowmesh_core.decoding import decode
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.machine.events import Submitted
+from flowmesh_core.machine.published_parts import PublishedPart
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.units import Digest
@@ -83,6 +84,7 @@ class FinalRecord(msgspec.Struct, frozen=True):
     Attributes:
         scope: the one that the run published to; its references are issued for it.
         read_scopes: those that the run read, which have its outputs.
+        partial: what was published of the outputs of steps that did not complete.
     """
 
     epoch: int
@@ -90,6 +92,7 @@ class FinalRecord(msgspec.Struct, frozen=True):
     outputs: dict[str, tuple[Artifact, ...]] = {}
     scope: str = ""
     read_scopes: tuple[str, ...] = ()
+    partial: dict[str, tuple[PublishedPart, ...]] = {}
 
 
 def summary_of(status: RunStatus) -> RunSummary:

@@ -211,7 +211,7 @@ def redacted_final(
         ),
     )
     outputs = {**final.outputs, **dict.fromkeys(names, ())}
-    return msgspec.structs.replace(final, status=status, outputs=outputs)
+    return msgspec.structs.replace(final, status=status, outputs=outputs, partial={})
 
 
 def _revoked_output(described: Mapping[str, Any]) -> dict[str, Any]:

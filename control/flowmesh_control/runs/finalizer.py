@@ -26,6 +26,7 @@ from flowmesh_control.records.run_redaction import RunRedaction
 from flowmesh_core.errors import FailureKind, StoreFullError, StoreUnavailableError
 from flowmesh_core.lineage import derivations
 from flowmesh_core.machine.model import Run
+from flowmesh_core.machine.published_parts import partial_outputs
 from flowmesh_core.machine.state import State
 from flowmesh_core.machine.steps import source_artifact
 from flowmesh_core.protocol.results import Artifact
@@ -124,7 +125,14 @@ class RunFinalizer:
         if run.phase is Phase.SUCCEEDED:
             status = with_references(status, outputs, self._references, run.scopes.publish)
         scopes = run.scopes
-        return FinalRecord(self._state.epoch, status, outputs, scopes.publish, scopes.readable)
+        return FinalRecord(
+            self._state.epoch,
+            status,
+            outputs,
+            scopes.publish,
+            scopes.readable,
+            {} if run.phase is Phase.SUCCEEDED else partial_outputs(run),
+        )
 
 
 def outputs_of(run: Run) -> dict[str, tuple[Artifact, ...]]:

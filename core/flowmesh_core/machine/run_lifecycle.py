@@ -19,7 +19,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import Failure, FailureKind
 from flowmesh_core.graph.critical_path import remaining_s
 from flowmesh_core.graph.evaluation_budget import EvaluationBudget
-from flowmesh_core.graph.plan import StepSource
+from flowmesh_core.graph.plan import ArtifactSource, StepSource
 from flowmesh_core.machine import (
     checkpoints,
     ledger_counts,
@@ -192,13 +192,30 @@ def _outputs(state: State, run: Run) -> Iterator[tuple[str, Artifact]]:
     for sources in run.plan.outputs.values():
         for source in sources:
             artifact = steps.source_artifact(run, source)
-            if artifact is None or revocation.is_revoked(state, run, artifact.digest):
+            if artifact is None:
+                yield from _parts(state, run, source)
+                continue
+            if revocation.is_revoked(state, run, artifact.digest):
                 continue
             scope = run.scopes.private
             if isinstance(source, StepSource):
                 step = run.steps[source.step]
                 scope = scopes_of(run, step, step.inputs)[0]
             yield scope, artifact
+
+
+def _parts(
+    state: State, run: Run, source: StepSource | ArtifactSource
+) -> Iterator[tuple[str, Artifact]]:
+    """Yields what is published of an output of a step that did not complete, as ``_outputs``."""
+    if not isinstance(source, StepSource):
+        return
+    for part in run.steps[source.step].parts.values():
+        artifact = None if part.result is None else part.result.outputs.get(source.port)
+        if artifact is None or part.key is None:
+            continue
+        if not revocation.is_revoked(state, run, artifact.digest):
+            yield part.key.scope, artifact
 
 
 def _output_blobs(state: State, run: Run) -> dict[str, frozenset[Digest]]:

@@ -119,8 +119,8 @@ class Calls:
         call = pending.call
         replica = self.replicas.choose(pending.service, call.path, tried)
         if replica is None:
-            if self.replicas.count(pending.service):
-                raise path_not_served(call.path, call.model)
+            if served := self.replicas.paths(pending.service):
+                raise path_not_served(call.path, call.model, served)
             raise no_replica(call.model)
         replica_id = replica.candidate.replica_id
         pending.replica = replica

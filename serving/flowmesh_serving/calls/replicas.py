@@ -49,10 +49,14 @@ class Replicas:
             if not replicas:
                 del self._by_service[service]
 
-    def count(self, service: str, path: str = "") -> int:
-        """Returns how many replicas of a service take calls, of a path if it is given."""
+    def count(self, service: str) -> int:
+        """Returns how many replicas of a service take calls."""
+        return len(self._by_service.get(service, {}))
+
+    def paths(self, service: str) -> set[str]:
+        """Returns the paths that replicas of a service answer; none without a replica."""
         replicas = self._by_service.get(service, {}).values()
-        return sum(1 for r in replicas if not path or path in r.candidate.paths)
+        return {path for r in replicas for path in r.candidate.paths}
 
     def choose(self, service: str, path: str, tried: Collection[str] = ()) -> RoutedReplica | None:
         """Returns the replica that gets a call; None if there is none."""

@@ -46,6 +46,7 @@ BUILTIN = {
     "test.fail": "flowmesh_worker.engines.testing.fail:Fail",
     "test.map": "flowmesh_worker.engines.testing.map:Map",
     "test.noop": "flowmesh_worker.engines.testing.noop:Noop",
+    "test.openai": "flowmesh_worker.engines.testing.openai:TestOpenAi",
     "test.sleep": "flowmesh_worker.engines.testing.sleep:Sleep",
     "test.steps": "flowmesh_worker.engines.testing.steps:Steps",
     "train.dpo": "flowmesh_worker.engines.train.dpo:TrainDpo",

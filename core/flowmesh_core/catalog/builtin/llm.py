@@ -208,7 +208,7 @@ OPENAI = EngineContract(
         Param("output", ParamType.STRING, default="response", doc="The response's column."),
     ),
     identity_fields=("dtype", "batchInvariant", "tensorParallel"),
-    determinism=Determinism.SEEDED,
+    determinism=Determinism.SAMPLED,
     row_wise="rows",
     row_output="rows",
     adds_columns=("$output",),
@@ -220,7 +220,8 @@ OPENAI = EngineContract(
     doc="Answers each row as a request to OpenAI's API, with vLLM's own serving classes: chat"
     " templates, log-probabilities and usage are vLLM's. A request that is refused is a response"
     " with its error, and does not fail the step. A body without a seed has one that follows from"
-    " it; `id` and `created` follow from the request, too.",
+    " it; `id` and `created` follow from the request, too. So does the text; log-probabilities are"
+    " the same to about four digits, since they depend on the batch.",
     examples=("with: {url: url, body: body}",),
 )
 

@@ -1,4 +1,4 @@
-"""Contracts of the engines for tests and benchmarks: they do nothing, wait, count, map or fail."""
+"""Contracts of the engines for tests and benchmarks, which need no model."""
 
 from flowmesh_core.catalog.contract import (
     EngineContract,
@@ -159,4 +159,33 @@ DRIFT = EngineContract(
     doc="Declares that it repeats, and does not: what audits are to find.",
 )
 
-CONTRACTS = (NOOP, ECHO, DRIFT, SLEEP, STEPS, MAP, FAIL)
+OPENAI = EngineContract(
+    name="test.openai",
+    version=1,
+    implementation=1,
+    inputs=(Port("rows", PortKind.DATASET, doc="Requests to OpenAI's API, `{url, body}`."),),
+    outputs=(
+        Port("rows", PortKind.DATASET, doc="The input's columns and the response."),
+        Port(
+            "metrics",
+            PortKind.METRICS,
+            reduction=Reduction.SUM,
+            doc="`completed` and `failed`, numbers of rows.",
+        ),
+    ),
+    params=(
+        Param("url", ParamType.STRING, default="url", columns="one", doc="The path's column."),
+        Param("body", ParamType.STRING, default="body", columns="one", doc="The body's column."),
+        Param("output", ParamType.STRING, default="response", doc="The response's column."),
+    ),
+    row_wise="rows",
+    row_output="rows",
+    adds_columns=("$output",),
+    work_unit="tokens",
+    capacity=64,
+    base_memory_mib=64,
+    doc="Answers requests as `llm.openai` does, without a model: with the last message, and a"
+    " millisecond for each of `max_tokens`.",
+)
+
+CONTRACTS = (NOOP, ECHO, DRIFT, SLEEP, STEPS, MAP, FAIL, OPENAI)

@@ -2,13 +2,13 @@
 
 ``run`` is called for many actions at once; one vLLM engine batches all their requests. Rows with
 the same request share it. A response depends on the request alone: ids, times and seeds that vLLM
-would draw follow from the request, so that results can be shared and audited.
+would draw follow from the request. Log-probabilities depend on the batch in their last digits.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from flowmesh_core.dataset.schema import ColumnType, Schema
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
@@ -31,7 +31,7 @@ from flowmesh_worker.engine_api import (
 )
 from flowmesh_worker.engines.llm.answer_checkpoints import AnswerCheckpoints
 from flowmesh_worker.engines.llm.backends import supported_variants
-from flowmesh_worker.engines.llm.openai_serving import OpenAiCall, OpenAiServing
+from flowmesh_worker.engines.llm.openai_serving import OpenAiAnswer, OpenAiCall, OpenAiServing
 from flowmesh_worker.engines.llm.requests import sample_seed
 from flowmesh_worker.engines.models.model_facts import read_facts
 from flowmesh_worker.engines.preload import HostPreload, preload_of_implementation
@@ -42,6 +42,14 @@ _SERVER_ERROR = 500
 _OK = 200
 _ID_CHARS = 32
 Response = dict[str, Any]
+
+
+class Answering(Protocol):
+    """A model that answers requests."""
+
+    async def answer(self, call: OpenAiCall) -> OpenAiAnswer:
+        """As :meth:`OpenAiServing.answer`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ class LlmOpenAi:
     def __init__(self) -> None:
         self.capacity = _CAPACITY
         self._backend: Any = None
-        self._serving: OpenAiServing | None = None
+        self._serving: Answering | None = None
 
     @staticmethod
     def variants(device_class: str) -> list[EngineVariant]:
@@ -95,7 +103,7 @@ class LlmOpenAi:
         source = work.dataset("rows")
         rows = await asyncio.to_thread(source.rows)
         requests = await asyncio.to_thread(_requests, rows, work.params)
-        answers = await _Answering(self._serving, work, progress).all(requests)
+        answers = await _ActionAnswers(self._serving, work, progress).all(requests)
         output = str(work.params.get("output", "response"))
         responses = [answers[r.key] for r in requests]
         answered = [{**row, output: r} for row, r in zip(rows, responses, strict=True)]
@@ -114,10 +122,10 @@ class LlmOpenAi:
             self._backend = self._serving = None
 
 
-class _Answering:
+class _ActionAnswers:
     """The requests of one action while they run."""
 
-    def __init__(self, serving: OpenAiServing, work: Work, progress: Progress) -> None:
+    def __init__(self, serving: Answering, work: Work, progress: Progress) -> None:
         self._serving = serving
         self._work = work
         self._progress = progress

@@ -1,0 +1,1 @@
+"""Types of the API that has OpenAI's paths and shapes, below ``/openai/v1``."""

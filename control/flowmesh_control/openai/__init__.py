@@ -1,0 +1,1 @@
+"""OpenAI's Batch API on runs: files, batches and their results."""

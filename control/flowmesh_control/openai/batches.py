@@ -1,0 +1,248 @@
+"""Creates batches: reads their files in the background, and submits each as a run.
+
+A batch is a record first, so that it survives the control plane: one whose file was not read yet is
+read by the next leader. The uid of its run is in the record, so that it is submitted once.
+"""
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from flowmesh_api.openai.batches import CreateBatchBody
+from flowmesh_control.loop.clock import Clock
+from flowmesh_control.openai.documents import require_budget, workflow_of
+from flowmesh_control.openai.input_file import index_of, read_input_file
+from flowmesh_control.openai.models import ModelNames
+from flowmesh_control.openai.records import (
+    BatchRecord,
+    FailedLine,
+    FileRecord,
+    OpenAiRecords,
+    new_id,
+)
+from flowmesh_control.runs.admission import Submission
+from flowmesh_control.runs.commands import RunCommands
+from flowmesh_control.runs.uploads import UploadStore
+from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.errors import FlowMeshError, StoreUnavailableError
+from flowmesh_core.identity import digest_bytes
+from flowmesh_core.openai.batch_lines import BatchFileError, BatchLines
+from flowmesh_core.openai.errors import OpenAiError, invalid_value
+from flowmesh_core.openai.request import ENDPOINTS
+from flowmesh_core.protocol.messages import WorkerShape
+from flowmesh_core.spec.quantities import seconds
+from flowmesh_store.blobs import BlobViews
+from flowmesh_store.spool import SpooledFile
+
+log = logging.getLogger("flowmesh.control")
+
+AT_ONCE = 2
+"""Files that are read at the same time."""
+_RETRY_S = 2.0
+_METADATA = 16
+_KEY_CHARS, _VALUE_CHARS = 64, 512
+_ROWS = "requests.jsonl"
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchService:
+    """Creates and cancels batches.
+
+    Attributes:
+        batches: their records; ``files`` are those of uploaded files.
+        store: has the files.
+        uploads: stores rows.
+        commands: submits and cancels runs.
+        has_ended: whether a run's end is durable.
+        models: resolves names of models.
+        engine: that answers.
+        shapes: of the connected workers.
+        clock: Unix time in seconds.
+        waiting: batches whose files are to be read.
+    """
+
+    batches: OpenAiRecords[BatchRecord]
+    files: OpenAiRecords[FileRecord]
+    store: BlobViews
+    uploads: UploadStore
+    commands: RunCommands
+    has_ended: Callable[[str], bool]
+    models: ModelNames
+    engine: EngineContract
+    shapes: Callable[[], Sequence[WorkerShape]]
+    clock: Clock
+    waiting: "asyncio.Queue[BatchRecord]" = field(default_factory=asyncio.Queue)
+
+    async def run(self) -> None:
+        """Reads files of batches, those of an earlier leader first, until it is cancelled."""
+        for batch in await _retried(self.batches.all):
+            if batch.is_validating:
+                self.waiting.put_nowait(batch)
+        async with asyncio.TaskGroup() as readers:
+            for _ in range(AT_ONCE):
+                readers.create_task(self._read_files())
+
+    async def create(
+        self, namespace: str, labels: Mapping[str, str], scope: str, body: CreateBatchBody
+    ) -> BatchRecord:
+        """Creates a batch; its file is read soon.
+
+        Args:
+            namespace: of the user.
+            labels: of the namespace.
+            scope: the namespace's own.
+            body: the request.
+
+        Raises:
+            OpenAiError: a parameter is wrong, or the namespace has no such file.
+            StoreError: it could not be written.
+        """
+        _check(body)
+        await self.files.read(namespace, body.input_file_id)
+        now_s = self.clock()
+        name = new_id("batch_", now_s)
+        batch = BatchRecord(
+            id=name,
+            namespace=namespace,
+            uid=name.replace("_", "-"),
+            endpoint=body.endpoint,
+            file_id=body.input_file_id,
+            window=body.completion_window,
+            created_s=now_s,
+            scope=scope,
+            metadata=body.metadata or {},
+            namespace_labels=dict(labels),
+        )
+        await self.batches.write(batch)
+        self.waiting.put_nowait(batch)
+        return batch
+
+    async def cancel(self, batch: BatchRecord) -> BatchRecord:
+        """Cancels a batch that has not ended; what is done stays.
+
+        Raises:
+            StoreError: the request could not be written.
+        """
+        if not batch.cancelling_s:
+            batch = msgspec.structs.replace(batch, cancelling_s=self.clock())
+            await self.batches.write(batch)
+        if batch.index and not self.has_ended(batch.uid):
+            await self.commands.cancel(batch.uid, "cancelled by the user")
+        return batch
+
+    async def _read_files(self) -> None:
+        while True:
+            batch = await self.waiting.get()
+            await _retried(partial(self._start, batch))
+
+    async def _start(self, named: BatchRecord) -> None:
+        """Reads a batch's file and submits its run; repeats what an earlier leader began."""
+        batch = await self.batches.read(named.namespace, named.id)
+        if not batch.is_validating:
+            return
+        try:
+            batch = await self._submitted(batch)
+        except StoreUnavailableError:
+            raise
+        except FlowMeshError as e:
+            batch = msgspec.structs.replace(batch, failed=_failed(e), failed_s=self.clock())
+        except Exception:
+            log.exception("the file of batch %s could not be read", batch.id)
+            failed = FailedLine("internal_error", "The input file could not be read.")
+            batch = msgspec.structs.replace(batch, failed=failed, failed_s=self.clock())
+        latest = await self.batches.read(named.namespace, named.id)
+        await self.batches.write(msgspec.structs.replace(batch, cancelling_s=latest.cancelling_s))
+        if latest.cancelling_s and batch.index:
+            await self.cancel(msgspec.structs.replace(batch, cancelling_s=latest.cancelling_s))
+
+    async def _submitted(self, batch: BatchRecord) -> BatchRecord:
+        file = await self.files.read(batch.namespace, batch.file_id)
+        view = self.store.view(write=batch.scope, read=(batch.scope,))
+        with tempfile.TemporaryDirectory(prefix="flowmesh-batch-") as scratch:
+            source = Path(scratch, "input.jsonl")
+            await view.fetch(file.blob, source)
+            rows, found = await asyncio.to_thread(
+                read_input_file, source, batch.endpoint, view.spool()
+            )
+        index = await asyncio.to_thread(index_of, found)
+        digest = digest_bytes(index)
+        await view.put(digest, index)
+        await self._submit(batch, rows, found)
+        return msgspec.structs.replace(
+            batch,
+            index=digest,
+            total=found.total,
+            wrong=len(found.wrong),
+            started_s=self.clock(),
+        )
+
+    async def _submit(self, batch: BatchRecord, rows: SpooledFile, found: BatchLines) -> None:
+        try:
+            model = self.models.source(found.model)
+        except OpenAiError:
+            rows.discard()
+            raise
+        stored = await self.uploads.put_upload(_ROWS, rows, batch.scope)
+        document = workflow_of(batch, stored.reference, model, self.engine, self.shapes())
+        await self.commands.submit(
+            Submission(
+                document,
+                namespace=batch.namespace,
+                labels=batch.namespace_labels,
+                uid=batch.uid,
+            )
+        )
+
+
+def _check(body: CreateBatchBody) -> None:
+    if body.endpoint not in ENDPOINTS[:2]:
+        supported = " and ".join(f"'{e}'" for e in ENDPOINTS[:2])
+        raise invalid_value("endpoint", f"supported values are {supported}.")
+    try:
+        window_s = seconds(body.completion_window)
+    except ValueError:
+        window_s = 0.0
+    if not window_s:
+        raise invalid_value("completion_window", "expected a duration such as 24h, 90m or 30s.")
+    _check_metadata(body.metadata or {})
+
+
+def _check_metadata(metadata: Mapping[str, str]) -> None:
+    if len(metadata) > _METADATA:
+        raise invalid_value("metadata", f"expected at most {_METADATA} keys.")
+    for key, value in metadata.items():
+        if not 1 <= len(key) <= _KEY_CHARS or len(value) > _VALUE_CHARS:
+            raise invalid_value(
+                f"metadata.{key[:_KEY_CHARS]}",
+                f"keys have 1 to {_KEY_CHARS} characters, values at most {_VALUE_CHARS}.",
+            )
+    try:
+        require_budget(metadata)
+    except (ValueError, ArithmeticError) as e:
+        raise invalid_value("metadata.budget_usd", f"{e}.") from None
+
+
+def _failed(error: FlowMeshError) -> FailedLine:
+    if isinstance(error, BatchFileError):
+        return FailedLine(error.code or "", error.message, error.line or 0)
+    if isinstance(error, OpenAiError):
+        return FailedLine(error.code or "invalid_request", error.message)
+    return FailedLine("invalid_request", str(error))
+
+
+async def _retried(call: Callable[[], Awaitable[_Result]]) -> _Result:
+    """Repeats a call while the store does not answer."""
+    while True:
+        try:
+            return await call()
+        except StoreUnavailableError as e:
+            log.warning("batches wait for the store: %s", e)
+            await asyncio.sleep(_RETRY_S)

@@ -1,0 +1,158 @@
+"""The output and error files of batches, composed from the published parts of their runs.
+
+Nothing is stored for them: a line is a row's response with the request's custom id.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import orjson
+
+from flowmesh_control.openai.documents import COUNTS, RESPONSES
+from flowmesh_control.openai.records import BatchIndex, BatchRecord, ErrorLine
+from flowmesh_control.queries.downloads import manifest_of
+from flowmesh_control.queries.partial_outputs import PartialOutputs
+from flowmesh_store.blobs import BlobViews
+
+_OK = 200
+_PIECE_BYTES = 1 << 18
+_UNSENT = {
+    "expired": (
+        "batch_expired",
+        "This request could not be executed before the completion window expired.",
+    ),
+    "cancelled": ("batch_cancelled", "This request was not executed before the cancellation."),
+}
+_UNSENT_FAILED = ("batch_failed", "This request was not executed before the batch failed.")
+_index_decoder = msgspec.json.Decoder(BatchIndex)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResults:
+    """Reads the results of batches.
+
+    Attributes:
+        partial: reads the outputs of runs.
+        store: has the indexes.
+    """
+
+    partial: PartialOutputs
+    store: BlobViews
+
+    async def counts(self, batch: BatchRecord) -> tuple[int, int]:
+        """Returns how many requests have a response of status 200, and how many another."""
+        completed = failed = 0
+        found = await self.partial.views.partial_outputs(batch.uid)
+        for part in found.get(COUNTS, ()):
+            value = part.artifact.value or {}
+            completed += int(value.get("completed", 0))
+            failed += int(value.get("failed", 0))
+        return completed, failed
+
+    async def output_lines(self, batch: BatchRecord) -> AsyncIterator[bytes]:
+        """Yields the lines of requests that have a response of status 200."""
+        index = await self._index(batch)
+        async for number, response in self._responses(batch):
+            if response["status_code"] == _OK:
+                yield _line(batch, number, index.custom_ids[number], response)
+
+    async def error_lines(self, batch: BatchRecord, status: str) -> AsyncIterator[bytes]:
+        """Yields wrong lines, then refused requests, then those that were not executed.
+
+        Args:
+            batch: that has ended.
+            status: how it ended.
+        """
+        index = await self._index(batch)
+        for wrong in index.wrong:
+            yield _wrong_line(batch, wrong)
+        executed = bytearray(len(index.custom_ids))
+        async for number, response in self._responses(batch):
+            executed[number] = 1
+            if response["status_code"] != _OK:
+                yield _line(batch, number, index.custom_ids[number], response)
+        for number, custom_id in enumerate(index.custom_ids):
+            if not executed[number]:
+                yield _unsent_line(batch, number, custom_id, status)
+
+    async def _index(self, batch: BatchRecord) -> BatchIndex:
+        view = self.store.view(write=batch.scope, read=(batch.scope,))
+        return _index_decoder.decode(await view.get(batch.index))
+
+    async def _responses(self, batch: BatchRecord) -> AsyncIterator[tuple[int, dict[str, Any]]]:
+        """Yields the number and the response of each request that was answered, in order."""
+        # Imported here: pyarrow is heavy, and only downloads need it.
+        from flowmesh_store.datasets import read_verified_table, table_rows  # noqa: PLC0415
+
+        blobs, parts = await self.partial.parts(batch.uid, RESPONSES)
+        for part in parts:
+            number = part.first_row
+            manifest = await manifest_of(blobs, part.artifact)
+            for chunk in manifest.chunks:
+                table = read_verified_table(await blobs.get(chunk.blob), manifest.schema, chunk)
+                for row in table_rows(table):
+                    yield number, _value(row["response"])
+                    number += 1
+
+
+async def in_pieces(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yields lines in pieces of some hundred kilobytes; at least one piece."""
+    piece = bytearray()
+    async for line in lines:
+        piece += line
+        if len(piece) >= _PIECE_BYTES:
+            yield bytes(piece)
+            piece = bytearray()
+    yield bytes(piece)
+
+
+def _value(response: Any) -> dict[str, Any]:
+    value: dict[str, Any] = orjson.loads(response) if isinstance(response, str) else response
+    return value
+
+
+def _line(batch: BatchRecord, number: int, custom_id: str, response: dict[str, Any]) -> bytes:
+    body = response["body"]
+    if "created" in body:
+        body = {**body, "created": int(batch.created_s)}
+    name = f"{batch.id.removeprefix('batch_')}-{number}"
+    answered = {
+        "status_code": response["status_code"],
+        "request_id": f"req_{name}",
+        "body": body,
+    }
+    return _encoded(
+        {"id": f"batch_req_{name}", "custom_id": custom_id, "response": answered, "error": None}
+    )
+
+
+def _wrong_line(batch: BatchRecord, wrong: ErrorLine) -> bytes:
+    name = f"{batch.id.removeprefix('batch_')}-line-{wrong.number}"
+    response = {"status_code": wrong.status, "request_id": f"req_{name}", "body": wrong.body}
+    return _encoded(
+        {
+            "id": f"batch_req_{name}",
+            "custom_id": wrong.custom_id,
+            "response": response,
+            "error": None,
+            "line": wrong.number,
+        }
+    )
+
+
+def _unsent_line(batch: BatchRecord, number: int, custom_id: str, status: str) -> bytes:
+    code, message = _UNSENT.get(status, _UNSENT_FAILED)
+    return _encoded(
+        {
+            "id": f"batch_req_{batch.id.removeprefix('batch_')}-{number}",
+            "custom_id": custom_id,
+            "response": None,
+            "error": {"code": code, "message": message},
+        }
+    )
+
+
+def _encoded(line: dict[str, Any]) -> bytes:
+    return orjson.dumps(line) + b"\n"

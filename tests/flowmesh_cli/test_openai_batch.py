@@ -1,0 +1,75 @@
+"""A batch of OpenAI's requests on ``fmesh up`` and a real model; its engine is killed once."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from openai import OpenAI
+from openai.types import Batch
+from tests.flowmesh_cli.calling import fmesh, owner, until
+from tests.flowmesh_cli.shared_fabric import SharedFabric
+
+pytestmark = [pytest.mark.slow, pytest.mark.model]
+
+CHAT = "/v1/chat/completions"
+MODEL = "smollm2-135m-instruct"
+QUESTIONS = [f"What is {i} + {i + 3}?" for i in range(12)]
+WITHIN_S = 400.0
+
+
+def line(number: int, text: str) -> dict[str, Any]:
+    messages = [{"role": "user", "content": text}]
+    body = {"model": MODEL, "messages": messages, "max_tokens": 12, "temperature": 0}
+    return {"custom_id": f"q{number}", "method": "POST", "url": CHAT, "body": body}
+
+
+def run_batch(client: OpenAI, file: str) -> Batch:
+    return client.batches.create(input_file_id=file, endpoint=CHAT, completion_window="24h")
+
+
+def hosts_of(process: int) -> list[psutil.Process]:
+    """Returns the processes of vLLM's engine cores."""
+    children = psutil.Process(process).children(recursive=True)
+    return [c for c in children if "EngineCore" in c.name()]
+
+
+def completed(client: OpenAI, batch: Batch) -> Batch:
+    until(lambda: client.batches.retrieve(batch.id).status == "completed", within_s=WITHIN_S)
+    return client.batches.retrieve(batch.id)
+
+
+def answers(client: OpenAI, batch: Batch) -> dict[str, str]:
+    assert batch.output_file_id is not None
+    lines = map(json.loads, client.files.content(batch.output_file_id).text.splitlines())
+    return {
+        g["custom_id"]: g["response"]["body"]["choices"][0]["message"]["content"] for g in lines
+    }
+
+
+def test_a_batch_survives_its_engine_and_costs_nothing_again(
+    fabric: SharedFabric, tmp_path: Path
+) -> None:
+    known = owner(fabric.folder)
+    client = OpenAI(base_url=f"{known['url']}/openai/v1", api_key=known["token"])
+    text = "".join(json.dumps(line(i, q)) + "\n" for i, q in enumerate(QUESTIONS))
+    file = client.files.create(file=("in.jsonl", text.encode()), purpose="batch")
+    batch = run_batch(client, file.id)
+    until(lambda: hosts_of(fabric.up.process.pid), within_s=WITHIN_S)
+    hosts_of(fabric.up.process.pid)[0].send_signal(signal.SIGKILL)
+    done = completed(client, batch)
+    assert done.request_counts is not None
+    assert (done.request_counts.completed, done.request_counts.failed) == (len(QUESTIONS), 0)
+    found = answers(client, done)
+    assert found.keys() == {f"q{i}" for i in range(len(QUESTIONS))}
+    assert all(found.values())
+    again = completed(client, run_batch(client, file.id))
+    assert answers(client, again) == found
+    run = fabric.call("GET", f"/v1/runs/{again.id.replace('_', '-')}")
+    assert (run.get("executed", 0), run.get("paid_nanousd", 0)) == (0, 0)
+    uid = done.id.replace("_", "-")
+    shown = fmesh("outputs", uid, "--download", str(tmp_path), "--partial", cwd=fabric.folder)
+    assert shown.returncode == 0, shown.stderr
+    assert len((tmp_path / "responses.jsonl").read_text().splitlines()) == len(QUESTIONS)
