@@ -100,5 +100,6 @@ async def main(model: Path, folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    Path(sys.argv[2]).mkdir()
     found = asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))
     Path(sys.argv[3]).write_text(json.dumps(found))

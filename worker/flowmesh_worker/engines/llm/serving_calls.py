@@ -5,16 +5,16 @@ read from the event with its usage, which vLLM sends last; a client that did not
 does not get it.
 """
 
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 
 from flowmesh_core.decoding import decode
-from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.request import CHAT, COMPLETIONS
 from flowmesh_worker.engine_api import ServingAnswer, ServingCall
-from flowmesh_worker.engines.llm.openai_serving import OpenAiCall, OpenAiServing
+from flowmesh_worker.engines.llm.openai_serving import OpenAiAnswer, OpenAiCall, OpenAiServing
 from flowmesh_worker.engines.llm.requests import Backend
 
 _NAMES_MAX = 16
@@ -67,19 +67,17 @@ class ServingCalls:
         wants_usage = bool((call.body.get("stream_options") or {}).get("include_usage"))
         events = serving.stream(_openai_call(call, with_usage=True))
         end = ServingAnswer()
-        try:
+        async with contextlib.aclosing(events):  # type: ignore[type-var]
             async for event in events:
+                if isinstance(event, OpenAiAnswer):
+                    yield ServingAnswer(event.status, msgspec.json.encode(event.body))
+                    return
                 usage = _usage(event)
                 if usage is not None:
                     end = usage
                     if not wants_usage:
                         continue
                 yield event
-        except OpenAiError as e:
-            yield ServingAnswer(e.status, msgspec.json.encode(e.body()))
-            return
-        finally:
-            await events.aclose()  # type: ignore[attr-defined]
         yield end
 
     async def _serving(self, model: str) -> OpenAiServing:
