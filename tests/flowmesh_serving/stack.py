@@ -32,7 +32,7 @@ from flowmesh_worker.ipc.frames import (
     ToHost,
 )
 from flowmesh_worker.ipc.hub_frames import AdmitReplica, ReplicaUsage
-from flowmesh_worker.serving.hub import Hub
+from flowmesh_worker.serving.hub import ServiceHub
 
 ECHO = "flowmesh_worker.engines.testing.echo:Echo"
 SERVICE, MODEL, TOKEN = "team-a/echo", "echo", "fm-token-of-team-a"
@@ -45,7 +45,7 @@ class Stack:
 
     folder: Path
     router: RouterServer
-    hub: Hub
+    hub: ServiceHub
     usage: list[ReplicaUsage] = field(default_factory=list)
 
     @property
@@ -151,7 +151,7 @@ async def serving_stack(
     )
     await router.start()
     usage: list[ReplicaUsage] = []
-    hub = Hub("worker-1", usage.append)
+    hub = ServiceHub("worker-1", usage.append)
     hub.use_routers((f"unix:{folder / 'hubs'}",))
     try:
         yield Stack(folder, router, hub, usage)

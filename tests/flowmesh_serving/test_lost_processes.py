@@ -24,7 +24,7 @@ from tests.flowmesh_serving.stack import (
 
 from flowmesh_serving.service_table import write_services
 from flowmesh_worker.ipc.frames import Start
-from flowmesh_worker.serving.hub import Hub
+from flowmesh_worker.serving.hub import ServiceHub
 
 START = Start("test.echo", ECHO, {}, (), 64, 1, {}, "")
 
@@ -116,7 +116,7 @@ async def test_a_hub_that_is_gone_takes_its_replicas_along_and_one_that_is_back_
         stack.hub.close()
         with pytest.raises(openai.InternalServerError, match="has ended"):
             await waiting
-        hub = Hub("worker-1", lambda _: None)
+        hub = ServiceHub("worker-1", lambda _: None)
         hub.use_routers((f"unix:{tmp_path / 'hubs'}",))
         await hub.admit(replica_of(host))
         await stack.until_ready()

@@ -115,7 +115,7 @@ class _Serving:
         try:
             for model in models:
                 application = ServiceApplication(service_document(model, namespace, dtype))
-                self._http.ask("POST", "/v1/services", application, ServiceStatus)
+                self._http.ask("POST", "/v1/services", ServiceStatus, document=application)
             found = self._router.start({m: f"{namespace}/{n}" for m, n in names.items()})
             if all(self._is_ready(model, name, namespace) for model, name in names.items()):
                 self._show(found)
@@ -176,9 +176,9 @@ class _Serving:
             raise FabricUnavailableError(self._http.url, fabric.failure)
 
     def _delete(self, name: str, namespace: str) -> None:
-        path = f"/v1/services/{name}"
+        path, query = f"/v1/services/{name}", {"namespace": namespace}
         try:
-            self._http.ask("DELETE", path, None, ServiceDeleted, namespace=namespace)
+            self._http.ask("DELETE", path, ServiceDeleted, query=query)
         except CliError as error:
             if error.code not in (ExitCode.NOT_FOUND, ExitCode.NO_FABRIC):
                 raise

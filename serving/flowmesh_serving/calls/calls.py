@@ -23,7 +23,7 @@ from flowmesh_core.protocol.serving import (
     ReplicaLoad,
     ServiceCall,
 )
-from flowmesh_serving.calls.replicas import Replicas, RoutedReplica
+from flowmesh_serving.calls.replicas import ReplicaTable, RoutedReplica
 from flowmesh_serving.errors import lost_replica, no_replica, path_not_served, replicas_full
 from flowmesh_serving.links.hub_link import HubLink
 
@@ -57,7 +57,7 @@ class Calls:
     """All calls of a router; the hubs' links report to it."""
 
     def __init__(self) -> None:
-        self.replicas = Replicas()
+        self.replicas = ReplicaTable()
         self._pending: dict[str, PendingCall] = {}
 
     @property

@@ -17,7 +17,7 @@ class RoutedReplica:
 
 
 @dataclass(slots=True)
-class Replicas:
+class ReplicaTable:
     """All replicas that take calls."""
 
     _by_service: dict[str, dict[str, RoutedReplica]] = field(default_factory=dict)

@@ -70,7 +70,7 @@ class _Routed:
     replica: _Replica
 
 
-class Hub:
+class ServiceHub:
     """Connects routers with the engine instances of one worker."""
 
     def __init__(self, worker: str, report_usage: Callable[[ReplicaUsage], None]) -> None:
@@ -258,7 +258,7 @@ class HubServer:
         self._connection = connection
         self._closed = asyncio.Event()
         self._channel: Channel[ToHub] | None = None
-        self._hub = Hub(worker, self._send)
+        self._hub = ServiceHub(worker, self._send)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:

@@ -1,0 +1,67 @@
+"""Router, hub and engine hosts meet on sockets that only their user may use."""
+
+import asyncio
+import stat
+import struct
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.flowmesh_serving.stack import ask, echo_stack
+
+from flowmesh_core.protocol.serving import (
+    SERVING_VERSION,
+    CallEnded,
+    HubHello,
+    ReplicaLoad,
+    ReplicaLoads,
+    RouterRefused,
+)
+
+CHAT = "/v1/chat/completions"
+
+
+async def test_the_sockets_are_private_to_their_user(tmp_path: Path) -> None:
+    async with echo_stack(tmp_path):
+        for path in (tmp_path / "hubs", tmp_path / "host" / "calls"):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        HubHello(SERVING_VERSION + 1, "w", "i", ()),
+        ReplicaLoads((ReplicaLoad("r", "team-a/echo", (CHAT,), 1),)),
+        CallEnded("c", "ok"),
+    ],
+)
+async def test_a_hub_of_another_version_or_without_a_hello_is_refused(
+    tmp_path: Path, first: msgspec.Struct
+) -> None:
+    async with echo_stack(tmp_path) as stack, stack.client as client:
+        reader, writer = await asyncio.open_unix_connection(str(tmp_path / "hubs"))
+        writer.write(frame(first))
+        (refused,) = await received(reader)
+        assert isinstance(refused, RouterRefused)
+        assert await reader.read() == b""
+        writer.close()
+        assert (await ask(client, "one")).choices[0].message.content == "one"
+
+
+async def test_a_hub_that_announces_a_huge_frame_is_disconnected(tmp_path: Path) -> None:
+    async with echo_stack(tmp_path) as stack, stack.client as client:
+        reader, writer = await asyncio.open_unix_connection(str(tmp_path / "hubs"))
+        writer.write(struct.pack(">I", (1 << 32) - 1))
+        assert await reader.read() == b""
+        writer.close()
+        assert (await ask(client, "one")).choices[0].message.content == "one"
+
+
+def frame(*messages: msgspec.Struct) -> bytes:
+    body = msgspec.msgpack.encode(messages)
+    return struct.pack(">I", len(body)) + body
+
+
+async def received(reader: asyncio.StreamReader) -> list[RouterRefused]:
+    (length,) = struct.unpack(">I", await reader.readexactly(4))
+    return msgspec.msgpack.decode(await reader.readexactly(length), type=list[RouterRefused])
