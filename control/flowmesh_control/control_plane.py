@@ -47,6 +47,7 @@ from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.quarantine import Quarantine
 from flowmesh_control.records.reference_issuer import ReferenceIssuer
 from flowmesh_control.records.revocations import Revocations
+from flowmesh_control.records.service_records import ServiceRecords
 from flowmesh_control.records.store_format import begin_format, require_format
 from flowmesh_control.records.suspects import DEATHS_MAX, read_suspects, record_last_death
 from flowmesh_control.records.withheld_records import WithheldRecords
@@ -207,6 +208,7 @@ class ControlPlane:
         self._run(services.request_log.run())
         self._run(runtime.result_index.load(partial(records.keys, f"{ACTIONS}/")))
         self._run(services.revocation.complete_interrupted())
+        self._run(services.replica_planner.run())
         log.info("epoch %d on %s, %d runs recovered", epoch, self.url, len(recovered.submitted))
 
     async def start_reading(
@@ -311,6 +313,8 @@ class ControlPlane:
         )
         audits = AuditRecords(records, Quarantine(records), self._clock)
         await policies.load()
+        serving_records = ServiceRecords(records)
+        await serving_records.load()
         await audits.quarantine.load()
         withheld = WithheldRecords(self._store)
         await withheld.load()
@@ -370,6 +374,7 @@ class ControlPlane:
             archive=archive,
             index=index,
             policies=policies,
+            services=serving_records,
             audits=audits,
             withheld=withheld,
             revocations=revocations,

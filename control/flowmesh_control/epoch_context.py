@@ -18,6 +18,7 @@ from flowmesh_control.records.key_admin import KeyAdmin
 from flowmesh_control.records.ledger import LedgerWriter
 from flowmesh_control.records.reference_issuer import ReferenceIssuer
 from flowmesh_control.records.revocations import Revocations
+from flowmesh_control.records.service_records import ServiceRecords
 from flowmesh_control.records.withheld_records import WithheldRecords
 from flowmesh_control.request_log.services import RequestLogServices
 from flowmesh_control.settings import ControlSettings
@@ -56,6 +57,7 @@ class EpochContext:
         archive: of the runs that have ended.
         index: of ended runs, the latest ones.
         policies: loaded.
+        services: loaded.
         audits: loaded.
         withheld: loaded.
         revocations: loaded.
@@ -87,6 +89,7 @@ class EpochContext:
     archive: Archive
     index: EndedRunIndex
     policies: CachePolicyStore
+    services: ServiceRecords
     audits: AuditRecords
     withheld: WithheldRecords
     revocations: Revocations

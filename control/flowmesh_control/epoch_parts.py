@@ -47,6 +47,8 @@ from flowmesh_control.runs.commands import RunCommands
 from flowmesh_control.runs.finalizer import RunFinalizer
 from flowmesh_control.runs.repin import RepinService
 from flowmesh_control.runs.uploads import UploadStore
+from flowmesh_control.serving.registry import ServiceRegistry
+from flowmesh_control.serving.replica_planner import ReplicaPlanner
 from flowmesh_control.withholding.reruns import Reruns
 from flowmesh_control.withholding.withholding import Withholding
 from flowmesh_control.workers.gateway import WorkerGateway
@@ -58,6 +60,7 @@ from flowmesh_core.machine.events import Event, TimeAdvanced
 from flowmesh_core.machine.model import Run
 from flowmesh_core.protocol.attempt_tokens import CONTEXT as ATTEMPT_TOKENS
 from flowmesh_core.protocol.attempt_tokens import AttemptTokens
+from flowmesh_core.protocol.messages import RouterAddress
 from flowmesh_store.action_cache import ActionCache
 
 
@@ -299,6 +302,37 @@ def build_openai(
         stored=stored.added,
         clock=context.clock,
     )
+
+
+def build_serving(
+    context: EpochContext,
+    content: UploadStore,
+    admission: Admission,
+    views: RunViews,
+    signals: CapacitySignalSource,
+    loop: EventLoop,
+) -> tuple[ServiceRegistry, ReplicaPlanner]:
+    """Returns the services, and what plans their replicas."""
+    registry = ServiceRegistry(
+        records=context.services,
+        catalog=context.catalog,
+        content=content,
+        policies=context.policies,
+        admission=admission,
+        views=views,
+        clock=context.clock,
+    )
+    planner = ReplicaPlanner(
+        state=context.machine.state,
+        registry=registry,
+        catalog=context.catalog,
+        pools=lambda: signals.declared,
+        routers=tuple(RouterAddress(address) for address in context.settings.routers),
+        post_and_wait=loop.post_and_wait,
+        clock=context.clock,
+    )
+    signals.add_floors(planner.floors)
+    return registry, planner
 
 
 def build_auditing(

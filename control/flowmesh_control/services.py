@@ -39,6 +39,8 @@ from flowmesh_control.runs.commands import RunCommands
 from flowmesh_control.runs.repin import RepinService
 from flowmesh_control.runs.resume import RunResumption
 from flowmesh_control.runs.uploads import UploadStore
+from flowmesh_control.serving.registry import ServiceRegistry
+from flowmesh_control.serving.replica_planner import ReplicaPlanner
 from flowmesh_control.settings import ControlSettings
 from flowmesh_control.verification.verification import OutputVerification
 from flowmesh_control.withholding.withholding import Withholding
@@ -95,5 +97,7 @@ class ControlPlaneServices:
     log_retention: LogRetention
     openai: OpenAiServices
     metrics: MetricsPage
+    registry: ServiceRegistry
+    replica_planner: ReplicaPlanner
     connections: UnverifiedConnections
     refusal: StoreError | None = None

@@ -37,6 +37,7 @@ class ControlSettings:
         model_aliases: names of models for OpenAI's API, each with a built-in name or an address.
         openai_engine: the engine that answers requests of OpenAI's API.
         request_log_ttl_s: the age from which a collection deletes segments of the request log.
+        routers: addresses of the routers of services, as workers' hubs reach them.
     """
 
     machine: Settings = field(default_factory=Settings)
@@ -56,3 +57,4 @@ class ControlSettings:
     openai_engine: str = "llm.openai"
     request_log: bool = True
     request_log_ttl_s: float = REQUEST_LOG_TTL_S
+    routers: tuple[str, ...] = ()

@@ -29,6 +29,7 @@ from flowmesh_control.epoch_parts import (
     build_repinning,
     build_revocation,
     build_sampling,
+    build_serving,
     build_views,
     build_withholding,
     notify_settled,
@@ -173,6 +174,7 @@ def assemble(context: EpochContext) -> EpochRuntime:
     )
     admission = build_admission(context, content, run_quota, loop, evaluators)
     views = build_views(context, logs)
+    registry, replica_planner = build_serving(context, content, admission, views, signals, loop)
     withholding = build_withholding(context, lineage, admission, loop)
     samples.made = build_sampling(context, cache, admission, withholding, loop)
     repinning = build_repinning(context, admission, finalizer, loop)
@@ -227,6 +229,8 @@ def assemble(context: EpochContext) -> EpochRuntime:
         log_retention=build_log_retention(context),
         openai=openai,
         metrics=metrics,
+        registry=registry,
+        replica_planner=replica_planner,
         connections=connections,
         refusal=context.refusal,
     )

@@ -29,6 +29,7 @@ from flowmesh_core.protocol.messages import (
     EngineVersion,
     Hello,
     Refused,
+    ServingReplica,
     Sync,
     Welcome,
     WorkerShape,
@@ -61,6 +62,7 @@ class HandWorker:
     kept: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
+    replicas: tuple[ServingReplica, ...] | None = None
     closed: bool = False
     seq: int = 0
     _task: "asyncio.Task[None] | None" = None
@@ -76,6 +78,7 @@ class HandWorker:
             self.kept += message.keep
             self.cancelled += message.cancel
             self.forgotten += message.forget
+            self.replicas = self.replicas if message.replicas is None else message.replicas
         self.closed = True
 
     async def sync(self, **changes: Any) -> None:

@@ -183,6 +183,7 @@ async def record() -> Recorder:
             fabric.worker("local-w1", "--allow-user-code", "--power-w", "90", "--zone", "zone-a")
             await until(lambda: machine_of(fabric.control).state.workers)
             await _fabric(recorder, fabric)
+            await _services(recorder, fabric)
             await _uploads(recorder, fabric)
             uid = await _runs(recorder, fabric)
             await _lineage(recorder, fabric, uid)
@@ -210,6 +211,25 @@ async def _keys(recorder: Recorder, root: Path) -> None:
         await recorder.ask(fabric, "keys.retire", "POST /v1/keys/retire", body=body)
         await recorder.ask(fabric, "request-log.show", "GET /v1/request-log")
         await recorder.ask(fabric, "request-log.check", "GET /v1/request-log/check")
+
+
+async def _services(recorder: Recorder, fabric: Fabric) -> None:
+    component = {"uses": "llm.generate", "inputs": {"model": "inputs.base"}}
+    document = {
+        "apiVersion": "flowmesh.dev/v1alpha1",
+        "kind": "FlowMeshService",
+        "metadata": {"name": "ask", "namespace": "team-a"},
+        "spec": {
+            "inputs": {"base": {"model": "smollm2-135m-instruct"}},
+            "components": {"llm": component},
+        },
+    }
+    body = {"document": document}
+    await recorder.ask(fabric, "services.apply", "POST /v1/services", body=body)
+    space = "namespace=team-a"
+    await recorder.ask(fabric, "services.list", "GET /v1/services", space)
+    await recorder.ask(fabric, "services.show", "GET /v1/services/{name}", space, name="ask")
+    await recorder.ask(fabric, "services.delete", "DELETE /v1/services/{name}", space, name="ask")
 
 
 async def _fabric(recorder: Recorder, fabric: Fabric) -> None:

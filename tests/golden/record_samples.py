@@ -38,6 +38,12 @@ from flowmesh_control.records.ended_index import EndedRunEntry
 from flowmesh_control.records.revocations import Revocation
 from flowmesh_control.records.run_logs import RunLogRecord
 from flowmesh_control.records.run_records import AcceptedRecord, FinalRecord, PinsRecord
+from flowmesh_control.records.service_records import (
+    PendingRelease,
+    Release,
+    ReleasedComponent,
+    ServiceRecord,
+)
 from flowmesh_control.records.store_format import StoreFormat
 from flowmesh_control.runs.cancellations import Cancellation
 from flowmesh_core.accounting.fabric_account import FabricAccount
@@ -68,6 +74,7 @@ from flowmesh_core.graph.plan import (
     StepSource,
     UtilityWeights,
 )
+from flowmesh_core.graph.service_plan import ComponentPlan, ServicePlan
 from flowmesh_core.machine.published_parts import PublishedPart
 from flowmesh_core.metrics.counters import UsageRow, UsageShare
 from flowmesh_core.protocol.results import ActionResult, Bill, PartProvenance, Provenance
@@ -419,6 +426,29 @@ POLICY = CachePolicy(
     disclosure=Disclosure.OPEN,
     min_trust=2,
     verify=Verify(sample=0.02, min_trust=3),
+)
+_COMPONENT = ComponentPlan(
+    name="llm", step=PLAN.steps[0], replicas_min=2, replicas_max=3, calls_max=16
+)
+SERVICE = ServiceRecord(
+    namespace="team-a",
+    name="ask",
+    document={"kind": "FlowMeshService"},
+    model="smol",
+    created_s=1_700_000_060.5,
+    generation=4,
+    pending=PendingRelease(
+        plan=ServicePlan(imports=PLAN, components=(_COMPONENT,), model="smol"),
+        uid="service-ask-1",
+        scopes=SCOPES,
+        artifacts={"cas:model:x.y": METRICS},
+    ),
+    release=Release(
+        name="r1",
+        components=(ReleasedComponent(plan=_COMPONENT, models={"model": METRICS}),),
+        read_scopes=("ns-team-a",),
+    ),
+    failure="the run ended",
 )
 STORE_FORMAT = StoreFormat(identity_scheme=2, layout=2)
 QUARANTINED = QuarantineEntry(

@@ -28,6 +28,7 @@ from flowmesh_control.records.accounts import AccountsRecord
 from flowmesh_control.records.ended_index import EndedRunEntry
 from flowmesh_control.records.revocations import Revocation
 from flowmesh_control.records.run_logs import RunLogRecord
+from flowmesh_control.records.service_records import ServiceRecord
 from flowmesh_control.records.store_format import StoreFormat
 from flowmesh_control.runs.cancellations import Cancellation
 from flowmesh_core.accounting.ledger_lines import decode_lines, encode_lines
@@ -117,6 +118,7 @@ def _records() -> Iterator[Sample]:
         ("format", record_samples.STORE_FORMAT, StoreFormat),
         ("policy", record_samples.POLICY, CachePolicy | None),
         ("removed policy", None, CachePolicy | None),
+        ("service", record_samples.SERVICE, ServiceRecord | None),
         ("quarantine", record_samples.QUARANTINED, QuarantineEntry),
         ("withheld", record_samples.WITHHELD, WithheldResult),
         ("lineage", [record_samples.DERIVATION], list[Derivation]),

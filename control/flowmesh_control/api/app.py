@@ -22,6 +22,7 @@ from flowmesh_control.api.request_recorder import RequestRecorder
 from flowmesh_control.api.responses import errors_as_json
 from flowmesh_control.api.revocation import RevocationHandlers
 from flowmesh_control.api.runs import RunHandlers
+from flowmesh_control.api.services import ServiceHandlers
 from flowmesh_control.api.verification import VerificationHandlers
 from flowmesh_control.api.withheld import WithheldHandlers
 from flowmesh_control.auth.users import NamespaceLabels, Users
@@ -73,6 +74,9 @@ def build_app(
             uploaded=services.uploaded,
             usage=services.usage,
             clock=services.epoch.clock,
+        ),
+        ServiceHandlers(
+            registry=services.registry, planner=services.replica_planner, labels=labels
         ),
         probes,
     )

@@ -35,6 +35,7 @@ class Resource(StrEnum):
     WORKFLOWS = "flowmeshworkflows"
     POOLS = "flowmeshworkerpools"
     POLICIES = "flowmeshcachepolicies"
+    SERVICES = "flowmeshservices"
     METRICS = "/metrics"
 
 

@@ -6,7 +6,7 @@ pools are those of the connected workers.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from flowmesh_control.loop.clock import Clock
 from flowmesh_core.autoscaling.backlog import Backlog, signal_of
@@ -36,6 +36,7 @@ class CapacitySignalSource:
         self._state = state
         self._clock = clock
         self._pools: Callable[[], Sequence[PoolView]] | None = None
+        self._floors: Callable[[], Mapping[str, int]] = dict
         self._relocation = EngineRelocation()
         self._backlogs: dict[str, Backlog] = {}
         self._prewarm_plan: dict[str, tuple[Digest, ...]] = {}
@@ -46,6 +47,10 @@ class CapacitySignalSource:
         """Sets the function that returns all pools, with and without workers."""
         self._pools = pools
         self._computed_s = float("-inf")
+
+    def add_floors(self, floors: Callable[[], Mapping[str, int]]) -> None:
+        """Sets the function that returns how many workers pools need for replicas of services."""
+        self._floors = floors
 
     @property
     def declared(self) -> Sequence[PoolView]:
@@ -75,7 +80,7 @@ class CapacitySignalSource:
             demand = forecast_demand(self._state, now_s)
             sizing = self._relocation if self._pools is not None else EngineRelocation()
             moves = sizing.moves
-            signal = signal_of(current, self._state.model, pools, demand, sizing)
+            signal = signal_of(current, self._state.model, pools, demand, sizing, self._floors())
             if sizing.moves > moves:
                 log.info("engines in demand move to pool %s", sizing.first)
             self._backlogs = signal.backlogs

@@ -16,6 +16,7 @@
     format                              the identity scheme of all content
     epochs/<n>                          leaderships
     policies/<name>                     cache policies
+    services/<namespace>/<name>         services, with the release that they serve
     accounts/<epoch>                    the fabric's accounts
     ended/<epoch>-<n>                   lines of runs that have ended; may be lost
     taken/<epoch>                       runs that a leader took over
@@ -57,11 +58,12 @@ CURRENT_KEYS = "keys/current"
 PUBLIC_KEYS = "keys/public"
 REVOKED = "revoked/"
 OPENAI = "openai/"
+SERVICES = "services/"
 REQUEST_LOG = "request-log/"
 REQUEST_LOG_BEGINNING = f"{REQUEST_LOG}beginning"
 SEALED_PREFIXES = (
     f"{ACTIONS}/", RUNS, EPOCHS, POLICIES, ACCOUNTS, LEARNED, ENDED, TAKEN, QUARANTINE, LINEAGE,
-    SUSPECT_RUNS, SUSPECT_WORKERS, PUBLIC_KEYS, WITHHELD, REVOKED, OPENAI,
+    SUSPECT_RUNS, SUSPECT_WORKERS, PUBLIC_KEYS, WITHHELD, REVOKED, SERVICES, OPENAI,
 )  # fmt: skip
 """Begin the keys of all sealed records."""
 
@@ -145,6 +147,11 @@ def epoch_key(number: int) -> str:
 def policy_key(name: str) -> str:
     """Returns the key of a cache policy."""
     return f"{POLICIES}{name}"
+
+
+def service_key(namespace: str, name: str) -> str:
+    """Returns the key of a service."""
+    return f"{SERVICES}{namespace}/{name}"
 
 
 def accounts_key(epoch: int) -> str:

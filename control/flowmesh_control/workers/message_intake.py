@@ -36,6 +36,7 @@ from flowmesh_core.protocol.validation import (
     of_line,
     of_metrics,
     of_progress,
+    of_replicas,
     of_usage,
 )
 from flowmesh_core.units import Digest
@@ -151,6 +152,9 @@ class MessageIntake:
             instances = None
         if components and self._is_malformed(of_components(components)):
             components = None
+        replicas = sync.replicas
+        if replicas and self._is_malformed(of_replicas(replicas)):
+            replicas = None
         if metrics and self._is_malformed(of_metrics(metrics)):
             metrics = {}
         checked = Sync(
@@ -159,6 +163,7 @@ class MessageIntake:
             ended=self._ends(sync.ended) if sync.ended else (),
             instances=instances,
             components=components,
+            replicas=replicas,
             logs=self._lines(sync.logs) if sync.logs else (),
             metrics=metrics,
             draining=sync.draining,

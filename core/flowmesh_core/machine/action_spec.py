@@ -166,19 +166,33 @@ def _shape(
     key = _shape_key(plan, contract, params, components, mixed)
     known = state.shapes.get(key)
     if known is None:
-        info = _signature_info(state, plan, contract, components, mixed)
+        info = signature_info(plan, contract, components, mixed)
+        info = state.signatures.setdefault(info.signature, info)
         known = state.shapes[key] = SignatureSpec(info, params)
-        state.openings[info.signature] = PrewarmSpec(
-            signature=info.signature,
-            engine=contract.name,
-            contract=contract.version,
-            implementation=contract.implementation,
-            components=components,
-            per_attempt_components=mixed,
-            signature_params=params,
-            tensor_parallel=plan.resources.tensor_parallel,
+        opening = opening_of(info, plan, contract, components)
+        state.openings[info.signature] = msgspec.structs.replace(
+            opening, per_attempt_components=mixed
         )
     return known
+
+
+def opening_of(
+    info: SignatureInfo,
+    plan: StepPlan,
+    contract: EngineContract,
+    components: dict[str, Artifact],
+) -> PrewarmSpec:
+    """Returns what a host of a signature loads, without its memory and where to read."""
+    params = {p.name: plan.params.get(p.name, p.default) for p in contract.params if p.batch_wide}
+    return PrewarmSpec(
+        signature=info.signature,
+        engine=contract.name,
+        contract=contract.version,
+        implementation=contract.implementation,
+        components=components,
+        signature_params=params | plan.fields,
+        tensor_parallel=plan.resources.tensor_parallel,
+    )
 
 
 def _shape_key(
@@ -205,13 +219,13 @@ def _shape_key(
     )
 
 
-def _signature_info(
-    state: State,
+def signature_info(
     plan: StepPlan,
     contract: EngineContract,
     components: dict[str, Artifact],
-    mixed: tuple[str, ...],
+    mixed: tuple[str, ...] = (),
 ) -> SignatureInfo:
+    """Returns what actions, and replicas, with these components share."""
     resources = plan.resources
     size = sum(a.size_bytes for a in components.values())
     memory = resources.memory_mib or round(
@@ -240,17 +254,13 @@ def _signature_info(
         resource_class,
         mixed,
     )
-    known = state.signatures.get(name)
-    if known is None:
-        known = SignatureInfo(
-            signature=name,
-            requirement=_requirement(plan, contract, memory),
-            components=tuple((a.digest, a.size_bytes) for a in components.values()),
-            capacity=contract.capacity,
-            work_unit=contract.work_unit,
-        )
-        state.signatures[name] = known
-    return known
+    return SignatureInfo(
+        signature=name,
+        requirement=_requirement(plan, contract, memory),
+        components=tuple((a.digest, a.size_bytes) for a in components.values()),
+        capacity=contract.capacity,
+        work_unit=contract.work_unit,
+    )
 
 
 def _requirement(plan: StepPlan, contract: EngineContract, memory_mib: int) -> Requirement:

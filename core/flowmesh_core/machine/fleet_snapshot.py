@@ -34,7 +34,7 @@ def snapshot(state: State, now_s: float) -> Snapshot:
     )
     index = ReadyIndex() if blocked else ready_actions.index(state, now_s)
     return Snapshot(
-        workers=[_worker(state, w, now_s) for _, w in sorted(state.workers.items())],
+        workers=worker_views(state, now_s),
         ready=index,
         signatures={
             signature: informed(state, signature, index.sequences[signature] / count)
@@ -46,6 +46,11 @@ def snapshot(state: State, now_s: float) -> Snapshot:
         reserved_pools=frozenset(state.reserved_pools or ()),
         code_calls=namespace_limits.code_calls(state) if state.code_limits else {},
     )
+
+
+def worker_views(state: State, now_s: float) -> list[WorkerView]:
+    """Returns the workers as scheduling sees them, in order of name."""
+    return [_worker(state, w, now_s) for _, w in sorted(state.workers.items())]
 
 
 def _fair_share(state: State, now_s: float) -> dict[str, float]:

@@ -1,1 +1,1 @@
-"""What routers and hubs decide about calls of services: pure, with time as an argument."""
+"""Decisions about services: where replicas are, which gets a call, which call runs next."""

@@ -1,0 +1,79 @@
+"""Services: models that stay loaded and answer requests."""
+
+from typing import Any
+
+import msgspec
+
+
+class ServiceApplication(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of ``POST /v1/services``: create a service, or give it another content.
+
+    Attributes:
+        document: the service as JSON-like values.
+        namespace: overrides the document's; empty for no override.
+        uploads: references to the stored content of local inputs, by the input's name.
+    """
+
+    document: dict[str, Any]
+    namespace: str = ""
+    uploads: dict[str, str] = {}
+
+
+class ServiceReplicas(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The replicas of a component.
+
+    Attributes:
+        ready: those that take calls; ``wanted`` how many there should be.
+        workers: that hold one.
+        reason: why some are missing or not ready; empty where none is.
+    """
+
+    component: str
+    ready: int
+    wanted: int
+    workers: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class ServiceCondition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A condition, as of a Kubernetes object; ``status`` is True or False."""
+
+    type: str
+    status: str
+    reason: str
+    message: str = ""
+
+
+class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A service.
+
+    Attributes:
+        model: its name in OpenAI's API.
+        phase: ``Pending`` before its models are imported, ``Loading`` before a replica is ready,
+            ``Degraded`` where some are, ``Ready``, or ``Failed`` where its models cannot be
+            imported.
+        generation: raised when its content changes.
+        release: the set of digests that its replicas load; empty before there is one.
+        paid_nanousd: what its replicas have cost.
+    """
+
+    name: str
+    namespace: str
+    model: str
+    phase: str
+    generation: int
+    created_s: float
+    release: str = ""
+    replicas: tuple[ServiceReplicas, ...] = ()
+    conditions: tuple[ServiceCondition, ...] = ()
+    paid_nanousd: int = 0
+
+
+class ServiceList(msgspec.Struct, frozen=True):
+    """The response to ``GET /v1/services``: the services of a namespace, by name."""
+
+    services: tuple[ServiceStatus, ...]
+
+
+class ServiceDeleted(msgspec.Struct, frozen=True):
+    """The response to ``DELETE /v1/services/{name}``."""

@@ -1,0 +1,1 @@
+"""Services: their records, their releases, and where their replicas are."""

@@ -1,0 +1,231 @@
+"""Applies and deletes services, and turns their inputs into releases.
+
+The models of a service are imported by a run of its namespace, as the inputs of a workflow are; a
+release pins their digests. Another content of a service is a new release: the old one serves until
+the models of the new one are there.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+
+import msgspec
+from pydantic import ValidationError
+
+from flowmesh_api.v1.enums import Phase
+from flowmesh_api.v1.problems import Problem
+from flowmesh_api.v1.services import ServiceApplication
+from flowmesh_control.errors import ConflictError, NotFoundError
+from flowmesh_control.loop.clock import Clock
+from flowmesh_control.queries.run_views import RunViews
+from flowmesh_control.records.cache_policies import CachePolicyStore
+from flowmesh_control.records.service_records import (
+    PendingRelease,
+    Release,
+    ReleasedComponent,
+    ServiceRecord,
+    ServiceRecords,
+)
+from flowmesh_control.runs.admission import Admission, Compiled
+from flowmesh_control.runs.uploads import UploadStore
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.errors import InvalidReferenceError, SpecError
+from flowmesh_core.graph.plan import ArtifactSource, Source
+from flowmesh_core.graph.service_plan import ServicePlan, compile_service
+from flowmesh_core.identity import digest_bytes
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.sharing import ScopePlan
+from flowmesh_core.spec.error_messages import problems_of
+from flowmesh_core.spec.service import FlowMeshService
+
+SERVICES_MAX = 100
+"""Services of one namespace."""
+
+
+class ServiceRegistry:
+    """The services of all namespaces."""
+
+    def __init__(
+        self,
+        *,
+        records: ServiceRecords,
+        catalog: Catalog,
+        content: UploadStore,
+        policies: CachePolicyStore,
+        admission: Admission,
+        views: RunViews,
+        clock: Clock,
+    ) -> None:
+        """Keeps what services are made with.
+
+        Args:
+            records: where services are written.
+            catalog: the engines.
+            content: loads models that are stored already.
+            policies: give the scopes of a namespace.
+            admission: accepts the runs that import models.
+            views: show how these end.
+            clock: Unix time in seconds.
+        """
+        self._records = records
+        self._catalog = catalog
+        self._content = content
+        self._policies = policies
+        self._admission = admission
+        self._views = views
+        self._clock = clock
+        self._lock = asyncio.Lock()
+
+    def all(self) -> list[ServiceRecord]:
+        """Returns the services, the oldest first."""
+        return self._records.all()
+
+    def get(self, namespace: str, name: str) -> ServiceRecord:
+        """Returns a service.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        found = self._records.get(namespace, name)
+        if found is None:
+            raise NotFoundError(
+                f"there is no service {name!r} in namespace {namespace}",
+                where="services",
+                remedy="GET /v1/services lists those of a namespace",
+            )
+        return found
+
+    async def apply(
+        self, application: ServiceApplication, labels: Mapping[str, str]
+    ) -> ServiceRecord:
+        """Creates a service, or gives it another content; an equal one is left as it is.
+
+        Raises:
+            SpecError: everything that is wrong with it.
+            ConflictError: its namespace has too many.
+        """
+        service = _parsed(application)
+        metadata = service.metadata
+        scopes = self._policies.scopes(metadata.namespace, dict(labels))
+        plan = compile_service(service, self._catalog, dict(application.uploads))
+        artifacts = await self._stored(plan, scopes)
+        document = service.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        async with self._lock:
+            known = self._records.get(metadata.namespace, metadata.name)
+            if known is not None and known.document == document and not known.failure:
+                return known
+            self._check_count(metadata.namespace, known)
+            uid = f"service-{metadata.name}-{secrets.token_hex(4)}" if plan.imports.steps else ""
+            pending = PendingRelease(plan, uid, scopes, artifacts)
+            record = ServiceRecord(
+                namespace=metadata.namespace,
+                name=metadata.name,
+                document=document,
+                model=plan.model,
+                created_s=self._clock() if known is None else known.created_s,
+                generation=1 if known is None else known.generation + 1,
+                pending=pending,
+                release=None if known is None else known.release,
+            )
+            await self._records.put(record)
+        return record
+
+    async def remove(self, namespace: str, name: str) -> None:
+        """Deletes a service; its replicas close when their calls have ended.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        async with self._lock:
+            await self._records.remove(self.get(namespace, name))
+
+    async def resolve(self) -> None:
+        """Imports the models of pending releases, and makes releases of those that are there."""
+        for service in self._records.all():
+            if service.pending is None or service.failure:
+                continue
+            models = await self._models(service, service.pending)
+            async with self._lock:
+                current = self._records.get(service.namespace, service.name)
+                if models is None or current is not service:
+                    continue  # not there yet, or the service has another content since
+                await self._records.put(_with_models(service, service.pending, models))
+
+    def _check_count(self, namespace: str, known: ServiceRecord | None) -> None:
+        count = sum(s.namespace == namespace for s in self._records.all())
+        if known is None and count >= SERVICES_MAX:
+            raise ConflictError(
+                f"namespace {namespace} has {count} services, of at most {SERVICES_MAX}",
+                where="services",
+                remedy="delete one",
+            )
+
+    async def _stored(self, plan: ServicePlan, scopes: ScopePlan) -> dict[str, Artifact]:
+        """Returns the models that are stored already, by reference."""
+        found, problems = {}, []
+        for name, (source,) in plan.imports.outputs.items():
+            if isinstance(source, ArtifactSource):
+                try:
+                    artifact = await self._content.load(source.kind, source.reference, scopes)
+                    found[source.reference] = artifact
+                except InvalidReferenceError as e:
+                    problems.append(Problem(f"spec.inputs.{name}", f"{e.message}; {e.remedy}"))
+        if problems:
+            raise SpecError(problems)
+        return found
+
+    async def _models(
+        self, service: ServiceRecord, pending: PendingRelease
+    ) -> dict[Source, Artifact] | str | None:
+        """Returns the models by source; why they cannot be had; or None while they come."""
+        outputs = pending.plan.imports.outputs
+        made: Mapping[str, tuple[Artifact, ...]] = {}
+        if pending.uid:
+            try:
+                status = await self._views.status(pending.uid)
+            except NotFoundError:
+                await self._submit(service, pending)
+                return None
+            if not self._views.has_ended(pending.uid):
+                return None
+            if status.phase != Phase.SUCCEEDED:
+                return f"run {pending.uid} that imports its models ended: {status.message}"
+            made = await self._views.outputs(pending.uid)
+        found: dict[Source, Artifact] = {}
+        for name, (source,) in outputs.items():
+            stored = isinstance(source, ArtifactSource)
+            found[source] = pending.artifacts[source.reference] if stored else made[name][0]  # type: ignore[union-attr]
+        return found
+
+    async def _submit(self, service: ServiceRecord, pending: PendingRelease) -> None:
+        plan = pending.plan.imports
+        compiled = Compiled(service.document, plan, pending.scopes, pending.artifacts, {})
+        digest = digest_bytes(f"service {service.id} {pending.uid}".encode())
+        await self._admission.accept_plan(compiled, digest, uid=pending.uid)
+
+
+def _parsed(application: ServiceApplication) -> FlowMeshService:
+    document = dict(application.document)
+    metadata = document.get("metadata")
+    if application.namespace and isinstance(metadata, dict):
+        document["metadata"] = {**metadata, "namespace": application.namespace}
+    document.pop("status", None)
+    try:
+        return FlowMeshService.model_validate(document)
+    except ValidationError as error:
+        raise SpecError(problems_of(error, FlowMeshService)) from error
+
+
+def _with_models(
+    service: ServiceRecord, pending: PendingRelease, models: dict[Source, Artifact] | str
+) -> ServiceRecord:
+    if isinstance(models, str):
+        return msgspec.structs.replace(service, failure=models)
+    components = tuple(
+        ReleasedComponent(c, {e.port: models[e.sources[0]] for e in c.step.edges})
+        for c in pending.plan.components
+    )
+    named = [(c.plan, {p: a.digest for p, a in c.models.items()}) for c in components]
+    name = f"r{digest_bytes(msgspec.json.encode(named))[:8]}"
+    release = Release(name, components, pending.scopes.readable)
+    return msgspec.structs.replace(service, pending=None, release=release)

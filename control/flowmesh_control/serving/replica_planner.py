@@ -1,0 +1,230 @@
+"""Keeps the replicas of services where they should be: one plan a second, while there are any."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
+
+from flowmesh_api.v1.services import ServiceCondition, ServiceReplicas, ServiceStatus
+from flowmesh_control.loop.clock import Clock
+from flowmesh_control.records.service_records import Release, ReleasedComponent, ServiceRecord
+from flowmesh_control.serving.registry import ServiceRegistry
+from flowmesh_core.autoscaling.pool_model import PoolView
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.machine import serving
+from flowmesh_core.machine.action_spec import opening_of, signature_info
+from flowmesh_core.machine.events import ServingPlanChanged
+from flowmesh_core.machine.fleet_snapshot import worker_views
+from flowmesh_core.machine.model import Worker
+from flowmesh_core.machine.state import State
+from flowmesh_core.protocol.messages import RouterAddress
+from flowmesh_core.serving.plan import ComponentDemand, FleetView, ServingPlan, plan_replicas
+from flowmesh_core.sharing.scopes import namespace_scope
+
+EVERY_S = 1.0
+log = logging.getLogger("flowmesh.control")
+
+
+class ReplicaPlanner:
+    """Plans replicas, and shows the status of services.
+
+    Attributes:
+        plan: the last one.
+    """
+
+    def __init__(
+        self,
+        *,
+        state: State,
+        registry: ServiceRegistry,
+        catalog: Catalog,
+        pools: Callable[[], Sequence[PoolView]],
+        routers: tuple[RouterAddress, ...],
+        post_and_wait: Callable[[ServingPlanChanged], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        """Keeps what plans are made from.
+
+        Args:
+            state: the machine's.
+            registry: the services.
+            catalog: the engines.
+            pools: that can grow.
+            routers: that the workers' hubs connect to.
+            post_and_wait: posts a plan to the machine.
+            clock: Unix time in seconds.
+        """
+        self._state = state
+        self._registry = registry
+        self._catalog = catalog
+        self._pools = pools
+        self._routers = routers
+        self._post_and_wait = post_and_wait
+        self._clock = clock
+        self.plan = ServingPlan()
+
+    async def run(self) -> None:
+        """Imports models and plans replicas until it is cancelled.
+
+        Workers first get the time to report the replicas that they hold.
+        """
+        await asyncio.sleep(self._state.settings.sync_window_s)
+        while True:
+            try:
+                await self._registry.resolve()
+                await self.update()
+            except FlowMeshError as error:  # such as a store that does not answer
+                log.warning("the replicas of services stay as they are: %s", error)
+            await asyncio.sleep(EVERY_S)
+
+    async def update(self) -> None:
+        """Makes a plan, and posts it where workers do not have it yet."""
+        services = [s for s in self._registry.all() if s.release is not None]
+        held = {name: _held(worker) for name, worker in self._state.workers.items()}
+        if not services and not any(held.values()):
+            self.plan = ServingPlan()
+            return
+        demands = [d for s in services for d in self._demands(s)]
+        self.plan = plan_replicas(demands, self._fleet(held))
+        if not serving.plan_is_current(self._state, self.plan.workers, self._routers):
+            await self._post_and_wait(ServingPlanChanged(self.plan.workers, self._routers))
+
+    def floors(self) -> Mapping[str, int]:
+        """Returns how many workers each pool needs for replicas."""
+        return self.plan.floors
+
+    def status(self, service: ServiceRecord) -> ServiceStatus:
+        """Returns the status of a service."""
+        replicas: tuple[ServiceReplicas, ...] = ()
+        if service.release is not None:
+            release = service.release
+            replicas = tuple(self._replicas(service, release, c) for c in release.components)
+        phase, ready = _phase(service, replicas)
+        return ServiceStatus(
+            name=service.name,
+            namespace=service.namespace,
+            model=service.model,
+            phase=phase,
+            generation=service.generation,
+            created_s=service.created_s,
+            release=service.release.name if service.release is not None else "",
+            replicas=replicas,
+            conditions=(ServiceCondition("Accepted", "True", "Valid"), ready),
+            paid_nanousd=self._state.service_spend[service.id],
+        )
+
+    def _replicas(
+        self, service: ServiceRecord, release: Release, component: ReleasedComponent
+    ) -> ServiceReplicas:
+        name = component.plan.name
+        prefix = f"{service.id}/{name}/{release.name}/"
+        found = {
+            r.replica_id: worker
+            for worker, replicas in self.plan.workers.items()
+            for r in replicas
+            if r.replica_id.startswith(prefix)
+        }
+        step = component.plan.step
+        ready, reasons = 0, {self.plan.reasons.get((service.id, name), "")}
+        if not self._catalog.pinned(step.engine, step.contract, step.implementation, step.minor):
+            reasons.add(
+                f"{step.engine} is not installed in version {step.contract}, implementation "
+                f"{step.implementation}; apply the service again"
+            )
+        for replica_id, worker_name in found.items():
+            worker = self._state.workers.get(worker_name)
+            state = worker.replica_states.get(replica_id) if worker is not None else None
+            ready += state is not None and state.state == "ready"
+            if state is not None and state.state != "ready":
+                reasons.add(f"{worker_name}: {state.state} {state.reason}".rstrip())
+        return ServiceReplicas(
+            component=name,
+            ready=ready,
+            wanted=component.plan.replicas_min,
+            workers=tuple(sorted(set(found.values()))),
+            reason="; ".join(sorted(r for r in reasons if r)),
+        )
+
+    def _demands(self, service: ServiceRecord) -> list[ComponentDemand]:
+        release = service.release
+        assert release is not None, "only services with a release have demands"
+        found = []
+        for component in release.components:
+            step = component.plan.step
+            contract = self._catalog.pinned(
+                step.engine, step.contract, step.implementation, step.minor
+            )
+            if contract is not None:
+                found.append(self._demand(service, release, component, contract))
+        return found
+
+    def _demand(
+        self,
+        service: ServiceRecord,
+        release: Release,
+        component: ReleasedComponent,
+        contract: EngineContract,
+    ) -> ComponentDemand:
+        step = component.plan.step
+        info = signature_info(step, contract, component.models)
+        memory_mib = max(
+            info.requirement.memory_mib, self._state.learned.reserve_mib(info.signature)
+        )
+        opening = msgspec.structs.replace(
+            opening_of(info, step, contract, component.models),
+            memory_mib=memory_mib,
+            read_scopes=release.read_scopes,
+        )
+        salt = self._state.prefix_salt(namespace_scope(service.namespace))
+        reserved = self._state.reserved_pools or {}
+        return ComponentDemand(
+            service=service.id,
+            component=component.plan.name,
+            release=release.name,
+            info=info,
+            opening=opening,
+            wanted=component.plan.replicas_min,
+            calls_max=component.plan.calls_max,
+            salts={service.namespace: salt},
+            reserved_pools={p for p, spaces in reserved.items() if service.namespace in spaces},
+        )
+
+    def _fleet(self, held: Mapping[str, Sequence[str]]) -> FleetView:
+        workers = self._state.workers
+        return FleetView(
+            workers=worker_views(self._state, self._clock()),
+            leaving={name for name, worker in workers.items() if worker.draining},
+            held=held,
+            pinned={name: serving.pinned_mib(worker).keys() for name, worker in workers.items()},
+            pools=self._pools(),
+            reserved=frozenset(self._state.reserved_pools or ()),
+        )
+
+
+def _held(worker: Worker) -> list[str]:
+    """Returns the ids of a worker's replicas, without those that it refuses."""
+    states = worker.replica_states
+    ids = states if worker.replicas is None else [r.replica_id for r in worker.replicas]
+    return [
+        r for r in ids if r not in states or states[r].state != "failed" or states[r].memory_mib
+    ]
+
+
+def _phase(
+    service: ServiceRecord, replicas: tuple[ServiceReplicas, ...]
+) -> tuple[str, ServiceCondition]:
+    """Returns the phase of a service, and its condition Ready."""
+    reasons = "; ".join(r.reason for r in replicas if r.reason)
+    if service.release is None:
+        if service.failure:
+            return "Failed", ServiceCondition("Ready", "False", "ImportFailed", service.failure)
+        text = "its models are being imported"
+        return "Pending", ServiceCondition("Ready", "False", "Importing", text)
+    if all(r.ready >= r.wanted for r in replicas):
+        return "Ready", ServiceCondition("Ready", "True", "ReplicasReady", service.failure)
+    if all(r.ready for r in replicas):
+        return "Degraded", ServiceCondition("Ready", "True", "ReplicasMissing", reasons)
+    return "Loading", ServiceCondition("Ready", "False", "ReplicasMissing", reasons)

@@ -1,0 +1,173 @@
+"""Compiles a service: its models become imports, as inputs of a workflow, its components typed.
+
+Called by the control plane when a service is applied. All problems are found at once.
+"""
+
+from typing import Any
+
+import msgspec
+
+from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.catalog.identity_fields import IDENTITY_FIELDS, WITH_FIELDS
+from flowmesh_core.errors import IdentityError, SpecError
+from flowmesh_core.graph.compile_context import CompileContext, Keys
+from flowmesh_core.graph.external import read_inputs
+from flowmesh_core.graph.limits import Limits
+from flowmesh_core.graph.parameters import TENSOR_PARALLEL
+from flowmesh_core.graph.plan import Edge, Plan, Resources, Source, StepPlan
+from flowmesh_core.identity.additions import needed_minor
+from flowmesh_core.identity.coerce import coerce, default_of
+from flowmesh_core.spec.quantities import mebibytes
+from flowmesh_core.spec.service import ComponentSpec, FlowMeshService
+from flowmesh_core.spec.suggestions import did_you_mean
+from flowmesh_core.spec.workflow import FlowMeshWorkflow, ResourcesSpec, WorkflowSpec
+
+_INPUTS = "inputs."
+
+
+class ComponentPlan(msgspec.Struct, frozen=True):
+    """A component of a service.
+
+    Attributes:
+        step: the engine as a step of a workflow would have it; its edges are the models.
+        replicas_min: the least number of replicas, at least 1; ``replicas_max`` the most.
+        calls_max: requests that one runs at once; 0 for what the engine can.
+    """
+
+    name: str
+    step: StepPlan
+    replicas_min: int = 1
+    replicas_max: int = 1
+    calls_max: int = 0
+
+
+class ServicePlan(msgspec.Struct, frozen=True):
+    """A compiled service.
+
+    Attributes:
+        imports: a plan whose outputs are the models, by the name of the input.
+        components: what is loaded.
+        model: the name in OpenAI's API.
+    """
+
+    imports: Plan
+    components: tuple[ComponentPlan, ...]
+    model: str
+
+
+def compile_service(
+    service: FlowMeshService, catalog: Catalog, uploads: dict[str, str] | None = None
+) -> ServicePlan:
+    """Compiles a service.
+
+    Args:
+        service: the validated document.
+        catalog: the known engines.
+        uploads: references to the stored content of ``./`` inputs, by name.
+
+    Raises:
+        SpecError: with all problems of the service.
+    """
+    metadata, spec = service.metadata, service.spec
+    workflow = FlowMeshWorkflow.model_construct(
+        metadata=metadata, spec=WorkflowSpec.model_construct(inputs=spec.inputs, steps=[])
+    )
+    scope = CompileContext(workflow, catalog, Limits(), uploads or {}, {}, validate_only=False)
+    read_inputs(scope)
+    components = tuple(_component(scope, name, one) for name, one in spec.components.items())
+    if scope.problems:
+        raise SpecError(list(scope.problems.values()))
+    used = {name: entry for name, entry in scope.inputs.items() if entry is not None}
+    outputs: dict[str, tuple[Source, ...]] = {n: (e.source,) for n, e in used.items()}
+    steps = tuple(step for entry in used.values() for step in entry.steps)
+    imports = Plan(f"service-{metadata.name}", metadata.namespace, steps, outputs)
+    model = spec.openai.model if spec.openai is not None else metadata.name
+    return ServicePlan(imports, tuple(c for c in components if c is not None), model)
+
+
+def _component(scope: CompileContext, name: str, spec: ComponentSpec) -> ComponentPlan | None:
+    keys: Keys = ("spec", "components", name)
+    contract = scope.catalog.newest(spec.uses)
+    if contract is None:
+        hint = did_you_mean(spec.uses, scope.catalog.names())
+        scope.report((*keys, "uses"), f"no engine {spec.uses!r}{hint}")
+        return None
+    params, fields = _given(scope, contract, spec, (*keys, "with"))
+    step = StepPlan(
+        path=name,
+        name=name,
+        engine=contract.name,
+        contract=contract.version,
+        implementation=contract.implementation,
+        params=params,
+        fields=fields,
+        edges=_edges(scope, contract, spec, keys),
+        resources=_resources(spec.resources),
+        minor=needed_minor(contract, params, fields),
+    )
+    least = max(1, spec.replicas.min)
+    return ComponentPlan(name, step, least, max(least, spec.replicas.max), spec.calls_max)
+
+
+def _edges(
+    scope: CompileContext, contract: EngineContract, spec: ComponentSpec, keys: Keys
+) -> tuple[Edge, ...]:
+    """Returns where the models that the engine loads come from."""
+    ports = {p.name: p for p in contract.inputs if p.component and not p.mixable}
+    if not ports:
+        scope.report((*keys, "uses"), f"{contract.name} loads no model, so nothing stays loaded")
+    found = []
+    for port_name, source in spec.inputs.items():
+        port, where = ports.get(port_name), (*keys, "inputs", port_name)
+        if port is None:
+            hint = did_you_mean(port_name, ports)
+            scope.report(where, f"{contract.name} loads no {port_name!r}{hint}")
+            continue
+        name = source.removeprefix(_INPUTS)
+        if not source.startswith(_INPUTS) or name not in scope.inputs:
+            hint = did_you_mean(name, scope.inputs)
+            scope.report(where, f"{source!r} is not an input: expected inputs.NAME{hint}")
+            continue
+        entry = scope.inputs[name]
+        if entry is not None and entry.kind != port.kind:
+            scope.report(where, f"{source} is a {entry.kind}: expected a {port.kind}")
+        elif entry is not None:
+            found.append(Edge(port_name, entry.kind, (entry.source,)))
+    for missing in [n for n, p in ports.items() if p.required and n not in spec.inputs]:
+        scope.report((*keys, "inputs"), f"{contract.name} needs the input {missing!r}")
+    return tuple(found)
+
+
+def _given(
+    scope: CompileContext, contract: EngineContract, spec: ComponentSpec, keys: Keys
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns what the engine is loaded with: batch-wide parameters and identity fields."""
+    shared = {p.name: p for p in contract.params if p.batch_wide}
+    named = {f: IDENTITY_FIELDS[f] for f in contract.identity_fields}
+    params = {n: default_of(p) for n, p in shared.items()}
+    fields = {n: default_of(p) for n, p in named.items()}
+    for name, value in spec.with_.items():
+        param = shared.get(name) or (named.get(name) if name in WITH_FIELDS else None)
+        if param is None:
+            known = [*shared, *(f for f in named if f in WITH_FIELDS)]
+            text = f"{contract.name} is not loaded with {name!r}; requests have it"
+            scope.report((*keys, name), f"{text}{did_you_mean(name, known)}")
+            continue
+        try:
+            (params if name in shared else fields)[name] = coerce(param, value)
+        except IdentityError as e:
+            scope.report((*keys, name), e.message)
+    if spec.resources.tensor_parallel and TENSOR_PARALLEL in named:
+        fields[TENSOR_PARALLEL] = spec.resources.tensor_parallel
+    return params, fields
+
+
+def _resources(spec: ResourcesSpec) -> Resources:
+    return Resources(
+        memory_mib=mebibytes(spec.memory) if spec.memory else 0,
+        gpu_product=tuple(spec.gpu_product),
+        tensor_parallel=spec.tensor_parallel or 1,
+        labels=spec.labels,
+        anti_labels=spec.anti_labels,
+    )
