@@ -141,23 +141,32 @@ def services(**changes: object) -> tuple[ServiceEntry, ...]:
 
 
 @contextlib.asynccontextmanager
-async def serving_stack(
-    folder: Path, listed: tuple[ServiceEntry, ...] | None = None, **settings: object
+async def router_of(
+    folder: Path, listed: tuple[ServiceEntry, ...] | None = None, **settings: Any
 ) -> AsyncIterator[Stack]:
-    """Yields a router with one hub that has no replica."""
+    """Yields a router on the socket ``hubs`` of a folder, and a hub that is not connected to it."""
     write_services(folder / "services.json", services() if listed is None else listed)
     router = RouterServer(
-        RouterSettings("127.0.0.1", 0, folder / "hubs", folder / "services.json", **settings)  # type: ignore[arg-type]
+        RouterSettings("127.0.0.1", 0, folder / "hubs", folder / "services.json", **settings)
     )
     await router.start()
     usage: list[ReplicaUsage] = []
     hub = ServiceHub("worker-1", usage.append)
-    hub.use_routers((f"unix:{folder / 'hubs'}",))
     try:
         yield Stack(folder, router, hub, usage)
     finally:
         hub.close()
         await router.stop()
+
+
+@contextlib.asynccontextmanager
+async def serving_stack(
+    folder: Path, listed: tuple[ServiceEntry, ...] | None = None, **settings: Any
+) -> AsyncIterator[Stack]:
+    """Yields a router with one hub that has no replica."""
+    async with router_of(folder, listed, **settings) as stack:
+        stack.hub.use_routers((f"unix:{folder / 'hubs'}",))
+        yield stack
 
 
 @contextlib.asynccontextmanager

@@ -1,6 +1,7 @@
 """Answers through router, hub and engine host equal those of ``vllm serve``, field by field."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -151,7 +152,8 @@ async def vllm_serve(model: Path, log: Path) -> AsyncIterator[openai.AsyncOpenAI
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [
-        *(sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model)),
+        # What `vllm serve` runs; the command itself looks for a distribution of another name.
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)),
         *("--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port)),
         *("--dtype", "float32", "--enforce-eager", "--no-enable-chunked-prefill"),
         *("--max-num-seqs", str(SEQUENCES_CPU), "--kv-cache-memory-bytes", str(64 << 20)),
@@ -173,7 +175,8 @@ async def vllm_serve(model: Path, log: Path) -> AsyncIterator[openai.AsyncOpenAI
         yield client
     finally:
         await client.close()
-        os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
         await process.wait()
 
 
