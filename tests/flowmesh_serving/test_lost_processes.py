@@ -133,6 +133,7 @@ def router_command(folder: Path) -> tuple[str, ...]:
         *("--hubs", str(folder / "hubs")),
         *("--services", str(folder / "services.json")),
         *("--ready-file", str(folder / "url")),
+        *("--parent", str(os.getpid())),
     )
 
 

@@ -6,8 +6,9 @@ import struct
 from pathlib import Path
 
 import msgspec
+import openai
 import pytest
-from tests.flowmesh_serving.stack import ask, echo_stack
+from tests.flowmesh_serving.stack import ask, echo_stack, until
 
 from flowmesh_core.protocol.serving import (
     SERVING_VERSION,
@@ -19,6 +20,7 @@ from flowmesh_core.protocol.serving import (
 )
 
 CHAT = "/v1/chat/completions"
+SHORT = {"X-Request-Timeout": "1"}
 
 
 async def test_the_sockets_are_private_to_their_user(tmp_path: Path) -> None:
@@ -46,6 +48,22 @@ async def test_a_hub_of_another_version_or_without_a_hello_is_refused(
         assert await reader.read() == b""
         writer.close()
         assert (await ask(client, "one")).choices[0].message.content == "one"
+
+
+async def test_a_hub_cannot_end_the_call_of_another_hub(tmp_path: Path) -> None:
+    async with echo_stack(tmp_path) as stack, stack.client as client:
+        waiting = asyncio.create_task(ask(client, "wait", extra_headers=SHORT))
+        calls = stack.router._calls
+        await until(lambda: calls.in_flight == 1)
+        (call_id,) = calls._pending
+        _, writer = await asyncio.open_unix_connection(str(tmp_path / "hubs"))
+        hello = HubHello(SERVING_VERSION, "w", "i", (ReplicaLoad("r", "team-b/x", (CHAT,), 1),))
+        writer.write(frame(hello, CallEnded(call_id, "ok", body=b"{}")))
+        await until(lambda: calls.replicas.count("team-b/x") == 1)
+        with pytest.raises(openai.InternalServerError, match="longer than its timeout"):
+            await waiting  # not the answer of the other hub
+        writer.close()
+        await until(lambda: calls.replicas.count("team-b/x") == 0)
 
 
 async def test_a_hub_that_announces_a_huge_frame_is_disconnected(tmp_path: Path) -> None:
