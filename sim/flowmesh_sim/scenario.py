@@ -218,6 +218,21 @@ class FaultSpec(ScenarioModel):
         return self
 
 
+class SimulatedService(ScenarioModel):
+    """A service, whose replicas hold memory of workers; simulated services get no calls.
+
+    Attributes:
+        at_s: when it is created; ``until_s`` when it is deleted.
+        memory_mib: of a replica.
+    """
+
+    name: str
+    replicas: int = Field(default=1, ge=1)
+    memory_mib: int = Field(default=1024, ge=1)
+    at_s: NotNegative = 0.0
+    until_s: Positive = 60.0
+
+
 class ControlSpec(ScenarioModel):
     """Settings of the control plane; the shipped defaults if absent.
 
@@ -252,6 +267,7 @@ class Scenario(ScenarioModel):
     pools: tuple[PoolSpec, ...]
     load: tuple[LoadSpec, ...]
     faults: tuple[FaultSpec, ...] = ()
+    services: tuple[SimulatedService, ...] = ()
     control: ControlSpec = ControlSpec()
     seed: int = 0
     policy: str = "shipped"

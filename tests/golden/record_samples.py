@@ -40,9 +40,9 @@ from flowmesh_control.records.run_logs import RunLogRecord
 from flowmesh_control.records.run_records import AcceptedRecord, FinalRecord, PinsRecord
 from flowmesh_control.records.service_records import (
     PendingRelease,
-    Release,
     ReleasedComponent,
     ServiceRecord,
+    ServiceRelease,
 )
 from flowmesh_control.records.store_format import StoreFormat
 from flowmesh_control.runs.cancellations import Cancellation
@@ -443,7 +443,7 @@ SERVICE = ServiceRecord(
         scopes=SCOPES,
         artifacts={"cas:model:x.y": METRICS},
     ),
-    release=Release(
+    release=ServiceRelease(
         name="r1",
         components=(ReleasedComponent(plan=_COMPONENT, models={"model": METRICS}),),
         read_scopes=("ns-team-a",),

@@ -35,7 +35,7 @@ class ReleasedComponent(msgspec.Struct, frozen=True):
     models: dict[str, Artifact]
 
 
-class Release(msgspec.Struct, frozen=True):
+class ServiceRelease(msgspec.Struct, frozen=True):
     """A set of digests that replicas load.
 
     Attributes:
@@ -64,7 +64,7 @@ class ServiceRecord(msgspec.Struct, frozen=True):
     created_s: float
     generation: int = 1
     pending: PendingRelease | None = None
-    release: Release | None = None
+    release: ServiceRelease | None = None
     failure: str = ""
 
     @property

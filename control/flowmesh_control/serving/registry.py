@@ -21,15 +21,15 @@ from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.service_records import (
     PendingRelease,
-    Release,
     ReleasedComponent,
     ServiceRecord,
     ServiceRecords,
+    ServiceRelease,
 )
 from flowmesh_control.runs.admission import Admission, Compiled
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.errors import InvalidReferenceError, SpecError
+from flowmesh_core.errors import FlowMeshError, InvalidReferenceError, SpecError
 from flowmesh_core.graph.plan import ArtifactSource, Source
 from flowmesh_core.graph.service_plan import ServicePlan, compile_service
 from flowmesh_core.identity import digest_bytes
@@ -43,7 +43,11 @@ SERVICES_MAX = 100
 
 
 class ServiceRegistry:
-    """The services of all namespaces."""
+    """The services of all namespaces.
+
+    Attributes:
+        delays: service → why its models are not being imported now.
+    """
 
     def __init__(
         self,
@@ -75,6 +79,7 @@ class ServiceRegistry:
         self._views = views
         self._clock = clock
         self._lock = asyncio.Lock()
+        self.delays: dict[str, str] = {}
 
     def all(self) -> list[ServiceRecord]:
         """Returns the services, the oldest first."""
@@ -140,16 +145,26 @@ class ServiceRegistry:
             await self._records.remove(self.get(namespace, name))
 
     async def resolve(self) -> None:
-        """Imports the models of pending releases, and makes releases of those that are there."""
+        """Imports the models of pending releases, and makes releases of those that are there.
+
+        One that cannot go on now, such as one whose namespace has too many runs, is tried again.
+        """
         for service in self._records.all():
             if service.pending is None or service.failure:
+                self.delays.pop(service.id, None)
                 continue
-            models = await self._models(service, service.pending)
-            async with self._lock:
-                current = self._records.get(service.namespace, service.name)
-                if models is None or current is not service:
-                    continue  # not there yet, or the service has another content since
-                await self._records.put(_with_models(service, service.pending, models))
+            try:
+                await self._resolve(service, service.pending)
+                self.delays.pop(service.id, None)
+            except FlowMeshError as error:
+                self.delays[service.id] = str(error)
+
+    async def _resolve(self, service: ServiceRecord, pending: PendingRelease) -> None:
+        models = await self._models(service, pending)
+        async with self._lock:
+            current = self._records.get(service.namespace, service.name)
+            if models is not None and current is service:  # else it has another content since
+                await self._records.put(_with_models(service, pending, models))
 
     def _check_count(self, namespace: str, known: ServiceRecord | None) -> None:
         count = sum(s.namespace == namespace for s in self._records.all())
@@ -227,5 +242,5 @@ def _with_models(
     )
     named = [(c.plan, {p: a.digest for p, a in c.models.items()}) for c in components]
     name = f"r{digest_bytes(msgspec.json.encode(named))[:8]}"
-    release = Release(name, components, pending.scopes.readable)
+    release = ServiceRelease(name, components, pending.scopes.readable)
     return msgspec.structs.replace(service, pending=None, release=release)

@@ -8,7 +8,12 @@ import msgspec
 
 from flowmesh_api.v1.services import ServiceCondition, ServiceReplicas, ServiceStatus
 from flowmesh_control.loop.clock import Clock
-from flowmesh_control.records.service_records import Release, ReleasedComponent, ServiceRecord
+from flowmesh_control.records.service_records import (
+    ReleasedComponent,
+    ServiceRecord,
+    ServiceRelease,
+)
+from flowmesh_control.serving.fleet import fleet_view, replica_ids_of
 from flowmesh_control.serving.registry import ServiceRegistry
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.catalog.catalog import Catalog
@@ -17,11 +22,9 @@ from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.machine import serving
 from flowmesh_core.machine.action_spec import opening_of, signature_info
 from flowmesh_core.machine.events import ServingPlanChanged
-from flowmesh_core.machine.fleet_snapshot import worker_views
-from flowmesh_core.machine.model import Worker
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.messages import RouterAddress
-from flowmesh_core.serving.plan import ComponentDemand, FleetView, ServingPlan, plan_replicas
+from flowmesh_core.serving.plan import ComponentDemand, ServingPlan, plan_replicas
 from flowmesh_core.sharing.scopes import namespace_scope
 
 EVERY_S = 1.0
@@ -83,12 +86,12 @@ class ReplicaPlanner:
     async def update(self) -> None:
         """Makes a plan, and posts it where workers do not have it yet."""
         services = [s for s in self._registry.all() if s.release is not None]
-        held = {name: _held(worker) for name, worker in self._state.workers.items()}
-        if not services and not any(held.values()):
+        if not services and not any(map(replica_ids_of, self._state.workers.values())):
             self.plan = ServingPlan()
             return
         demands = [d for s in services for d in self._demands(s)]
-        self.plan = plan_replicas(demands, self._fleet(held))
+        fleet = fleet_view(self._state, self._pools(), self._clock())
+        self.plan = plan_replicas(demands, fleet)
         if not serving.plan_is_current(self._state, self.plan.workers, self._routers):
             await self._post_and_wait(ServingPlanChanged(self.plan.workers, self._routers))
 
@@ -102,7 +105,7 @@ class ReplicaPlanner:
         if service.release is not None:
             release = service.release
             replicas = tuple(self._replicas(service, release, c) for c in release.components)
-        phase, ready = _phase(service, replicas)
+        phase, ready = _phase(service, replicas, self._registry.delays.get(service.id, ""))
         return ServiceStatus(
             name=service.name,
             namespace=service.namespace,
@@ -117,7 +120,7 @@ class ReplicaPlanner:
         )
 
     def _replicas(
-        self, service: ServiceRecord, release: Release, component: ReleasedComponent
+        self, service: ServiceRecord, release: ServiceRelease, component: ReleasedComponent
     ) -> ServiceReplicas:
         name = component.plan.name
         prefix = f"{service.id}/{name}/{release.name}/"
@@ -164,7 +167,7 @@ class ReplicaPlanner:
     def _demand(
         self,
         service: ServiceRecord,
-        release: Release,
+        release: ServiceRelease,
         component: ReleasedComponent,
         contract: EngineContract,
     ) -> ComponentDemand:
@@ -192,36 +195,16 @@ class ReplicaPlanner:
             reserved_pools={p for p, spaces in reserved.items() if service.namespace in spaces},
         )
 
-    def _fleet(self, held: Mapping[str, Sequence[str]]) -> FleetView:
-        workers = self._state.workers
-        return FleetView(
-            workers=worker_views(self._state, self._clock()),
-            leaving={name for name, worker in workers.items() if worker.draining},
-            held=held,
-            pinned={name: serving.pinned_mib(worker).keys() for name, worker in workers.items()},
-            pools=self._pools(),
-            reserved=frozenset(self._state.reserved_pools or ()),
-        )
-
-
-def _held(worker: Worker) -> list[str]:
-    """Returns the ids of a worker's replicas, without those that it refuses."""
-    states = worker.replica_states
-    ids = states if worker.replicas is None else [r.replica_id for r in worker.replicas]
-    return [
-        r for r in ids if r not in states or states[r].state != "failed" or states[r].memory_mib
-    ]
-
 
 def _phase(
-    service: ServiceRecord, replicas: tuple[ServiceReplicas, ...]
+    service: ServiceRecord, replicas: tuple[ServiceReplicas, ...], delay: str
 ) -> tuple[str, ServiceCondition]:
     """Returns the phase of a service, and its condition Ready."""
     reasons = "; ".join(r.reason for r in replicas if r.reason)
     if service.release is None:
         if service.failure:
             return "Failed", ServiceCondition("Ready", "False", "ImportFailed", service.failure)
-        text = "its models are being imported"
+        text = delay or "its models are being imported"
         return "Pending", ServiceCondition("Ready", "False", "Importing", text)
     if all(r.ready >= r.wanted for r in replicas):
         return "Ready", ServiceCondition("Ready", "True", "ReplicasReady", service.failure)

@@ -335,7 +335,7 @@ class Instances:
         instance.move(InstanceState.GONE)
         instance.retained.clear()
         del self._state.instances[instance.key], self._state.by_id[instance.id]
-        self.pinned.host_gone(instance.key, instance.reservation)
+        self.pinned.host_ended(instance.key, instance.reservation)
         self.changed(instance)
         return failure
 

@@ -50,7 +50,7 @@ class PinnedMemory:
         if retained is not None:
             self._memory.release(retained)
 
-    def host_gone(self, key: str, reservation: Reservation) -> None:
+    def host_ended(self, key: str, reservation: Reservation) -> None:
         """Retains the memory of a host that is gone if its signature is pinned; else frees it."""
         if key in self.signatures:
             self.retained[key] = reservation

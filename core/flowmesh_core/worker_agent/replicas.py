@@ -149,7 +149,7 @@ class Replicas:
         for one in wanted:
             known = before.pop(one.replica_id, None)
             if known is not None and known.signature == one.opening.signature:
-                self._list_again(known, one)
+                self._resume(known, one)
                 self.entries[one.replica_id] = known
             else:
                 if known is not None:  # the same id for another engine
@@ -256,7 +256,7 @@ class Replicas:
             replica.admitted = admitted
             self._out.add(AdmitCalls(instance.id, replica.wanted))
 
-    def _list_again(self, replica: Replica, wanted: ServingReplica) -> None:
+    def _resume(self, replica: Replica, wanted: ServingReplica) -> None:
         if not replica.listed:
             replica.listed, replica.admitted = True, None
             self._out.add(ClearTimer((TIMER, replica.id)))

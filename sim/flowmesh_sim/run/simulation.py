@@ -14,6 +14,7 @@ from flowmesh_core.machine.settings import Settings
 from flowmesh_core.units import NANO_PER_USD
 from flowmesh_sim.control.fabric import EPOCH_S, SimulatedFabric
 from flowmesh_sim.control.provisioner import Provisioner, SimPool
+from flowmesh_sim.control.services import SimServices
 from flowmesh_sim.faults.faults import Faults
 from flowmesh_sim.invariants.checker import Checker
 from flowmesh_sim.kernel.constants import read_constants
@@ -105,6 +106,7 @@ class Simulation:
             Workload(fabric, self.hardware, spec, number=n, sharing=scenario.sharing)
             for n, spec in enumerate(scenario.load)
         ]
+        self.services = SimServices(fabric, scenario.services)
         self.faults = Faults(fabric, self.provisioner, scenario.faults)
         fabric.engine.after(0.0, self._sample)
 
@@ -129,6 +131,7 @@ class Simulation:
             upload_bytes_per_s=network.upload_bytes_per_s,
             request_s=network.request_s,
             latency_s=network.message_s,
+            serves=bool(self.scenario.services),
         )
 
     @property

@@ -26,6 +26,8 @@ HOST_SHAPES = (
 TOKEN_SHAPES = ("a-chain", "a-rag", "a-debate", "a-vote", "a-agents", "b-sft", "b-dpo", "b-tight")
 DEVICES = ("h100-nvl", "h100", "a100", "l40s", "4090", "4090-48")
 FAILURES = ("engine", "host-crashed", "out-of-memory", "bad-input", "store", "preempted")
+SERVICES_EVERY, SERVICES_FROM = 10, 20
+"""Of this many seeds, the eighth has services too; none before the recorded seeds end."""
 CONDITIONS_EVERY = 10
 """Of this many seeds, the last has workflows with conditions too."""
 FAULTS: tuple[str, ...] = get_args(FaultKind)
@@ -58,6 +60,7 @@ def random_document(seed: int) -> dict[str, Any]:
             *_conditions(seed, span_s),
         ],
         "faults": [_fault(rng, span_s) for _ in range(faults)],
+        "services": _services(seed, span_s),
         "sharing": rng.choice(("private", "group", "all", "all")),
         "control": {
             "watchdogS": rng.choice((3.0, 10.0, 10.0)),
@@ -118,6 +121,23 @@ def _conditions(seed: int, span_s: float) -> list[dict[str, Any]]:
     per_minute = 5 * 60.0 / span_s
     arrivals = {"kind": "poisson", "perMinute": per_minute}
     return [{"shapes": ["conditional"], "runs": 5, "rows": 10, "variants": 2, "arrivals": arrivals}]
+
+
+def _services(seed: int, span_s: float) -> list[dict[str, Any]]:
+    """Services that end with the faults: work that needs their memory then goes on."""
+    if seed < SERVICES_FROM or seed % SERVICES_EVERY != 7:  # noqa: PLR2004 - see above
+        return []
+    rng = Random(f"services {seed}")
+    return [
+        {
+            "name": f"service-{n}",
+            "replicas": rng.randint(1, 3),
+            "memoryMib": rng.choice((300, 2000, 30_000)),
+            "atS": rng.uniform(0.0, span_s / 2),
+            "untilS": rng.uniform(span_s / 2, span_s) + 10.0,
+        }
+        for n in range(rng.randint(1, 3))
+    ]
 
 
 def _fault(rng: Random, span_s: float) -> dict[str, Any]:

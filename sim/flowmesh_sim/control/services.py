@@ -1,0 +1,55 @@
+"""Services of a simulation: the shipped planner decides which worker holds their replicas."""
+
+from typing import TYPE_CHECKING
+
+from flowmesh_control.serving.fleet import fleet_view
+from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo
+from flowmesh_core.identity.digest import digest_bytes
+from flowmesh_core.machine.events import ServingPlanChanged
+from flowmesh_core.machine.serving import plan_is_current
+from flowmesh_core.protocol.messages import PrewarmSpec
+from flowmesh_core.serving.plan import ComponentDemand, plan_replicas
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flowmesh_sim.control.fabric import SimulatedFabric
+    from flowmesh_sim.scenario import SimulatedService
+
+PLAN_EVERY_S = 1.0
+ENGINE = "test.noop"
+
+
+class SimServices:
+    """Plans the replicas of services once a second."""
+
+    def __init__(self, fabric: "SimulatedFabric", specs: "Sequence[SimulatedService]") -> None:
+        self._fabric = fabric
+        self._specs = specs
+        if specs:
+            fabric.engine.after(PLAN_EVERY_S, self._plan)
+
+    def _plan(self) -> None:
+        engine, control = self._fabric.engine, self._fabric.control
+        engine.after(PLAN_EVERY_S, self._plan)
+        if control is None:
+            return
+        now_s, state = engine.now_s, control.machine.state
+        demands = [self._demand(s) for s in self._specs if s.at_s <= now_s < s.until_s]
+        workers = plan_replicas(demands, fleet_view(state, (), control.now_s())).workers
+        if not plan_is_current(state, workers, ()):
+            control.post(ServingPlanChanged(workers))
+
+    def _demand(self, spec: "SimulatedService") -> ComponentDemand:
+        contract = next(c for c in self._fabric.catalog if c.name == ENGINE)
+        versions = contract.version, contract.implementation
+        signature = digest_bytes(f"service {spec.name}".encode())
+        requirement = Requirement(ENGINE, *versions, memory_mib=spec.memory_mib)
+        return ComponentDemand(
+            service=f"sim/{spec.name}",
+            component="llm",
+            release="r1",
+            info=SignatureInfo(signature, requirement),
+            opening=PrewarmSpec(signature, ENGINE, *versions, memory_mib=spec.memory_mib),
+            wanted=spec.replicas,
+        )
