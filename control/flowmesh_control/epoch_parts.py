@@ -300,6 +300,7 @@ def build_openai(
         engine=engine,
         shapes=lambda: [w.shape for w in state.workers.values()],
         stored=stored.added,
+        patience_s=settings.machine.unplaceable_after_s,
         clock=context.clock,
     )
 
@@ -418,7 +419,7 @@ def build_cache_admin(
         withheld=context.withheld,
         clock=context.clock,
         collected=stored.recount_all,
-        uploaded=openai.kept_content,
+        uploaded=openai.stored_content,
     )
 
 

@@ -5,6 +5,7 @@ read by the next leader. The uid of its run is in the record, so that it is subm
 """
 
 import asyncio
+import contextlib
 import logging
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,7 +32,7 @@ from flowmesh_control.runs.admission import Submission
 from flowmesh_control.runs.commands import RunCommands
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_core.catalog.contract import EngineContract
-from flowmesh_core.errors import FlowMeshError, StoreUnavailableError
+from flowmesh_core.errors import FlowMeshError, StoreFullError
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.openai.batch_lines import BatchFileError, BatchLines
 from flowmesh_core.openai.errors import OpenAiError, invalid_value
@@ -46,6 +47,7 @@ log = logging.getLogger("flowmesh.control")
 AT_ONCE = 2
 """Files that are read at the same time."""
 _RETRY_S = 2.0
+_POLL_S = 0.1
 _METADATA = 16
 _KEY_CHARS, _VALUE_CHARS = 64, 512
 _ROWS = "requests.jsonl"
@@ -65,6 +67,8 @@ class BatchService:
         models: resolves names of models.
         engine: that answers.
         shapes: of the connected workers.
+        patience_s: how long a batch waits for the first worker of a fleet that is fixed; 0 where
+            workers may come at any time.
         clock: Unix time in seconds.
         waiting: batches whose files are to be read.
     """
@@ -78,12 +82,13 @@ class BatchService:
     models: ModelNames
     engine: EngineContract
     shapes: Callable[[], Sequence[WorkerShape]]
+    patience_s: float
     clock: Clock
     waiting: "asyncio.Queue[BatchRecord]" = field(default_factory=asyncio.Queue)
 
     async def run(self) -> None:
         """Reads files of batches, those of an earlier leader first, until it is cancelled."""
-        for batch in await _retried(self.batches.all):
+        for batch in await _retried(self.batches.readable):
             if batch.is_validating:
                 self.waiting.put_nowait(batch)
         async with asyncio.TaskGroup() as readers:
@@ -141,7 +146,10 @@ class BatchService:
     async def _read_files(self) -> None:
         while True:
             batch = await self.waiting.get()
-            await _retried(partial(self._start, batch))
+            try:
+                await _retried(partial(self._start, batch))
+            except Exception:  # one batch must end neither the others nor the control plane
+                log.exception("batch %s cannot be started", batch.id)
 
     async def _start(self, named: BatchRecord) -> None:
         """Reads a batch's file and submits its run; repeats what an earlier leader began."""
@@ -150,9 +158,9 @@ class BatchService:
             return
         try:
             batch = await self._submitted(batch)
-        except StoreUnavailableError:
-            raise
         except FlowMeshError as e:
+            if _is_passing(e):
+                raise
             batch = msgspec.structs.replace(batch, failed=_failed(e), failed_s=self.clock())
         except Exception:
             log.exception("the file of batch %s could not be read", batch.id)
@@ -191,7 +199,8 @@ class BatchService:
             rows.discard()
             raise
         stored = await self.uploads.put_upload(_ROWS, rows, batch.scope)
-        document = workflow_of(batch, stored.reference, model, self.engine, self.shapes())
+        shapes = await self._fleet()
+        document = workflow_of(batch, stored.reference, model, self.engine, shapes)
         await self.commands.submit(
             Submission(
                 document,
@@ -200,6 +209,14 @@ class BatchService:
                 uid=batch.uid,
             )
         )
+
+    async def _fleet(self) -> Sequence[WorkerShape]:
+        """Returns the connected workers, whose devices decide how the engine runs."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.patience_s):
+                while self.patience_s and not self.shapes():  # noqa: ASYNC110 - joins have no event
+                    await asyncio.sleep(_POLL_S)
+        return self.shapes()
 
 
 def _check(body: CreateBatchBody) -> None:
@@ -238,11 +255,18 @@ def _failed(error: FlowMeshError) -> FailedLine:
     return FailedLine("invalid_request", str(error))
 
 
+def _is_passing(error: FlowMeshError) -> bool:
+    """Whether the same call may succeed later."""
+    return error.retryable or isinstance(error, StoreFullError)
+
+
 async def _retried(call: Callable[[], Awaitable[_Result]]) -> _Result:
-    """Repeats a call while the store does not answer."""
+    """Repeats a call while the store, or a process that it needs, is not there."""
     while True:
         try:
             return await call()
-        except StoreUnavailableError as e:
-            log.warning("batches wait for the store: %s", e)
+        except FlowMeshError as e:
+            if not _is_passing(e):
+                raise
+            log.warning("batches wait: %s", e)
             await asyncio.sleep(_RETRY_S)

@@ -1,7 +1,10 @@
 """All files of a namespace by id: uploaded ones, and those that batches wrote."""
 
+import asyncio
+import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from flowmesh_api.openai.files import FileObject
 from flowmesh_control.openai.files import file_object
@@ -12,6 +15,7 @@ from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_store.blobs import BlobViews
 
 _NOT_FOUND = 404
+_PIECE_BYTES = 1 << 20
 _OUTPUT = "batch_output"
 _SUFFIXES = ("-output", "-errors")
 
@@ -56,7 +60,11 @@ class OutputFiles:
 
     async def _uploaded(self, record: FileRecord) -> AsyncIterator[bytes]:
         view = self.store.view(write=record.scope, read=(record.scope,))
-        yield await view.get(record.blob)
+        with tempfile.TemporaryDirectory(prefix="flowmesh-file-") as folder:
+            path = Path(folder, "content")
+            await view.fetch(record.blob, path)
+            for offset in range(0, record.size_bytes, _PIECE_BYTES):
+                yield await asyncio.to_thread(_piece_at, path, offset)
 
     async def _written(self, namespace: str, name: str) -> tuple[BatchRecord, AsyncIterator[bytes]]:
         stem = name.removeprefix("file-")[: -len(_SUFFIXES[0])]
@@ -71,3 +79,9 @@ class OutputFiles:
         if name == error_name(batch) and shown.error_file_id is not None:
             return batch, in_pieces(self.results.error_lines(batch, shown.status))
         raise missing
+
+
+def _piece_at(path: Path, offset: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(_PIECE_BYTES)

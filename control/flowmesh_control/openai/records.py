@@ -1,5 +1,6 @@
 """Records of files and batches, by namespace; their ids sort by time."""
 
+import logging
 import secrets
 from typing import Generic, TypeVar
 
@@ -8,9 +9,12 @@ import msgspec
 from flowmesh_control.records.keys import openai_prefix
 from flowmesh_control.records.overwrite import overwrite
 from flowmesh_control.records.run_records import decode_record
+from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import RecordStore
+
+log = logging.getLogger("flowmesh.control")
 
 _NOT_FOUND = 404
 _MILLI = 1000
@@ -148,8 +152,25 @@ class OpenAiRecords(Generic[_Kind]):
                 return found, number + 1 < len(names)
         return found, False
 
+    async def readable(self) -> list[_Kind]:
+        """Returns the records of all namespaces without damaged ones, which it logs."""
+        found = []
+        async for key in self._records.keys(openai_prefix(self._kind)):
+            try:
+                record = await self._at(key)
+            except DamagedRecordError as e:
+                log.warning("it is left out: %s", e)
+                continue
+            if record is not None:
+                found.append(record)
+        return found
+
     async def all(self) -> list[_Kind]:
-        """Returns the records of all namespaces."""
+        """Returns the records of all namespaces.
+
+        Raises:
+            DamagedRecordError: one cannot be read.
+        """
         keys = [key async for key in self._records.keys(openai_prefix(self._kind))]
         found = [await self._at(key) for key in keys]
         return [record for record in found if record is not None]

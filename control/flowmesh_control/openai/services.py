@@ -43,7 +43,7 @@ class OpenAiServices:
     statuses: BatchStatuses
     outputs: OutputFiles
 
-    async def kept_content(self) -> list[tuple[tuple[str, ...], Artifact]]:
+    async def stored_content(self) -> list[tuple[tuple[str, ...], Artifact]]:
         """Returns the bytes of files and the indexes of batches, each with its scope."""
         found = [(f.scope, f.blob) for f in await self.files.records.all()]
         found += [(b.scope, b.index) for b in await self.batches.batches.all() if b.index]
@@ -61,6 +61,7 @@ class OpenAiServices:
         engine: EngineContract,
         shapes: Callable[[], Sequence[WorkerShape]],
         stored: Callable[[str, int], None],
+        patience_s: float,
         clock: Clock,
     ) -> "OpenAiServices":
         """Makes them.
@@ -74,6 +75,7 @@ class OpenAiServices:
             engine: that answers.
             shapes: of the connected workers.
             stored: called with the scope and the size of a file that was stored.
+            patience_s: how long a batch waits for the first worker; 0 where more may come.
             clock: Unix time in seconds.
         """
         files = OpenAiRecords(store.records, FILES, FileRecord)
@@ -90,6 +92,7 @@ class OpenAiServices:
             models=models,
             engine=engine,
             shapes=shapes,
+            patience_s=patience_s,
             clock=clock,
         )
         return cls(

@@ -171,3 +171,32 @@ async def test_namespaces_are_projects(fabric: Fabric, client: AsyncOpenAI) -> N
         async with http.get(url, headers=headers) as response:
             assert response.status == 400
             assert "not a namespace" in (await response.json())["error"]["message"]
+
+
+async def test_a_damaged_record_of_a_batch_stops_neither_the_leader_nor_other_batches(
+    tmp_path: Path,
+) -> None:
+    control = control_plane(tmp_path, settings=SETTINGS)
+    await control.start()
+    records = control.services.store.records
+    await records.write("openai/batches/team-a/batch_0", b"{")
+    await control.stop()
+    control = control_plane(tmp_path, settings=SETTINGS)
+    await control.start()
+    async with client_of(control.url) as client:
+        batch = await created(client, [line("a")])
+        await reaches(client, batch.id, "in_progress")
+    await control.stop()
+
+
+async def test_a_collection_keeps_files_until_they_are_deleted(
+    fabric: Fabric, client: AsyncOpenAI
+) -> None:
+    name = await uploaded(client, [line("a")])
+    services = fabric.control.services
+    record = await services.openai.files.records.read("team-a", name)
+    live = await services.cache.live()
+    assert record.blob in live[record.scope]
+    await client.files.delete(name)
+    live = await services.cache.live()
+    assert record.blob not in live.get(record.scope, set())

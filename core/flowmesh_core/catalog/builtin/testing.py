@@ -183,7 +183,7 @@ OPENAI = EngineContract(
     adds_columns=("$output",),
     work_unit="tokens",
     capacity=64,
-    base_memory_mib=64,
+    base_memory_mib=512,
     doc="Answers requests as `llm.openai` does, without a model: with the last message, and a"
     " millisecond for each of `max_tokens`.",
 )
