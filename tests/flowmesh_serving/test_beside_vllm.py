@@ -37,7 +37,7 @@ SCHEMA = {
 FIXED: dict[str, Any] = {"temperature": 0, "seed": 1}
 CHATS: tuple[dict[str, Any], ...] = (
     {"max_tokens": 12},
-    {"max_completion_tokens": 12, "n": 2},
+    {"max_completion_tokens": 12, "n": 2, "temperature": 0.7},
     {"max_tokens": 24, "stop": ["ow"]},
     {"max_tokens": 6, "logprobs": True, "top_logprobs": 3},
     {"max_tokens": 6, "frequency_penalty": 0.5, "presence_penalty": 0.5},
@@ -51,7 +51,7 @@ CHATS: tuple[dict[str, Any], ...] = (
 )
 COMPLETIONS: tuple[dict[str, Any], ...] = (
     {"max_tokens": 12},
-    {"max_tokens": 12, "n": 2, "stop": "ow"},
+    {"max_tokens": 12, "n": 2, "stop": "ow", "temperature": 0.7},
     {"max_tokens": 6, "logprobs": 2},
 )
 
@@ -87,24 +87,28 @@ async def answers(client: openai.AsyncOpenAI) -> dict[str, Any]:
     messages = says("the quick brown fox")
     for number, more in enumerate(CHATS):
         chat: Any = await client.chat.completions.create(
-            model=MODEL, messages=messages, **FIXED, **more
+            model=MODEL, messages=messages, **(FIXED | more)
         )
         found[f"chat {number}"] = plain(chat)
         if more.get("n", 1) == 1:
             options = {"include_usage": True}
             stream: Any = await client.chat.completions.create(
-                model=MODEL, messages=messages, stream=True, stream_options=options, **FIXED, **more
+                model=MODEL,
+                messages=messages,
+                stream=True,
+                stream_options=options,
+                **(FIXED | more),
             )
             chunks = [plain(chunk) async for chunk in stream]
             found[f"chat stream {number}"] = joined(chunks, "delta", "content")
             assert found[f"chat stream {number}"][0] == chat.choices[0].message.content
             assert chunks[-1]["usage"]["total_tokens"] == chat.usage.total_tokens
     for number, more in enumerate(COMPLETIONS):
-        whole: Any = await client.completions.create(model=MODEL, prompt="the", **FIXED, **more)
+        whole: Any = await client.completions.create(model=MODEL, prompt="the", **(FIXED | more))
         found[f"completion {number}"] = plain(whole)
         if more.get("n", 1) == 1:
             stream = await client.completions.create(
-                model=MODEL, prompt="the", stream=True, **FIXED, **more
+                model=MODEL, prompt="the", stream=True, **(FIXED | more)
             )
             chunks = [plain(chunk) async for chunk in stream]
             assert all(chunk["choices"] for chunk in chunks)  # no usage that was not asked for
