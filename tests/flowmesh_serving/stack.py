@@ -32,7 +32,7 @@ from flowmesh_worker.ipc.frames import (
     ToHost,
 )
 from flowmesh_worker.ipc.hub_frames import AdmitReplica, ReplicaUsage
-from flowmesh_worker.serving.hub import ServiceHub
+from flowmesh_worker.serving.service_hub import ServiceHub
 
 ECHO = "flowmesh_worker.engines.testing.echo:Echo"
 SERVICE, MODEL, TOKEN = "team-a/echo", "echo", "fm-token-of-team-a"

@@ -24,7 +24,7 @@ from tests.flowmesh_serving.stack import (
 
 from flowmesh_serving.service_table import write_services
 from flowmesh_worker.ipc.frames import Start
-from flowmesh_worker.serving.hub import ServiceHub
+from flowmesh_worker.serving.service_hub import ServiceHub
 
 START = Start("test.echo", ECHO, {}, (), 64, 1, {}, "")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import openai
 import pytest
-from tests.flowmesh_serving.stack import ask, echo_stack, until
+from tests.flowmesh_serving.stack import SERVICE, ask, echo_stack, serving_stack, until
 
 from flowmesh_core.protocol.serving import (
     SERVING_VERSION,
@@ -64,6 +64,18 @@ async def test_a_hub_cannot_end_the_call_of_another_hub(tmp_path: Path) -> None:
             await waiting  # not the answer of the other hub
         writer.close()
         await until(lambda: calls.replicas.count("team-b/x") == 0)
+
+
+async def test_a_hub_that_does_not_answer_is_504_after_the_timeout(tmp_path: Path) -> None:
+    async with serving_stack(tmp_path) as stack, stack.client as client:
+        _, writer = await asyncio.open_unix_connection(str(tmp_path / "hubs"))
+        load = ReplicaLoad("r", SERVICE, (CHAT,), 1)
+        writer.write(frame(HubHello(SERVING_VERSION, "w", "i", (load,))))
+        await stack.until_ready()
+        with pytest.raises(openai.InternalServerError, match="longer than its timeout"):
+            await ask(client, "one", extra_headers={"X-Request-Timeout": "0.1"})
+        assert stack.router._calls.in_flight == 0
+        writer.close()
 
 
 async def test_a_hub_that_announces_a_huge_frame_is_disconnected(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ _BEARER = "Bearer "
 _SEED_TAG = b"flowmesh/call-seed/1\0"
 _SEED_BITS = 62
 _MS = 1000
+_HUB_GRACE_S = 1.0
 _REQUEST_ID = "X-Flowmesh-Request"
 _CANCELLED, _REFUSED, _SLOW = "cancelled", "refused", "client-slow"
 _bodies = msgspec.json.Decoder(dict)
@@ -179,6 +180,7 @@ class _Answering:
         self._metrics = metrics
         self._limits = limits
         self._label = label
+        self._deadline_s = 0.0
 
     async def run(
         self, service: str, call: ServiceCall, began_s: float
@@ -188,7 +190,14 @@ class _Answering:
         Raises:
             OpenAiError: no byte of an answer has been sent.
         """
-        pending, reply = await self._calls.begin(service, call)
+        loop = asyncio.get_running_loop()
+        # The hub ends a call at its deadline; this is for a hub that does not answer.
+        self._deadline_s = loop.time() + call.budget_ms / _MS + _HUB_GRACE_S
+        try:
+            async with asyncio.timeout_at(self._deadline_s):
+                pending, reply = await self._calls.begin(service, call)
+        except TimeoutError:
+            raise deadline_exceeded() from None
         try:
             if isinstance(reply, CallEnded):
                 return self._whole(call, reply)
@@ -232,12 +241,19 @@ class _Answering:
             except ConnectionError:
                 return response, _CANCELLED
             self._calls.add_credit(pending, len(reply.data))
-            reply = await self._calls.next(pending)
+            reply = await self._next(pending)
         self._count(reply)
         if reply.outcome != OK:
             await response.write(_error_event(reply))
         await response.write_eof()
         return response, reply.outcome
+
+    async def _next(self, pending: PendingCall) -> Piece | CallEnded:
+        try:
+            async with asyncio.timeout_at(self._deadline_s):
+                return await self._calls.next(pending)
+        except TimeoutError:
+            return CallEnded(pending.call_id, DEADLINE)
 
     def _count(self, ended: CallEnded) -> None:
         self._metrics.tokens.labels(self._label, "in").inc(ended.tokens_in)

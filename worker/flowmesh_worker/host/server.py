@@ -169,7 +169,10 @@ class HostServer:
             engine: Any = self._engine
             serving = engine if hasattr(engine, "serves") else None
             self._calls = CallServer(serving, self._call_failed)
-            await self._calls.listen(path)
+            try:
+                await self._calls.listen(path)
+            except OSError as error:
+                sys.stdout.write(f"calls cannot be taken on {path}: {error}\n")
 
     def _call_failed(self, error: AttemptError) -> None:
         self._exit_broken(engine_failure(error, self._name))
