@@ -30,7 +30,7 @@ def serve(
         str, typer.Option("--dtype", help="Load the models in this dtype, e.g. float32.")
     ] = "",
     workers: Annotated[int, typer.Option("--workers", min=1, help="Number of local workers.")] = 1,
-    port: Annotated[int, typer.Option("--port", help="Port for clients; 0 for any.")] = 0,
+    port: Annotated[int, typer.Option("--port", help="Port for clients, 0 for any.")] = 0,
     state_dir: StateDirOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -54,7 +54,7 @@ def call(
     *,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Longest answer.")] = 256,
     temperature: Annotated[
-        float | None, typer.Option("--temperature", help="0 for the likeliest answer.")
+        float | None, typer.Option("--temperature", help="Temperature, 0 for the likeliest answer.")
     ] = None,
     state_dir: StateDirOption = None,
     json: JsonOption = False,
@@ -82,7 +82,7 @@ def load(
     state_dir: StateDirOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Send requests to a served model at a rate, and show how it answers."""
+    """Send requests to a served model at a rate."""
     from flowmesh_cli.verbs.load import load as run  # noqa: PLC0415
 
     run(
