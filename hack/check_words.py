@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("api", "core", "store", "control", "operator", "worker", "cli", "sim")
+PACKAGES = ("api", "core", "store", "control", "operator", "worker", "cli", "sim", "serving")
 ALLOWED = ROOT / "hack" / "words_allowed.txt"
 
 # fmt: off

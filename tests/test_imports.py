@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("api", "core", "store", "control", "worker", "cli", "sim")
+PACKAGES = ("api", "core", "store", "control", "worker", "cli", "sim", "serving")
 HEAVY = ("torch", "vllm", "transformers", "trl", "peft", "kopf", "kubernetes")
 
 

@@ -19,6 +19,7 @@ FOLDERS_OF_THE_WORKER = {
     "identity",
     "openai",
     "protocol",
+    "serving",  # the queue of calls alone: its other modules are in the rule
     "units",
 }
 

@@ -16,6 +16,7 @@ from flowmesh_cli.commands import (
     keys,
     request_log,
     runs,
+    serving,
     simulation,
     withhold,
     workflows,
@@ -31,7 +32,18 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Run LLM workflows, and run every distinct step once for all tenants.",
 )
-for group in (runs, workflows, simulation, explain, artifacts, fabric, withhold, keys, request_log):
+for group in (
+    runs,
+    serving,
+    workflows,
+    simulation,
+    explain,
+    artifacts,
+    fabric,
+    withhold,
+    keys,
+    request_log,
+):
     group.add_to(app)
 
 

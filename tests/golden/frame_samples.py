@@ -58,6 +58,7 @@ TO_HOST: dict[str, frames.ToHost] = {
     "cancel": frames.Cancel(attempt_id="ns-a/0a/3"),
     "release": frames.Release(attempt_id="ns-a/0a/4"),
     "close": frames.Close(),
+    "listen": frames.ListenForCalls(socket="/run/calls.sock"),
 }
 FROM_HOST: dict[str, frames.FromHost] = {
     "prepared": frames.Prepared(error="no module named x"),

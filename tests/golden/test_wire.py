@@ -20,15 +20,18 @@ from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.dataset import manifest, schema
 from flowmesh_core.graph import plan
 from flowmesh_core.protocol import messages, results
+from flowmesh_core.protocol import serving as serving_frames
 from flowmesh_store import tree
 from flowmesh_worker.engines.code import limits, sidecar_frames
 from flowmesh_worker.ipc import frames as host_frames
+from flowmesh_worker.ipc import hub_frames
 
 MODULES = (
     accounts,
     cancellations,
     ended_index,
     host_frames,
+    hub_frames,
     importer_frames,
     run_logs,
     ledger_lines,
@@ -40,6 +43,7 @@ MODULES = (
     results,
     run_records,
     schema,
+    serving_frames,
     sidecar_frames,
     tree,
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.golden import frame_samples, protocol_samples, record_samples
+from tests.golden import frame_samples, protocol_samples, record_samples, serving_samples
 
 from flowmesh_api.v1.audit import AuditReport, QuarantineEntry
 from flowmesh_api.v1.fabric import CachePolicy
@@ -34,12 +34,13 @@ from flowmesh_control.runs.cancellations import Cancellation
 from flowmesh_core.accounting.ledger_lines import decode_lines, encode_lines
 from flowmesh_core.costmodel.state import decode_model, encode_model
 from flowmesh_core.dataset.manifest import decode_manifest, encode_manifest
+from flowmesh_core.protocol import serving
 from flowmesh_core.protocol.messages import decode_control, decode_worker, encode
 from flowmesh_core.protocol.results import decode_result, encode_result
 from flowmesh_store.tree import decode_tree, encode_tree
 from flowmesh_worker.engines.code import sidecar_frames as sidecar
 from flowmesh_worker.engines.code.limits import SandboxRequest, SandboxResult
-from flowmesh_worker.ipc import frames
+from flowmesh_worker.ipc import frames, hub_frames
 
 FOLDER = Path(__file__).parent / "wire"
 
@@ -131,14 +132,19 @@ def _records() -> Iterator[Sample]:
 
 def _frames() -> Iterator[Sample]:
     """A frame of the engine host is a list of messages."""
-    sides: list[tuple[Mapping[str, Any], Any]] = [
-        (frame_samples.TO_HOST, list[frames.ToHost]),
-        (frame_samples.FROM_HOST, list[frames.FromHost]),
+    sides: list[tuple[str, Mapping[str, Any], Any]] = [
+        ("host-frames", frame_samples.TO_HOST, list[frames.ToHost]),
+        ("host-frames", frame_samples.FROM_HOST, list[frames.FromHost]),
+        ("serving-frames", serving_samples.TO_ROUTER, list[serving.ToRouter]),
+        ("serving-frames", serving_samples.FROM_ROUTER, list[serving.FromRouter]),
+        ("serving-frames", serving_samples.FROM_CALL_HOST, list[serving.FromCallHost]),
+        ("hub-frames", serving_samples.TO_HUB, list[hub_frames.ToHub]),
+        ("hub-frames", serving_samples.FROM_HUB, list[hub_frames.FromHub]),
     ]
-    for messages, kind in sides:
+    for group, messages, kind in sides:
         decode = msgspec.msgpack.Decoder(kind).decode
         for name, message in messages.items():
-            yield Sample("host-frames", name, [message], msgspec.msgpack.encode, decode)
+            yield Sample(group, name, [message], msgspec.msgpack.encode, decode)
     others: list[tuple[str, Mapping[str, Any], Any]] = [
         (
             "sidecar-frames",

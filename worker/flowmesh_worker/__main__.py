@@ -24,6 +24,7 @@ from flowmesh_worker.engines.code.sandbox_level import CodeSandbox, detect_level
 from flowmesh_worker.engines.code.sidecar_client import VARIABLE, describe_sidecar
 from flowmesh_worker.engines.registry import installed_engines
 from flowmesh_worker.log_format import formatter
+from flowmesh_worker.serving.hub_process import HubProcess
 from flowmesh_worker.settings import WorkerSettings, parse_settings
 from flowmesh_worker.shape import describe, find_devices, nvml
 from flowmesh_worker.supported_pythons import unsupported
@@ -94,7 +95,15 @@ async def run_worker(settings: WorkerSettings, sandbox: CodeSandbox) -> None:
         elif (rapl := RaplMeter()).available:
             meter = rapl
         shape = describe(settings, devices, engines, sandbox)
-        agent = Agent(settings, shape, engines, views, devices=devices, meter=meter)
+        agent = Agent(
+            settings,
+            shape,
+            engines,
+            views,
+            devices=devices,
+            meter=meter,
+            hub=lambda post: HubProcess(settings.name, post),
+        )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, agent.stop)

@@ -11,7 +11,7 @@ under the contract's name.
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -322,4 +322,74 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Frees all resources; the host exits afterwards."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServingCall:
+    """One request of a service for an engine.
+
+    Attributes:
+        call_id: unique in the engine instance.
+        path: such as ``/v1/chat/completions``.
+        model: the model's name in the answer.
+        body: a request of OpenAI's API; its parameters are checked.
+        cache_salt: separates prefix caches of tenants that do not share.
+        priority: higher first, above every attempt.
+        seed: used where the body has none.
+    """
+
+    call_id: str
+    path: str
+    model: str
+    body: Mapping[str, Any]
+    cache_salt: str = ""
+    priority: int = 0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ServingAnswer:
+    """The answer of a call, or the end of a stream.
+
+    Attributes:
+        status: of the HTTP response.
+        body: JSON, which is OpenAI's error object unless the status is 200; empty after a stream.
+        tokens_in: tokens of the prompt.
+        tokens_out: generated tokens.
+    """
+
+    status: int = 200
+    body: bytes = b""
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+class Serves(Protocol):
+    """The second face of an engine that answers requests of services beside its attempts.
+
+    An engine that has these methods too may be a replica of a service. They are called on the
+    event loop of ``run``, concurrently with it. Cancelling the task of ``answer``, or closing the
+    iterator of ``stream``, must stop the work. Requests must not change the results of attempts.
+    """
+
+    def serves(self) -> tuple[tuple[str, ...], int]:
+        """Returns the paths that the loaded engine answers, and how many calls run at once."""
+        ...
+
+    async def answer(self, call: ServingCall) -> ServingAnswer:
+        """Answers a call.
+
+        Raises:
+            AttemptError: of kind host-crashed for the instance; every other error is the call's.
+        """
+        ...
+
+    def stream(self, call: ServingCall) -> AsyncIterator[bytes | ServingAnswer]:
+        """Answers a call piece by piece.
+
+        Yields:
+            Server-sent events, whole ones, as they are made; last a ``ServingAnswer``. An answer
+            with another status than 200 comes first and alone.
+        """
         ...

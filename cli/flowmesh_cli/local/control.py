@@ -11,6 +11,7 @@ from typing import Any
 from flowmesh_cli.local.model_aliases import model_aliases
 from flowmesh_cli.local.options import POOL
 from flowmesh_cli.local.request_log import logs_requests
+from flowmesh_cli.local.router import hub_socket
 from flowmesh_cli.local.secrets import EnvironmentSecrets
 from flowmesh_control.auth.master_key import load_key_ring, new_ring
 from flowmesh_control.auth.users import StaticUsers
@@ -76,6 +77,7 @@ async def serve_control(
                 request_log=logs,
                 model_aliases=aliases,
                 connections_per_peer=CONNECTIONS_MAX,  # all clients of a laptop have one address
+                routers=(f"unix:{hub_socket(folder)}",),
             ),
             catalog=load_catalog(),
             key_ring=ring,

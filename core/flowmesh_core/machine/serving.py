@@ -1,8 +1,8 @@
 """Replicas of services on workers: what each was sent, what it reports, and the memory that counts.
 
 The control plane's planner decides where replicas are (``serving.plan.replica_placement``); its
-plan is a level, as the prewarm plan. The memory of a replica is subtracted from its worker's always, whether it is
-loaded or not, and a worker that has one is busy (ADR 51).
+plan is a level, as the prewarm plan. The memory of a replica is subtracted from its worker's
+always, whether it is loaded or not, and a worker that has one is busy (ADR 51).
 """
 
 from collections.abc import Iterable, Mapping

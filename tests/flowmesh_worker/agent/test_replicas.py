@@ -8,6 +8,7 @@ import msgspec
 
 from flowmesh_core.protocol.messages import RouterAddress, ServingReplica, ServingReplicaState
 from flowmesh_core.worker_agent import events as e
+from flowmesh_worker.ipc.host_directory import socket_folder
 
 if TYPE_CHECKING:
     from tests.flowmesh_worker.conftest import Gateway, World
@@ -39,6 +40,9 @@ class ListedHub:
     def withdraw(self, replica_id: str) -> None:
         """See ``ServingHub.withdraw``."""
         del self.sockets[replica_id]
+
+    async def close(self) -> None:
+        """See ``ServingHub.close``."""
 
     def busy(self, replica_id: str, calls: int) -> None:
         """Reports calls."""
@@ -79,7 +83,7 @@ async def test_a_replica_takes_calls_beside_attempts_until_it_is_off_the_list(
     await reported(world.gateway, lambda found: [r.state for r in found] == ["ready"])
     (host,) = agent.hosts
     assert hubs[0].routers == ROUTERS
-    assert hubs[0].sockets == {wanted.replica_id: host.folder / "calls.sock"}
+    assert hubs[0].sockets == {wanted.replica_id: socket_folder(host.folder) / "calls.sock"}
     end = await world.gateway.do(world.assignment("test.noop", params={"value": 7}))
     assert end.failure is None
     assert [one.process.pid for one in agent.hosts] == [host.process.pid]

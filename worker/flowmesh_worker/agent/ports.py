@@ -55,3 +55,7 @@ class ServingHub(Protocol):
     def withdraw(self, replica_id: str) -> None:
         """Has it send no other call to a replica; the last ``CallsBusy`` says that none is left."""
         ...
+
+    async def close(self) -> None:
+        """Ends it and waits until it is gone; no event answers it."""
+        ...

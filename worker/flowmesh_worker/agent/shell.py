@@ -128,14 +128,14 @@ class Shell:
     def _of_hub(self, hub: "ServingHub") -> "dict[type, Callable[[Any], None]]":
         def admit(instruction: i.AdmitCalls) -> None:
             number = instruction.instance_id
-            socket = self._hosts.calls_socket(number)
+            socket = self._hosts.listen_for_calls(number)
             if socket is not None:  # else its exit is already on its way to the agent
                 hub.admit(number, socket, instruction.replica)
 
         return {
             i.StartHub: lambda x: hub.start(x.hub_id, x.routers),
             i.StopHub: lambda x: hub.stop(x.hub_id),
-            i.PinInstance: lambda _: None,  # a host takes calls when the hub admits the first
+            i.PinInstance: lambda _: None,  # a host listens once calls are admitted
             i.UnpinInstance: lambda x: hub.withdraw(x.replica_id),
             i.AdmitCalls: admit,
         }

@@ -42,6 +42,7 @@ BUILTIN = {
     "retrieve.topk": "flowmesh_worker.engines.retrieve.topk:TopK",
     "source.resolve": "flowmesh_worker.engines.imports.resolve:Resolve",
     "test.drift": "flowmesh_worker.engines.testing.drift:Drift",
+    "test.echo": "flowmesh_worker.engines.testing.echo:Echo",
     "test.fail": "flowmesh_worker.engines.testing.fail:Fail",
     "test.map": "flowmesh_worker.engines.testing.map:Map",
     "test.noop": "flowmesh_worker.engines.testing.noop:Noop",

@@ -15,11 +15,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from flowmesh_core.errors import FailureKind
+from flowmesh_core.errors import AttemptError, FailureKind
 from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_worker.engine_api import Engine, HostSettings, Input, Result, TreeInput
 from flowmesh_worker.engines.preload import prepare
 from flowmesh_worker.failures import engine_failure
+from flowmesh_worker.host.call_server import CallServer
 from flowmesh_worker.host.checkpoints import AttemptSignals, CheckpointTaker
 from flowmesh_worker.host.libraries import loaded_libraries
 from flowmesh_worker.host.peak_memory import PeakMemory
@@ -33,6 +34,7 @@ from flowmesh_worker.ipc.frames import (
     Close,
     FromHost,
     HostUsage,
+    ListenForCalls,
     Loaded,
     LoadFailed,
     Prepare,
@@ -67,6 +69,8 @@ class HostServer:
         self._libraries: dict[str, str] = {}
         self._closed = asyncio.Event()
         self._starting: asyncio.Task[None] | None = None
+        self._calls: CallServer | None = None
+        self._listening: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
         """Serves until closed, then cancels what still runs and closes the engine."""
@@ -78,6 +82,8 @@ class HostServer:
             self._signals[attempt_id].cancel()
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        if self._calls is not None:
+            await self._calls.close()
         if self._engine is not None:
             await self._engine.close()
         self._channel.close()
@@ -103,17 +109,23 @@ class HostServer:
                 if message.attempt_id in self._signals:
                     self._signals[message.attempt_id].stopping.set()
             case Cancel():
-                if message.attempt_id in self._tasks:
-                    self._signals[message.attempt_id].cancel()
-                    # Cancelled after its first step: a task that is cancelled before that never
-                    # enters its ``try`` and would not report its end.
-                    asyncio.get_running_loop().call_soon(self._tasks[message.attempt_id].cancel)
+                self._cancel(message.attempt_id)
             case Prepare():
                 self._prepare(message)
             case Start():
                 self._starting = asyncio.get_running_loop().create_task(self._start(message))
+            case ListenForCalls():
+                listening = self._listen(Path(message.socket))
+                self._listening = asyncio.get_running_loop().create_task(listening)
             case Close():
                 self._closed.set()
+
+    def _cancel(self, attempt_id: str) -> None:
+        if attempt_id in self._tasks:
+            self._signals[attempt_id].cancel()
+            # Cancelled after its first step: a task that is cancelled before that never enters its
+            # ``try`` and would not report its end.
+            asyncio.get_running_loop().call_soon(self._tasks[attempt_id].cancel)
 
     def _prepare(self, message: Prepare) -> None:
         answer = Prepared()
@@ -152,6 +164,19 @@ class HostServer:
         self._libraries = loaded_libraries()
         self._send(Loaded(max(1, int(engine.capacity)), elapsed, self._libraries))
 
+    async def _listen(self, path: Path) -> None:
+        if self._calls is None:
+            engine: Any = self._engine
+            serving = engine if hasattr(engine, "serves") else None
+            self._calls = CallServer(serving, self._call_failed)
+            try:
+                await self._calls.listen(path)
+            except OSError as error:
+                sys.stdout.write(f"calls cannot be taken on {path}: {error}\n")
+
+    def _call_failed(self, error: AttemptError) -> None:
+        self._exit_broken(engine_failure(error, self._name))
+
     def new_directory(self) -> AttemptDir:
         """Returns a directory that no other attempt of this host uses or has used."""
         return AttemptDir(f"{self._scratch}/attempts/{next(self._numbers)}")
@@ -171,11 +196,7 @@ class HostServer:
         except Exception as error:
             failure = engine_failure(error, self._name)
             if failure.kind == FailureKind.HOST_CRASHED.value:
-                # The engine reports itself broken. Exiting lets the agent find out whether the
-                # kernel's out-of-memory killer ended a part of this process group.
-                sys.stdout.write(f"{failure.message}\n{failure.detail}\n")
-                sys.stdout.flush()
-                os._exit(_EXIT_ENGINE_BROKEN)
+                self._exit_broken(failure)
         if failure is not None:
             used = HostUsage(time.perf_counter() - began, peak_memory_mib=self._peak.mib())
         keeps_files = failure is None and directory.made
@@ -188,6 +209,17 @@ class HostServer:
             run.attempt_id, outputs, failure, used, keeps_files, libraries, verified
         )
         self._send(ended)
+
+    @staticmethod
+    def _exit_broken(failure: FailureReport) -> None:
+        """Exits, as the engine reports itself broken.
+
+        The agent then finds out whether the kernel's out-of-memory killer ended a part of this
+        process group.
+        """
+        sys.stdout.write(f"{failure.message}\n{failure.detail}\n")
+        sys.stdout.flush()
+        os._exit(_EXIT_ENGINE_BROKEN)
 
     def _imported_since(self) -> dict[str, str] | None:
         """Returns the libraries if they changed since the last report: engines import late."""

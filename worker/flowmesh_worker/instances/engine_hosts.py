@@ -33,6 +33,7 @@ from flowmesh_worker.ipc.frames import (
     Checkpointed,
     FromHost,
     HostInput,
+    ListenForCalls,
     Loaded,
     LoadFailed,
     Progressed,
@@ -40,7 +41,7 @@ from flowmesh_worker.ipc.frames import (
     Start,
     ToHost,
 )
-from flowmesh_worker.ipc.host_directory import remove_host_folder
+from flowmesh_worker.ipc.host_directory import remove_host_folder, socket_folder
 
 CALLS_SOCKET = "calls.sock"
 Post = Callable[[e.Event], None]
@@ -156,10 +157,14 @@ class EngineHosts:
         self._empty.clear()
         self._do(host, self._start_process(host))
 
-    def calls_socket(self, instance_id: int) -> Path | None:
-        """Returns where a host takes calls of services; None if the host is gone."""
+    def listen_for_calls(self, instance_id: int) -> Path | None:
+        """Has a host take calls of services; returns its socket, or None if the host is gone."""
         host = self._hosts.get(instance_id)
-        return host.folder / CALLS_SOCKET if host is not None else None
+        if host is None:
+            return None
+        path = socket_folder(host.folder) / CALLS_SOCKET
+        host.process.send(ListenForCalls(str(path)))
+        return path
 
     def send(self, instance_id: int, message: ToHost) -> None:
         """Sends a message to a host; does nothing if the host is gone."""

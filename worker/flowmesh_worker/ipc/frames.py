@@ -136,6 +136,12 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
     """Close the engine and exit."""
 
 
+class ListenForCalls(msgspec.Struct, frozen=True, array_like=True, tag="listen"):
+    """Take calls of services on this Unix socket, once the engine is loaded."""
+
+    socket: str
+
+
 class Prepared(msgspec.Struct, frozen=True, array_like=True, tag="prepared"):
     """The modules are imported; on failure ``error`` says why, and the engine's load fails too."""
 
@@ -195,5 +201,5 @@ class AttemptEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     verified: dict[str, tuple[int, ...]] = {}
 
 
-ToHost = Prepare | Start | RunAttempt | Stop | Cancel | Release | Close
+ToHost = Prepare | Start | RunAttempt | Stop | Cancel | Release | Close | ListenForCalls
 FromHost = Prepared | Loaded | LoadFailed | Progressed | Checkpointed | AttemptEnded

@@ -28,6 +28,19 @@ NOOP = EngineContract(
     doc="Does nothing.",
 )
 
+ECHO = EngineContract(
+    name="test.echo",
+    version=1,
+    implementation=1,
+    inputs=(_ANY_METRICS,),
+    outputs=(_METRICS,),
+    params=(_VALUE,),
+    work_unit="tokens",
+    capacity=256,
+    base_memory_mib=64,
+    doc="Does nothing. As a replica of a service it answers a request with its own text.",
+)
+
 SLEEP = EngineContract(
     name="test.sleep",
     version=1,
@@ -175,4 +188,4 @@ OPENAI = EngineContract(
     " millisecond for each of `max_tokens`.",
 )
 
-CONTRACTS = (NOOP, DRIFT, SLEEP, STEPS, MAP, FAIL, OPENAI)
+CONTRACTS = (NOOP, ECHO, DRIFT, SLEEP, STEPS, MAP, FAIL, OPENAI)

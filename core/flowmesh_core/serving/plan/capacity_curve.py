@@ -14,7 +14,10 @@ import msgspec
 from flowmesh_core.serving.plan.capacity import PlannedReplica
 from flowmesh_core.serving.queue.batching import form_batch
 from flowmesh_core.serving.queue.waiting_call import WaitingCall
-from flowmesh_core.serving.route.replica_choice import ReplicaLoad, choose_replica
+from flowmesh_core.serving.route.replica_choice import Candidate, choose_replica
+
+_PATH = ""
+"""All replicas of a stage answer the same."""
 
 
 class PlannedStage(msgspec.Struct, frozen=True):
@@ -108,14 +111,15 @@ class _Simulation:
         heappush(self._events, (at, next(self._numbers), stage, what))
 
     def _enqueue(self, stage: int, request: int, now: float) -> int:
+        running, queues = self._running[stage], self._queues[stage]
         replicas = [
-            ReplicaLoad(str(n), r.cap, len(self._running[stage][n]), len(self._queues[stage][n]))
+            Candidate(str(n), (_PATH,), r.cap, len(running[n]) + len(queues[n]))
             for n, r in enumerate(self._stages[stage].replicas)
         ]
-        chosen = choose_replica(replicas, str(request))
+        chosen = choose_replica(replicas, _PATH, request=str(request))
         assert chosen is not None, "a planned stage has replicas"
-        self._queues[stage][int(chosen.id)][request] = now
-        return int(chosen.id)
+        self._queues[stage][int(chosen.replica_id)][request] = now
+        return int(chosen.replica_id)
 
     def _start(self, stage: int, replica: int, now: float) -> None:
         queue = self._queues[stage][replica]

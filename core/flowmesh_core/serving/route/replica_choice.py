@@ -1,64 +1,89 @@
-"""Which replica of a component gets a call.
+"""Which replica gets a call.
 
-A router knows the calls in flight at each replica from its last report, and what it has sent there
-since. Without a key the least loaded replica gets the call. With one, equal keys go to one replica
-while it has room, so that its prefix cache and its data are found again: the replica is chosen by
+A router knows the loads that hubs last reported and the calls that it has sent itself. Other
+routers' newest calls are unknown to it, so a replica bounds its own queue and refuses what it
+cannot take; the router then tries the next-best one, once.
+
+Without a key the least loaded replica gets the call. With one, equal keys go to one replica while
+it has room, so that its prefix cache and its data are found again: the replica is chosen by
 rendezvous hashing (Thaler and Ravishankar, 1998), with bounded loads (Mirrokni et al., 2018).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
-import msgspec
 from blake3 import blake3
 
 LOAD_BOUND = 1.25
 """A key's replica is passed over while its load is above so many times the mean."""
 
 
-class ReplicaLoad(msgspec.Struct, frozen=True, gc=False):
-    """A ready replica.
+@dataclass(slots=True)
+class Candidate:
+    """A replica as a router sees it.
 
     Attributes:
-        id: unique in the fabric.
-        cap: how many calls it takes at once, at least 1.
-        in_flight: calls there, by its last report.
-        sent: calls that this router has sent since.
+        replica_id: its name.
+        paths: OpenAI's paths that it answers.
+        calls_max: calls that run at once, at least 1.
+        reported: calls that run or wait there by the hub's last report.
+        own_reported: of those, the router's own, when the report came.
+        own: the router's own calls there now.
     """
 
-    id: str
-    cap: int
-    in_flight: int = 0
-    sent: int = 0
+    replica_id: str
+    paths: Collection[str]
+    calls_max: int
+    reported: int = 0
+    own_reported: int = 0
+    own: int = 0
+
+    @property
+    def calls(self) -> int:
+        """Calls there: those of others as reported, and our own."""
+        return max(0, self.reported - self.own_reported) + self.own
 
     @property
     def load(self) -> float:
-        """Calls for each place."""
-        return (self.in_flight + self.sent) / self.cap
+        """Calls there per call that runs at once."""
+        return self.calls / self.calls_max
 
 
 def choose_replica(
-    replicas: Sequence[ReplicaLoad], request: str, key: str = ""
-) -> ReplicaLoad | None:
-    """Chooses a replica for a call; None where there is none.
+    candidates: Iterable[Candidate],
+    path: str,
+    tried: Collection[str] = (),
+    *,
+    request: str = "",
+    key: str = "",
+) -> Candidate | None:
+    """Returns the replica that gets a call; None if there is none.
 
     Args:
-        replicas: those that are ready, in any order.
+        candidates: the service's replicas.
+        path: what the call asks for.
+        tried: replicas that have refused the call.
         request: breaks ties among equally loaded replicas, evenly over many requests.
         key: of affinity; empty for none.
     """
-    if not key:
-        return min(replicas, key=lambda r: (r.load, -_weight(request, r.id)), default=None)
-    calls = 1 + sum(r.in_flight + r.sent for r in replicas)
-    places = sum(r.cap for r in replicas)
-    ranked = sorted(replicas, key=lambda r: -_weight(key, r.id))
-    for replica in ranked:
-        bound = math.ceil(LOAD_BOUND * calls * replica.cap / places)
-        if replica.in_flight + replica.sent < bound:
-            return replica
+    fitting = [c for c in candidates if path in c.paths and c.replica_id not in tried]
+    if key:
+        return _by_key(fitting, key)
+    return min(fitting, key=lambda c: (c.load, _weight(request, c.replica_id)), default=None)
+
+
+def _by_key(candidates: Sequence[Candidate], key: str) -> Candidate | None:
+    calls = 1 + sum(c.calls for c in candidates)
+    places = sum(c.calls_max for c in candidates)
+    for candidate in sorted(candidates, key=lambda c: _weight(key, c.replica_id)):
+        if candidate.calls < math.ceil(LOAD_BOUND * calls * candidate.calls_max / places):
+            return candidate
     return None
 
 
-def _weight(key: str, replica: str) -> int:
-    digest = blake3(f"{len(key)}:{key}{replica}".encode()).digest(8)
-    return int.from_bytes(digest, "big")
+def _weight(key: str, replica_id: str) -> tuple[int, str]:
+    if not key:
+        return 0, replica_id
+    digest = blake3(f"{len(key)}:{key}{replica_id}".encode()).digest(8)
+    return int.from_bytes(digest, "big"), replica_id

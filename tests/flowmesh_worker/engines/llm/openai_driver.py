@@ -33,14 +33,17 @@ async def batch_texts(backend: VllmBackend, group: str) -> list[str]:
 
 
 async def streamed(serving: OpenAiServing, call: OpenAiCall) -> list[str]:
-    return [event.decode() async for event in serving.stream(call)]
+    return [
+        event.decode() if isinstance(event, bytes) else json.dumps(event.body)
+        async for event in serving.stream(call)
+    ]
 
 
 async def cancelled(serving: OpenAiServing, call: OpenAiCall) -> str:
     """Closes a stream after its first event with text."""
     events = serving.stream(call)
     async for event in events:
-        if b'"content"' in event:
+        if isinstance(event, bytes) and b'"content"' in event:
             break
     await events.aclose()
     return "closed"

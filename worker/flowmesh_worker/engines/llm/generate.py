@@ -7,7 +7,7 @@ generated: nothing of that action is published.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from flowmesh_core.dataset.schema import ColumnType, Schema
@@ -19,6 +19,8 @@ from flowmesh_worker.engine_api import (
     Progress,
     Result,
     Rows,
+    ServingAnswer,
+    ServingCall,
     TreeInput,
     Work,
 )
@@ -26,6 +28,7 @@ from flowmesh_worker.engines.json_schemas import JsonSchema
 from flowmesh_worker.engines.llm.backends import start_backend, supported_variants
 from flowmesh_worker.engines.llm.requests import Backend, Completion
 from flowmesh_worker.engines.llm.sampling_run import CompletionSample, SampledBatch, draw
+from flowmesh_worker.engines.llm.serving_calls import ServingCalls
 from flowmesh_worker.engines.models.model_facts import read_facts
 from flowmesh_worker.engines.preload import HostPreload, preload_of_implementation
 from flowmesh_worker.engines.tokens import Tokenizing
@@ -46,6 +49,7 @@ class LlmGenerate:
         self.capacity = _CAPACITY
         self._backend: Backend | None = None
         self._tokenizing: Tokenizing | None = None
+        self._calls: ServingCalls | None = None
 
     @staticmethod
     def variants(device_class: str) -> list[EngineVariant]:
@@ -63,6 +67,7 @@ class LlmGenerate:
         backend = await start_backend(facts, settings)
         self._backend = backend
         self._tokenizing = Tokenizing(backend.tokenizer, backend.context_length)
+        self._calls = ServingCalls.of_backend(backend)
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Generates completions for all rows of one action."""
@@ -77,6 +82,22 @@ class LlmGenerate:
         output = str(work.params.get("output", "completion"))
         rows = [_row(sample, completion, output) for sample, completion in drawn]
         return Result({"rows": Rows(rows, _schema(source, output))}, drawn.usage)
+
+    def serves(self) -> tuple[tuple[str, ...], int]:
+        """Returns the paths that the loaded engine answers: none without vLLM. See ``Serves``."""
+        return ((), 0) if self._calls is None else (self._calls.paths, self._calls.calls_max)
+
+    async def answer(self, call: ServingCall) -> ServingAnswer:
+        """Answers a call of a service beside the attempts. See ``Serves``."""
+        if self._calls is None:
+            raise RuntimeError("llm.generate was given a call that it does not answer")
+        return await self._calls.answer(call)
+
+    def stream(self, call: ServingCall) -> AsyncIterator[bytes | ServingAnswer]:
+        """Answers a call of a service as a stream. See ``Serves``."""
+        if self._calls is None:
+            raise RuntimeError("llm.generate was given a call that it does not answer")
+        return self._calls.stream(call)
 
     async def close(self) -> None:
         """Frees the model."""

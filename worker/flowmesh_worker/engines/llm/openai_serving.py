@@ -101,11 +101,11 @@ class OpenAiServing:
         _raise_if_cancelled()
         return _plain_answer(result)
 
-    async def stream(self, call: OpenAiCall) -> AsyncIterator[bytes]:
+    async def stream(self, call: OpenAiCall) -> AsyncIterator[bytes | OpenAiAnswer]:
         """Answers one request as server-sent events, as vLLM writes them; closing stops it.
 
         Yields:
-            Events; an error before the first token is the only event.
+            Events; or one answer alone, an error's, where the request is refused before the first.
 
         Raises:
             AttemptError: of kind host-crashed; the engine has ended.
@@ -113,10 +113,10 @@ class OpenAiServing:
         try:
             events = await self._begin(call, stream=True)
         except OpenAiError as e:
-            yield _event(e.body())
+            yield OpenAiAnswer(e.status, e.body())
             return
         if not hasattr(events, "__aiter__"):
-            yield _event(_plain_answer(events).body)
+            yield _plain_answer(events)
             return
         try:
             async for event in events:
@@ -278,10 +278,6 @@ def _first_problem(error: Exception) -> Exception:
     first = problems()[0]
     place = ".".join(str(part) for part in first["loc"])
     return ValueError(f"{place}: {first['msg']}" if place else first["msg"])
-
-
-def _event(body: dict[str, Any]) -> bytes:
-    return f"data: {json.dumps(body)}\n\ndata: [DONE]\n\n".encode()
 
 
 def _raise_if_cancelled() -> None:

@@ -1,0 +1,212 @@
+"""The router of a local fabric: a child process of ``fmesh serve``, one per state folder.
+
+::
+
+    .flowmesh/serving/lock           locked by the `fmesh serve` that has the router
+    .flowmesh/serving/services.json  what the router offers; tokens are in it as hashes only
+    .flowmesh/serving/endpoint.json  address and tokens, for `fmesh call` and `fmesh load`
+    .flowmesh/serving/router.log     what the router prints
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from flowmesh_cli.connection.state_dir import StateDir
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_core.decoding import decode
+from flowmesh_serving.service_table import (
+    ServiceEntry,
+    ServiceToken,
+    token_hash,
+    write_services,
+)
+from flowmesh_worker.ipc.host_directory import socket_folder
+
+_START_WITHIN_S = 60.0
+_END_WITHIN_S = 10.0
+_POLL_S = 0.05
+_TOKEN_BYTES = 24
+_SOCKET = "hubs.sock"
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """Where the models of a state folder are served.
+
+    Attributes:
+        url: the base URL for OpenAI's clients.
+        tokens: by model.
+    """
+
+    url: str
+    tokens: dict[str, str]
+
+
+_endpoints = msgspec.json.Decoder(Endpoint)
+
+
+def hub_socket(state: Path) -> Path:
+    """Returns the socket on which workers' hubs reach the router of a state folder."""
+    return socket_folder(state / "serving") / _SOCKET
+
+
+def endpoint(state: StateDir) -> Endpoint:
+    """Returns where the models of a state folder are served.
+
+    Raises:
+        CliError: nothing serves it.
+    """
+    try:
+        return decode(_endpoints, _folder(state).joinpath("endpoint.json").read_bytes())
+    except (OSError, msgspec.DecodeError) as e:
+        raise CliError(
+            "no model is served from this folder",
+            ExitCode.NO_FABRIC,
+            where=str(state.path),
+            remedy="serve one with `fmesh serve MODEL`",
+        ) from e
+
+
+class LocalRouter:
+    """A router process, restarted on its port when it ends by itself."""
+
+    def __init__(self, state: StateDir, port: int) -> None:
+        """Locks the folder.
+
+        Args:
+            state: the state folder.
+            port: for clients; 0 for any.
+
+        Raises:
+            CliError: another process serves models from this folder.
+        """
+        self._folder = _folder(state)
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._socket = hub_socket(state.path)
+        self._port = port
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise CliError(
+                "another `fmesh serve` serves models from this folder",
+                ExitCode.USAGE,
+                where=str(state.path),
+                remedy="name all models in one command, or choose another --state-dir",
+            ) from None
+        self.url = ""
+
+    def start(self, services: dict[str, str]) -> Endpoint:
+        """Starts the router with a new token for each model.
+
+        Args:
+            services: by model, ``namespace/name``.
+
+        Raises:
+            CliError: it does not start.
+        """
+        _private_folder(self._socket.parent)
+        tokens = {model: f"fm-{secrets.token_urlsafe(_TOKEN_BYTES)}" for model in services}
+        entries = tuple(
+            ServiceEntry(
+                service,
+                model,
+                (ServiceToken(token_hash(tokens[model]), service.partition("/")[0]),),
+                created_s=time.time(),
+            )
+            for model, service in services.items()
+        )
+        write_services(self._folder / "services.json", entries)
+        self._spawn()
+        found = Endpoint(f"{self.url}/v1", tokens)
+        target = self._folder / "endpoint.json"
+        target.unlink(missing_ok=True)
+        target.touch(mode=0o600)
+        target.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+        return found
+
+    def restart_if_ended(self) -> int | None:
+        """Starts the router again on the same port if it has ended; returns its exit code then."""
+        code = self._process.poll() if self._process is not None else None
+        if code is not None:
+            self._spawn()
+        return code
+
+    def stop(self) -> None:
+        """Ends the router and unlocks the folder."""
+        self._folder.joinpath("endpoint.json").unlink(missing_ok=True)
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(_END_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        os.close(self._lock)
+
+    def _spawn(self) -> None:
+        ready = self._folder / "url"
+        ready.unlink(missing_ok=True)
+        with (self._folder / "router.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command(ready),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        end_s = time.monotonic() + _START_WITHIN_S
+        while not ready.exists():
+            if self._process.poll() is not None or time.monotonic() > end_s:
+                raise CliError(
+                    "the router did not start",
+                    ExitCode.INTERNAL,
+                    where=str(self._folder / "router.log"),
+                    remedy="read its last lines; another process may use the port",
+                )
+            time.sleep(_POLL_S)
+        self.url = ready.read_text()
+        self._port = int(self.url.rpartition(":")[2])
+
+    def _command(self, ready: Path) -> list[str]:
+        given = {
+            "--port": self._port,
+            "--hubs": self._socket,
+            "--services": self._folder / "services.json",
+            "--ready-file": ready,
+            "--parent": os.getpid(),
+        }
+        options = [part for name, value in given.items() for part in (name, str(value))]
+        return [sys.executable, "-m", "flowmesh_serving.router", *options]
+
+
+def _folder(state: StateDir) -> Path:
+    return state.path / "serving"
+
+
+def _private_folder(path: Path) -> None:
+    """Creates a folder that only this user may enter.
+
+    Raises:
+        CliError: another user owns it.
+    """
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    found = path.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise CliError(
+            "the folder of the router's socket belongs to another user, or others may enter it",
+            ExitCode.USAGE,
+            where=str(path),
+            remedy="remove it, or choose a --state-dir with a shorter path",
+        )

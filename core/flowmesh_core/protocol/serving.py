@@ -1,0 +1,181 @@
+"""The frames of a request to a service: between routers, hubs and engine hosts.
+
+A hub connects to every router and to the engine hosts of its worker's replicas. A call goes router,
+hub, host; its pieces and its end come back the same way::
+
+    hub -> router    HubHello, ReplicaLoads, Piece, CallEnded, CallRefused
+    router -> hub    RouterWelcome, RouterRefused, ServiceCall, Credit, Abort
+    hub -> host      ServiceCall, Credit, Abort
+    host -> hub      CallHostHello, Piece, CallEnded
+
+Time in a frame is what remains of a call's budget, in milliseconds: clocks are not compared. Every
+frame may arrive twice: what is not known any more is ignored. Structures are arrays, fields are
+added at the end, and unknown ones are ignored, so the version only rises with a frame's meaning.
+
+A stream has credit: bytes that the engine host may send before the router's client has read them.
+A client that does not read stops its own stream, not the engine.
+"""
+
+import msgspec
+
+SERVING_VERSION = 1
+FRAME_BYTES_MAX = 64 << 20
+"""The largest frame between a hub and a router."""
+CREDIT_BYTES = 64 << 10
+"""Bytes of one stream between its engine host and its client."""
+
+OK = "ok"
+FAILED = "failed"
+"""The engine refused the call or failed on it; the body is OpenAI's error object."""
+DEADLINE = "deadline"
+LOST = "lost"
+"""The replica's host or hub ended; nothing is known of the call."""
+FULL = "full"
+UNKNOWN_REPLICA = "unknown-replica"
+
+
+class ReplicaLoad(msgspec.Struct, frozen=True, array_like=True):
+    """A replica that takes calls, and what it does.
+
+    Attributes:
+        replica_id: unique in an installation.
+        service: ``namespace/name``.
+        paths: those of OpenAI's API that its engine answers, such as ``/v1/completions``.
+        calls_max: calls that run at once.
+        running: calls that run, of all routers.
+        queued: calls that wait for one of those to end.
+    """
+
+    replica_id: str
+    service: str
+    paths: tuple[str, ...]
+    calls_max: int
+    running: int = 0
+    queued: int = 0
+
+
+class HubHello(msgspec.Struct, frozen=True, array_like=True, tag="hub-hello"):
+    """A hub's first frame.
+
+    Attributes:
+        worker: the worker's name.
+        incarnation: unique per process of a hub.
+        replicas: all that take calls.
+    """
+
+    version: int
+    worker: str
+    incarnation: str
+    replicas: tuple[ReplicaLoad, ...]
+
+
+class RouterWelcome(msgspec.Struct, frozen=True, array_like=True, tag="router-welcome"):
+    """The router sends calls from now on."""
+
+    version: int
+
+
+class RouterRefused(msgspec.Struct, frozen=True, array_like=True, tag="router-refused"):
+    """The router takes nothing from this hub, and closes the connection."""
+
+    reason: str
+
+
+class ReplicaLoads(msgspec.Struct, frozen=True, array_like=True, tag="loads"):
+    """All replicas that take calls, where any changed."""
+
+    replicas: tuple[ReplicaLoad, ...]
+
+
+class CallHostHello(msgspec.Struct, frozen=True, array_like=True, tag="host-hello"):
+    """An engine host's first frame.
+
+    Attributes:
+        paths: those of OpenAI's API that its engine answers; none if it answers no calls.
+        calls_max: calls that run at once.
+    """
+
+    paths: tuple[str, ...]
+    calls_max: int
+
+
+class ServiceCall(msgspec.Struct, frozen=True, array_like=True, tag="call"):
+    """One request for a replica.
+
+    Attributes:
+        call_id: unique among all routers.
+        replica_id: which answers; empty between hub and host, whose instance serves several.
+        path: such as ``/v1/chat/completions``.
+        model: the model's name in the answer.
+        body: OpenAI's request as JSON, which the router has checked.
+        stream: whether pieces are wanted as the engine makes them.
+        budget_ms: what remains until the deadline.
+        tenant: the caller's namespace.
+        seed: used where the body has none.
+        cache_salt: separates prefix caches; set by the hub.
+        priority: higher first, above every attempt; set by the hub.
+    """
+
+    call_id: str
+    replica_id: str
+    path: str
+    model: str
+    body: bytes
+    stream: bool
+    budget_ms: int
+    tenant: str
+    seed: int
+    cache_salt: str = ""
+    priority: int = 0
+
+
+class Credit(msgspec.Struct, frozen=True, array_like=True, tag="credit"):
+    """More bytes of a stream may be sent, as its client has read some."""
+
+    call_id: str
+    size: int
+
+
+class Abort(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
+    """The result of a call is not wanted any more; its end is not reported."""
+
+    call_id: str
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True, tag="piece"):
+    """The next bytes of a stream."""
+
+    call_id: str
+    data: bytes
+
+
+class CallEnded(msgspec.Struct, frozen=True, array_like=True, tag="call-ended"):
+    """A call has ended.
+
+    Attributes:
+        outcome: ``OK``, ``FAILED``, ``DEADLINE`` or ``LOST``.
+        status: of the HTTP response.
+        body: the answer, or OpenAI's error object; empty after a stream.
+        tokens_in: tokens of the prompt.
+        tokens_out: generated tokens.
+    """
+
+    call_id: str
+    outcome: str
+    status: int = 200
+    body: bytes = b""
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+class CallRefused(msgspec.Struct, frozen=True, array_like=True, tag="call-refused"):
+    """The hub does not take a call: the replica is ``FULL`` or an ``UNKNOWN_REPLICA``."""
+
+    call_id: str
+    reason: str
+
+
+ToRouter = HubHello | ReplicaLoads | Piece | CallEnded | CallRefused
+FromRouter = RouterWelcome | RouterRefused | ServiceCall | Credit | Abort
+ToCallHost = ServiceCall | Credit | Abort
+FromCallHost = CallHostHello | Piece | CallEnded

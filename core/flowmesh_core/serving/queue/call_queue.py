@@ -1,0 +1,69 @@
+"""The calls of one replica: how many run, how many wait, and which is next.
+
+A hub has one for each engine instance. It never waits to fill a batch: a call begins at once where
+fewer than ``calls_max`` run. The others wait by deadline, the earliest first, and at most twice
+``calls_max`` of them.
+"""
+
+from enum import StrEnum
+
+_QUEUED_PER_RUNNING = 2
+
+
+class CallAdmission(StrEnum):
+    """What becomes of a new call."""
+
+    RUNS = "runs"
+    WAITS = "waits"
+    FULL = "full"
+
+
+class CallQueue:
+    """The running and waiting calls of one engine instance.
+
+    Attributes:
+        calls_max: calls that run at once.
+        running: their ids.
+    """
+
+    def __init__(self, calls_max: int) -> None:
+        self.calls_max = max(1, calls_max)
+        self.running: set[str] = set()
+        self._waiting: dict[str, float] = {}
+
+    @property
+    def queued(self) -> int:
+        """Calls that wait."""
+        return len(self._waiting)
+
+    @property
+    def queued_max(self) -> int:
+        """Calls that may wait."""
+        return _QUEUED_PER_RUNNING * self.calls_max
+
+    def add(self, call_id: str, deadline_s: float) -> CallAdmission:
+        """Admits a call to run or to wait, or refuses it."""
+        if len(self.running) < self.calls_max and not self._waiting:
+            self.running.add(call_id)
+            return CallAdmission.RUNS
+        if len(self._waiting) >= self.queued_max:
+            return CallAdmission.FULL
+        self._waiting[call_id] = deadline_s
+        return CallAdmission.WAITS
+
+    def remove(self, call_id: str) -> bool:
+        """Removes a call that has ended or is not wanted; returns whether it was running."""
+        self._waiting.pop(call_id, None)
+        if call_id not in self.running:
+            return False
+        self.running.discard(call_id)
+        return True
+
+    def take(self) -> str | None:
+        """Moves the waiting call with the earliest deadline to the running ones, if one may run."""
+        if not self._waiting or len(self.running) >= self.calls_max:
+            return None
+        call_id = min(self._waiting, key=self._waiting.__getitem__)
+        del self._waiting[call_id]
+        self.running.add(call_id)
+        return call_id

@@ -1,0 +1,1 @@
+"""Online serving: the router takes requests and passes them to replicas of services."""

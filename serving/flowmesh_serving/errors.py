@@ -1,0 +1,120 @@
+"""The errors of a router, in OpenAI's shape, each with the time after which to try again."""
+
+from collections.abc import Collection
+
+import msgspec
+from aiohttp import web
+
+from flowmesh_core.openai.errors import OpenAiError
+
+_RETRY_AFTER_S = {429: "1", 503: "5"}
+_SERVER_ERROR = "server_error"
+
+
+def unauthorized() -> OpenAiError:
+    """Returns the error of a request without a valid token."""
+    return OpenAiError(
+        "Incorrect API key provided: expected the token of a service as a bearer token.",
+        code="invalid_api_key",
+        status=401,
+    )
+
+
+def unknown_model(model: str) -> OpenAiError:
+    """Returns the error of a model that does not exist for the caller."""
+    return OpenAiError(
+        f"The model '{model[:80]}' does not exist or you do not have access to it.",
+        param="model",
+        code="model_not_found",
+        status=404,
+    )
+
+
+def path_not_served(path: str, model: str, served: Collection[str]) -> OpenAiError:
+    """Returns the error of a model that answers other endpoints."""
+    return OpenAiError(
+        f"The model '{model}' does not answer {path}: it answers {', '.join(sorted(served))}.",
+        param="model",
+        code="model_not_found",
+        status=404,
+    )
+
+
+def body_too_large(limit: int) -> OpenAiError:
+    """Returns the error of a body over the limit."""
+    return OpenAiError(
+        f"The request's body is too large: expected at most {limit} bytes.",
+        code="request_too_large",
+        status=413,
+    )
+
+
+def too_many_requests(what: str, limit: int) -> OpenAiError:
+    """Returns the error of a caller that has as many requests in flight as it may have."""
+    return OpenAiError(
+        f"Rate limit reached: {what} may have {limit} requests in flight. Try again later.",
+        type="requests",
+        code="rate_limit_exceeded",
+        status=429,
+    )
+
+
+def replicas_full() -> OpenAiError:
+    """Returns the error where every replica has as many calls as it takes."""
+    return OpenAiError(
+        "The model is overloaded: its replicas have as many requests as they take. Try again"
+        " later.",
+        type="requests",
+        code="overloaded",
+        status=429,
+    )
+
+
+def no_replica(model: str) -> OpenAiError:
+    """Returns the error where no replica takes calls."""
+    return OpenAiError(
+        f"No replica of the model '{model}' is ready. Try again later.",
+        type=_SERVER_ERROR,
+        code="no_replica",
+        status=503,
+    )
+
+
+def lost_replica() -> OpenAiError:
+    """Returns the error of a call whose replica ended."""
+    return OpenAiError(
+        "The replica that ran the request has ended. Send the request again.",
+        type=_SERVER_ERROR,
+        code="replica_lost",
+        status=503,
+    )
+
+
+def deadline_exceeded() -> OpenAiError:
+    """Returns the error of a call that took too long."""
+    return OpenAiError(
+        "The request took longer than its timeout.",
+        type=_SERVER_ERROR,
+        code="deadline_exceeded",
+        status=504,
+    )
+
+
+def internal_error() -> OpenAiError:
+    """Returns the error of a defect of the router."""
+    return OpenAiError(
+        "The router failed on the request.", type=_SERVER_ERROR, code="internal", status=500
+    )
+
+
+def response_of(error: OpenAiError) -> web.Response:
+    """Returns the response for an error."""
+    headers = {}
+    if error.status in _RETRY_AFTER_S:
+        headers["Retry-After"] = _RETRY_AFTER_S[error.status]
+    return web.Response(
+        body=msgspec.json.encode(error.body()),
+        status=error.status,
+        content_type="application/json",
+        headers=headers,
+    )

@@ -1,0 +1,300 @@
+"""OpenAI's endpoints: checks a request, has a replica answer it, and passes the answer on."""
+
+import asyncio
+import secrets
+import time
+from dataclasses import dataclass
+
+import msgspec
+from aiohttp import web
+from blake3 import blake3
+
+from flowmesh_core.decoding import decode
+from flowmesh_core.openai.errors import OpenAiError, invalid_value
+from flowmesh_core.openai.request import OpenAiRequest, check_request
+from flowmesh_core.protocol.serving import DEADLINE, LOST, OK, CallEnded, Piece, ServiceCall
+from flowmesh_serving.calls.calls import Calls, PendingCall, new_call_id
+from flowmesh_serving.errors import (
+    body_too_large,
+    deadline_exceeded,
+    internal_error,
+    lost_replica,
+    response_of,
+    unauthorized,
+    unknown_model,
+)
+from flowmesh_serving.http.limits import InFlightLimits
+from flowmesh_serving.metrics import RouterMetrics
+from flowmesh_serving.service_table import Caller, ServiceTable
+
+_BEARER = "Bearer "
+_SEED_TAG = b"flowmesh/call-seed/1\0"
+_SEED_BITS = 62
+_MS = 1000
+_HUB_GRACE_S = 1.0
+_REQUEST_ID = "X-Flowmesh-Request"
+_CANCELLED, _REFUSED, _SLOW = "cancelled", "refused", "client-slow"
+_bodies = msgspec.json.Decoder(dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Limits of requests.
+
+    Attributes:
+        body_bytes: the largest body.
+        slow_client_s: how long a client may take nothing of its stream.
+    """
+
+    body_bytes: int
+    slow_client_s: float
+
+
+class OpenAiEndpoints:
+    """The handlers of ``/v1/``."""
+
+    def __init__(
+        self,
+        services: ServiceTable,
+        calls: Calls,
+        in_flight: InFlightLimits,
+        limits: HttpLimits,
+        metrics: RouterMetrics,
+    ) -> None:
+        self._services = services
+        self._calls = calls
+        self._in_flight = in_flight
+        self._limits = limits
+        self._metrics = metrics
+
+    async def models(self, request: web.Request) -> web.Response:
+        """Lists the models that the caller may call."""
+        try:
+            caller = self._caller(request)
+        except OpenAiError as error:
+            return response_of(error)
+        return _json({"object": "list", "data": [self._model(caller)]})
+
+    async def model(self, request: web.Request) -> web.Response:
+        """Shows one model."""
+        try:
+            caller = self._caller(request)
+            name = request.match_info["model"]
+            if name != caller.service.model:
+                raise unknown_model(name)
+        except OpenAiError as error:
+            return response_of(error)
+        return _json(self._model(caller))
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answers a chat, completions or embeddings request."""
+        began_s = time.monotonic()
+        label = ""
+        outcome = _REFUSED
+        try:
+            caller = self._caller(request)
+            checked = await self._checked(request, caller)
+            label = self._metrics.label(caller.service.service)
+            with (
+                self._in_flight.slot(caller),
+                self._metrics.in_flight.labels(label).track_inprogress(),
+            ):
+                outcome = _CANCELLED
+                call = self._call(request, checked, caller)
+                answering = _Answering(request, self._calls, self._metrics, self._limits, label)
+                response, outcome = await answering.run(caller.service.service, call, began_s)
+                return response
+        except OpenAiError as error:
+            if outcome == _CANCELLED:
+                outcome = "failed"
+            self._metrics.refused.labels(error.code or "invalid").inc()
+            return response_of(error)
+        finally:
+            if label:
+                self._metrics.requests.labels(label, outcome).inc()
+                self._metrics.latency.labels(label).observe(time.monotonic() - began_s)
+
+    def _caller(self, request: web.Request) -> Caller:
+        given = request.headers.get("Authorization", "")
+        caller = None
+        if given.startswith(_BEARER):
+            caller = self._services.caller(given.removeprefix(_BEARER))
+        if caller is None:
+            raise unauthorized()
+        return caller
+
+    async def _checked(self, request: web.Request, caller: Caller) -> OpenAiRequest:
+        limit = self._limits.body_bytes
+        if request.content_length is not None and request.content_length > limit:
+            raise body_too_large(limit)
+        try:
+            body = decode(_bodies, await request.read())
+        except web.HTTPRequestEntityTooLarge:
+            raise body_too_large(limit) from None
+        except msgspec.DecodeError as e:
+            raise OpenAiError(
+                f"The request's body is not a JSON object: {e}", code="invalid_json"
+            ) from None
+        checked = check_request(request.path, body)
+        if checked.model != caller.service.model:
+            raise unknown_model(checked.model)
+        return checked
+
+    def _call(self, request: web.Request, checked: OpenAiRequest, caller: Caller) -> ServiceCall:
+        return ServiceCall(
+            call_id=new_call_id(),
+            replica_id="",
+            path=checked.path,
+            model=checked.model,
+            body=msgspec.json.encode(checked.body),
+            stream=checked.is_stream,
+            budget_ms=int(_timeout_s(request, caller.service.timeout_s) * _MS),
+            tenant=caller.namespace,
+            seed=_seed(request.headers.get("Idempotency-Key", ""), caller),
+        )
+
+    def _model(self, caller: Caller) -> dict[str, object]:
+        service = caller.service
+        return {
+            "id": service.model,
+            "object": "model",
+            "created": int(service.created_s),
+            "owned_by": service.service.partition("/")[0],
+            "ready_replicas": self._calls.replicas.count(service.service),
+        }
+
+
+class _Answering:
+    """The answer of one request."""
+
+    def __init__(
+        self,
+        request: web.Request,
+        calls: Calls,
+        metrics: RouterMetrics,
+        limits: HttpLimits,
+        label: str,
+    ) -> None:
+        self._request = request
+        self._calls = calls
+        self._metrics = metrics
+        self._limits = limits
+        self._label = label
+        self._deadline_s = 0.0
+
+    async def run(
+        self, service: str, call: ServiceCall, began_s: float
+    ) -> tuple[web.StreamResponse, str]:
+        """Returns the response, and the outcome for the metrics.
+
+        Raises:
+            OpenAiError: no byte of an answer has been sent.
+        """
+        loop = asyncio.get_running_loop()
+        # The hub ends a call at its deadline; this is for a hub that does not answer.
+        self._deadline_s = loop.time() + call.budget_ms / _MS + _HUB_GRACE_S
+        try:
+            async with asyncio.timeout_at(self._deadline_s):
+                pending, reply = await self._calls.begin(service, call)
+        except TimeoutError:
+            raise deadline_exceeded() from None
+        try:
+            if isinstance(reply, CallEnded):
+                return self._whole(call, reply)
+            self._metrics.ttft.labels(self._label).observe(time.monotonic() - began_s)
+            return await self._stream(pending, reply)
+        finally:
+            self._calls.end(pending)
+
+    def _whole(self, call: ServiceCall, ended: CallEnded) -> tuple[web.Response, str]:
+        if ended.outcome == DEADLINE:
+            raise deadline_exceeded()
+        if ended.outcome == LOST:
+            raise lost_replica()
+        self._count(ended)
+        response = web.Response(
+            body=ended.body,
+            status=ended.status,
+            content_type="application/json",
+            headers={_REQUEST_ID: call.call_id},
+        )
+        return response, ended.outcome
+
+    async def _stream(self, pending: PendingCall, first: Piece) -> tuple[web.StreamResponse, str]:
+        response = web.StreamResponse(
+            headers={
+                "Content-Type": "text/event-stream; charset=utf-8",
+                "Cache-Control": "no-cache",
+                _REQUEST_ID: pending.call_id,
+            }
+        )
+        await response.prepare(self._request)
+        reply: Piece | CallEnded = first
+        while isinstance(reply, Piece):
+            try:
+                async with asyncio.timeout(self._limits.slow_client_s):
+                    await response.write(reply.data)
+            except TimeoutError:
+                if self._request.transport is not None:
+                    self._request.transport.abort()
+                return response, _SLOW
+            except ConnectionError:
+                return response, _CANCELLED
+            self._calls.add_credit(pending, len(reply.data))
+            reply = await self._next(pending)
+        self._count(reply)
+        if reply.outcome != OK:
+            await response.write(_error_event(reply))
+        await response.write_eof()
+        return response, reply.outcome
+
+    async def _next(self, pending: PendingCall) -> Piece | CallEnded:
+        try:
+            async with asyncio.timeout_at(self._deadline_s):
+                return await self._calls.next(pending)
+        except TimeoutError:
+            return CallEnded(pending.call_id, DEADLINE)
+
+    def _count(self, ended: CallEnded) -> None:
+        self._metrics.tokens.labels(self._label, "in").inc(ended.tokens_in)
+        self._metrics.tokens.labels(self._label, "out").inc(ended.tokens_out)
+
+
+def _error_event(ended: CallEnded) -> bytes:
+    """Returns the last event of a stream that broke off: it cannot be resumed."""
+    match ended.outcome:
+        case "deadline":
+            error = deadline_exceeded()
+        case "lost":
+            error = lost_replica()
+        case _:
+            error = internal_error()
+    body = ended.body or msgspec.json.encode(error.body())
+    return b"data: " + body + b"\n\n"
+
+
+def _timeout_s(request: web.Request, most_s: float) -> float:
+    given = request.headers.get("X-Request-Timeout")
+    if given is None:
+        return most_s
+    try:
+        timeout_s = float(given)
+    except ValueError:
+        timeout_s = 0.0
+    if not 0 < timeout_s < float("inf"):
+        raise invalid_value("X-Request-Timeout", "expected a number of seconds above 0.")
+    return min(timeout_s, most_s)
+
+
+def _seed(key: str, caller: Caller) -> int:
+    """Returns the seed of a request that has none: of its idempotency key, or a random one."""
+    if not key:
+        return secrets.randbits(_SEED_BITS)
+    hasher = blake3(_SEED_TAG)
+    for part in (caller.service.service, caller.namespace, key):
+        hasher.update(part.encode() + b"\0")
+    return int.from_bytes(hasher.digest(8), "big") >> (64 - _SEED_BITS)
+
+
+def _json(value: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json")

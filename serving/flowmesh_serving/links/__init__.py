@@ -1,0 +1,1 @@
+"""Connections between a router and the hubs of workers."""

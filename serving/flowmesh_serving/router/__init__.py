@@ -1,0 +1,1 @@
+"""The router's process: its settings and sockets."""

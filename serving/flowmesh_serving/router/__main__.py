@@ -1,0 +1,55 @@
+"""The router's process: ``python -m flowmesh_serving.router``.
+
+Started by ``fmesh serve`` on a laptop. It has no key of the control plane and no token of a worker,
+and runs no user code.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_serving.router.server import RouterServer
+from flowmesh_serving.router.settings import RouterSettings, parse_settings
+
+_PARENT_POLL_S = 0.5
+
+
+def main() -> None:
+    """Routes until SIGTERM, SIGINT, or the end of its parent; exits with 1 if it cannot start."""
+    settings = parse_settings(sys.argv[1:])
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    try:
+        asyncio.run(_route(settings))
+    except (FlowMeshError, OSError) as error:
+        sys.stderr.write(f"router: {error}\n")
+        sys.exit(1)
+
+
+async def _route(settings: RouterSettings) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    server = RouterServer(settings)
+    await server.start()
+    gc.freeze()
+    if settings.ready_file is not None:
+        new = settings.ready_file.with_suffix(".new")
+        new.write_text(server.url)
+        new.replace(settings.ready_file)
+    try:
+        while not stop.is_set() and settings.parent in (None, os.getppid()):
+            try:
+                async with asyncio.timeout(_PARENT_POLL_S):
+                    await stop.wait()
+            except TimeoutError:
+                continue
+    finally:
+        await server.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""The calls of one replica: never more than may run or wait, and the earliest deadline first."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowmesh_core.serving.queue.call_queue import CallAdmission, CallQueue
+
+
+def test_the_earliest_deadline_runs_next_and_equal_ones_in_order() -> None:
+    queue = CallQueue(1)
+    assert queue.add("first", 9.0) is CallAdmission.RUNS
+    assert queue.add("late", 5.0) is CallAdmission.WAITS
+    assert queue.add("early", 3.0) is CallAdmission.WAITS
+    assert queue.add("more", 1.0) is CallAdmission.FULL
+    assert queue.take() is None
+    assert queue.remove("first")
+    assert queue.take() == "early"
+    assert queue.remove("early")
+    assert queue.add("equal", 5.0) is CallAdmission.WAITS  # others wait, so it does not overtake
+    assert queue.take() == "late"
+
+
+def test_a_waiting_call_that_is_not_wanted_leaves_its_place() -> None:
+    queue = CallQueue(1)
+    for name in ("a", "b", "c"):
+        queue.add(name, 1.0)
+    assert queue.add("d", 1.0) is CallAdmission.FULL
+    assert not queue.remove("b")
+    assert queue.add("d", 1.0) is CallAdmission.WAITS
+
+
+@given(st.integers(1, 4), st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=80))
+def test_bounds_hold_and_no_call_waits_beside_a_free_place(
+    calls_max: int, events: list[tuple[int, int]]
+) -> None:
+    queue, waiting, count = CallQueue(calls_max), dict[str, float](), 0
+    for kind, number in events:
+        if kind < 2:
+            count += 1
+            admission = queue.add(str(count), float(number))
+            if admission is CallAdmission.WAITS:
+                waiting[str(count)] = float(number)
+            elif admission is CallAdmission.FULL:
+                assert len(waiting) == queue.queued_max
+        else:
+            names = [*queue.running, *waiting]
+            if names:
+                name = names[number % len(names)]
+                assert queue.remove(name) == (name not in waiting)
+                waiting.pop(name, None)
+        while (following := queue.take()) is not None:
+            assert waiting.pop(following) <= min(waiting.values(), default=10.0)
+        assert len(queue.running) <= calls_max
+        assert queue.queued == len(waiting) <= 2 * calls_max
+        assert not waiting or len(queue.running) == calls_max

@@ -1,0 +1,117 @@
+"""Answers calls of services with the vLLM engine that also runs an instance's attempts.
+
+A call's events and bodies are vLLM's own, by :class:`OpenAiServing`. The tokens of a stream are
+read from the event with its usage, which vLLM sends last; a client that did not ask for that event
+does not get it.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from flowmesh_core.decoding import decode
+from flowmesh_core.openai.request import CHAT, COMPLETIONS
+from flowmesh_worker.engine_api import ServingAnswer, ServingCall
+from flowmesh_worker.engines.llm.openai_serving import OpenAiAnswer, OpenAiCall, OpenAiServing
+from flowmesh_worker.engines.llm.requests import Backend
+
+_NAMES_MAX = 16
+_DATA = b"data: "
+_DONE = b"[DONE]"
+_USAGE = b'"usage":{'
+_OK = 200
+_objects = msgspec.json.Decoder(dict)
+
+
+class ServingCalls:
+    """The calls of one engine instance."""
+
+    def __init__(self, engine: Any) -> None:
+        """Wraps a running ``AsyncLLM``."""
+        self._engine = engine
+        self._by_model: dict[str, OpenAiServing] = {}
+
+    @classmethod
+    def of_backend(cls, backend: Backend) -> "ServingCalls | None":
+        """Returns the calls of a backend's engine; None where it has no ``AsyncLLM``."""
+        engine = getattr(backend, "engine", None)
+        return None if engine is None else cls(engine)
+
+    @property
+    def calls_max(self) -> int:
+        """How many calls run at once: as many as sequences."""
+        return int(self._engine.vllm_config.scheduler_config.max_num_seqs)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths that it answers."""
+        return (CHAT, COMPLETIONS)
+
+    async def answer(self, call: ServingCall) -> ServingAnswer:
+        """Answers a call; see ``Serves``."""
+        serving = await self._serving(call.model)
+        answer = await serving.answer(_openai_call(call))
+        usage = answer.body.get("usage") or {}
+        return ServingAnswer(
+            answer.status,
+            msgspec.json.encode(answer.body),
+            int(usage.get("prompt_tokens") or 0),
+            int(usage.get("completion_tokens") or 0),
+        )
+
+    async def stream(self, call: ServingCall) -> AsyncIterator[bytes | ServingAnswer]:
+        """Answers a call as a stream; see ``Serves``."""
+        serving = await self._serving(call.model)
+        wants_usage = bool((call.body.get("stream_options") or {}).get("include_usage"))
+        events = serving.stream(_openai_call(call, with_usage=True))
+        end = ServingAnswer()
+        async with contextlib.aclosing(events):  # type: ignore[type-var]
+            async for event in events:
+                if isinstance(event, OpenAiAnswer):
+                    yield ServingAnswer(event.status, msgspec.json.encode(event.body))
+                    return
+                usage = _usage(event)
+                if usage is not None:
+                    end = usage
+                    if not wants_usage:
+                        continue
+                yield event
+        yield end
+
+    async def _serving(self, model: str) -> OpenAiServing:
+        """Returns vLLM's classes that answer under this name of the model."""
+        found = self._by_model.get(model)
+        if found is None:
+            found = await OpenAiServing.create(self._engine, model)
+            if len(self._by_model) >= _NAMES_MAX:
+                self._by_model.pop(next(iter(self._by_model)))
+            self._by_model[model] = found
+        return found
+
+
+def _openai_call(call: ServingCall, *, with_usage: bool = False) -> OpenAiCall:
+    body = {**call.body, "stream_options": {"include_usage": True}} if with_usage else call.body
+    return OpenAiCall(call.path, body, call.call_id, call.cache_salt, call.priority, call.seed)
+
+
+def _usage(event: bytes) -> ServingAnswer | None:
+    """Returns the tokens of a stream if the event is the one with its usage."""
+    if _USAGE not in event or not event.startswith(_DATA):
+        return None
+    data = event.removeprefix(_DATA).strip()
+    if data == _DONE:
+        return None
+    try:
+        chunk = decode(_objects, data)
+    except msgspec.DecodeError:
+        return None
+    if chunk.get("choices") != [] or not isinstance(chunk.get("usage"), dict):
+        return None
+    usage = chunk["usage"]
+    return ServingAnswer(
+        _OK,
+        tokens_in=int(usage.get("prompt_tokens") or 0),
+        tokens_out=int(usage.get("completion_tokens") or 0),
+    )

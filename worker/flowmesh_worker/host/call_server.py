@@ -1,0 +1,218 @@
+"""Answers calls of services in an engine host, beside its attempts.
+
+The worker's hub connects to the host's Unix socket. A stream has credit: once that many bytes are
+on their way to the client, nothing more is taken from the engine until the client has read some.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from flowmesh_core.decoding import decode
+from flowmesh_core.errors import AttemptError, FailureKind
+from flowmesh_core.protocol.serving import (
+    CREDIT_BYTES,
+    FAILED,
+    OK,
+    Abort,
+    CallEnded,
+    CallHostHello,
+    Credit,
+    Piece,
+    ServiceCall,
+    ToCallHost,
+)
+from flowmesh_worker.engine_api import Serves, ServingAnswer, ServingCall
+from flowmesh_worker.ipc.channel import Channel
+
+_SERVER_ERROR = 500
+_SUCCESS = 200
+_bodies = msgspec.json.Decoder(dict)
+
+
+class CallServer:
+    """Listens on one Unix socket."""
+
+    def __init__(self, engine: Serves | None, on_broken: Callable[[AttemptError], None]) -> None:
+        """Listens in :meth:`listen`.
+
+        Args:
+            engine: it is loaded; None if it answers no calls.
+            on_broken: called when the engine reports itself broken.
+        """
+        self._engine = engine
+        self._on_broken = on_broken
+        self._server: asyncio.Server | None = None
+        self._connections: set[_HubConnection] = set()
+
+    async def listen(self, path: Path) -> None:
+        """Takes calls from now on.
+
+        Raises:
+            OSError: the socket cannot be created.
+        """
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            before = os.umask(0o177)
+            try:
+                listener.bind(str(path))
+            finally:
+                os.umask(before)
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_unix_server(self._connected, sock=listener)
+        except BaseException:
+            listener.close()
+            raise
+
+    async def close(self) -> None:
+        """Stops listening and cancels all calls."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            await connection.close()
+
+    def _connected(self) -> Channel[ToCallHost]:
+        connection = _HubConnection(self._engine, self._on_broken, self._connections.discard)
+        self._connections.add(connection)
+        return connection.channel
+
+
+class _HubConnection:
+    """The calls of one connection; they end with it."""
+
+    def __init__(
+        self,
+        engine: Serves | None,
+        on_broken: Callable[[AttemptError], None],
+        on_end: "Callable[[_HubConnection], None]",
+    ) -> None:
+        self._engine = engine
+        self._on_broken = on_broken
+        self._on_end = on_end
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._credits: dict[str, _StreamCredit] = {}
+        self.channel: Channel[ToCallHost] = Channel(ToCallHost, self._receive, self._lost)
+        paths, calls_max = engine.serves() if engine is not None else ((), 0)
+        self.channel.send(CallHostHello(paths, calls_max))
+
+    async def close(self) -> None:
+        tasks = list(self._tasks.values())
+        self._lost()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.channel.close()
+
+    def _lost(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        self._on_end(self)
+
+    def _receive(self, message: ToCallHost) -> None:
+        match message:
+            case ServiceCall():
+                if message.call_id not in self._tasks:
+                    task = asyncio.get_running_loop().create_task(self._run(message))
+                    self._tasks[message.call_id] = task
+                    # Not at the end of the task, which may be cancelled before its first step.
+                    task.add_done_callback(lambda _: self._forget(message.call_id))
+            case Credit(call_id=call_id, size=size):
+                if call_id in self._credits:
+                    self._credits[call_id].add(size)
+            case Abort(call_id=call_id):
+                if call_id in self._tasks:
+                    self._tasks[call_id].cancel()
+
+    async def _run(self, call: ServiceCall) -> None:
+        try:
+            end = await (self._stream(call) if call.stream else self._answer(call))
+        except asyncio.CancelledError:
+            return
+        except Exception as error:
+            if isinstance(error, AttemptError) and _is_broken(error):
+                self._on_broken(error)
+            end = CallEnded(call.call_id, FAILED, _SERVER_ERROR, _server_error(error))
+        self.channel.send(end)
+
+    def _forget(self, call_id: str) -> None:
+        self._tasks.pop(call_id, None)
+        self._credits.pop(call_id, None)
+
+    async def _answer(self, call: ServiceCall) -> CallEnded:
+        assert self._engine is not None
+        return _end(call, await self._engine.answer(_serving_call(call)))
+
+    async def _stream(self, call: ServiceCall) -> CallEnded:
+        assert self._engine is not None
+        credit = self._credits[call.call_id] = _StreamCredit(CREDIT_BYTES)
+        answer = ServingAnswer()
+        async with contextlib.aclosing(self._engine.stream(_serving_call(call))) as pieces:  # type: ignore[type-var]
+            async for piece in pieces:
+                if isinstance(piece, ServingAnswer):
+                    answer = piece
+                    continue
+                self.channel.send(Piece(call.call_id, piece))
+                await credit.spend(len(piece))
+        return _end(call, answer)
+
+
+class _StreamCredit:
+    """The bytes of one stream that may be on their way."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self._available = asyncio.Event()
+        self._available.set()
+
+    def add(self, size: int) -> None:
+        self._left += size
+        if self._left > 0:
+            self._available.set()
+
+    async def spend(self, size: int) -> None:
+        """Spends credit for what was sent, and waits until more may be sent."""
+        self._left -= size
+        if self._left <= 0:
+            self._available.clear()
+            await self._available.wait()
+
+
+def _serving_call(call: ServiceCall) -> ServingCall:
+    return ServingCall(
+        call_id=call.call_id,
+        path=call.path,
+        model=call.model,
+        body=decode(_bodies, call.body),
+        cache_salt=call.cache_salt,
+        priority=call.priority,
+        seed=call.seed,
+    )
+
+
+def _end(call: ServiceCall, answer: ServingAnswer) -> CallEnded:
+    outcome = OK if answer.status == _SUCCESS else FAILED
+    return CallEnded(
+        call.call_id, outcome, answer.status, answer.body, answer.tokens_in, answer.tokens_out
+    )
+
+
+def _is_broken(error: AttemptError) -> bool:
+    return error.failure.kind is FailureKind.HOST_CRASHED
+
+
+def _server_error(error: Exception) -> bytes:
+    """Returns OpenAI's error object; what failed inside the engine is not the caller's to read."""
+    return msgspec.json.encode(
+        {
+            "error": {
+                "message": f"The engine failed on the request ({type(error).__name__}).",
+                "type": "server_error",
+                "param": None,
+                "code": None,
+            }
+        }
+    )

@@ -1,0 +1,58 @@
+"""The messages between the worker agent and its hub; both come from the same installation."""
+
+import msgspec
+
+
+class UseRouters(msgspec.Struct, frozen=True, array_like=True, tag="routers"):
+    """Stay connected to exactly these routers: ``unix:`` and the path of a socket each."""
+
+    addresses: tuple[str, ...]
+
+
+class AdmitReplica(msgspec.Struct, frozen=True, array_like=True, tag="admit"):
+    """Pass the calls of this replica to an engine host.
+
+    Attributes:
+        replica_id: unique in an installation.
+        service: ``namespace/name``.
+        socket: where its host listens; replicas of one engine instance have one socket.
+        calls_max: calls that it takes at once; 0 is what the engine can.
+        salts: by namespace of a caller, what separates its prefix cache.
+    """
+
+    replica_id: str
+    service: str
+    socket: str
+    calls_max: int = 0
+    salts: dict[str, str] = {}
+
+
+class WithdrawReplica(msgspec.Struct, frozen=True, array_like=True, tag="withdraw"):
+    """Take no further calls of a replica; those that it has go on."""
+
+    replica_id: str
+
+
+class CloseHub(msgspec.Struct, frozen=True, array_like=True, tag="close"):
+    """Disconnect and exit."""
+
+
+class HubStarted(msgspec.Struct, frozen=True, array_like=True, tag="started"):
+    """The hub takes messages."""
+
+
+class ReplicaUsage(msgspec.Struct, frozen=True, array_like=True, tag="usage"):
+    """What the calls of a replica use.
+
+    Attributes:
+        calls: calls in it now, waiting or running.
+        tokens: prompt and generated tokens of all calls that have ended.
+    """
+
+    replica_id: str
+    calls: int
+    tokens: int
+
+
+ToHub = UseRouters | AdmitReplica | WithdrawReplica | CloseHub
+FromHub = HubStarted | ReplicaUsage

@@ -1,0 +1,182 @@
+"""A hub's connection to one engine host, with the calls that run or wait there."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from flowmesh_core.protocol.serving import (
+    DEADLINE,
+    FULL,
+    LOST,
+    Abort,
+    CallEnded,
+    CallHostHello,
+    CallRefused,
+    Credit,
+    FromCallHost,
+    Piece,
+    ServiceCall,
+)
+from flowmesh_core.serving.queue.call_queue import CallAdmission, CallQueue
+from flowmesh_worker.ipc.channel import Channel
+
+_CONNECT_WITHIN_S = 30.0
+_CONNECT_EVERY_S = 0.02
+_MS = 1000.0
+
+ToCaller = Piece | CallEnded | CallRefused
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    call: ServiceCall
+    reply: Callable[[ToCaller], None]
+    timer: asyncio.TimerHandle
+
+
+class InstanceLink:
+    """The calls of one engine instance.
+
+    Attributes:
+        is_lost: whether its host has ended.
+        paths: those of OpenAI's API that its engine answers.
+    """
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        """Connects in :meth:`connect`.
+
+        Args:
+            changed: called when a call begins, waits or ends, and when the host is gone.
+        """
+        self.is_lost = False
+        self.paths: tuple[str, ...] = ()
+        self._engine_max = 0
+        self._queue = CallQueue(1)
+        self._changed = changed
+        self._calls: dict[str, _Waiting] = {}
+        self._channel: Channel[FromCallHost] | None = None
+        self._ready = asyncio.Event()
+
+    async def connect(self, path: str) -> bool:
+        """Connects to the host, which may not listen yet; returns whether it could."""
+        channel = Channel[FromCallHost](FromCallHost, self._receive, self._lost)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_CONNECT_WITHIN_S):
+                while True:
+                    with contextlib.suppress(OSError):
+                        await loop.create_unix_connection(lambda: channel, path)
+                        break
+                    await asyncio.sleep(_CONNECT_EVERY_S)
+                self._channel = channel
+                await self._ready.wait()
+        except TimeoutError:
+            channel.close()
+            return False
+        return not self.is_lost
+
+    @property
+    def calls_max(self) -> int:
+        """Calls that run at once."""
+        return self._queue.calls_max
+
+    @property
+    def running(self) -> int:
+        """Calls that run."""
+        return len(self._queue.running)
+
+    @property
+    def queued(self) -> int:
+        """Calls that wait."""
+        return self._queue.queued
+
+    def raise_calls_max(self, wanted: int) -> None:
+        """Raises the number of calls that run at once, up to what the engine can.
+
+        Args:
+            wanted: of a replica; 0 for all that the engine can.
+        """
+        wanted = min(wanted or self._engine_max, self._engine_max)
+        self._queue.calls_max = max(self._queue.calls_max, wanted)
+
+    def add(self, call: ServiceCall, reply: Callable[[ToCaller], None]) -> None:
+        """Runs a call, lets it wait, or refuses it.
+
+        Args:
+            call: with salt and priority set.
+            reply: sends a frame to the call's router.
+        """
+        loop = asyncio.get_running_loop()
+        budget_s = call.budget_ms / _MS
+        match self._queue.add(call.call_id, loop.time() + budget_s):
+            case CallAdmission.FULL:
+                reply(CallRefused(call.call_id, FULL))
+                return
+            case admission:
+                timer = loop.call_later(budget_s, self._expire, call.call_id)
+                self._calls[call.call_id] = _Waiting(call, reply, timer)
+        if admission is CallAdmission.RUNS:
+            self._send(call)
+        self._changed()
+
+    def add_credit(self, credit: Credit) -> None:
+        """Lets a stream go on."""
+        if credit.call_id in self._calls:
+            self._send(credit)
+
+    def abort(self, call_id: str) -> None:
+        """Drops a call whose result is not wanted; its end is not reported."""
+        if call_id in self._calls:
+            self._remove(call_id, aborts=True)
+
+    def close(self) -> None:
+        """Disconnects."""
+        if self._channel is not None:
+            self._channel.close()
+
+    def _send(self, message: ServiceCall | Credit | Abort) -> None:
+        if self._channel is not None:
+            self._channel.send(message)
+
+    def _receive(self, message: FromCallHost) -> None:
+        if isinstance(message, CallHostHello):
+            self.paths, self._engine_max = message.paths, message.calls_max
+            self._ready.set()
+            return
+        waiting = self._calls.get(message.call_id)
+        if waiting is None:
+            return
+        if isinstance(message, CallEnded):
+            self._remove(message.call_id)
+        waiting.reply(message)
+
+    def _expire(self, call_id: str) -> None:
+        waiting = self._calls[call_id]
+        self._remove(call_id, aborts=True)
+        waiting.reply(CallEnded(call_id, DEADLINE))
+
+    def _remove(self, call_id: str, *, aborts: bool = False) -> None:
+        self._calls.pop(call_id).timer.cancel()
+        if self._queue.remove(call_id) and aborts:
+            self._send(Abort(call_id))
+        while (following := self._queue.take()) is not None:
+            self._send(self._with_budget(self._calls[following]))
+        self._changed()
+
+    @staticmethod
+    def _with_budget(waiting: _Waiting) -> ServiceCall:
+        left_s = waiting.timer.when() - asyncio.get_running_loop().time()
+        return msgspec.structs.replace(waiting.call, budget_ms=max(0, int(left_s * _MS)))
+
+    def _lost(self) -> None:
+        self.is_lost, self._channel = True, None
+        self._ready.set()
+        calls, self._calls = self._calls, {}
+        for call_id, waiting in calls.items():
+            waiting.timer.cancel()
+            self._queue.remove(call_id)
+            waiting.reply(CallEnded(call_id, LOST))
+        self._changed()
