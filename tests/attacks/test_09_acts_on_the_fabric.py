@@ -55,7 +55,11 @@ async def test_the_table_has_every_path_without_a_namespace(tmp_path: Path) -> N
         routes = fabric.control._runner.app.router.routes()
         served = {r.resource.canonical for r in routes if r.resource and r.method != "HEAD"}
         named = {path for path in served if "{uid}" in path}
-        queried = {path for path in served if path.startswith(("/v1/lineage", "/v1/content"))}
+        queried = {
+            path
+            for path in served
+            if path.startswith(("/v1/lineage", "/v1/content", "/v1/services"))
+        }
         queried |= {"/v1/datasets", "/v1/trees", "/v1/quota", "/v1/plan", "/v1/revoke"}
         # Those of OpenAI's API have the namespace in a header: test_61_batches_of_another.
         queried |= {path for path in served if path.startswith("/openai/")}

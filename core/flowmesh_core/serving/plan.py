@@ -204,9 +204,11 @@ class _Planner:
         for pool in sorted(self._fleet.pools, key=lambda p: p.shape.price_nanousd_per_hour):
             if unmet_in_pool(requirement, pool.shape, reserved, demand.reserved_pools):
                 continue
+            present = [w for w in self._fleet.workers if w.shape.pool == pool.name]
+            if present and not any(w.serves for w in present):
+                continue  # its workers have no hub, and another would not have one either
             packing = self._growing.get(pool.name) or MemoryPacking(pool)
-            present = sum(w.shape.pool == pool.name for w in self._fleet.workers)
-            grows = present + packing.workers < pool.most
+            grows = len(present) + packing.workers < pool.most
             if (packing.workers and packing.fits(demand.memory_mib)) or grows:
                 packing.take(demand.memory_mib)
                 self._growing[pool.name] = packing

@@ -139,6 +139,13 @@ def test_a_pool_at_its_maximum_does_not_grow() -> None:
     assert "no worker has 3000 MiB free" in plan.reasons["t/a", "llm"]
 
 
+def test_a_pool_whose_workers_have_no_hub_does_not_grow() -> None:
+    pool = PoolView("pool", host("any").shape, maximum=3)
+    plan = plan_replicas([demand("a")], FleetView([worker("w")], pools=[pool]))
+    assert plan.floors == {}
+    assert plan.reasons["t/a", "llm"] == NO_HUB
+
+
 def test_a_reserved_pool_holds_replicas_of_its_namespaces_only() -> None:
     fleet = FleetView([host("w")], reserved={"pool"})
     assert plan_replicas([demand("a")], fleet).workers == {}

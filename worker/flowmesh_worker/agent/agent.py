@@ -228,7 +228,7 @@ class Agent:
             checkpoints=report.checkpoints,
             age_s=since_boot_s() - self._born_s,
             code_tenant=self._code_tenant,
-            replicas=self.machine.replica_states() if self._hub is not None else msgspec.UNSET,
+            replicas=self.machine.replica_states() if self._hub else msgspec.UNSET,
         )
 
     def sync(self, seq: int) -> Sync:

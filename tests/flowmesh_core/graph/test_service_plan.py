@@ -1,0 +1,64 @@
+"""A service compiles to imports of its models and to what its engine is loaded with."""
+
+from typing import Any
+
+import pytest
+
+from flowmesh_core.catalog.load import builtin_catalog
+from flowmesh_core.errors import SpecError
+from flowmesh_core.graph.plan import StepSource
+from flowmesh_core.graph.service_plan import ServicePlan, compile_service
+from flowmesh_core.spec.service import FlowMeshService
+
+CATALOG = builtin_catalog()
+
+
+def compiled(model: str = "smollm2-135m-instruct", **component: Any) -> ServicePlan:
+    given = {"uses": "llm.generate", "inputs": {"model": "inputs.base"}, **component}
+    document = {
+        "apiVersion": "flowmesh.dev/v1alpha1",
+        "kind": "FlowMeshService",
+        "metadata": {"name": "ask", "namespace": "team-a"},
+        "spec": {"inputs": {"base": {"model": model}}, "components": {"llm": given}},
+    }
+    return compile_service(FlowMeshService.model_validate(document), CATALOG)
+
+
+def problems(**component: Any) -> dict[str, str]:
+    with pytest.raises(SpecError) as raised:
+        compiled(**component)
+    return {p.path.removeprefix("spec.components.llm."): p.message for p in raised.value.problems}
+
+
+def test_models_are_imported_as_the_inputs_of_a_workflow_are() -> None:
+    plan = compiled("hf://org/name")
+    assert [s.engine for s in plan.imports.steps] == ["source.resolve", "model.import"]
+    assert plan.imports.outputs == {"base": (StepSource("inputs.base", "model"),)}
+    assert (plan.imports.name, plan.imports.namespace) == ("service-ask", "team-a")
+    assert plan.model == "ask"
+
+
+def test_a_component_has_the_fields_and_the_parameters_that_all_requests_share() -> None:
+    (component,) = compiled(**{"with": {"dtype": "float32"}, "callsMax": 8}).components
+    assert component.step.fields["dtype"] == "float32"
+    assert component.step.fields["batchInvariant"] is True
+    assert "temperature" not in component.step.params
+    assert component.calls_max == 8
+
+
+def test_at_least_one_replica_is_loaded() -> None:
+    (component,) = compiled(replicas={"min": 0, "max": 4}).components
+    assert (component.replicas_min, component.replicas_max) == (1, 4)
+
+
+def test_what_a_component_cannot_have_is_named() -> None:
+    assert "did you mean 'llm.generate'" in problems(uses="llm.generat")["uses"]
+    assert problems(uses="data.sql")["uses"] == "data.sql loads no model, so nothing stays loaded"
+    assert "requests have it" in problems(**{"with": {"maxTokens": 4}})["with.maxTokens"]
+    assert problems(inputs={})["inputs"] == "llm.generate needs the input 'model'"
+    assert "expected inputs.NAME" in problems(inputs={"model": "base.model"})["inputs.model"]
+
+
+def test_more_replicas_at_least_than_at_most_are_refused() -> None:
+    with pytest.raises(ValueError, match="max is 1: expected at least min, which is 2"):
+        compiled(replicas={"min": 2, "max": 1})
