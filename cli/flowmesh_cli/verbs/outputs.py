@@ -56,8 +56,7 @@ def show_outputs(
                 ExitCode.NOT_FOUND,
                 remedy=f"`fmesh watch {uid}` follows it",
             )
-        query = "?partial=1" if partial else ""
-        written = {} if download is None else _download(http, status, download, format_, query)
+        written = {} if download is None else _download(http, status, download, format_, partial)
     if as_json:
         files = {name: str(path) for name, path in written.items()}
         terminal.answer({"uid": uid, "outputs": status.outputs, "files": files})
@@ -72,7 +71,7 @@ def show_outputs(
 
 
 def _download(
-    http: ApiClient, status: RunStatus, folder: Path, format_: str, query: str
+    http: ApiClient, status: RunStatus, folder: Path, format_: str, partial: bool
 ) -> dict[str, Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,33 +79,37 @@ def _download(
         raise CliError(f"cannot be created: {e.strerror}", ExitCode.USAGE, where=str(folder)) from e
     written = {}
     for name, output in status.outputs.items():
-        described = output or ({"kind": "dataset"} if query else None)
+        described = output or ({"kind": "dataset"} if partial else None)
         if described is not None and not described.get("revoked"):
-            content = f"/v1/runs/{status.uid}/outputs/{name}{query}"
-            written[name] = _write(http, content, name, described["kind"], folder, format_)
+            content = f"/v1/runs/{status.uid}/outputs/{name}"
+            query = {"partial": 1} if partial else {}
+            written[name] = _write(http, content, query, described["kind"], folder, format_)
     return written
 
 
-def _write(http: ApiClient, content: str, name: str, kind: str, folder: Path, format_: str) -> Path:
+def _write(
+    http: ApiClient, content: str, query: dict[str, int], kind: str, folder: Path, format_: str
+) -> Path:
+    name = content.rpartition("/")[2]
     if kind == "dataset":
         path = folder / f"{name}.{format_}"
         rows = folder / f".{name}.jsonl"
-        http.download(content, rows)
+        http.download(content, rows, **query)
         _convert(rows, path, format_)
     elif kind == "metrics":
         path = folder / f"{name}.json"
-        values = json_text.loads(http.call("GET", content))
+        values = json_text.loads(http.call("GET", content, query=query))
         path.write_text(json_text.dumps(values, indent=2, sort_keys=True) + "\n")
     elif kind in ("model", "adapter"):
         path = folder / name
         packed = folder / f".{name}.tar"
-        http.download(content, packed)
+        http.download(content, packed, **query)
         with tarfile.open(packed) as tar:
             unpack(tar, path)
         packed.unlink()
     else:
         path = folder / name
-        http.download(content, path)
+        http.download(content, path, **query)
     return path
 
 
