@@ -75,10 +75,24 @@ async def test_answers_equal_those_of_vllm_serve(tiny_model: Path, tmp_path: Pat
         await stack.until_ready()
         found = await answers(ours)
         for name, answer in expected.items():
-            assert found[name] == answer, name
+            assert alike(found[name], answer), (name, found[name], answer)
         await check_refusals(ours)
         await check_abort(ours, stack.hub._loads, host)
         await host.close()
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Returns whether answers are equal; log-probabilities may differ in their fourth digit.
+
+    They depend on the batch, of which vLLM's server and an engine host have different ones.
+    """
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(alike(one[k], other[k]) for k in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return one == pytest.approx(other, abs=1e-3)
+    return bool(one == other)
 
 
 async def answers(client: openai.AsyncOpenAI) -> dict[str, Any]:

@@ -280,8 +280,6 @@ class Agent:
 
     async def _close(self) -> None:
         self._shell.close()
-        if self._hub is not None and self.machine.replicas.entries:
-            self._hub.stop(self.machine.replicas.hub.number)
         await self._prewarms.close()
         await self.standby.close()
         await self._forgetting.close()
