@@ -43,6 +43,9 @@ CACHE_GC = "/v1/cache/gc"
 CACHE_PURGE = "/v1/cache/purge"
 REVOKE = "/v1/revoke"
 
+SERVICES = "/v1/services"
+SERVICE = "/v1/services/{name}"
+
 LINEAGE = "/v1/lineage/{name}"
 LINEAGE_ROWS = "/v1/lineage/{name}/rows"
 
