@@ -56,7 +56,7 @@ def form_batch(
 
 
 def _largest_feasible(allowed_s: Sequence[float], profile: BatchProfile, cap: int) -> int:
-    """Returns the largest size that so many calls allow; ``allowed_s`` ascends and allows 1."""
+    """Returns the largest size that enough calls allow; ``allowed_s`` ascends and allows 1."""
     count = len(allowed_s)
     for size in range(min(cap, count), 1, -1):
         if count - bisect_left(allowed_s, profile.at(size)) >= size:

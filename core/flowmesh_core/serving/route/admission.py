@@ -51,7 +51,7 @@ class ServiceLoad(msgspec.Struct, frozen=True):
     on_late: OnLate = OnLate.DEMOTE
 
 
-class Admission(msgspec.Struct, frozen=True):
+class AdmissionVerdict(msgspec.Struct, frozen=True):
     """The decision about a request.
 
     Attributes:
@@ -67,7 +67,7 @@ class Admission(msgspec.Struct, frozen=True):
         return self.verdict in (Verdict.ADMITTED, Verdict.DEMOTED)
 
 
-def admit(load: ServiceLoad, tenant: str, budget_s: float) -> Admission:
+def admit(load: ServiceLoad, tenant: str, budget_s: float) -> AdmissionVerdict:
     """Decides about a request.
 
     Args:
@@ -76,17 +76,17 @@ def admit(load: ServiceLoad, tenant: str, budget_s: float) -> Admission:
         budget_s: what is left until its deadline.
     """
     if not load.places and load.replica_in_s > budget_s:
-        return Admission(Verdict.NO_REPLICA, load.replica_in_s)
+        return AdmissionVerdict(Verdict.NO_REPLICA, load.replica_in_s)
     total = sum(load.in_flight.values())
     if total >= load.max_in_flight:
-        return Admission(Verdict.SERVICE_FULL, load.predicted_s)
+        return AdmissionVerdict(Verdict.SERVICE_FULL, load.predicted_s)
     if total >= load.places > 0 and load.in_flight.get(tenant, 0) >= _share(load, tenant):
-        return Admission(Verdict.TENANT_SHARE, load.predicted_s)
+        return AdmissionVerdict(Verdict.TENANT_SHARE, load.predicted_s)
     if load.predicted_s <= budget_s or load.on_late is OnLate.SERVE:
-        return Admission(Verdict.ADMITTED)
+        return AdmissionVerdict(Verdict.ADMITTED)
     if load.on_late is OnLate.DEMOTE:
-        return Admission(Verdict.DEMOTED)
-    return Admission(Verdict.TOO_LATE, load.predicted_s - budget_s)
+        return AdmissionVerdict(Verdict.DEMOTED)
+    return AdmissionVerdict(Verdict.TOO_LATE, load.predicted_s - budget_s)
 
 
 def _share(load: ServiceLoad, tenant: str) -> float:

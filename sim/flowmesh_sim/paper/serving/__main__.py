@@ -7,7 +7,14 @@ import sys
 from pathlib import Path
 
 from flowmesh_sim.paper.page import fill
-from flowmesh_sim.paper.serving.goals import BEYOND, PEAK, Goal, advantage, fidelity, twin_goals
+from flowmesh_sim.paper.serving.goals import (
+    BEYOND,
+    PEAK,
+    ReplayGoal,
+    advantage,
+    fidelity,
+    twin_goals,
+)
 from flowmesh_sim.paper.serving.neustream_replay import (
     LARGE,
     SMALL,
@@ -34,22 +41,24 @@ def main() -> None:
     first = secrets.randbelow(2**31 - FRESH) if options.seed is None else options.seed
     found, text = _replayed(options.page.read_text(), first, options.jobs)
     if not options.no_twin:
-        measured, counts = run_twin(twin_points(), _say)
+        measured, counts = run_twin(twin_points(), _print_line)
         found += twin_goals(counts)
         text = fill(text, "twin", twin(measured, counts))
     options.page.write_text(fill(text, "goals", goals(found)))
-    _say(f"wrote {options.page}")
+    _print_line(f"wrote {options.page}")
     missed = [goal for goal in found if not goal.met]
     for goal in missed:
         print(f"not reached: {goal.name}: {goal.reached}, {goal.goal}", file=sys.stderr)  # noqa: T201
     sys.exit(bool(missed))
 
 
-def _replayed(text: str, first: int, jobs: int) -> tuple[list[Goal], str]:
+def _replayed(text: str, first: int, jobs: int) -> tuple[list[ReplayGoal], str]:
     """Simulates all points and the fresh seeds; returns the goals and the page with its tables."""
     points = [*published_points(), BEYOND]
     seeds = range(first, first + FRESH)
-    _say(f"{len(points)} points, and {PEAK.rate:g} requests/s at the seeds {first} to {seeds[-1]}")
+    _print_line(
+        f"{len(points)} points, and {PEAK.rate:g} requests/s at the seeds {first} to {seeds[-1]}"
+    )
     counts = simulate_all([*((p, 0) for p in points), *((PEAK, s) for s in seeds)], jobs)
     replay = {p: counts[p, 0] for p in points}
     for model in (SMALL, LARGE):
@@ -60,7 +69,7 @@ def _replayed(text: str, first: int, jobs: int) -> tuple[list[Goal], str]:
     return fidelity(replay) + advantage(replay, fresh), text
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, flush=True)  # noqa: T201 - a command's output
 
 

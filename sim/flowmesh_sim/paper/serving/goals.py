@@ -21,7 +21,7 @@ TWIN_ERROR_MAX = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class ReplayGoal:
     """A goal and what was reached."""
 
     name: str
@@ -35,7 +35,7 @@ def error(logs: Sequence[int], simulated: int) -> int:
     return min(abs(log - simulated) for log in logs)
 
 
-def fidelity(replay: Replay) -> list[Goal]:
+def fidelity(replay: Replay) -> list[ReplayGoal]:
     """Compares the simulated baselines with the published logs (goals N9 of the design)."""
     large = [p for p in replay if p.model == LARGE]
     low = [p for p in _small_rates(replay) if p.rate <= LOW_RATES_UP_TO or p.rate == PEAK.rate]
@@ -54,8 +54,8 @@ def _small_rates(replay: Replay) -> list[Point]:
     return [p for p in replay if p.model == SMALL and p.sweep == "rate"]
 
 
-def _bounded(name: str, errors: Sequence[int], mean: int, most: int) -> Goal:
-    return Goal(
+def _bounded(name: str, errors: Sequence[int], mean: int, most: int) -> ReplayGoal:
+    return ReplayGoal(
         f"error against the logs: {name}",
         f"mean ≤ {mean}, most ≤ {most} of {REQUESTS}",
         f"mean {fmean(errors):.1f}, most {max(errors)}",
@@ -63,7 +63,7 @@ def _bounded(name: str, errors: Sequence[int], mean: int, most: int) -> Goal:
     )
 
 
-def advantage(replay: Replay, fresh: Sequence[Counts]) -> list[Goal]:
+def advantage(replay: Replay, fresh: Sequence[Counts]) -> list[ReplayGoal]:
     """Compares FlowMesh with the baselines (goals N11 and T1 of the design).
 
     Args:
@@ -76,7 +76,7 @@ def advantage(replay: Replay, fresh: Sequence[Counts]) -> list[Goal]:
     share = fmean(c.flowmesh for c in fresh) / REQUESTS
     off = 1.96 * stdev(c.flowmesh for c in fresh) / REQUESTS / len(fresh) ** 0.5
     return [
-        Goal(
+        ReplayGoal(
             "never far behind NeuStream, 48 points",
             f"≤ {BEHIND_MAX} requests fewer",
             f"{behind} fewer at worst" if behind > 0 else "at least as many everywhere",
@@ -87,13 +87,13 @@ def advantage(replay: Replay, fresh: Sequence[Counts]) -> list[Goal]:
         _ratio(
             "against padding Clockwork, 4 requests/s", peak.flowmesh, peak.padding_clockwork, 1.8
         ),
-        Goal(
+        ReplayGoal(
             "in time at 4 requests/s, the artifact's requests",
             f"≥ {PEAK_MIN} of {REQUESTS}",
             f"{peak.flowmesh}",
             peak.flowmesh >= PEAK_MIN,
         ),
-        Goal(
+        ReplayGoal(
             f"in time at 4 requests/s, {len(fresh)} fresh seeds",
             f"≥ {FRESH_MIN:.0%} in the mean",
             f"{share:.1%} ± {100 * off:.1f} ({_mean(fresh, lambda c: c.neustream)} NeuStream, "
@@ -104,11 +104,11 @@ def advantage(replay: Replay, fresh: Sequence[Counts]) -> list[Goal]:
     ]
 
 
-def twin_goals(counts: Mapping[Point, TwinCounts]) -> list[Goal]:
+def twin_goals(counts: Mapping[Point, TwinCounts]) -> list[ReplayGoal]:
     """Compares NeuStream's scheduler with real batches and the logs (goal N10 of the design)."""
     errors = [_outside(p.neustream_logs, c.neustream) for p, c in counts.items()]
     return [
-        Goal(
+        ReplayGoal(
             f"real batches against the logs: NeuStream, {len(errors)} points",
             f"≤ {TWIN_ERROR_MAX} of {REQUESTS} outside the logs",
             f"most {max(errors)}",
@@ -126,8 +126,8 @@ def _same_load(a: Point, b: Point) -> bool:
     return (a.model, a.sweep, a.rate, a.cv, a.scale) == (b.model, b.sweep, b.rate, b.cv, b.scale)
 
 
-def _ratio(name: str, ours: int, theirs: int, least: float) -> Goal:
-    return Goal(
+def _ratio(name: str, ours: int, theirs: int, least: float) -> ReplayGoal:
+    return ReplayGoal(
         name,
         f"≥ {least:g} times as many",
         f"{ours} and {theirs}: {ours / theirs:.2f} times",

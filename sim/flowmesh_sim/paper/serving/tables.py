@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from flowmesh_sim.paper.serving.cpu_twin import Twin
-from flowmesh_sim.paper.serving.goals import Goal
+from flowmesh_sim.paper.serving.goals import ReplayGoal
 from flowmesh_sim.paper.serving.neustream_replay import Point
 from flowmesh_sim.paper.serving.replay_results import Replay, TwinCounts
 
 _AXES = {"rate": "requests/s", "cv": "cv of the gaps", "scale": "latency scale"}
 
 
-def goals(found: Sequence[Goal]) -> str:
+def goals(found: Sequence[ReplayGoal]) -> str:
     """The goals and what was reached."""
     rows = [(g.name, g.goal, g.reached, "reached" if g.met else "**not reached**") for g in found]
     return table(("", "goal", "here", ""), rows)

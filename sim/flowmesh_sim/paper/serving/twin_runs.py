@@ -26,13 +26,13 @@ def twin_points() -> list[Point]:
 
 
 def run_twin(
-    points: Sequence[Point], say: Callable[[str], None]
+    points: Sequence[Point], print_line: Callable[[str], None]
 ) -> tuple[Twin, Mapping[Point, TwinCounts]]:
     """Measures the kernel, then serves every point with both schedulers.
 
     Args:
         points: the loads.
-        say: called with a line after each.
+        print_line: called with a line after each.
     """
     twin = Twin.measured()
     counts = {}
@@ -40,5 +40,5 @@ def run_twin(
         ours = twin.serve(point, partial(FlowMeshScheduler, margin_s=twin.margin_s))
         theirs = twin.serve(point, partial(neustream_scheduler, point, margin_s=twin.margin_s))
         counts[point] = TwinCounts(ours.in_time, theirs.in_time)
-        say(f"real batches, {point.rate:g} requests/s, cv {point.cv:g}: {counts[point]}")
+        print_line(f"real batches, {point.rate:g} requests/s, cv {point.cv:g}: {counts[point]}")
     return twin, counts
