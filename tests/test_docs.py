@@ -45,7 +45,6 @@ def test_every_command_on_a_page_exists(page: Path) -> None:
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
         ROOT / "docs/engines.md",
-        ROOT / "sim/flowmesh_sim/paper/plots.py",
         ROOT / "sim/flowmesh_sim/run/plots.py",
     ],
     ids=lambda p: f"{p.parent.name}/{p.name}",

@@ -22,6 +22,7 @@ from flowmesh_control.errors import (
     RateExceededError,
     UnknownUserError,
 )
+from flowmesh_core.decoding import decode
 from flowmesh_core.errors import (
     ContentLimitError,
     DamagedRecordError,
@@ -71,6 +72,7 @@ _CODES: tuple[tuple[type[FlowMeshError], str], ...] = (
 """Codes of errors whose status alone says too little."""
 
 
+_body_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 OPENAI_PATHS = "/openai/"
 _OPENAI_TYPES = {
     401: "authentication_error",
@@ -155,7 +157,7 @@ def _in_openais_shape(request: web.Request, response: web.Response) -> web.Respo
     """Returns an error as OpenAI's clients read it, where its path is one of theirs."""
     if not request.path.startswith(OPENAI_PATHS) or not isinstance(response.body, bytes):
         return response
-    details = msgspec.json.decode(response.body)["error"]
+    details = decode(_body_decoder, response.body)["error"]
     if "type" not in details:
         message = "; ".join(t for t in (details["message"], details["remedy"]) if t)
         kind = _OPENAI_TYPES.get(response.status, "invalid_request_error")

@@ -14,6 +14,7 @@ from flowmesh_control.openai.documents import COUNTS, RESPONSES
 from flowmesh_control.openai.records import BatchIndex, BatchRecord, ErrorLine
 from flowmesh_control.queries.downloads import manifest_of
 from flowmesh_control.queries.partial_outputs import PartialOutputs
+from flowmesh_core.decoding import decode
 from flowmesh_store.blobs import BlobViews
 
 _OK = 200
@@ -79,7 +80,7 @@ class BatchResults:
 
     async def _index(self, batch: BatchRecord) -> BatchIndex:
         view = self.store.view(write=batch.scope, read=(batch.scope,))
-        return _index_decoder.decode(await view.get(batch.index))
+        return decode(_index_decoder, await view.get(batch.index))
 
     async def _responses(self, batch: BatchRecord) -> AsyncIterator[tuple[int, dict[str, Any]]]:
         """Yields the number and the response of each request that was answered, in order."""
