@@ -32,7 +32,8 @@ _PRODUCT_MARGIN = 20
 _AGENT_SHARE = 10
 _AGENT_LEAST_MIB = 512
 _DTYPES = ("auto", "float32", "bfloat16", "float16")
-_GENERATING = frozenset({"llm.generate", "llm.agent", "llm.openai"})
+_GENERATING = frozenset({"llm.generate", "llm.agent"})
+_BATCH_API = "llm.openai"
 _SCORING = "llm.score"
 
 
@@ -133,10 +134,12 @@ def _variants(contract: EngineContract, kind: str) -> Iterator[EngineVariant]:
     name = contract.name
     if not contract.identity_fields:
         return
-    if name in _GENERATING and kind == "cpu":
-        yield EngineVariant(name, "vllm", ("auto", "float32"), (True, False))
-        yield EngineVariant(name, "vllm", ("bfloat16", "float16"), (False,))
-        yield EngineVariant(name, "transformers", _DTYPES, (True, False))
+    vllm = "" if name == _BATCH_API else "vllm"
+    if name in (*_GENERATING, _BATCH_API) and kind == "cpu":
+        yield EngineVariant(name, vllm, ("auto", "float32"), (True, False))
+        yield EngineVariant(name, vllm, ("bfloat16", "float16"), (False,))
+        if name in _GENERATING:
+            yield EngineVariant(name, "transformers", _DTYPES, (True, False))
     elif name in _GENERATING or name == _SCORING:
         yield EngineVariant(name, "vllm", _DTYPES, (True, False))
         yield EngineVariant(name, "transformers", _DTYPES, (True, False))

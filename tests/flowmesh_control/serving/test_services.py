@@ -31,7 +31,7 @@ from flowmesh_store.tree import store_tree
 
 pytestmark = pytest.mark.slow
 
-ENGINES = {c.name: EngineVersion.of(c) for c in (MODEL, GENERATE)} | {
+ENGINES = {c.name: c.versions for c in (MODEL, GENERATE)} | {
     "test.noop": EngineVersion(1, 1)
 }
 VARIANTS = (EngineVariant("llm.generate", "vllm", ("auto", "float32")),)

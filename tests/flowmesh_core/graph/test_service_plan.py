@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from flowmesh_core.catalog.load import builtin_catalog
+from tests.flowmesh_core.catalog.built_in import builtin_catalog
 
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.plan import StepSource

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.flowmesh_core.machine.world import NOOP, PRICE, SOLO, World, plan, shape, step
 
-from flowmesh_core.autoscaling.backlog import Backlog, backlog_of, signal_of
+from flowmesh_core.autoscaling.backlog import Backlog, signal_of
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.autoscaling.pool_size import PoolSizer
 from flowmesh_core.graph.plan import Resources
@@ -200,7 +200,7 @@ def test_a_signal_without_services_is_what_it_was() -> None:
     world.join("w")
     seen = snapshot(world.machine.state, world.now)
     view = PoolView("default", shape("any"), maximum=5)
-    found = backlog_of(seen, world.machine.state.model, [view])
+    found = signal_of(seen, world.machine.state.model, [view]).backlogs
     assert found["default"] == Backlog()
 
 
