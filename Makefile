@@ -78,11 +78,15 @@ demo-training: $(READY) ## two tenants' RLAIF and RLHF share fine-tuning, reward
 test: test-fast test-slow ## every test, the fast ones first
 
 test-fast: $(READY) ## tests without models and servers
-	@$(BIN)/python -m pytest -q -m "not slow" $(SIDE_BY_SIDE) 2 $(ARGS)
+	@$(BIN)/python -m pytest -q -m "not slow and not nightly" $(SIDE_BY_SIDE) 2 $(ARGS)
 
 test-slow: $(READY) tools ## tests with real models and servers
 	@hack/require.sh numa $(BIN)/python
-	@$(BIN)/python -m pytest -q -m slow $(SIDE_BY_SIDE) 3 --durations=20 --durations-min=10 $(ARGS)
+	@$(BIN)/python -m pytest -q -m "slow and not nightly" $(SIDE_BY_SIDE) 3 --durations=20 --durations-min=10 $(ARGS)
+
+.PHONY: test-nightly
+test-nightly: $(READY) tools ## tests of several minutes: answers beside vLLM's own, 10,000 requests in a batch
+	@$(BIN)/python -m pytest -q -m nightly -p no:xdist --durations=0 --durations-min=10 $(ARGS)
 
 .PHONY: check
 check: $(READY) ## style, types, import rules, generated files, table of names

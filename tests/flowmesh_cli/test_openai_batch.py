@@ -12,7 +12,7 @@ from openai.types import Batch
 from tests.flowmesh_cli.calling import fmesh, owner, until
 from tests.flowmesh_cli.shared_fabric import SharedFabric
 
-pytestmark = [pytest.mark.slow, pytest.mark.model]
+pytestmark = [pytest.mark.nightly, pytest.mark.model]
 
 CHAT = "/v1/chat/completions"
 MODEL = "smollm2-135m-instruct"

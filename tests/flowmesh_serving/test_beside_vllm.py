@@ -26,7 +26,7 @@ from tests.flowmesh_serving.stack import (
 from flowmesh_worker.engines.llm.vllm_sizes import SEQUENCES_CPU
 from flowmesh_worker.ipc.frames import HostInput, Start
 
-pytestmark = [pytest.mark.slow, pytest.mark.model]
+pytestmark = [pytest.mark.nightly, pytest.mark.model]
 
 SCHEMA = {
     "type": "object",

@@ -23,7 +23,7 @@ from tests.flowmesh_control.openai.batches import (
 from tests.flowmesh_control.openai.conftest import client_of
 from tests.flowmesh_control.test_restart import Elsewhere
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 LINES = 10_000
 ACCEPTED_WITHIN_S = 10.0

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from conftest import program
 
-pytestmark = [pytest.mark.slow, pytest.mark.model]
+pytestmark = [pytest.mark.nightly, pytest.mark.model]
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
