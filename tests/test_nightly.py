@@ -73,7 +73,12 @@ def test_figures_are_those_that_the_job_names() -> None:
 
 def test_jobs_are_chosen_by_name_and_by_group() -> None:
     assert chosen([]) == list(JOBS)
-    assert [j.name for j in chosen(["bench", "paper"])] == ["paper", "paper-serving", "bench-dispatch", "bench-tick"]
+    assert [j.name for j in chosen(["bench", "paper"])] == [
+        "paper",
+        "paper-serving",
+        "bench-dispatch",
+        "bench-tick",
+    ]
     assert len(chosen(["soak"])) == 10
     assert [j.name for j in chosen(["soak-1000-1999"])] == ["soak-1000-1999"]
     with pytest.raises(ValueError, match="no job 'sok'; there are soak, paper"):

@@ -31,9 +31,7 @@ from flowmesh_store.tree import store_tree
 
 pytestmark = pytest.mark.slow
 
-ENGINES = {c.name: c.versions for c in (MODEL, GENERATE)} | {
-    "test.noop": EngineVersion(1, 1)
-}
+ENGINES = {c.name: c.versions for c in (MODEL, GENERATE)} | {"test.noop": EngineVersion(1, 1)}
 VARIANTS = (EngineVariant("llm.generate", "vllm", ("auto", "float32")),)
 BEATING: set[asyncio.Task[None]] = set()
 
