@@ -9,6 +9,9 @@ from flowmesh_core.openai.errors import OpenAiError
 
 _RETRY_AFTER_S = {429: "1", 503: "5"}
 _SERVER_ERROR = "server_error"
+_LOST, _DEADLINE = "replica_lost", "deadline_exceeded"
+CODES_OF_FAILURES = frozenset({_LOST, _DEADLINE})
+"""Of calls that a replica had begun; all other errors of the router refuse a request."""
 
 
 def unauthorized() -> OpenAiError:
@@ -85,7 +88,7 @@ def lost_replica() -> OpenAiError:
     return OpenAiError(
         "The replica that ran the request has ended. Send the request again.",
         type=_SERVER_ERROR,
-        code="replica_lost",
+        code=_LOST,
         status=503,
     )
 
@@ -95,7 +98,7 @@ def deadline_exceeded() -> OpenAiError:
     return OpenAiError(
         "The request took longer than its timeout.",
         type=_SERVER_ERROR,
-        code="deadline_exceeded",
+        code=_DEADLINE,
         status=504,
     )
 

@@ -12,6 +12,7 @@ from tests.flowmesh_serving.stack import (
     MODEL,
     SERVICE,
     TOKEN,
+    Stack,
     ask,
     echo_stack,
     services,
@@ -20,6 +21,14 @@ from tests.flowmesh_serving.stack import (
 )
 
 from flowmesh_serving.service_table import ServiceEntry, ServiceToken, token_hash, write_services
+
+
+async def metrics_of(stack: Stack) -> str:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{stack.router.url}/metrics") as response,
+    ):
+        return await response.text()
 
 
 async def test_a_chat_is_answered_with_salt_and_priority_set_by_the_hub(tmp_path: Path) -> None:
@@ -107,6 +116,18 @@ async def test_without_a_replica_a_request_is_503_with_retry_after(tmp_path: Pat
         with pytest.raises(openai.InternalServerError, match="No replica") as refused:
             await ask(client, "one")
         assert refused.value.response.headers["Retry-After"] == "5"
+        text = await metrics_of(stack)
+    assert f'flowmesh_service_requests_total{{outcome="refused",service="{SERVICE}"}} 1.0' in text
+    assert 'flowmesh_service_refused_total{why="no_replica"} 1.0' in text
+
+
+async def test_a_call_that_failed_is_no_refusal(tmp_path: Path) -> None:
+    async with echo_stack(tmp_path) as stack, stack.client as client:
+        with pytest.raises(openai.APIStatusError, match="timeout"):
+            await ask(client, "wait", extra_headers={"X-Request-Timeout": "0.05"})
+        text = await metrics_of(stack)
+    assert f'flowmesh_service_requests_total{{outcome="failed",service="{SERVICE}"}} 1.0' in text
+    assert "flowmesh_service_refused_total{" not in text
 
 
 async def test_a_failure_of_the_engine_is_500_and_does_not_show_its_words(tmp_path: Path) -> None:
@@ -161,11 +182,7 @@ async def test_the_router_counts_requests_and_tokens_by_service(tmp_path: Path) 
         await ask(client, "one two three")
         with pytest.raises(openai.BadRequestError):
             await ask(client, "one", n=9)
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(f"{stack.router.url}/metrics") as response,
-        ):
-            text = await response.text()
+        text = await metrics_of(stack)
     name = f'service="{SERVICE}"'
     assert f'flowmesh_service_requests_total{{outcome="ok",{name}}} 1.0' in text
     assert f'flowmesh_service_tokens_total{{direction="out",{name}}} 3.0' in text

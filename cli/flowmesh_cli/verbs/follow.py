@@ -95,7 +95,7 @@ class RunFollower:
             uids: of the runs.
             cancels: whether Ctrl-C cancels those that only the submitter wants; the others go on,
                 and are returned as they are.
-            submitter: name of the submission; empty to cancel runs whoever wants them.
+            submitter: name of the submission; empty to cancel runs for all of their submissions.
 
         Raises:
             FabricUnavailableError: the fabric did not answer in time.

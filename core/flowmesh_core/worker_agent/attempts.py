@@ -148,7 +148,7 @@ class Attempts:
             self._join(instance, waiting.pop(0))
 
     def return_displaced(self) -> None:
-        """Hands back attempts that cannot get memory here while replicas of services stay."""
+        """Returns attempts that cannot get memory here while replicas of services stay."""
         for attempt in list(self._state.waiting):
             failure = self._instances.too_large_beside_pinned(attempt.assignment)
             if failure is not None:

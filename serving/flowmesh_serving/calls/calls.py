@@ -91,7 +91,7 @@ class Calls:
                 assert not isinstance(reply, CallRefused)
                 return reply
             self._detach(pending)
-            if self.replicas.choose(pending.service, pending.call.path, tried) is None:
+            if self._choose(pending, tried) is None:
                 break
         raise _refusal(reply, pending.call.model)
 
@@ -117,7 +117,7 @@ class Calls:
     def _send(self, pending: PendingCall, tried: Collection[str]) -> str:
         """Sends a call to the best replica that it was not sent to; returns its id."""
         call = pending.call
-        replica = self.replicas.choose(pending.service, call.path, tried)
+        replica = self._choose(pending, tried)
         if replica is None:
             if served := self.replicas.paths(pending.service):
                 raise path_not_served(call.path, call.model, served)
@@ -127,6 +127,9 @@ class Calls:
         replica.candidate.own += 1
         replica.link.answer(msgspec.structs.replace(call, replica_id=replica_id))
         return replica_id
+
+    def _choose(self, pending: PendingCall, tried: Collection[str]) -> RoutedReplica | None:
+        return self.replicas.choose(pending.service, pending.call.path, tried, pending.call_id)
 
     @staticmethod
     def _detach(pending: PendingCall) -> None:

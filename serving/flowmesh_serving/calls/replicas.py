@@ -58,8 +58,18 @@ class ReplicaTable:
         replicas = self._by_service.get(service, {}).values()
         return {path for r in replicas for path in r.candidate.paths}
 
-    def choose(self, service: str, path: str, tried: Collection[str] = ()) -> RoutedReplica | None:
-        """Returns the replica that gets a call; None if there is none."""
+    def choose(
+        self, service: str, path: str, tried: Collection[str], call_id: str
+    ) -> RoutedReplica | None:
+        """Returns the replica that gets a call; None if there is none.
+
+        Args:
+            service: ``namespace/name``.
+            path: what the call asks for.
+            tried: replicas that have refused the call.
+            call_id: spreads calls evenly among replicas that are equally loaded.
+        """
         replicas = self._by_service.get(service, {})
-        found = choose_replica((r.candidate for r in replicas.values()), path, tried)
+        candidates = (r.candidate for r in replicas.values())
+        found = choose_replica(candidates, path, tried, request=call_id)
         return None if found is None else replicas[found.replica_id]

@@ -15,6 +15,7 @@ from flowmesh_core.openai.request import OpenAiRequest, check_request
 from flowmesh_core.protocol.serving import DEADLINE, LOST, OK, CallEnded, Piece, ServiceCall
 from flowmesh_serving.calls.calls import Calls, PendingCall, new_call_id
 from flowmesh_serving.errors import (
+    CODES_OF_FAILURES,
     body_too_large,
     deadline_exceeded,
     internal_error,
@@ -33,7 +34,7 @@ _SEED_BITS = 62
 _MS = 1000
 _HUB_GRACE_S = 1.0
 _REQUEST_ID = "X-Flowmesh-Request"
-_CANCELLED, _REFUSED, _SLOW = "cancelled", "refused", "client-slow"
+_CANCELLED, _FAILED, _REFUSED, _SLOW = "cancelled", "failed", "refused", "client-slow"
 _bodies = msgspec.json.Decoder(dict)
 
 
@@ -105,9 +106,9 @@ class OpenAiEndpoints:
                 response, outcome = await answering.run(caller.service.service, call, began_s)
                 return response
         except OpenAiError as error:
-            if outcome == _CANCELLED:
-                outcome = "failed"
-            self._metrics.refused.labels(error.code or "invalid").inc()
+            outcome = _FAILED if error.code in CODES_OF_FAILURES else _REFUSED
+            if outcome == _REFUSED:
+                self._metrics.refused.labels(error.code or "invalid").inc()
             return response_of(error)
         finally:
             if label:

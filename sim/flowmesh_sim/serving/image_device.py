@@ -86,7 +86,7 @@ def serve(
 
 
 def _advance(denoise: dict[str, _Pending], decode: dict[str, _Pending], batch: set[str]) -> None:
-    """Counts a denoising step of a batch, and hands on what it finished."""
+    """Counts a denoising step of a batch, and moves what it finished to decoding."""
     for number, pending in list(denoise.items()):
         if number not in batch:
             pending.passed_over += 1
