@@ -32,7 +32,7 @@ class Prompter:
         self._folder = folder
         self._number = 0
         self._cached = -1
-        llm = engine._backend._engine
+        llm = engine._backend.engine
         generate = llm.generate
 
         async def counted(*given: Any, **more: Any) -> Any:

@@ -17,6 +17,7 @@ from tests.flowmesh_control.test_end_to_end import accounts, paid, sleeps, statu
 
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.records.epochs import SupersededError
+from flowmesh_core.catalog.builtin import contracts
 from flowmesh_core.catalog.catalog import Catalog
 
 pytestmark = pytest.mark.slow
@@ -178,7 +179,7 @@ async def test_a_run_pinned_to_a_removed_engine_waits_and_shows_the_reason(tmp_p
         uid = await fabric.submit(workflow("slow", sleeps(1)))
         await first.stop()
         second = control_plane(tmp_path)
-        second._catalog = Catalog([])
+        second._catalog = Catalog([c for c in contracts() if c.name != "test.sleep"])
         await second.start()
         fabric.control = second
         shown = await fabric.call("GET", f"/v1/runs/{uid}")

@@ -137,11 +137,11 @@ async def test_a_full_cache_disk_prevents_caching_but_not_reading(
 ) -> None:
     behind = open_store(tmp_path / "behind")
     await blobs_of(behind).put(digest_of(TOO_MUCH), TOO_MUCH)
-    views = CachingViews(behind, BlobCache(small_disk / "cache", budget_bytes=1 << 30))
-    cache = blobs_of(views)
+    disk = BlobCache(small_disk / "cache", budget_bytes=1 << 30)
+    cache = blobs_of(CachingViews(behind, disk))
     assert await cache.get(digest_of(TOO_MUCH)) == TOO_MUCH
     assert await cache.fetch(digest_of(TOO_MUCH), tmp_path / "target") == len(TOO_MUCH)
-    assert views.cached_sizes() == {}
+    assert disk.index.cached_sizes() == {}
     assert list((small_disk / "cache" / ".tmp").iterdir()) == []
 
 

@@ -18,6 +18,7 @@ DATA = {
     "http.request",
     "source.resolve",
     "test.drift",
+    "test.echo",
     "test.fail",
     "test.map",
     "test.noop",

@@ -18,7 +18,7 @@ Train = Callable[..., list[dict[str, Any]]]
 def program(*arguments: str, given: str = "") -> str:
     """Runs a program of the tests; shows its errors if it fails."""
     root = HERE.parents[3]
-    path = os.pathsep.join(str(root / p) for p in PACKAGES)
+    path = os.pathsep.join([str(root), *(str(root / p) for p in PACKAGES)])
     done = subprocess.run(
         [sys.executable, *arguments],
         input=given,
