@@ -57,7 +57,7 @@ from flowmesh_store.store import open_store
 
 TOKEN = "attacks"
 HEALTH_MS = 250.0
-"""Limit for the health endpoint's response during every attack."""
+"""Limit for the p99 of the health endpoint's responses during every attack."""
 MEMORY_MIB = 128
 """Limit for the growth of the control plane's memory."""
 ASK_EVERY_S = 0.02
@@ -66,8 +66,8 @@ SUBMIT_EVERY = 5
 LONGEST_S = 120.0
 """An attack that has not ended by then has succeeded."""
 LIMITED = Quota(name="limited", namespaces=("team-c",))
-FLOOD, FLOOD_S = 250, 5.0
-"""A flood's rate, as a multiple of the quota's, and its length."""
+FLOOD, FLOOD_S = 250, 20.0
+"""A flood's rate, as a multiple of the quota's, and its length, which is that of its control."""
 FLOOD_P99 = 2.0
 """Limit for the p99 of health and of submissions during the flood, as a multiple of idle ones."""
 TEN = "[0,1,2,3,4,5,6,7,8,9]"
@@ -372,7 +372,7 @@ async def _why(attacker: Attacker, uid: str) -> list[dict[str, Any]]:
 
 
 ATTACKS: dict[str, Callable[[Attacker], Awaitable[None]]] = {
-    "idle (the control)": lambda _: asyncio.sleep(5.0),
+    "idle (the control)": lambda _: asyncio.sleep(FLOOD_S),
     "conditions": conditions,
     "templates": templates,
     "malformed messages of a worker": messages,
@@ -474,15 +474,15 @@ def show(found: list[dict[str, Any]], result: Result) -> None:
     ]
     columns = ["attack", "answers", "s", "processor s", "health p50, ms", "p99", "worst"]
     columns += ["another's submission p50, ms", "p99", "MiB"]
-    over = [f["attack"] for f in found if f["worst_ms"] > HEALTH_MS or f["grew_mib"] > MEMORY_MIB]
+    over = [f["attack"] for f in found if f["p99_ms"] > HEALTH_MS or f["grew_mib"] > MEMORY_MIB]
     result.tables = [
         Table(
             "The control plane while one tenant, or one worker of another pool, attacks it",
             columns,
             rows,
             [
-                f"Bounds: health within {HEALTH_MS:g} ms, growth of at most {MEMORY_MIB} MiB "
-                f"(the peak of the control plane's own process); "
+                f"Bounds: 99% of health within {HEALTH_MS:g} ms, growth of at most "
+                f"{MEMORY_MIB} MiB (the peak of the control plane's own process); "
                 + (f"**not held by: {', '.join(over)}**." if over else "all held."),
                 "The forged end changed nothing: its run was still waiting for a worker.",
                 "During the floods of requests the p99 of health is "

@@ -5,9 +5,12 @@ control plane refuses as many as the attacker's connections can send.
 """
 
 import asyncio
+import logging
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from tests.attacks.tenants import ATTACKER, OWNER, Tenants, tenants
@@ -111,3 +114,24 @@ async def test_where_too_many_refusals_wait_further_ones_close_their_connection(
         assert 0 < sum(answers) <= 60 - REFUSALS_PER_S
         status, _ = await there.answer(OWNER, "/v1/quota?namespace=team-a")
         assert status == 200
+
+
+async def test_clients_that_leave_while_their_refusal_waits_cost_no_line_of_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with tenants(tmp_path) as there:
+        server = urlsplit(there.control.url)
+        head = f"GET /v1/quota?namespace=team-b HTTP/1.1\r\nHost: {server.netloc}\r\n\r\n"
+
+        async def leaves() -> None:
+            reader, writer = await asyncio.open_connection(server.hostname, server.port)
+            writer.write(head.encode())
+            with suppress(TimeoutError):  # the refusals of the first second are sent at once
+                await asyncio.wait_for(reader.read(1), 0.2)
+            writer.close()
+            await writer.wait_closed()
+
+        await asyncio.gather(*(leaves() for _ in range(int(REFUSALS_PER_S) + 10)))
+        status, _ = await there.answer(OWNER, "/v1/quota?namespace=team-a")
+        assert status == 200
+    assert [r.message for r in caplog.records if r.levelno >= logging.WARNING] == []

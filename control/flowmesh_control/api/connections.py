@@ -120,6 +120,22 @@ class TimedRequestHandler(web.RequestHandler):
             self._await_header()  # the next request of a keep-alive connection has begun
         self._await_body()
 
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """As aiohttp's, but a client that has disconnected is not an error to log.
+
+        Raises:
+            ConnectionResetError: the client disconnected.
+        """
+        if self.transport is None and isinstance(exc, ConnectionResetError):
+            raise exc
+        return super().handle_error(request, status, exc, message)
+
     async def during(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Awaits work that is cancelled when the client disconnects.
 

@@ -79,10 +79,12 @@ class TaskPool:
         self._timers: set[asyncio.TimerHandle] = set()
         self._refused: Counter[str] = Counter()
         self._slice_end = 0.0
+        self._looking = False  # whether a task will take the next job without being woken
         self.retries = 0
 
     def start(self) -> None:
         """Starts the tasks, which run until :meth:`stop`."""
+        self._looking = False
         self._tasks = [asyncio.create_task(self._serve()) for _ in range(self._count)]
         for task in self._tasks:
             task.add_done_callback(self._ended)
@@ -109,7 +111,8 @@ class TaskPool:
         """
         tenant = tenants[0] if len(tenants) == 1 else self._jobs.soonest(tenants)
         self._jobs.push(tenant, _Job(work, argument))
-        self._wake()
+        if not self._looking:
+            self._wake()
 
     @property
     def backlog(self) -> int:
@@ -117,10 +120,12 @@ class TaskPool:
         return len(self._jobs)
 
     def _wake(self) -> None:
+        """Wakes one task; it wakes the next when it waits itself and jobs are left."""
         while self._resting:
-            hand = self._resting.pop()
-            if not hand.done():
-                hand.set_result(None)
+            rest = self._resting.pop()
+            if not rest.done():
+                self._looking = True
+                rest.set_result(None)
                 return
 
     async def _serve(self) -> None:
@@ -130,6 +135,9 @@ class TaskPool:
                 try:
                     pending = job.work(job.argument)
                     if pending is not None:
+                        self._looking = False
+                        if self._jobs:
+                            self._wake()
                         await pending
                 except (StoreUnavailableError, EvaluatorUnavailableError) as e:
                     self.retries += 1
@@ -141,6 +149,7 @@ class TaskPool:
                 if time.monotonic() > self._slice_end:
                     await asyncio.sleep(0)
                     self._slice_end = time.monotonic() + SLICE_S
+            self._looking = False
             rest = asyncio.get_running_loop().create_future()
             self._resting.append(rest)
             await rest
@@ -154,7 +163,8 @@ class TaskPool:
             if not self._refused[tenant]:
                 del self._refused[tenant]
             self._jobs.push(tenant, job)
-            self._wake()
+            if not self._looking:
+                self._wake()
 
         self._refused[tenant] += 1
         delay_s = retry_delay_s(job.wait_s, self._refused[tenant])

@@ -112,3 +112,40 @@ async def test_a_job_may_be_done_at_once_and_its_error_is_reported() -> None:
         await until(lambda: len(done) == 4, within_s=10)
     assert done == [0, 1, 2, 3]
     assert [str(e) for e in failures] == ["wrong"]
+
+
+@pytest.mark.parametrize("spread", [False, True])
+async def test_jobs_that_wait_run_side_by_side_however_they_come(spread: bool) -> None:
+    running, done, go = 0, list[int](), asyncio.Event()
+
+    async def wait(number: int) -> None:
+        nonlocal running
+        running += 1
+        await go.wait()
+        done.append(number)
+
+    async with pool() as tasks:
+        for number in range(2 * COUNT):
+            tasks.submit(wait, number, ("a",))
+            if spread:
+                await asyncio.sleep(0)
+        await until(lambda: running == COUNT, within_s=10)
+        go.set()
+        await until(lambda: len(done) == 2 * COUNT, within_s=10)
+    assert sorted(done) == list(range(2 * COUNT))
+
+
+async def test_a_job_that_another_submits_before_it_waits_is_taken_by_a_further_task() -> None:
+    done = asyncio.Event()
+
+    async def first(_: object) -> None:
+        tasks.submit(second, None, ("a",))
+        await asyncio.wait_for(done.wait(), 10)
+
+    def second(_: object) -> None:
+        done.set()
+
+    async with pool() as tasks:
+        await until(lambda: len(tasks._resting) == COUNT, within_s=10)
+        tasks.submit(first, None, ("a",))
+        await asyncio.wait_for(done.wait(), 10)
