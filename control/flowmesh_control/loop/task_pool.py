@@ -9,8 +9,9 @@ it occupies no task, so jobs of other tenants are not delayed.
 
 import asyncio
 import time
+import types
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,13 +121,19 @@ class TaskPool:
         return len(self._jobs)
 
     def _wake(self) -> None:
-        """Wakes one task; it wakes the next when it waits itself and jobs are left."""
+        """Wakes one task, which takes jobs until one makes it wait."""
         while self._resting:
             rest = self._resting.pop()
             if not rest.done():
                 self._looking = True
                 rest.set_result(None)
                 return
+
+    def _suspended(self) -> None:
+        """Wakes a task for the jobs that are left, since the one that took jobs waits."""
+        self._looking = False
+        if self._jobs:
+            self._wake()
 
     async def _serve(self) -> None:
         while True:
@@ -135,10 +142,7 @@ class TaskPool:
                 try:
                     pending = job.work(job.argument)
                     if pending is not None:
-                        self._looking = False
-                        if self._jobs:
-                            self._wake()
-                        await pending
+                        await _watched(pending, self._suspended)
                 except (StoreUnavailableError, EvaluatorUnavailableError) as e:
                     self.retries += 1
                     self._waits(e)
@@ -171,3 +175,21 @@ class TaskPool:
         timer = asyncio.get_running_loop().call_later(delay_s, requeue)
         self._timers.add(timer)
         job.wait_s = min(2 * job.wait_s, LAST_RETRY_S)
+
+
+@types.coroutine
+def _watched(work: Awaitable[None], suspended: Callable[[], None]) -> Generator[Any, Any, None]:
+    """Awaits work; calls ``suspended`` if it does not end without waiting, as in memory it does."""
+    steps = work.__await__()
+    try:
+        awaited = next(steps)
+        suspended()
+        while True:
+            try:
+                sent = yield awaited
+            except BaseException as e:
+                awaited = steps.throw(e)
+            else:
+                awaited = steps.send(sent)
+    except StopIteration:
+        return
