@@ -63,10 +63,9 @@ def too_many_requests(what: str, limit: int) -> OpenAiError:
 
 
 def replicas_full() -> OpenAiError:
-    """Returns the error where every replica has as many calls as it takes."""
+    """Returns the error where a service has as many requests as it takes."""
     return OpenAiError(
-        "The model is overloaded: its replicas have as many requests as they take. Try again"
-        " later.",
+        "The model is overloaded: it has as many requests as it takes. Try again later.",
         type="requests",
         code="overloaded",
         status=429,
@@ -100,6 +99,22 @@ def deadline_exceeded() -> OpenAiError:
         type=_SERVER_ERROR,
         code=_DEADLINE,
         status=504,
+    )
+
+
+def body_too_slow(limit_s: float) -> OpenAiError:
+    """Returns the error of a body that did not arrive in time."""
+    return OpenAiError(
+        f"The request's body took too long: expected all of it within {limit_s:g} s.",
+        code="request_timeout",
+        status=408,
+    )
+
+
+def malformed_request(status: int, problem: str) -> OpenAiError:
+    """Returns the error of bytes that are no HTTP request."""
+    return OpenAiError(
+        f"The request is not valid HTTP: {problem[:200]}", code="invalid_http", status=status
     )
 
 

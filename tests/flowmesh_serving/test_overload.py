@@ -44,7 +44,7 @@ async def test_a_flood_beyond_running_and_queued_calls_is_refused_at_once(tmp_pa
 
 async def test_a_namespace_with_too_many_requests_leaves_the_others_theirs(tmp_path: Path) -> None:
     other = ServiceToken(token_hash("b"), "team-b")
-    listed = (ServiceEntry(SERVICE, MODEL, (*services()[0].tokens, other), in_flight_max=2),)
+    listed = (ServiceEntry(SERVICE, MODEL, (*services()[0].tokens, other), in_flight_max=4),)
     salts = {**SALTS, "team-b": "salt-b"}
     async with (
         echo_stack(tmp_path, listed=listed, salts=salts) as stack,

@@ -17,6 +17,7 @@ from flowmesh_serving.calls.calls import Calls, PendingCall, new_call_id
 from flowmesh_serving.errors import (
     CODES_OF_FAILURES,
     body_too_large,
+    body_too_slow,
     deadline_exceeded,
     internal_error,
     lost_replica,
@@ -24,7 +25,8 @@ from flowmesh_serving.errors import (
     unauthorized,
     unknown_model,
 )
-from flowmesh_serving.http.limits import InFlightLimits
+from flowmesh_serving.http.connections import Connections
+from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.metrics import RouterMetrics
 from flowmesh_serving.service_table import Caller, ServiceTable
 
@@ -44,10 +46,12 @@ class HttpLimits:
 
     Attributes:
         body_bytes: the largest body.
+        body_s: how long a client may take to send it.
         slow_client_s: how long a client may take nothing of its stream.
     """
 
     body_bytes: int
+    body_s: float
     slow_client_s: float
 
 
@@ -58,13 +62,15 @@ class OpenAiEndpoints:
         self,
         services: ServiceTable,
         calls: Calls,
-        in_flight: InFlightLimits,
+        in_flight: InFlightRequests,
+        connections: Connections,
         limits: HttpLimits,
         metrics: RouterMetrics,
     ) -> None:
         self._services = services
         self._calls = calls
         self._in_flight = in_flight
+        self._connections = connections
         self._limits = limits
         self._metrics = metrics
 
@@ -94,13 +100,14 @@ class OpenAiEndpoints:
         outcome = _REFUSED
         try:
             caller = self._caller(request)
-            checked = await self._checked(request, caller)
             label = self._metrics.label(caller.service.service)
             with (
                 self._in_flight.slot(caller),
+                self._connections.busy(request),
                 self._metrics.in_flight.labels(label).track_inprogress(),
             ):
                 outcome = _CANCELLED
+                checked = await self._checked(request, caller)
                 call = self._call(request, checked, caller)
                 answering = _Answering(request, self._calls, self._metrics, self._limits, label)
                 response, outcome = await answering.run(caller.service.service, call, began_s)
@@ -129,7 +136,10 @@ class OpenAiEndpoints:
         if request.content_length is not None and request.content_length > limit:
             raise body_too_large(limit)
         try:
-            body = decode(_bodies, await request.read())
+            async with asyncio.timeout(self._limits.body_s):
+                body = decode(_bodies, await request.read())
+        except TimeoutError:
+            raise body_too_slow(self._limits.body_s) from None
         except web.HTTPRequestEntityTooLarge:
             raise body_too_large(limit) from None
         except msgspec.DecodeError as e:

@@ -7,7 +7,7 @@ fewer than ``calls_max`` run. The others wait by deadline, the earliest first, a
 
 from enum import StrEnum
 
-_QUEUED_PER_RUNNING = 2
+QUEUED_PER_RUNNING = 2
 
 
 class CallAdmission(StrEnum):
@@ -39,7 +39,7 @@ class CallQueue:
     @property
     def queued_max(self) -> int:
         """Calls that may wait."""
-        return _QUEUED_PER_RUNNING * self.calls_max
+        return QUEUED_PER_RUNNING * self.calls_max
 
     def add(self, call_id: str, deadline_s: float) -> CallAdmission:
         """Admits a call to run or to wait, or refuses it."""
