@@ -21,11 +21,12 @@ from tests.flowmesh_serving.planning_control import replica_id
 from tests.flowmesh_serving.stack import MODEL, TOKEN, says, services, until
 from tests.flowmesh_serving.test_lost_processes import router_command
 
-from flowmesh_serving.service_table import write_services
+from flowmesh_serving.service_table import ServiceToken, token_hash, write_services
 
-WORKERS = ("worker-0", "worker-1")
+WORKERS = ("local-0", "local-1")
 ROUTERS = ("router-0", "router-1")
-_HOST, _HUB, _ROUTER = "flowmesh_worker.host", "flowmesh_worker.serving.hub", "router"
+_LATE_S = 0.1
+_HOST, _HUB = "flowmesh_worker.host", "flowmesh_worker.serving.hub"
 
 
 @dataclass
@@ -106,22 +107,25 @@ def _serves(process: psutil.Process, part: str) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def echo_fabric(root: Path) -> AsyncIterator[EchoFabric]:
-    """Yields a fabric with a replica on each of two workers, ready at both routers."""
+async def echo_fabric(root: Path, workers: int = 2) -> AsyncIterator[EchoFabric]:
+    """Yields a fabric with a replica on each worker, ready at both routers, for two tenants."""
     leader = Elsewhere(root, "tests.flowmesh_serving.planning_control")
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as http:
         made = EchoFabric(root, leader, http, Fabric(root, leader, http))  # type: ignore[arg-type]
         try:
-            placed = {replica_id(worker): worker for worker in WORKERS}
+            names = WORKERS[:workers]
+            placed = {replica_id(worker): worker for worker in names}
+            tokens = (*services()[0].tokens, ServiceToken(token_hash("b"), "team-b"))
             for name in ROUTERS:
                 (root / name).mkdir()
-                write_services(root / name / "services.json", services(placed=placed))
+                listed = services(placed=placed, in_flight_max=256, tokens=tokens)
+                write_services(root / name / "services.json", listed)
                 await made.start_router(name)
             await leader.start(http)
-            for name in WORKERS:
+            for name in names:
                 await made.start_worker(name)
-            await made.until_ready()
+            await made.until_ready(workers)
             yield made
         finally:
             await made.close()
@@ -170,7 +174,8 @@ class EchoLoad:
         loop = asyncio.get_running_loop()
         due_s = loop.time()
         for number in itertools.count():
-            due_s += self.rng.expovariate(self.rate)
+            # Where this process stood still, what is late is not sent all at once.
+            due_s = max(due_s, loop.time() - _LATE_S) + self.rng.expovariate(self.rate)
             await asyncio.sleep(max(0.0, due_s - loop.time()))
             task = asyncio.create_task(self._ask(number))
             self._tasks.add(task)

@@ -18,6 +18,7 @@ from flowmesh_core.machine.events import ServingPlanChanged
 from flowmesh_core.protocol.messages import PrewarmSpec, ServingReplica
 from flowmesh_core.units import Digest
 
+_SALTS = {**SALTS, "team-b": "salt-b"}
 _OPENING = PrewarmSpec(Digest("ec" * 32), "test.echo", 1, 1, memory_mib=64)
 
 
@@ -28,7 +29,7 @@ def replica_id(worker: str) -> str:
 
 async def _plan(self: ReplicaPlanner) -> None:
     workers = {
-        name: (ServingReplica(replica_id(name), SERVICE, "llm", "r1", _OPENING, 0, SALTS),)
+        name: (ServingReplica(replica_id(name), SERVICE, "llm", "r1", _OPENING, 0, _SALTS),)
         for name in self._state.workers
     }
     if not serving.plan_is_current(self._state, workers, self._routers):

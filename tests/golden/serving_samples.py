@@ -55,6 +55,7 @@ TO_HUB: dict[str, Any] = {
         socket="/run/calls.sock",
         calls_max=9,
         salts={"team-a": "salt"},
+        halvings=1,
     ),
     "withdraw": hub_frames.WithdrawReplica(replica_id="team-a/ask/llm/r1/0"),
     "close hub": hub_frames.CloseHub(),

@@ -1,4 +1,4 @@
-"""Connections of clients, bounded in number and in time, so that silent ones harm nobody else.
+"""Connections of clients, bounded in number and in time, so that silent ones harm no others.
 
 A connection has some seconds for the headers of a request, and a client some for taking an answer.
 Where as many are open as may be, the one that has been without an admitted request for longest is
@@ -120,7 +120,7 @@ class ClientConnection(web.RequestHandler):
         if self._slow_timer is None and self.transport is not None:
             # A stream ends by itself after as long; this is for whole answers.
             after_s = self._connections.limits.slow_client_s + 1.0
-            self._slow_timer = self._loop.call_later(after_s, self.transport.abort)  # type: ignore[attr-defined]
+            self._slow_timer = self._loop.call_later(after_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Called by the event loop when the client has taken enough."""
@@ -190,6 +190,4 @@ class _BoundedServer(web.Server):
         self._bounded = connections
 
     def __call__(self) -> web.RequestHandler:
-        return ClientConnection(
-            self, loop=self._loop, connections=self._bounded, **self._kwargs
-        )
+        return ClientConnection(self, loop=self._loop, connections=self._bounded, **self._kwargs)

@@ -78,7 +78,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         worker: its worker's name; empty before its hello.
     """
 
-    def __init__(self, listener: HubListener, quarantine: "Quarantine") -> None:
+    def __init__(self, listener: HubListener, refused: "RefusedHubs") -> None:
         super().__init__(
             ToRouter,
             self._receive,
@@ -88,7 +88,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         )
         self.worker = ""
         self._listener = listener
-        self._quarantine = quarantine
+        self._refused_hubs = refused
         self._loads, self._strays = _Rate(LOADS_PER_S), _Rate(STRAY_FRAMES_PER_S)
         self._timer: asyncio.TimerHandle | None = None
         self._heard_s = 0.0
@@ -151,7 +151,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
             self._refuse(f"version {hello.version} of the protocol: expected {SERVING_VERSION}")
         elif self.worker or not hello.worker:
             self._breach("a second hello, or one without a name")
-        elif self._quarantine.has(hello.worker, self._heard_s):
+        elif self._refused_hubs.has(hello.worker, self._heard_s):
             self._refuse("its hub has broken the protocol a moment ago")
         else:
             self.worker = hello.worker
@@ -189,7 +189,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
 
     def _breach(self, reason: str) -> None:
         if self.worker:
-            self._quarantine.add(self.worker, self._heard_s)
+            self._refused_hubs.add(self.worker, self._heard_s)
         self._refuse(reason[:200])
         self._abort()  # it may not read, and its calls must not wait for that
 
@@ -204,7 +204,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
             self._timer = None
 
 
-class Quarantine:
+class RefusedHubs:
     """Workers whose hubs have broken the protocol; they are refused for some seconds."""
 
     SECONDS = 10.0

@@ -17,7 +17,7 @@ from flowmesh_serving.errors import internal_error, response_of
 from flowmesh_serving.http.connections import ConnectionLimits, Connections, RouterRunner
 from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.openai import HttpLimits, OpenAiEndpoints
-from flowmesh_serving.links.hub_link import HubLink, Quarantine
+from flowmesh_serving.links.hub_link import HubLink, RefusedHubs
 from flowmesh_serving.metrics import RouterMetrics
 from flowmesh_serving.router.settings import RouterSettings
 from flowmesh_serving.service_table import ServiceTable
@@ -44,7 +44,7 @@ class RouterServer:
         self._settings = settings
         self._services = ServiceTable(settings.services)
         self._calls = Calls(self._services.is_placed, settings.replica_wait_s)
-        self._quarantine = Quarantine()
+        self._refused_hubs = RefusedHubs()
         self._metrics = RouterMetrics()
         self._connections = Connections(
             ConnectionLimits(settings.connections_max, settings.header_s, settings.slow_client_s)
@@ -90,7 +90,7 @@ class RouterServer:
         listener = _private_socket(path)
         loop = asyncio.get_running_loop()
         server = await loop.create_unix_server(
-            lambda: HubLink(self._calls, self._quarantine), sock=listener
+            lambda: HubLink(self._calls, self._refused_hubs), sock=listener
         )
         self._stack.callback(lambda: path.unlink(missing_ok=True))
         self._stack.callback(server.close)

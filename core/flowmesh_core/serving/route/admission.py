@@ -1,8 +1,8 @@
 """Whether a router takes a request.
 
 A request is refused at once where its reply could not be in time or would take another tenant's
-places. Nothing waits in a queue without a bound. Of a busy service each tenant has a share by weight.
-One share stays free for a tenant that may call and has no request yet, so that its first one is not
+places. Nothing waits in a queue without a bound. Of a busy service each tenant has a share, by its
+weight. One share stays free for a tenant that may call and has no request yet, so that it is not
 refused; the rest of the running places may be taken by any tenant.
 """
 

@@ -19,7 +19,7 @@ from flowmesh_worker.engine_api import (
 )
 
 _CALLS_MAX = 4
-_REST_S = 0.1
+_REST_S = 0.05
 
 
 class Echo:
@@ -89,7 +89,7 @@ class Echo:
     async def _words(self, call: ServingCall) -> AsyncIterator[str]:
         """Yields the words of a prompt.
 
-        ``wait`` never ends, ``rest`` takes a tenth of a second, ``flood`` has no end of words.
+        ``wait`` never ends, ``rest`` takes 50 ms, ``flood`` has no end of words.
         """
         self.open_calls += 1
         try:
