@@ -1,6 +1,6 @@
 """Tests of faults and attacks fail where the mistake that they are for is made in the code.
 
-Each patch in ``planted/`` is one mistake; its first line names the test that has to fail, which then
+Each patch in ``planted/`` is one mistake; its first line names the test that has to fail. That test
 imports a copy of the packages. ``make nightly`` runs them all.
 """
 
@@ -44,11 +44,11 @@ def test_every_mistake_can_still_be_made_and_names_its_test(tmp_path: Path) -> N
     copied(tmp_path)
     for patch in PATCHES:
         applied(patch, tmp_path, "--check")
-        path, _, name = test_of(patch).partition("::")
+        path, _, name = named_test(patch).partition("::")
         assert f"def {name}(" in (ROOT / path).read_text(), patch.name
 
 
-def test_of(patch: Path) -> str:
+def named_test(patch: Path) -> str:
     """Returns the test that a patch has to be caught by."""
     return patch.read_text().split("\n", 1)[0].removeprefix("Caught by ")
 
@@ -61,7 +61,7 @@ def test_a_planted_mistake_is_caught_by_its_test(patch: Path, tmp_path: Path) ->
     paths = os.pathsep.join(str(tmp_path / name) for name in PACKAGES)
     arguments = ["-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", "--timeout", "120"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *arguments, test_of(patch)],
+        [sys.executable, "-m", "pytest", *arguments, named_test(patch)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
