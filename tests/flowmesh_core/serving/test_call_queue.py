@@ -55,9 +55,7 @@ def test_bounds_hold_and_no_call_waits_beside_a_free_place(
         assert not waiting or len(queue.running) == calls_max
 
 
-def test_a_tenant_with_fewer_calls_takes_the_last_place_of_the_tenant_with_most() -> (
-    None
-):
+def test_a_tenant_with_fewer_calls_takes_the_last_place_of_the_tenant_with_most() -> None:
     queue = CallQueue(1)
     for call_id in ("a1", "a2", "a3"):
         queue.add(call_id, 9.0, "a")
