@@ -1,6 +1,7 @@
 """The errors of a router, in OpenAI's shape, each with the time after which to try again."""
 
 from collections.abc import Collection
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -131,8 +132,16 @@ def response_of(error: OpenAiError) -> web.Response:
     if error.status in _RETRY_AFTER_S:
         headers["Retry-After"] = _RETRY_AFTER_S[error.status]
     return web.Response(
-        body=msgspec.json.encode(error.body()),
+        body=msgspec.json.encode(_as_text(error.body())),
         status=error.status,
         content_type="application/json",
         headers=headers,
     )
+
+
+def _as_text(value: dict[str, Any]) -> dict[str, Any]:
+    """Returns an error object without what is no Unicode: a path or a header may have any bytes."""
+    return {
+        name: _as_text(v) if isinstance(v, dict) else v and str(v).encode(errors="replace").decode()
+        for name, v in value.items()
+    }

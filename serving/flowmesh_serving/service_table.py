@@ -72,7 +72,7 @@ class Caller(NamedTuple):
 
 def token_hash(token: str) -> str:
     """Returns what the file has of a token."""
-    return hashlib.sha256(token.encode()).hexdigest()
+    return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
 
 
 class ServiceTable:

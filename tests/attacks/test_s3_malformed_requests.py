@@ -78,6 +78,22 @@ async def test_a_malformed_head_is_openais_error_and_closes_its_connection_only(
         assert (await ask(client, "two")).choices[0].message.content == "two"
 
 
+async def test_headers_and_paths_that_are_no_text_are_refused_as_others_are(tmp_path: Path) -> None:
+    odd = b"\xff\xfe"
+    token = head(0).replace(b"fm-token-of-team-a", odd)
+    key = request(chat("one"), more="Idempotency-Key: KEY").replace(b"KEY", odd)
+    model = head(0, path="/v1/models/ODD").replace(b"POST", b"GET").replace(b"ODD", odd)
+    path = head(0, path="/v1/ODD").replace(b"POST", b"GET").replace(b"ODD", odd)
+    cases = ((token, {401}), (key, {200}), (model, {400, 404}), (path, {400, 404}))
+    async with echo_stack(tmp_path) as stack:
+        for data, statuses in cases:
+            async with connected(stack) as peer:
+                peer.send(data)
+                answer = await peer.answer()
+                assert answer.status in statuses, (data, answer)
+                assert answer.status == 200 or answer.error["message"]
+
+
 @pytest.mark.parametrize(
     "token", ["", "wrong", "fm-" + "a" * 4000, "\xff\xfe", "x y", "Bearer fm-token-of-team-a"]
 )

@@ -146,6 +146,8 @@ async def _errors_as_json(request: web.Request, handler: object) -> web.StreamRe
     except web.HTTPException as error:
         reason = f"{error.reason}: {request.method} {request.path[:80]}"
         return response_of(OpenAiError(reason, code="unknown_url", status=error.status))
+    except ConnectionError:
+        raise  # the client is gone
     except Exception:
         _log.exception("a request failed")
         return response_of(internal_error())
