@@ -140,7 +140,7 @@ def response_of(error: OpenAiError) -> web.Response:
 
 
 def _as_text(value: dict[str, Any]) -> dict[str, Any]:
-    """Returns an error object without what is no Unicode: a path or a header may have any bytes."""
+    """Returns an error object as Unicode text: it may quote a path or a header of any bytes."""
     return {
         name: _as_text(v) if isinstance(v, dict) else v and str(v).encode(errors="replace").decode()
         for name, v in value.items()
