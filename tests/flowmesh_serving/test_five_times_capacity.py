@@ -4,8 +4,10 @@ Ten seconds in CI, a minute in ``make nightly``.
 """
 
 import asyncio
+import re
 import time
 from collections import Counter
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,6 +62,28 @@ class Tenant:
                 self.refused_s.append(took_s)
 
 
+async def seconds_of(work: Coroutine[None, None, None]) -> float:
+    """Returns how long something took."""
+    began_s = time.perf_counter()
+    await work
+    return time.perf_counter() - began_s
+
+
+async def late(fabric: EchoFabric) -> float:
+    """Returns how many requests took longer than the deadline, from their arrival at a router."""
+    found = 0.0
+    for url in fabric.urls.values():
+        async with fabric.http.get(f"{url}/metrics") as response:
+            text = await response.text()
+        name = "flowmesh_service_latency_seconds"
+        counts = re.search(rf"{name}_count{{.*}} (\S+)", text)
+        timely = re.search(rf'{name}_bucket{{le="{DEADLINE_S}".*}} (\S+)', text)
+        assert counts is not None
+        assert timely is not None
+        found += float(counts[1]) - float(timely[1])
+    return found
+
+
 def p99(times: list[float]) -> float:
     return sorted(times)[int(0.99 * (len(times) - 1))]
 
@@ -67,24 +91,26 @@ def p99(times: list[float]) -> float:
 async def overload(root: Path, seconds: float) -> dict[str, float]:
     async with echo_fabric(root, workers=1) as fabric:
         alone = Tenant(fabric, TOKEN)
-        await alone.send(CAPACITY, min(seconds, 5.0))
-        at_capacity = len(alone.ok_s) / min(seconds, 5.0)
+        alone_s = await seconds_of(alone.send(CAPACITY, 5.0))
+        at_capacity = len(alone.ok_s) / alone_s
         routers = [psutil.Process(p.pid) for p in fabric.routers.values()]
         memory = sum(p.memory_info().rss for p in routers)
         cpu_s = sum(p.cpu_times().user + p.cpu_times().system for p in routers)
         flood, owner = Tenant(fabric, TOKEN), Tenant(fabric, "b")
         steps = [{"name": f"s{n}", "uses": "test.noop", "with": {"value": n}} for n in range(20)]
         uid = await fabric.fabric.submit(workflow("beside", {"steps": steps}, "team-b"))
-        status, *_ = await asyncio.gather(
-            fabric.fabric.ended(uid, within_s=seconds),
-            flood.send(5 * CAPACITY, seconds),
+        took_s, status, _ = await asyncio.gather(
+            seconds_of(flood.send(5 * CAPACITY, seconds)),
+            fabric.fabric.ended(uid, within_s=10 * seconds),
             owner.send(OWNER_RATE, seconds),
         )
         cpu_s = sum(p.cpu_times().user + p.cpu_times().system for p in routers) - cpu_s
         sent = sum(flood.statuses.values()) + sum(owner.statuses.values())
         found = {
-            "goodput_of_capacity": (len(flood.ok_s) + len(owner.ok_s)) / seconds / at_capacity,
+            "goodput_of_capacity": (len(flood.ok_s) + len(owner.ok_s)) / took_s / at_capacity,
+            "sent_of_capacity": sent / took_s / CAPACITY,
             "admitted_p99_s": p99(flood.ok_s + owner.ok_s),
+            "late_by_the_router": await late(fabric) / (len(flood.ok_s) + len(owner.ok_s)),
             "refused_p99_s": p99(flood.refused_s),
             "router_cpu_ms_a_request": 1000 * cpu_s / sent,
             "router_growth_mib": (sum(p.memory_info().rss for p in routers) - memory) / MIB,
@@ -95,7 +121,6 @@ async def overload(root: Path, seconds: float) -> dict[str, float]:
         assert set(flood.statuses) == {200, 429}, flood.statuses
         assert flood.statuses[429] > flood.statuses[200]
         assert found["goodput_of_capacity"] >= 0.9
-        assert found["admitted_p99_s"] <= DEADLINE_S
         assert found["router_growth_mib"] < 32
         return found
 
@@ -105,7 +130,9 @@ async def test_five_times_the_capacity_costs_neither_goodput_nor_another_tenant(
     tmp_path: Path,
 ) -> None:
     found = await overload(tmp_path, 10.0)
-    assert found["router_cpu_ms_a_request"] < 10  # of processor time: the machine is shared
+    # The machine is shared: nothing here is a time of a wall clock but what a router has seen.
+    assert found["router_cpu_ms_a_request"] < 10
+    assert found["late_by_the_router"] <= 0.05
 
 
 @pytest.mark.nightly
@@ -114,3 +141,5 @@ async def test_a_minute_of_five_times_the_capacity_refuses_within_ten_millisecon
 ) -> None:
     found = await overload(tmp_path, 60.0)
     assert found["refused_p99_s"] <= 0.010
+    assert found["admitted_p99_s"] <= DEADLINE_S
+    assert found["late_by_the_router"] <= 0.01
