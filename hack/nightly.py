@@ -154,6 +154,12 @@ JOBS: tuple[Job, ...] = (
         )
         for part in SIDE_CHANNELS
     ),
+    Job(
+        "serving-soak",
+        _make("bench-serving-soak"),
+        3 * 3600.0,
+        line_with("soak of"),
+    ),
     Job("sampling", _make("sampling"), 3600.0, line_with("liar of")),
     *(
         Job(f"laws-{law}", _make("laws", f"LAWS={tests}"), 2 * 3600.0, last_line)

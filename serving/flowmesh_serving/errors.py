@@ -1,6 +1,7 @@
 """The errors of a router, in OpenAI's shape, each with the time after which to try again."""
 
 from collections.abc import Collection
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -63,10 +64,9 @@ def too_many_requests(what: str, limit: int) -> OpenAiError:
 
 
 def replicas_full() -> OpenAiError:
-    """Returns the error where every replica has as many calls as it takes."""
+    """Returns the error where a service has as many requests as it takes."""
     return OpenAiError(
-        "The model is overloaded: its replicas have as many requests as they take. Try again"
-        " later.",
+        "The model is overloaded: it has as many requests as it takes. Try again later.",
         type="requests",
         code="overloaded",
         status=429,
@@ -103,6 +103,22 @@ def deadline_exceeded() -> OpenAiError:
     )
 
 
+def body_too_slow(limit_s: float) -> OpenAiError:
+    """Returns the error of a body that did not arrive in time."""
+    return OpenAiError(
+        f"The request's body took too long: expected all of it within {limit_s:g} s.",
+        code="request_timeout",
+        status=408,
+    )
+
+
+def malformed_request(status: int, problem: str) -> OpenAiError:
+    """Returns the error of bytes that are no HTTP request."""
+    return OpenAiError(
+        f"The request is not valid HTTP: {problem[:200]}", code="invalid_http", status=status
+    )
+
+
 def internal_error() -> OpenAiError:
     """Returns the error of a defect of the router."""
     return OpenAiError(
@@ -116,8 +132,16 @@ def response_of(error: OpenAiError) -> web.Response:
     if error.status in _RETRY_AFTER_S:
         headers["Retry-After"] = _RETRY_AFTER_S[error.status]
     return web.Response(
-        body=msgspec.json.encode(error.body()),
+        body=msgspec.json.encode(_as_text(error.body())),
         status=error.status,
         content_type="application/json",
         headers=headers,
     )
+
+
+def _as_text(value: dict[str, Any]) -> dict[str, Any]:
+    """Returns an error object as Unicode text: it may quote a path or a header of any bytes."""
+    return {
+        name: _as_text(v) if isinstance(v, dict) else v and str(v).encode(errors="replace").decode()
+        for name, v in value.items()
+    }

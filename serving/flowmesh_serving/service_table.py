@@ -40,8 +40,11 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         model: its name in OpenAI's API.
         tokens: those that may call it.
         timeout_s: the longest that a request may take.
-        in_flight_max: requests that one namespace may have in flight.
+        in_flight_max: requests that may be in flight at one router, of all namespaces together.
         created_s: Unix time.
+        weights: of namespaces in shares of ``in_flight_max``; 1 where none is given.
+        placed: by replica id, the worker on which the control plane placed it: a hub is believed
+            about no others. None where the placement is not known; then hubs are believed.
     """
 
     service: str
@@ -50,6 +53,8 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout_s: float = DEFAULT_TIMEOUT_S
     in_flight_max: int = DEFAULT_IN_FLIGHT_MAX
     created_s: float = 0.0
+    weights: dict[str, float] = {}
+    placed: dict[str, str] | None = None
 
 
 class ServiceList(msgspec.Struct, frozen=True):
@@ -67,11 +72,15 @@ class Caller(NamedTuple):
 
 def token_hash(token: str) -> str:
     """Returns what the file has of a token."""
-    return hashlib.sha256(token.encode()).hexdigest()
+    return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
 
 
 class ServiceTable:
-    """The services of a file."""
+    """The services of a file.
+
+    Attributes:
+        tenants: the namespaces that may call any of them.
+    """
 
     def __init__(self, path: Path) -> None:
         """Reads the file.
@@ -82,10 +91,13 @@ class ServiceTable:
         self._path = path
         self._changed_ns = -1
         self._tokens: dict[str, tuple[ServiceEntry, ServiceToken]] = {}
+        self._services: dict[str, ServiceEntry] = {}
+        self._tenants: dict[str, tuple[str, ...]] = {}
+        self.tenants: tuple[str, ...] = ()
         self.refresh()
 
-    def refresh(self) -> None:
-        """Reads the file again if it has changed.
+    def refresh(self) -> bool:
+        """Reads the file again if it has changed; returns whether it has.
 
         Raises:
             FlowMeshError: it cannot be read; what it said before holds.
@@ -93,7 +105,7 @@ class ServiceTable:
         try:
             changed_ns = self._path.stat().st_mtime_ns
             if changed_ns == self._changed_ns:
-                return
+                return False
             listed = decode(_decoder, self._path.read_bytes())
         except (OSError, msgspec.DecodeError) as e:
             raise FlowMeshError(
@@ -103,6 +115,23 @@ class ServiceTable:
             ) from e
         self._changed_ns = changed_ns
         self._tokens = {t.hash: (s, t) for s in listed.services for t in s.tokens}
+        self._services = {s.service: s for s in listed.services}
+        self._tenants = {
+            s.service: tuple(dict.fromkeys(t.namespace for t in s.tokens)) for s in listed.services
+        }
+        self.tenants = tuple(dict.fromkeys(n for names in self._tenants.values() for n in names))
+        return True
+
+    def tenants_of(self, service: str) -> tuple[str, ...]:
+        """Returns the namespaces that may call a service."""
+        return self._tenants.get(service, ())
+
+    def is_placed(self, service: str, replica_id: str, worker: str) -> bool:
+        """Returns whether a worker may have this replica of a service."""
+        found = self._services.get(service)
+        if found is None:
+            return False
+        return found.placed is None or found.placed.get(replica_id) == worker
 
     def caller(self, token: str) -> Caller | None:
         """Returns whose token this is; None for an unknown or expired one."""

@@ -137,7 +137,7 @@ def replica_of(
 def services(**changes: object) -> tuple[ServiceEntry, ...]:
     """Returns the service of these tests."""
     token = ServiceToken(token_hash(TOKEN), "team-a")
-    return (ServiceEntry(SERVICE, MODEL, (token,), **changes),)  # type: ignore[arg-type]
+    return (ServiceEntry(SERVICE, MODEL, **{"tokens": (token,), **changes}),)  # type: ignore[arg-type]
 
 
 @contextlib.asynccontextmanager

@@ -57,7 +57,7 @@ async def test_kill_9_of_a_host_fails_its_streams_and_moves_what_has_not_begun(
 
 @pytest.mark.slow
 async def test_kill_9_of_the_only_host_is_503_until_another_is_admitted(tmp_path: Path) -> None:
-    async with serving_stack(tmp_path) as stack, stack.client as client:
+    async with serving_stack(tmp_path, replica_wait_s=0.2) as stack, stack.client as client:
         doomed = await start_host_process(tmp_path / "one", START)
         await stack.hub.admit(replica_of(doomed))
         await stack.until_ready()
@@ -107,7 +107,7 @@ async def test_a_router_that_is_gone_leaves_the_engine_and_its_successor_is_foun
 async def test_a_hub_that_is_gone_takes_its_replicas_along_and_one_that_is_back_serves(
     tmp_path: Path,
 ) -> None:
-    async with serving_stack(tmp_path) as stack, stack.client as client:
+    async with serving_stack(tmp_path, replica_wait_s=0.2) as stack, stack.client as client:
         host = await start_host(tmp_path / "host")
         await stack.hub.admit(replica_of(host))
         await stack.until_ready()

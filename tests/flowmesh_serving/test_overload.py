@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import openai
 import pytest
 from tests.flowmesh_serving.stack import (
@@ -15,8 +16,11 @@ from tests.flowmesh_serving.stack import (
     TOKEN,
     ask,
     echo_stack,
+    replica_of,
     says,
     services,
+    serving_stack,
+    start_host,
     until_open,
 )
 
@@ -44,7 +48,7 @@ async def test_a_flood_beyond_running_and_queued_calls_is_refused_at_once(tmp_pa
 
 async def test_a_namespace_with_too_many_requests_leaves_the_others_theirs(tmp_path: Path) -> None:
     other = ServiceToken(token_hash("b"), "team-b")
-    listed = (ServiceEntry(SERVICE, MODEL, (*services()[0].tokens, other), in_flight_max=2),)
+    listed = (ServiceEntry(SERVICE, MODEL, (*services()[0].tokens, other), in_flight_max=4),)
     salts = {**SALTS, "team-b": "salt-b"}
     async with (
         echo_stack(tmp_path, listed=listed, salts=salts) as stack,
@@ -61,6 +65,19 @@ async def test_a_namespace_with_too_many_requests_leaves_the_others_theirs(tmp_p
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await until_open(client, 0)
+
+
+async def test_after_its_host_ran_out_of_memory_a_replica_runs_half_as_many_calls(
+    tmp_path: Path,
+) -> None:
+    async with serving_stack(tmp_path) as stack:
+        hosts = [await start_host(tmp_path / f"host-{halvings}") for halvings in (0, 1, 9)]
+        for host, halvings in zip(hosts, (0, 1, 9), strict=True):
+            admitted = replica_of(host, halvings)
+            await stack.hub.admit(msgspec.structs.replace(admitted, halvings=halvings))
+        assert [load.calls_max for load in stack.hub._loads()] == [4, 2, 1]
+        for host in hosts:
+            await host.close()
 
 
 async def test_a_request_past_its_timeout_is_504_and_leaves_the_engine(tmp_path: Path) -> None:

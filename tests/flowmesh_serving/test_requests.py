@@ -112,7 +112,7 @@ async def test_a_path_that_the_engine_does_not_answer_is_404(tmp_path: Path) -> 
 
 
 async def test_without_a_replica_a_request_is_503_with_retry_after(tmp_path: Path) -> None:
-    async with serving_stack(tmp_path) as stack, stack.client as client:
+    async with serving_stack(tmp_path, replica_wait_s=0.05) as stack, stack.client as client:
         with pytest.raises(openai.InternalServerError, match="No replica") as refused:
             await ask(client, "one")
         assert refused.value.response.headers["Retry-After"] == "5"

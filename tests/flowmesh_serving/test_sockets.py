@@ -8,7 +8,14 @@ from pathlib import Path
 import msgspec
 import openai
 import pytest
-from tests.flowmesh_serving.stack import SERVICE, ask, echo_stack, serving_stack, until
+from tests.flowmesh_serving.stack import (
+    SERVICE,
+    ask,
+    echo_stack,
+    services,
+    serving_stack,
+    until,
+)
 
 from flowmesh_core.protocol.serving import (
     SERVING_VERSION,
@@ -18,6 +25,7 @@ from flowmesh_core.protocol.serving import (
     ReplicaLoads,
     RouterRefused,
 )
+from flowmesh_serving.service_table import ServiceEntry
 
 CHAT = "/v1/chat/completions"
 SHORT = {"X-Request-Timeout": "1"}
@@ -51,7 +59,8 @@ async def test_a_hub_of_another_version_or_without_a_hello_is_refused(
 
 
 async def test_a_hub_cannot_end_the_call_of_another_hub(tmp_path: Path) -> None:
-    async with echo_stack(tmp_path) as stack, stack.client as client:
+    listed = (*services(), ServiceEntry("team-b/x", "x"))
+    async with echo_stack(tmp_path, listed=listed) as stack, stack.client as client:
         waiting = asyncio.create_task(ask(client, "wait", extra_headers=SHORT))
         calls = stack.router._calls
         await until(lambda: calls.in_flight == 1)
@@ -82,6 +91,8 @@ async def test_a_hub_that_announces_a_huge_frame_is_disconnected(tmp_path: Path)
     async with echo_stack(tmp_path) as stack, stack.client as client:
         reader, writer = await asyncio.open_unix_connection(str(tmp_path / "hubs"))
         writer.write(struct.pack(">I", (1 << 32) - 1))
+        (refused,) = await received(reader)
+        assert "announces a frame of 4294967295 bytes" in refused.reason
         assert await reader.read() == b""
         writer.close()
         assert (await ask(client, "one")).choices[0].message.content == "one"

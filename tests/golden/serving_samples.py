@@ -34,6 +34,7 @@ TO_ROUTER: dict[str, Any] = {
         call_id="c1", outcome="failed", status=400, body=b"{}", tokens_in=7, tokens_out=8
     ),
     "call refused": serving.CallRefused(call_id="c1", reason="full"),
+    "pong": serving.Pong(),
 }
 FROM_ROUTER: dict[str, Any] = {
     "welcome": serving.RouterWelcome(version=1),
@@ -41,6 +42,7 @@ FROM_ROUTER: dict[str, Any] = {
     "call": _CALL,
     "credit": serving.Credit(call_id="c1", size=100),
     "abort": serving.Abort(call_id="c1"),
+    "ping": serving.Ping(),
 }
 FROM_CALL_HOST: dict[str, Any] = {
     "host hello": serving.CallHostHello(paths=("/v1/completions",), calls_max=64),
@@ -53,6 +55,7 @@ TO_HUB: dict[str, Any] = {
         socket="/run/calls.sock",
         calls_max=9,
         salts={"team-a": "salt"},
+        halvings=1,
     ),
     "withdraw": hub_frames.WithdrawReplica(replica_id="team-a/ask/llm/r1/0"),
     "close hub": hub_frames.CloseHub(),

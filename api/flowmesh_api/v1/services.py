@@ -26,6 +26,7 @@ class ServiceReplicas(msgspec.Struct, frozen=True, omit_defaults=True):
         ready: those that take calls; ``wanted`` how many there should be.
         workers: that hold one.
         reason: why some are missing or not ready; empty where none is.
+        placed: by replica id, the worker on which it is placed: what a router believes a hub about.
     """
 
     component: str
@@ -33,6 +34,7 @@ class ServiceReplicas(msgspec.Struct, frozen=True, omit_defaults=True):
     wanted: int
     workers: tuple[str, ...] = ()
     reason: str = ""
+    placed: dict[str, str] = {}
 
 
 class ServiceCondition(msgspec.Struct, frozen=True, omit_defaults=True):

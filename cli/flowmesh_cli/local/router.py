@@ -93,6 +93,7 @@ class LocalRouter:
         self._socket = hub_socket(state.path)
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
+        self._entries: tuple[ServiceEntry, ...] = ()
         self._lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -117,16 +118,17 @@ class LocalRouter:
         """
         _private_folder(self._socket.parent)
         tokens = {model: f"fm-{secrets.token_urlsafe(_TOKEN_BYTES)}" for model in services}
-        entries = tuple(
+        self._entries = tuple(
             ServiceEntry(
                 service,
                 model,
                 (ServiceToken(token_hash(tokens[model]), service.partition("/")[0]),),
                 created_s=time.time(),
+                placed={},
             )
             for model, service in services.items()
         )
-        write_services(self._folder / "services.json", entries)
+        write_services(self._folder / "services.json", self._entries)
         self._spawn()
         found = Endpoint(f"{self.url}/v1", tokens)
         target = self._folder / "endpoint.json"
@@ -134,6 +136,20 @@ class LocalRouter:
         target.touch(mode=0o600)
         target.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
         return found
+
+    def place(self, service: str, placed: dict[str, str]) -> None:
+        """Has the router believe hubs about replicas that are placed on their workers, no others.
+
+        Args:
+            service: ``namespace/name``.
+            placed: by replica id, the worker.
+        """
+        before = self._entries
+        self._entries = tuple(
+            msgspec.structs.replace(e, placed=placed) if e.service == service else e for e in before
+        )
+        if self._entries != before:
+            write_services(self._folder / "services.json", self._entries)
 
     def restart_if_ended(self) -> int | None:
         """Starts the router again on the same port if it has ended; returns its exit code then."""

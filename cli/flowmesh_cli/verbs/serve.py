@@ -1,11 +1,12 @@
 """``fmesh serve``: keeps models loaded and answers OpenAI's clients until it is stopped."""
 
+import contextlib
 import json
 import re
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ class _Serving:
             found = self._router.start({m: f"{namespace}/{n}" for m, n in names.items()})
             if all(self._is_ready(model, name, namespace) for model, name in names.items()):
                 self._show(found)
-                self._watch()
+                self._watch(names.values(), namespace)
         finally:
             for name in names.values():
                 self._delete(name, namespace)
@@ -128,7 +129,7 @@ class _Serving:
         shown, began_s = "", time.monotonic()
         while not self._stop.is_set():
             self._check()
-            status = self._http.get(f"/v1/services/{name}", ServiceStatus, namespace=namespace)
+            status = self._status(name, namespace)
             if status.phase == _READY:
                 self._terminal.note(f"{model}: ready after {time.monotonic() - began_s:.0f} s")
                 return True
@@ -162,12 +163,22 @@ class _Serving:
             )
         self._terminal.note("Ctrl-C stops")
 
-    def _watch(self) -> None:
+    def _status(self, name: str, namespace: str) -> ServiceStatus:
+        """Returns the status of a service; its router learns where its replicas are placed."""
+        status = self._http.get(f"/v1/services/{name}", ServiceStatus, namespace=namespace)
+        placed = {i: worker for r in status.replicas for i, worker in r.placed.items()}
+        self._router.place(f"{namespace}/{name}", placed)
+        return status
+
+    def _watch(self, names: Collection[str], namespace: str) -> None:
         while not self._stop.wait(_POLL_S):
             self._check()
             code = self._router.restart_if_ended()
             if code is not None:
                 self._terminal.note(f"the router ended (exit {code}) and is started again")
+            for name in names:
+                with contextlib.suppress(CliError):  # it is away, and what was placed holds
+                    self._status(name, namespace)
 
     def _check(self) -> None:
         fabric = self._session.fabric

@@ -149,6 +149,7 @@ class ReplicaPlanner:
             wanted=component.plan.replicas_min,
             workers=tuple(sorted(set(found.values()))),
             reason="; ".join(sorted(r for r in reasons if r)),
+            placed=found,
         )
 
     def _demands(self, service: ServiceRecord) -> list[ComponentDemand]:

@@ -3,8 +3,8 @@
 A hub connects to every router and to the engine hosts of its worker's replicas. A call goes router,
 hub, host; its pieces and its end come back the same way::
 
-    hub -> router    HubHello, ReplicaLoads, Piece, CallEnded, CallRefused
-    router -> hub    RouterWelcome, RouterRefused, ServiceCall, Credit, Abort
+    hub -> router    HubHello, ReplicaLoads, Piece, CallEnded, CallRefused, Pong
+    router -> hub    RouterWelcome, RouterRefused, ServiceCall, Credit, Abort, Ping
     hub -> host      ServiceCall, Credit, Abort
     host -> hub      CallHostHello, Piece, CallEnded
 
@@ -175,7 +175,15 @@ class CallRefused(msgspec.Struct, frozen=True, array_like=True, tag="call-refuse
     reason: str
 
 
-ToRouter = HubHello | ReplicaLoads | Piece | CallEnded | CallRefused
-FromRouter = RouterWelcome | RouterRefused | ServiceCall | Credit | Abort
+class Ping(msgspec.Struct, frozen=True, array_like=True, tag="ping"):
+    """The router asks, twice a second, whether the hub is there; each frame of it says so."""
+
+
+class Pong(msgspec.Struct, frozen=True, array_like=True, tag="pong"):
+    """The hub is there."""
+
+
+ToRouter = HubHello | ReplicaLoads | Piece | CallEnded | CallRefused | Pong
+FromRouter = RouterWelcome | RouterRefused | ServiceCall | Credit | Abort | Ping
 ToCallHost = ServiceCall | Credit | Abort
 FromCallHost = CallHostHello | Piece | CallEnded

@@ -199,10 +199,15 @@ class UnpinInstance(msgspec.Struct, frozen=True, gc=False):
 
 
 class AdmitCalls(msgspec.Struct, frozen=True, gc=False):
-    """Have the hub send calls of a replica to the host of its instance."""
+    """Have the hub send calls of a replica to the host of its instance.
+
+    Attributes:
+        halvings: how often the calls that run at once are halved, since its host ran out of memory.
+    """
 
     instance_id: int
     replica: ServingReplica
+    halvings: int = 0
 
 
 class SetTimer(msgspec.Struct, frozen=True, gc=False):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import ServingReplica, ServingReplicaState
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.events import CallsBusy
@@ -41,6 +42,7 @@ CALLS_END_WITHIN_S = 30.0
 """Calls that are in a replica when it leaves the list may take this long to end."""
 TIMER = "replica"
 REASON_CHARS_MAX = 200
+HALVINGS_MAX = 16
 NO_HUB = "this worker has no hub: start it with one, or use a pool whose workers have one"
 
 
@@ -54,6 +56,7 @@ class Replica:
         units: work of its calls in this instance.
         listed: whether the control plane wants it.
         reason: why it has failed, or what it waits for.
+        halvings: how often its host ran out of memory: so often its calls at once are halved.
     """
 
     wanted: ServingReplica
@@ -63,6 +66,7 @@ class Replica:
     units: int = 0
     listed: bool = True
     reason: str = ""
+    halvings: int = 0
 
     @property
     def id(self) -> str:
@@ -188,6 +192,9 @@ class Replicas:
         for replica in list(self.entries.values()):
             if replica.instance is instance:
                 replica.instance, replica.admitted, replica.units = None, None, 0
+                failure = instance.failure
+                if failure is not None and failure.kind == FailureKind.OUT_OF_MEMORY:
+                    replica.halvings = min(replica.halvings + 1, HALVINGS_MAX)
                 if not replica.listed:
                     self._end(replica)
 
@@ -254,7 +261,7 @@ class Replicas:
         admitted = (self.hub.number, instance.id)
         if replica.admitted != admitted:
             replica.admitted = admitted
-            self._out.add(AdmitCalls(instance.id, replica.wanted))
+            self._out.add(AdmitCalls(instance.id, replica.wanted, replica.halvings))
 
     def _resume(self, replica: Replica, wanted: ServingReplica) -> None:
         if not replica.listed:

@@ -1,7 +1,8 @@
 """Calls from their request to their end: sends them to a replica, and again where that is safe.
 
 A call is sent to a second replica, once, where the first is full or ends before it has answered
-anything. So a call is computed at least once and answered at most once.
+anything; where its service has no replica, it waits some seconds for one. So a call is computed at
+least once and answered at most once.
 """
 
 import asyncio
@@ -13,6 +14,8 @@ import msgspec
 
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.protocol.serving import (
+    CREDIT_BYTES,
+    DEADLINE,
     FULL,
     LOST,
     Abort,
@@ -23,11 +26,15 @@ from flowmesh_core.protocol.serving import (
     ReplicaLoad,
     ServiceCall,
 )
-from flowmesh_serving.calls.replicas import ReplicaTable, RoutedReplica
+from flowmesh_serving.calls.replicas import IsPlaced, ReplicaTable, RoutedReplica
 from flowmesh_serving.errors import lost_replica, no_replica, path_not_served, replicas_full
-from flowmesh_serving.links.hub_link import HubLink
+from flowmesh_serving.links.hub_link import Defect, HubLink
 
 _TRIES = 2
+_MS = 1000
+_SUCCESS = 200
+_FAILURES = range(400, 600)
+_TOKENS_MAX = 1 << 40
 Reply = Piece | CallEnded | CallRefused
 
 
@@ -38,13 +45,19 @@ class PendingCall:
     Attributes:
         call: what is asked.
         service: ``namespace/name``.
+        deadline_s: when its budget is spent, by the event loop's clock.
         replies: frames of its answer that nothing has taken yet.
+        unread_bytes: of pieces among them.
+        has_begun: whether a piece has come.
         replica: where it is; None before, between two replicas, and after its end.
     """
 
     call: ServiceCall
     service: str
+    deadline_s: float
     replies: asyncio.Queue[Reply] = field(default_factory=asyncio.Queue)
+    unread_bytes: int = 0
+    has_begun: bool = False
     replica: RoutedReplica | None = None
 
     @property
@@ -56,9 +69,17 @@ class PendingCall:
 class Calls:
     """All calls of a router; the hubs' links report to it."""
 
-    def __init__(self) -> None:
-        self.replicas = ReplicaTable()
+    def __init__(self, is_placed: IsPlaced, replica_wait_s: float) -> None:
+        """Has no calls and no replicas yet.
+
+        Args:
+            is_placed: whether the control plane placed a replica on a worker.
+            replica_wait_s: how long a call waits where its service has no replica.
+        """
+        self.replicas = ReplicaTable(is_placed)
+        self._replica_wait_s = replica_wait_s
         self._pending: dict[str, PendingCall] = {}
+        self._new_replica = asyncio.Event()
 
     @property
     def in_flight(self) -> int:
@@ -74,7 +95,8 @@ class Calls:
         Raises:
             OpenAiError: no replica takes the call.
         """
-        pending = PendingCall(call, service)
+        deadline_s = asyncio.get_running_loop().time() + call.budget_ms / _MS
+        pending = PendingCall(call, service, deadline_s)
         self._pending[call.call_id] = pending
         try:
             return pending, await self._first_reply(pending)
@@ -83,21 +105,31 @@ class Calls:
             raise
 
     async def _first_reply(self, pending: PendingCall) -> Piece | CallEnded:
-        tried: set[str] = set()
+        full: set[str] = set()
+        reply: Reply | None = None
         for _ in range(_TRIES):
-            tried.add(self._send(pending, tried))
-            reply = await pending.replies.get()
+            replica = await self._replica_for(pending, full)
+            if replica is None:
+                break
+            self._send(pending, replica)
+            reply = await self._reply_of(pending)
             if not _is_retryable(reply):
                 assert not isinstance(reply, CallRefused)
                 return reply
-            self._detach(pending)
-            if self._choose(pending, tried) is None:
-                break
-        raise _refusal(reply, pending.call.model)
+            if isinstance(reply, CallRefused):
+                full.add(replica.candidate.replica_id)
+        raise self._refusal(pending, reply)
+
+    @staticmethod
+    async def _reply_of(pending: PendingCall) -> Reply:
+        reply = await pending.replies.get()
+        if isinstance(reply, Piece):
+            pending.unread_bytes -= len(reply.data)
+        return reply
 
     async def next(self, pending: PendingCall) -> Piece | CallEnded:
         """Returns the next frame of a stream."""
-        reply = await pending.replies.get()
+        reply = await self._reply_of(pending)
         assert not isinstance(reply, CallRefused)
         return reply
 
@@ -114,19 +146,44 @@ class Calls:
             pending.replica.link.answer(Abort(pending.call_id))
         self._detach(pending)
 
-    def _send(self, pending: PendingCall, tried: Collection[str]) -> str:
-        """Sends a call to the best replica that it was not sent to; returns its id."""
-        call = pending.call
-        replica = self._choose(pending, tried)
-        if replica is None:
-            if served := self.replicas.paths(pending.service):
-                raise path_not_served(call.path, call.model, served)
-            raise no_replica(call.model)
-        replica_id = replica.candidate.replica_id
+    @staticmethod
+    def _send(pending: PendingCall, replica: RoutedReplica) -> None:
+        """Sends a call, with what is left of its budget."""
         pending.replica = replica
         replica.candidate.own += 1
-        replica.link.answer(msgspec.structs.replace(call, replica_id=replica_id))
-        return replica_id
+        left_s = pending.deadline_s - asyncio.get_running_loop().time()
+        call = msgspec.structs.replace(
+            pending.call,
+            replica_id=replica.candidate.replica_id,
+            budget_ms=max(0, int(left_s * _MS)),
+        )
+        replica.link.answer(call)
+
+    def _refusal(self, pending: PendingCall, reply: Reply | None) -> OpenAiError:
+        """Returns the error of a call that no replica answers, after the last reply of one."""
+        call = pending.call
+        if isinstance(reply, CallRefused):
+            return replicas_full() if reply.reason == FULL else no_replica(call.model)
+        if reply is not None:
+            return lost_replica()
+        if served := self.replicas.paths(pending.service):
+            return path_not_served(call.path, call.model, served)
+        return no_replica(call.model)
+
+    async def _replica_for(
+        self, pending: PendingCall, full: Collection[str]
+    ) -> RoutedReplica | None:
+        """Returns the replica for a call; waits a while where its service has none."""
+        waits_until_s = asyncio.get_running_loop().time() + self._replica_wait_s
+        while True:
+            replica = self._choose(pending, full)
+            if replica is not None or full or self.replicas.count(pending.service):
+                return replica
+            try:
+                async with asyncio.timeout_at(waits_until_s):
+                    await self._new_replica.wait()
+            except TimeoutError:
+                return None
 
     def _choose(self, pending: PendingCall, tried: Collection[str]) -> RoutedReplica | None:
         return self.replicas.choose(pending.service, pending.call.path, tried, pending.call_id)
@@ -141,16 +198,37 @@ class Calls:
 
     def loads_changed(self, link: HubLink, loads: tuple[ReplicaLoad, ...]) -> None:
         """See ``HubListener.loads_changed``."""
-        self.replicas.update(link, loads)
+        if self.replicas.update(link, loads):
+            self._wake()
 
-    def reply(self, link: HubLink, message: Reply) -> None:
+    def placement_changed(self) -> None:
+        """Uses the replicas that hubs have reported and that are placed on their workers now."""
+        if self.replicas.placement_changed():
+            self._wake()
+
+    def _wake(self) -> None:
+        self._new_replica.set()
+        self._new_replica = asyncio.Event()
+
+    def reply(self, link: HubLink, message: Reply) -> Defect:
         """See ``HubListener.reply``; frames of calls that have ended are ignored."""
         pending = self._pending.get(message.call_id)
         if pending is None or pending.replica is None or pending.replica.link is not link:
-            return
-        if isinstance(message, CallEnded):
+            return Defect.NOT_ITS_CALL
+        if isinstance(message, Piece):
+            # An engine host sends while it has credit: only its last piece may be beyond it.
+            if not pending.call.stream or pending.unread_bytes >= CREDIT_BYTES:
+                return Defect.BREACH
+            pending.has_begun = True
+            pending.unread_bytes += len(message.data)
+        else:
+            if not _is_valid(message, pending):
+                return Defect.BREACH
+            if isinstance(message, CallEnded) and message.outcome == LOST:
+                self.replicas.drop(pending.service, pending.replica)
             self._detach(pending)
         pending.replies.put_nowait(message)
+        return Defect.NONE
 
     def lost(self, link: HubLink) -> None:
         """See ``HubListener.lost``."""
@@ -159,6 +237,21 @@ class Calls:
             if pending.replica is not None and pending.replica.link is link:
                 self._detach(pending)
                 pending.replies.put_nowait(CallEnded(pending.call_id, LOST))
+
+
+def _is_valid(message: CallEnded | CallRefused, pending: PendingCall) -> bool:
+    """Returns whether a call may end so."""
+    if isinstance(message, CallRefused):
+        return not pending.has_begun
+    if not all(0 <= n <= _TOKENS_MAX for n in (message.tokens_in, message.tokens_out)):
+        return False
+    match message.outcome:
+        case "ok":
+            return message.status == _SUCCESS
+        case "failed":
+            return message.status in _FAILURES
+        case _:
+            return message.outcome in (DEADLINE, LOST)
 
 
 def new_call_id() -> str:
@@ -170,9 +263,3 @@ def _is_retryable(reply: Reply) -> bool:
     return isinstance(reply, CallRefused) or (
         isinstance(reply, CallEnded) and reply.outcome == LOST
     )
-
-
-def _refusal(reply: Reply, model: str) -> OpenAiError:
-    if not isinstance(reply, CallRefused):
-        return lost_replica()
-    return replicas_full() if reply.reason == FULL else no_replica(model)

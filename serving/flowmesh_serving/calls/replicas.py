@@ -1,11 +1,18 @@
-"""The replicas that connected hubs have reported, as the router sees them."""
+"""The replicas that connected hubs have reported, as the router sees them.
 
-from collections.abc import Collection
+A hub is believed only about replicas that the control plane placed on its worker, and about one
+that another worker's hub has reported only when that one is gone.
+"""
+
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from flowmesh_core.protocol.serving import ReplicaLoad
 from flowmesh_core.serving.route.replica_choice import Candidate, choose_replica
 from flowmesh_serving.links.hub_link import HubLink
+
+IsPlaced = Callable[[str, str, str], bool]
+"""Whether a service's replica, by its id, may be on a worker."""
 
 
 @dataclass(slots=True, eq=False)
@@ -18,40 +25,78 @@ class RoutedReplica:
 
 @dataclass(slots=True)
 class ReplicaTable:
-    """All replicas that take calls."""
+    """All replicas that take calls.
 
+    Attributes:
+        is_placed: whether the control plane placed a replica on a worker.
+    """
+
+    is_placed: IsPlaced
     _by_service: dict[str, dict[str, RoutedReplica]] = field(default_factory=dict)
+    _reported: dict[HubLink, tuple[ReplicaLoad, ...]] = field(default_factory=dict)
 
-    def update(self, link: HubLink, loads: tuple[ReplicaLoad, ...]) -> None:
-        """Records all replicas of a hub; those that it does not list any more are dropped."""
+    def update(self, link: HubLink, loads: tuple[ReplicaLoad, ...]) -> bool:
+        """Records all replicas of a hub; those that it does not list any more are dropped.
+
+        Returns:
+            Whether there is one that was not there before.
+        """
         before = {
-            r.candidate.replica_id: r
-            for replicas in self._by_service.values()
-            for r in replicas.values()
+            (service, replica_id): r
+            for service, replicas in self._by_service.items()
+            for replica_id, r in replicas.items()
             if r.link is link
         }
         self.remove(link)
+        self._reported[link] = loads
+        is_new = False
         for load in loads:
-            known = before.get(load.replica_id)
-            own = known.candidate.own if known is not None else 0
+            key = (load.service, load.replica_id)
+            known = before.get(key)
+            if not self._is_believed(link, load):
+                continue
+            is_new |= known is None
             replica = known or RoutedReplica(link, Candidate(load.replica_id, (), 1))
             replica.candidate.paths = load.paths
             replica.candidate.calls_max = max(1, load.calls_max)
             replica.candidate.reported = load.running + load.queued
-            replica.candidate.own_reported = own
+            replica.candidate.own_reported = replica.candidate.own
             self._by_service.setdefault(load.service, {})[load.replica_id] = replica
+        return is_new
+
+    def placement_changed(self) -> bool:
+        """Believes what hubs reported before as it is placed now; returns whether one is new."""
+        updated = [self.update(link, loads) for link, loads in list(self._reported.items())]
+        return any(updated)
+
+    def _is_believed(self, link: HubLink, load: ReplicaLoad) -> bool:
+        if not self.is_placed(load.service, load.replica_id, link.worker):
+            return False
+        other = self._by_service.get(load.service, {}).get(load.replica_id)
+        return other is None or other.link.worker == link.worker
 
     def remove(self, link: HubLink) -> None:
         """Drops the replicas of a hub."""
+        self._reported.pop(link, None)
         for service, replicas in list(self._by_service.items()):
             for replica_id in [i for i, r in replicas.items() if r.link is link]:
                 del replicas[replica_id]
             if not replicas:
                 del self._by_service[service]
 
+    def drop(self, service: str, replica: RoutedReplica) -> None:
+        """Drops a replica that has ended, until its hub reports it again."""
+        replicas = self._by_service.get(service, {})
+        if replicas.get(replica.candidate.replica_id) is replica:
+            del replicas[replica.candidate.replica_id]
+
     def count(self, service: str) -> int:
         """Returns how many replicas of a service take calls."""
         return len(self._by_service.get(service, {}))
+
+    def places(self, service: str) -> int:
+        """Returns how many calls the replicas of a service run at once."""
+        return sum(r.candidate.calls_max for r in self._by_service.get(service, {}).values())
 
     def paths(self, service: str) -> set[str]:
         """Returns the paths that replicas of a service answer; none without a replica."""

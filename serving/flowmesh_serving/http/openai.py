@@ -1,22 +1,22 @@
 """OpenAI's endpoints: checks a request, has a replica answer it, and passes the answer on."""
 
 import asyncio
-import secrets
+import contextlib
 import time
 from dataclasses import dataclass
 
 import msgspec
 from aiohttp import web
-from blake3 import blake3
 
 from flowmesh_core.decoding import decode
-from flowmesh_core.openai.errors import OpenAiError, invalid_value
+from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.request import OpenAiRequest, check_request
 from flowmesh_core.protocol.serving import DEADLINE, LOST, OK, CallEnded, Piece, ServiceCall
 from flowmesh_serving.calls.calls import Calls, PendingCall, new_call_id
 from flowmesh_serving.errors import (
     CODES_OF_FAILURES,
     body_too_large,
+    body_too_slow,
     deadline_exceeded,
     internal_error,
     lost_replica,
@@ -24,13 +24,12 @@ from flowmesh_serving.errors import (
     unauthorized,
     unknown_model,
 )
-from flowmesh_serving.http.limits import InFlightLimits
+from flowmesh_serving.http.connections import Connections
+from flowmesh_serving.http.in_flight import InFlightRequests
+from flowmesh_serving.http.request_headers import bearer_token, seed, timeout_s
 from flowmesh_serving.metrics import RouterMetrics
 from flowmesh_serving.service_table import Caller, ServiceTable
 
-_BEARER = "Bearer "
-_SEED_TAG = b"flowmesh/call-seed/1\0"
-_SEED_BITS = 62
 _MS = 1000
 _HUB_GRACE_S = 1.0
 _REQUEST_ID = "X-Flowmesh-Request"
@@ -44,10 +43,12 @@ class HttpLimits:
 
     Attributes:
         body_bytes: the largest body.
+        body_s: how long a client may take to send it.
         slow_client_s: how long a client may take nothing of its stream.
     """
 
     body_bytes: int
+    body_s: float
     slow_client_s: float
 
 
@@ -58,13 +59,15 @@ class OpenAiEndpoints:
         self,
         services: ServiceTable,
         calls: Calls,
-        in_flight: InFlightLimits,
+        in_flight: InFlightRequests,
+        connections: Connections,
         limits: HttpLimits,
         metrics: RouterMetrics,
     ) -> None:
         self._services = services
         self._calls = calls
         self._in_flight = in_flight
+        self._connections = connections
         self._limits = limits
         self._metrics = metrics
 
@@ -94,13 +97,14 @@ class OpenAiEndpoints:
         outcome = _REFUSED
         try:
             caller = self._caller(request)
-            checked = await self._checked(request, caller)
             label = self._metrics.label(caller.service.service)
             with (
                 self._in_flight.slot(caller),
+                self._connections.busy(request),
                 self._metrics.in_flight.labels(label).track_inprogress(),
             ):
                 outcome = _CANCELLED
+                checked = await self._checked(request, caller)
                 call = self._call(request, checked, caller)
                 answering = _Answering(request, self._calls, self._metrics, self._limits, label)
                 response, outcome = await answering.run(caller.service.service, call, began_s)
@@ -116,10 +120,7 @@ class OpenAiEndpoints:
                 self._metrics.latency.labels(label).observe(time.monotonic() - began_s)
 
     def _caller(self, request: web.Request) -> Caller:
-        given = request.headers.get("Authorization", "")
-        caller = None
-        if given.startswith(_BEARER):
-            caller = self._services.caller(given.removeprefix(_BEARER))
+        caller = self._services.caller(bearer_token(request))
         if caller is None:
             raise unauthorized()
         return caller
@@ -129,7 +130,10 @@ class OpenAiEndpoints:
         if request.content_length is not None and request.content_length > limit:
             raise body_too_large(limit)
         try:
-            body = decode(_bodies, await request.read())
+            async with asyncio.timeout(self._limits.body_s):
+                body = decode(_bodies, await request.read())
+        except TimeoutError:
+            raise body_too_slow(self._limits.body_s) from None
         except web.HTTPRequestEntityTooLarge:
             raise body_too_large(limit) from None
         except msgspec.DecodeError as e:
@@ -149,9 +153,9 @@ class OpenAiEndpoints:
             model=checked.model,
             body=msgspec.json.encode(checked.body),
             stream=checked.is_stream,
-            budget_ms=int(_timeout_s(request, caller.service.timeout_s) * _MS),
+            budget_ms=int(timeout_s(request, caller.service.timeout_s) * _MS),
             tenant=caller.namespace,
-            seed=_seed(request.headers.get("Idempotency-Key", ""), caller),
+            seed=seed(request, caller),
         )
 
     def _model(self, caller: Caller) -> dict[str, object]:
@@ -244,9 +248,10 @@ class _Answering:
             self._calls.add_credit(pending, len(reply.data))
             reply = await self._next(pending)
         self._count(reply)
-        if reply.outcome != OK:
-            await response.write(_error_event(reply))
-        await response.write_eof()
+        with contextlib.suppress(ConnectionError):
+            if reply.outcome != OK:
+                await response.write(_error_event(reply))
+            await response.write_eof()
         return response, reply.outcome
 
     async def _next(self, pending: PendingCall) -> Piece | CallEnded:
@@ -272,29 +277,6 @@ def _error_event(ended: CallEnded) -> bytes:
             error = internal_error()
     body = ended.body or msgspec.json.encode(error.body())
     return b"data: " + body + b"\n\n"
-
-
-def _timeout_s(request: web.Request, most_s: float) -> float:
-    given = request.headers.get("X-Request-Timeout")
-    if given is None:
-        return most_s
-    try:
-        timeout_s = float(given)
-    except ValueError:
-        timeout_s = 0.0
-    if not 0 < timeout_s < float("inf"):
-        raise invalid_value("X-Request-Timeout", "expected a number of seconds above 0.")
-    return min(timeout_s, most_s)
-
-
-def _seed(key: str, caller: Caller) -> int:
-    """Returns the seed of a request that has none: of its idempotency key, or a random one."""
-    if not key:
-        return secrets.randbits(_SEED_BITS)
-    hasher = blake3(_SEED_TAG)
-    for part in (caller.service.service, caller.namespace, key):
-        hasher.update(part.encode() + b"\0")
-    return int.from_bytes(hasher.digest(8), "big") >> (64 - _SEED_BITS)
 
 
 def _json(value: object) -> web.Response:

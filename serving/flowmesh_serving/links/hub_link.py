@@ -1,9 +1,17 @@
-"""A router's connection to the hub of one worker; the hub dials."""
+"""A router's connection to the hub of one worker; the hub dials.
+
+A hub is not trusted: what it sends is checked, and a breach of the protocol closes the connection.
+One that sends nothing for two seconds, though it was asked to, is taken as gone.
+"""
 
 import asyncio
 import logging
+from enum import Enum
 from typing import Protocol
 
+import msgspec
+
+from flowmesh_core.errors import ProtocolError
 from flowmesh_core.protocol.framed_connection import FramedConnection
 from flowmesh_core.protocol.serving import (
     FRAME_BYTES_MAX,
@@ -13,6 +21,8 @@ from flowmesh_core.protocol.serving import (
     FromRouter,
     HubHello,
     Piece,
+    Ping,
+    Pong,
     ReplicaLoad,
     ReplicaLoads,
     RouterRefused,
@@ -20,7 +30,29 @@ from flowmesh_core.protocol.serving import (
     ToRouter,
 )
 
+HELLO_WITHIN_S = 10.0
+PING_EVERY_S = 0.5
+SILENT_S = 2.0
+"""A hub that has not answered a ping for so long is disconnected."""
+REPLICAS_MAX = 256
+"""Replicas of one hub."""
+LOADS_PER_S = 1000
+"""A hub reports at most 200 times a second."""
+STRAY_FRAMES_PER_S = 5000
+"""Frames of calls that have ended or that the hub does not have."""
+_HELLO_BYTES_MAX = 1 << 20
+_CALLS_MAX = 1 << 16
+_PATHS_MAX = 64
+_NAME_CHARS = 500
 _log = logging.getLogger(__name__)
+
+
+class Defect(Enum):
+    """What is wrong with a frame of a call."""
+
+    NONE = "none"
+    NOT_ITS_CALL = "not-its-call"
+    BREACH = "breach"
 
 
 class HubListener(Protocol):
@@ -30,8 +62,8 @@ class HubListener(Protocol):
         """Records the replicas of a hub."""
         ...
 
-    def reply(self, link: "HubLink", message: Piece | CallEnded | CallRefused) -> None:
-        """Deals with a frame of a call."""
+    def reply(self, link: "HubLink", message: Piece | CallEnded | CallRefused) -> Defect:
+        """Deals with a frame of a call; returns what is wrong with it."""
         ...
 
     def lost(self, link: "HubLink") -> None:
@@ -46,41 +78,169 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         worker: its worker's name; empty before its hello.
     """
 
-    def __init__(self, listener: HubListener) -> None:
+    def __init__(self, listener: HubListener, refused: "RefusedHubs") -> None:
         super().__init__(
             ToRouter,
             self._receive,
             lambda: listener.lost(self),
             lambda send: asyncio.get_running_loop().call_soon(send),
-            FRAME_BYTES_MAX,
+            _HELLO_BYTES_MAX,
         )
         self.worker = ""
         self._listener = listener
+        self._refused_hubs = refused
+        self._loads, self._strays = _Rate(LOADS_PER_S), _Rate(STRAY_FRAMES_PER_S)
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard_s = 0.0
 
     def answer(self, message: FromRouter) -> None:
         """Sends a frame to the hub."""
         self.send(message)
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        super().connection_made(transport)
+        self._timer = asyncio.get_running_loop().call_later(
+            HELLO_WITHIN_S, lambda: self._refuse("there was no hello")
+        )
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Called by the event loop."""
+        self._stop_timer()
+        super().connection_lost(error)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop."""
+        self._heard_s = asyncio.get_running_loop().time()
+        try:
+            super().data_received(data)
+        except (ProtocolError, msgspec.DecodeError) as error:
+            self._breach(str(error))
+
     def _receive(self, message: ToRouter) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return  # the rest of a frame after a breach
         match message:
             case HubHello():
                 self._welcome(message)
             case _ if not self.worker:
                 self._refuse("the first frame was not a hello")
             case ReplicaLoads(replicas=replicas):
-                self._listener.loads_changed(self, replicas)
+                self._report(replicas)
+            case Pong():
+                pass
             case _:
-                self._listener.reply(self, message)
+                self._check(self._listener.reply(self, message))
+
+    def _check(self, defect: Defect) -> None:
+        if defect is Defect.BREACH:
+            self._breach("a frame that its call does not allow")
+        elif defect is Defect.NOT_ITS_CALL and not self._strays.allows(self._heard_s):
+            self._breach(f"more than {STRAY_FRAMES_PER_S} frames a second of calls of others")
+
+    def _report(self, replicas: tuple[ReplicaLoad, ...]) -> None:
+        if not self._loads.allows(self._heard_s):
+            self._breach(f"more than {LOADS_PER_S} reports a second")
+        elif len(replicas) > REPLICAS_MAX or not all(map(_is_valid, replicas)):
+            self._breach("a report that no hub makes")
+        else:
+            self._listener.loads_changed(self, replicas)
 
     def _welcome(self, hello: HubHello) -> None:
         if hello.version != SERVING_VERSION:
             self._refuse(f"version {hello.version} of the protocol: expected {SERVING_VERSION}")
+        elif self.worker or not hello.worker:
+            self._breach("a second hello, or one without a name")
+        elif self._refused_hubs.has(hello.worker, self._heard_s):
+            self._refuse("its hub has broken the protocol a moment ago")
+        else:
+            self.worker = hello.worker
+            self._frame_bytes_max = FRAME_BYTES_MAX
+            self.answer(RouterWelcome(SERVING_VERSION))
+            self._stop_timer()
+            self._ping_later()
+            self._report(hello.replicas)
+
+    # -- is it alive -----------------------------------------------------------------------------
+
+    def _ping_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + PING_EVERY_S
+        self._timer = loop.call_at(due_s, self._ping, due_s)
+
+    def _ping(self, due_s: float) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - due_s > PING_EVERY_S:
+            self._heard_s = now_s  # this process stood still: frames of the hub wait in its socket
+        if now_s - self._heard_s > SILENT_S:
+            _log.warning("disconnected the hub of %s: silent for %g s", self.worker, SILENT_S)
+            self._abort()
             return
-        self.worker = hello.worker
-        self.answer(RouterWelcome(SERVING_VERSION))
-        self._listener.loads_changed(self, hello.replicas)
+        self.answer(Ping())
+        self._ping_later()
+
+    # -- what it must not do ---------------------------------------------------------------------
 
     def _refuse(self, reason: str) -> None:
         _log.warning("refused the hub of %s: %s", self.worker or "a worker", reason)
         self.answer(RouterRefused(reason))
+        self._stop_timer()
         self.close()
+
+    def _breach(self, reason: str) -> None:
+        if self.worker:
+            self._refused_hubs.add(self.worker, self._heard_s)
+        self._refuse(reason[:200])
+        self._abort()  # it may not read, and its calls must not wait for that
+
+    def _abort(self) -> None:
+        self._stop_timer()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class RefusedHubs:
+    """Workers whose hubs have broken the protocol; they are refused for some seconds."""
+
+    SECONDS = 10.0
+
+    def __init__(self) -> None:
+        self._until_s: dict[str, float] = {}
+
+    def add(self, worker: str, now_s: float) -> None:
+        """Refuses the hub of a worker from now on."""
+        self._until_s = {w: s for w, s in self._until_s.items() if s > now_s}
+        self._until_s[worker] = now_s + self.SECONDS
+
+    def has(self, worker: str, now_s: float) -> bool:
+        """Returns whether the hub of a worker is refused."""
+        return self._until_s.get(worker, 0.0) > now_s
+
+
+class _Rate:
+    """How many events of one second there were."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._since_s = self._count = 0.0
+
+    def allows(self, now_s: float) -> bool:
+        if now_s - self._since_s >= 1.0:
+            self._since_s, self._count = now_s, 0
+        self._count += 1
+        return self._count <= self._most
+
+
+def _is_valid(load: ReplicaLoad) -> bool:
+    return (
+        1 <= load.calls_max <= _CALLS_MAX
+        and 0 <= load.running <= _CALLS_MAX
+        and 0 <= load.queued <= _CALLS_MAX
+        and len(load.paths) <= _PATHS_MAX
+        and all(len(text) <= _NAME_CHARS for text in (load.replica_id, load.service, *load.paths))
+    )

@@ -8,25 +8,41 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
+from dataclasses import replace
 
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_serving.router.server import RouterServer
 from flowmesh_serving.router.settings import RouterSettings, parse_settings
 
 _PARENT_POLL_S = 0.5
+_OTHER_FILES = 256
+"""Open files that are no connections of clients: links of hubs, the log, the loop's own."""
 
 
 def main() -> None:
     """Routes until SIGTERM, SIGINT, or the end of its parent; exits with 1 if it cannot start."""
     settings = parse_settings(sys.argv[1:])
+    settings = replace(settings, connections_max=_open_files(settings))
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     try:
         asyncio.run(_route(settings))
     except (FlowMeshError, OSError) as error:
         sys.stderr.write(f"router: {error}\n")
         sys.exit(1)
+
+
+def _open_files(settings: RouterSettings) -> int:
+    """Raises the limit of open files as far as it may be; returns how many connections fit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard not in (resource.RLIM_INFINITY, soft):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    if soft == resource.RLIM_INFINITY:
+        return settings.connections_max
+    return max(1, min(settings.connections_max, soft - _OTHER_FILES))
 
 
 async def _route(settings: RouterSettings) -> None:

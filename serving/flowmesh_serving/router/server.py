@@ -14,9 +14,10 @@ from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.request import ENDPOINTS
 from flowmesh_serving.calls.calls import Calls
 from flowmesh_serving.errors import internal_error, response_of
-from flowmesh_serving.http.limits import InFlightLimits
+from flowmesh_serving.http.connections import ConnectionLimits, Connections, RouterRunner
+from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.openai import HttpLimits, OpenAiEndpoints
-from flowmesh_serving.links.hub_link import HubLink
+from flowmesh_serving.links.hub_link import HubLink, RefusedHubs
 from flowmesh_serving.metrics import RouterMetrics
 from flowmesh_serving.router.settings import RouterSettings
 from flowmesh_serving.service_table import ServiceTable
@@ -42,13 +43,18 @@ class RouterServer:
         self.url = ""
         self._settings = settings
         self._services = ServiceTable(settings.services)
-        self._calls = Calls()
+        self._calls = Calls(self._services.is_placed, settings.replica_wait_s)
+        self._refused_hubs = RefusedHubs()
         self._metrics = RouterMetrics()
+        self._connections = Connections(
+            ConnectionLimits(settings.connections_max, settings.header_s, settings.slow_client_s)
+        )
         self._endpoints = OpenAiEndpoints(
             self._services,
             self._calls,
-            InFlightLimits(settings.in_flight_max),
-            HttpLimits(settings.body_bytes_max, settings.slow_client_s),
+            InFlightRequests(settings.in_flight_max, self._services, self._calls.replicas),
+            self._connections,
+            HttpLimits(settings.body_bytes_max, settings.body_s, settings.slow_client_s),
             self._metrics,
         )
         self._stack = contextlib.AsyncExitStack()
@@ -60,8 +66,12 @@ class RouterServer:
             OSError: a socket cannot be opened.
         """
         await self._listen_for_hubs(self._settings.hubs)
-        runner = web.AppRunner(
-            self._app(), handler_cancellation=True, access_log=None, shutdown_timeout=_END_WITHIN_S
+        runner = RouterRunner(
+            self._app(),
+            self._connections,
+            handler_cancellation=True,
+            access_log=None,
+            shutdown_timeout=_END_WITHIN_S,
         )
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)
@@ -79,7 +89,9 @@ class RouterServer:
     async def _listen_for_hubs(self, path: Path) -> None:
         listener = _private_socket(path)
         loop = asyncio.get_running_loop()
-        server = await loop.create_unix_server(lambda: HubLink(self._calls), sock=listener)
+        server = await loop.create_unix_server(
+            lambda: HubLink(self._calls, self._refused_hubs), sock=listener
+        )
         self._stack.callback(lambda: path.unlink(missing_ok=True))
         self._stack.callback(server.close)
 
@@ -105,7 +117,8 @@ class RouterServer:
         while True:
             await asyncio.sleep(_REFRESH_EVERY_S)
             try:
-                self._services.refresh()
+                if self._services.refresh():
+                    self._calls.placement_changed()
             except FlowMeshError as error:
                 _log.warning("%s", error)
 
@@ -133,6 +146,8 @@ async def _errors_as_json(request: web.Request, handler: object) -> web.StreamRe
     except web.HTTPException as error:
         reason = f"{error.reason}: {request.method} {request.path[:80]}"
         return response_of(OpenAiError(reason, code="unknown_url", status=error.status))
+    except ConnectionError:
+        raise  # the client is gone
     except Exception:
         _log.exception("a request failed")
         return response_of(internal_error())

@@ -165,6 +165,7 @@ async def test_a_service_is_imported_placed_and_ready(found: Place, folder: Path
     status = await api.until(lambda s: s.phase == "Ready")
     (replicas,) = status.replicas
     assert (replicas.ready, replicas.wanted, replicas.workers) == (1, 1, ("good-w",))
+    assert replicas.placed == {one.replica_id: "good-w"}, "what a router believes its hub about"
     assert {c.type: c.status for c in status.conditions} == {"Accepted": "True", "Ready": "True"}
 
 
@@ -241,6 +242,20 @@ async def test_batch_work_is_not_placed_on_the_memory_of_a_replica(
     await until(lambda: set(worker.assigned) != before)
     (attempt_id,) = set(worker.assigned) - before
     assert worker.assigned[attempt_id].memory_mib == free_mib
+
+
+async def test_a_replica_that_does_not_load_shows_the_engines_words_until_it_is_ready(
+    found: Place, folder: Path
+) -> None:
+    api, worker, one = await serving(found, folder)
+    await worker.sync(replicas=(state_of(one, "failed", reason="no such dtype"),))
+    status = await api.until(lambda s: s.phase == "Loading")
+    ready = status.conditions[-1]
+    assert (ready.type, ready.status, ready.reason) == ("Ready", "False", "ReplicasMissing")
+    assert "good-w: failed no such dtype" in ready.message
+    assert worker.replicas, "it stays on the worker, which loads it again"
+    await worker.sync(replicas=(state_of(one),))
+    await api.until(lambda s: s.phase == "Ready")
 
 
 async def test_the_service_pays_for_its_replica(found: Place, folder: Path) -> None:

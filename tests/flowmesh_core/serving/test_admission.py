@@ -1,7 +1,11 @@
 """Requests are refused at once where they could not be served in time or fairly."""
 
+from collections import Counter
+
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from flowmesh_core.serving.route.admission import OnLate, ServiceLoad, Verdict, admit
 
@@ -10,6 +14,10 @@ LOAD = ServiceLoad(max_in_flight=8, in_flight={}, places=4, predicted_s=1.0)
 
 def with_load(**changes: object) -> ServiceLoad:
     return msgspec.structs.replace(LOAD, **changes)
+
+
+def with_counts(load: ServiceLoad, **counts: int) -> ServiceLoad:
+    return msgspec.structs.replace(load, in_flight=counts)
 
 
 def test_a_request_that_fits_is_admitted() -> None:
@@ -41,6 +49,56 @@ def test_shares_follow_the_weights() -> None:
     assert admit(with_load(in_flight={"a": 6, "b": 1}, weights={"a": 3.0}), "a", 9.0).verdict is (
         Verdict.TENANT_SHARE
     )
+
+
+def test_a_tenant_that_floods_alone_leaves_a_share_to_one_that_has_no_request_yet() -> None:
+    alone = with_load(tenants=("a", "b"), places=2)
+    taken = 0
+    while admit(with_counts(alone, a=taken), "a", 9.0).accepted:
+        taken += 1
+    assert taken == 4
+    others = 0
+    while admit(with_counts(alone, a=taken, b=others), "b", 9.0).accepted:
+        others += 1
+    assert others == 4
+
+
+def test_where_no_other_tenant_may_call_one_has_everything() -> None:
+    alone = with_load(tenants=("a",), places=2, in_flight={"a": 7})
+    assert admit(alone, "a", 9.0).accepted
+
+
+def test_a_share_is_kept_where_all_requests_fit_into_the_running_places() -> None:
+    roomy = with_load(tenants=("a", "b"), places=100)
+    assert admit(with_counts(roomy, a=3), "a", 9.0).accepted
+    assert admit(with_counts(roomy, a=4), "a", 9.0).verdict is Verdict.TENANT_SHARE
+
+
+def test_a_heavier_newcomer_keeps_more_free() -> None:
+    alone = with_load(tenants=("a", "b"), weights={"b": 3.0}, places=1)
+    assert admit(with_counts(alone, a=1), "a", 9.0).accepted
+    assert not admit(with_counts(alone, a=2), "a", 9.0).accepted
+
+
+@settings(max_examples=200)
+@given(most=st.integers(2, 60), places=st.integers(1, 90), floods=st.integers(1, 4))
+def test_whatever_floods_a_newcomer_gets_its_share_once_the_others_have_theirs(
+    most: int, places: int, floods: int
+) -> None:
+    flooding = "abcd"[:floods]
+    load = ServiceLoad(max_in_flight=most, in_flight={}, places=places, tenants=(*flooding, "e"))
+    counts: Counter[str] = Counter()
+    for tenant in flooding * most:
+        if admit(msgspec.structs.replace(load, in_flight=counts), tenant, 9.0).accepted:
+            counts[tenant] += 1
+    assert sum(counts.values()) <= most
+    for tenant in flooding:  # what is over a share ends and is not replaced
+        counts[tenant] = min(counts[tenant], most // (floods + 1))
+    newcomers = 0
+    while admit(msgspec.structs.replace(load, in_flight=counts), "e", 9.0).accepted:
+        counts["e"] += 1
+        newcomers += 1
+    assert newcomers >= most // (floods + 1)
 
 
 @pytest.mark.parametrize(

@@ -53,3 +53,26 @@ def test_bounds_hold_and_no_call_waits_beside_a_free_place(
         assert len(queue.running) <= calls_max
         assert queue.queued == len(waiting) <= 2 * calls_max
         assert not waiting or len(queue.running) == calls_max
+
+
+def test_a_tenant_with_fewer_calls_takes_the_last_place_of_the_tenant_with_most() -> None:
+    queue = CallQueue(1)
+    for call_id in ("a1", "a2", "a3"):
+        queue.add(call_id, 9.0, "a")
+    assert queue.add("b1", 9.0, "b") is CallAdmission.FULL
+    assert queue.displaced_by("a") is None
+    assert queue.displaced_by("b") == "a3"
+    queue.remove("a3")
+    assert queue.add("b1", 9.0, "b") is CallAdmission.WAITS
+    assert queue.displaced_by("b") is None  # one each waits; a swap would change nothing
+    assert queue.displaced_by("c") == "a2"
+
+
+def test_a_call_that_runs_is_never_displaced() -> None:
+    queue = CallQueue(2)
+    for call_id in ("a1", "a2"):
+        queue.add(call_id, 9.0, "a")
+    for number in range(4):
+        queue.add(f"b{number}", 9.0, "b")
+    assert queue.displaced_by("c") == "b3"
+    assert queue.displaced_by("a") == "b3"

@@ -196,6 +196,19 @@ def test_a_replica_that_does_not_load_is_tried_again_after_longer_and_longer_del
         assert len(of_type(i.StartHost, worker.advance(0.5))) == 1
 
 
+def test_after_each_loss_for_want_of_memory_half_as_many_calls_run_at_once() -> None:
+    worker, wanted = serving(), replica("a")
+    ready(worker, wanted)
+    for kind, halvings in (("out-of-memory", 1), ("out-of-memory", 2), ("host-crashed", 2)):
+        worker.exit(worker.instance("a").id, kind)
+        assert states(worker) == {"a": "failed"}
+        worker.done.clear()
+        worker.advance(4.0)
+        worker.load_all()
+        (admitted,) = of_type(i.AdmitCalls, worker.done)
+        assert (states(worker), admitted.halvings) == ({"a": "ready"}, halvings)
+
+
 def test_another_replica_goes_on_while_one_cannot_be_fetched() -> None:
     worker = serving()
     worker.desire(replicas=(replica("a", 0, "m"), replica("b")))

@@ -33,7 +33,9 @@ class ListedHub:
         """See ``ServingHub.stop``."""
         self.routers = ()
 
-    def admit(self, instance_id: int, calls_socket: Path, replica: ServingReplica) -> None:
+    def admit(
+        self, instance_id: int, calls_socket: Path, replica: ServingReplica, halvings: int = 0
+    ) -> None:
         """See ``ServingHub.admit``."""
         self.sockets[replica.replica_id] = calls_socket
 

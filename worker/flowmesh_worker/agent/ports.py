@@ -42,13 +42,16 @@ class ServingHub(Protocol):
         """Ends it."""
         ...
 
-    def admit(self, instance_id: int, calls_socket: Path, replica: ServingReplica) -> None:
+    def admit(
+        self, instance_id: int, calls_socket: Path, replica: ServingReplica, halvings: int = 0
+    ) -> None:
         """Has it send calls of a replica to an engine host, again with new limits and salts.
 
         Args:
             instance_id: of the host.
             calls_socket: where the host takes calls, in the directory that is the host's own.
             replica: its limits, and whose calls it takes.
+            halvings: how often the calls that run at once are halved.
         """
         ...
 

@@ -130,7 +130,7 @@ class Shell:
             number = instruction.instance_id
             socket = self._hosts.listen_for_calls(number)
             if socket is not None:  # else its exit is already on its way to the agent
-                hub.admit(number, socket, instruction.replica)
+                hub.admit(number, socket, instruction.replica, instruction.halvings)
 
         return {
             i.StartHub: lambda x: hub.start(x.hub_id, x.routers),

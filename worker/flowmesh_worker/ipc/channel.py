@@ -41,6 +41,11 @@ class Channel(FramedConnection[Received], asyncio.Protocol):
         await asyncio.get_running_loop().create_connection(lambda: channel, sock=connection)
         return channel
 
+    def abort(self) -> None:
+        """Closes the connection without sending what is queued."""
+        if self._transport is not None:
+            self._transport.abort()
+
     @property
     def unsent_bytes(self) -> int:
         """Bytes that the other end has not taken yet."""

@@ -81,7 +81,9 @@ class HubProcess:
             self._usage.clear()
             self._do(self._end())
 
-    def admit(self, instance_id: int, calls_socket: Path, replica: ServingReplica) -> None:
+    def admit(
+        self, instance_id: int, calls_socket: Path, replica: ServingReplica, halvings: int = 0
+    ) -> None:
         """See ``ServingHub.admit``."""
         known = self._usage.get(replica.replica_id)
         if known is None or known.instance_id != instance_id:
@@ -93,6 +95,7 @@ class HubProcess:
                 str(calls_socket),
                 replica.calls_max,
                 replica.salts,
+                halvings,
             )
         )
 

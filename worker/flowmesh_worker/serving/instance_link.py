@@ -93,13 +93,14 @@ class InstanceLink:
         """Calls that wait."""
         return self._queue.queued
 
-    def raise_calls_max(self, wanted: int) -> None:
+    def raise_calls_max(self, wanted: int, halvings: int = 0) -> None:
         """Raises the number of calls that run at once, up to what the engine can.
 
         Args:
             wanted: of a replica; 0 for all that the engine can.
+            halvings: how often the host ran out of memory.
         """
-        wanted = min(wanted or self._engine_max, self._engine_max)
+        wanted = min(wanted or self._engine_max, self._engine_max) >> halvings
         self._queue.calls_max = max(self._queue.calls_max, wanted)
 
     def add(self, call: ServiceCall, reply: Callable[[ToCaller], None]) -> None:
@@ -111,13 +112,19 @@ class InstanceLink:
         """
         loop = asyncio.get_running_loop()
         budget_s = call.budget_ms / _MS
-        match self._queue.add(call.call_id, loop.time() + budget_s):
-            case CallAdmission.FULL:
+        deadline_s = loop.time() + budget_s
+        admission = self._queue.add(call.call_id, deadline_s, call.tenant)
+        if admission is CallAdmission.FULL:
+            displaced = self._queue.displaced_by(call.tenant)
+            if displaced is None:
                 reply(CallRefused(call.call_id, FULL))
                 return
-            case admission:
-                timer = loop.call_later(budget_s, self._expire, call.call_id)
-                self._calls[call.call_id] = _Waiting(call, reply, timer)
+            refused = self._calls[displaced].reply
+            self._remove(displaced)
+            refused(CallRefused(displaced, FULL))
+            admission = self._queue.add(call.call_id, deadline_s, call.tenant)
+        timer = loop.call_at(deadline_s, self._expire, call.call_id)
+        self._calls[call.call_id] = _Waiting(call, reply, timer)
         if admission is CallAdmission.RUNS:
             self._send(call)
         self._changed()

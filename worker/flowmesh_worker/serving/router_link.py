@@ -13,6 +13,8 @@ from flowmesh_core.protocol.serving import (
     Credit,
     FromRouter,
     HubHello,
+    Ping,
+    Pong,
     RouterRefused,
     RouterWelcome,
     ServiceCall,
@@ -25,6 +27,9 @@ _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 2.0
 UNSENT_BYTES_MAX = 1 << 20
 """A router that has not taken so many bytes gets no further calls done."""
+SILENT_S = 3.0
+"""A router that has not sent a ping for so long is disconnected: its calls have ended."""
+_CHECK_EVERY_S = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -57,6 +62,7 @@ class RouterLink:
         self._channel: Channel[FromRouter] | None = None
         self._is_welcome = False
         self._lost = asyncio.Event()
+        self._heard_s = 0.0
 
     async def run(self) -> None:
         """Stays connected until it is cancelled."""
@@ -65,7 +71,7 @@ class RouterLink:
             while True:
                 with contextlib.suppress(OSError):
                     await self._connect()
-                    await self._lost.wait()
+                    await self._until_lost()
                 if self._is_welcome:
                     self._is_welcome, retry_s = False, _RETRY_FIRST_S
                 await asyncio.sleep(retry_s)
@@ -73,6 +79,23 @@ class RouterLink:
         finally:
             if self._channel is not None:
                 self._channel.close()
+
+    async def _until_lost(self) -> None:
+        """Returns when the connection has ended; ends it where the router is silent."""
+        loop = asyncio.get_running_loop()
+        self._heard_s = loop.time()
+        while not self._lost.is_set():
+            due_s = loop.time() + _CHECK_EVERY_S
+            try:
+                async with asyncio.timeout_at(due_s):
+                    await self._lost.wait()
+            except TimeoutError:
+                now_s = loop.time()
+                if now_s - due_s > _CHECK_EVERY_S:
+                    self._heard_s = now_s  # this process stood still, with frames in its socket
+                if self._is_welcome and now_s - self._heard_s > SILENT_S and self._channel:
+                    _log.warning("the router at %s is silent for %g s", self.address, SILENT_S)
+                    self._channel.abort()
 
     @property
     def is_congested(self) -> bool:
@@ -93,7 +116,10 @@ class RouterLink:
         channel.send(self._hello())
 
     def _receive(self, message: FromRouter) -> None:
+        self._heard_s = asyncio.get_running_loop().time()
         match message:
+            case Ping():
+                self.send(Pong())
             case RouterWelcome(version=version):
                 if version != SERVING_VERSION:
                     _log.warning("the router at %s has version %d", self.address, version)

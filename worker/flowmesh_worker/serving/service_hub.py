@@ -101,7 +101,7 @@ class ServiceHub:
                 self._instances[admitted.socket] = instance
         if not instance.paths:
             _log.warning("%s: its engine answers no calls", admitted.replica_id)
-        instance.raise_calls_max(admitted.calls_max)
+        instance.raise_calls_max(admitted.calls_max, admitted.halvings)
         known = self._replicas.get(admitted.replica_id)
         if known is not None and known.instance is instance:
             known.admitted, known.is_withdrawn = admitted, False

@@ -2,12 +2,14 @@
 
 A hub has one for each engine instance. It never waits to fill a batch: a call begins at once where
 fewer than ``calls_max`` run. The others wait by deadline, the earliest first, and at most twice
-``calls_max`` of them.
+``calls_max`` of them. Where no more may wait, a tenant with fewer calls takes the place of one that
+waits, of the tenant with most: routers do not know what other routers have sent.
 """
 
+from collections import Counter
 from enum import StrEnum
 
-_QUEUED_PER_RUNNING = 2
+QUEUED_PER_RUNNING = 2
 
 
 class CallAdmission(StrEnum):
@@ -30,6 +32,7 @@ class CallQueue:
         self.calls_max = max(1, calls_max)
         self.running: set[str] = set()
         self._waiting: dict[str, float] = {}
+        self._tenants: dict[str, str] = {}
 
     @property
     def queued(self) -> int:
@@ -39,21 +42,36 @@ class CallQueue:
     @property
     def queued_max(self) -> int:
         """Calls that may wait."""
-        return _QUEUED_PER_RUNNING * self.calls_max
+        return QUEUED_PER_RUNNING * self.calls_max
 
-    def add(self, call_id: str, deadline_s: float) -> CallAdmission:
-        """Admits a call to run or to wait, or refuses it."""
+    def add(self, call_id: str, deadline_s: float, tenant: str = "") -> CallAdmission:
+        """Admits a call of a tenant to run or to wait, or refuses it."""
         if len(self.running) < self.calls_max and not self._waiting:
             self.running.add(call_id)
+            self._tenants[call_id] = tenant
             return CallAdmission.RUNS
         if len(self._waiting) >= self.queued_max:
             return CallAdmission.FULL
         self._waiting[call_id] = deadline_s
+        self._tenants[call_id] = tenant
         return CallAdmission.WAITS
+
+    def displaced_by(self, tenant: str) -> str | None:
+        """Returns the waiting call whose place a call of this tenant takes; None if there is none.
+
+        It is the last one of the tenant with the most calls, where that has two more at least.
+        """
+        counts = Counter(self._tenants.values())
+        waiting = [c for c in self._waiting if counts[self._tenants[c]] > counts[tenant] + 1]
+        if not waiting:
+            return None
+        most = max(counts[self._tenants[c]] for c in waiting)
+        return next(c for c in reversed(waiting) if counts[self._tenants[c]] == most)
 
     def remove(self, call_id: str) -> bool:
         """Removes a call that has ended or is not wanted; returns whether it was running."""
         self._waiting.pop(call_id, None)
+        self._tenants.pop(call_id, None)
         if call_id not in self.running:
             return False
         self.running.discard(call_id)

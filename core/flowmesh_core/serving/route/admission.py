@@ -1,10 +1,12 @@
 """Whether a router takes a request.
 
 A request is refused at once where its reply could not be in time or would take another tenant's
-places. Nothing waits in a queue without a bound.
+places. Nothing waits in a queue without a bound. Of a busy service each tenant has a share, by its
+weight. One share stays free for a tenant that may call and has no request yet, so that it is not
+refused; the rest of the running places may be taken by any tenant.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -35,6 +37,7 @@ class ServiceLoad(msgspec.Struct, frozen=True):
     Attributes:
         max_in_flight: requests of the service at once, at this router.
         in_flight: by tenant.
+        tenants: all that may call the service, also those without a request.
         weights: of tenants; 1 where none is given.
         places: calls that all replicas of its busiest component take at once; 0 without a replica.
         replica_in_s: the predicted time until a replica is ready, where there is none.
@@ -46,6 +49,7 @@ class ServiceLoad(msgspec.Struct, frozen=True):
     in_flight: Mapping[str, int]
     places: int
     weights: Mapping[str, float] = {}
+    tenants: Collection[str] = ()
     replica_in_s: float = 0.0
     predicted_s: float = 0.0
     on_late: OnLate = OnLate.DEMOTE
@@ -80,7 +84,9 @@ def admit(load: ServiceLoad, tenant: str, budget_s: float) -> AdmissionVerdict:
     total = sum(load.in_flight.values())
     if total >= load.max_in_flight:
         return AdmissionVerdict(Verdict.SERVICE_FULL, load.predicted_s)
-    if total >= load.places > 0 and load.in_flight.get(tenant, 0) >= _share(load, tenant):
+    share, kept_free = shares(load, tenant)
+    is_busy = total >= min(load.places, load.max_in_flight - kept_free) > 0
+    if is_busy and load.in_flight.get(tenant, 0) >= share:
         return AdmissionVerdict(Verdict.TENANT_SHARE, load.predicted_s)
     if load.predicted_s <= budget_s or load.on_late is OnLate.SERVE:
         return AdmissionVerdict(Verdict.ADMITTED)
@@ -89,8 +95,17 @@ def admit(load: ServiceLoad, tenant: str, budget_s: float) -> AdmissionVerdict:
     return AdmissionVerdict(Verdict.TOO_LATE, load.predicted_s - budget_s)
 
 
-def _share(load: ServiceLoad, tenant: str) -> float:
-    """Returns a tenant's part of all admitted requests, by weight among those that have any."""
+def shares(load: ServiceLoad, tenant: str) -> tuple[float, float]:
+    """Returns a tenant's part of all admitted requests, and the part that is kept free.
+
+    Parts are by weight among the tenants that have a request, this one, and one that has none yet.
+    """
     active = {name for name, count in load.in_flight.items() if count} | {tenant}
-    weights = {name: load.weights.get(name, 1.0) for name in active}
-    return load.max_in_flight * weights[tenant] / sum(weights.values())
+    absent = (name for name in load.tenants if name not in active)
+    if load.weights:
+        newcomer = max((load.weights.get(name, 1.0) for name in absent), default=0.0)
+    else:
+        newcomer = 0.0 if next(absent, None) is None else 1.0
+    total = sum(load.weights.get(name, 1.0) for name in active) + newcomer
+    part = load.max_in_flight / total
+    return part * load.weights.get(tenant, 1.0), part * newcomer

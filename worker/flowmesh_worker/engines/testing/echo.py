@@ -19,6 +19,7 @@ from flowmesh_worker.engine_api import (
 )
 
 _CALLS_MAX = 4
+_REST_S = 0.05
 
 
 class Echo:
@@ -86,12 +87,17 @@ class Echo:
         yield ServingAnswer(tokens_in=count, tokens_out=count)
 
     async def _words(self, call: ServingCall) -> AsyncIterator[str]:
-        """Yields the words of a prompt; ``wait`` never ends, ``flood`` has no end of words."""
+        """Yields the words of a prompt.
+
+        ``wait`` never ends, ``rest`` takes 50 ms, ``flood`` has no end of words.
+        """
         self.open_calls += 1
         try:
             for word in _prompt(call.body).split():
                 if word == "wait":
                     await asyncio.Event().wait()
+                if word == "rest":
+                    await asyncio.sleep(_REST_S)
                 if word == "fail":
                     raise ValueError("the prompt says so")
                 while word == "flood":

@@ -1,0 +1,193 @@
+"""Connections of clients, bounded in number and in time, so that silent ones harm no others.
+
+A connection has some seconds for the headers of a request, and a client some for taking an answer.
+Where as many are open as may be, the one that has been without an admitted request for longest is
+closed for a new one: a flood of idle connections, with or without tokens, keeps none out for long.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from flowmesh_serving.errors import malformed_request, response_of
+
+_KEEP_ALIVE_S = 75.0
+_LINGER_S = 1.0
+_SERVER_ERRORS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Limits of connections.
+
+    Attributes:
+        most: open at once.
+        header_s: until the headers of a request are complete.
+        slow_client_s: how long a client may take nothing of an answer.
+    """
+
+    most: int
+    header_s: float
+    slow_client_s: float
+
+
+class Connections:
+    """The open connections of a router.
+
+    Attributes:
+        limits: they hold for each.
+    """
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self._idle: dict[ClientConnection, None] = {}
+        self._open: set[ClientConnection] = set()
+
+    @property
+    def count(self) -> int:
+        """Open connections."""
+        return len(self._open)
+
+    def opened(self, connection: "ClientConnection") -> None:
+        """Counts a connection; closes the one that is idle for longest where there are too many."""
+        if len(self._open) >= self.limits.most:
+            oldest = next(iter(self._idle), connection)
+            self.closed(oldest)
+            oldest.force_close()
+            if oldest is connection:
+                return
+        self._open.add(connection)
+        self._idle[connection] = None
+
+    def closed(self, connection: "ClientConnection") -> None:
+        """Forgets a connection; may be called more than once."""
+        self._open.discard(connection)
+        self._idle.pop(connection, None)
+
+    @contextlib.contextmanager
+    def busy(self, request: web.Request) -> Iterator[None]:
+        """Keeps the connection of a request that was admitted open during the block."""
+        connection = request.protocol
+        assert isinstance(connection, ClientConnection)
+        self._idle.pop(connection, None)
+        try:
+            yield
+        finally:
+            if connection in self._open:
+                self._idle[connection] = None
+
+
+class ClientConnection(web.RequestHandler):
+    """A connection that is closed when its client is silent for too long."""
+
+    __slots__ = ("_connections", "_header_timer", "_slow_timer")
+
+    def __init__(self, *args: Any, connections: Connections, **kwargs: Any) -> None:
+        super().__init__(*args, keepalive_timeout=_KEEP_ALIVE_S, lingering_time=_LINGER_S, **kwargs)
+        self._connections = connections
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._slow_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        super().connection_made(transport)
+        self._await_header()
+        self._connections.opened(self)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Called by the event loop."""
+        self._connections.closed(self)
+        self._stop_header()
+        self._stop_slow()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Stops the time of headers when they are complete, and starts that of the next ones."""
+        before = self._request_count
+        super().data_received(data)
+        if self._request_count > before:
+            self._stop_header()
+        elif data and self._header_timer is None and self._waits_for_request():
+            self._await_header()
+
+    def pause_writing(self) -> None:
+        """Called by the event loop when the client does not take what it is sent."""
+        super().pause_writing()
+        if self._slow_timer is None and self.transport is not None:
+            # A stream ends by itself after as long; this is for whole answers.
+            after_s = self._connections.limits.slow_client_s + 1.0
+            self._slow_timer = self._loop.call_later(after_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Called by the event loop when the client has taken enough."""
+        self._stop_slow()
+        super().resume_writing()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Returns OpenAI's error for bytes that are no request; they are not worth a log line."""
+        if status >= _SERVER_ERRORS or request.writer.output_size > 0:
+            return super().handle_error(request, status, exc, message)
+        text = (message or "it cannot be read").split("\n", 1)[0]
+        response = response_of(malformed_request(status, text))
+        response.force_close()
+        return response
+
+    def _waits_for_request(self) -> bool:
+        return self._waiter is not None and not self._waiter.done()
+
+    def _await_header(self) -> None:
+        after_s = self._connections.limits.header_s
+        self._header_timer = self._loop.call_later(after_s, self._header_late)
+
+    def _header_late(self) -> None:
+        self._header_timer = None
+        if not self._request_count or self._waits_for_request():
+            self.force_close()
+
+    def _stop_header(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _stop_slow(self) -> None:
+        if self._slow_timer is not None:
+            self._slow_timer.cancel()
+            self._slow_timer = None
+
+
+class RouterRunner(web.AppRunner):
+    """Serves an application on bounded connections."""
+
+    def __init__(self, app: web.Application, connections: Connections, **kwargs: Any) -> None:
+        super().__init__(app, **kwargs)
+        self._bounded = connections
+
+    async def _make_server(self) -> web.Server:
+        server = await super()._make_server()
+        return _BoundedServer(server, self._bounded)
+
+
+class _BoundedServer(web.Server):
+    """Serves each connection by a :class:`ClientConnection`."""
+
+    def __init__(self, server: web.Server, connections: Connections) -> None:
+        super().__init__(
+            server.request_handler,
+            request_factory=server.request_factory,
+            handler_cancellation=server.handler_cancellation,
+            **server._kwargs,
+        )
+        self._bounded = connections
+
+    def __call__(self) -> web.RequestHandler:
+        return ClientConnection(self, loop=self._loop, connections=self._bounded, **self._kwargs)

@@ -1,0 +1,51 @@
+"""What a request says in its headers: its token, its timeout, and the seed that a key gives it.
+
+Headers are bytes of a client, and may be no text: what cannot be decoded stays as it was sent.
+"""
+
+import secrets
+
+from aiohttp import web
+from blake3 import blake3
+
+from flowmesh_core.openai.errors import invalid_value
+from flowmesh_serving.service_table import Caller
+
+_BEARER = "Bearer "
+_SEED_TAG = b"flowmesh/call-seed/1\0"
+_SEED_BITS = 62
+
+
+def bearer_token(request: web.Request) -> str:
+    """Returns the token of a request; empty if it has none."""
+    given = request.headers.get("Authorization", "")
+    return given.removeprefix(_BEARER) if given.startswith(_BEARER) else ""
+
+
+def timeout_s(request: web.Request, most_s: float) -> float:
+    """Returns how long a request may take.
+
+    Raises:
+        OpenAiError: its header is no such number.
+    """
+    given = request.headers.get("X-Request-Timeout")
+    if given is None:
+        return most_s
+    try:
+        found_s = float(given)
+    except ValueError:
+        found_s = 0.0
+    if not 0 < found_s < float("inf"):
+        raise invalid_value("X-Request-Timeout", "expected a number of seconds above 0.")
+    return min(found_s, most_s)
+
+
+def seed(request: web.Request, caller: Caller) -> int:
+    """Returns the seed of a request that has none: of its idempotency key, or a random one."""
+    key = request.headers.get("Idempotency-Key", "")
+    if not key:
+        return secrets.randbits(_SEED_BITS)
+    hasher = blake3(_SEED_TAG)
+    for part in (caller.service.service, caller.namespace, key):
+        hasher.update(part.encode(errors="surrogateescape") + b"\0")
+    return int.from_bytes(hasher.digest(8), "big") >> (64 - _SEED_BITS)

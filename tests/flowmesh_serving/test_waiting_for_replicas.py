@@ -1,0 +1,49 @@
+"""A service whose replicas are all gone: requests wait in a bounded queue, then 503."""
+
+import asyncio
+from pathlib import Path
+
+import openai
+import pytest
+from tests.flowmesh_serving.stack import (
+    ask,
+    replica_of,
+    services,
+    serving_stack,
+    start_host,
+    until,
+)
+
+from flowmesh_serving.router.settings import REPLICA_WAIT_S
+
+
+async def test_requests_wait_for_a_replica_and_are_answered_when_one_comes(tmp_path: Path) -> None:
+    async with serving_stack(tmp_path) as stack, stack.client as client:
+        waiting = [asyncio.create_task(ask(client, f"q{n}")) for n in range(4)]
+        await until(lambda: stack.router._calls.in_flight == 4)
+        host = await start_host(tmp_path / "host")
+        await stack.hub.admit(replica_of(host))
+        answers = [(await task).choices[0].message.content for task in waiting]
+        assert answers == ["q0", "q1", "q2", "q3"]
+        await host.close()
+
+
+async def test_no_more_wait_than_may_be_in_flight_and_the_others_are_refused_at_once(
+    tmp_path: Path,
+) -> None:
+    listed = services(in_flight_max=3)
+    async with serving_stack(tmp_path, listed, replica_wait_s=0.5) as stack, stack.client as client:
+        waiting = [asyncio.create_task(ask(client, "one")) for _ in range(3)]
+        await until(lambda: stack.router._calls.in_flight == 3)
+        with pytest.raises(openai.RateLimitError, match="overloaded"):
+            await ask(client, "one")
+        assert not any(task.done() for task in waiting)
+        for task in waiting:
+            with pytest.raises(openai.InternalServerError, match="No replica") as refused:
+                await task
+            assert refused.value.response.headers["Retry-After"] == "5"
+        assert stack.router._calls.in_flight == 0
+
+
+def test_requests_wait_for_five_seconds() -> None:
+    assert REPLICA_WAIT_S == 5.0
