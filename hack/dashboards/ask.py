@@ -1,8 +1,8 @@
 """Runs every query of the dashboards and every alert on a Prometheus; lists those without data.
 
 ``python -m hack.dashboards.ask http://127.0.0.1:9090`` for a Prometheus that scrapes an operator;
-``--without operator`` for one that scrapes a local control plane. Tests call ``silent`` and
-``refused``.
+``--without operator --without router`` for one that scrapes a local control plane alone. Tests call
+``silent`` and ``refused``.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import yaml
 from hack.dashboards.cost import COST
 from hack.dashboards.fabric import FABRIC
 from hack.dashboards.prometheus import Prometheus, PrometheusError
+from hack.dashboards.services import SERVICES
 
 CHART = Path(__file__).resolve().parent.parent.parent / "charts" / "flowmesh"
 DASHBOARDS, RULES = CHART / "dashboards", CHART / "rules" / "flowmesh.yaml"
@@ -39,7 +40,7 @@ class Asked:
     def plain(self, window: str, choice: str = ".*") -> str:
         """Returns the expression with Grafana's variables replaced: every choice, this window."""
         text = self.expr.replace("$__rate_interval", window)
-        for name in ("tenant", "pool", "model"):
+        for name in ("tenant", "pool", "model", "service"):
             text = text.replace(f"${name}", choice)
         return text
 
@@ -59,7 +60,7 @@ def needing(what: str) -> set[str]:
     """Returns the expressions that need what ``what``, such as ``operator``, exports."""
     return {
         q.expr
-        for board in (COST, FABRIC)
+        for board in (COST, FABRIC, SERVICES)
         for _, panels in board.rows
         for panel in panels
         for q in panel.queries
@@ -115,7 +116,7 @@ def main() -> int:
     parser.add_argument(
         "--window", default="1m", help="value of $__rate_interval, at least 4 scrapes"
     )
-    parser.add_argument("--without", action="append", default=[], choices=["operator"])
+    parser.add_argument("--without", action="append", default=[], choices=["operator", "router"])
     given = parser.parse_args()
     server = Prometheus(given.url.rstrip("/"))
     quiet = silent(server, window=given.window, without=tuple(given.without))

@@ -17,7 +17,7 @@ class Query:
     """A PromQL expression and the legend of its series.
 
     Attributes:
-        needs: ``operator`` where only the operator exports its metrics.
+        needs: ``operator`` or ``router`` where only that exports its metrics.
     """
 
     expr: str

@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,7 @@ def scraping(
     labels: Mapping[str, str] | None = None,
     rules: Path | None = None,
     every_s: int = 1,
+    routers: Sequence[str] = (),
 ) -> Iterator[Prometheus]:
     """Runs a Prometheus on the loopback that scrapes one address, during the block.
 
@@ -100,6 +101,7 @@ def scraping(
         labels: added to every series.
         rules: a file of rules to load.
         every_s: seconds between scrapes, and between evaluations of the rules.
+        routers: ``http://host:port`` of routers of services, whose metrics need no token.
 
     Raises:
         PrometheusError: it is not installed or does not start.
@@ -116,7 +118,7 @@ def scraping(
         job["tls_config"] = dict(tls)
     config = {
         "global": {"scrape_interval": f"{every_s}s", "evaluation_interval": f"{every_s}s"},
-        "scrape_configs": [job],
+        "scrape_configs": [job, *([_of_routers(routers)] if routers else [])],
         "rule_files": [str(rules)] if rules else [],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
@@ -135,6 +137,11 @@ def scraping(
     finally:
         process.terminate()
         process.wait(30)
+
+
+def _of_routers(urls: Sequence[str]) -> dict[str, Any]:
+    targets = [urllib.parse.urlsplit(url).netloc for url in urls]
+    return {"job_name": "routers", "static_configs": [{"targets": targets}]}
 
 
 def _ready(process: "subprocess.Popen[bytes]", server: Prometheus, log: Path) -> Prometheus:

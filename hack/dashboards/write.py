@@ -15,6 +15,7 @@ from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefre
 from hack.dashboards.cost import COST
 from hack.dashboards.fabric import FABRIC
 from hack.dashboards.panel import Board, Kind, Panel
+from hack.dashboards.services import SERVICES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TARGET = ROOT / "charts" / "flowmesh" / "dashboards"
@@ -108,7 +109,7 @@ def _queries(panel: Panel) -> list[prometheus.Dataquery]:
 def main(arguments: list[str]) -> int:
     """Checks the files, or writes them with ``--write``; returns the exit code."""
     stale = []
-    for board in (COST, FABRIC):
+    for board in (COST, FABRIC, SERVICES):
         path = TARGET / f"{board.uid}.json"
         text = board_json(board)
         if "--write" in arguments:

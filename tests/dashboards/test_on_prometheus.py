@@ -1,4 +1,4 @@
-"""Every panel and alert, evaluated by a Prometheus that scrapes a real control plane."""
+"""Every panel and alert, evaluated by a Prometheus that scrapes a control plane and a router."""
 
 import asyncio
 import json
@@ -12,9 +12,11 @@ import pytest
 from aiohttp import ClientSession
 from hack.dashboards.ask import RULES, Asked, alerts, asked, refused, silent
 from hack.dashboards.prometheus import Prometheus, program, scraping
+from openai import BadRequestError
 from tests.flowmesh_control.fabric import API_TOKEN, Fabric, control_plane, workflow
 from tests.flowmesh_control.metrics.test_exposition import BROKEN
 from tests.flowmesh_control.test_end_to_end import DOUBLE, sleeps
+from tests.flowmesh_serving.stack import Stack, ask, echo_stack
 
 pytestmark = pytest.mark.slow
 
@@ -34,8 +36,8 @@ def waits() -> dict[str, Any]:
     return spec
 
 
-async def work(fabric: Fabric, round_: int) -> None:
-    """Three tenants' runs: hits, failures, and a budget that is too small."""
+async def work(fabric: Fabric, stack: Stack, round_: int) -> None:
+    """Three tenants' runs: hits, failures, a budget that is too small; and calls of a service."""
     for n in range(2 + 4 * round_, 6 + 4 * round_):
         pair = [query(n), sleeps(0.3)]
         uids = [
@@ -46,6 +48,12 @@ async def work(fabric: Fabric, round_: int) -> None:
         uids.append(await fabric.submit(workflow("broken", BROKEN), resume=False))
         for uid in uids:
             await fabric.ended(uid)
+    async with stack.client as client:
+        await ask(client, "one two")
+        async for _ in await ask(client, "one two", stream=True):
+            pass
+        with pytest.raises(BadRequestError):
+            await ask(client, "one", extra_body={"priority": 1})
     poor = {**sleeps(0.2, 4), "budgetUsd": "0.0003"}
     await fabric.ended(
         await fabric.submit(workflow("poor", poor), namespace="team-c", resume=False)
@@ -53,21 +61,25 @@ async def work(fabric: Fabric, round_: int) -> None:
 
 
 @pytest.fixture
-async def scraped(tmp_path: Path) -> AsyncIterator[tuple[Fabric, Prometheus]]:
+async def scraped(tmp_path: Path) -> AsyncIterator[tuple[Fabric, Stack, Prometheus]]:
     control = control_plane(tmp_path)
     await control.start()
-    async with ClientSession() as http:
+    (tmp_path / "serving").mkdir()
+    async with ClientSession() as http, echo_stack(tmp_path / "serving") as stack:
         fabric = Fabric(tmp_path, control, http)
-        with scraping(control.url, tmp_path, token=API_TOKEN, rules=RULES) as server:
-            yield fabric, server
+        routers = [stack.router.url]
+        with scraping(
+            control.url, tmp_path, token=API_TOKEN, rules=RULES, routers=routers
+        ) as server:
+            yield fabric, stack, server
         await asyncio.to_thread(fabric.close)
     await control.stop()
 
 
 async def test_every_panel_shows_data_and_every_alert_can_be_evaluated(
-    scraped: tuple[Fabric, Prometheus],
+    scraped: tuple[Fabric, Stack, Prometheus],
 ) -> None:
-    fabric, server = scraped
+    fabric, stack, server = scraped
     async with asyncio.timeout(180):  # it finds its targets some seconds after it answers
         while not await asyncio.to_thread(server.instant, "flowmesh_leader_epoch"):
             pass
@@ -79,7 +91,7 @@ async def test_every_panel_shows_data_and_every_alert_can_be_evaluated(
     )
     quiet: list[tuple[Asked, str]] = []
     for round_ in range(12):  # a rate needs two scrapes during the work, however fast that is
-        await work(fabric, round_)
+        await work(fabric, stack, round_)
         quiet = await asyncio.to_thread(silent, server, window="10s", without=("operator",))
         if not quiet:
             break

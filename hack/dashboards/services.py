@@ -1,0 +1,182 @@
+"""The dashboard of services: requests, latency, tokens, replicas, and what they cost."""
+
+from hack.dashboards.panel import Board, Kind, Panel, Query
+
+_BY = '{service=~"$service"}'
+_WINDOW = "[$__rate_interval]"
+_HOUR = 3600
+_LOST = 'service=~"$service",outcome=~"failed|deadline|lost"'
+_ROUTER = "router"
+"""Only a Prometheus that scrapes a router has these metrics."""
+
+
+def _rate(metric: str, labels: str) -> str:
+    return f"sum by ({labels}) (rate({metric}{_BY}{_WINDOW}))"
+
+
+def _quantiles(metric: str) -> tuple[Query, ...]:
+    return tuple(
+        Query(
+            f"histogram_quantile({q}, {_rate(f'{metric}_bucket', 'le, service')})",
+            f"{{{{service}}}} {name}",
+            needs=_ROUTER,
+        )
+        for q, name in ((0.5, "p50"), (0.99, "p99"))
+    )
+
+
+_REQUESTS = f"sum(rate(flowmesh_service_requests_total{_BY}{_WINDOW}))"
+_FAILED = f"(sum(rate(flowmesh_service_requests_total{{{_LOST}}}{_WINDOW})) or vector(0))"
+_SPENT = f"sum(rate(flowmesh_services_usd_total{_WINDOW}))"
+
+_TOTALS = (
+    Panel(
+        "Requests",
+        (Query(_REQUESTS, needs=_ROUTER),),
+        "reqps",
+        "Requests that ended, per second, with those that were refused.",
+        Kind.NUMBER,
+    ),
+    Panel(
+        "Share failed",
+        (Query(f"{_FAILED} / {_REQUESTS}", needs=_ROUTER),),
+        "percentunit",
+        "Failed, later than their timeout, or with a lost replica. Refusals are not among them.",
+        Kind.NUMBER,
+    ),
+    Panel(
+        "p99 of latency",
+        (
+            Query(
+                "histogram_quantile(0.99, "
+                f"{_rate('flowmesh_service_latency_seconds_bucket', 'le')})",
+                needs=_ROUTER,
+            ),
+        ),
+        "s",
+        "From a request to the end of its answer, over all chosen services.",
+        Kind.NUMBER,
+    ),
+    Panel(
+        "In flight",
+        (Query(f"sum(flowmesh_service_in_flight{_BY})", needs=_ROUTER),),
+        "short",
+        "Requests that have not ended, in all routers.",
+        Kind.NUMBER,
+    ),
+    Panel(
+        "Replicas",
+        (Query(f"sum(max by (service) (flowmesh_service_replicas{_BY}))", needs=_ROUTER),),
+        "short",
+        "Replicas that take calls, as the router sees them that is connected to most.",
+        Kind.NUMBER,
+    ),
+    Panel(
+        "Cost an hour",
+        (Query(f"{_SPENT} * {_HOUR}"),),
+        "currencyUSD",
+        "What the replicas of all services cost, in dollars per hour.",
+        Kind.NUMBER,
+    ),
+)
+
+_ASKED = (
+    Panel(
+        "Requests by outcome",
+        (
+            Query(
+                _rate("flowmesh_service_requests_total", "service, outcome"),
+                "{{service}} {{outcome}}",
+                needs=_ROUTER,
+            ),
+        ),
+        "reqps",
+        "A growing part of failed or lost ones: read the workers' log. Of refused ones: see below.",
+        Kind.STACKED,
+    ),
+    Panel(
+        "Refusals by reason",
+        (
+            Query(
+                f"sum by (why) (rate(flowmesh_service_refused_total{_WINDOW}))",
+                "{{why}}",
+                needs=_ROUTER,
+            ),
+        ),
+        "reqps",
+        "overloaded and no_replica: more replicas are needed. All others are clients' mistakes.",
+        Kind.STACKED,
+    ),
+    Panel(
+        "In flight by service",
+        (Query(f"sum by (service) (flowmesh_service_in_flight{_BY})", "{{service}}", _ROUTER),),
+        "short",
+        "Running at a replica, queued there, or on the way.",
+        Kind.STACKED,
+    ),
+)
+
+_TIMES = (
+    Panel(
+        "Latency",
+        _quantiles("flowmesh_service_latency_seconds"),
+        "s",
+        "From a request to the end of its answer; long answers take long.",
+    ),
+    Panel(
+        "Time to the first event",
+        _quantiles("flowmesh_service_ttft_seconds"),
+        "s",
+        "Of streamed requests. It grows first where replicas have too much to do.",
+    ),
+    Panel(
+        "Tokens",
+        (
+            Query(
+                _rate("flowmesh_service_tokens_total", "service, direction"),
+                "{{service}} {{direction}}",
+                needs=_ROUTER,
+            ),
+        ),
+        "ops",
+        "Tokens of prompts and of answers, per second.",
+    ),
+)
+
+_FLEET = (
+    Panel(
+        "Replicas by service",
+        (
+            Query(
+                f"max by (service) (flowmesh_service_replicas{_BY})", "{{service}}", needs=_ROUTER
+            ),
+        ),
+        "short",
+        "Replicas that take calls. At 0 all requests of a service are refused.",
+    ),
+    Panel(
+        "Cost of 1,000 requests",
+        (
+            Query(
+                f"1000 * {_SPENT} / sum(rate(flowmesh_service_requests_total{_WINDOW}))",
+                "all services",
+                needs=_ROUTER,
+            ),
+        ),
+        "currencyUSD",
+        "What all replicas cost over all requests; idle replicas make it grow.",
+    ),
+)
+
+SERVICES = Board(
+    uid="flowmesh-services",
+    title="FlowMesh / Services",
+    about="Requests to services, their latency, and the replicas that answer them.",
+    variables=(("service", "flowmesh_service_requests_total"),),
+    rows=(
+        ("Now", _TOTALS),
+        ("Requests", _ASKED),
+        ("Times and tokens", _TIMES),
+        ("Replicas and cost", _FLEET),
+    ),
+)
