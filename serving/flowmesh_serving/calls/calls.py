@@ -1,7 +1,8 @@
 """Calls from their request to their end: sends them to a replica, and again where that is safe.
 
 A call is sent to a second replica, once, where the first is full or ends before it has answered
-anything. So a call is computed at least once and answered at most once.
+anything. So a call is computed at least once and answered at most once. At its deadline it ends
+here, if its hub has not ended it before.
 """
 
 import asyncio
@@ -13,6 +14,8 @@ import msgspec
 
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.protocol.serving import (
+    CREDIT_BYTES,
+    DEADLINE,
     FULL,
     LOST,
     Abort,
@@ -24,11 +27,13 @@ from flowmesh_core.protocol.serving import (
     ServiceCall,
 )
 from flowmesh_serving.calls.replicas import ReplicaTable, RoutedReplica
+from flowmesh_serving.calls.reply_queue import Reply, ReplyQueue
 from flowmesh_serving.errors import lost_replica, no_replica, path_not_served, replicas_full
 from flowmesh_serving.links.hub_link import HubLink
 
 _TRIES = 2
-Reply = Piece | CallEnded | CallRefused
+_CREDIT_LEAST = CREDIT_BYTES // 4
+"""A stream's credit is returned in parts of this size: most streams end before the first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,12 +45,16 @@ class PendingCall:
         service: ``namespace/name``.
         replies: frames of its answer that nothing has taken yet.
         replica: where it is; None before, between two replicas, and after its end.
+        unreturned: bytes that its client has read and that its host does not know of.
+        timer: ends it at its deadline.
     """
 
     call: ServiceCall
     service: str
-    replies: asyncio.Queue[Reply] = field(default_factory=asyncio.Queue)
+    replies: ReplyQueue = field(default_factory=ReplyQueue)
     replica: RoutedReplica | None = None
+    unreturned: int = 0
+    timer: asyncio.TimerHandle | None = None
 
     @property
     def call_id(self) -> str:
@@ -65,8 +74,15 @@ class Calls:
         """Calls that have not ended."""
         return len(self._pending)
 
-    async def begin(self, service: str, call: ServiceCall) -> tuple[PendingCall, Piece | CallEnded]:
+    async def begin(
+        self, service: str, call: ServiceCall, within_s: float
+    ) -> tuple[PendingCall, Piece | CallEnded]:
         """Sends a call to a replica and waits for the first frame of its answer.
+
+        Args:
+            service: ``namespace/name``.
+            call: what is asked.
+            within_s: after so many seconds the call ends.
 
         Returns:
             The call, which the caller must :meth:`end`, and the frame.
@@ -76,6 +92,9 @@ class Calls:
         """
         pending = PendingCall(call, service)
         self._pending[call.call_id] = pending
+        loop = asyncio.get_running_loop()
+        late = CallEnded(call.call_id, DEADLINE)
+        pending.timer = loop.call_later(within_s, pending.replies.put, late)
         try:
             return pending, await self._first_reply(pending)
         except BaseException:
@@ -103,13 +122,17 @@ class Calls:
 
     def add_credit(self, pending: PendingCall, size: int) -> None:
         """Lets a stream go on, as its client has read some bytes."""
-        if pending.replica is not None:
-            pending.replica.link.answer(Credit(pending.call_id, size))
+        pending.unreturned += size
+        if pending.unreturned >= _CREDIT_LEAST and pending.replica is not None:
+            pending.replica.link.answer(Credit(pending.call_id, pending.unreturned))
+            pending.unreturned = 0
 
     def end(self, pending: PendingCall) -> None:
         """Forgets a call; one that has not ended is aborted. May be called more than once."""
         if self._pending.pop(pending.call_id, None) is None:
             return
+        if pending.timer is not None:
+            pending.timer.cancel()
         if pending.replica is not None:
             pending.replica.link.answer(Abort(pending.call_id))
         self._detach(pending)
@@ -150,7 +173,7 @@ class Calls:
             return
         if isinstance(message, CallEnded):
             self._detach(pending)
-        pending.replies.put_nowait(message)
+        pending.replies.put(message)
 
     def lost(self, link: HubLink) -> None:
         """See ``HubListener.lost``."""
@@ -158,7 +181,7 @@ class Calls:
         for pending in list(self._pending.values()):
             if pending.replica is not None and pending.replica.link is link:
                 self._detach(pending)
-                pending.replies.put_nowait(CallEnded(pending.call_id, LOST))
+                pending.replies.put(CallEnded(pending.call_id, LOST))
 
 
 def new_call_id() -> str:
