@@ -81,21 +81,22 @@ async def serve_front(following: socket.socket) -> None:
 async def serve_link(before: socket.socket, following: socket.socket | None) -> None:
     """Passes calls on, or answers them where nothing follows, until the one before is gone."""
     ended = asyncio.Event()
-    links: list[Any] = []
-    if following is None:
+    links: list[Channel[Any]] = []  # those that calls go to, and then the one that they come from
 
-        def receive(call: ServiceCall) -> None:
+    def receive(call: ServiceCall) -> None:
+        if following is None:
             links[0].send(CallEnded(call.call_id, "ok", 200, call.body))
-    else:
+        else:
+            links[0].send(call)
 
-        def receive(call: ServiceCall) -> None:
-            links[1].send(call)
+    def answer(end: CallEnded) -> None:
+        links[1].send(end)
 
-    before.setblocking(False)
-    links.append(await Channel[ServiceCall].over(before, ServiceCall, receive, ended.set))
     if following is not None:
         following.setblocking(False)
-        links.append(await Channel[CallEnded].over(following, CallEnded, links[0].send, ended.set))
+        links.append(await Channel[CallEnded].over(following, CallEnded, answer, ended.set))
+    before.setblocking(False)
+    links.append(await Channel[ServiceCall].over(before, ServiceCall, receive, ended.set))
     await ended.wait()
 
 

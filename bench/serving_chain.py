@@ -104,7 +104,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=2, help="starts of each contestant")
     parser.add_argument("--repeats", type=int, default=3, help="measurements in a round")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of one measurement")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of one measurement")
     parser.add_argument("--only", default="", help="the contestants with this in their name")
     parser.add_argument("--draft", action="store_true", help="only print; save nothing")
     arguments = parser.parse_args()

@@ -32,7 +32,9 @@ def serve_chain(variant: str) -> str:
     from ray.serve.schema import LoggingConfig  # noqa: PLC0415 - as above
     from starlette.requests import Request  # noqa: PLC0415 - as above
 
-    ray.init("local", num_cpus=2, include_dashboard=False, logging_level="ERROR")
+    ray.init(
+        "local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False
+    )
     options = {} if variant == "default" else {"max_ongoing_requests": _ONGOING}
     actor = {"num_cpus": 0}
 

@@ -22,6 +22,7 @@ from serving_stack import chat_body, model_start, serving_stack
 from vllm_peer import vllm_server
 
 CONCURRENT = (1, 8, 32)
+_WARM_CONCURRENT = 8
 _PATH = ("router", "hub")
 _PROMPT = "Story number @NUMBER@. Write a long story about a robot that learns to paint houses."
 
@@ -48,7 +49,7 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> Pairs:
             for stream in (False, True):
                 body = _body(stream=stream, tokens=arguments.tokens)
                 pair = [ours.contestant("ours", body), _with_body(theirs, body)]
-                for concurrent in arguments.concurrent:
+                for concurrent in arguments.concurrent if turn >= 0 else (_WARM_CONCURRENT,):
                     requests = max(arguments.least, concurrent)
                     outcomes = {}
                     for target in pair if turn % 2 else reversed(pair):
@@ -114,8 +115,8 @@ def table(found: Pairs) -> Table:
 def main() -> None:
     """Prints the result and writes it to the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=6)
-    parser.add_argument("--tokens", type=int, default=48, help="of an answer")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=32, help="of an answer")
     parser.add_argument("--least", type=int, default=2, help="requests of a measurement")
     parser.add_argument("--concurrent", type=int, nargs="+", default=CONCURRENT)
     parser.add_argument("--draft", action="store_true", help="only print; save nothing")

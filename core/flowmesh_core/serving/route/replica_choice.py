@@ -70,8 +70,8 @@ def choose_replica(
     fitting = [c for c in candidates if path in c.paths and c.replica_id not in tried]
     if key:
         return _by_key(fitting, key)
-    if not fitting:
-        return None
+    if len(fitting) <= 1:
+        return fitting[0] if fitting else None
     least = min(c.load for c in fitting)
     idlest = [c for c in fitting if c.load == least]
     if len(idlest) == 1:
