@@ -154,8 +154,8 @@ bench-dispatch-pairs: $(READY) tools ## processor time an action here and in ano
 	@$(BIN)/python bench/dispatch_pairs.py --before $(BEFORE) $(ARGS)
 
 bench-dispatch: .cache/ray/.ready .cache/dask/.ready
-bench-sharing: .cache/ray/.ready
-bench-dispatch bench-sharing: export FLOWMESH_RAY_PYTHON := $(CURDIR)/.cache/ray/bin/python
+bench-sharing bench-serving-chain: .cache/ray/.ready
+bench-dispatch bench-sharing bench-serving-chain: export FLOWMESH_RAY_PYTHON := $(CURDIR)/.cache/ray/bin/python
 bench-dispatch: export FLOWMESH_DASK_PYTHON := $(CURDIR)/.cache/dask/bin/python
 
 # Each peer's own environment: its pins and ours need not agree.
@@ -193,7 +193,7 @@ pins: $(UV) ## resolve the pinned versions anew (existing pins are kept; ARGS=--
 	@$(UV) $(PIN) pyproject.toml --extra operator --extra otel --extra worker-cpu --extra sim --extra dev \
 		--overrides constraints/overrides-cpu.txt -o constraints/cpu.txt $(ARGS)
 	@$(UV) $(PIN) pyproject.toml --extra operator --extra otel --extra worker-gpu -o constraints/gpu.txt $(ARGS)
-	@echo ray | $(UV) $(PIN) - -o constraints/ray.txt $(ARGS)
+	@echo "ray[serve]" | $(UV) $(PIN) - -o constraints/ray.txt $(ARGS)
 	@echo distributed | $(UV) $(PIN) - -o constraints/dask.txt $(ARGS)
 
 .PHONY: plugin

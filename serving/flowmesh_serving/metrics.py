@@ -1,5 +1,8 @@
 """The router's metrics. Labels are closed: services beyond the first 200 count as ``other``."""
 
+import contextlib
+from collections.abc import Iterator
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _SERVICES_MAX = 200
@@ -12,7 +15,7 @@ class RouterMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._labels: set[str] = set()
+        self._services: dict[str, ServiceMetrics] = {}
         self.requests = Counter(
             "flowmesh_service_requests_total",
             "Requests to services that have ended, by outcome.",
@@ -58,13 +61,51 @@ class RouterMetrics:
             registry=self.registry,
         )
 
-    def label(self, service: str) -> str:
-        """Returns the label of a service."""
-        if service in self._labels or len(self._labels) < _SERVICES_MAX:
-            self._labels.add(service)
-            return service
-        return _OTHER
+    def of_service(self, service: str) -> "ServiceMetrics":
+        """Returns the counters of a service; those of ``other`` beyond the first 200."""
+        found = self._services.get(service)
+        if found is None:
+            label = service if len(self._services) < _SERVICES_MAX else _OTHER
+            found = self._services[label] = self._services.get(label) or ServiceMetrics(self, label)
+        return found
 
     def text(self) -> bytes:
         """Returns all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
+
+
+class ServiceMetrics:
+    """The counters of one service. Looking each up by its labels would take longer than to count.
+
+    Attributes:
+        latency: time from a request to the end of its answer.
+        ttft: time from a streamed request to its first event.
+        tokens_in: of prompts.
+        tokens_out: of answers.
+    """
+
+    def __init__(self, metrics: RouterMetrics, label: str) -> None:
+        self.latency = metrics.latency.labels(label)
+        self.ttft = metrics.ttft.labels(label)
+        self.tokens_in = metrics.tokens.labels(label, "in")
+        self.tokens_out = metrics.tokens.labels(label, "out")
+        self._in_flight = metrics.in_flight.labels(label)
+        self._requests = metrics.requests
+        self._label = label
+        self._by_outcome: dict[str, Counter] = {}
+
+    @contextlib.contextmanager
+    def track_in_flight(self) -> Iterator[None]:
+        """Counts a request as in flight during the block."""
+        self._in_flight.inc()
+        try:
+            yield
+        finally:
+            self._in_flight.dec()
+
+    def count(self, outcome: str) -> None:
+        """Counts a request that has ended."""
+        counter = self._by_outcome.get(outcome)
+        if counter is None:
+            counter = self._by_outcome[outcome] = self._requests.labels(self._label, outcome)
+        counter.inc()

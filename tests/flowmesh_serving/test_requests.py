@@ -53,6 +53,14 @@ async def test_a_stream_arrives_piece_by_piece(tmp_path: Path) -> None:
     assert whole == ["a", "b", None]
 
 
+async def test_a_stream_of_many_times_its_credit_arrives_whole(tmp_path: Path) -> None:
+    words = [f"word-{number}" for number in range(2_000)]  # events of 150 bytes: four credits
+    async with echo_stack(tmp_path) as stack, stack.client as client:
+        stream = await ask(client, " ".join(words), stream=True)
+        chunks = [chunk.choices[0].delta.content async for chunk in stream]
+        assert [chunk for chunk in chunks if chunk] == words
+
+
 @pytest.mark.parametrize(
     ("more", "problem", "param"),
     [

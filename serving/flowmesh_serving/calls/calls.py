@@ -2,7 +2,8 @@
 
 A call is sent to a second replica, once, where the first is full or ends before it has answered
 anything; where its service has no replica, it waits some seconds for one. So a call is computed at
-least once and answered at most once.
+least once and answered at most once. At its deadline it ends here, if its hub has not ended it
+before.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from flowmesh_core.protocol.serving import (
     ServiceCall,
 )
 from flowmesh_serving.calls.replicas import IsPlaced, ReplicaTable, RoutedReplica
+from flowmesh_serving.calls.reply_queue import Reply, ReplyQueue
 from flowmesh_serving.errors import lost_replica, no_replica, path_not_served, replicas_full
 from flowmesh_serving.links.hub_link import Defect, HubLink
 
@@ -35,7 +37,8 @@ _MS = 1000
 _SUCCESS = 200
 _FAILURES = range(400, 600)
 _TOKENS_MAX = 1 << 40
-Reply = Piece | CallEnded | CallRefused
+_CREDIT_LEAST = CREDIT_BYTES // 4
+"""A stream's credit is returned in parts of this size: most streams end before the first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,15 +53,19 @@ class PendingCall:
         unread_bytes: of pieces among them.
         has_begun: whether a piece has come.
         replica: where it is; None before, between two replicas, and after its end.
+        unreturned: bytes that its client has read and that its host does not know of.
+        timer: ends it at its deadline.
     """
 
     call: ServiceCall
     service: str
     deadline_s: float
-    replies: asyncio.Queue[Reply] = field(default_factory=asyncio.Queue)
+    replies: ReplyQueue = field(default_factory=ReplyQueue)
     unread_bytes: int = 0
     has_begun: bool = False
     replica: RoutedReplica | None = None
+    unreturned: int = 0
+    timer: asyncio.TimerHandle | None = None
 
     @property
     def call_id(self) -> str:
@@ -86,8 +93,15 @@ class Calls:
         """Calls that have not ended."""
         return len(self._pending)
 
-    async def begin(self, service: str, call: ServiceCall) -> tuple[PendingCall, Piece | CallEnded]:
+    async def begin(
+        self, service: str, call: ServiceCall, within_s: float
+    ) -> tuple[PendingCall, Piece | CallEnded]:
         """Sends a call to a replica and waits for the first frame of its answer.
+
+        Args:
+            service: ``namespace/name``.
+            call: what is asked.
+            within_s: after so many seconds the call ends.
 
         Returns:
             The call, which the caller must :meth:`end`, and the frame.
@@ -95,9 +109,11 @@ class Calls:
         Raises:
             OpenAiError: no replica takes the call.
         """
-        deadline_s = asyncio.get_running_loop().time() + call.budget_ms / _MS
-        pending = PendingCall(call, service, deadline_s)
+        loop = asyncio.get_running_loop()
+        pending = PendingCall(call, service, loop.time() + call.budget_ms / _MS)
         self._pending[call.call_id] = pending
+        late = CallEnded(call.call_id, DEADLINE)
+        pending.timer = loop.call_later(within_s, pending.replies.put, late)
         try:
             return pending, await self._first_reply(pending)
         except BaseException:
@@ -135,13 +151,17 @@ class Calls:
 
     def add_credit(self, pending: PendingCall, size: int) -> None:
         """Lets a stream go on, as its client has read some bytes."""
-        if pending.replica is not None:
-            pending.replica.link.answer(Credit(pending.call_id, size))
+        pending.unreturned += size
+        if pending.unreturned >= _CREDIT_LEAST and pending.replica is not None:
+            pending.replica.link.answer(Credit(pending.call_id, pending.unreturned))
+            pending.unreturned = 0
 
     def end(self, pending: PendingCall) -> None:
         """Forgets a call; one that has not ended is aborted. May be called more than once."""
         if self._pending.pop(pending.call_id, None) is None:
             return
+        if pending.timer is not None:
+            pending.timer.cancel()
         if pending.replica is not None:
             pending.replica.link.answer(Abort(pending.call_id))
         self._detach(pending)
@@ -174,7 +194,8 @@ class Calls:
         self, pending: PendingCall, full: Collection[str]
     ) -> RoutedReplica | None:
         """Returns the replica for a call; waits a while where its service has none."""
-        waits_until_s = asyncio.get_running_loop().time() + self._replica_wait_s
+        now_s = asyncio.get_running_loop().time()
+        waits_until_s = min(now_s + self._replica_wait_s, pending.deadline_s)
         while True:
             replica = self._choose(pending, full)
             if replica is not None or full or self.replicas.count(pending.service):
@@ -227,7 +248,7 @@ class Calls:
             if isinstance(message, CallEnded) and message.outcome == LOST:
                 self.replicas.drop(pending.service, pending.replica)
             self._detach(pending)
-        pending.replies.put_nowait(message)
+        pending.replies.put(message)
         return Defect.NONE
 
     def lost(self, link: HubLink) -> None:
@@ -236,7 +257,7 @@ class Calls:
         for pending in list(self._pending.values()):
             if pending.replica is not None and pending.replica.link is link:
                 self._detach(pending)
-                pending.replies.put_nowait(CallEnded(pending.call_id, LOST))
+                pending.replies.put(CallEnded(pending.call_id, LOST))
 
 
 def _is_valid(message: CallEnded | CallRefused, pending: PendingCall) -> bool:

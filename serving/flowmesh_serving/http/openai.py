@@ -27,7 +27,8 @@ from flowmesh_serving.errors import (
 from flowmesh_serving.http.connections import Connections
 from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.request_headers import bearer_token, seed, timeout_s
-from flowmesh_serving.metrics import RouterMetrics
+from flowmesh_serving.http.slow_client import SlowClientTimer
+from flowmesh_serving.metrics import RouterMetrics, ServiceMetrics
 from flowmesh_serving.service_table import Caller, ServiceTable
 
 _MS = 1000
@@ -93,20 +94,20 @@ class OpenAiEndpoints:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answers a chat, completions or embeddings request."""
         began_s = time.monotonic()
-        label = ""
+        metrics = None
         outcome = _REFUSED
         try:
             caller = self._caller(request)
-            label = self._metrics.label(caller.service.service)
+            metrics = self._metrics.of_service(caller.service.service)
             with (
                 self._in_flight.slot(caller),
                 self._connections.busy(request),
-                self._metrics.in_flight.labels(label).track_inprogress(),
+                metrics.track_in_flight(),
             ):
                 outcome = _CANCELLED
                 checked = await self._checked(request, caller)
                 call = self._call(request, checked, caller)
-                answering = _Answering(request, self._calls, self._metrics, self._limits, label)
+                answering = _Answering(request, self._calls, metrics, self._limits)
                 response, outcome = await answering.run(caller.service.service, call, began_s)
                 return response
         except OpenAiError as error:
@@ -115,9 +116,9 @@ class OpenAiEndpoints:
                 self._metrics.refused.labels(error.code or "invalid").inc()
             return response_of(error)
         finally:
-            if label:
-                self._metrics.requests.labels(label, outcome).inc()
-                self._metrics.latency.labels(label).observe(time.monotonic() - began_s)
+            if metrics is not None:
+                metrics.count(outcome)
+                metrics.latency.observe(time.monotonic() - began_s)
 
     def _caller(self, request: web.Request) -> Caller:
         caller = self._services.caller(bearer_token(request))
@@ -176,16 +177,13 @@ class _Answering:
         self,
         request: web.Request,
         calls: Calls,
-        metrics: RouterMetrics,
+        metrics: ServiceMetrics,
         limits: HttpLimits,
-        label: str,
     ) -> None:
         self._request = request
         self._calls = calls
         self._metrics = metrics
         self._limits = limits
-        self._label = label
-        self._deadline_s = 0.0
 
     async def run(
         self, service: str, call: ServiceCall, began_s: float
@@ -195,18 +193,13 @@ class _Answering:
         Raises:
             OpenAiError: no byte of an answer has been sent.
         """
-        loop = asyncio.get_running_loop()
-        # The hub ends a call at its deadline; this is for a hub that does not answer.
-        self._deadline_s = loop.time() + call.budget_ms / _MS + _HUB_GRACE_S
-        try:
-            async with asyncio.timeout_at(self._deadline_s):
-                pending, reply = await self._calls.begin(service, call)
-        except TimeoutError:
-            raise deadline_exceeded() from None
+        # The hub ends a call at its deadline; the grace is for a hub that does not answer.
+        within_s = call.budget_ms / _MS + _HUB_GRACE_S
+        pending, reply = await self._calls.begin(service, call, within_s)
         try:
             if isinstance(reply, CallEnded):
                 return self._whole(call, reply)
-            self._metrics.ttft.labels(self._label).observe(time.monotonic() - began_s)
+            self._metrics.ttft.observe(time.monotonic() - began_s)
             return await self._stream(pending, reply)
         finally:
             self._calls.end(pending)
@@ -234,36 +227,45 @@ class _Answering:
             }
         )
         await response.prepare(self._request)
-        reply: Piece | CallEnded = first
-        while isinstance(reply, Piece):
-            try:
-                async with asyncio.timeout(self._limits.slow_client_s):
-                    await response.write(reply.data)
-            except TimeoutError:
-                if self._request.transport is not None:
-                    self._request.transport.abort()
-                return response, _SLOW
-            except ConnectionError:
-                return response, _CANCELLED
-            self._calls.add_credit(pending, len(reply.data))
-            reply = await self._next(pending)
-        self._count(reply)
-        with contextlib.suppress(ConnectionError):
-            if reply.outcome != OK:
-                await response.write(_error_event(reply))
-            await response.write_eof()
-        return response, reply.outcome
-
-    async def _next(self, pending: PendingCall) -> Piece | CallEnded:
         try:
-            async with asyncio.timeout_at(self._deadline_s):
-                return await self._calls.next(pending)
+            ended = await self._pass_on(pending, first, response)
         except TimeoutError:
-            return CallEnded(pending.call_id, DEADLINE)
+            if self._request.transport is not None:
+                self._request.transport.abort()
+            return response, _SLOW
+        except ConnectionError:
+            return response, _CANCELLED
+        self._count(ended)
+        with contextlib.suppress(ConnectionError):
+            if ended.outcome != OK:
+                await response.write(_error_event(ended))
+            await response.write_eof()
+        return response, ended.outcome
+
+    async def _pass_on(
+        self, pending: PendingCall, reply: Piece | CallEnded, response: web.StreamResponse
+    ) -> CallEnded:
+        """Writes pieces until the stream ends.
+
+        Raises:
+            TimeoutError: the client takes nothing.
+            ConnectionError: it is gone.
+        """
+        async with asyncio.timeout(None) as timeout:
+            slow_client = SlowClientTimer(timeout, self._limits.slow_client_s)
+            try:
+                while isinstance(reply, Piece):
+                    with slow_client:
+                        await response.write(reply.data)
+                    self._calls.add_credit(pending, len(reply.data))
+                    reply = await self._calls.next(pending)
+            finally:
+                slow_client.close()
+        return reply
 
     def _count(self, ended: CallEnded) -> None:
-        self._metrics.tokens.labels(self._label, "in").inc(ended.tokens_in)
-        self._metrics.tokens.labels(self._label, "out").inc(ended.tokens_out)
+        self._metrics.tokens_in.inc(ended.tokens_in)
+        self._metrics.tokens_out.inc(ended.tokens_out)
 
 
 def _error_event(ended: CallEnded) -> bytes:

@@ -70,7 +70,13 @@ def choose_replica(
     fitting = [c for c in candidates if path in c.paths and c.replica_id not in tried]
     if key:
         return _by_key(fitting, key)
-    return min(fitting, key=lambda c: (c.load, _weight(request, c.replica_id)), default=None)
+    if len(fitting) <= 1:
+        return fitting[0] if fitting else None
+    least = min(c.load for c in fitting)
+    idlest = [c for c in fitting if c.load == least]
+    if len(idlest) == 1:
+        return idlest[0]
+    return min(idlest, key=lambda c: _weight(request, c.replica_id))
 
 
 def _by_key(candidates: Sequence[Candidate], key: str) -> Candidate | None:

@@ -40,6 +40,11 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dic
         for name in VLLM_ON_CPU.modules:
             importlib.import_module(name)
         _register_architecture(facts)
+        from flowmesh_worker.engines.llm.sampler_cpu import (  # noqa: PLC0415 - brings vLLM
+            use_on_cpu,
+        )
+
+        use_on_cpu()
     from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415 - as above
     from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - as above
 

@@ -33,9 +33,11 @@ class Echo:
 
     def __init__(self) -> None:
         self.open_calls = 0
+        self._calls_max = _CALLS_MAX
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Loads nothing."""
+        """Loads nothing; ``callsMax`` is how many calls it takes at once."""
+        self._calls_max = int(settings.signature_params.get("callsMax", _CALLS_MAX))
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Returns ``value``."""
@@ -46,7 +48,7 @@ class Echo:
 
     def serves(self) -> tuple[tuple[str, ...], int]:
         """See ``Serves``."""
-        return (CHAT, COMPLETIONS), _CALLS_MAX
+        return (CHAT, COMPLETIONS), self._calls_max
 
     async def answer(self, call: ServingCall) -> ServingAnswer:
         """Repeats the prompt. See ``Serves``."""

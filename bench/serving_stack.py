@@ -1,0 +1,174 @@
+"""Starts our router, hub and engine host, each a process of its own, as ``fmesh serve`` does.
+
+The worker agent and the control plane are left out: no call passes through them.
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from serving_load import Contestant
+
+from flowmesh_core.protocol.messages import PrewarmSpec, RouterAddress, ServingReplica
+from flowmesh_core.units import Digest
+from flowmesh_serving.service_table import (
+    ServiceEntry,
+    ServiceToken,
+    token_hash,
+    write_services,
+)
+from flowmesh_worker.engine_api import HostSettings
+from flowmesh_worker.instances.host_process import HostProcess, host_environment
+from flowmesh_worker.ipc.frames import FromHost, HostInput, ListenForCalls, Loaded, Start
+from flowmesh_worker.serving.hub_process import HubProcess
+
+MODEL = "bench"
+_SERVICE, _NAMESPACE = "bench/model", "bench"
+_IN_FLIGHT = 1024
+MEMORY_MIB = 6000
+_CLOSE_WITHIN_S = 10.0
+_ECHO = "flowmesh_worker.engines.testing.echo:Echo"
+_GENERATE = "flowmesh_worker.engines.llm.generate:LlmGenerate"
+CHAT = "/v1/chat/completions"
+
+
+class ServingStack:
+    """A router and, unless it is alone, a hub with one engine host.
+
+    Attributes:
+        url: of the router.
+        token: of the service.
+        processes: process ids of ``router``, ``hub`` and ``host``.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.url = ""
+        self.token = secrets.token_hex(16)
+        self.processes: dict[str, int] = {}
+        self._folder = folder
+
+    def contestant(self, name: str, body: str, path: str = CHAT, status: int = 200) -> Contestant:
+        """Returns the stack as a target of requests."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        return Contestant(name, self.url + path, body, self.processes, headers, status)
+
+    async def start_router(self) -> asyncio.subprocess.Process:
+        """Starts the router; returns its process once it listens."""
+        ready = self._folder / "ready"
+        token = ServiceToken(token_hash(self.token), _NAMESPACE)
+        entry = ServiceEntry(_SERVICE, MODEL, (token,), in_flight_max=_IN_FLIGHT)
+        write_services(self._folder / "services.json", (entry,))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "flowmesh_serving.router", "--hubs", str(self._hubs)),
+            *("--services", str(self._folder / "services.json"), "--ready-file", str(ready)),
+        )
+        while not ready.exists():
+            if process.returncode is not None:
+                sys.exit("the router did not start")
+            await asyncio.sleep(0.02)
+        self.url = ready.read_text()
+        self.processes["router"] = process.pid
+        return process
+
+    @contextlib.asynccontextmanager
+    async def host(self, start: Start) -> AsyncIterator[HostProcess]:
+        """Starts an engine host, and a hub that connects it with the router."""
+        messages: asyncio.Queue[FromHost] = asyncio.Queue()
+        host = HostProcess(messages.put_nowait, lambda _: None, lambda _: None)
+        hub = HubProcess("bench", lambda _: None)
+        try:
+            await host.start(host_environment(os.environ, start.threads))
+            host.send(start)
+            loaded = await messages.get()
+            if not isinstance(loaded, Loaded):
+                sys.exit(f"the engine does not load: {loaded}")
+            path = self._folder / "calls"
+            host.send(ListenForCalls(str(path)))
+            hub.start(1, (RouterAddress(f"unix:{self._hubs}"),))
+            hub.admit(1, path, _replica())
+            await self._until_ready()
+            self.processes |= {"hub": hub.pid, "host": host.pid}
+            yield host
+        finally:
+            await hub.close()
+            await host.close(_CLOSE_WITHIN_S)
+
+    @property
+    def _hubs(self) -> Path:
+        return self._folder / "hubs"
+
+    async def _until_ready(self) -> None:
+        import aiohttp  # noqa: PLC0415 - used here alone
+
+        headers = {"Authorization": f"Bearer {self.token}"}
+        async with aiohttp.ClientSession(headers=headers) as client:
+            while True:
+                async with client.get(f"{self.url}/v1/models/{MODEL}") as response:
+                    if (await response.json()).get("ready_replicas"):
+                        return
+                await asyncio.sleep(0.02)
+
+
+def _replica() -> ServingReplica:
+    opening = PrewarmSpec(Digest(""), "", 1, 1)  # the hub does not read it
+    return ServingReplica(
+        f"{_SERVICE}/model/r1/0", _SERVICE, "model", "r1", opening, salts={_NAMESPACE: "salt"}
+    )
+
+
+def echo_start(folder: Path, calls_max: int) -> Start:
+    """Returns the start of ``test.echo``, which answers a request with its own text."""
+    return _start(folder, "test.echo", _ECHO, {}, {"callsMax": calls_max})
+
+
+def model_start(folder: Path, model: Path, memory_mib: int = MEMORY_MIB) -> Start:
+    """Returns the start of ``llm.generate`` with a model in float32 under vLLM."""
+    params = dict(model_settings(folder).signature_params)
+    tree = {"model": HostInput("tree", Digest("0" * 64), (str(model),))}
+    start = _start(folder, "llm.generate", _GENERATE, tree, params)
+    return msgspec.structs.replace(start, memory_mib=memory_mib)
+
+
+def model_settings(scratch: Path, memory_mib: int = MEMORY_MIB) -> HostSettings:
+    """Returns the settings of an engine host with a model, which vLLM's own server gets too."""
+    params = {"dtype": "float32", "batchInvariant": True, "implementation": "vllm"}
+    return HostSettings((), memory_mib, os.cpu_count() or 1, params, scratch)
+
+
+def _start(
+    folder: Path, engine: str, loads: str, inputs: dict[str, HostInput], params: dict[str, Any]
+) -> Start:
+    folder.mkdir()
+    return Start(engine, loads, inputs, (), MEMORY_MIB, os.cpu_count() or 1, params, str(folder))
+
+
+@contextlib.asynccontextmanager
+async def router_alone(folder: Path) -> AsyncIterator[ServingStack]:
+    """Yields a router without a replica: it answers chats with an error after all its checks."""
+    stack = ServingStack(folder)
+    process = await stack.start_router()
+    try:
+        yield stack
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def serving_stack(folder: Path, start: Start) -> AsyncIterator[ServingStack]:
+    """Yields a router, a hub and an engine host that is ready."""
+    async with router_alone(folder) as stack, stack.host(start):
+        yield stack
+
+
+def chat_body(text: str, **more: Any) -> str:
+    """Returns a chat request as JSON."""
+    messages = [{"role": "user", "content": text}]
+    return msgspec.json.encode({"model": MODEL, "messages": messages, **more}).decode()
