@@ -42,6 +42,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         timeout_s: the longest that a request may take.
         in_flight_max: requests that one namespace may have in flight.
         created_s: Unix time.
+        tool_parser: vLLM's parser of the model's tool calls; empty for none.
     """
 
     service: str
@@ -50,6 +51,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout_s: float = DEFAULT_TIMEOUT_S
     in_flight_max: int = DEFAULT_IN_FLIGHT_MAX
     created_s: float = 0.0
+    tool_parser: str = ""
 
 
 class ServiceList(msgspec.Struct, frozen=True):

@@ -51,9 +51,13 @@ def plan(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Predict the hits, cost, time and energy of workflows."""
-    from flowmesh_cli.verbs.plan import plan_files  # noqa: PLC0415
+    """Predict the hits, cost, time and energy of workflows, or of batches in .jsonl files."""
+    from flowmesh_cli.verbs.plan import plan_batches, plan_files  # noqa: PLC0415
 
+    batches = [file for file in files if file.suffix == ".jsonl"]
+    if batches:
+        plan_batches(files, place=place, as_json=json)
+        return
     plan_files(WorkflowSelection(files, namespace, set_), place=place, as_json=json)
 
 

@@ -1,6 +1,8 @@
 """``fmesh plan``: predicts hits, cost and time from published results and learned costs."""
 
 import time
+from collections.abc import Sequence
+from pathlib import Path
 
 import typer
 
@@ -13,6 +15,7 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.local.options import PLANNER, LocalOptions
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.forecast import forecast
+from flowmesh_cli.verbs.plan_batch import plan_batch, show_quotes
 from flowmesh_cli.verbs.preflight import refuse_what_no_worker_here_can_run
 from flowmesh_cli.verbs.run import checked
 from flowmesh_cli.views import formatting
@@ -44,6 +47,25 @@ def plan_files(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> No
         terminal.note(f"refused: {refusal}")
     if refusals:
         raise typer.Exit(ExitCode.REFUSED)
+
+
+def plan_batches(files: Sequence[Path], *, place: Target, as_json: bool) -> None:
+    """Shows forecasts and quotes of files of OpenAI's requests.
+
+    Raises:
+        CliError: a file is not one.
+    """
+    terminal = Terminal(as_json=as_json)
+    with attach(place, LocalOptions("read", workers=1, say=terminal.note)) as session:
+        if not place.is_cluster:
+            _wait_for_workers(session.http)
+        plans = [plan_batch(session.http, file) for file in files]
+    if as_json:
+        terminal.answer(plans)
+        return
+    for found in plans:
+        show(terminal, found.forecast)
+        show_quotes(terminal, found)
 
 
 def _wait_for_workers(http: ApiClient) -> None:
