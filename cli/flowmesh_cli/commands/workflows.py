@@ -54,11 +54,11 @@ def plan(
     """Predict the hits, cost, time and energy of workflows, or of batches in .jsonl files."""
     from flowmesh_cli.verbs.plan import plan_batches, plan_files  # noqa: PLC0415
 
-    batches = [file for file in files if file.suffix == ".jsonl"]
-    if batches:
-        plan_batches(files, place=place, as_json=json)
-        return
-    plan_files(WorkflowSelection(files, namespace, set_), place=place, as_json=json)
+    selection = WorkflowSelection(files, namespace, set_)
+    if any(file.suffix == ".jsonl" for file in files):
+        plan_batches(selection, place=place, as_json=json)
+    else:
+        plan_files(selection, place=place, as_json=json)
 
 
 def graph(

@@ -19,8 +19,6 @@ from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.input_file import require_file
 from flowmesh_cli.views import formatting
 
-SUFFIX = ".jsonl"
-
 
 def plan_batch(http: ApiClient, file: Path) -> BatchPlan:
     """Uploads a file, plans it as a batch, and deletes it again.

@@ -210,8 +210,10 @@ def _repeatable(body: dict[str, Any], name: str, model: str) -> dict[str, Any]:
         calls = (choice.get("message") or {}).get("tool_calls") or ()
         for number, call in enumerate(calls):
             call["id"] = f"call_{name}_{choice['index']}_{number}"
-    fixed = {"id": f"{prefix}-{name}", "created": 0, "model": model, "system_fingerprint": None}
-    return {**body, **{key: value for key, value in fixed.items() if key in body}}
+    fixed = {"id": f"{prefix}-{name}", "created": 0, "model": model}
+    if "choices" in body:
+        fixed["system_fingerprint"] = None
+    return {**body, **fixed}
 
 
 def _usage(answers: Mapping[str, Response]) -> Usage:
