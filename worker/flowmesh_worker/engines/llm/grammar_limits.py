@@ -72,28 +72,37 @@ class GrammarLimits:
         option, spec = get_structured_output_key(structured_outputs)
         if option.name == _ALWAYS:
             return
-        request = GrammarRequest(option.name, spec)
-        reply = await self._reply(frame(request), tenant)
+        reply = await self.compiled(GrammarRequest(option.name, spec), tenant)
         if reply.outcome != COMPILED:
             raise GrammarError(_problem(reply))
+
+    async def compiled(self, request: GrammarRequest, tenant: str) -> GrammarReply:
+        """Returns whether a grammar compiles; each is compiled once.
+
+        Args:
+            request: the grammar.
+            tenant: a key of its owner.
+
+        Raises:
+            AttemptError: of kind host-crashed; the process has ended.
+        """
+        sent = frame(request)
+        key = blake3(sent).digest()
+        lock = self._tenants.setdefault(tenant, asyncio.Lock())
+        if key not in self._known:
+            async with lock, self._turn:
+                if key not in self._known:
+                    # Shielded: a request that is cancelled must not leave its reply to the next.
+                    task = asyncio.ensure_future(self._exchange(sent))
+                    self._remember(key, await _finished(task))
+        self._known.move_to_end(key)
+        return self._known[key]
 
     def close(self) -> None:
         """Ends the process."""
         if self._streams is not None:
             self._streams[1].close()
         self._process.close()
-
-    async def _reply(self, request: bytes, tenant: str) -> GrammarReply:
-        key = blake3(request).digest()
-        lock = self._tenants.setdefault(tenant, asyncio.Lock())
-        if key not in self._known:
-            async with lock, self._turn:
-                if key not in self._known:
-                    # Shielded: a request that is cancelled must not leave its reply to the next.
-                    task = asyncio.ensure_future(self._exchange(request))
-                    self._remember(key, await _finished(task))
-        self._known.move_to_end(key)
-        return self._known[key]
 
     def _remember(self, key: bytes, reply: GrammarReply) -> None:
         self._known[key] = reply
