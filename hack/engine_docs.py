@@ -56,6 +56,8 @@ def _facts(c: EngineContract) -> list[str]:
     facts = [PROMISES[c.determinism]]
     if "batchInvariant" in c.identity_fields:
         facts[0] += " (sampled with `batchInvariant: false`)"
+    if c.sampled_with:
+        facts[0] += f" (sampled with {_choices(c.sampled_with)})"
     if c.external_with:
         facts[0] += f" (external with {_choices(c.external_with)})"
     if c.idempotent_with and not c.idempotent:

@@ -7,6 +7,7 @@ import msgspec
 from aiohttp import web
 
 from flowmesh_core.openai.errors import OpenAiError
+from flowmesh_core.openai.request import EMBEDDINGS
 
 _RETRY_AFTER_S = {429: "1", 503: "5"}
 _SERVER_ERROR = "server_error"
@@ -36,11 +37,23 @@ def unknown_model(model: str) -> OpenAiError:
 
 def path_not_served(path: str, model: str, served: Collection[str]) -> OpenAiError:
     """Returns the error of a model that answers other endpoints."""
+    option = " --embeddings" if path == EMBEDDINGS else ""
     return OpenAiError(
-        f"The model '{model}' does not answer {path}: it answers {', '.join(sorted(served))}.",
+        f"The model '{model}' does not answer {path}: it answers {', '.join(sorted(served))}."
+        f" `fmesh serve MODEL{option}` serves it for {path}.",
         param="model",
         code="model_not_found",
         status=404,
+    )
+
+
+def no_tool_parser() -> OpenAiError:
+    """Returns the error of a request whose tool calls would not be understood."""
+    return OpenAiError(
+        "'tools' need a parser of the model's tool calls: serve the model with"
+        " `fmesh serve MODEL --tool-parser NAME`, or set 'tool_choice' to 'none'.",
+        param="tool_choice",
+        code="no_tool_parser",
     )
 
 

@@ -45,6 +45,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         weights: of namespaces in shares of ``in_flight_max``; 1 where none is given.
         placed: by replica id, the worker on which the control plane placed it: a hub is believed
             about no others. None where the placement is not known; then hubs are believed.
+        tool_parser: vLLM's parser of the model's tool calls; empty for none.
     """
 
     service: str
@@ -55,6 +56,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     created_s: float = 0.0
     weights: dict[str, float] = {}
     placed: dict[str, str] | None = None
+    tool_parser: str = ""
 
 
 class ServiceList(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from openai import OpenAI
 from openai.types import Batch
-from tests.flowmesh_cli.calling import fmesh, owner, until
+from tests.flowmesh_cli.calling import answer, fmesh, owner, until
 from tests.flowmesh_cli.shared_fabric import SharedFabric
 
 pytestmark = [pytest.mark.nightly, pytest.mark.model]
@@ -69,6 +69,15 @@ def test_a_batch_survives_its_engine_and_costs_nothing_again(
     assert answers(client, again) == found
     run = fabric.call("GET", f"/v1/runs/{again.id.replace('_', '-')}")
     assert (run.get("executed", 0), run.get("paid_nanousd", 0)) == (0, 0)
+    requests = tmp_path / "requests.jsonl"
+    requests.write_text(text)
+    (plan,) = answer("plan", requests, cwd=fabric.folder)
+    assert (plan["requests"], plan["forecast"]["hits"]) == (
+        len(QUESTIONS),
+        plan["forecast"]["actions"],
+    )
+    shown = fmesh("plan", requests, cwd=fabric.folder)
+    assert "24h" in shown.stdout, shown.stderr
     uid = done.id.replace("_", "-")
     shown = fmesh("outputs", uid, "--download", str(tmp_path), "--partial", cwd=fabric.folder)
     assert shown.returncode == 0, shown.stderr

@@ -1,6 +1,8 @@
 """``fmesh serve``, ``call`` and ``load``: a newcomer's three commands, with a real model."""
 
 import json
+import math
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from tests.flowmesh_cli.calling import answer, end_workers, fmesh, started, until
 
 from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.local.tool_parsers import tool_parser_names
 
 MODEL = "smollm2-135m-instruct"
 
@@ -72,3 +75,46 @@ def test_without_fmesh_serve_a_call_says_what_to_do(tmp_path: Path) -> None:
     done = fmesh("call", MODEL, "Hello!", cwd=tmp_path)
     assert done.returncode == ExitCode.NO_FABRIC
     assert "fmesh serve MODEL" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_a_local_folder_answers_embeddings(folder: Path, tiny_model: Path) -> None:
+    shutil.copytree(tiny_model, folder / "my-model")
+    with started("serve", "./my-model", "--embeddings", cwd=folder) as serving:
+        serving.until("Ctrl-C stops")
+        found = json.loads((folder / ".flowmesh" / "serving" / "endpoint.json").read_text())
+        token = found["tokens"]["my-model"]
+        with openai.OpenAI(base_url=found["url"], api_key=token) as client:
+            answer = client.embeddings.create(model="my-model", input=["the fox", "a dog"])
+            first, second = (item.embedding for item in answer.data)
+            assert (len(first), math.hypot(*first)) == (64, pytest.approx(1, rel=1e-4))
+            assert first != second
+        wrong = fmesh("call", "my-model", "Hello!", cwd=folder)
+        assert wrong.returncode == ExitCode.REFUSED
+        assert "it answers /v1/embeddings. `fmesh serve MODEL` serves it" in wrong.stderr
+        serving.process.send_signal(signal.SIGINT)
+        assert serving.end() == ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["m", "--tool-parser", "hermess"], "no tool parser 'hermess'; did you mean 'hermes'?"),
+        (["m", "--tool-parser", "hermes", "--embeddings"], "call no tools"),
+        (["./nowhere"], "nowhere does not exist"),
+        (["hf://a/m", "hf://A/m"], "also that of hf://a/m"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_at_once(
+    folder: Path, arguments: list[str], said: str
+) -> None:
+    done = fmesh("serve", *arguments, cwd=folder)
+    assert done.returncode == ExitCode.USAGE
+    assert said in " ".join(done.stderr.split())
+    assert not (folder / ".flowmesh" / "serving").exists()
+
+
+def test_the_names_of_tool_parsers_are_vllms() -> None:
+    names = tool_parser_names()
+    assert {"hermes", "llama3_json", "mistral"} <= set(names)

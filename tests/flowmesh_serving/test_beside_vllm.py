@@ -18,6 +18,7 @@ from tests.flowmesh_serving.stack import (
     Host,
     replica_of,
     says,
+    services,
     serving_stack,
     start_host_process,
     until,
@@ -34,12 +35,20 @@ SCHEMA = {
     "required": ["n"],
     "additionalProperties": False,
 }
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}]
+EMBEDDINGS: tuple[dict[str, Any], ...] = (
+    {"input": "the quick brown fox"},
+    {"input": ["the", "a lazy dog", "the"], "user": "u"},
+    {"input": "the", "encoding_format": "float"},
+)
 FIXED: dict[str, Any] = {"temperature": 0, "seed": 1}
 CHATS: tuple[dict[str, Any], ...] = (
     {"max_tokens": 12},
     {"max_completion_tokens": 12, "n": 2, "temperature": 0.7},
     {"max_tokens": 24, "stop": ["ow"]},
     {"max_tokens": 6, "logprobs": True, "top_logprobs": 3},
+    {"max_tokens": 24, "tools": TOOLS},
+    {"max_tokens": 24, "tools": TOOLS, "tool_choice": "required"},
     {"max_tokens": 6, "frequency_penalty": 0.5, "presence_penalty": 0.5},
     {
         "max_tokens": 24,
@@ -67,9 +76,13 @@ async def test_answers_equal_those_of_vllm_serve(tiny_model: Path, tmp_path: Pat
         {"dtype": "float32", "batchInvariant": True, "implementation": "vllm"},
         "",
     )
-    async with vllm_serve(tiny_model, tmp_path / "vllm.log") as theirs:
+    tools = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+    async with vllm_serve(tiny_model, tmp_path / "vllm.log", *tools) as theirs:
         expected = await answers(theirs)
-    async with serving_stack(tmp_path) as stack, stack.client as ours:
+    async with (
+        serving_stack(tmp_path, services(tool_parser="hermes")) as stack,
+        stack.client as ours,
+    ):
         host = await start_host_process(tmp_path / "host", start)
         await stack.hub.admit(replica_of(host))
         await stack.until_ready()
@@ -163,9 +176,41 @@ async def check_abort(client: openai.AsyncOpenAI, loads: Any, host: Host) -> Non
     assert host.pid
 
 
+async def test_embeddings_equal_those_of_vllm_serve(tiny_model: Path, tmp_path: Path) -> None:
+    signature = {"dtype": "float32", "implementation": "vllm", "pooling": "auto"}
+    start = Start(
+        "llm.embed",
+        "flowmesh_worker.engines.llm.embed:LlmEmbed",
+        {"model": HostInput("tree", "0" * 64, (str(tiny_model),))},
+        (),
+        2048,
+        2,
+        signature,
+        "",
+    )
+    async with vllm_serve(tiny_model, tmp_path / "vllm.log", "--runner", "pooling") as theirs:
+        expected = [await theirs.embeddings.create(model=MODEL, **more) for more in EMBEDDINGS]
+    async with serving_stack(tmp_path) as stack, stack.client as ours:
+        host = await start_host_process(tmp_path / "host", start)
+        await stack.hub.admit(replica_of(host))
+        await stack.until_ready()
+        for more, answer in zip(EMBEDDINGS, expected, strict=True):
+            found = await ours.embeddings.create(model=MODEL, **more)
+            assert alike(plain(found), plain(answer)), (found, answer)
+        with pytest.raises(openai.BadRequestError, match="dimensions"):
+            await ours.embeddings.create(model=MODEL, input="the", dimensions=8)
+        with pytest.raises(openai.BadRequestError, match="maximum context length"):
+            await ours.embeddings.create(model=MODEL, input="fox " * 20_000)
+        with pytest.raises(openai.NotFoundError, match="it answers /v1/embeddings"):
+            await ours.completions.create(model=MODEL, prompt="the")
+        await until(lambda: len(stack.usage) > 0)
+        assert stack.usage[-1].tokens > 0
+        await host.close()
+
+
 @asynccontextmanager
-async def vllm_serve(model: Path, log: Path) -> AsyncIterator[openai.AsyncOpenAI]:
-    """Runs vLLM's own server with the options that engine hosts use on a CPU."""
+async def vllm_serve(model: Path, log: Path, *more: str) -> AsyncIterator[openai.AsyncOpenAI]:
+    """Runs vLLM's own server with the options that engine hosts use on a CPU, and more."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -176,6 +221,7 @@ async def vllm_serve(model: Path, log: Path) -> AsyncIterator[openai.AsyncOpenAI
         *("--dtype", "float32", "--enforce-eager", "--no-enable-chunked-prefill"),
         *("--max-num-seqs", str(SEQUENCES_CPU), "--kv-cache-memory-bytes", str(64 << 20)),
         *("--structured-outputs-config", '{"backend":"xgrammar","disable_any_whitespace":true}'),
+        *more,
     ]
     environment = {
         **os.environ,

@@ -115,8 +115,26 @@ async def test_a_path_that_the_engine_does_not_answer_is_404(tmp_path: Path) -> 
     async with echo_stack(tmp_path) as stack, stack.client as client:
         with pytest.raises(
             openai.NotFoundError, match="does not answer /v1/embeddings: it answers /v1/chat"
-        ):
+        ) as refused:
             await client.embeddings.create(model=MODEL, input="one")
+        assert "`fmesh serve MODEL --embeddings`" in refused.value.message
+
+
+async def test_tools_need_a_tool_parser(tmp_path: Path) -> None:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    async with echo_stack(tmp_path) as stack, stack.client as client:
+        for choice in ({}, {"tool_choice": "auto"}, {"tool_choice": "required"}):
+            with pytest.raises(openai.BadRequestError, match="--tool-parser NAME") as refused:
+                await ask(client, "one", tools=tools, **choice)
+            assert (refused.value.param, refused.value.code) == ("tool_choice", "no_tool_parser")
+        await ask(client, "one", tools=tools, tool_choice="none")
+    parsed = tmp_path / "parsed"
+    parsed.mkdir()
+    async with (
+        echo_stack(parsed, listed=services(tool_parser="hermes")) as stack,
+        stack.client as client,
+    ):
+        assert (await ask(client, "one", tools=tools)).seen["tool_parser"] == "hermes"
 
 
 async def test_without_a_replica_a_request_is_503_with_retry_after(tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ ANSWER_TYPES: dict[str, Any] = {
     "GET /openai/v1/batches": batches.BatchList,
     "GET /openai/v1/batches/{id}": batches.BatchObject,
     "POST /openai/v1/batches/{id}/cancel": batches.BatchObject,
+    "POST /openai/v1/batches/plan": batches.BatchPlan,
     "GET /openai/v1/models": models.ModelList,
     "GET /openai/v1/models/{id}": models.ModelObject,
 }
@@ -136,6 +137,7 @@ BODY_TYPES: dict[str, Any] = {
     "POST /v1/revoke": revocation.RevokeBody,
     "POST /v1/keys/retire": keys.RetireBody,
     "POST /openai/v1/batches": batches.CreateBatchBody,
+    "POST /openai/v1/batches/plan": batches.PlanBatchBody,
 }
 ERROR_STATUSES = {400, 401, 402, 403, 404, 405, 408, 409, 410, 413, 422, 429, 500, 503, 507}
 

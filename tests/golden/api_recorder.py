@@ -37,6 +37,7 @@ from tests.golden.api import ANSWERS, FILLED, INDEX, filled_texts, types
 
 from flowmesh_api.v1.quotas import Quota
 from flowmesh_control.api import connections
+from flowmesh_control.api.request_body import COMMAS_MAX
 from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.quotas.rates import RequestRate
 from flowmesh_control.records.keys import final_key
@@ -368,6 +369,9 @@ async def _openai(recorder: Recorder, fabric: Fabric) -> None:
     body = {"input_file_id": name, "endpoint": _REQUEST["url"], "completion_window": "1h"}
     create = "POST /openai/v1/batches"
     batch = (await recorder.ask(fabric, "openai.batches.create", create, body=body))["id"]
+    planned = {"input_file_id": name, "endpoint": _REQUEST["url"]}
+    plan = "POST /openai/v1/batches/plan"
+    await recorder.ask(fabric, "openai.batches.plan", plan, body=planned)
     cancel = "POST /openai/v1/batches/{id}/cancel"
     await recorder.ask(fabric, "openai.batches.cancel", cancel, id=batch)
     await recorder.ask(fabric, "openai.batches.list", "GET /openai/v1/batches")
@@ -548,10 +552,7 @@ async def _refused(recorder: Recorder, damaged: Path, doors: Path, reading: Path
         await recorder.ask(
             fabric, "error.403.user", "POST /v1/runs", body=body, token="bob-token", status=403
         )
-        runner = fabric.control._runner
-        assert runner is not None
-        runner.app._client_max_size = 1000
-        large = b" " * 2000
+        large = b"," * (COMMAS_MAX + 1)
         await recorder.ask(
             fabric, "error.413", "POST /v1/plan", data=large, token="ada-token", status=413
         )

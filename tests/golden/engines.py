@@ -17,7 +17,7 @@ from tests.golden.engine_results import RESULTS
 
 from flowmesh_core.catalog.builtin import contracts
 from flowmesh_core.catalog.contract import EngineContract
-from flowmesh_core.catalog.identity_fields import IDENTITY_FIELDS
+from flowmesh_core.catalog.identity_fields import identity_field
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.identity.coerce import default_of
 
@@ -28,7 +28,7 @@ Entry = Mapping[str, Any]
 def entry_of(contract: EngineContract, results: Callable[[], Any] | None = None) -> Entry:
     """Returns what an engine promises today."""
     added = dict(contract.added_fields)
-    fields = [(f, added.get(f, 0), IDENTITY_FIELDS[f]) for f in contract.identity_fields]
+    fields = [(f, added.get(f, 0), identity_field(contract, f)) for f in contract.identity_fields]
     given = [(p.name, p.added, p) for p in contract.params] + fields
     found: dict[str, Any] = {
         "version": contract.version,

@@ -25,6 +25,7 @@ _CALL = serving.ServiceCall(
     seed=5,
     cache_salt="salt",
     priority=6,
+    tool_parser="hermes",
 )
 TO_ROUTER: dict[str, Any] = {
     "hub hello": serving.HubHello(version=1, worker="w-1", incarnation="0a", replicas=(_LOAD,)),

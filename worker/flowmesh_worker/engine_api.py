@@ -337,6 +337,7 @@ class ServingCall:
         cache_salt: separates prefix caches of tenants that do not share.
         priority: higher first, above every attempt.
         seed: used where the body has none.
+        tool_parser: vLLM's parser of the model's tool calls; empty for none.
     """
 
     call_id: str
@@ -346,6 +347,7 @@ class ServingCall:
     cache_salt: str = ""
     priority: int = 0
     seed: int = 0
+    tool_parser: str = ""
 
 
 @dataclass(frozen=True, slots=True)

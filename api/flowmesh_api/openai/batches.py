@@ -2,6 +2,8 @@
 
 import msgspec
 
+from flowmesh_api.v1.plan import Forecast
+
 
 class CreateBatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of ``POST /openai/v1/batches``.
@@ -15,6 +17,47 @@ class CreateBatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     endpoint: str
     completion_window: str
     metadata: dict[str, str] | None = None
+
+
+class PlanBatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of ``POST /openai/v1/batches/plan``."""
+
+    input_file_id: str
+    endpoint: str
+
+
+class BatchQuote(msgspec.Struct, frozen=True):
+    """What a batch would cost and take.
+
+    Attributes:
+        completion_window: ``now`` for a start at once, else a window, such as ``24h``.
+        nanousd: expected cost, in billionths of a dollar.
+        seconds: expected time.
+        is_met: whether the batch is expected to end within the window.
+    """
+
+    completion_window: str
+    nanousd: int
+    seconds: float
+    is_met: bool
+
+
+class BatchPlan(msgspec.Struct, frozen=True):
+    """The response to ``POST /openai/v1/batches/plan``.
+
+    Attributes:
+        requests: lines that are requests; ``wrong`` those that are not.
+        forecast: of the run that the batch would be.
+        quotes: for a start now, and for windows of one hour and 24 hours.
+    """
+
+    input_file_id: str
+    endpoint: str
+    requests: int
+    wrong: int
+    forecast: Forecast
+    quotes: tuple[BatchQuote, ...]
+    object: str = "batch.plan"
 
 
 class BatchError(msgspec.Struct, frozen=True):

@@ -86,6 +86,8 @@ class OfferedEngine(msgspec.Struct, frozen=True):
         timeout_param: a parameter that limits the engine's own work, in seconds.
         minor: the number of additions to this version.
         added_fields: identity fields that were added later, each with its minor.
+        field_defaults: identity fields with a default of the engine's own, each with it.
+        sampled_with: values of identity fields of which each makes results ``sampled``.
     """
 
     name: str
@@ -118,3 +120,5 @@ class OfferedEngine(msgspec.Struct, frozen=True):
     minor: int
     added_fields: tuple[tuple[str, int], ...]
     offered_by: tuple[str, ...] = ()
+    field_defaults: tuple[Choice, ...] = ()
+    sampled_with: tuple[Choice, ...] = ()

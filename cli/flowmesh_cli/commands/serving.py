@@ -20,7 +20,10 @@ def add_to(app: typer.Typer) -> None:
 def serve(
     models: Annotated[
         list[str],
-        typer.Argument(help="Models: built-in names, or hf://, https:// and s3:// addresses."),
+        typer.Argument(
+            help="Models: built-in names, hf://, https:// and s3:// addresses, or local folders,"
+            " such as ./model."
+        ),
     ],
     *,
     namespace: Annotated[
@@ -29,18 +32,23 @@ def serve(
     dtype: Annotated[
         str, typer.Option("--dtype", help="Load the models in this dtype, e.g. float32.")
     ] = "",
+    embeddings: Annotated[
+        bool, typer.Option("--embeddings", help="Answer embeddings, not chats and completions.")
+    ] = False,
+    tool_parser: Annotated[
+        str, typer.Option("--tool-parser", help="vLLM's parser of the models' tool calls.")
+    ] = "",
     workers: Annotated[int, typer.Option("--workers", min=1, help="Number of local workers.")] = 1,
     port: Annotated[int, typer.Option("--port", help="Port for clients, 0 for any.")] = 0,
     state_dir: StateDirOption = None,
     json: JsonOption = False,
 ) -> None:
     """Serve models to OpenAI's clients until Ctrl-C."""
+    from flowmesh_cli.verbs.serve import ServeOptions  # noqa: PLC0415
     from flowmesh_cli.verbs.serve import serve as run  # noqa: PLC0415
 
     run(
-        models,
-        namespace=namespace,
-        dtype=dtype,
+        ServeOptions(tuple(models), namespace, dtype, embeddings, tool_parser),
         workers=workers,
         port=port,
         state_dir=state_dir,

@@ -51,10 +51,14 @@ def plan(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Predict the hits, cost, time and energy of workflows."""
-    from flowmesh_cli.verbs.plan import plan_files  # noqa: PLC0415
+    """Predict the hits, cost, time and energy of workflows, or of batches in .jsonl files."""
+    from flowmesh_cli.verbs.plan import plan_batches, plan_files  # noqa: PLC0415
 
-    plan_files(WorkflowSelection(files, namespace, set_), place=place, as_json=json)
+    selection = WorkflowSelection(files, namespace, set_)
+    if any(file.suffix == ".jsonl" for file in files):
+        plan_batches(selection, place=place, as_json=json)
+    else:
+        plan_files(selection, place=place, as_json=json)
 
 
 def graph(

@@ -145,6 +145,7 @@ class ApiClient:
         query: Mapping[str, Any] | None = None,
         document: Any = None,
         body: Any = None,
+        content_type: str = "",
         takes_long: bool = False,
     ) -> T:
         """Sends a request as :meth:`call`, and returns what the answer says.
@@ -153,7 +154,13 @@ class ApiClient:
             CliError: as :meth:`get`; also where the answer is not of this kind.
         """
         answer = self.call(
-            method, path, query=query, document=document, body=body, takes_long=takes_long
+            method,
+            path,
+            query=query,
+            document=document,
+            body=body,
+            content_type=content_type,
+            takes_long=takes_long,
         )
         try:
             return decode(msgspec.json.Decoder(kind), answer)
@@ -174,6 +181,7 @@ class ApiClient:
         query: Mapping[str, Any] | None = None,
         document: Any = None,
         body: Any = None,
+        content_type: str = "",
         takes_long: bool = False,
     ) -> bytes:
         """Sends a request and returns the response's body; raises as :meth:`get`.
@@ -186,12 +194,21 @@ class ApiClient:
             separate = ApiClient(self.url, self._transport, namespace=self.namespace)
             try:
                 response = separate._send(
-                    method, path, query or {}, document=document, body=body, timeout_s=None
+                    method,
+                    path,
+                    query or {},
+                    document=document,
+                    body=body,
+                    content_type=content_type,
+                    timeout_s=None,
                 )
                 return self._read_body(response)
             finally:
                 separate.close()
-        return self._read_body(self._send(method, path, query or {}, document=document, body=body))
+        response = self._send(
+            method, path, query or {}, document=document, body=body, content_type=content_type
+        )
+        return self._read_body(response)
 
     def _read_body(self, response: http.client.HTTPResponse) -> bytes:
         data = response.read()
@@ -241,11 +258,12 @@ class ApiClient:
         *,
         document: Any = None,
         body: Any = None,
+        content_type: str = "",
         timeout_s: float | None = TIMEOUT_S,
     ) -> http.client.HTTPResponse:
         parameters = {k: _text(v) for k, v in query.items() if v not in (None, "", False)}
         target = quote(path, safe="/%[]=*.,:") + (f"?{urlencode(parameters)}" if parameters else "")
-        headers = {}
+        headers = {"Content-Type": content_type} if content_type else {}
         if document is not None:
             body, headers["Content-Type"] = msgspec.json.encode(document), "application/json"
         response = self._send_with_retry(method, target, body, headers, timeout_s)

@@ -107,11 +107,12 @@ class LocalRouter:
             ) from None
         self.url = ""
 
-    def start(self, services: dict[str, str]) -> Endpoint:
+    def start(self, services: dict[str, str], tool_parser: str = "") -> Endpoint:
         """Starts the router with a new token for each model.
 
         Args:
             services: by model, ``namespace/name``.
+            tool_parser: vLLM's parser of the models' tool calls; empty for none.
 
         Raises:
             CliError: it does not start.
@@ -125,6 +126,7 @@ class LocalRouter:
                 (ServiceToken(token_hash(tokens[model]), service.partition("/")[0]),),
                 created_s=time.time(),
                 placed={},
+                tool_parser=tool_parser,
             )
             for model, service in services.items()
         )

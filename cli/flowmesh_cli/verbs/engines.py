@@ -65,6 +65,7 @@ def _show_one(terminal: Terminal, c: EngineContract) -> None:
     terminal.text(f"  determinism: {c.determinism.value}; counts {c.work_unit}")
     for what, choices in (
         ("external", c.external_with),
+        ("sampled", c.sampled_with),
         ("needs a pool that allows user code", c.user_code_with),
         ("may be retried", c.idempotent_with),
     ):

@@ -9,10 +9,12 @@ from flowmesh_api.v1.plan import GUESS, Forecast, PlannedStep
 from flowmesh_cli.attach import attach
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.target import Target
+from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.local.options import PLANNER, LocalOptions
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.forecast import forecast
+from flowmesh_cli.verbs.plan_batch import plan_batch, show_quotes
 from flowmesh_cli.verbs.preflight import refuse_what_no_worker_here_can_run
 from flowmesh_cli.verbs.run import checked
 from flowmesh_cli.views import formatting
@@ -44,6 +46,32 @@ def plan_files(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> No
         terminal.note(f"refused: {refusal}")
     if refusals:
         raise typer.Exit(ExitCode.REFUSED)
+
+
+def plan_batches(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> None:
+    """Shows forecasts and quotes of files of OpenAI's requests.
+
+    Raises:
+        CliError: a file is not one, or options for workflows are given.
+    """
+    if chosen.namespaces or chosen.settings:
+        raise CliError(
+            "files of requests have no parameters, and their namespace is the user's",
+            ExitCode.USAGE,
+            where="--namespace and --set",
+            remedy="leave them out",
+        )
+    terminal = Terminal(as_json=as_json)
+    with attach(place, LocalOptions("read", workers=1, say=terminal.note)) as session:
+        if not place.is_cluster:
+            _wait_for_workers(session.http)
+        plans = [plan_batch(session.http, file) for file in chosen.files]
+    if as_json:
+        terminal.answer(plans)
+        return
+    for found in plans:
+        show(terminal, found.forecast)
+        show_quotes(terminal, found)
 
 
 def _wait_for_workers(http: ApiClient) -> None:

@@ -2,13 +2,12 @@
 
 import contextlib
 import json
-import re
 import signal
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flowmesh_api.v1.services import ServiceApplication, ServiceDeleted, ServiceStatus
 from flowmesh_cli.attach import FabricSession, attach_here
@@ -19,30 +18,55 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.interrupts import leave
 from flowmesh_cli.local.options import LocalOptions
 from flowmesh_cli.local.router import Endpoint, LocalRouter
+from flowmesh_cli.local.tool_parsers import tool_parser_names
+from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.service_document import (
+    INPUT,
+    model_name,
+    require_models,
+    service_document,
+    service_name,
+)
+from flowmesh_cli.workflows.local_inputs import local_path
+from flowmesh_cli.workflows.upload import upload_content
+from flowmesh_core.graph.external import is_local
 
 _POLL_S = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_NAME_CHARS = 50
 _DEFAULT_NAMESPACE = "default"
 _READY, _FAILED = "Ready", "Failed"
 
 
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What is served, and how.
+
+    Attributes:
+        models: built-in names, addresses or local folders.
+        namespace: of the services; empty for the default.
+        dtype: to load the models in; empty for the engine's default.
+        embeddings: whether the models answer embeddings, in place of chats and completions.
+        tool_parser: vLLM's parser of the models' tool calls; empty for none.
+    """
+
+    models: tuple[str, ...]
+    namespace: str = ""
+    dtype: str = ""
+    embeddings: bool = False
+    tool_parser: str = ""
+
+
 def serve(
-    models: Sequence[str],
-    *,
-    namespace: str,
-    dtype: str,
-    workers: int,
-    port: int,
-    state_dir: Path | None,
-    as_json: bool,
+    chosen: ServeOptions, *, workers: int, port: int, state_dir: Path | None, as_json: bool
 ) -> None:
     """Serves models until SIGINT or SIGTERM.
 
     Raises:
         CliError: a model cannot be served, or another process serves this folder.
     """
+    _require_tool_parser(chosen)
+    require_models(chosen.models)
     terminal = Terminal(as_json=as_json)
     stop, sessions = threading.Event(), list[FabricSession]()
     for number in _SIGNALS:
@@ -54,40 +78,12 @@ def serve(
         options = LocalOptions("up", workers, say=terminal.note)
         with attach_here(state_dir, options) as session:
             sessions.append(session)
-            _Serving(terminal, session, router, stop).run(models, namespace, dtype)
+            _Serving(terminal, session, router, stop).run(chosen)
             terminal.note("stopping")
     finally:
         router.stop()
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # one that comes later changes nothing
-
-
-def service_document(model: str, namespace: str, dtype: str) -> dict[str, Any]:
-    """Returns the service of one model."""
-    component: dict[str, Any] = {"uses": "llm.generate", "inputs": {"model": "inputs.base"}}
-    if dtype:
-        component["with"] = {"dtype": dtype}
-    return {
-        "apiVersion": "flowmesh.dev/v1alpha1",
-        "kind": "FlowMeshService",
-        "metadata": {"name": service_name(model), "namespace": namespace},
-        "spec": {
-            "inputs": {"base": {"model": model}},
-            "components": {"llm": component},
-            "openai": {"model": model_name(model)},
-        },
-    }
-
-
-def model_name(model: str) -> str:
-    """Returns a model's name in requests: without the scheme and the revision."""
-    return re.sub(r"^[a-z0-9]+://", "", model).partition("@")[0]
-
-
-def service_name(model: str) -> str:
-    """Returns a service's name: lower case, digits and hyphens."""
-    text = re.sub(r"[^a-z0-9]+", "-", model_name(model).lower()).strip("-")
-    return f"m-{text}"[:_NAME_CHARS].strip("-") if not text[:1].isalpha() else text[:_NAME_CHARS]
 
 
 class _Serving:
@@ -109,20 +105,32 @@ class _Serving:
     def _http(self) -> ApiClient:
         return self._session.http
 
-    def run(self, models: Sequence[str], namespace: str, dtype: str) -> None:
-        namespace = namespace or _DEFAULT_NAMESPACE
-        names = {model_name(m): service_name(m) for m in models}
+    def run(self, chosen: ServeOptions) -> None:
+        namespace = chosen.namespace or _DEFAULT_NAMESPACE
+        names = {model_name(m): service_name(m) for m in chosen.models}
         try:
-            for model in models:
-                application = ServiceApplication(service_document(model, namespace, dtype))
-                self._http.ask("POST", "/v1/services", ServiceStatus, document=application)
-            found = self._router.start({m: f"{namespace}/{n}" for m, n in names.items()})
+            for model in chosen.models:
+                self._apply(model, namespace, chosen)
+            services = {m: f"{namespace}/{n}" for m, n in names.items()}
+            found = self._router.start(services, chosen.tool_parser)
             if all(self._is_ready(model, name, namespace) for model, name in names.items()):
-                self._show(found)
+                self._show(found, chosen)
                 self._watch(names.values(), namespace)
         finally:
             for name in names.values():
                 self._delete(name, namespace)
+
+    def _apply(self, model: str, namespace: str, chosen: ServeOptions) -> None:
+        document = service_document(
+            model, namespace, dtype=chosen.dtype, embeddings=chosen.embeddings
+        )
+        uploads = {}
+        if is_local(model):
+            self._terminal.note(f"{model}: uploading")
+            path = local_path(model, Path.cwd())
+            uploads[INPUT] = upload_content(self._http, path, "model", namespace)
+        application = ServiceApplication(document, uploads=uploads)
+        self._http.ask("POST", "/v1/services", ServiceStatus, document=application)
 
     def _is_ready(self, model: str, name: str, namespace: str) -> bool:
         """Waits until a replica takes calls; returns False if the command is stopped before."""
@@ -148,17 +156,20 @@ class _Serving:
             self._stop.wait(_POLL_S)
         return False
 
-    def _show(self, found: Endpoint) -> None:
+    def _show(self, found: Endpoint, chosen: ServeOptions) -> None:
         if self._terminal.as_json:
             self._terminal.answer({"base_url": found.url, "tokens": found.tokens})
             return
+        path = "embeddings" if chosen.embeddings else "chat/completions"
+        question = {"messages": [{"role": "user", "content": "Hello!"}]}
         for model, token in found.tokens.items():
-            body = {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}
+            given = {"input": "Hello!"} if chosen.embeddings else question
+            body = {"model": model, **given}
             self._terminal.text(f"model     {model}")
             self._terminal.text(f"base_url  {found.url}")
             self._terminal.text(f"api_key   {token}")
             self._terminal.text(
-                f"curl {found.url}/chat/completions -H 'Authorization: Bearer {token}'"
+                f"curl {found.url}/{path} -H 'Authorization: Bearer {token}'"
                 f" -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
             )
         self._terminal.note("Ctrl-C stops")
@@ -194,9 +205,29 @@ class _Serving:
                 raise
 
 
+def _require_tool_parser(chosen: ServeOptions) -> None:
+    if not chosen.tool_parser:
+        return
+    if chosen.embeddings:
+        raise CliError(
+            "models that answer embeddings call no tools",
+            ExitCode.USAGE,
+            where="--tool-parser",
+            remedy="leave out one of --tool-parser and --embeddings",
+        )
+    known = tool_parser_names()
+    if known and chosen.tool_parser not in known:
+        raise CliError(
+            f"vLLM has no tool parser {chosen.tool_parser!r}{nearest(chosen.tool_parser, known)}",
+            ExitCode.USAGE,
+            where="--tool-parser",
+            remedy=f"it has {', '.join(known)}",
+        )
+
+
 def _reason(status: ServiceStatus) -> str:
     """Returns what a service waits for, or why it has failed."""
-    reasons: Mapping[str, None] = dict.fromkeys(
+    reasons = dict.fromkeys(
         [r.reason for r in status.replicas if r.reason]
         + [c.message for c in status.conditions if c.status != "True" and c.message]
     )

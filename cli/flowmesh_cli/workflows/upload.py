@@ -36,7 +36,7 @@ def upload_inputs(http: ApiClient, source: Source) -> None:
         path = local_path(text, source.folder)
         where = f"spec.inputs.{name}.{kind}"
         try:
-            source.uploads[name] = _upload(http, path, kind, namespace)
+            source.uploads[name] = upload_content(http, path, kind, namespace)
         except SpecError as e:
             problems += [Problem(where, p.message) for p in e.problems]
         except OSError as e:
@@ -49,7 +49,19 @@ def upload_inputs(http: ApiClient, source: Source) -> None:
         raise FilesError(source.lines(problems))
 
 
-def _upload(http: ApiClient, path: Path, kind: str, namespace: str) -> str:
+def upload_content(http: ApiClient, path: Path, kind: str, namespace: str) -> str:
+    """Uploads a file or folder and returns its reference.
+
+    Args:
+        http: the fabric.
+        path: a file of rows for the kind ``dataset``, otherwise a folder.
+        kind: ``dataset``, ``model`` or ``adapter``.
+        namespace: that may use it.
+
+    Raises:
+        OSError: it cannot be read.
+        CliError: the fabric refuses it, or does not answer.
+    """
     if kind == "dataset":
         query = {"namespace": namespace, "name": path.name}
         with path.open("rb") as file:

@@ -28,6 +28,7 @@ from flowmesh_control.api.services import ServiceHandlers
 from flowmesh_control.api.verification import VerificationHandlers
 from flowmesh_control.api.withheld import WithheldHandlers
 from flowmesh_control.auth.users import NamespaceLabels, Users
+from flowmesh_control.openai.quotes import BatchQuotes
 from flowmesh_control.queries.partial_outputs import PartialOutputs
 from flowmesh_control.services import ControlPlaneServices
 
@@ -128,6 +129,7 @@ def _openai_handlers(services: ControlPlaneServices, labels: NamespaceLabels) ->
         batches=openai.batches,
         statuses=openai.statuses,
         outputs=openai.outputs,
+        quotes=BatchQuotes(openai.batches, services.admission, services.planner),
         uploads=UploadLimits(services.store, services.uploaded),
         policies=services.policies,
         labels=labels,

@@ -1,9 +1,11 @@
 """HTTP handlers with OpenAI's paths: files, batches and models, below ``/openai/v1``."""
 
+from typing import TypeVar
+
 import msgspec
 from aiohttp import web
 
-from flowmesh_api.openai.batches import CreateBatchBody
+from flowmesh_api.openai.batches import CreateBatchBody, PlanBatchBody
 from flowmesh_api.openai.files import FileDeleted, FileObject
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, limited, project_route
 from flowmesh_control.api.openai_upload import UploadLimits, receive_file
@@ -15,13 +17,16 @@ from flowmesh_control.errors import ConflictError
 from flowmesh_control.openai.batches import BatchService
 from flowmesh_control.openai.files import UploadedFiles, file_object
 from flowmesh_control.openai.output_files import OutputFiles
+from flowmesh_control.openai.quotes import BatchQuotes
 from flowmesh_control.openai.status import ENDED, BatchStatuses
 from flowmesh_control.quotas.rates import OpenLimit, RequestRate
 from flowmesh_control.records.cache_policies import CachePolicyStore
-from flowmesh_core.decoding import decode
+from flowmesh_core.decoding import Decoder, decode
 from flowmesh_core.openai.errors import OpenAiError, invalid_value
 
+_Body = TypeVar("_Body")
 _body_decoder = msgspec.json.Decoder(CreateBatchBody)
+_plan_decoder = msgspec.json.Decoder(PlanBatchBody)
 _LIMIT, _LIMIT_MAX = 20, 100
 _JSON_LINES = "application/jsonl"
 
@@ -36,6 +41,7 @@ class OpenAiHandlers:
         batches: BatchService,
         statuses: BatchStatuses,
         outputs: OutputFiles,
+        quotes: BatchQuotes,
         uploads: UploadLimits,
         policies: CachePolicyStore,
         labels: NamespaceLabels,
@@ -48,6 +54,7 @@ class OpenAiHandlers:
             batches: creates and cancels.
             statuses: describes batches.
             outputs: the files that batches wrote.
+            quotes: plans batches.
             uploads: bounds what is uploaded.
             policies: give the scopes of a namespace.
             labels: of namespaces.
@@ -57,6 +64,7 @@ class OpenAiHandlers:
         self._batches = batches
         self._statuses = statuses
         self._outputs = outputs
+        self._quotes = quotes
         self._uploads = uploads
         self._policies = policies
         self._labels = labels
@@ -82,6 +90,10 @@ class OpenAiHandlers:
             limited(
                 project_route("POST", "/openai/v1/batches", self.create_batch, Verb.CREATE),
                 rate=RequestRate.SUBMISSIONS,
+            ),
+            limited(
+                project_route("POST", "/openai/v1/batches/plan", self.plan_batch, Verb.CREATE),
+                rate=RequestRate.PLANS,
             ),
             project_route("GET", "/openai/v1/batches", self.list_batches, Verb.LIST),
             project_route("GET", "/openai/v1/batches/{id}", self.batch, Verb.GET),
@@ -133,11 +145,17 @@ class OpenAiHandlers:
                 where="batches",
                 remedy="submit a workflow with a step of llm.openai: docs/openai-batch.md",
             )
-        body = _decoded(await body_of(call.request))
+        body = _decoded(_body_decoder, await body_of(call.request))
         labels, scope = self._labels(call.namespace), self._scope(call)
         batch = await self._batches.create(call.namespace, labels, scope, body)
         call.note(batch.id)
         return json_response(await self._statuses.describe(batch))
+
+    async def plan_batch(self, call: AuthorizedRequest) -> web.Response:
+        """``POST /openai/v1/batches/plan`` :class:`PlanBatchBody` → :class:`BatchPlan`."""
+        body = _decoded(_plan_decoder, await body_of(call.request))
+        labels, scope = self._labels(call.namespace), self._scope(call)
+        return json_response(await self._quotes.plan(call.namespace, labels, scope, body))
 
     async def list_batches(self, call: AuthorizedRequest) -> web.Response:
         """``GET /openai/v1/batches?after=&limit=`` → :class:`BatchList`."""
@@ -175,9 +193,9 @@ class OpenAiHandlers:
         return self._policies.scopes(call.namespace, labels).private
 
 
-def _decoded(body: bytes) -> CreateBatchBody:
+def _decoded(decoder: Decoder[_Body], body: bytes) -> _Body:
     try:
-        return decode(_body_decoder, body)
+        return decode(decoder, body)
     except msgspec.DecodeError as e:
         raise OpenAiError(f"The body cannot be read: {e}", code="invalid_body") from e
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -172,14 +172,8 @@ class BatchService:
             await self.cancel(msgspec.structs.replace(batch, cancelling_s=latest.cancelling_s))
 
     async def _submitted(self, batch: BatchRecord) -> BatchRecord:
-        file = await self.files.read(batch.namespace, batch.file_id)
         view = self.store.view(write=batch.scope, read=(batch.scope,))
-        with tempfile.TemporaryDirectory(prefix="flowmesh-batch-") as scratch:
-            source = Path(scratch, "input.jsonl")
-            await view.fetch(file.blob, source)
-            rows, found = await asyncio.to_thread(
-                read_input_file, source, batch.endpoint, view.spool()
-            )
+        rows, found = await self.requests(batch)
         index = await asyncio.to_thread(index_of, found)
         digest = digest_bytes(index)
         await view.put(digest, index)
@@ -192,7 +186,29 @@ class BatchService:
             started_s=self.clock(),
         )
 
-    async def _submit(self, batch: BatchRecord, rows: SpooledFile, found: BatchLines) -> None:
+    async def requests(self, batch: BatchRecord) -> tuple[SpooledFile, BatchLines]:
+        """Returns the rows of a batch's file, and what else is known of it.
+
+        Raises:
+            OpenAiError: the namespace has no such file, or it cannot be a batch.
+            StoreError: it cannot be read, or the rows not be written.
+        """
+        file = await self.files.read(batch.namespace, batch.file_id)
+        view = self.store.view(write=batch.scope, read=(batch.scope,))
+        with tempfile.TemporaryDirectory(prefix="flowmesh-batch-") as scratch:
+            source = Path(scratch, "input.jsonl")
+            await view.fetch(file.blob, source)
+            return await asyncio.to_thread(read_input_file, source, batch.endpoint, view.spool())
+
+    async def document(
+        self, batch: BatchRecord, rows: SpooledFile, found: BatchLines
+    ) -> dict[str, Any]:
+        """Stores the rows of a batch, and returns its workflow.
+
+        Raises:
+            OpenAiError: there is no such model.
+            StoreError: the rows could not be written.
+        """
         try:
             model = self.models.source(found.model)
         except OpenAiError:
@@ -200,7 +216,10 @@ class BatchService:
             raise
         stored = await self.uploads.put_upload(_ROWS, rows, batch.scope)
         shapes = await self._fleet()
-        document = workflow_of(batch, stored.reference, model, self.engine, shapes)
+        return workflow_of(batch, stored.reference, model, self.engine, shapes)
+
+    async def _submit(self, batch: BatchRecord, rows: SpooledFile, found: BatchLines) -> None:
+        document = await self.document(batch, rows, found)
         await self.commands.submit(
             Submission(
                 document,
@@ -219,10 +238,19 @@ class BatchService:
         return self.shapes()
 
 
-def _check(body: CreateBatchBody) -> None:
-    if body.endpoint not in ENDPOINTS[:2]:
-        supported = " and ".join(f"'{e}'" for e in ENDPOINTS[:2])
+def require_endpoint(endpoint: str) -> None:
+    """Refuses an endpoint that batches do not have.
+
+    Raises:
+        OpenAiError: it is another.
+    """
+    if endpoint not in ENDPOINTS:
+        supported = ", ".join(f"'{e}'" for e in ENDPOINTS)
         raise invalid_value("endpoint", f"supported values are {supported}.")
+
+
+def _check(body: CreateBatchBody) -> None:
+    require_endpoint(body.endpoint)
     try:
         window_s = seconds(body.completion_window)
     except ValueError:

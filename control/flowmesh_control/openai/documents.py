@@ -5,6 +5,7 @@ from typing import Any
 
 from flowmesh_control.openai.records import BatchRecord
 from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.openai.request import EMBEDDINGS
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.spec.quantities import budget
 
@@ -39,8 +40,13 @@ def workflow_of(
     if engine.input_port("model") is not None:
         inputs["model"] = {"model": model}
         step["inputs"]["model"] = "inputs.model"
+    options: dict[str, Any] = {}
+    if batch.endpoint == EMBEDDINGS and engine.param("task") is not None:
+        options["task"] = "embed"
     if shapes and all(s.device_class == _CPU for s in shapes) and engine.identity_fields:
-        step["with"] = {"dtype": "float32"}
+        options["dtype"] = "float32"
+    if options:
+        step["with"] = options
     spec: dict[str, Any] = {
         "inputs": inputs,
         "steps": [step],

@@ -175,6 +175,9 @@ class EngineContract:
             never shorter. Empty where there is none.
         minor: the number of additions to this version: raised by one where parameters are added.
         added_fields: identity fields that were added later, each with its minor.
+        field_defaults: identity fields whose default is this engine's own, each with it.
+        sampled_with: values of identity fields of which each makes a step ``sampled`` in place of
+            ``seeded``.
     """
 
     name: str
@@ -206,6 +209,8 @@ class EngineContract:
     timeout_param: str = ""
     minor: int = 0
     added_fields: tuple[tuple[str, int], ...] = ()
+    field_defaults: tuple[Choice, ...] = ()
+    sampled_with: tuple[Choice, ...] = ()
 
     @property
     def versions(self) -> EngineVersion:

@@ -29,13 +29,14 @@ def determinism_of(
     Returns:
         ``external`` where a choice of ``external_with`` is met; otherwise the contract's class, but
         ``sampled`` in place of ``seeded`` where ``batchInvariant`` is one of the contract's
-        identity fields and switched off.
+        identity fields and switched off, or where a value of ``sampled_with`` is met.
     """
     if any_met(contract.external_with, params):
         return _EXTERNAL
     invariant = "batchInvariant" not in contract.identity_fields or fields.get(
         "batchInvariant", True
     )
-    if contract.determinism is _SEEDED and not invariant:
+    sampled = not invariant or any_met(contract.sampled_with, fields)
+    if contract.determinism is _SEEDED and sampled:
         return Determinism.SAMPLED
     return contract.determinism

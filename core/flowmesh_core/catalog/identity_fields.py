@@ -5,7 +5,9 @@
 parameters.
 """
 
-from flowmesh_core.catalog.contract import Param, ParamType
+from dataclasses import replace
+
+from flowmesh_core.catalog.contract import EngineContract, Param, ParamType
 
 DTYPE = Param(
     "dtype",
@@ -44,3 +46,10 @@ IDENTITY_FIELDS: dict[str, Param] = {
 
 WITH_FIELDS = ("dtype", "batchInvariant", "implementation")
 """Those that are written in ``with``."""
+
+
+def identity_field(contract: EngineContract, name: str) -> Param:
+    """Returns an identity field as a parameter, with the default that it has for this engine."""
+    own = dict(contract.field_defaults)
+    field = IDENTITY_FIELDS[name]
+    return replace(field, default=own[name]) if name in own else field

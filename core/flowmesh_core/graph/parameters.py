@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract, Param
-from flowmesh_core.catalog.identity_fields import IDENTITY_FIELDS, WITH_FIELDS
+from flowmesh_core.catalog.identity_fields import WITH_FIELDS, identity_field
 from flowmesh_core.errors import IdentityError
 from flowmesh_core.graph.compile_context import CompileContext, Keys, StepEntry
 from flowmesh_core.graph.limits import json_size
@@ -44,7 +44,7 @@ def read_params(
         if param is not None:
             params[name] = _typed(scope, param, value, (*keys, name))
         elif name in WITH_FIELDS and name in contract.identity_fields:
-            fields[name] = _typed(scope, IDENTITY_FIELDS[name], value, (*keys, name))
+            fields[name] = _typed(scope, identity_field(contract, name), value, (*keys, name))
         else:
             scope.report((*keys, name), _unknown(contract, name))
     _tensor_parallel(scope, entry, contract, fields)
@@ -72,7 +72,7 @@ def _defaults(
     found = scope.defaults.get(contract.name)
     if found is None:
         params = {p.name: default_of(p) for p in contract.params}
-        fields = {f: default_of(IDENTITY_FIELDS[f]) for f in contract.identity_fields}
+        fields = {f: default_of(identity_field(contract, f)) for f in contract.identity_fields}
         found = scope.defaults[contract.name] = (params, fields)
     return found
 

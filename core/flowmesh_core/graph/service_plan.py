@@ -9,7 +9,7 @@ import msgspec
 
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
-from flowmesh_core.catalog.identity_fields import IDENTITY_FIELDS, WITH_FIELDS
+from flowmesh_core.catalog.identity_fields import WITH_FIELDS, identity_field
 from flowmesh_core.errors import IdentityError, SpecError
 from flowmesh_core.graph.compile_context import CompileContext, Keys
 from flowmesh_core.graph.external import read_inputs
@@ -144,7 +144,7 @@ def _given(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns what the engine is loaded with: batch-wide parameters and identity fields."""
     shared = {p.name: p for p in contract.params if p.batch_wide}
-    named = {f: IDENTITY_FIELDS[f] for f in contract.identity_fields}
+    named = {f: identity_field(contract, f) for f in contract.identity_fields}
     params = {n: default_of(p) for n, p in shared.items()}
     fields = {n: default_of(p) for n, p in named.items()}
     for name, value in spec.with_.items():

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract, Param
-from flowmesh_core.catalog.identity_fields import IDENTITY_FIELDS
+from flowmesh_core.catalog.identity_fields import identity_field
 from flowmesh_core.identity.canonical import canonical_bytes
 from flowmesh_core.identity.coerce import default_of
 
@@ -27,7 +27,7 @@ def needed_minor(
         return 0
     given = [p.added for p in contract.params if not is_left_out(p, params)]
     added = contract.added_fields
-    given += [n for f, n in added if not is_left_out(_field(f, n), fields)]
+    given += [n for f, n in added if not is_left_out(_field(contract, f, n), fields)]
     return max(given, default=0)
 
 
@@ -50,12 +50,12 @@ def identity_fields(contract: EngineContract, fields: Mapping[str, Any]) -> dict
     """Returns the contract's identity fields without those likewise."""
     added = dict(contract.added_fields)
     return {
-        name: fields.get(name, default_of(IDENTITY_FIELDS[name]))
+        name: fields.get(name, default_of(identity_field(contract, name)))
         for name in contract.identity_fields
-        if not is_left_out(_field(name, added.get(name, 0)), fields)
+        if not is_left_out(_field(contract, name, added.get(name, 0)), fields)
     }
 
 
-def _field(name: str, added: int) -> Param:
-    field = IDENTITY_FIELDS[name]
+def _field(contract: EngineContract, name: str, added: int) -> Param:
+    field = identity_field(contract, name)
     return Param(name, field.type, default=field.default, added=added)

@@ -40,6 +40,7 @@ _MAX_TOKENS = 1_000_000
 _STOPS = 4
 _PROMPTS = 32
 _INPUTS = 2048
+_DIMENSIONS = 65_536
 
 _SAMPLED: dict[str, Check] = {
     "model": text,
@@ -75,6 +76,7 @@ _PARAMETERS: dict[str, dict[str, Check]] = {
         "model": text,
         "input": text_or_list(_INPUTS, 1),
         "encoding_format": choice("float", "base64"),
+        "dimensions": integer(1, _DIMENSIONS),
         "user": text,
     },
 }

@@ -36,7 +36,7 @@ class VariantRequest:
     def _met(self, variant: EngineVariant) -> bool:
         return (
             variant.engine == self.engine
-            and self.implementation in {"", variant.implementation}
+            and (not variant.implementation or self.implementation in {"", variant.implementation})
             and (not self.dtype or self.dtype in variant.dtypes)
             and self.batch_invariant in {None, *variant.batch_invariant}
         )

@@ -114,6 +114,7 @@ class ServiceCall(msgspec.Struct, frozen=True, array_like=True, tag="call"):
         seed: used where the body has none.
         cache_salt: separates prefix caches; set by the hub.
         priority: higher first, above every attempt; set by the hub.
+        tool_parser: vLLM's parser of the model's tool calls; empty for none.
     """
 
     call_id: str
@@ -127,6 +128,7 @@ class ServiceCall(msgspec.Struct, frozen=True, array_like=True, tag="call"):
     seed: int
     cache_salt: str = ""
     priority: int = 0
+    tool_parser: str = ""
 
 
 class Credit(msgspec.Struct, frozen=True, array_like=True, tag="credit"):

@@ -20,6 +20,7 @@ from flowmesh_serving.errors import (
     deadline_exceeded,
     internal_error,
     lost_replica,
+    no_tool_parser,
     response_of,
     unauthorized,
     unknown_model,
@@ -144,6 +145,8 @@ class OpenAiEndpoints:
         checked = check_request(request.path, body)
         if checked.model != caller.service.model:
             raise unknown_model(checked.model)
+        if _may_call_tools(checked) and not caller.service.tool_parser:
+            raise no_tool_parser()
         return checked
 
     def _call(self, request: web.Request, checked: OpenAiRequest, caller: Caller) -> ServiceCall:
@@ -157,6 +160,7 @@ class OpenAiEndpoints:
             budget_ms=int(timeout_s(request, caller.service.timeout_s) * _MS),
             tenant=caller.namespace,
             seed=seed(request, caller),
+            tool_parser=caller.service.tool_parser,
         )
 
     def _model(self, caller: Caller) -> dict[str, object]:
@@ -279,6 +283,11 @@ def _error_event(ended: CallEnded) -> bytes:
             error = internal_error()
     body = ended.body or msgspec.json.encode(error.body())
     return b"data: " + body + b"\n\n"
+
+
+def _may_call_tools(request: OpenAiRequest) -> bool:
+    """Whether the answer may have calls of tools, which vLLM reads with a parser."""
+    return bool(request.body.get("tools")) and request.body.get("tool_choice") != "none"
 
 
 def _json(value: object) -> web.Response:

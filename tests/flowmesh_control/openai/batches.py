@@ -31,13 +31,17 @@ async def uploaded(client: AsyncOpenAI, lines: Iterable[dict[str, Any] | str]) -
 
 
 async def created(
-    client: AsyncOpenAI, lines: Iterable[dict[str, Any] | str], window: str = "24h", **more: Any
+    client: AsyncOpenAI,
+    lines: Iterable[dict[str, Any] | str],
+    window: str = "24h",
+    endpoint: Any = CHAT,
+    **more: Any,
 ) -> Batch:
     """Uploads a file and creates its batch."""
     name = await uploaded(client, lines)
     return await client.batches.create(
         input_file_id=name,
-        endpoint=CHAT,
+        endpoint=endpoint,
         completion_window=window,  # type: ignore[arg-type]
         **more,
     )

@@ -86,7 +86,7 @@ async def test_wrong_parameters_are_errors_in_openais_shape(client: AsyncOpenAI)
     name = await uploaded(client, [line("a")])
     given = {"input_file_id": name, "endpoint": CHAT, "completion_window": "24h"}
     wrong = (
-        ({"endpoint": "/v1/embeddings"}, "endpoint"),
+        ({"endpoint": "/v1/responses"}, "endpoint"),
         ({"completion_window": "soon"}, "completion_window"),
         ({"metadata": {"budget_usd": "much"}}, "metadata.budget_usd"),
         ({"metadata": {str(i): "a" for i in range(17)}}, "metadata"),

@@ -62,3 +62,12 @@ def test_what_a_component_cannot_have_is_named() -> None:
 def test_more_replicas_at_least_than_at_most_are_refused() -> None:
     with pytest.raises(ValueError, match="max is 1: expected at least min, which is 2"):
         compiled(replicas={"min": 2, "max": 1})
+
+
+def test_a_service_of_embeddings_loads_the_models_own_pooling_with_vllm() -> None:
+    options = {"implementation": "vllm", "pooling": "auto"}
+    plan = compiled(uses="llm.embed", **{"with": options})
+    (component,) = plan.components
+    assert component.step.fields == {"dtype": "auto", "implementation": "vllm"}
+    assert component.step.params == {"pooling": "auto"}
+    assert component.step.minor == 1

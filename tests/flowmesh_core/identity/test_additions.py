@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from tests.flowmesh_core.identity.engines import GENERATE
 
+from flowmesh_core.catalog.builtin.llm import EMBED
 from flowmesh_core.catalog.catalog import Catalog
-from flowmesh_core.catalog.contract import Param, ParamType
+from flowmesh_core.catalog.contract import Determinism, Param, ParamType
+from flowmesh_core.catalog.determinism import determinism_of
 from flowmesh_core.identity import action_id, digest_bytes, effective_params, signature
 from flowmesh_core.identity.additions import needed_minor
 
@@ -77,6 +79,28 @@ def test_an_identity_field_may_be_added_likewise() -> None:
         assert needed_minor(after, {}, fields) == 0
     assert names(after, {}, {**FIELDS, "tensorParallel": 2}) != names(before, {}, FIELDS)
     assert needed_minor(after, {}, {**FIELDS, "tensorParallel": 2}) == 1
+
+
+def test_an_engines_own_default_of_an_added_identity_field_changes_no_name() -> None:
+    before = replace(EMBED, identity_fields=("dtype",), added_fields=(), field_defaults=(), minor=0)
+
+    def named(contract: Any, **fields: str) -> tuple[str, str]:
+        inputs = {"model": MODEL, "rows": ROWS}
+        given = {"dtype": "auto", **fields}
+        params = effective_params(contract, {"column": "t"})
+        return (
+            action_id(contract, params, given, inputs),
+            signature(contract, params, given, inputs, "class", []),
+        )
+
+    assert named(EMBED) == named(EMBED, implementation="transformers") == named(before)
+    batched = named(EMBED, implementation="vllm")
+    assert batched[0] != named(EMBED)[0]
+    assert batched[1] != named(EMBED)[1]  # an engine instance of its own
+    minors = [needed_minor(EMBED, {}, {"implementation": i}) for i in ("transformers", "vllm")]
+    assert minors == [0, 1]
+    classes = [determinism_of(EMBED, {}, {"implementation": i}) for i in ("transformers", "vllm")]
+    assert classes == [Determinism.SEEDED, Determinism.SAMPLED]
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,24 @@ def test_each_listed_parameter_is_accepted_and_passed_on_unchanged() -> None:
     assert checked.is_stream
 
 
+def test_embeddings_of_some_texts_may_name_their_dimensions() -> None:
+    body = {
+        "model": "m",
+        "input": ["a", "b"],
+        "encoding_format": "base64",
+        "dimensions": 8,
+        "user": "u",
+    }
+    assert check_request(EMBEDDINGS, body).body == body
+    for wrong in ({"dimensions": 0}, {"input": [1, 2]}, {"input": []}, {"truncate": True}):
+        assert refused(EMBEDDINGS, body | wrong).param in (
+            "dimensions",
+            "input[0]",
+            "input",
+            "truncate",
+        )
+
+
 def test_parameters_that_are_null_are_left_out() -> None:
     checked = check_request(CHAT, chat(temperature=None, tools=None))
     assert checked.body == chat()

@@ -48,3 +48,13 @@ def test_no_problem_is_reported_if_a_worker_serves_the_variant_or_none_offers_th
     shapes = [worker("w", variants=CPU).shape]
     assert problem(wish("float32"), shapes) == problem(wish(invariant=False), shapes) == ""
     assert problem(wish(), [worker("w", engines={}).shape]) == problem(wish(), []) == ""
+
+
+def test_a_worker_from_before_the_engine_had_implementations_serves_its_default() -> None:
+    older = worker("w", variants=(EngineVariant("llm.embed", "", ("auto", "float32")),)).shape
+    newer = worker("w", variants=(EngineVariant("llm.embed", "transformers", ("auto",)),)).shape
+    usual = VariantRequest.of("llm.embed", {"implementation": "transformers", "dtype": "auto"})
+    assert usual.met_by(older)
+    assert usual.met_by(newer)
+    batched = VariantRequest.of("llm.embed", {"implementation": "vllm", "dtype": "auto"})
+    assert not batched.met_by(newer)

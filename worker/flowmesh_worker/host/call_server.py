@@ -190,6 +190,7 @@ def _serving_call(call: ServiceCall) -> ServingCall:
         cache_salt=call.cache_salt,
         priority=call.priority,
         seed=call.seed,
+        tool_parser=call.tool_parser,
     )
 
 

@@ -147,14 +147,19 @@ EMBED = EngineContract(
             "pooling",
             ParamType.STRING,
             default="mean",
-            choices=("mean", "last", "cls"),
+            choices=("mean", "last", "cls", "auto"),
             batch_wide=True,
-            doc="How the tokens' vectors become one.",
+            doc="How the tokens' vectors become one; `auto` is the model's own way, as vLLM reads"
+            " it, and needs `implementation: vllm`.",
         ),
         Param("normalize", ParamType.BOOLEAN, default=True, doc="Scale vectors to length 1."),
     ),
     one_of=(("text", "column"),),
-    identity_fields=("dtype",),
+    identity_fields=("dtype", "implementation"),
+    minor=1,
+    added_fields=(("implementation", 1),),
+    field_defaults=(("implementation", "transformers"),),
+    sampled_with=(("implementation", "vllm"),),
     determinism=Determinism.SEEDED,
     row_wise="rows",
     row_output="rows",
@@ -164,9 +169,14 @@ EMBED = EngineContract(
     capacity=64,
     base_memory_mib=2048,
     component_memory_factor=1.2,
-    doc="Adds a vector (a list of floats) to every row. Each text goes through the model alone, so"
-    " that a vector never depends on the batch.",
-    examples=('with: {text: "{{ question }}"}', "with: {column: question, pooling: last}"),
+    doc="Adds a vector (a list of floats) to every row. With `implementation: transformers`, the"
+    " default, each text goes through the model alone, so that a vector never depends on the batch."
+    " With `vllm` texts are batched, and the last digits of a vector depend on the batch.",
+    examples=(
+        'with: {text: "{{ question }}"}',
+        "with: {column: question, pooling: last}",
+        "with: {column: question, implementation: vllm, pooling: auto}",
+    ),
 )
 
 OPENAI = EngineContract(
@@ -195,8 +205,7 @@ OPENAI = EngineContract(
             ParamType.STRING,
             default="url",
             columns="one",
-            doc="The column with the path of the request, `/v1/chat/completions` or"
-            " `/v1/completions`.",
+            doc="The column with the path of the request, such as `/v1/chat/completions`.",
         ),
         Param(
             "body",
@@ -206,7 +215,18 @@ OPENAI = EngineContract(
             doc="The column with the request's JSON body.",
         ),
         Param("output", ParamType.STRING, default="response", doc="The response's column."),
+        Param(
+            "task",
+            ParamType.STRING,
+            default="generate",
+            choices=("generate", "embed"),
+            batch_wide=True,
+            added=1,
+            doc="What the model is loaded for: `generate` answers `/v1/chat/completions` and"
+            " `/v1/completions`, `embed` answers `/v1/embeddings`.",
+        ),
     ),
+    minor=1,
     identity_fields=("dtype", "batchInvariant", "tensorParallel"),
     determinism=Determinism.SAMPLED,
     row_wise="rows",

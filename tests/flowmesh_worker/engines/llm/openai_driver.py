@@ -70,7 +70,8 @@ async def main(job: dict[str, Any]) -> dict[str, Any]:
     signature = {"implementation": "vllm", "dtype": "float32", "batchInvariant": True}
     settings = HostSettings((), job.get("memory_mib", 4096), 2, signature, Path(job["folder"]))
     backend = await VllmBackend.start(read_facts(Path(job["model"])), settings)
-    serving = await OpenAiServing.create(backend.engine, "served")
+    parser = job.get("tool_parser")
+    serving = await OpenAiServing.create(backend.engine, "served", backend.grammars, parser)
     out = {}
     for name, group in job["groups"].items():
         generators = not group.get("without_generators")

@@ -46,6 +46,7 @@ def driven(tiny_model: Path, tiny_adapter: Path, drive: Any) -> list[dict[str, A
             embed("the fox", column="u"),
         ],
         engine="flowmesh_worker.engines.llm.embed:LlmEmbed",
+        signature=TRANSFORMERS,
     )
     return list(drive({"jobs": [generating, padded, embedding]})["jobs"])
 

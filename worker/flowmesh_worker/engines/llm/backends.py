@@ -40,12 +40,10 @@ def supported_variants(
 
 
 def embedding_variants(engine: str) -> list[EngineVariant]:
-    """Returns the variants for embeddings: any dtype, if transformers is installed."""
-    return (
-        [EngineVariant(engine, "", _ALL_DTYPES, (True, False))]
-        if _installed("transformers")
-        else []
-    )
+    """Returns the variants for embeddings: any dtype, with each library that is installed."""
+    return [
+        EngineVariant(engine, library, _ALL_DTYPES) for library in _LIBRARIES if _installed(library)
+    ]
 
 
 def scoring_variants(engine: str) -> list[EngineVariant]:

@@ -1,14 +1,15 @@
 """The engine ``llm.embed``: a vector for every row, from a model's last hidden states.
 
-Rows go through the model one at a time, so that a vector depends only on its own text.
+With ``implementation: vllm`` it also answers ``/v1/embeddings`` of services.
 """
 
 import asyncio
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from flowmesh_core.dataset.schema import ColumnType, Schema
+from flowmesh_core.openai.request import EMBEDDINGS
 from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_worker.engine_api import (
     DatasetInput,
@@ -16,19 +17,23 @@ from flowmesh_worker.engine_api import (
     Progress,
     Result,
     Rows,
+    ServingAnswer,
+    ServingCall,
     TreeInput,
     Usage,
     Work,
 )
-from flowmesh_worker.engines.environment import apply_environment, library_environment
 from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.llm.backends import embedding_variants
+from flowmesh_worker.engines.llm.embedding import EmbeddingBackend, EmbeddingJob, TokenIds
+from flowmesh_worker.engines.llm.serving_calls import ServingCalls
 from flowmesh_worker.engines.models.model_facts import ModelFacts, read_facts
-from flowmesh_worker.engines.preload import TRANSFORMERS, HostPreload
+from flowmesh_worker.engines.preload import HostPreload, preload_of_implementation
 from flowmesh_worker.engines.prompts import Rendered, RowTemplate
 from flowmesh_worker.engines.tokens import Tokenizing
 
 _CAPACITY = 64
+_TRANSFORMERS = "transformers"
 
 
 class LlmEmbed:
@@ -36,10 +41,8 @@ class LlmEmbed:
 
     def __init__(self) -> None:
         self.capacity = _CAPACITY
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embed")
-        self._model: Any = None
-        self._pooling = "mean"
-        self._tokenizing: Tokenizing | None = None
+        self._backend: EmbeddingBackend | None = None
+        self._calls: ServingCalls | None = None
 
     @staticmethod
     def variants(device_class: str) -> list[EngineVariant]:
@@ -48,65 +51,84 @@ class LlmEmbed:
         return embedding_variants("llm.embed")
 
     @staticmethod
-    def prepares(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload:
+    def prepares(params: Mapping[str, Any], *, on_devices: bool) -> HostPreload | None:
         """Returns what a standby host of this engine imports."""
-        del params, on_devices
-        return TRANSFORMERS
+        given = {"implementation": _TRANSFORMERS, **params}
+        return preload_of_implementation(given, on_devices=on_devices)
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Loads the model without its language head."""
-        apply_environment(library_environment(settings, batch_invariant=True))
+        """Loads the model with the signature's implementation."""
         facts = await asyncio.to_thread(read_facts, components["model"].path)
-        loop = asyncio.get_running_loop()
-        self._model = await loop.run_in_executor(self._thread, _load, facts, settings)
-        self._pooling = str(settings.signature_params.get("pooling", "mean"))
-        self._tokenizing = Tokenizing(self._model.tokenizer, facts.context_length + 1)
+        backend = await _start(facts, settings)
+        self._backend, self._calls = backend, ServingCalls.of_backend(backend, (EMBEDDINGS,))
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Embeds all rows of one action."""
-        if self._tokenizing is None:
+        if self._backend is None:
             raise RuntimeError("llm.embed was given work before it was loaded")
         source = work.dataset("rows")
-        rows, tokens = await asyncio.to_thread(_prepare, work, source, self._tokenizing)
-        output, normalize = (
-            str(work.params.get("output", "embedding")),
-            work.params.get("normalize"),
-        )
-        loop = asyncio.get_running_loop()
-        known: dict[tuple[int, ...], list[float]] = {}
-        out = []
-        for done, (row, ids) in enumerate(zip(rows, tokens, strict=True), 1):
-            if ids not in known:
-                known[ids] = await loop.run_in_executor(
-                    self._thread, _vector, self._model, ids, self._pooling, normalize is not False
-                )
-            out.append({**row, output: known[ids]})
+        rows, tokens = await asyncio.to_thread(_prepare, work, source, self._backend.tokenizing)
+        repeated, done = Counter(tokens), 0
+
+        def text_done(ids: TokenIds) -> None:
+            nonlocal done
+            done += repeated[ids]
             progress(done, len(rows), "rows")
-        used = sum(map(len, known))
+
+        job = EmbeddingJob(
+            id=work.attempt_id,
+            texts=list(repeated),
+            normalize=work.params.get("normalize") is not False,
+            priority=work.priority,
+        )
+        vectors = await self._backend.embed(job, text_done)
+        output = str(work.params.get("output", "embedding"))
+        out = [{**row, output: vectors[ids]} for row, ids in zip(rows, tokens, strict=True)]
+        used = sum(map(len, repeated))
         schema = Schema.of({**source.manifest.schema.types(), output: ColumnType.LIST_FLOAT})
         return Result({"rows": Rows(out, schema)}, Usage(units=used, tokens_in=used))
 
+    def serves(self) -> tuple[tuple[str, ...], int]:
+        """Returns the paths that the loaded engine answers: none without vLLM. See ``Serves``."""
+        return ((), 0) if self._calls is None else (self._calls.paths, self._calls.calls_max)
+
+    async def answer(self, call: ServingCall) -> ServingAnswer:
+        """Answers a call of a service beside the attempts. See ``Serves``."""
+        if self._calls is None:
+            raise RuntimeError("llm.embed was given a call that it does not answer")
+        return await self._calls.answer(call)
+
+    def stream(self, call: ServingCall) -> AsyncIterator[bytes | ServingAnswer]:
+        """Refuses a call, as embeddings have no streams. See ``Serves``."""
+        if self._calls is None:
+            raise RuntimeError("llm.embed was given a call that it does not answer")
+        return self._calls.stream(call)
+
     async def close(self) -> None:
         """Frees the model."""
-        self._thread.shutdown(wait=True)
-        self._model = None
+        if self._backend is not None:
+            await self._backend.close()
+            self._backend = self._calls = None
 
 
-def _load(facts: ModelFacts, settings: HostSettings) -> Any:
-    from flowmesh_worker.engines.llm.torch_model import TorchModel  # noqa: PLC0415 - brings torch
+async def _start(facts: ModelFacts, settings: HostSettings) -> EmbeddingBackend:
+    if settings.signature_params.get("implementation", _TRANSFORMERS) != _TRANSFORMERS:
+        from flowmesh_worker.engines.llm.vllm_embedding import (  # noqa: PLC0415 - one of the two
+            VllmEmbedding,
+        )
 
-    return TorchModel.load(facts, settings, head="none")
+        pooling = str(settings.signature_params.get("pooling", "mean"))
+        return await VllmEmbedding.start(facts, settings, pooling)
+    from flowmesh_worker.engines.llm.torch_embedding import (  # noqa: PLC0415 - one of the two
+        TorchEmbedding,
+    )
 
-
-def _vector(model: Any, ids: tuple[int, ...], pooling: str, normalize: bool) -> list[float]:
-    from flowmesh_worker.engines.llm.pooling import embed  # noqa: PLC0415 - brings torch
-
-    return embed(model, ids, pooling=pooling, normalize=normalize)
+    return await TorchEmbedding.start(facts, settings)
 
 
 def _prepare(
     work: Work, source: DatasetInput, tokenizing: Tokenizing
-) -> tuple[list[dict[str, Any]], list[tuple[int, ...]]]:
+) -> tuple[list[dict[str, Any]], list[TokenIds]]:
     template, column = work.params.get("text"), work.params.get("column")
     if (template is None) == (column is None):
         raise bad_input("with takes either text or column", "give exactly one of the two")

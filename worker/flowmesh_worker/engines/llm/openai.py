@@ -1,5 +1,7 @@
 """The engine ``llm.openai``: each row is a request to OpenAI's API, and gets its response.
 
+An instance answers chats and completions, or embeddings, by the parameter ``task``.
+
 ``run`` is called for many actions at once; one vLLM engine batches all their requests. Rows with
 the same request share it. A response depends on the request alone: ids, times and seeds that vLLM
 would draw follow from the request. Log-probabilities depend on the batch in their last digits.
@@ -33,7 +35,7 @@ from flowmesh_worker.engines.llm.answer_checkpoints import AnswerCheckpoints
 from flowmesh_worker.engines.llm.backends import supported_variants
 from flowmesh_worker.engines.llm.openai_serving import OpenAiAnswer, OpenAiCall, OpenAiServing
 from flowmesh_worker.engines.llm.requests import sample_seed
-from flowmesh_worker.engines.models.model_facts import read_facts
+from flowmesh_worker.engines.models.model_facts import ModelFacts, read_facts
 from flowmesh_worker.engines.preload import HostPreload, preload_of_implementation
 from flowmesh_worker.engines.row_gather import all_or_none
 
@@ -88,13 +90,11 @@ class LlmOpenAi:
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
         """Loads the model with vLLM."""
-        from flowmesh_worker.engines.llm.vllm_backend import (  # noqa: PLC0415 - as start_backend
-            VllmBackend,
-        )
-
         facts = await asyncio.to_thread(read_facts, components["model"].path)
-        self._backend = await VllmBackend.start(facts, settings)
-        self._serving = await OpenAiServing.create(self._backend.engine, "model")
+        self._backend = await _start(facts, settings)
+        self._serving = await OpenAiServing.create(
+            self._backend.engine, "model", getattr(self._backend, "grammars", None)
+        )
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Answers all rows of one action."""
@@ -172,6 +172,21 @@ class _ActionAnswers:
         return {"status_code": answer.status, "body": body}
 
 
+async def _start(facts: ModelFacts, settings: HostSettings) -> Any:
+    """Loads the model for the signature's task."""
+    if settings.signature_params.get("task") == "embed":
+        from flowmesh_worker.engines.llm.vllm_embedding import (  # noqa: PLC0415 - brings vLLM
+            VllmEmbedding,
+        )
+
+        return await VllmEmbedding.start(facts, settings, "auto")
+    from flowmesh_worker.engines.llm.vllm_backend import (  # noqa: PLC0415 - brings vLLM
+        VllmBackend,
+    )
+
+    return await VllmBackend.start(facts, settings)
+
+
 def _requests(rows: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> list[_RowRequest]:
     """Returns the checked request of each row."""
     url, body = str(params.get("url", "url")), str(params.get("body", "body"))
@@ -195,13 +210,10 @@ def _repeatable(body: dict[str, Any], name: str, model: str) -> dict[str, Any]:
         calls = (choice.get("message") or {}).get("tool_calls") or ()
         for number, call in enumerate(calls):
             call["id"] = f"call_{name}_{choice['index']}_{number}"
-    return {
-        **body,
-        "id": f"{prefix}-{name}",
-        "created": 0,
-        "model": model,
-        "system_fingerprint": None,
-    }
+    fixed = {"id": f"{prefix}-{name}", "created": 0, "model": model}
+    if "choices" in body:
+        fixed["system_fingerprint"] = None
+    return {**body, **fixed}
 
 
 def _usage(answers: Mapping[str, Response]) -> Usage:

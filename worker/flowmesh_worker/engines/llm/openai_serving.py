@@ -10,19 +10,23 @@ with ``top_k=1``, as :meth:`Sampling.from_params` does.
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flowmesh_core.errors import AttemptError
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.request import CHAT, COMPLETIONS, EMBEDDINGS
 from flowmesh_worker.engines.errors import host_crashed
+from flowmesh_worker.engines.llm.grammar_limits import GrammarLimits
 
 _SEEDS = 2**62
 """Seeds are taken modulo this, since vLLM adds the number of a choice to them, and takes -1 as no
 seed."""
 _GREEDY_BELOW = 1e-5
+_ERROR_EVENT = 'data: {"error":'
 _OK = 200
 _NOT_FOUND = 404
 
@@ -71,18 +75,26 @@ class OpenAiServing:
 
     @classmethod
     async def create(
-        cls, engine: Any, model_name: str, tool_parser: str | None = None
+        cls,
+        engine: Any,
+        model_name: str,
+        grammars: GrammarLimits | None,
+        tool_parser: str | None = None,
     ) -> "OpenAiServing":
         """Builds the classes for what the engine supports: generation or embeddings.
 
         Args:
             engine: a running ``AsyncLLM``.
             model_name: the model's name in responses.
+            grammars: bounds what compiling a request's grammar may take; None for an engine that
+                embeds.
             tool_parser: vLLM's parser of the model's tool calls; None for a model without.
         """
         tasks = await engine.get_supported_tasks()
         if "generate" in tasks:
-            return cls(engine, _generation_handlers(engine, model_name, tool_parser))
+            assert grammars is not None, "an engine that generates compiles grammars"
+            checked = _CheckedEngine(engine, grammars)
+            return cls(engine, _generation_handlers(checked, model_name, tool_parser))
         return cls(engine, _embedding_handlers(engine, model_name) if "embed" in tasks else {})
 
     async def answer(self, call: OpenAiCall) -> OpenAiAnswer:
@@ -118,11 +130,14 @@ class OpenAiServing:
         if not hasattr(events, "__aiter__"):
             yield _plain_answer(events)
             return
-        try:
+        async with contextlib.aclosing(events):
+            first = True
             async for event in events:
+                if first and event.startswith(_ERROR_EVENT):
+                    yield _error_answer(event)
+                    return
+                first = False
                 yield event.encode()
-        finally:
-            await events.aclose()
 
     async def _begin(self, call: OpenAiCall, *, stream: bool) -> Any:
         from vllm.entrypoints.serve.utils.error_response import (  # noqa: PLC0415 - brings vLLM
@@ -136,6 +151,8 @@ class OpenAiServing:
         fields = _request_fields(call, stream=stream)
         try:
             return await handler(request_class(**fields))
+        except AttemptError:
+            raise
         except EngineDeadError as e:
             raise host_crashed("vLLM's engine core has ended", e) from e
         except Exception as e:  # vLLM's own server turns all others into responses, too
@@ -153,17 +170,30 @@ class OpenAiServing:
         return found
 
 
-class _SeededEngine:
-    """An engine whose requests all have a generator."""
+class _CheckedEngine:
+    """An engine whose requests all have a generator, and grammars within limits."""
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Any, grammars: GrammarLimits) -> None:
         self._engine = engine
+        self._grammars = grammars
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
     def generate(self, prompt: Any, params: Any, request_id: str, **more: Any) -> Any:
+        if params.structured_outputs is not None:
+            return self._with_grammar(prompt, params, request_id, more)
         return self._engine.generate(prompt, with_generator(params), request_id, **more)
+
+    async def _with_grammar(
+        self, prompt: Any, params: Any, request_id: str, more: dict[str, Any]
+    ) -> AsyncIterator[Any]:
+        tenant = prompt.get("cache_salt") if isinstance(prompt, Mapping) else None
+        await self._grammars.require(params.structured_outputs, tenant or "")
+        outputs = self._engine.generate(prompt, with_generator(params), request_id, **more)
+        async with contextlib.aclosing(outputs):
+            async for output in outputs:
+                yield output
 
 
 def with_generator(params: Any) -> Any:
@@ -198,7 +228,6 @@ def _generation_handlers(
     )
     from vllm.renderers.online_renderer import OnlineRenderer  # noqa: PLC0415 - as above
 
-    seeded = _SeededEngine(engine)
     models = _models(engine, model_name)
     chat = {
         "request_logger": None,
@@ -209,9 +238,9 @@ def _generation_handlers(
         "tool_parser": tool_parser,
     }
     renderer = OnlineRenderer(engine.model_config, engine.renderer, **chat)
-    chats = OpenAIServingChat(seeded, models, "assistant", online_renderer=renderer, **chat)
+    chats = OpenAIServingChat(engine, models, "assistant", online_renderer=renderer, **chat)
     completions = OpenAIServingCompletion(
-        seeded, models, online_renderer=renderer, request_logger=None
+        engine, models, online_renderer=renderer, request_logger=None
     )
     return {
         CHAT: (ChatCompletionRequest, chats.create_chat_completion),
@@ -268,6 +297,12 @@ def _plain_answer(result: Any) -> OpenAiAnswer:
         return OpenAiAnswer(result.status_code, json.loads(result.body))
     body = result.model_dump(mode="json")
     return OpenAiAnswer(int(body["error"]["code"]) if "error" in body else _OK, body)
+
+
+def _error_answer(event: str) -> OpenAiAnswer:
+    """Converts the event of a stream that is refused before it begins."""
+    body = json.loads(event.removeprefix("data: "))
+    return OpenAiAnswer(int(body["error"]["code"]), body)
 
 
 def _first_problem(error: Exception) -> Exception:

@@ -14,6 +14,8 @@ import msgspec
 from flowmesh_core.decoding import decode
 from flowmesh_core.openai.request import CHAT, COMPLETIONS
 from flowmesh_worker.engine_api import ServingAnswer, ServingCall
+from flowmesh_worker.engines.llm.embedding import EmbeddingBackend
+from flowmesh_worker.engines.llm.grammar_limits import GrammarLimits
 from flowmesh_worker.engines.llm.openai_serving import OpenAiAnswer, OpenAiCall, OpenAiServing
 from flowmesh_worker.engines.llm.requests import Backend
 
@@ -26,32 +28,44 @@ _objects = msgspec.json.Decoder(dict)
 
 
 class ServingCalls:
-    """The calls of one engine instance."""
+    """The calls of one engine instance.
 
-    def __init__(self, engine: Any) -> None:
-        """Wraps a running ``AsyncLLM``."""
+    Attributes:
+        paths: those of OpenAI's API that it answers.
+    """
+
+    def __init__(self, engine: Any, grammars: GrammarLimits | None, paths: tuple[str, ...]) -> None:
+        """Wraps an engine.
+
+        Args:
+            engine: a running ``AsyncLLM``.
+            grammars: bounds what compiling a request's grammar may take; None for an engine that
+                embeds.
+            paths: those of OpenAI's API that it answers.
+        """
         self._engine = engine
-        self._by_model: dict[str, OpenAiServing] = {}
+        self._grammars = grammars
+        self.paths = paths
+        self._by_name: dict[tuple[str, str], OpenAiServing] = {}
 
     @classmethod
-    def of_backend(cls, backend: Backend) -> "ServingCalls | None":
+    def of_backend(
+        cls,
+        backend: Backend | EmbeddingBackend,
+        paths: tuple[str, ...] = (CHAT, COMPLETIONS),
+    ) -> "ServingCalls | None":
         """Returns the calls of a backend's engine; None where it has no ``AsyncLLM``."""
         engine = getattr(backend, "engine", None)
-        return None if engine is None else cls(engine)
+        return None if engine is None else cls(engine, getattr(backend, "grammars", None), paths)
 
     @property
     def calls_max(self) -> int:
         """How many calls run at once: as many as sequences."""
         return int(self._engine.vllm_config.scheduler_config.max_num_seqs)
 
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The paths that it answers."""
-        return (CHAT, COMPLETIONS)
-
     async def answer(self, call: ServingCall) -> ServingAnswer:
         """Answers a call; see ``Serves``."""
-        serving = await self._serving(call.model)
+        serving = await self._serving(call)
         answer = await serving.answer(_openai_call(call))
         usage = answer.body.get("usage") or {}
         return ServingAnswer(
@@ -63,7 +77,7 @@ class ServingCalls:
 
     async def stream(self, call: ServingCall) -> AsyncIterator[bytes | ServingAnswer]:
         """Answers a call as a stream; see ``Serves``."""
-        serving = await self._serving(call.model)
+        serving = await self._serving(call)
         wants_usage = bool((call.body.get("stream_options") or {}).get("include_usage"))
         events = serving.stream(_openai_call(call, with_usage=True))
         end = ServingAnswer()
@@ -80,14 +94,17 @@ class ServingCalls:
                 yield event
         yield end
 
-    async def _serving(self, model: str) -> OpenAiServing:
-        """Returns vLLM's classes that answer under this name of the model."""
-        found = self._by_model.get(model)
+    async def _serving(self, call: ServingCall) -> OpenAiServing:
+        """Returns vLLM's classes that answer under the call's name of the model."""
+        name = (call.model, call.tool_parser)
+        found = self._by_name.get(name)
         if found is None:
-            found = await OpenAiServing.create(self._engine, model)
-            if len(self._by_model) >= _NAMES_MAX:
-                self._by_model.pop(next(iter(self._by_model)))
-            self._by_model[model] = found
+            found = await OpenAiServing.create(
+                self._engine, call.model, self._grammars, call.tool_parser or None
+            )
+            if len(self._by_name) >= _NAMES_MAX:
+                self._by_name.pop(next(iter(self._by_name)))
+            self._by_name[name] = found
         return found
 
 

@@ -16,6 +16,8 @@ from flowmesh_worker.engine_api import HostSettings
 from flowmesh_worker.engines.environment import apply_environment, library_environment
 from flowmesh_worker.engines.errors import bad_input, engine_failed, host_crashed, unplaceable
 from flowmesh_worker.engines.llm.adapters import ADAPTER, LoraTargets
+from flowmesh_worker.engines.llm.grammar_limits import GrammarLimits
+from flowmesh_worker.engines.llm.grammar_process import GrammarProcess
 from flowmesh_worker.engines.llm.requests import Completion, Request, Sampling
 from flowmesh_worker.engines.llm.vllm_adapters import VllmAdapters
 from flowmesh_worker.engines.llm.vllm_sizes import sizes_for
@@ -33,6 +35,7 @@ class VllmBackend:
         engine: the running ``AsyncLLM``.
         tokenizer: of the model.
         context_length: the maximum tokens of prompt and completion.
+        grammars: bounds what compiling a request's grammar may take.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class VllmBackend:
         engine: Any,
         thread: ThreadPoolExecutor,
         context_length: int,
+        grammars: GrammarLimits,
         adaptable: LoraTargets | None = None,
     ) -> None:
         """Wraps a running engine.
@@ -48,9 +52,11 @@ class VllmBackend:
             engine: a running ``AsyncLLM``.
             thread: the thread that started it and shuts it down.
             context_length: the maximum tokens of prompt and completion.
+            grammars: bounds what compiling a request's grammar may take.
             adaptable: the layers that adapters may change; None without adapters.
         """
         self.engine = engine
+        self.grammars = grammars
         self._thread = thread
         self._adapters = VllmAdapters(engine, adaptable)
         self.tokenizer = engine.get_tokenizer()
@@ -65,14 +71,10 @@ class VllmBackend:
         """
         adaptable = await asyncio.to_thread(_adaptable, facts, settings)
         start = prepare_start(facts, settings, adaptable)
-        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="vllm-owner")
-        loop = asyncio.get_running_loop()
-        try:
-            engine = await loop.run_in_executor(thread, start)
-        except BaseException:
-            thread.shutdown(wait=False)
-            raise
-        return cls(engine, thread, facts.context_length, adaptable)
+        (process, engine), thread = await start_on_thread(
+            lambda: (GrammarProcess.fork(facts.path), start())
+        )
+        return cls(engine, thread, facts.context_length, GrammarLimits(process), adaptable)
 
     async def complete(self, request: Request, grew: Callable[[int], None]) -> Completion:
         """See :class:`Backend`."""
@@ -100,10 +102,13 @@ class VllmBackend:
 
         text, tokens, reason = [], 0, "length"
         prompt = tokens_input(list(request.token_ids), cache_salt=request.cache_salt or None)
+        params = sampling_params(request.sampling, request.seed)
+        if params.structured_outputs is not None:
+            await self.grammars.require(params.structured_outputs, request.cache_salt)
         adapter = request.adapter and await self._adapters.request_for(request.adapter)
         async for output in self.engine.generate(
             prompt,
-            sampling_params(request.sampling, request.seed),
+            params,
             request.id,
             lora_request=adapter,
             priority=-request.priority,  # vLLM serves the smallest number first
@@ -121,7 +126,26 @@ class VllmBackend:
 
     async def close(self) -> None:
         """See :class:`Backend`."""
+        self.grammars.close()
         await stop_async_llm(self.engine, self._thread)
+
+
+async def start_on_thread(start: Callable[[], Any]) -> tuple[Any, ThreadPoolExecutor]:
+    """Starts an engine on a thread of its own, which must shut it down.
+
+    Args:
+        start: of :func:`prepare_start`.
+
+    Returns:
+        The ``AsyncLLM`` and its thread.
+    """
+    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="vllm-owner")
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.run_in_executor(thread, start), thread
+    except BaseException:
+        thread.shutdown(wait=False)
+        raise
 
 
 async def stop_async_llm(engine: Any, thread: ThreadPoolExecutor) -> None:
@@ -140,7 +164,10 @@ def _adaptable(facts: ModelFacts, settings: HostSettings) -> LoraTargets | None:
 
 
 def prepare_start(
-    facts: ModelFacts, settings: HostSettings, adaptable: LoraTargets | None = None
+    facts: ModelFacts,
+    settings: HostSettings,
+    adaptable: LoraTargets | None = None,
+    pooling: str = "",
 ) -> Callable[[], Any]:
     """Prepares the start of an engine and sets its environment variables.
 
@@ -148,6 +175,8 @@ def prepare_start(
         facts: the model.
         settings: of the host.
         adaptable: the model's layers if requests may have adapters.
+        pooling: for an engine that embeds, how tokens' vectors become one; empty for one that
+            generates.
 
     Returns:
         A function that returns the ``AsyncLLM``; see :func:`start_async_llm` for its thread.
@@ -156,7 +185,7 @@ def prepare_start(
         AttemptError: unplaceable or out of memory, with what to change.
     """
     params = settings.signature_params
-    invariant = bool(params.get("batchInvariant", True))
+    invariant = bool(params.get("batchInvariant", not pooling))
     dtype = facts.resolve_dtype(str(params.get("dtype", "auto")))
     if invariant and not settings.devices and dtype != "float32":
         raise unplaceable(
@@ -169,6 +198,7 @@ def prepare_start(
     fields = {
         "devices": len(settings.devices),
         "tensor_parallel": int(params.get("tensorParallel", 1)),
+        "pooling": pooling,
         "adapted": sorted(adaptable.names) if adaptable and not adaptable.has_experts else None,
     }
     return partial(start_async_llm, facts, dtype, sizes, fields)

@@ -28,8 +28,9 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dic
         facts: the model.
         dtype: the dtype to run in.
         sizes: sequences, step and cache.
-        fields: ``devices`` (a count; 0 is the CPU), ``tensor_parallel``, and ``adapted``, the
-            names of the layers that adapters change (None for all that vLLM supports).
+        fields: ``devices`` (a count; 0 is the CPU), ``tensor_parallel``, ``adapted``, the names
+            of the layers that adapters change (None for all that vLLM supports), and ``pooling``,
+            empty for an engine that generates.
 
     The calling thread must live as long as the engine: on a CPU the kernel kills the engine core
     when the thread that forked it ends, so that it also dies with a killed host.
@@ -57,7 +58,6 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dic
         kv_cache_memory_bytes=sizes.kv_cache_bytes,
         tensor_parallel_size=fields["tensor_parallel"],
         scheduling_policy="priority",
-        enable_prefix_caching=True,
         # A prompt in two parts resets its generator, which generators on a CPU do not support.
         enable_chunked_prefill=not on_cpu,
         enforce_eager=on_cpu,
@@ -67,6 +67,7 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dic
         # Compact JSON: a small model may otherwise generate blanks until its limit.
         structured_outputs_config={"backend": "xgrammar", "disable_any_whitespace": True},
         distributed_executor_backend="uni" if in_core else None,
+        **_runner_arguments(fields["pooling"]),
         **_adapter_arguments(sizes, fields, on_cpu=on_cpu),
     )
     if not in_core:
@@ -78,6 +79,18 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dic
     with _variables(VLLM_WORKER_MULTIPROC_METHOD="fork"):
         _end_children_with_this_thread()
         return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+
+
+def _runner_arguments(pooling: str) -> dict[str, Any]:
+    if not pooling:
+        return {"enable_prefix_caching": True}
+    # Without a cache, since a vector of all tokens needs those of the prefix too.
+    arguments = {"runner": "pooling", "enable_prefix_caching": False}
+    if pooling == "auto":
+        return arguments
+    from vllm.config import PoolerConfig  # noqa: PLC0415 - brings vLLM
+
+    return {**arguments, "pooler_config": PoolerConfig(seq_pooling_type=pooling.upper())}
 
 
 def _adapter_arguments(sizes: VllmSizes, fields: dict[str, Any], *, on_cpu: bool) -> dict[str, Any]:

@@ -72,7 +72,12 @@ class Echo:
                 "completion_tokens": len(words),
                 "total_tokens": 2 * len(words),
             },
-            "seen": {"salt": call.cache_salt, "priority": call.priority, "seed": call.seed},
+            "seen": {
+                "salt": call.cache_salt,
+                "priority": call.priority,
+                "seed": call.seed,
+                "tool_parser": call.tool_parser,
+            },
             "open_calls": self.open_calls,
         }
         return ServingAnswer(200, json.dumps(body).encode(), len(words), len(words))

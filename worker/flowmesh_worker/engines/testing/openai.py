@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from flowmesh_core.openai.request import CHAT
+from flowmesh_core.openai.request import CHAT, EMBEDDINGS
 from flowmesh_worker.engine_api import HostSettings, TreeInput
 from flowmesh_worker.engines.llm.openai import LlmOpenAi
 from flowmesh_worker.engines.llm.openai_serving import OpenAiAnswer, OpenAiCall
@@ -32,6 +32,8 @@ class _Echo:
         """As :meth:`OpenAiServing.answer`; refuses the text "refuse me"."""
         tokens = int(call.body.get("max_tokens", 1))
         await asyncio.sleep(_TOKEN_S * tokens)
+        if call.path == EMBEDDINGS:
+            return OpenAiAnswer(_OK, _embeddings(call.body))
         is_chat = call.path == CHAT
         text = call.body["messages"][-1]["content"] if is_chat else call.body["prompt"]
         if text == _REFUSED:
@@ -43,3 +45,15 @@ class _Echo:
         kind = "chat.completion" if is_chat else "text_completion"
         body = {"id": "chatcmpl-x", "object": kind, "choices": [said], "usage": usage}
         return OpenAiAnswer(_OK, body)
+
+
+def _embeddings(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a vector with the length of each text."""
+    given = body["input"]
+    texts = [given] if isinstance(given, str) else given
+    data = [
+        {"object": "embedding", "index": i, "embedding": [float(len(text))]}
+        for i, text in enumerate(texts)
+    ]
+    usage = {"prompt_tokens": len(texts), "total_tokens": len(texts)}
+    return {"id": "embd-x", "object": "list", "data": data, "usage": usage}

@@ -1,0 +1,83 @@
+"""The service that ``fmesh serve`` applies for one model."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.workflows.local_inputs import local_path, missing_files
+from flowmesh_core.graph.external import is_local
+
+INPUT = "base"
+_NAME_CHARS = 50
+
+
+def service_document(
+    model: str, namespace: str, *, dtype: str = "", embeddings: bool = False
+) -> dict[str, Any]:
+    """Returns the service of one model.
+
+    Args:
+        model: a built-in name, an address or a local folder.
+        namespace: of the service.
+        dtype: to load the model in; empty for the engine's default.
+        embeddings: whether it answers embeddings, in place of chats and completions.
+    """
+    options: dict[str, Any] = {"dtype": dtype} if dtype else {}
+    if embeddings:
+        options |= {"implementation": "vllm", "pooling": "auto"}
+    component: dict[str, Any] = {
+        "uses": "llm.embed" if embeddings else "llm.generate",
+        "inputs": {"model": f"inputs.{INPUT}"},
+    }
+    if options:
+        component["with"] = options
+    return {
+        "apiVersion": "flowmesh.dev/v1alpha1",
+        "kind": "FlowMeshService",
+        "metadata": {"name": service_name(model), "namespace": namespace},
+        "spec": {
+            "inputs": {INPUT: {"model": model}},
+            "components": {"llm": component},
+            "openai": {"model": model_name(model)},
+        },
+    }
+
+
+def model_name(model: str) -> str:
+    """Returns a model's name in requests: a folder's name, or an address without its scheme."""
+    if is_local(model):
+        return local_path(model, Path.cwd()).resolve().name
+    return re.sub(r"^[a-z0-9]+://", "", model).partition("@")[0]
+
+
+def service_name(model: str) -> str:
+    """Returns a service's name: lower case, digits and hyphens."""
+    text = re.sub(r"[^a-z0-9]+", "-", model_name(model).lower()).strip("-")
+    return f"m-{text}"[:_NAME_CHARS].strip("-") if not text[:1].isalpha() else text[:_NAME_CHARS]
+
+
+def require_models(models: tuple[str, ...]) -> None:
+    """Refuses folders that are no models, and two models of one name.
+
+    Raises:
+        CliError: names the model.
+    """
+    known: dict[str, str] = {}
+    for model in models:
+        for problem in missing_files(service_document(model, ""), Path.cwd()):
+            raise CliError(
+                problem.message,
+                ExitCode.USAGE,
+                where=model,
+                remedy="name a Hugging Face directory, such as ./model",
+            )
+        other = known.setdefault(service_name(model), model)
+        if other != model:
+            raise CliError(
+                f"the name of this model's service is also that of {other}",
+                ExitCode.USAGE,
+                where=model,
+                remedy="serve them with two commands, each with a --state-dir",
+            )
