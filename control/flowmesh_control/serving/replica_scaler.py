@@ -36,7 +36,7 @@ class ReplicaScaler:
         self.made = ServePlan(ServingPlan())
 
     def clear(self) -> None:
-        """Forgets the last plan, as there is no service any more."""
+        """Forgets the last plan: all services are deleted."""
         self.made = ServePlan(ServingPlan())
 
     def plan(

@@ -12,10 +12,11 @@ plan whose smallest part is greatest, then the second smallest (leximin).
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flowmesh_core.autoscaling.pool_model import MemoryPacking, PoolView
+from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.fleet.snapshot import SignatureInfo, WorkerView
 from flowmesh_core.placement.constraints import unmet_in_pool, unmet_remedy
 from flowmesh_core.protocol.messages import PrewarmSpec, ServingReplica
+from flowmesh_core.serving.plan.pool_growth import PoolGrowth
 from flowmesh_core.serving.plan.replica_reason import ReplicaReason, ReplicaVerdict
 from flowmesh_core.units import Digest
 
@@ -78,6 +79,8 @@ class FleetView:
         leaving: names of workers that leave; their replicas go elsewhere.
         held: worker → ids of the replicas that the last plan gave it; for a new leader, of those
             that it reports.
+        reported: names of workers whose replicas are known by their reports alone; what this leader
+            has sent to a worker goes before them.
         pinned: worker → signatures whose memory is reserved there.
         pools: those that can grow.
         reserved: names of all reserved pools.
@@ -86,6 +89,7 @@ class FleetView:
     workers: Sequence[WorkerView]
     leaving: Collection[str] = frozenset()
     held: Mapping[str, Collection[str]] = field(default_factory=dict)
+    reported: Collection[str] = frozenset()
     pinned: Mapping[str, Collection[Digest]] = field(default_factory=dict)
     pools: Sequence[PoolView] = ()
     reserved: Collection[str] = frozenset()
@@ -132,7 +136,7 @@ class _Planner:
         self._free = {w.name: w.free_memory_mib for w in fleet.workers}
         self._pinned = {n: set(fleet.pinned.get(n, ())) for n in self._free}
         self._found: dict[str, list[ServingReplica]] = {}
-        self._growing: dict[str, MemoryPacking] = {}
+        self._growth = PoolGrowth(fleet.pools, fleet.workers, fleet.reserved)
         self._reasons: dict[tuple[str, str], str] = {}
         self._placements: list[ReplicaReason] = []
         self._left: dict[tuple[str, str], list[str]] = {}
@@ -141,11 +145,12 @@ class _Planner:
 
     def keep(self, demand: ComponentDemand) -> int:
         """Keeps what runs, up to the number that is wanted; returns how many are missing."""
-        missing = demand.wanted
+        missing, known = demand.wanted, set[str]()
         for name, replica_ids in self._by_preference(demand):
             for replica_id in replica_ids:
-                if not replica_id.startswith(demand.prefix):
+                if not replica_id.startswith(demand.prefix) or replica_id in known:
                     continue
+                known.add(replica_id)
                 if missing and name in self._able and self._fits(demand, name):
                     self._give(demand, name, replica_id)
                     self._explain(demand, ReplicaVerdict.STAYS, "it runs there", name, replica_id)
@@ -157,13 +162,14 @@ class _Planner:
     def _by_preference(self, demand: ComponentDemand) -> list[tuple[str, Collection[str]]]:
         """Returns what workers have: loaded replicas first, then the cheapest workers."""
 
-        def order(item: tuple[str, Collection[str]]) -> tuple[bool, int, str]:
-            worker = self._able.get(item[0])
+        def order(item: tuple[str, Collection[str]]) -> tuple[bool, bool, int, str]:
+            name = item[0]
+            is_claim, worker = name in self._fleet.reported, self._able.get(name)
             if worker is None:
-                return True, 0, item[0]
+                return is_claim, True, 0, name
             instance = worker.instances.get(demand.info.signature)
             loads = instance is None or instance.load_remaining_s > 0
-            return loads, worker.shape.price_nanousd_per_hour, item[0]
+            return is_claim, loads, worker.shape.price_nanousd_per_hour, name
 
         return sorted(self._fleet.held.items(), key=order)
 
@@ -199,7 +205,7 @@ class _Planner:
     def _place_one(self, demand: ComponentDemand) -> bool:
         found = self._best_worker(demand)
         if found is None:
-            text = self._grow(demand) or self._reason(demand)
+            text = self._growth.add(demand) or self._reason(demand)
             self._reasons[demand.key] = text
             self._explain(demand, ReplicaVerdict.MISSING, text)
             return False
@@ -227,18 +233,9 @@ class _Planner:
 
     def plan(self) -> ServingPlan:
         """Returns the plan."""
-        floors = {p.name: 0 for p in self._fleet.pools}
-        present = dict.fromkeys(floors, 0)
-        for worker in self._able.values():
-            pool = worker.shape.pool
-            if pool in floors:
-                floors[pool] += worker.name in self._found
-                present[pool] += 1
-        for pool, packing in self._growing.items():
-            floors[pool] = present[pool] + packing.workers
         workers = {name: tuple(found) for name, found in self._found.items()}
-        needed = {p: n for p, n in floors.items() if n}
-        return ServingPlan(workers, needed, self._reasons, tuple(self._placements))
+        floors = self._growth.floors(self._able.values(), self._found)
+        return ServingPlan(workers, floors, self._reasons, tuple(self._placements))
 
     def _give(self, demand: ComponentDemand, name: str, replica_id: str) -> None:
         replica = ServingReplica(
@@ -316,25 +313,6 @@ class _Planner:
             and self._needs_mib(other, name) <= self._free[name]
             for other in self._short
         )
-
-    def _grow(self, demand: ComponentDemand) -> str:
-        """Counts a worker more for the cheapest pool that could load it; returns which, or ""."""
-        requirement, reserved = demand.info.requirement, self._fleet.reserved
-        for pool in sorted(self._fleet.pools, key=lambda p: p.shape.price_nanousd_per_hour):
-            if unmet_in_pool(requirement, pool.shape, reserved, demand.reserved_pools):
-                continue
-            if pool.shape.device_class in demand.too_slow:
-                continue
-            present = [w for w in self._fleet.workers if w.shape.pool == pool.name]
-            if present and not any(w.serves for w in present):
-                continue  # its workers have no hub, and another would not have one either
-            packing = self._growing.get(pool.name) or MemoryPacking(pool)
-            grows = len(present) + packing.workers < pool.most
-            if (packing.workers and packing.fits(demand.memory_mib)) or grows:
-                packing.take(demand.memory_mib)
-                self._growing[pool.name] = packing
-                return f"waits for a worker of pool {pool.name}"
-        return ""
 
     def _reason(self, demand: ComponentDemand) -> str:
         shapes = [w.shape for w in self._able.values()]

@@ -199,14 +199,13 @@ def _capacity(profile: BatchProfile, cap: int) -> ReplicaCapacity:
 
 
 def _classes_of(demand: ComponentDemand, fleet: FleetView) -> list[str]:
-    """Returns the device classes of the replicas that there are, of any release."""
+    """Returns the device classes of the workers that have a replica, of any release."""
     component = f"{demand.service}/{demand.component}/"
     classes = {w.name: w.shape.device_class for w in fleet.workers}
     return [
         classes.get(name, "")
         for name, replica_ids in fleet.held.items()
-        for replica_id in replica_ids
-        if replica_id.startswith(component)
+        if any(replica_id.startswith(component) for replica_id in replica_ids)
     ]
 
 
