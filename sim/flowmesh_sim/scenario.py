@@ -64,7 +64,11 @@ FaultKind = Literal[
     "engine-errors",
     "cancel",
     "amend",
+    "hub-crash",
+    "router-crash",
 ]
+CALL_FAULTS = ("hub-crash", "router-crash")
+"""Those that only services with calls notice."""
 
 
 class ScenarioModel(BaseModel):

@@ -23,12 +23,17 @@ COMPONENT = "llm"
 
 
 class SimServices:
-    """Plans the replicas of services once a second."""
+    """Plans the replicas of services once a second.
+
+    Attributes:
+        counts: how many replicas of all services were wanted, whenever that changed.
+    """
 
     def __init__(self, fabric: "SimulatedFabric", specs: "Sequence[SimulatedService]") -> None:
         self._fabric = fabric
         self._specs = specs
         self._scaler: ReplicaScaler | None = None
+        self.counts: list[int] = []
         if specs:
             fabric.engine.after(PLAN_EVERY_S, self._plan)
 
@@ -45,6 +50,9 @@ class SimServices:
         fleet = fleet_view(state, (), control.now_s())
         demands = [self._demand(s) for s in specs]
         workers = self._scaler.plan(demands, most, fleet, control.now_s()).workers
+        count = sum(c.wanted for c in self._scaler.made.counts.values())
+        if count and self.counts[-1:] != [count]:
+            self.counts.append(count)
         if not plan_is_current(state, workers, ()):
             control.post(ServingPlanChanged(workers))
 

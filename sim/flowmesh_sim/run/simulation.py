@@ -26,7 +26,7 @@ from flowmesh_sim.policies import Policy, policy_named
 from flowmesh_sim.run.arrivals import Workload
 from flowmesh_sim.run.measurements import MeasuredMoment, Measures, SimulationResult, phases, spread
 from flowmesh_sim.scenario import ControlSpec, Scenario
-from flowmesh_sim.serving.service_calls import ServiceCalls
+from flowmesh_sim.serving.service_calls import CallLoad, ServiceCalls
 from flowmesh_sim.workers.context import WorkerContext
 
 GIB = 1 << 30
@@ -98,6 +98,7 @@ class Simulation:
         self.measures.now_s = lambda: fabric.engine.now_s
         fabric.start()
         self.calls = _service_calls(fabric, scenario)
+        fabric.calls = None if self.calls is None else self.calls.fabric
         self.duties = duties(self.hardware, fabric.store.contents, fabric.catalog)
         around = self._around()
         self.provisioner = Provisioner(
@@ -140,7 +141,7 @@ class Simulation:
     @property
     def over(self) -> bool:
         """Whether all runs are submitted and have ended, and all calls."""
-        if self.calls is not None and self.calls.remaining:
+        if self.calls is not None and not self.calls.has_ended:
             return False
         return not self.fabric.open and not any(load.remaining for load in self.loads)
 
@@ -245,9 +246,12 @@ class Simulation:
 
 def _service_calls(fabric: SimulatedFabric, scenario: Scenario) -> ServiceCalls | None:
     """Returns the calls of services; None where none gets any."""
-    if not any(s.calls for s in scenario.services):
-        return None
-    return ServiceCalls(fabric.engine, fabric.dice, scenario.services, scenario.routers)
+    loads = {
+        f"sim/{s.name}": CallLoad(s.at_s, **s.calls.model_dump())
+        for s in scenario.services
+        if s.calls is not None
+    }
+    return ServiceCalls(fabric.engine, fabric.dice, loads, scenario.routers) if loads else None
 
 
 def _settings(spec: ControlSpec) -> ControlSettings:

@@ -5,7 +5,7 @@ old by then. A hub or a router may end at any time.
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from flowmesh_core.serving.route.call_events import (
@@ -205,7 +205,7 @@ class CallFabric:
             self._apply(router, event)
 
     def _in_order(
-        self, hub: SimHub, router: SimRouter, to_hub: bool, call: object, *args: object
+        self, hub: SimHub, router: SimRouter, to_hub: bool, call: Callable[..., None], *args: object
     ) -> None:
         link = (hub.name, router.name, to_hub)
         at_s = self._engine.now_s + self._rng.uniform(*DELAY_S)
@@ -239,6 +239,6 @@ class CallFabric:
                 self._end(router, command.call_id, outcome)
 
     def _end(self, router: SimRouter, call_id: str, outcome: str) -> None:
+        self.book.end(call_id, outcome, self._engine.now_s)
         _, timer = router.calls.pop(call_id)
         cancel(timer)
-        self.book.end(call_id, outcome, self._engine.now_s)

@@ -1,6 +1,7 @@
 """The calls of a simulation's services: when they are sent, and how each engine answers them."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from flowmesh_sim.kernel.environment import Environment, RandomStreams
 from flowmesh_sim.serving.call_arrivals import arrival_times
@@ -8,12 +9,23 @@ from flowmesh_sim.serving.call_fabric import CallFabric, SimCall
 from flowmesh_sim.serving.sim_engines import DecodingEngine, Ended, SimEngine
 from flowmesh_sim.serving.sim_hub import MakeEngine
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
-    from flowmesh_sim.scenario import SimulatedCalls, SimulatedService
+@dataclass(frozen=True, slots=True)
+class CallLoad:
+    """The calls of one service; see ``scenario.SimulatedCalls``. They begin at ``at_s``."""
 
-SERVICE_NAMESPACE = "sim"
+    at_s: float
+    per_second: float
+    for_s: float
+    kind: str
+    cv: float
+    units: float
+    deadline_s: float
+    cancelled: float
+    tenants: int
+    calls_max: int
+    step_s: float
+    call_s: float
 
 
 class ServiceCalls:
@@ -21,69 +33,57 @@ class ServiceCalls:
 
     Attributes:
         fabric: routers, hubs and clients.
+        last_s: when the last call is sent.
     """
 
     def __init__(
-        self,
-        engine: Environment,
-        dice: RandomStreams,
-        services: "Sequence[SimulatedService]",
-        routers: int,
+        self, engine: Environment, dice: RandomStreams, loads: Mapping[str, CallLoad], routers: int
     ) -> None:
         """Schedules every call.
 
         Args:
             engine: virtual time.
             dice: all randomness.
-            services: those of the scenario.
+            loads: by service, as ``namespace/name``.
             routers: how many there are.
         """
         self.fabric = CallFabric(engine, dice.stream("links of routers"), routers)
-        self._engine = engine
-        self._specs = {
-            f"{SERVICE_NAMESPACE}/{s.name}": s.calls for s in services if s.calls is not None
-        }
         self.last_s = 0.0
-        for service in services:
-            if service.calls is not None:
-                self._schedule(service, service.calls, dice)
+        self._engine = engine
+        self._loads = loads
+        for service, load in loads.items():
+            self._schedule(service, load, dice)
 
     @property
-    def remaining(self) -> int:
-        """Calls that have not ended, and whether some are not sent yet."""
-        return len(self.fabric.book.open) + (self._engine.now_s < self.last_s)
+    def has_ended(self) -> bool:
+        """Whether all calls are sent, and have ended."""
+        return self._engine.now_s >= self.last_s and not self.fabric.book.open
 
     def engine_of(self, service: str) -> MakeEngine | None:
         """Returns what makes an engine of a service; None where it gets no calls."""
-        spec = self._specs.get(service)
-        if spec is None:
+        load = self._loads.get(service)
+        if load is None:
             return None
 
         def make(ended: Ended) -> SimEngine:
-            return DecodingEngine(self._engine, spec.calls_max, spec.step_s, spec.call_s, ended)
+            return DecodingEngine(self._engine, load.calls_max, load.step_s, load.call_s, ended)
 
         return make
 
-    def calls_max(self, service: str) -> int:
-        """Returns how many calls a replica of a service runs at once; 0 where it gets none."""
-        spec = self._specs.get(service)
-        return 0 if spec is None else spec.calls_max
-
-    def _schedule(
-        self, service: "SimulatedService", spec: "SimulatedCalls", dice: RandomStreams
-    ) -> None:
-        name, rng = f"{SERVICE_NAMESPACE}/{service.name}", dice.stream(f"calls of {service.name}")
-        for n, at in enumerate(arrival_times(spec.kind, spec.per_second, spec.for_s, rng, spec.cv)):
-            at_s = service.at_s + at
+    def _schedule(self, service: str, load: CallLoad, dice: RandomStreams) -> None:
+        rng = dice.stream(f"calls of {service}")
+        times = arrival_times(load.kind, load.per_second, load.for_s, rng, load.cv)
+        for n, at in enumerate(times):
+            at_s = load.at_s + at
             call = SimCall(
-                f"{name}/{n}",
-                name,
-                f"team-{rng.randrange(spec.tenants)}",
-                at_s + spec.deadline_s,
-                max(1.0, rng.expovariate(1 / spec.units)),
+                f"{service}/{n}",
+                service,
+                f"team-{rng.randrange(load.tenants)}",
+                at_s + load.deadline_s,
+                max(1.0, rng.expovariate(1 / load.units)),
             )
             self._engine.at(at_s, self.fabric.ask, call)
-            if rng.random() < spec.cancelled:
-                leaves_s = at_s + rng.uniform(0.0, spec.deadline_s)
+            if rng.random() < load.cancelled:
+                leaves_s = at_s + rng.uniform(0.0, load.deadline_s)
                 self._engine.at(leaves_s, self.fabric.cancel, call.call_id)
             self.last_s = max(self.last_s, at_s)
