@@ -16,6 +16,7 @@ from flowmesh_cli.commands import (
     keys,
     request_log,
     runs,
+    services,
     serving,
     simulation,
     withhold,
@@ -35,6 +36,7 @@ app = typer.Typer(
 for group in (
     runs,
     serving,
+    services,
     workflows,
     simulation,
     explain,

@@ -64,7 +64,11 @@ FaultKind = Literal[
     "engine-errors",
     "cancel",
     "amend",
+    "hub-crash",
+    "router-crash",
 ]
+CALL_FAULTS = ("hub-crash", "router-crash")
+"""Those that only services with calls notice."""
 
 
 class ScenarioModel(BaseModel):
@@ -216,19 +220,48 @@ class FaultSpec(ScenarioModel):
         return self
 
 
-class SimulatedService(ScenarioModel):
-    """A service, whose replicas hold memory of workers; simulated services get no calls.
+class SimulatedCalls(ScenarioModel):
+    """The calls of a simulated service, and how its engine answers them.
 
     Attributes:
+        per_second: calls, in the mean; they begin with the service and last for ``for_s``.
+        cv: of the gaps, for ``gamma``.
+        units: work of a call, in the mean.
+        deadline_s: of a call; ``cancelled`` the share whose clients leave before.
+        calls_max: that one replica runs at once.
+        step_s: seconds of a step; ``call_s`` what each call adds to it.
+    """
+
+    per_second: Positive
+    for_s: Positive = 20.0
+    kind: Literal["poisson", "gamma", "bursts"] = "poisson"
+    cv: Positive = 2.0
+    units: Positive = 20.0
+    deadline_s: Positive = 10.0
+    cancelled: float = Field(default=0.0, ge=0, le=1)
+    tenants: int = Field(default=1, ge=1)
+    calls_max: int = Field(default=8, ge=1)
+    step_s: Positive = 0.02
+    call_s: NotNegative = 0.002
+
+
+class SimulatedService(ScenarioModel):
+    """A service, whose replicas hold memory of workers.
+
+    Attributes:
+        replicas: the least number; ``most`` the most, where their number follows the demand.
         at_s: when it is created; ``until_s`` when it is deleted.
         memory_mib: of a replica.
+        calls: that it gets; none by default.
     """
 
     name: str
     replicas: int = Field(default=1, ge=1)
+    most: int = Field(default=0, ge=0)
     memory_mib: int = Field(default=1024, ge=1)
     at_s: NotNegative = 0.0
     until_s: Positive = 60.0
+    calls: SimulatedCalls | None = None
 
 
 class ControlSpec(ScenarioModel):
@@ -266,6 +299,7 @@ class Scenario(ScenarioModel):
     load: tuple[LoadSpec, ...]
     faults: tuple[FaultSpec, ...] = ()
     services: tuple[SimulatedService, ...] = ()
+    routers: int = Field(default=1, ge=1)
     control: ControlSpec = ControlSpec()
     seed: int = 0
     policy: str = "shipped"

@@ -76,6 +76,7 @@ ANSWER_TYPES: dict[str, Any] = {
     "POST /v1/services": services.ServiceStatus,
     "GET /v1/services": services.ServiceList,
     "GET /v1/services/{name}": services.ServiceStatus,
+    "GET /v1/services/{name}/why": services.ServiceReasons,
     "DELETE /v1/services/{name}": services.ServiceDeleted,
     "GET /v1/lineage/{name}": lineage.LineageWalk,
     "GET /v1/lineage/{name}/rows": lineage.RowOrigins,

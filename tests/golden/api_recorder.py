@@ -230,6 +230,7 @@ async def _services(recorder: Recorder, fabric: Fabric) -> None:
     space = "namespace=team-a"
     await recorder.ask(fabric, "services.list", "GET /v1/services", space)
     await recorder.ask(fabric, "services.show", "GET /v1/services/{name}", space, name="ask")
+    await recorder.ask(fabric, "services.why", "GET /v1/services/{name}/why", space, name="ask")
     await recorder.ask(fabric, "services.delete", "DELETE /v1/services/{name}", space, name="ask")
 
 

@@ -45,6 +45,7 @@ REVOKE = "/v1/revoke"
 
 SERVICES = "/v1/services"
 SERVICE = "/v1/services/{name}"
+SERVICE_WHY = "/v1/services/{name}/why"
 
 LINEAGE = "/v1/lineage/{name}"
 LINEAGE_ROWS = "/v1/lineage/{name}/rows"

@@ -71,6 +71,46 @@ class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     paid_nanousd: int = 0
 
 
+class ReplicaPlacement(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A decision about one replica.
+
+    Attributes:
+        verdict: ``stays``, ``placed``, ``moved`` or ``missing``.
+        reason: why.
+        worker: that holds it; empty where it is missing, and then so is ``replica``.
+    """
+
+    verdict: str
+    reason: str
+    worker: str = ""
+    replica: str = ""
+
+
+class ComponentReasons(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a component has its replicas.
+
+    Attributes:
+        wanted: how many there should be, between ``least`` and ``most``.
+        reason: why so many.
+        replicas: each, and each that is missing.
+    """
+
+    component: str
+    wanted: int
+    least: int
+    most: int
+    reason: str = ""
+    replicas: tuple[ReplicaPlacement, ...] = ()
+
+
+class ServiceReasons(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The response to ``GET /v1/services/{name}/why``."""
+
+    name: str
+    namespace: str
+    components: tuple[ComponentReasons, ...] = ()
+
+
 class ServiceList(msgspec.Struct, frozen=True):
     """The response to ``GET /v1/services``: the services of a namespace, by name."""
 

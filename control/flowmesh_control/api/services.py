@@ -1,4 +1,4 @@
-"""HTTP handlers of services: apply, show, list and delete."""
+"""HTTP handlers of services: apply, show, explain, list and delete."""
 
 import msgspec
 from aiohttp import web
@@ -32,6 +32,7 @@ class ServiceHandlers:
             Route("POST", "/v1/services", self.apply, Verb.CREATE, services, body),
             Route("GET", "/v1/services", self.list, Verb.LIST, services, query),
             Route("GET", one, self.show, Verb.GET, services, query),
+            Route("GET", f"{one}/why", self.why, Verb.GET, services, query),
             Route("DELETE", one, self.delete, Verb.DELETE, services, query),
         ]
 
@@ -53,6 +54,11 @@ class ServiceHandlers:
         """``GET /v1/services/{name}?namespace=`` → its status."""
         service = self._registry.get(call.namespace, call.request.match_info["name"])
         return json_response(self._planner.status(service))
+
+    async def why(self, call: AuthorizedRequest) -> web.Response:
+        """``GET /v1/services/{name}/why?namespace=`` → its replicas, each with its reason."""
+        service = self._registry.get(call.namespace, call.request.match_info["name"])
+        return json_response(self._planner.reasons(service))
 
     async def delete(self, call: AuthorizedRequest) -> web.Response:
         """``DELETE /v1/services/{name}?namespace=``."""

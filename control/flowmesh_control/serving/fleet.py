@@ -20,6 +20,7 @@ def fleet_view(state: State, pools: Sequence[PoolView], now_s: float) -> FleetVi
         workers=worker_views(state, now_s),
         leaving={name for name, worker in workers.items() if worker.draining},
         held={name: replica_ids_of(worker) for name, worker in workers.items()},
+        reported={name for name, worker in workers.items() if worker.replicas is None},
         pinned={name: serving.pinned_mib(worker).keys() for name, worker in workers.items()},
         pools=pools,
         reserved=frozenset(state.reserved_pools or ()),

@@ -6,7 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
-from flowmesh_api.v1.services import ServiceCondition, ServiceReplicas, ServiceStatus
+from flowmesh_api.v1.services import (
+    ComponentReasons,
+    ReplicaPlacement,
+    ServiceCondition,
+    ServiceReasons,
+    ServiceReplicas,
+    ServiceStatus,
+)
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.service_records import (
     ReleasedComponent,
@@ -15,6 +22,7 @@ from flowmesh_control.records.service_records import (
 )
 from flowmesh_control.serving.fleet import fleet_view, replica_ids_of
 from flowmesh_control.serving.registry import ServiceRegistry
+from flowmesh_control.serving.replica_scaler import ReplicaScaler
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
@@ -24,7 +32,7 @@ from flowmesh_core.machine.action_spec import opening_of, signature_info
 from flowmesh_core.machine.events import ServingPlanChanged
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.messages import RouterAddress
-from flowmesh_core.serving.plan.replica_placement import ComponentDemand, ServingPlan, plan_replicas
+from flowmesh_core.serving.plan.replica_placement import ComponentDemand, ServingPlan
 from flowmesh_core.sharing.scopes import namespace_scope
 
 EVERY_S = 1.0
@@ -67,6 +75,7 @@ class ReplicaPlanner:
         self._routers = routers
         self._post_and_wait = post_and_wait
         self._clock = clock
+        self._scaler = ReplicaScaler(state)
         self.plan = ServingPlan()
 
     async def run(self) -> None:
@@ -88,10 +97,13 @@ class ReplicaPlanner:
         services = [s for s in self._registry.all() if s.release is not None]
         if not services and not any(map(replica_ids_of, self._state.workers.values())):
             self.plan = ServingPlan()
+            self._scaler.clear()
             return
         demands = [d for s in services for d in self._demands(s)]
-        fleet = fleet_view(self._state, self._pools(), self._clock())
-        self.plan = plan_replicas(demands, fleet)
+        most = {(s.id, c.plan.name): c.plan.replicas_max for s in services for c in _components(s)}
+        now_s = self._clock()
+        fleet = fleet_view(self._state, self._pools(), now_s)
+        self.plan = self._scaler.plan(demands, most, fleet, now_s)
         if not serving.plan_is_current(self._state, self.plan.workers, self._routers):
             await self._post_and_wait(ServingPlanChanged(self.plan.workers, self._routers))
 
@@ -105,7 +117,8 @@ class ReplicaPlanner:
         if service.release is not None:
             release = service.release
             replicas = tuple(self._replicas(service, release, c) for c in release.components)
-        phase, ready = _phase(service, replicas, self._registry.delays.get(service.id, ""))
+        least = {c.plan.name: c.plan.replicas_min for c in _components(service)}
+        phase, ready = _phase(service, replicas, least, self._registry.delays.get(service.id, ""))
         return ServiceStatus(
             name=service.name,
             namespace=service.namespace,
@@ -117,6 +130,30 @@ class ReplicaPlanner:
             replicas=replicas,
             conditions=(ServiceCondition("Accepted", "True", "Valid"), ready),
             paid_nanousd=self._state.service_spend[service.id],
+        )
+
+    def reasons(self, service: ServiceRecord) -> ServiceReasons:
+        """Returns why each replica of a service is where it is, or missing."""
+        return ServiceReasons(
+            service.name,
+            service.namespace,
+            tuple(self._reasons(service, c) for c in _components(service)),
+        )
+
+    def _reasons(self, service: ServiceRecord, component: ReleasedComponent) -> ComponentReasons:
+        name = component.plan.name
+        count = self._scaler.made.counts.get((service.id, name))
+        return ComponentReasons(
+            component=name,
+            wanted=component.plan.replicas_min if count is None else count.wanted,
+            least=component.plan.replicas_min,
+            most=component.plan.replicas_max,
+            reason="" if count is None else count.text,
+            replicas=tuple(
+                ReplicaPlacement(r.verdict, r.text, r.worker, r.replica_id)
+                for r in self.plan.placements
+                if (r.service, r.component) == (service.id, name)
+            ),
         )
 
     def _replicas(
@@ -131,6 +168,7 @@ class ReplicaPlanner:
             if r.replica_id.startswith(prefix)
         }
         step = component.plan.step
+        count = self._scaler.made.counts.get((service.id, name))
         ready, reasons = 0, {self.plan.reasons.get((service.id, name), "")}
         if not self._catalog.pinned(step.engine, step.contract, step.implementation, step.minor):
             reasons.add(
@@ -146,7 +184,7 @@ class ReplicaPlanner:
         return ServiceReplicas(
             component=name,
             ready=ready,
-            wanted=component.plan.replicas_min,
+            wanted=component.plan.replicas_min if count is None else count.wanted,
             workers=tuple(sorted(set(found.values()))),
             reason="; ".join(sorted(r for r in reasons if r)),
             placed=found,
@@ -197,17 +235,27 @@ class ReplicaPlanner:
         )
 
 
+def _components(service: ServiceRecord) -> tuple[ReleasedComponent, ...]:
+    return service.release.components if service.release is not None else ()
+
+
 def _phase(
-    service: ServiceRecord, replicas: tuple[ServiceReplicas, ...], delay: str
+    service: ServiceRecord,
+    replicas: tuple[ServiceReplicas, ...],
+    least: Mapping[str, int],
+    delay: str,
 ) -> tuple[str, ServiceCondition]:
-    """Returns the phase of a service, and its condition Ready."""
+    """Returns the phase of a service, and its condition Ready.
+
+    One with its least number of replicas is ready, though its demand has more of them loaded.
+    """
     reasons = "; ".join(r.reason for r in replicas if r.reason)
     if service.release is None:
         if service.failure:
             return "Failed", ServiceCondition("Ready", "False", "ImportFailed", service.failure)
         text = delay or "its models are being imported"
         return "Pending", ServiceCondition("Ready", "False", "Importing", text)
-    if all(r.ready >= r.wanted for r in replicas):
+    if all(r.ready >= least[r.component] for r in replicas):
         return "Ready", ServiceCondition("Ready", "True", "ReplicasReady", service.failure)
     if all(r.ready for r in replicas):
         return "Degraded", ServiceCondition("Ready", "True", "ReplicasMissing", reasons)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from flowmesh_sim.invariants.checker import Checker
     from flowmesh_sim.run.measurements import Measures
+    from flowmesh_sim.serving.call_fabric import CallFabric
 
 EPOCH_S = 1_000_000_000.0
 """The wall clock at virtual second 0."""
@@ -39,6 +40,7 @@ class SimulatedFabric:
         grace_s: younger blobs are not collected.
         skew_s: the error of the control plane's wall clock.
         control: the leader; None while there is none.
+        calls: the routers of services; None where services get no calls.
         submitted_s: when each run was submitted, in virtual time; ``open`` has the unfinished ones.
         on_end: called with the uid of every run that has ended.
     """
@@ -74,6 +76,7 @@ class SimulatedFabric:
         self.bucket = SimBucket()
         self.skew_s = 0.0
         self.control: SimulatedControlPlane | None = None
+        self.calls: CallFabric | None = None
         self.submitted_s: dict[str, float] = {}
         self.open: dict[str, None] = {}
         self.on_end: list[Callable[[str], None]] = []

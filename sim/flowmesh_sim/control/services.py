@@ -3,12 +3,13 @@
 from typing import TYPE_CHECKING
 
 from flowmesh_control.serving.fleet import fleet_view
+from flowmesh_control.serving.replica_scaler import ReplicaScaler
 from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo
 from flowmesh_core.identity.digest import digest_bytes
 from flowmesh_core.machine.events import ServingPlanChanged
 from flowmesh_core.machine.serving import plan_is_current
 from flowmesh_core.protocol.messages import PrewarmSpec
-from flowmesh_core.serving.plan.replica_placement import ComponentDemand, plan_replicas
+from flowmesh_core.serving.plan.replica_placement import ComponentDemand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,14 +19,21 @@ if TYPE_CHECKING:
 
 PLAN_EVERY_S = 1.0
 ENGINE = "test.noop"
+COMPONENT = "llm"
 
 
 class SimServices:
-    """Plans the replicas of services once a second."""
+    """Plans the replicas of services once a second.
+
+    Attributes:
+        counts: how many replicas of all services were wanted, whenever that changed.
+    """
 
     def __init__(self, fabric: "SimulatedFabric", specs: "Sequence[SimulatedService]") -> None:
         self._fabric = fabric
         self._specs = specs
+        self._scaler: ReplicaScaler | None = None
+        self.counts: list[int] = []
         if specs:
             fabric.engine.after(PLAN_EVERY_S, self._plan)
 
@@ -35,8 +43,16 @@ class SimServices:
         if control is None:
             return
         now_s, state = engine.now_s, control.machine.state
-        demands = [self._demand(s) for s in self._specs if s.at_s <= now_s < s.until_s]
-        workers = plan_replicas(demands, fleet_view(state, (), control.now_s())).workers
+        specs = [s for s in self._specs if s.at_s <= now_s < s.until_s]
+        if self._scaler is None or self._scaler.state is not state:
+            self._scaler = ReplicaScaler(state)  # a new leader has measured nothing
+        most = {("sim/" + s.name, COMPONENT): max(s.replicas, s.most) for s in specs}
+        fleet = fleet_view(state, (), control.now_s())
+        demands = [self._demand(s) for s in specs]
+        workers = self._scaler.plan(demands, most, fleet, control.now_s()).workers
+        count = sum(c.wanted for c in self._scaler.made.counts.values())
+        if count and self.counts[-1:] != [count]:
+            self.counts.append(count)
         if not plan_is_current(state, workers, ()):
             control.post(ServingPlanChanged(workers))
 
@@ -47,9 +63,10 @@ class SimServices:
         requirement = Requirement(ENGINE, *versions, memory_mib=spec.memory_mib)
         return ComponentDemand(
             service=f"sim/{spec.name}",
-            component="llm",
+            component=COMPONENT,
             release="r1",
             info=SignatureInfo(signature, requirement),
             opening=PrewarmSpec(signature, ENGINE, *versions, memory_mib=spec.memory_mib),
             wanted=spec.replicas,
+            calls_max=0 if spec.calls is None else spec.calls.calls_max,
         )

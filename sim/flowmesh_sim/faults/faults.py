@@ -50,6 +50,7 @@ class Faults:
             "engine-errors": self._engine_errors,
             "cancel": self._cancel,
             "amend": self._amend,
+            "router-crash": self._router_crash,
         }
         for number, spec in enumerate(specs):
             if spec.at_s is not None:
@@ -136,6 +137,14 @@ class Faults:
         if uid in self._fabric.open and (run is None or run.suspended):
             self._fabric.amend(uid, {"suspend": False})
             self._fabric.engine.after(1.0, self._resume, uid)
+
+    def _router_crash(self, spec: FaultSpec) -> None:
+        """Ends a router; another one starts after ``for_s``."""
+        calls = self._fabric.calls
+        running = [] if calls is None else [r for r in calls.routers if not r.is_lost]
+        if calls is not None and running:
+            calls.stop_router(self._rng.choice(running))
+            self._fabric.engine.after(spec.for_s, calls.start_router)
 
     # -- of engines ------------------------------------------------------------------------------
 

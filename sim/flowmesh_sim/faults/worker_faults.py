@@ -36,6 +36,7 @@ class WorkerFaults:
             "slow": self._slow,
             "host-crash": self._host_crash,
             "out-of-memory": self._out_of_memory,
+            "hub-crash": self._hub_crash,
         }
 
     # -- its process and hosts -------------------------------------------------------------------
@@ -64,6 +65,9 @@ class WorkerFaults:
 
     def _host_crash(self, spec: FaultSpec, worker: SimWorker) -> None:
         self._end_host(worker, FailureKind.HOST_CRASHED, "the host was killed")
+
+    def _hub_crash(self, spec: FaultSpec, worker: SimWorker) -> None:
+        worker.shell.hub.fail()
 
     def _out_of_memory(self, spec: FaultSpec, worker: SimWorker) -> None:
         self._end_host(worker, FailureKind.OUT_OF_MEMORY, "the kernel ended the host")

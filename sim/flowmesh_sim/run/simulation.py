@@ -26,6 +26,7 @@ from flowmesh_sim.policies import Policy, policy_named
 from flowmesh_sim.run.arrivals import Workload
 from flowmesh_sim.run.measurements import MeasuredMoment, Measures, SimulationResult, phases, spread
 from flowmesh_sim.scenario import ControlSpec, Scenario
+from flowmesh_sim.serving.service_calls import CallLoad, ServiceCalls
 from flowmesh_sim.workers.context import WorkerContext
 
 GIB = 1 << 30
@@ -96,6 +97,8 @@ class Simulation:
         fabric = self.fabric
         self.measures.now_s = lambda: fabric.engine.now_s
         fabric.start()
+        self.calls = _service_calls(fabric, scenario)
+        fabric.calls = None if self.calls is None else self.calls.fabric
         self.duties = duties(self.hardware, fabric.store.contents, fabric.catalog)
         around = self._around()
         self.provisioner = Provisioner(
@@ -132,11 +135,14 @@ class Simulation:
             request_s=network.request_s,
             latency_s=network.message_s,
             serves=bool(self.scenario.services),
+            calls=self.calls,
         )
 
     @property
     def over(self) -> bool:
-        """Whether all runs are submitted and have ended."""
+        """Whether all runs are submitted and have ended, and all calls."""
+        if self.calls is not None and not self.calls.has_ended:
+            return False
         return not self.fabric.open and not any(load.remaining for load in self.loads)
 
     def run(self) -> SimulationResult:
@@ -151,6 +157,8 @@ class Simulation:
         ended_s = max((e for _, e in self.measures.statuses.values()), default=0.0)
         joules = self._settle()
         self.checker.at_end(self.fabric, limit_s=self.scenario.limit_s)
+        if self.calls is not None:
+            self.calls.fabric.check_ended()
         took_s = time.perf_counter() - began
         result = self._result(ended_s, joules)
         result.took_s = took_s
@@ -234,6 +242,16 @@ class Simulation:
             every=figures,
             samples=measures.samples,
         )
+
+
+def _service_calls(fabric: SimulatedFabric, scenario: Scenario) -> ServiceCalls | None:
+    """Returns the calls of services; None where none gets any."""
+    loads = {
+        f"sim/{s.name}": CallLoad(s.at_s, **s.calls.model_dump())
+        for s in scenario.services
+        if s.calls is not None
+    }
+    return ServiceCalls(fabric.engine, fabric.dice, loads, scenario.routers) if loads else None
 
 
 def _settings(spec: ControlSpec) -> ControlSettings:

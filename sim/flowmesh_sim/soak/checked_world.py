@@ -8,6 +8,7 @@ from flowmesh_sim.invariants.checker import Checker
 from flowmesh_sim.kernel import violation
 from flowmesh_sim.run.simulation import Simulation
 from flowmesh_sim.scenario import Scenario
+from flowmesh_sim.soak.call_scenarios import call_scenario
 from flowmesh_sim.soak.random_scenarios import random_scenario
 
 _PARTICULAR = re.compile(r"'[^']*'|\[[^\]]*\]|\{[^}]*\}|\b[0-9a-f]{8,}\b|\S*\d\S*")
@@ -59,3 +60,8 @@ def run_checked(scenario: Scenario, *, every: int | None = None) -> WorldOutcome
 def run_checked_world(seed: int, *, every: int | None = None) -> WorldOutcome:
     """Simulates the random scenario of a seed."""
     return run_checked(random_scenario(seed), every=every)
+
+
+def run_checked_calls(seed: int) -> WorldOutcome:
+    """Simulates the world of services with calls of a seed."""
+    return run_checked(call_scenario(seed))

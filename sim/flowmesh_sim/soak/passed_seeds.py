@@ -42,7 +42,7 @@ class PassedSeeds:
             self._has_cleaned = True
             self._folder.mkdir(parents=True, exist_ok=True)
             for path in self._folder.iterdir():
-                if path != self._path:
+                if path != self._path and path.is_file():
                     path.unlink()
         with self._path.open("a") as file:
             file.write(f"{seed}\n")

@@ -7,7 +7,7 @@ magnitude larger. Faults end before the simulation, so every run must end too.
 from random import Random
 from typing import Any, get_args
 
-from flowmesh_sim.scenario import FaultKind, Scenario, scenario_of
+from flowmesh_sim.scenario import CALL_FAULTS, FaultKind, Scenario, scenario_of
 
 LIMIT_S = 6 * 3600.0
 """A run that has not ended after this virtual time counts as lost."""
@@ -30,7 +30,7 @@ SERVICES_EVERY, SERVICES_FROM = 10, 20
 """Of this many seeds, the eighth has services too; none before the recorded seeds end."""
 CONDITIONS_EVERY = 10
 """Of this many seeds, the last has workflows with conditions too."""
-FAULTS: tuple[str, ...] = get_args(FaultKind)
+FAULTS: tuple[str, ...] = tuple(k for k in get_args(FaultKind) if k not in CALL_FAULTS)
 SMALL = 0.5
 """The share of scenarios with a few runs of a few rows."""
 TOKENS = 0.4

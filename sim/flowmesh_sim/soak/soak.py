@@ -3,20 +3,22 @@
 ``--seeds a-b`` simulates one scenario for each seed with all invariants checked and prints the
 seeds that violate one; seeds that this code has passed are skipped. ``--replay N`` simulates one
 seed with its traceback, ``--shrink N`` prints a small scenario that violates the same invariant.
+``--calls`` uses small worlds of services with calls in place of all others.
 """
 
 import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
 from pathlib import Path
 
 from flowmesh_sim.invariants.checker import Checker
 from flowmesh_sim.run.simulation import Simulation
-from flowmesh_sim.soak.checked_world import WorldOutcome, run_checked_world
+from flowmesh_sim.soak.call_scenarios import call_document, call_scenario
+from flowmesh_sim.soak.checked_world import WorldOutcome, run_checked_calls, run_checked_world
 from flowmesh_sim.soak.passed_seeds import PassedSeeds
 from flowmesh_sim.soak.random_scenarios import random_document, random_scenario
 from flowmesh_sim.soak.shrink import as_yaml, shrunk
@@ -40,11 +42,18 @@ def seeds_of(text: str) -> list[int]:
     return seeds
 
 
-def soak(seeds: list[int], *, jobs: int, within_s: float = 0.0) -> Iterator[WorldOutcome]:
+def soak(
+    seeds: list[int],
+    *,
+    jobs: int,
+    within_s: float = 0.0,
+    simulate: Callable[[int], WorldOutcome] = run_checked_world,
+) -> Iterator[WorldOutcome]:
     """Simulates the scenarios of seeds; yields their outcomes as they end.
 
     Args:
         seeds: the seeds.
+        simulate: simulates the world of a seed.
         jobs: the number of processes; 1 uses this process.
         within_s: no simulation is started after this many seconds; 0 for no limit.
     """
@@ -54,7 +63,7 @@ def soak(seeds: list[int], *, jobs: int, within_s: float = 0.0) -> Iterator[Worl
         for seed in left:
             if time.monotonic() > until_s:
                 return
-            yield run_checked_world(seed)
+            yield simulate(seed)
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         going: set[Future[WorldOutcome]] = set()
@@ -63,7 +72,7 @@ def soak(seeds: list[int], *, jobs: int, within_s: float = 0.0) -> Iterator[Worl
                 another = next(left, None)
                 if another is None:
                     break
-                going.add(pool.submit(run_checked_world, another))
+                going.add(pool.submit(simulate, another))
             if not going:
                 return
             done, going = wait(going, return_when=FIRST_COMPLETED)
@@ -75,6 +84,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=seeds_of, default="0-199", help="number of seeds, or a-b")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
     parser.add_argument("--within-s", type=float, default=0.0, help="time limit; 0 for none")
+    parser.add_argument("--calls", action="store_true", help="worlds of services with calls")
     parser.add_argument("--first", action="store_true", help="stop at the first violation")
     parser.add_argument("--fresh", action="store_true", help="repeat seeds that passed already")
     parser.add_argument("--replay", type=int, default=None, help="simulate one seed")
@@ -86,19 +96,20 @@ def main() -> None:
     """Runs the command; exits with 1 if a seed violates an invariant."""
     options = _arguments()
     if options.replay is not None:
-        Simulation(random_scenario(options.replay), checker=Checker(every=1)).run()
+        scenario = (call_scenario if options.calls else random_scenario)(options.replay)
+        Simulation(scenario, checker=Checker(every=1)).run()
         _print(f"seed {options.replay} breaks nothing")
     elif options.shrink is not None:
-        _shrink(options.shrink, options.within_s or 600.0)
+        _shrink(options.shrink, options.within_s or 600.0, calls=options.calls)
     else:
         _soak(options)
 
 
-def _shrink(seed: int, within_s: float) -> None:
+def _shrink(seed: int, within_s: float, *, calls: bool) -> None:
     def report(what: str) -> None:
         print(f"# {what}", file=sys.stderr, flush=True)  # noqa: T201 - progress
 
-    document = random_document(seed)
+    document = (call_document if calls else random_document)(seed)
     try:
         smallest = shrunk(document, within_s=within_s, told=report)
     except ValueError as e:
@@ -108,13 +119,14 @@ def _shrink(seed: int, within_s: float) -> None:
 
 def _soak(options: argparse.Namespace) -> None:
     began, printed = time.perf_counter(), time.perf_counter()
-    passed = PassedSeeds(CACHE)
+    passed = PassedSeeds(CACHE / "calls" if options.calls else CACHE)
+    simulate = run_checked_calls if options.calls else run_checked_world
     known = set() if options.fresh else passed.seeds()
     seeds = [s for s in options.seeds if s not in known]
     bad: list[int] = []
     totals = {"runs": 0, "faults": 0, "events": 0}
     count = 0
-    for outcome in soak(seeds, jobs=options.jobs, within_s=options.within_s):
+    for outcome in soak(seeds, jobs=options.jobs, within_s=options.within_s, simulate=simulate):
         count += 1
         for name in totals:
             totals[name] += getattr(outcome, name)

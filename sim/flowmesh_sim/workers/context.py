@@ -10,6 +10,7 @@ from flowmesh_core.worker_agent.machine import WorkerAgent
 from flowmesh_sim.kernel.environment import Environment
 from flowmesh_sim.models.store import SimStore
 from flowmesh_sim.models.work_model import WorkModel
+from flowmesh_sim.serving.service_calls import ServiceCalls
 
 
 class Observer(Protocol):
@@ -37,6 +38,7 @@ class WorkerContext:
         request_s: seconds to the first byte of the store.
         latency_s: of a message, one way.
         serves: whether workers have a hub, and so can hold replicas of services.
+        calls: the routers, and how services answer; None where services get no calls.
     """
 
     engine: Environment
@@ -56,3 +58,4 @@ class WorkerContext:
     request_s: float
     latency_s: float
     serves: bool = False
+    calls: ServiceCalls | None = None

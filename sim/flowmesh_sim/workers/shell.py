@@ -21,13 +21,10 @@ from flowmesh_sim.workers.engine_facts import SimEngineFacts
 from flowmesh_sim.workers.inputs import as_assignment
 from flowmesh_sim.workers.instance import SimInstance
 from flowmesh_sim.workers.transfers import Transfers
+from flowmesh_sim.workers.worker_hub import WorkerHub
 
 if TYPE_CHECKING:
     from flowmesh_sim.workers.worker import SimWorker
-
-
-HUB_START_S = 0.3
-"""Until the process of a hub takes replicas."""
 
 
 class SimShell:
@@ -36,6 +33,7 @@ class SimShell:
     Attributes:
         agent: makes the decisions.
         hosts: engine hosts by the id of their instance, also closing ones.
+        hub: takes calls for replicas.
         transfers: fetches and uploads.
     """
 
@@ -58,7 +56,7 @@ class SimShell:
         self._runs = 0
         self._timers: dict[e.TimerKey, Timer] = {}
         self._standby: dict[int, Timer] = {}
-        self._hub: Timer | None = None
+        self.hub = WorkerHub(worker, self.post)
         transfers = self.transfers
         self._perform: dict[type, Callable[[Any], object]] = {
             i.FetchInputs: lambda x: transfers.fetch_inputs(x.assignment),
@@ -81,11 +79,11 @@ class SimShell:
             i.StartStandby: self._start_standby,
             i.StopStandby: lambda x: cancel(self._standby.pop(x.host_id)),
             i.Forget: lambda _: None,  # nothing is revoked in simulated worlds
-            i.StartHub: self._start_hub,
-            i.StopHub: lambda _: cancel(self._hub),
+            i.StartHub: lambda x: self.hub.start(x.hub_id),
+            i.StopHub: lambda _: self.hub.stop(),
             i.PinInstance: _nothing,
-            i.UnpinInstance: _nothing,  # simulated services get no calls
-            i.AdmitCalls: _nothing,
+            i.UnpinInstance: lambda x: self.hub.withdraw(x.replica_id),
+            i.AdmitCalls: lambda x: self.hub.admit(x.instance_id, x.replica),
             i.SetTimer: self._set_timer,
             i.ClearTimer: lambda x: cancel(self._timers.pop(x.timer, None)),
             i.SendReport: lambda x: worker.connection.send_by(x.at_s),
@@ -111,6 +109,7 @@ class SimShell:
             event = self._events.popleft()
             if type(event) is e.HostExited:
                 self.hosts.pop(event.instance_id, None)
+                self.hub.host_lost(event.instance_id)
             instructions = agent.apply(event, now_s, wall_s)
             for instruction in instructions:
                 self._perform[type(instruction)](instruction)
@@ -127,8 +126,9 @@ class SimShell:
 
     def stop(self) -> None:
         """Ends everything: the worker's process is gone."""
-        for timer in (*self._timers.values(), *self._standby.values(), self._hub):
+        for timer in (*self._timers.values(), *self._standby.values()):
             cancel(timer)
+        self.hub.stop()
         for host in self.hosts.values():
             host.stop()
         self.transfers.stop()
@@ -218,10 +218,6 @@ class SimShell:
         took_s = self._context.duties.process_s * self._worker.slow
         ready = e.StandbyReady(instruction.host_id)
         self._standby[instruction.host_id] = self.engine.after(took_s, self.post, ready)
-
-    def _start_hub(self, instruction: i.StartHub) -> None:
-        ready = e.HubReady(instruction.hub_id)
-        self._hub = self.engine.after(HUB_START_S * self._worker.slow, self.post, ready)
 
     # -- timers and energy -----------------------------------------------------------------------
 

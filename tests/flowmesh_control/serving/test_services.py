@@ -5,6 +5,7 @@ The worker speaks the protocol by hand, so that a test decides when a replica is
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tests.attacks.by_hand import HandWorker, Place, end_of, place, until
 from tests.blob_views import blobs_of
 from tests.flowmesh_control.fabric import API_TOKEN, machine_of
 
-from flowmesh_api.v1.services import ServiceList, ServiceStatus
+from flowmesh_api.v1.services import ServiceList, ServiceReasons, ServiceStatus
 from flowmesh_core.catalog.builtin.importing import MODEL
 from flowmesh_core.catalog.builtin.llm import GENERATE
 from flowmesh_core.identity import tree_identity
@@ -321,3 +322,41 @@ async def test_services_are_listed_by_namespace(found: Place) -> None:
         data = await api.call("GET", f"/v1/services?namespace={namespace}")
         listed = msgspec.json.decode(data, type=ServiceList)
         assert [s.name for s in listed.services] == names
+
+
+async def test_every_replica_has_a_reason(found: Place, folder: Path) -> None:
+    api, _, one = await serving(found, folder)
+    path = "/v1/services/ask/why?namespace=team-a"
+    reasons = msgspec.json.decode(await api.call("GET", path), type=ServiceReasons)
+    (component,) = reasons.components
+    assert (component.wanted, component.least, component.most) == (1, 1, 1)
+    (placed,) = component.replicas
+    assert placed.verdict in ("placed", "stays"), "until the next plan, and from then on"
+    assert (placed.worker, placed.replica) == ("good-w", one.replica_id)
+    await api.call("GET", "/v1/services/other/why?namespace=team-a", status=404)
+
+
+async def test_a_busy_service_wants_more_replicas_up_to_its_most(
+    found: Place, folder: Path
+) -> None:
+    api, worker = Api(found), await join(found)
+    replicas = {"min": 1, "max": 2}
+    llm = {"uses": "llm.generate", "inputs": {"model": "inputs.base"}, "replicas": replicas}
+    await api.apply(service(components={"llm": {**llm, "callsMax": 4}}))
+    await imported(found, worker, folder)
+    await until(lambda: worker.replicas)
+    (one,) = worker.replicas or ()
+    planner, now_s = found.control.services.replica_planner, time.time()
+    for turn in range(3):
+        await worker.sync(replicas=(state_of(one, calls=4, units=1 + 100 * turn),))
+        await until(lambda turn=turn: _units(found) == 1 + 100 * turn)
+        planner._clock = lambda turn=turn: now_s + 100.0 * turn  # type: ignore[misc]
+        await planner.update()
+    status = await api.status()
+    assert (status.phase, status.replicas[0].ready, status.replicas[0].wanted) == ("Ready", 1, 2)
+    assert "no worker has" in status.replicas[0].reason
+
+
+def _units(found: Place) -> int:
+    states = machine_of(found.control).state.workers["good-w"].replica_states
+    return sum(s.units for s in states.values())

@@ -3,6 +3,8 @@
 import random
 from collections import Counter
 
+from blake3 import blake3
+
 from flowmesh_core.serving.route.replica_choice import LOAD_BOUND, Candidate, choose_replica
 
 CHAT, OTHER = ("/v1/chat/completions",), ("/v1/embeddings",)
@@ -79,3 +81,10 @@ def test_a_replica_that_was_tried_or_answers_other_paths_is_not_chosen() -> None
     assert choose_replica([one, two], OTHER[0]) is two
     assert choose_replica([], CHAT[0]) is None
     assert choose_replica([], CHAT[0], key="key") is None
+
+
+def test_a_remainder_as_the_choice_would_move_most_keys() -> None:
+    """The bound on keys that move is not met by every hash."""
+    hashes = [int.from_bytes(blake3(f"k{n}".encode()).digest(8), "big") for n in range(5_000)]
+    for n in (5, 10):
+        assert sum(h % (n - 1) != h % n for h in hashes) > 1.2 / n * len(hashes)

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from flowmesh_core.errors import InvariantError
+from flowmesh_core.serving.route.call_events import AnswerCall, RouterCommand, SendCall
+from flowmesh_core.serving.route.call_router import CallRouter
 from flowmesh_sim.invariants.checker import Checker
 from flowmesh_sim.kernel.violation import violated
 from flowmesh_sim.run.simulation import Simulation
 from flowmesh_sim.scenario import read_scenario
 from flowmesh_sim.soak import passed_seeds as passed_module
 from flowmesh_sim.soak import soak as soak_module
-from flowmesh_sim.soak.checked_world import WorldOutcome, run_checked_world
+from flowmesh_sim.soak.checked_world import WorldOutcome, run_checked_calls, run_checked_world
 from flowmesh_sim.soak.passed_seeds import PassedSeeds, code_hash
 from flowmesh_sim.soak.random_scenarios import random_document
 from flowmesh_sim.soak.shrink import as_yaml, shrunk
@@ -163,3 +165,25 @@ def test_a_violation_is_shrunk_to_a_minimal_scenario(
 def test_a_scenario_without_a_violation_cannot_be_shrunk() -> None:
     with pytest.raises(ValueError, match="breaks no invariant"):
         shrunk(random_document(TINY[1]))
+
+
+@pytest.mark.slow
+def test_worlds_of_services_with_calls_break_nothing() -> None:
+    """No call is lost, none is answered twice, and the accounts add up to the bill."""
+    broken = [
+        o.broken for o in soak(seeds_of("200"), jobs=1, simulate=run_checked_calls) if o.broken
+    ]
+    assert broken == []
+
+
+def test_a_second_answer_breaks_a_world_of_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sabotage of the test above: a call that is sent again is answered too."""
+    lost = CallRouter._lost
+
+    def and_answers(self: CallRouter, hub: str) -> list[RouterCommand]:
+        commands = lost(self, hub)
+        sent = [c.call_id for c in commands if isinstance(c, SendCall)]
+        return [*commands, *(AnswerCall(call_id, "lost") for call_id in sent)]
+
+    monkeypatch.setattr(CallRouter, "_lost", and_answers)
+    assert any("answered again" in run_checked_calls(seed).broken for seed in range(40))

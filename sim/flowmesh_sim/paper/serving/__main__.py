@@ -5,6 +5,7 @@ import os
 import secrets
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from flowmesh_sim.paper.page import fill
 from flowmesh_sim.paper.serving.goals import (
@@ -37,15 +38,34 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=PAGE, help="page to write")
     parser.add_argument("--seed", type=int, default=None, help="first of the fresh seeds")
     parser.add_argument("--no-twin", action="store_true", help="leave out the real batches")
+    parser.add_argument(
+        "--only-twin", action="store_true", help="the real batches alone; the goals stay"
+    )
+    parser.add_argument(
+        "--rates", type=float, nargs="*", help="real batches at these rates alone; writes nothing"
+    )
     options = parser.parse_args()
+    if options.rates:
+        points = [p for p in twin_points() if p.rate in options.rates]
+        _print_line(twin(run_twin(points, _print_line)))
+        return
+    if options.only_twin:
+        run = run_twin(twin_points(), _print_line)
+        options.page.write_text(fill(options.page.read_text(), "twin", twin(run)))
+        _finish(twin_goals(run.counts), options.page)
     first = secrets.randbelow(2**31 - FRESH) if options.seed is None else options.seed
     found, text = _replayed(options.page.read_text(), first, options.jobs)
     if not options.no_twin:
-        measured, counts = run_twin(twin_points(), _print_line)
-        found += twin_goals(counts)
-        text = fill(text, "twin", twin(measured, counts))
+        run = run_twin(twin_points(), _print_line)
+        found += twin_goals(run.counts)
+        text = fill(text, "twin", twin(run))
     options.page.write_text(fill(text, "goals", goals(found)))
-    _print_line(f"wrote {options.page}")
+    _finish(found, options.page)
+
+
+def _finish(found: list[ReplayGoal], page: Path) -> NoReturn:
+    """Prints what was not reached, and exits."""
+    _print_line(f"wrote {page}")
     missed = [goal for goal in found if not goal.met]
     for goal in missed:
         print(f"not reached: {goal.name}: {goal.reached}, {goal.goal}", file=sys.stderr)  # noqa: T201

@@ -1,11 +1,10 @@
 """The tables of ``docs/evaluation-serving.md``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from flowmesh_sim.paper.serving.cpu_twin import Twin
 from flowmesh_sim.paper.serving.goals import ReplayGoal
-from flowmesh_sim.paper.serving.neustream_replay import Point
-from flowmesh_sim.paper.serving.replay_results import Replay, TwinCounts
+from flowmesh_sim.paper.serving.replay_results import Replay
+from flowmesh_sim.paper.serving.twin_runs import TwinRun
 
 _AXES = {"rate": "requests/s", "cv": "cv of the gaps", "scale": "latency scale"}
 
@@ -35,9 +34,10 @@ def sweep(replay: Replay, model: str, axis: str) -> str:
     return table((_AXES[axis], *heads), rows)
 
 
-def twin(measured: Twin, counts: Mapping[Point, TwinCounts]) -> str:
+def twin(run: TwinRun) -> str:
     """The real batches beside the logs."""
-    grows = measured.model.denoise.at(20) / measured.model.denoise.at(1)
+    denoise = run.twin.model.denoise
+    grows = denoise.at(20) / denoise.at(1)
     rows = [
         (
             f"{point.rate:g}",
@@ -46,9 +46,13 @@ def twin(measured: Twin, counts: Mapping[Point, TwinCounts]) -> str:
             str(found.neustream),
             str(found.flowmesh),
         )
-        for point, found in counts.items()
+        for point, found in run.counts.items()
     ]
-    return f"A batch of 20 took {grows:.2f} times as long as a batch of 1.\n\n" + table(
+    text = (
+        f"A batch of 20 took {grows:.2f} times as long as a batch of 1. The process had "
+        f"{run.core_share:.0%} of a core."
+    )
+    return f"{text}\n\n" + table(
         ("requests/s", "cv", "NeuStream, logs", "NeuStream here", "FlowMesh here"), rows
     )
 

@@ -1,0 +1,58 @@
+"""Declares ``services``."""
+
+from typing import Annotated
+
+import typer
+
+from flowmesh_cli.commands.serving import PANEL
+from flowmesh_cli.connection.target import HERE, Target, placed
+from flowmesh_cli.errors import guarded
+from flowmesh_cli.options import JsonOption
+
+ServiceArgument = Annotated[str, typer.Argument(help="Name of a service.", metavar="SERVICE")]
+ServiceNamespace = Annotated[
+    str, typer.Option("--namespace", "-n", help="Namespace of the services.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Registers the commands."""
+    services = typer.Typer(no_args_is_help=True, help="Show services and their replicas.")
+    for name, command in (("list", list_services), ("show", show), ("why", why)):
+        services.command(name)(guarded(placed(command)))
+    app.add_typer(services, name="services", rich_help_panel=PANEL)
+
+
+def list_services(
+    *, namespace: ServiceNamespace = "", place: Target = HERE, json: JsonOption = False
+) -> None:
+    """List the services of a namespace."""
+    from flowmesh_cli.verbs.services import list_services as run  # noqa: PLC0415
+
+    run(namespace=namespace, place=place, as_json=json)
+
+
+def show(
+    name: ServiceArgument,
+    *,
+    namespace: ServiceNamespace = "",
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Show the state of a service."""
+    from flowmesh_cli.verbs.services import show_service  # noqa: PLC0415
+
+    show_service(name, namespace=namespace, place=place, as_json=json)
+
+
+def why(
+    name: ServiceArgument,
+    *,
+    namespace: ServiceNamespace = "",
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Show why each replica of a service is where it is, or missing."""
+    from flowmesh_cli.verbs.services import explain_service  # noqa: PLC0415
+
+    explain_service(name, namespace=namespace, place=place, as_json=json)

@@ -1,0 +1,97 @@
+"""``fmesh services``: what is served, by which replicas, and why these."""
+
+from flowmesh_api.v1.services import ServiceList, ServiceReasons, ServiceStatus
+from flowmesh_cli.attach import query_fabric
+from flowmesh_cli.connection.client import ApiClient
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.views.formatting import date, usd
+
+
+def list_services(*, namespace: str, place: Target, as_json: bool) -> None:
+    """Lists the services of a namespace."""
+    terminal = Terminal(as_json=as_json)
+    with query_fabric(place) as http:
+        wanted = _namespace(http, namespace)
+        found = http.get("/v1/services", ServiceList, namespace=wanted)
+    if as_json:
+        terminal.answer(found)
+        return
+    if not found.services:
+        terminal.note(f"namespace {wanted} has no service")
+        return
+    rows = [
+        [s.name, s.model, s.phase, _replicas(s), usd(s.paid_nanousd), _reason(s)]
+        for s in found.services
+    ]
+    terminal.table(
+        ["service", "model", "phase", "ready", "cost", "reason"], rows, right="ready cost"
+    )
+
+
+def show_service(name: str, *, namespace: str, place: Target, as_json: bool) -> None:
+    """Shows the state of a service."""
+    terminal = Terminal(as_json=as_json)
+    with query_fabric(place) as http:
+        found = http.get(
+            f"/v1/services/{name}", ServiceStatus, namespace=_namespace(http, namespace)
+        )
+    if as_json:
+        terminal.answer(found)
+        return
+    terminal.text(f"service    {found.namespace}/{found.name}")
+    terminal.text(f"model      {found.model}")
+    terminal.text(f"phase      {found.phase}")
+    terminal.text(f"created    {date(found.created_s)}")
+    terminal.text(f"release    {found.release or 'none yet'}, generation {found.generation}")
+    terminal.text(f"cost       {usd(found.paid_nanousd)}")
+    for condition in found.conditions:
+        text = f"{condition.status}, {condition.reason}"
+        terminal.text(f"{condition.type:<10} {text}{_after(condition.message)}")
+    for one in found.replicas:
+        on = f" on {', '.join(one.workers)}" if one.workers else ""
+        terminal.text(
+            f"{one.component}: {one.ready} of {one.wanted} replicas ready{on}{_after(one.reason)}"
+        )
+
+
+def explain_service(name: str, *, namespace: str, place: Target, as_json: bool) -> None:
+    """Shows why each replica of a service is where it is, or missing."""
+    terminal = Terminal(as_json=as_json)
+    with query_fabric(place) as http:
+        found = http.get(
+            f"/v1/services/{name}/why", ServiceReasons, namespace=_namespace(http, namespace)
+        )
+    if as_json:
+        terminal.answer(found)
+        return
+    if not found.components:
+        terminal.note(f"{found.namespace}/{found.name} has no release yet: `fmesh services show`")
+        return
+    for one in found.components:
+        limits = f"{one.least} to {one.most}" if one.most > one.least else f"{one.least}"
+        terminal.text(
+            f"{one.component}: {one.wanted} wanted, of {limits} replicas{_after(one.reason)}"
+        )
+        rows = [[r.replica or "-", r.worker or "-", r.verdict, r.reason] for r in one.replicas]
+        if rows:
+            terminal.table(["replica", "worker", "verdict", "reason"], rows)
+
+
+def _namespace(http: ApiClient, namespace: str) -> str:
+    return namespace or http.namespace or http.default_namespace
+
+
+def _replicas(service: ServiceStatus) -> str:
+    ready, wanted = (sum(getattr(r, n) for r in service.replicas) for n in ("ready", "wanted"))
+    return f"{ready}/{wanted}"
+
+
+def _reason(service: ServiceStatus) -> str:
+    return "; ".join(
+        dict.fromkeys(c.message for c in service.conditions if c.status != "True" and c.message)
+    )
+
+
+def _after(text: str) -> str:
+    return f": {text}" if text else ""

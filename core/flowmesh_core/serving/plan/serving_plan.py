@@ -1,0 +1,224 @@
+"""Plans all services: how many replicas each component has, where they are, and why.
+
+One pure function, called by the control plane once a second and by the simulator. In order: the
+demand of each component; the split of each latency target, which rules out classes of device that
+are too slow; the number of replicas that keep up; what runs stays; what is missing is placed
+(``replica_placement``), with the workers that pools must have for it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+
+from flowmesh_core.serving.plan.batch_caps import batch_cap
+from flowmesh_core.serving.plan.capacity import UTILISATION
+from flowmesh_core.serving.plan.latency_split import LatencySplit, Variant, split_latency
+from flowmesh_core.serving.plan.replica_count import (
+    ReplicaCapacity,
+    ReplicaCount,
+    count_replicas,
+)
+from flowmesh_core.serving.plan.replica_placement import (
+    ComponentDemand,
+    FleetView,
+    ServingPlan,
+    plan_replicas,
+)
+from flowmesh_core.serving.profile import BatchProfile
+
+EXPECTED_UNTIL = 100
+"""Requests of a service until its measured rate alone counts, and its expected one no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedComponent:
+    """A component, and what is known of its load.
+
+    Attributes:
+        demand: what a replica is; its ``wanted`` is the least number.
+        most: the most replicas.
+        rate_per_s: measured, in the unit of ``profiles``; None before it is.
+        visits: how often a request calls it, in the mean.
+        profiles: by device class; a class without one is not known yet.
+        memory_cap: the largest batch that fits in memory.
+    """
+
+    demand: ComponentDemand
+    most: int
+    rate_per_s: float | None = None
+    visits: float = 1.0
+    profiles: Mapping[str, BatchProfile] = field(default_factory=dict)
+    memory_cap: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedService:
+    """A service as the plan sees it.
+
+    Attributes:
+        components: at least one.
+        latency_s: the target of a request; 0 for none.
+        variants: the ways of a request through the components, where there is a target.
+        expected_per_s: requests that the service expects, until enough were seen.
+        requests: that were seen.
+    """
+
+    components: tuple[PlannedComponent, ...]
+    latency_s: float = 0.0
+    variants: tuple[Variant, ...] = ()
+    expected_per_s: float = 0.0
+    requests: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ServingState:
+    """Everything that a plan is made from.
+
+    Attributes:
+        services: in order of age.
+        fleet: what there is, and what runs on it.
+        counts: (service, component) → the last decision about its number of replicas.
+    """
+
+    services: Sequence[PlannedService]
+    fleet: FleetView
+    counts: Mapping[tuple[str, str], ReplicaCount] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ServePlan:
+    """A plan.
+
+    Attributes:
+        placement: where replicas are.
+        counts: how many there should be; the next plan needs them.
+        targets_s: (service, component) → its part of the latency target.
+        caps: (service, component, device class) → the largest batch.
+        problems: service → why its latency target cannot be kept on any class of device.
+    """
+
+    placement: ServingPlan
+    counts: dict[tuple[str, str], ReplicaCount] = field(default_factory=dict)
+    targets_s: dict[tuple[str, str], float] = field(default_factory=dict)
+    caps: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+def plan(seen: ServingState, now_s: float) -> ServePlan:
+    """Returns the plan.
+
+    A service whose target cannot be kept keeps what it has, and is given no replica more.
+    """
+    made = ServePlan(ServingPlan())
+    demands = [
+        demand for service in seen.services for demand in _demands(service, seen, now_s, made)
+    ]
+    return replace(made, placement=plan_replicas(demands, seen.fleet))
+
+
+def _demands(
+    service: PlannedService, seen: ServingState, now_s: float, made: ServePlan
+) -> list[ComponentDemand]:
+    split = _split(service, seen.fleet)
+    if split.problems:
+        made.problems[service.components[0].demand.service] = "; ".join(split.problems)
+    return [
+        _demand(service, load, split, seen=seen, now_s=now_s, made=made)
+        for load in service.components
+    ]
+
+
+def _split(service: PlannedService, fleet: FleetView) -> LatencySplit:
+    """Splits the target by the fastest class of device that each component can be on."""
+    classes = _classes(fleet)
+    alone_s: dict[str, float] = {}
+    for load in service.components:
+        known = [p.at(1) for c, p in load.profiles.items() if not classes or c in classes]
+        alone_s[load.demand.component] = min(known, default=0.0)
+    if not service.latency_s or not all(alone_s.values()):
+        return LatencySplit({}, ())
+    return split_latency(service.latency_s, service.variants, alone_s)
+
+
+def _classes(fleet: FleetView) -> set[str]:
+    shapes = [w.shape for w in fleet.workers] + [p.shape for p in fleet.pools]
+    return {shape.device_class for shape in shapes}
+
+
+def _demand(
+    service: PlannedService,
+    load: PlannedComponent,
+    split: LatencySplit,
+    *,
+    seen: ServingState,
+    now_s: float,
+    made: ServePlan,
+) -> ComponentDemand:
+    """Returns a component with its number of replicas and what each of them serves."""
+    demand, key = load.demand, load.demand.key
+    target_s = split.target_s.get(demand.component, 0.0)
+    if target_s:
+        made.targets_s[key] = target_s
+    too_slow = {} if split.problems else _too_slow(load, target_s)
+    capacities = {}
+    for device_class, profile in load.profiles.items():
+        if device_class not in too_slow:
+            cap = batch_cap(profile, target_s, load.memory_cap) if target_s else load.memory_cap
+            made.caps[*key, device_class] = cap
+            capacities[device_class] = _capacity(profile, cap)
+    present = _classes_of(demand, seen.fleet)
+    before = seen.counts.get(key, ReplicaCount(len(present)))
+    rate = _rate(service, load)
+    one = _mean_capacity(present, capacities)
+    count = count_replicas(demand.wanted, load.most, rate, one, before, now_s)
+    made.counts[key] = count
+    wanted = min(count.wanted, len(present)) if split.problems else count.wanted
+    return replace(
+        demand,
+        wanted=wanted,
+        spare=max(0, wanted - demand.wanted),
+        rate_per_s=rate or 0.0,
+        capacity_per_s={c: UTILISATION * found.peak for c, found in capacities.items()},
+        too_slow=too_slow,
+    )
+
+
+def _too_slow(load: PlannedComponent, target_s: float) -> dict[str, str]:
+    """Returns why classes of device cannot keep a component's part of the target."""
+    return {
+        device_class: f"{load.demand.component} takes {profile.at(1) * 1e3:.0f} ms alone on "
+        f"{device_class}, its part of the target is {target_s * 1e3:.0f} ms"
+        for device_class, profile in load.profiles.items()
+        if target_s and profile.at(1) > target_s * (1 + 1e-9)
+    }
+
+
+def _capacity(profile: BatchProfile, cap: int) -> ReplicaCapacity:
+    knee = min(profile.knee(), cap)
+    return ReplicaCapacity(profile.best_rate(cap), knee / profile.at(knee))
+
+
+def _classes_of(demand: ComponentDemand, fleet: FleetView) -> list[str]:
+    """Returns the device classes of the workers that have a replica, of any release."""
+    component = f"{demand.service}/{demand.component}/"
+    classes = {w.name: w.shape.device_class for w in fleet.workers}
+    return [
+        classes.get(name, "")
+        for name, replica_ids in fleet.held.items()
+        if any(replica_id.startswith(component) for replica_id in replica_ids)
+    ]
+
+
+def _rate(service: PlannedService, load: PlannedComponent) -> float | None:
+    expected = service.expected_per_s * load.visits if service.requests < EXPECTED_UNTIL else 0.0
+    return max(load.rate_per_s or 0.0, expected) if expected else load.rate_per_s
+
+
+def _mean_capacity(
+    present: Iterable[str], capacities: Mapping[str, ReplicaCapacity]
+) -> ReplicaCapacity | None:
+    """Returns what one replica serves where they are now, or else anywhere; None if unknown."""
+    found = [capacities[c] for c in present if c in capacities] or list(capacities.values())
+    if not found:
+        return None
+    return ReplicaCapacity(fmean(f.peak for f in found), fmean(f.knee for f in found))

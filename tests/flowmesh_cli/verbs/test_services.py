@@ -1,0 +1,101 @@
+"""``fmesh services`` shows replicas with the reason why each is where it is."""
+
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from flowmesh_api.v1.services import (
+    ComponentReasons,
+    ReplicaPlacement,
+    ServiceCondition,
+    ServiceList,
+    ServiceReasons,
+    ServiceReplicas,
+    ServiceStatus,
+)
+from flowmesh_cli.connection.target import HERE
+from flowmesh_cli.verbs import services
+
+REPLICAS = ServiceReplicas("llm", 1, 2, ("w1",), "waits for a worker of pool gpu")
+CONDITION = ServiceCondition("Ready", "False", "ReplicasMissing", "waits for a worker")
+STATUS = ServiceStatus(
+    "ask", "team-b", "smol", "Loading", 1, 0.0, "r1", (REPLICAS,), (CONDITION,), 1_500_000_000
+)
+
+
+class Answering:
+    """A client with one answer."""
+
+    namespace, default_namespace = "", "team-b"
+
+    def __init__(self, answer: Any) -> None:
+        self.answer, self.asked = answer, list[Any]()
+
+    def get(self, path: str, kind: type, **query: Any) -> Any:
+        self.asked.append((path, query))
+        return self.answer
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Answering:
+    found = Answering(None)
+
+    @contextmanager
+    def query_fabric(_: object) -> Any:
+        yield found
+
+    monkeypatch.setattr(services, "query_fabric", query_fabric)
+    return found
+
+
+def test_services_are_listed_with_what_is_missing(
+    client: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.answer = ServiceList((STATUS,))
+    services.list_services(namespace="", place=HERE, as_json=False)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[1] == ["ask", "smol", "Loading", "1/2", "$1.50", "waits", "for", "a", "worker"]
+    assert client.asked == [("/v1/services", {"namespace": "team-b"})]
+
+
+def test_a_namespace_without_services_is_named(
+    client: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.answer = ServiceList(())
+    services.list_services(namespace="other", place=HERE, as_json=False)
+    assert "namespace other has no service" in capsys.readouterr().err
+
+
+def test_a_service_is_shown_with_its_replicas(
+    client: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.answer = STATUS
+    services.show_service("ask", namespace="", place=HERE, as_json=False)
+    text = capsys.readouterr().out
+    assert "llm: 1 of 2 replicas ready on w1: waits for a worker of pool gpu" in text
+    assert "Ready      False, ReplicasMissing: waits for a worker" in text
+
+
+def test_every_replica_is_shown_with_its_reason(
+    client: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    placed = ReplicaPlacement("placed", "has its files", "w1", "team-b/ask/llm/r1/0")
+    missing = ReplicaPlacement("missing", "no worker is connected")
+    component = ComponentReasons("llm", 2, 1, 4, "412/s asked", (placed, missing))
+    client.answer = ServiceReasons("ask", "team-b", (component,))
+    services.explain_service("ask", namespace="", place=HERE, as_json=False)
+    text = capsys.readouterr().out
+    assert "llm: 2 wanted, of 1 to 4 replicas: 412/s asked" in text
+    rows = [line.split() for line in text.splitlines()]
+    assert ["team-b/ask/llm/r1/0", "w1", "placed", "has", "its", "files"] in rows
+    assert ["-", "-", "missing", "no", "worker", "is", "connected"] in rows
+    assert client.asked == [("/v1/services/ask/why", {"namespace": "team-b"})]
+
+
+def test_before_a_release_there_is_nothing_to_explain(
+    client: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.answer = ServiceReasons("ask", "team-b")
+    services.explain_service("ask", namespace="", place=HERE, as_json=False)
+    assert "team-b/ask has no release yet" in capsys.readouterr().err

@@ -1,0 +1,86 @@
+"""The step times of an engine are learned from what its replicas do."""
+
+import random
+
+import pytest
+
+from flowmesh_core.serving.plan.load_meter import LoadMeter, ReplicaReading
+from flowmesh_core.serving.plan.step_times import StepTimes
+from flowmesh_core.units import Digest
+
+BASE_S, CALL_S = 0.02, 0.002
+
+
+def rate(calls: float) -> float:
+    """Units a second of an engine whose steps take ``BASE_S`` and ``CALL_S`` for each call."""
+    return calls / (BASE_S + CALL_S * calls)
+
+
+def reading(calls: int, units: int, name: str = "r0", cap: int = 16) -> ReplicaReading:
+    return ReplicaReading(name, "llm", Digest("s"), "cpu", calls, units, cap)
+
+
+def test_two_loads_predict_every_other() -> None:
+    rng = random.Random(3)
+    steps = StepTimes()
+    for _ in range(100):
+        calls = rng.choice((2.0, 5.0))
+        steps = steps.observed(calls, rate(calls) * rng.uniform(0.97, 1.03))
+    profile = steps.profile(16)
+    assert profile is not None
+    for n in (1, 4, 8, 16):
+        assert n / profile.at(n) == pytest.approx(rate(n), rel=0.1)
+
+
+def test_one_load_alone_takes_calls_side_by_side_to_cost_nothing() -> None:
+    assert StepTimes().profile(8) is None
+    profile = StepTimes().observed(1.0, rate(1)).profile(8)
+    assert profile is not None
+    assert profile.best_rate(8) == pytest.approx(8 * rate(1))
+
+
+def test_an_engine_that_has_changed_is_learned_anew() -> None:
+    steps = StepTimes()
+    for factor in (1.0, 0.5):
+        for n in range(300):
+            calls = 1.0 + n % 7
+            steps = steps.observed(calls, factor * rate(calls))
+    profile = steps.profile(8)
+    assert profile is not None
+    assert 8 / profile.at(8) == pytest.approx(rate(8) / 2, rel=0.1)
+
+
+def test_demand_is_the_work_of_the_last_minute() -> None:
+    meter = LoadMeter()
+    for second in range(200):
+        meter.observe([reading(4, 100 * second), reading(4, 50 * second, "r1")], float(second))
+    assert meter.units_per_s("llm", 199.0) == pytest.approx(150.0, rel=0.02)
+    for second in range(200, 300):
+        meter.observe([reading(0, 19_900), reading(0, 9_950, "r1")], float(second))
+    assert meter.units_per_s("llm", 299.0) == 0.0
+
+
+def test_calls_that_wait_for_others_do_not_count_as_running() -> None:
+    meter = LoadMeter()
+    for second in range(30):
+        meter.observe([reading(40, 100 * second, cap=10)], float(second))
+    profile = meter.profile(Digest("s"), "cpu", 10)
+    assert profile is not None
+    assert profile.at(10) == pytest.approx(10 / 100)
+
+
+def test_an_instance_that_starts_again_counts_from_zero() -> None:
+    meter = LoadMeter()
+    for second in range(20):
+        meter.observe([reading(1, 1000 + 10 * second)], float(second))
+    for second in range(20, 40):
+        meter.observe([reading(1, 10 * (second - 20))], float(second))
+    assert meter.units_per_s("llm", 39.0) == pytest.approx(10.0, rel=0.05)
+
+
+def test_a_component_without_replicas_has_no_demand() -> None:
+    meter = LoadMeter()
+    meter.observe([reading(1, 0)], 0.0)
+    assert meter.units_per_s("llm", 5.0) is None, "too short a time to say"
+    meter.observe([], 20.0)
+    assert meter.units_per_s("llm", 40.0) is None
