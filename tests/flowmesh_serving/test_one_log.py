@@ -61,7 +61,7 @@ class Link:
     """A link that records what the router sends."""
 
     def __init__(self, hub: str, sent: list[RouterCommand]) -> None:
-        self.hub = hub
+        self.hub = self.worker = hub
         self._sent = sent
 
     def answer(self, message: FromRouter) -> None:
@@ -75,7 +75,7 @@ class Embedded:
     """The router's own code, without sockets."""
 
     def __init__(self) -> None:
-        self.calls = Calls()
+        self.calls = Calls(lambda *_: True, 0.0)
         self.sent: list[RouterCommand] = []
         self._links: dict[str, Link] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -106,7 +106,7 @@ class Embedded:
     async def _call(self, call: CallArrived) -> None:
         asked = ServiceCall(call.call_id, "", call.path, "m", b"", False, 1000, call.tenant, seed=1)
         try:
-            pending, reply = await self.calls.begin(call.service, asked)
+            pending, reply = await self.calls.begin(call.service, asked, within_s=60.0)
         except OpenAiError as error:
             self.sent.append(RefuseCall(call.call_id, error.code or ""))
             return
