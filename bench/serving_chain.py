@@ -64,7 +64,8 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> Found:
                 for concurrent in CONCURRENT:
                     outcome = await generator.run(target, concurrent, seconds=arguments.seconds)
                     found[name, concurrent].append(outcome)
-            print(f"round {number + 1}: {name} done", file=sys.stderr, flush=True)
+                    line = f"{name} at {concurrent}: {outcome.rate:.0f} requests/s"
+                    print(line, file=sys.stderr, flush=True)
             await asyncio.to_thread(peer.stop)
     generator.stop()
     return found

@@ -89,9 +89,6 @@ def main() -> None:
     print(json.dumps(ready), flush=True)
     for _ in sys.stdin:
         continue
-    from ray import serve  # noqa: PLC0415 - as above
-
-    serve.shutdown()
     ray.shutdown()
 
 
