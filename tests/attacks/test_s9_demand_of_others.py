@@ -58,7 +58,7 @@ def test_only_the_worker_that_was_given_a_replica_reports_its_demand() -> None:
     attacked.report("attacker")
     assert attacked.wanted == 1
     honest.report("honest")
-    assert honest.wanted == 3
+    assert honest.wanted == 2
 
 
 def test_a_replica_stays_with_the_worker_that_was_given_it() -> None:

@@ -2,9 +2,10 @@
 
 import random
 
+import msgspec
 import pytest
 
-from flowmesh_core.serving.plan.load_meter import LoadMeter, ReplicaReading
+from flowmesh_core.serving.plan.load_meter import ENGINES_MAX, LoadMeter, ReplicaReading
 from flowmesh_core.serving.plan.step_times import StepTimes
 from flowmesh_core.units import Digest
 
@@ -84,3 +85,15 @@ def test_a_component_without_replicas_has_no_demand() -> None:
     assert meter.units_per_s("llm", 5.0) is None, "too short a time to say"
     meter.observe([], 20.0)
     assert meter.units_per_s("llm", 40.0) is None
+
+
+def test_a_bounded_number_of_engines_is_remembered() -> None:
+    meter = LoadMeter()
+    for n in range(ENGINES_MAX + 1):
+        one = reading(1, 0)
+        for second, units in ((0.0, 0), (10.0, 100)):
+            now = msgspec.structs.replace(one, signature=Digest(f"s{n}"), units=units)
+            meter.observe([now], 100.0 * n + second)
+        meter.observe([], 100.0 * n + 20.0)
+    assert meter.profile(Digest("s0"), "cpu", 16) is None
+    assert meter.profile(Digest(f"s{ENGINES_MAX}"), "cpu", 16) is not None

@@ -19,6 +19,8 @@ WINDOW_S = 60.0
 """The time over which demand is measured."""
 SLICE_S = 10.0
 """The time of one observation: work is reported when a call ends, so it comes in portions."""
+ENGINES_MAX = 1024
+"""Engines, by signature and class of device, whose speed is remembered."""
 _FEW_CALLS = 0.05
 """With fewer calls in the mean, an observation says more about reports than about the engine."""
 
@@ -110,5 +112,8 @@ class LoadMeter:
         calls, units = known.call_s / seconds, reading.units - known.units
         if calls > _FEW_CALLS and units:
             key = (reading.signature, reading.device_class)
-            self._steps[key] = self._steps.get(key, StepTimes()).observed(calls, units / seconds)
+            steps = self._steps.pop(key, StepTimes())  # the newest is the last to be forgotten
+            self._steps[key] = steps.observed(calls, units / seconds)
+            if len(self._steps) > ENGINES_MAX:
+                del self._steps[next(iter(self._steps))]
         self._slices[replica_id] = _Slice(now_s, now_s, reading, reading.units)
