@@ -18,6 +18,7 @@ from flowmesh_cli.commands import (
     runs,
     serving,
     simulation,
+    tokens,
     withhold,
     workflows,
 )
@@ -35,6 +36,7 @@ app = typer.Typer(
 for group in (
     runs,
     serving,
+    tokens,
     workflows,
     simulation,
     explain,

@@ -1,61 +1,14 @@
-"""Which services a router offers to whom, read from a file that it watches.
+"""Which services a router offers to whom, as it was last read from its file or control plane."""
 
-On a laptop ``fmesh serve`` writes the file. Tokens are in it as hashes only. The file is a level:
-what it lists holds from the next look at it, and a service or token that leaves it is refused.
-"""
-
-import hashlib
 import time
-from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
-from flowmesh_core.decoding import decode
-from flowmesh_core.errors import FlowMeshError
-
-DEFAULT_TIMEOUT_S = 600.0
-DEFAULT_IN_FLIGHT_MAX = 64
-
-
-class ServiceToken(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A token that may call one service.
-
-    Attributes:
-        hash: SHA-256 of the token, in hexadecimal.
-        namespace: of the caller: who pays, and whose prefix cache is used.
-        expires_s: Unix time; 0 for never.
-    """
-
-    hash: str
-    namespace: str
-    expires_s: float = 0.0
-
-
-class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A service.
-
-    Attributes:
-        service: ``namespace/name``.
-        model: its name in OpenAI's API.
-        tokens: those that may call it.
-        timeout_s: the longest that a request may take.
-        in_flight_max: requests that one namespace may have in flight.
-        created_s: Unix time.
-    """
-
-    service: str
-    model: str
-    tokens: tuple[ServiceToken, ...] = ()
-    timeout_s: float = DEFAULT_TIMEOUT_S
-    in_flight_max: int = DEFAULT_IN_FLIGHT_MAX
-    created_s: float = 0.0
-
-
-class ServiceList(msgspec.Struct, frozen=True):
-    """The content of the file."""
-
-    services: tuple[ServiceEntry, ...] = ()
+from flowmesh_core.protocol.router_services import (
+    RouterServices,
+    ServiceEntry,
+    ServiceToken,
+    token_hash,
+)
 
 
 class Caller(NamedTuple):
@@ -65,44 +18,21 @@ class Caller(NamedTuple):
     namespace: str
 
 
-def token_hash(token: str) -> str:
-    """Returns what the file has of a token."""
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
 class ServiceTable:
-    """The services of a file."""
+    """The services and their tokens; empty before the first :meth:`use`.
 
-    def __init__(self, path: Path) -> None:
-        """Reads the file.
+    Attributes:
+        is_known: whether they have been read.
+    """
 
-        Raises:
-            FlowMeshError: it cannot be read.
-        """
-        self._path = path
-        self._changed_ns = -1
+    def __init__(self) -> None:
         self._tokens: dict[str, tuple[ServiceEntry, ServiceToken]] = {}
-        self.refresh()
+        self.is_known = False
 
-    def refresh(self) -> None:
-        """Reads the file again if it has changed.
-
-        Raises:
-            FlowMeshError: it cannot be read; what it said before holds.
-        """
-        try:
-            changed_ns = self._path.stat().st_mtime_ns
-            if changed_ns == self._changed_ns:
-                return
-            listed = decode(_decoder, self._path.read_bytes())
-        except (OSError, msgspec.DecodeError) as e:
-            raise FlowMeshError(
-                f"the list of services cannot be read: {e}",
-                where=str(self._path),
-                remedy="start the service again with `fmesh serve`",
-            ) from e
-        self._changed_ns = changed_ns
+    def use(self, listed: RouterServices) -> None:
+        """Replaces all services."""
         self._tokens = {t.hash: (s, t) for s in listed.services for t in s.tokens}
+        self.is_known = True
 
     def caller(self, token: str) -> Caller | None:
         """Returns whose token this is; None for an unknown or expired one."""
@@ -113,15 +43,3 @@ class ServiceTable:
         if known.expires_s and known.expires_s <= time.time():
             return None
         return Caller(service, known.namespace)
-
-
-_decoder = msgspec.json.Decoder(ServiceList)
-
-
-def write_services(path: Path, services: tuple[ServiceEntry, ...]) -> None:
-    """Replaces the file, readable by its owner only."""
-    text = msgspec.json.format(msgspec.json.encode(ServiceList(services))) + b"\n"
-    new = path.with_suffix(".new")
-    new.touch(mode=0o600)
-    new.write_bytes(text)
-    new.replace(path)

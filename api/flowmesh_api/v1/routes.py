@@ -45,6 +45,9 @@ REVOKE = "/v1/revoke"
 
 SERVICES = "/v1/services"
 SERVICE = "/v1/services/{name}"
+SERVICE_TOKENS = "/v1/services/{name}/tokens"
+SERVICE_TOKEN = "/v1/services/{name}/tokens/{id}"
+ROUTER = "/v1/router"
 
 LINEAGE = "/v1/lineage/{name}"
 LINEAGE_ROWS = "/v1/lineage/{name}/rows"
