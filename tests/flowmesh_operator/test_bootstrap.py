@@ -28,7 +28,11 @@ NAMES = (
 
 
 def everything() -> list[RequiredSecret]:
-    return list(wanted_secrets(hosts=HOSTS, days=30, master_key=True, store=True, keda=True))
+    return list(
+        wanted_secrets(
+            hosts=HOSTS, router_hosts=(), days=30, master_key=True, store=True, keda=True
+        )
+    )
 
 
 def contents(api_server: ApiServer, namespace: str) -> dict[str, dict[str, bytes]]:
