@@ -129,7 +129,7 @@ def test_an_applied_service_becomes_ready_and_answers_with_a_token(cluster: Clus
     until(lambda: cluster.condition("ask", "Ready").get("reason") == missing, "it needs a worker")
     assert cluster.condition("ask", "Ready")["status"] == "False"
     assert cluster.status("ask")["ready"] == "0/1"
-    cluster.made.worker("w1")
+    cluster.made.worker("local-w1")
     cluster.wait("ask")
     status = cluster.status("ask")
     assert status["phase"] == "Ready"

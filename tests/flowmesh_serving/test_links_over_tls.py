@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -15,6 +16,7 @@ from tests.flowmesh_serving.tls_stack import TlsRouter, certificate, signer, tls
 
 from flowmesh_core.protocol.link_certificates import VALID_S
 from flowmesh_serving.links import hub_link
+from flowmesh_worker.serving import router_group
 
 pytestmark = pytest.mark.slow
 
@@ -92,6 +94,30 @@ async def test_a_link_ends_with_its_certificate(found: TlsRouter) -> None:
     await until(lambda: ready(found) == 0)
     found.connect()
     await until(lambda: ready(found) == 1)
+
+
+async def test_a_hub_connects_to_each_router_behind_a_name(
+    found: TlsRouter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = ["127.0.0.1"]
+
+    async def resolved(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        assert host == "localhost"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (a, port)) for a in addresses]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolved)
+    monkeypatch.setattr(router_group, "_RESOLVE_EVERY_S", 0.02)
+    found.connect()
+    await until(lambda: ready(found) == 1)
+    (group,) = found.hub._routers.values()
+    async with tls_router(tmp_path, "127.0.0.2", found.router.hubs_port) as second:
+        addresses.append("127.0.0.2")
+        await until(lambda: ready(second) == 1)
+        addresses.remove("127.0.0.2")  # it is about to stop, and may have calls
+        await asyncio.sleep(0)
+        assert len(group.links) == 2
+    await until(lambda: len(group.links) == 1)
+    assert ready(found) == 1
 
 
 async def test_a_hub_does_not_talk_to_a_router_of_another_authority(

@@ -51,16 +51,19 @@ class TlsRouter(Stack):
 
 
 @contextlib.asynccontextmanager
-async def tls_router(folder: Path, **settings: Any) -> AsyncIterator[TlsRouter]:
+async def tls_router(
+    folder: Path, host: str = "127.0.0.1", hubs_port: int = 0, **settings: Any
+) -> AsyncIterator[TlsRouter]:
     """Yields a router that listens for hubs with TLS."""
     now = datetime.datetime.now(datetime.UTC)
-    for name, content in gateway_certificate([HOST], 1, now).items():
-        (folder / name).write_bytes(content)
+    if not (folder / "ca.crt").exists():
+        for name, content in gateway_certificate([HOST], 1, now).items():
+            (folder / name).write_bytes(content)
     listed = RouterServices(services(), signer().public_keys)
     (folder / "services.json").write_bytes(msgspec.json.encode(listed))
     router = RouterServer(
         RouterSettings(
-            "127.0.0.1", 0, services=folder / "services.json", hubs_port=0,
+            host, 0, services=folder / "services.json", hubs_port=hubs_port,
             tls_cert=folder / "tls.crt", tls_key=folder / "tls.key", **settings,
         )
     )  # fmt: skip

@@ -4,12 +4,11 @@ The Ed25519 keys follow from the master keys: a certificate stays valid when ano
 and routers get the public keys only.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from flowmesh_control.loop.clock import Clock
 from flowmesh_core.protocol.link_certificates import (
     VALID_S,
     LinkClaims,
@@ -26,7 +25,7 @@ class LinkSigner:
         public_keys: in hexadecimal, by id; also of keys that sign nothing new.
     """
 
-    def __init__(self, keys: DerivedKeys, clock: Clock) -> None:
+    def __init__(self, keys: DerivedKeys, clock: Callable[[], float]) -> None:
         """Derives the signing keys.
 
         Args:

@@ -9,12 +9,16 @@ import logging
 
 from flowmesh_api.v1.services import ServiceApplication
 from flowmesh_control.errors import ConflictError, NotFoundError
+from flowmesh_control.records.epochs import SupersededError
 from flowmesh_control.records.service_records import ServiceRecord
-from flowmesh_core.errors import FlowMeshError, SpecError, StoreError
+from flowmesh_core.errors import FlowMeshError, InvariantError, SpecError, StoreError
+from flowmesh_core.spec.load import API_VERSION
+from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_operator.kube.client import ApiError, KubeClient
 from flowmesh_operator.kube.conditions import ConditionUpdate, StatusContext
 from flowmesh_operator.kube.informer_cache import InformerCache, Object
 from flowmesh_operator.kube.kinds import SERVICES
+from flowmesh_operator.kube.lease import LeadershipLostError
 from flowmesh_operator.kube.object_status import ObjectStatusWriter, shown
 from flowmesh_operator.kube.work_queue import WorkQueue
 from flowmesh_operator.ports import Epoch, ServiceStatuses, ServiceStore
@@ -69,7 +73,6 @@ class ServiceController:
 
         Raises:
             LeadershipLostError: the fence stopped a write.
-            ApiError: the services cannot be listed.
         """
         await first(
             self._queue.feed(self._mirror.changes("services")),
@@ -89,8 +92,12 @@ class ServiceController:
                 return
             await self._apply(uid, obj)
             await self._writer.write(obj, self._status(uid, obj))
-        except (StoreError, ApiError) as e:
+        except (LeadershipLostError, SupersededError, InvariantError):
+            raise
+        except FlowMeshError as e:
             log.warning("service %s is reconciled again: %s", uid, e)
+        except Exception:  # a bug that one service triggers must not stop the others
+            log.exception("service %s", uid)
 
     async def _apply(self, uid: str, obj: Object) -> None:
         meta = obj["metadata"]
@@ -155,15 +162,19 @@ class ServiceController:
         while True:
             await asyncio.sleep(RELIST_S)
             before = self._mirror.begin("services")
-            found = await self._api.list(*SERVICES, metadata_only=True)
+            try:
+                found = await self._api.list(*SERVICES, metadata_only=True)
+            except ApiError as e:
+                log.warning("services are listed later: %s", e)
+                continue
             self._mirror.listed("services", before, found)
 
 
 def _application(obj: Object) -> ServiceApplication:
     meta = obj["metadata"]
     document = {
-        "apiVersion": obj["apiVersion"],
-        "kind": obj["kind"],
+        "apiVersion": API_VERSION,
+        "kind": FlowMeshService.__name__,
         "metadata": {"name": meta["name"], "namespace": meta["namespace"]},
         "spec": obj["spec"],
     }
