@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ class Service:
     user: User
     name: str
     token: str = ""
+    applied_s: float = 0.0
     token_ids: list[str] = field(default_factory=list)
 
     @property
@@ -34,9 +36,10 @@ class Service:
             "uses": "test.echo",
             "inputs": {},
             "replicas": replicas,
-            "resources": {"memory": "1Gi"},  # one on a worker
+            "resources": {"memory": "700Mi"},  # so that a worker takes one
         }
         spec = {"inputs": {}, "components": {"echo": component}, "openai": {"model": self.name}}
+        self.applied_s = time.monotonic()
         self.fabric.kube.apply(
             {
                 "apiVersion": "flowmesh.dev/v1alpha1",

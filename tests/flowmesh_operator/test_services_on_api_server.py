@@ -16,6 +16,7 @@ import httpx
 import openai
 import pytest
 from tests.flowmesh_operator.api_server import ApiServer, until
+from tests.flowmesh_operator.pool_builder import pool_object
 from tests.flowmesh_operator.replicas import Replicas, replicas
 from tests.flowmesh_operator.user_roles import grant_everywhere
 
@@ -182,6 +183,28 @@ def test_services_are_changed_as_objects_only(cluster: Cluster) -> None:
     status, found = cluster.ask("DELETE", path)
     assert status == 409
     assert "FlowMeshService objects" in found["error"]["message"]
+
+
+def test_a_pool_grows_from_zero_for_a_service_that_fits_on_no_worker(cluster: Cluster) -> None:
+    spec = {"engines": {"flavor": "thin"}, "resources": {"cpu": 1, "memory": "4Gi"}}
+    scaling = {"maxReplicas": 2, "autoscaling": {"scaleDownAfter": "2s"}}
+    given = pool_object({**spec, **scaling}, "grow", cluster.made.own)
+    given["metadata"].pop("uid")
+    server, at = cluster.made.server, ("-n", cluster.made.own)
+    server.kubectl("apply", "--server-side", "-f", "-", given=json.dumps(given))
+
+    def size() -> int:
+        found = server.kubectl("get", "deployment", "flowmesh-pool-grow", *at, "-ojson", ok=False)
+        return int(json.loads(found.stdout)["spec"]["replicas"]) if found.stdout else -1
+
+    until(lambda: size() == 0, "a pool without workers")
+    cluster.apply("large", {"echo": {**ECHO["echo"], "resources": {"memory": "3Gi"}}})
+    until(lambda: size() == 1, "a worker for the replica")
+    (decision,) = server.get("fmwp", "grow", *at)["status"]["decisions"]
+    assert decision["reason"] == "replicas of services need 1 workers"
+    server.kubectl("delete", "fms", "large", "-n", cluster.team)
+    until(lambda: size() == 0, "none without it")
+    server.kubectl("delete", "fmwp", "grow", *at)
 
 
 def test_a_deleted_object_ends_its_service(cluster: Cluster) -> None:

@@ -99,10 +99,12 @@ async def test_a_link_ends_with_its_certificate(found: TlsRouter) -> None:
 async def test_a_hub_connects_to_each_router_behind_a_name(
     found: TlsRouter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    addresses = ["127.0.0.1"]
+    addresses, resolved_again = ["127.0.0.1"], asyncio.Event()
 
     async def resolved(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
         assert host == "localhost"
+        if len(addresses) == 1 and len(found.hub._routers[found.address].links) > 1:
+            resolved_again.set()
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (a, port)) for a in addresses]
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolved)
@@ -114,8 +116,10 @@ async def test_a_hub_connects_to_each_router_behind_a_name(
         addresses.append("127.0.0.2")
         await until(lambda: ready(second) == 1)
         addresses.remove("127.0.0.2")  # it is about to stop, and may have calls
-        await asyncio.sleep(0)
+        await resolved_again.wait()
         assert len(group.links) == 2
+        (replica,) = second.router._calls.replicas._by_service[SERVICE].values()
+        replica.link.close()
     await until(lambda: len(group.links) == 1)
     assert ready(found) == 1
 

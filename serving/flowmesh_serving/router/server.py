@@ -31,7 +31,6 @@ _REFRESH_EVERY_S = 0.5
 _ASK_EVERY_S = 1.0
 _HANDSHAKE_WITHIN_S = 10.0
 _UNAVAILABLE = 503
-_END_WITHIN_S = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -99,7 +98,10 @@ class RouterServer:
 
     async def _serve(self, app: web.Application, port: int, context: ssl.SSLContext | None) -> str:
         runner = web.AppRunner(
-            app, handler_cancellation=True, access_log=None, shutdown_timeout=_END_WITHIN_S
+            app,
+            handler_cancellation=True,
+            access_log=None,
+            shutdown_timeout=self._settings.end_within_s,
         )
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)

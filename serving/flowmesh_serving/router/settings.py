@@ -8,6 +8,7 @@ from pathlib import Path
 IN_FLIGHT_MAX = 1024
 BODY_BYTES_MAX = 2 << 20
 SLOW_CLIENT_S = 30.0
+END_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class RouterSettings:
         in_flight_max: requests of all callers at once.
         body_bytes_max: the largest body of a request.
         slow_client_s: how long a client may take nothing of its stream.
+        end_within_s: how long requests may take to end when the router stops.
         parent: the process that the router ends with; None for none.
         hubs_port: the port on which hubs connect with TLS and a link certificate; 0 for any, None
             for none.
@@ -42,6 +44,7 @@ class RouterSettings:
     in_flight_max: int = IN_FLIGHT_MAX
     body_bytes_max: int = BODY_BYTES_MAX
     slow_client_s: float = SLOW_CLIENT_S
+    end_within_s: float = END_WITHIN_S
     parent: int | None = None
     hubs_port: int | None = None
     probe_port: int | None = None
@@ -64,6 +67,7 @@ def parse_settings(arguments: Sequence[str]) -> RouterSettings:
     parser.add_argument("--in-flight-max", type=int, default=IN_FLIGHT_MAX)
     parser.add_argument("--body-bytes-max", type=int, default=BODY_BYTES_MAX)
     parser.add_argument("--slow-client-s", type=float, default=SLOW_CLIENT_S)
+    parser.add_argument("--end-within-s", type=float, default=END_WITHIN_S)
     parser.add_argument("--parent", type=int)
     parser.add_argument("--hubs-port", type=int)
     parser.add_argument("--probe-port", type=int)
