@@ -16,13 +16,9 @@ import msgspec
 from serving_load import Contestant
 
 from flowmesh_core.protocol.messages import PrewarmSpec, RouterAddress, ServingReplica
+from flowmesh_core.protocol.router_services import ServiceEntry, ServiceToken, token_hash
 from flowmesh_core.units import Digest
-from flowmesh_serving.service_table import (
-    ServiceEntry,
-    ServiceToken,
-    token_hash,
-    write_services,
-)
+from flowmesh_serving.service_file import write_services
 from flowmesh_worker.engine_api import HostSettings
 from flowmesh_worker.instances.host_process import HostProcess, host_environment
 from flowmesh_worker.ipc.frames import FromHost, HostInput, ListenForCalls, Loaded, Start

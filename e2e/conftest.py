@@ -18,7 +18,16 @@ _VALUES = "FLOWMESH_E2E_VALUES"
 _numbers = itertools.count(1)
 _STUCK_S = 1800
 """The first scenario includes the cluster's start and the installation."""
-_FIRST = ("installation", "first_workflow", "growing", "sharing", "user_code", "cli", "faults")
+_FIRST = (
+    "installation",
+    "first_workflow",
+    "services",
+    "growing",
+    "sharing",
+    "user_code",
+    "cli",
+    "faults",
+)
 _LAST = ("many", "rights", "uninstallation")
 """Deleting thousands of workflows takes long."""
 

@@ -19,6 +19,7 @@ from flowmesh_cli.commands import (
     services,
     serving,
     simulation,
+    tokens,
     withhold,
     workflows,
 )
@@ -37,6 +38,7 @@ for group in (
     runs,
     serving,
     services,
+    tokens,
     workflows,
     simulation,
     explain,

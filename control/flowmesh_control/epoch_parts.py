@@ -6,6 +6,7 @@ from collections.abc import Callable
 from flowmesh_control.audit.sample_verdicts import SampleVerdicts
 from flowmesh_control.audit.sampled_audits import SampledAudits
 from flowmesh_control.audit.submission import AuditSubmission
+from flowmesh_control.auth.link_signer import LinkSigner
 from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.cache.admin import CacheAdmin
@@ -49,6 +50,8 @@ from flowmesh_control.runs.repin import RepinService
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_control.serving.registry import ServiceRegistry
 from flowmesh_control.serving.replica_planner import ReplicaPlanner
+from flowmesh_control.serving.service_tokens import ServiceTokens
+from flowmesh_control.settings import ControlSettings
 from flowmesh_control.withholding.reruns import Reruns
 from flowmesh_control.withholding.withholding import Withholding
 from flowmesh_control.workers.gateway import WorkerGateway
@@ -85,11 +88,13 @@ def build_gateway(
     telemetry: WorkerTelemetry,
     events: FabricEvents,
     declared: Callable[[str], PoolDeclaration | None],
+    signer: LinkSigner,
 ) -> WorkerGateway:
     """Returns the gateway that workers connect to."""
     return WorkerGateway(
         epoch=context.epoch,
         attempt_tokens=AttemptTokens(context.key_ring.derive(ATTEMPT_TOKENS)),
+        link_signer=signer,
         post=post,
         tokens=context.tokens,
         telemetry=telemetry,
@@ -328,12 +333,23 @@ def build_serving(
         registry=registry,
         catalog=context.catalog,
         pools=lambda: signals.declared,
-        routers=tuple(RouterAddress(address) for address in context.settings.routers),
+        routers=tuple(_router_address(context.settings, a) for a in context.settings.routers),
         post_and_wait=loop.post_and_wait,
         clock=context.clock,
     )
     signals.add_floors(planner.floors)
     return registry, planner
+
+
+def _router_address(settings: ControlSettings, address: str) -> RouterAddress:
+    return RouterAddress(address, ca=settings.router_ca if address.startswith("tls:") else "")
+
+
+def build_service_tokens(
+    context: EpochContext, registry: ServiceRegistry, signer: LinkSigner
+) -> ServiceTokens:
+    """Returns the tokens of services' callers, and what routers read."""
+    return ServiceTokens(registry, context.clock, signer.public_keys)
 
 
 def build_auditing(

@@ -41,6 +41,7 @@ from flowmesh_control.runs.resume import RunResumption
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_control.serving.registry import ServiceRegistry
 from flowmesh_control.serving.replica_planner import ReplicaPlanner
+from flowmesh_control.serving.service_tokens import ServiceTokens
 from flowmesh_control.settings import ControlSettings
 from flowmesh_control.verification.verification import OutputVerification
 from flowmesh_control.withholding.withholding import Withholding
@@ -99,5 +100,6 @@ class ControlPlaneServices:
     metrics: MetricsPage
     registry: ServiceRegistry
     replica_planner: ReplicaPlanner
+    service_tokens: ServiceTokens
     connections: UnverifiedConnections
     refusal: StoreError | None = None

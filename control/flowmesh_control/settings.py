@@ -38,6 +38,9 @@ class ControlSettings:
         openai_engine: the engine that answers requests of OpenAI's API.
         request_log_ttl_s: the age from which a collection deletes segments of the request log.
         routers: addresses of the routers of services, as workers' hubs reach them.
+        router_ca: certificates (PEM) with which hubs verify routers at ``tls:`` addresses.
+        router_url: the base URL of the routers for clients; empty where routers do not take the
+            tokens that the control plane creates.
     """
 
     machine: Settings = field(default_factory=Settings)
@@ -58,3 +61,5 @@ class ControlSettings:
     request_log: bool = True
     request_log_ttl_s: float = REQUEST_LOG_TTL_S
     routers: tuple[str, ...] = ()
+    router_ca: str = ""
+    router_url: str = ""

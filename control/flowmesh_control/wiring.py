@@ -6,6 +6,7 @@ Called by the control plane; the only place that passes on the machine's state.
 import time
 from dataclasses import dataclass
 
+from flowmesh_control.auth.link_signer import LinkSigner
 from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.pool_rejections import explain_with_pools
@@ -29,6 +30,7 @@ from flowmesh_control.epoch_parts import (
     build_repinning,
     build_revocation,
     build_sampling,
+    build_service_tokens,
     build_serving,
     build_views,
     build_withholding,
@@ -68,6 +70,7 @@ from flowmesh_control.workers.log_buffer import LogBuffer
 from flowmesh_core.fleet.snapshot import Decision, Snapshot
 from flowmesh_core.machine.events import Event
 from flowmesh_core.placement import decide
+from flowmesh_core.protocol.link_certificates import LINK_KEYS
 from flowmesh_store.action_cache import ActionCache
 from flowmesh_store.result_index import ResultIndex
 from flowmesh_store.retrying_blobs import with_retries
@@ -135,7 +138,8 @@ def assemble(context: EpochContext) -> EpochRuntime:
     uploaded = UploadedBytes(quotas, stored, context.clock, context.uploaded)
     content = UploadStore(store, context.references, context.revocations, stored.added)
     signals = CapacitySignalSource(state, context.clock)
-    gateway = build_gateway(context, post, telemetry, events, signals.declaration)
+    signer = LinkSigner(context.key_ring.derive(LINK_KEYS), context.clock)
+    gateway = build_gateway(context, post, telemetry, events, signals.declaration, signer)
     finalizer = build_finalizer(context, lineage, logs, redaction, samples)
     evaluators = Evaluators.of(context.settings, context.catalog)
     evaluations = build_evaluations(context, evaluators, owners, post)
@@ -231,6 +235,7 @@ def assemble(context: EpochContext) -> EpochRuntime:
         metrics=metrics,
         registry=registry,
         replica_planner=replica_planner,
+        service_tokens=build_service_tokens(context, registry, signer),
         connections=connections,
         refusal=context.refusal,
     )

@@ -7,7 +7,8 @@ from e2e.harness.kube import until
 
 HERE = f"--namespace={NAMESPACE}"
 KEPT = "[PersistentVolumeClaim] flowmesh-store"
-KEYS = ("flowmesh-master-key", "flowmesh-gateway-tls", "flowmesh-store-operator")
+KEYS = ("flowmesh-master-key", "flowmesh-gateway-tls", "flowmesh-router-tls",
+        "flowmesh-store-operator")  # fmt: skip
 WORK = {"steps": [{"name": "one", "uses": "test.noop", "with": {"value": "kept"}}]}
 
 

@@ -25,6 +25,7 @@ from flowmesh_operator.access.gateway_certificate import gateway_certificate, se
 from flowmesh_operator.kube.connection import load_configuration
 
 GATEWAY_TLS = "flowmesh-gateway-tls"
+ROUTER_TLS = "flowmesh-router-tls"
 MASTER_KEY = "flowmesh-master-key"
 STORE_OPERATOR = "flowmesh-store-operator"
 KEDA_PAIR = "flowmesh-keda-pair"
@@ -72,13 +73,21 @@ class RequiredSecret:
 
 
 def wanted_secrets(
-    *, hosts: Sequence[str], days: int, master_key: bool, store: bool, keda: bool
+    *,
+    hosts: Sequence[str],
+    router_hosts: Sequence[str],
+    days: int,
+    master_key: bool,
+    store: bool,
+    keda: bool,
 ) -> Iterator[RequiredSecret]:
     """Yields the Secrets that an installation needs.
 
     Args:
         hosts: names that the gateway's certificate is valid for; none for no certificate.
-        days: the certificate's validity, in days.
+        router_hosts: names that the routers' certificate is valid for, as ``hosts``. Its authority
+            is another one, so that routers, which face clients, have no key of the gateway's.
+        days: the certificates' validity, in days.
         master_key: whether the installation generates its master key.
         store: whether it runs its own S3 server.
         keda: whether KEDA reads the gateway's metrics.
@@ -88,6 +97,11 @@ def wanted_secrets(
         yield RequiredSecret(
             GATEWAY_TLS, "operator", ("ca.crt", "tls.crt", "tls.key"),
             lambda: gateway_certificate(hosts, days, now), type="kubernetes.io/tls",
+        )  # fmt: skip
+    if router_hosts:
+        yield RequiredSecret(
+            ROUTER_TLS, "router", ("ca.crt", "tls.crt", "tls.key"),
+            lambda: gateway_certificate(router_hosts, days, now), type="kubernetes.io/tls",
         )  # fmt: skip
     if master_key:
         yield RequiredSecret(
@@ -202,6 +216,12 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="DNS name for the certificate of the gateway",
     )
+    parser.add_argument(
+        "--router-host",
+        action="append",
+        default=[],
+        help="DNS name for the certificate of the routers",
+    )
     parser.add_argument("--days", type=int, default=3650, help="validity of the certificate, days")
     parser.add_argument("--master-key", action="store_true", help="create the master key")
     parser.add_argument("--store", action="store_true", help="create the S3 server's account")
@@ -214,8 +234,8 @@ def main(arguments: Sequence[str]) -> int:
     given = _parser().parse_args(arguments)
     wanted = list(
         wanted_secrets(
-            hosts=given.host, days=given.days, master_key=given.master_key, store=given.store,
-            keda=given.keda,
+            hosts=given.host, router_hosts=given.router_host, days=given.days,
+            master_key=given.master_key, store=given.store, keda=given.keda,
         )
     )  # fmt: skip
     try:

@@ -25,6 +25,8 @@ class PodEnvironment:
         store_claim: the PersistentVolumeClaim of a store that is a directory; none if empty.
         operator_labels: labels of the gateway's pods, for the NetworkPolicy.
         blob_service_labels: labels of the blob service's pods.
+        router_hubs: where hubs reach the routers of services, as ``tls:host:port``; empty for none.
+        router_labels: labels of the routers' pods.
         store_cidrs: networks of the bucket; not used for a bucket in this namespace.
         dns_cidrs: networks of DNS servers besides the cluster's own, such as caches on the nodes.
         metrics_url: the URL from which KEDA reads the number of wanted workers.
@@ -53,6 +55,13 @@ class PodEnvironment:
             "app.kubernetes.io/component": "blobs",
         }
     )
+    router_hubs: str = ""
+    router_labels: dict[str, str] = field(
+        default_factory=lambda: {
+            "app.kubernetes.io/name": "flowmesh",
+            "app.kubernetes.io/component": "router",
+        }
+    )
     store_cidrs: tuple[str, ...] = ANYWHERE
     dns_cidrs: tuple[str, ...] = ()
     metrics_url: str = ""
@@ -70,6 +79,11 @@ class PodEnvironment:
     def blob_service_port(self) -> int:
         """The port of the blob service's pods, which its Service has too."""
         return urlsplit(self.blob_service).port or _HTTPS_PORT
+
+    @property
+    def router_port(self) -> int:
+        """The port of the routers' pods for hubs; 0 where there are no routers."""
+        return int(self.router_hubs.rpartition(":")[2]) if self.router_hubs else 0
 
     @property
     def store_path(self) -> str:

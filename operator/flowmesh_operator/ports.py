@@ -10,8 +10,10 @@ from typing import Any, Protocol
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_api.v1.quotas import Quota
 from flowmesh_api.v1.runs import RunAccepted, RunStatus
+from flowmesh_api.v1.services import ServiceApplication, ServiceStatus
 from flowmesh_control.autoscaling.worker_fleet import ConnectedWorker
 from flowmesh_control.queries.live_runs import RunTerms
+from flowmesh_control.records.service_records import ServiceRecord
 from flowmesh_control.runs.admission import Submission
 from flowmesh_core.autoscaling.backlog import Backlog
 from flowmesh_core.autoscaling.pool_model import PoolView
@@ -148,6 +150,51 @@ class Epoch(Protocol):
 
     def is_steady(self) -> bool:
         """Returns whether the time for workers to reconnect after a takeover is over."""
+        ...
+
+
+class ServiceStore(Protocol):
+    """The control plane's services."""
+
+    def all(self) -> Sequence[ServiceRecord]:
+        """Returns the services."""
+        ...
+
+    def get(self, namespace: str, name: str) -> ServiceRecord:
+        """Returns a service.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        ...
+
+    async def apply(
+        self, application: ServiceApplication, labels: Mapping[str, str], object_uid: str
+    ) -> ServiceRecord:
+        """Creates a service, or gives it another content; an equal one is left as it is.
+
+        Raises:
+            SpecError: everything that is wrong with it.
+            ConflictError: its namespace has too many.
+            StoreError: it could not be written.
+        """
+        ...
+
+    async def remove(self, namespace: str, name: str) -> None:
+        """Deletes a service.
+
+        Raises:
+            NotFoundError: there is none of that name.
+            StoreError: that could not be written.
+        """
+        ...
+
+
+class ServiceStatuses(Protocol):
+    """Shows services."""
+
+    def status(self, service: ServiceRecord) -> ServiceStatus:
+        """Returns the status of a service."""
         ...
 
 

@@ -65,6 +65,10 @@ class OperatorSettings:
         worker_store_claim: the PersistentVolumeClaim of a store that is a directory.
         worker_store_cidrs: networks of the bucket, separated by commas; any if empty.
         worker_dns_cidrs: networks of DNS servers besides the cluster's own, separated by commas.
+        router_hubs: where workers' hubs reach the routers of services, as ``tls:host:port``; empty
+            for no routers.
+        router_ca: the file with the certificates that hubs verify them with.
+        router_url: the base URL of the routers for clients in the cluster.
         keda_metrics_url: the URL where KEDA reads the gateway's metrics; empty disables KEDA.
         keda_secret: the Secret with the ``token`` that KEDA sends there; none if empty.
         keda_pair_secret: the Secret with KEDA's ``tls.crt`` and ``tls.key``, without which it does
@@ -107,6 +111,9 @@ class OperatorSettings:
     worker_dns_cidrs: str = ""
     worker_import_refuse: str = ""
     api_server_host: str = ""
+    router_hubs: str = ""
+    router_ca: Path | None = None
+    router_url: str = ""
     keda_metrics_url: str = ""
     keda_secret: str = ""
     keda_pair_secret: str = ""
@@ -125,6 +132,7 @@ class OperatorSettings:
             blob_service=self._blob_service,
             store_claim=self.worker_store_claim,
             operator_labels={key.strip(): value.strip() for key, _, value in labels},
+            router_hubs=self.router_hubs,
             dns_cidrs=_networks(self.worker_dns_cidrs),
             metrics_url=self.keda_metrics_url,
             metrics_secret=self.keda_secret,
@@ -193,6 +201,9 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
         worker_dns_cidrs=reader.networks("WORKER_DNS_CIDRS"),
         worker_import_refuse=reader.networks("WORKER_IMPORT_REFUSE"),
         api_server_host=environment.get(_API_SERVER, "").strip(),
+        router_hubs=reader.text("ROUTER_HUBS"),
+        router_ca=Path(file) if (file := reader.text("ROUTER_CA")) else None,
+        router_url=reader.text("ROUTER_URL"),
         keda_metrics_url=reader.text("KEDA_METRICS_URL"),
         keda_secret=reader.text("KEDA_SECRET"),
         keda_pair_secret=reader.text("KEDA_PAIR_SECRET"),

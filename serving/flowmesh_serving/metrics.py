@@ -1,7 +1,8 @@
 """The router's metrics. Labels are closed: services beyond the first 200 count as ``other``."""
 
 import contextlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -69,8 +70,15 @@ class RouterMetrics:
             found = self._services[label] = self._services.get(label) or ServiceMetrics(self, label)
         return found
 
-    def text(self) -> bytes:
-        """Returns all metrics in Prometheus' text format."""
+    def text(self, replicas: Mapping[str, int]) -> bytes:
+        """Returns all metrics in Prometheus' text format.
+
+        Args:
+            replicas: by service, how many take calls from this router.
+        """
+        self.replicas.clear()
+        for service, count in itertools.islice(replicas.items(), _SERVICES_MAX):
+            self.replicas.labels(service).set(count)
         return generate_latest(self.registry)
 
 

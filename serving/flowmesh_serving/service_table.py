@@ -1,68 +1,15 @@
-"""Which services a router offers to whom, read from a file that it watches.
+"""Which services a router offers to whom, as it was last read from its file or control plane."""
 
-On a laptop ``fmesh serve`` writes the file. Tokens are in it as hashes only. The file is a level:
-what it lists holds from the next look at it, and a service or token that leaves it is refused.
-"""
-
-import hashlib
 import time
-from pathlib import Path
+from collections.abc import Collection
 from typing import NamedTuple
 
-import msgspec
-
-from flowmesh_core.decoding import decode
-from flowmesh_core.errors import FlowMeshError
-
-DEFAULT_TIMEOUT_S = 600.0
-DEFAULT_IN_FLIGHT_MAX = 64
-
-
-class ServiceToken(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A token that may call one service.
-
-    Attributes:
-        hash: SHA-256 of the token, in hexadecimal.
-        namespace: of the caller: who pays, and whose prefix cache is used.
-        expires_s: Unix time; 0 for never.
-    """
-
-    hash: str
-    namespace: str
-    expires_s: float = 0.0
-
-
-class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A service.
-
-    Attributes:
-        service: ``namespace/name``.
-        model: its name in OpenAI's API.
-        tokens: those that may call it.
-        timeout_s: the longest that a request may take.
-        in_flight_max: requests that may be in flight at one router, of all namespaces together.
-        created_s: Unix time.
-        weights: of namespaces in shares of ``in_flight_max``; 1 where none is given.
-        placed: by replica id, the worker on which the control plane placed it: a hub is believed
-            about no others. None where the placement is not known; then hubs are believed.
-        tool_parser: vLLM's parser of the model's tool calls; empty for none.
-    """
-
-    service: str
-    model: str
-    tokens: tuple[ServiceToken, ...] = ()
-    timeout_s: float = DEFAULT_TIMEOUT_S
-    in_flight_max: int = DEFAULT_IN_FLIGHT_MAX
-    created_s: float = 0.0
-    weights: dict[str, float] = {}
-    placed: dict[str, str] | None = None
-    tool_parser: str = ""
-
-
-class ServiceList(msgspec.Struct, frozen=True):
-    """The content of the file."""
-
-    services: tuple[ServiceEntry, ...] = ()
+from flowmesh_core.protocol.router_services import (
+    RouterServices,
+    ServiceEntry,
+    ServiceToken,
+    token_hash,
+)
 
 
 class Caller(NamedTuple):
@@ -72,57 +19,35 @@ class Caller(NamedTuple):
     namespace: str
 
 
-def token_hash(token: str) -> str:
-    """Returns what the file has of a token."""
-    return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
-
-
 class ServiceTable:
-    """The services of a file.
+    """The services and their tokens; empty before the first :meth:`use`.
 
     Attributes:
+        is_known: whether they have been read.
         tenants: the namespaces that may call any of them.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Reads the file.
-
-        Raises:
-            FlowMeshError: it cannot be read.
-        """
-        self._path = path
-        self._changed_ns = -1
+    def __init__(self) -> None:
         self._tokens: dict[str, tuple[ServiceEntry, ServiceToken]] = {}
         self._services: dict[str, ServiceEntry] = {}
         self._tenants: dict[str, tuple[str, ...]] = {}
         self.tenants: tuple[str, ...] = ()
-        self.refresh()
+        self.is_known = False
 
-    def refresh(self) -> bool:
-        """Reads the file again if it has changed; returns whether it has.
+    @property
+    def names(self) -> Collection[str]:
+        """All services, as ``namespace/name``."""
+        return self._services.keys()
 
-        Raises:
-            FlowMeshError: it cannot be read; what it said before holds.
-        """
-        try:
-            changed_ns = self._path.stat().st_mtime_ns
-            if changed_ns == self._changed_ns:
-                return False
-            listed = decode(_decoder, self._path.read_bytes())
-        except (OSError, msgspec.DecodeError) as e:
-            raise FlowMeshError(
-                f"the list of services cannot be read: {e}",
-                where=str(self._path),
-                remedy="start the service again with `fmesh serve`",
-            ) from e
-        self._changed_ns = changed_ns
+    def use(self, listed: RouterServices) -> None:
+        """Replaces all services."""
         self._tokens = {t.hash: (s, t) for s in listed.services for t in s.tokens}
         self._services = {s.service: s for s in listed.services}
         self._tenants = {
             s.service: tuple(dict.fromkeys(t.namespace for t in s.tokens)) for s in listed.services
         }
         self.tenants = tuple(dict.fromkeys(n for names in self._tenants.values() for n in names))
-        return True
+        self.is_known = True
 
     def tenants_of(self, service: str) -> tuple[str, ...]:
         """Returns the namespaces that may call a service."""
@@ -144,15 +69,3 @@ class ServiceTable:
         if known.expires_s and known.expires_s <= time.time():
             return None
         return Caller(service, known.namespace)
-
-
-_decoder = msgspec.json.Decoder(ServiceList)
-
-
-def write_services(path: Path, services: tuple[ServiceEntry, ...]) -> None:
-    """Replaces the file, readable by its owner only."""
-    text = msgspec.json.format(msgspec.json.encode(ServiceList(services))) + b"\n"
-    new = path.with_suffix(".new")
-    new.touch(mode=0o600)
-    new.write_bytes(text)
-    new.replace(path)

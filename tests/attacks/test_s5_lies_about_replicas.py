@@ -21,7 +21,7 @@ from tests.flowmesh_serving.stack import (
 )
 
 from flowmesh_core.protocol.serving import CallEnded, ReplicaLoads
-from flowmesh_serving.service_table import write_services
+from flowmesh_serving.service_file import write_services
 
 GIVEN = f"{SERVICE}/llm/r1/1"
 

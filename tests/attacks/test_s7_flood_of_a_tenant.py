@@ -20,7 +20,7 @@ from tests.flowmesh_serving.stack import (
     until,
 )
 
-from flowmesh_serving.service_table import ServiceEntry, ServiceToken, token_hash
+from flowmesh_core.protocol.router_services import ServiceEntry, ServiceToken, token_hash
 
 OWNER = ServiceToken(token_hash("b"), "team-b")
 BOTH = {**SALTS, "team-b": "salt-b"}

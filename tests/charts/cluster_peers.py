@@ -12,6 +12,7 @@ from flowmesh_operator.pod_environment import PodEnvironment
 from flowmesh_operator.pools.network import network_policy
 
 GATEWAY, HEALTH, BLOBS, STORE, DNS, API = 8470, 8471, 8472, 7070, 53, 6443
+REQUESTS, HUBS, PROBES = 8480, 8481, 8482
 
 
 def part(component: str) -> dict[str, str]:
@@ -25,6 +26,7 @@ def inside(name: str, number: int, labels: dict[str, str]) -> Peer:
 OPERATOR = inside("operator", 1, part("operator"))
 STORE_POD = inside("store", 2, part("store"))
 BLOBS_POD = inside("blob service", 10, part("blobs"))
+ROUTER_POD = inside("router", 11, part("router"))
 WORKER = inside("worker", 3, selector_labels("cpu"))
 CODE = inside("code worker", 4, selector_labels("code"))
 PROBE = inside("probe", 5, part("network-test"))
@@ -51,6 +53,7 @@ def policies(*values: str, dns: tuple[str, ...] = ()) -> list[dict[str, Any]]:
         f"wss://flowmesh-gateway.{NAMESPACE}.svc:{GATEWAY}",
         f"s3://flowmesh?endpoint=http://flowmesh-store.{NAMESPACE}.svc:{STORE}",
         blob_service=f"https://flowmesh-blobs.{NAMESPACE}.svc:{BLOBS}",
+        router_hubs=f"tls:flowmesh-router-hubs.{NAMESPACE}.svc:{HUBS}",
         dns_cidrs=dns,
     )
     pools = (

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from tests.charts.rendering import (
     CHART,
+    NAMESPACE,
     REGISTRY,
     ROOT,
     STORES,
@@ -21,6 +22,7 @@ from tests.flowmesh_operator.api_server import ApiServer
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_operator.pools.objects import WANTED_METRIC
 from flowmesh_operator.settings import read_settings
+from flowmesh_serving.router.settings import parse_settings
 from flowmesh_store.store import open_store
 
 pytestmark = pytest.mark.slow
@@ -142,6 +144,47 @@ def test_the_blob_service_reads_its_settings_as_the_chart_writes_them(tmp_path: 
     assert settings.store == env["FLOWMESH_STORE"]
     (port,) = container["ports"]
     assert settings.blob_service_port == port["containerPort"]
+
+
+def test_a_router_reads_its_settings_as_the_chart_writes_them() -> None:
+    (container,) = pod_specs()["Deployment flowmesh-router"]["containers"]
+    settings = parse_settings(container["args"])
+    ports = {p["name"]: p["containerPort"] for p in container["ports"]}
+    assert ports == {
+        "requests": settings.port, "hubs": settings.hubs_port, "probes": settings.probe_port,
+    }  # fmt: skip
+    assert settings.control == f"https://flowmesh-gateway.{NAMESPACE}.svc:8470"
+    mounts = {m["mountPath"] for m in container["volumeMounts"]}
+    for file in (settings.tls_cert, settings.control_ca, settings.token):
+        assert file is not None
+        assert str(file.parent) in mounts
+
+
+def test_operator_and_routers_agree_on_addresses_and_certificates() -> None:
+    (operator,) = pod_specs()["Deployment flowmesh-operator"]["containers"]
+    given = {e["name"]: e.get("value", "") for e in operator["env"]}
+    host, _, port = given["FLOWMESH_ROUTER_HUBS"].removeprefix("tls:").rpartition(":")
+    service = find("Service", host.partition(".")[0])
+    assert service["spec"]["clusterIP"] == "None"
+    assert [p["port"] for p in service["spec"]["ports"]] == [int(port)]
+    jobs = [spec for name, spec in pod_specs().items() if "flowmesh-secrets" in name]
+    args = jobs[0]["containers"][0]["args"]
+    assert host in args
+    assert given["FLOWMESH_ROUTER_URL"].split("/")[2].partition(":")[0] in args
+    (mounted,) = [v for v in pod_specs()["Deployment flowmesh-operator"]["volumes"]
+                  if v["name"] == "router-ca"]  # fmt: skip
+    assert mounted["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
+
+
+def test_without_routers_nothing_of_them_is_rendered() -> None:
+    def names(*values: str) -> set[str]:
+        return {o["metadata"]["name"] for o in objects(*values)}
+
+    routers = {"flowmesh-router", "flowmesh-router-hubs"}
+    assert routers <= names()
+    assert not routers & names("router.enabled=false")
+    (operator,) = pod_specs("router.enabled=false")["Deployment flowmesh-operator"]["containers"]
+    assert not [e for e in operator["env"] if "ROUTER" in e["name"]]
 
 
 def test_without_secrets_a_bucket_is_reached_with_the_service_accounts_credentials() -> None:

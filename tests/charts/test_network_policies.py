@@ -11,6 +11,7 @@ from tests.charts.cluster_peers import (
     DNS_POD,
     GATEWAY,
     HEALTH,
+    HUBS,
     INTERNET,
     METADATA,
     NEIGHBOUR,
@@ -20,6 +21,9 @@ from tests.charts.cluster_peers import (
     OTHER_SYSTEM,
     PRIVATE,
     PROBE,
+    PROBES,
+    REQUESTS,
+    ROUTER_POD,
     STORE,
     STORE_POD,
     TENANT,
@@ -40,7 +44,9 @@ NEEDED: list[Edge] = [
     (OPERATOR, STORE_POD, STORE), (OPERATOR, NODE, API), (OPERATOR, DNS_POD, DNS),
     (WORKER, BLOBS_POD, BLOBS), (CODE, BLOBS_POD, BLOBS), (BLOBS_POD, STORE_POD, STORE),
     (BLOBS_POD, DNS_POD, DNS), (WORKER, DNS_POD, DNS), (CODE, DNS_POD, DNS),
-    (PROBE, DNS_POD, DNS), (WORKER, INTERNET, 443),
+    (PROBE, DNS_POD, DNS), (WORKER, INTERNET, 443), (WORKER, ROUTER_POD, HUBS),
+    (CODE, ROUTER_POD, HUBS), (ROUTER_POD, OPERATOR, GATEWAY), (ROUTER_POD, DNS_POD, DNS),
+    (CLIENT, ROUTER_POD, REQUESTS), (TEST, ROUTER_POD, REQUESTS), (CLIENT, ROUTER_POD, PROBES),
 ]  # fmt: skip
 FORBIDDEN: list[Edge] = [
     *((pod, to, DNS) for pod in (OPERATOR, WORKER, CODE, PROBE)
@@ -53,6 +59,11 @@ FORBIDDEN: list[Edge] = [
     *((STORE_POD, to, 443) for to in (INTERNET, OPERATOR, PRIVATE)),
     *((pod, BLOBS_POD, BLOBS) for pod in (TENANT, CLIENT, NEIGHBOUR, PROBE, OPERATOR, INTERNET)),
     *((BLOBS_POD, to, port) for to in (INTERNET, PRIVATE, METADATA, NODE) for port in (443, API)),
+    *((pod, ROUTER_POD, port) for pod in (TENANT, NEIGHBOUR, PROBE, OPERATOR, BLOBS_POD, INTERNET)
+      for port in (HUBS, PROBES)),
+    *((ROUTER_POD, to, port) for to in (WORKER, CODE, STORE_POD, BLOBS_POD, INTERNET, PRIVATE, NODE)
+      for port in (443, API, STORE, BLOBS, HUBS)),
+    *((WORKER, ROUTER_POD, port) for port in (REQUESTS, PROBES)),
     (PROBE, OPERATOR, GATEWAY), (OPERATOR, INTERNET, 80), (BLOBS_POD, OPERATOR, GATEWAY),
 ]  # fmt: skip
 CLOSED_WHERE_STRICT = (TENANT, NEIGHBOUR, INTERNET, NODE)

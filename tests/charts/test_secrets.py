@@ -17,7 +17,12 @@ pytestmark = pytest.mark.slow
 
 EVERYTHING = ("keda.enabled=true", "serviceMonitor.enabled=true", "alerts.enabled=true",
               "dashboards.enabled=true", "externalMetrics.enabled=true")  # fmt: skip
-NAMES = ("flowmesh-gateway-tls", "flowmesh-master-key", "flowmesh-store-operator")
+NAMES = (
+    "flowmesh-gateway-tls",
+    "flowmesh-router-tls",
+    "flowmesh-master-key",
+    "flowmesh-store-operator",
+)
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -29,14 +34,15 @@ def test_the_chart_renders_the_same_every_time(store: str) -> None:
 def test_the_jobs_name_changes_when_its_work_changes() -> None:
     first = the_job(objects())["metadata"]["name"]
     assert first == the_job(objects("gateway.port=9000"))["metadata"]["name"]
-    for value in ("image.tag=v2", "gateway.tls.hosts[0]=x.example.com", "keda.enabled=true"):
+    for value in ("image.tag=v2", "router.tls.hosts[0]=x.example.com", "keda.enabled=true"):
         assert the_job(objects(value))["metadata"]["name"] != first, value
 
 
 def test_no_secret_is_created_that_the_values_provide() -> None:
-    given = ("gateway.tls.existingSecret=a", "masterKey.existingSecret=b", *STORES["volume"])
+    tls = ("gateway.tls.existingSecret=a", "router.tls.existingSecret=r", *STORES["volume"])
+    given = ("masterKey.existingSecret=b", *tls)
     assert all(o["metadata"]["name"] != "flowmesh-secrets" for o in objects(*given))
-    only_key = objects("gateway.tls.existingSecret=a", *STORES["volume"])
+    only_key = objects(*tls)
     args = the_job(only_key)["spec"]["template"]["spec"]["containers"][0]["args"]
     assert args == ["--namespace", "fabric", "--master-key"]
 
@@ -73,7 +79,8 @@ def test_a_release_that_made_its_secrets_itself_is_upgraded_and_keeps_them(
     earlier = tmp_path / "flowmesh"
     (earlier / "templates").mkdir(parents=True)
     (earlier / "Chart.yaml").write_text("apiVersion: v2\nname: flowmesh\nversion: 0.0.9\n")
-    made = {name: {"key": f"of {name}"} for name in (*NAMES, "flowmesh-other")}
+    theirs = [name for name in NAMES if name != "flowmesh-router-tls"]
+    made = {name: {"key": f"of {name}"} for name in (*theirs, "flowmesh-other")}
     (earlier / "templates" / "secrets.yaml").write_text(
         yaml.safe_dump_all(
             {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data}
@@ -87,9 +94,9 @@ def test_a_release_that_made_its_secrets_itself_is_upgraded_and_keeps_them(
         # The hooks' Jobs would never end: nothing here runs pods.
         helm("upgrade", *release, str(CHART), "--set", REGISTRY, "--no-hooks")
         now = kept(api_server, namespace)
-        assert now == {name: {"key": f"of {name}".encode()} for name in NAMES}
+        assert now == {name: {"key": f"of {name}".encode()} for name in theirs}
     said = helm("uninstall", *release, "--no-hooks").stdout
-    assert set(kept(api_server, namespace)) == set(NAMES), said
+    assert set(kept(api_server, namespace)) == set(theirs), said
 
 
 def the_job(rendered: list[dict[str, Any]]) -> dict[str, Any]:

@@ -22,13 +22,19 @@ from flowmesh_operator.bootstrap import (
 pytestmark = pytest.mark.slow
 
 HOSTS = ("flowmesh-gateway.fabric.svc", "localhost")
+ROUTERS = ("flowmesh-router.fabric.svc",)
 NAMES = (
-    "flowmesh-gateway-tls", "flowmesh-master-key", "flowmesh-store-operator", "flowmesh-keda-pair",
+    "flowmesh-gateway-tls", "flowmesh-router-tls", "flowmesh-master-key",
+    "flowmesh-store-operator", "flowmesh-keda-pair",
 )  # fmt: skip
 
 
 def everything() -> list[RequiredSecret]:
-    return list(wanted_secrets(hosts=HOSTS, days=30, master_key=True, store=True, keda=True))
+    return list(
+        wanted_secrets(
+            hosts=HOSTS, router_hosts=ROUTERS, days=30, master_key=True, store=True, keda=True
+        )
+    )
 
 
 def contents(api_server: ApiServer, namespace: str) -> dict[str, dict[str, bytes]]:

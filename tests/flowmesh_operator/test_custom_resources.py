@@ -348,6 +348,7 @@ def test_short_names_and_the_category_resolve_to_the_kinds(
         "flowmeshworkerpools": "fmwp",
         "flowmeshcachepolicies": "fmcp",
         "flowmeshquotas": "fmq",
+        "flowmeshservices": "fms",
     }
     api_server.kubectl("create", "-n", namespace, "-f", "-", given=text(workflow("w")))
     assert "flowmeshworkflow.flowmesh.dev/w" in (

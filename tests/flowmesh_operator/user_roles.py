@@ -21,7 +21,7 @@ def grant(server: ApiServer, user: str, namespace: str, verbs: str, resource: st
 
 def grant_everywhere(server: ApiServer, user: str, verbs: str, *what: str) -> None:
     """Gives a user a cluster role; ``what`` is ``--resource=…`` or ``--non-resource-url=…``."""
-    name = f"{user}-{what[0].rpartition('=')[2].strip('/').partition('.')[0]}"
+    name = f"{user}-{what[0].rpartition('=')[2].strip('/').partition('.')[0].replace('/', '-')}"
     server.kubectl("create", "clusterrole", name, f"--verb={verbs}", *what)
     server.kubectl("create", "clusterrolebinding", name, f"--clusterrole={name}", f"--user={user}")
 

@@ -21,7 +21,8 @@ from tests.flowmesh_serving.planning_control import replica_id
 from tests.flowmesh_serving.stack import MODEL, TOKEN, says, services, until
 from tests.flowmesh_serving.test_lost_processes import router_command
 
-from flowmesh_serving.service_table import ServiceToken, token_hash, write_services
+from flowmesh_core.protocol.router_services import ServiceToken, token_hash
+from flowmesh_serving.service_file import write_services
 
 WORKERS = ("local-0", "local-1")
 ROUTERS = ("router-0", "router-1")

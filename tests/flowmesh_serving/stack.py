@@ -12,14 +12,10 @@ from typing import Any
 import msgspec
 import openai
 
+from flowmesh_core.protocol.router_services import ServiceEntry, ServiceToken, token_hash
 from flowmesh_serving.router.server import RouterServer
 from flowmesh_serving.router.settings import RouterSettings
-from flowmesh_serving.service_table import (
-    ServiceEntry,
-    ServiceToken,
-    token_hash,
-    write_services,
-)
+from flowmesh_serving.service_file import write_services
 from flowmesh_worker.host.server import HostServer
 from flowmesh_worker.instances.host_process import HostProcess, host_environment
 from flowmesh_worker.ipc.channel import Channel

@@ -22,7 +22,7 @@ from tests.flowmesh_serving.stack import (
     until_open,
 )
 
-from flowmesh_serving.service_table import write_services
+from flowmesh_serving.service_file import write_services
 from flowmesh_worker.ipc.frames import Start
 from flowmesh_worker.serving.service_hub import ServiceHub
 

@@ -24,7 +24,7 @@ from tests.flowmesh_serving.stack import (
     until_open,
 )
 
-from flowmesh_serving.service_table import ServiceEntry, ServiceToken, token_hash
+from flowmesh_core.protocol.router_services import ServiceEntry, ServiceToken, token_hash
 
 
 async def test_a_flood_beyond_running_and_queued_calls_is_refused_at_once(tmp_path: Path) -> None:

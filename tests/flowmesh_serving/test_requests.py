@@ -20,7 +20,8 @@ from tests.flowmesh_serving.stack import (
     until,
 )
 
-from flowmesh_serving.service_table import ServiceEntry, ServiceToken, token_hash, write_services
+from flowmesh_core.protocol.router_services import ServiceEntry, ServiceToken, token_hash
+from flowmesh_serving.service_file import write_services
 
 
 async def metrics_of(stack: Stack) -> str:

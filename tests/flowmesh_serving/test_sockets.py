@@ -17,6 +17,7 @@ from tests.flowmesh_serving.stack import (
     until,
 )
 
+from flowmesh_core.protocol.router_services import ServiceEntry
 from flowmesh_core.protocol.serving import (
     SERVING_VERSION,
     CallEnded,
@@ -25,7 +26,6 @@ from flowmesh_core.protocol.serving import (
     ReplicaLoads,
     RouterRefused,
 )
-from flowmesh_serving.service_table import ServiceEntry
 
 CHAT = "/v1/chat/completions"
 SHORT = {"X-Request-Timeout": "1"}

@@ -22,7 +22,7 @@ from tests.flowmesh_serving.test_lost_processes import client_of, router_command
 
 from flowmesh_core.protocol.serving import Pong
 from flowmesh_serving.links import hub_link
-from flowmesh_serving.service_table import write_services
+from flowmesh_serving.service_file import write_services
 from flowmesh_worker.serving import router_link
 
 

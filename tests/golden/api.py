@@ -37,6 +37,7 @@ from flowmesh_api.v1 import (
     withheld,
 )
 from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.protocol.router_services import RouterServices
 
 FOLDER = Path(__file__).parent / "api"
 ANSWERS = FOLDER / "answers"
@@ -78,6 +79,10 @@ ANSWER_TYPES: dict[str, Any] = {
     "GET /v1/services/{name}": services.ServiceStatus,
     "GET /v1/services/{name}/why": services.ServiceReasons,
     "DELETE /v1/services/{name}": services.ServiceDeleted,
+    "POST /v1/services/{name}/tokens": services.ServiceTokenCreated,
+    "GET /v1/services/{name}/tokens": services.ServiceTokenList,
+    "DELETE /v1/services/{name}/tokens/{id}": services.ServiceTokenRevoked,
+    "GET /v1/router": RouterServices,
     "GET /v1/lineage/{name}": lineage.LineageWalk,
     "GET /v1/lineage/{name}/rows": lineage.RowOrigins,
     "GET /v1/runs/{uid}/lineage": lineage.LineageWalk,
@@ -131,6 +136,7 @@ BODY_TYPES: dict[str, Any] = {
     "POST /v1/runs/{uid}/amend": runs.AmendBody,
     "POST /v1/runs/{uid}/audit": audit.AuditBody,
     "POST /v1/services": services.ServiceApplication,
+    "POST /v1/services/{name}/tokens": services.ServiceTokenRequest,
     "PUT /v1/policies": list[fabric.CachePolicy],
     "POST /v1/withheld": withheld.WithholdBody,
     "POST /v1/withheld/release": withheld.ReleaseBody,

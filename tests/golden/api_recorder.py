@@ -41,10 +41,12 @@ from flowmesh_control.api.request_body import COMMAS_MAX
 from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.quotas.rates import RequestRate
 from flowmesh_control.records.keys import final_key
+from flowmesh_control.settings import ControlSettings
 from flowmesh_core.errors import StoreAccessError, StoreFullError, StoreUnavailableError
 from flowmesh_core.machine.events import CancelRequested
 from flowmesh_core.sharing.key_ring import KeyRing
 
+SETTINGS = ControlSettings(router_url="https://flowmesh-router:8480/v1")
 NUMBERS = [{"n": i, "word": f"w{i}"} for i in range(80)]
 CODE = "def main():\n    print('a line of a step')\n    return [{'n': 1}]"
 
@@ -159,7 +161,7 @@ class Recorder:
 
 @asynccontextmanager
 async def _serving(root: Path, control: ControlPlane | None = None) -> AsyncIterator[Fabric]:
-    control = control or control_plane(root)
+    control = control or control_plane(root, settings=SETTINGS)
     await control.start()
     async with _client(root, control) as fabric:
         yield fabric
@@ -231,6 +233,16 @@ async def _services(recorder: Recorder, fabric: Fabric) -> None:
     await recorder.ask(fabric, "services.list", "GET /v1/services", space)
     await recorder.ask(fabric, "services.show", "GET /v1/services/{name}", space, name="ask")
     await recorder.ask(fabric, "services.why", "GET /v1/services/{name}/why", space, name="ask")
+    tokens = "/v1/services/{name}/tokens"
+    given = {"valid_s": 3600.0}
+    made = await recorder.ask(
+        fabric, "services.tokens.create", f"POST {tokens}", space, body=given, name="ask"
+    )
+    await recorder.ask(fabric, "services.tokens.list", f"GET {tokens}", space, name="ask")
+    await recorder.ask(fabric, "router", "GET /v1/router")
+    one = {"name": "ask", "id": made["id"]}
+    route = f"DELETE {tokens}/{{id}}"
+    await recorder.ask(fabric, "services.tokens.revoke", route, space, **one)
     await recorder.ask(fabric, "services.delete", "DELETE /v1/services/{name}", space, name="ask")
 
 

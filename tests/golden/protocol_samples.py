@@ -259,7 +259,11 @@ CONTROL_MESSAGES: dict[str, ControlMessage] = {
         prewarm=(PREWARM,),
         forget=(digest(35), digest(36)),
         replicas=(REPLICA,),
-        routers=(RouterAddress(address="unix:/run/flowmesh/router.sock", group="g1"),),
+        routers=(
+            RouterAddress(
+                address="tls:routers:8481", group="g1", ca="PEM", certificate="00.YQ==.Yg=="
+            ),
+        ),
     ),
     "empty desired": Desired(epoch=7, seq=11),
 }

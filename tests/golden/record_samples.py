@@ -44,6 +44,7 @@ from flowmesh_control.records.service_records import (
     ReleasedComponent,
     ServiceRecord,
     ServiceRelease,
+    StoredToken,
 )
 from flowmesh_control.records.store_format import StoreFormat
 from flowmesh_control.runs.cancellations import Cancellation
@@ -446,6 +447,10 @@ SERVICE = ServiceRecord(
         read_scopes=("ns-team-a",),
     ),
     failure="the run ended",
+    tokens=(
+        StoredToken(id="t1", hash="ab" * 32, created_s=1_700_000_060.5, expires_s=1_700_000_061.5),
+    ),
+    uid="uid-1",
 )
 STORE_FORMAT = StoreFormat(identity_scheme=2, layout=2)
 QUARANTINED = QuarantineEntry(

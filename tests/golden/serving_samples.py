@@ -28,7 +28,10 @@ _CALL = serving.ServiceCall(
     tool_parser="hermes",
 )
 TO_ROUTER: dict[str, Any] = {
-    "hub hello": serving.HubHello(version=1, worker="w-1", incarnation="0a", replicas=(_LOAD,)),
+    "hub hello": serving.HubHello(
+        version=1, worker="w-1", incarnation="0a", replicas=(_LOAD,), certificate="00.YQ==.Yg=="
+    ),
+    "link renewed": serving.LinkRenewed(certificate="00.YQ==.Yg=="),
     "loads": serving.ReplicaLoads(replicas=(_LOAD,)),
     "piece": serving.Piece(call_id="c1", data=b"data: {}\n\n"),
     "call ended": serving.CallEnded(
@@ -49,7 +52,10 @@ FROM_CALL_HOST: dict[str, Any] = {
     "host hello": serving.CallHostHello(paths=("/v1/completions",), calls_max=64),
 }
 TO_HUB: dict[str, Any] = {
-    "routers": hub_frames.UseRouters(addresses=("unix:/run/hubs.sock",)),
+    "routers": hub_frames.UseRouters(
+        addresses=("tls:routers:8481",),
+        tls={"tls:routers:8481": hub_frames.RouterTls(ca="PEM", certificate="00.YQ==.Yg==")},
+    ),
     "admit": hub_frames.AdmitReplica(
         replica_id="team-a/ask/llm/r1/0",
         service="team-a/ask",

@@ -117,5 +117,52 @@ class ServiceList(msgspec.Struct, frozen=True):
     services: tuple[ServiceStatus, ...]
 
 
+class ServiceTokenRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of ``POST /v1/services/{name}/tokens``.
+
+    Attributes:
+        valid_s: seconds until the token expires; 0 for never.
+    """
+
+    valid_s: float = 0.0
+
+
+class ServiceTokenCreated(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A new token of a service, which is shown this once.
+
+    Attributes:
+        id: names it in the list, and to revoke it.
+        token: the key for OpenAI's clients.
+        expires_s: Unix time; 0 for never.
+    """
+
+    id: str
+    token: str
+    expires_s: float = 0.0
+
+
+class ServiceTokenShown(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A token of a service, without what it is.
+
+    Attributes:
+        created_s: Unix time.
+        expires_s: Unix time; 0 for never.
+    """
+
+    id: str
+    created_s: float
+    expires_s: float = 0.0
+
+
+class ServiceTokenList(msgspec.Struct, frozen=True):
+    """The response to ``GET /v1/services/{name}/tokens``, the oldest first."""
+
+    tokens: tuple[ServiceTokenShown, ...]
+
+
+class ServiceTokenRevoked(msgspec.Struct, frozen=True):
+    """The response to ``DELETE /v1/services/{name}/tokens/{id}``."""
+
+
 class ServiceDeleted(msgspec.Struct, frozen=True):
     """The response to ``DELETE /v1/services/{name}``."""

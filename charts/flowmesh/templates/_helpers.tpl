@@ -24,6 +24,10 @@ app.kubernetes.io/component: {{ .part }}
 {{ include "flowmesh.image" (dict "root" . "repository" .Values.operator.image "tag" "") }}
 {{- end -}}
 
+{{- define "flowmesh.routerImage" -}}
+{{ include "flowmesh.image" (dict "root" . "repository" (.Values.router.image | default .Values.operator.image) "tag" "") }}
+{{- end -}}
+
 {{- define "flowmesh.pullSecrets" -}}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
@@ -51,6 +55,10 @@ capabilities: {drop: [ALL]}
 
 {{- define "flowmesh.tlsSecret" -}}
 {{ .Values.gateway.tls.existingSecret | default "flowmesh-gateway-tls" }}
+{{- end -}}
+
+{{- define "flowmesh.routerTlsSecret" -}}
+{{ .Values.router.tls.existingSecret | default "flowmesh-router-tls" }}
 {{- end -}}
 
 {{- define "flowmesh.masterKeySecret" -}}

@@ -23,12 +23,8 @@ from flowmesh_cli.connection.state_dir import StateDir
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_core.decoding import decode
-from flowmesh_serving.service_table import (
-    ServiceEntry,
-    ServiceToken,
-    token_hash,
-    write_services,
-)
+from flowmesh_core.protocol.router_services import ServiceEntry, ServiceToken, token_hash
+from flowmesh_serving.service_file import write_services
 from flowmesh_worker.ipc.host_directory import socket_folder
 
 _START_WITHIN_S = 60.0

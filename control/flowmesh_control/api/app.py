@@ -83,7 +83,12 @@ def build_app(
             clock=services.epoch.clock,
         ),
         ServiceHandlers(
-            registry=services.registry, planner=services.replica_planner, labels=labels
+            registry=services.registry,
+            planner=services.replica_planner,
+            tokens=services.service_tokens,
+            labels=labels,
+            objects=services.settings.objects,
+            router_url=services.settings.router_url,
         ),
         probes,
     )

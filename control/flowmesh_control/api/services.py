@@ -1,43 +1,87 @@
-"""HTTP handlers of services: apply, show, explain, list and delete."""
+"""HTTP handlers of services and their tokens, and of what routers read."""
 
 import msgspec
 from aiohttp import web
 
-from flowmesh_api.v1.services import ServiceApplication, ServiceDeleted, ServiceList
-from flowmesh_control.api.authorization import AuthorizedRequest, NamespaceSource, Route
+from flowmesh_api.v1.problems import Problem
+from flowmesh_api.v1.services import (
+    ServiceApplication,
+    ServiceDeleted,
+    ServiceList,
+    ServiceTokenList,
+    ServiceTokenRequest,
+    ServiceTokenRevoked,
+)
+from flowmesh_control.api.authorization import (
+    AuthorizedRequest,
+    NamespaceSource,
+    Route,
+    fabric_route,
+)
 from flowmesh_control.api.request_body import body_of, decode_body
 from flowmesh_control.api.responses import json_response
 from flowmesh_control.auth.users import NamespaceLabels, Resource, Verb
+from flowmesh_control.errors import ConflictError
 from flowmesh_control.serving.registry import ServiceRegistry
 from flowmesh_control.serving.replica_planner import ReplicaPlanner
+from flowmesh_control.serving.service_tokens import ServiceTokens
+from flowmesh_core.errors import SpecError
 
 _decoder = msgspec.json.Decoder(ServiceApplication)
+_token_decoder = msgspec.json.Decoder(ServiceTokenRequest)
+TOKEN_VALID_S_MAX = 10 * 366 * 86400.0
 
 
 class ServiceHandlers:
     """Handlers of ``/v1/services``."""
 
     def __init__(
-        self, *, registry: ServiceRegistry, planner: ReplicaPlanner, labels: NamespaceLabels
+        self,
+        *,
+        registry: ServiceRegistry,
+        planner: ReplicaPlanner,
+        tokens: ServiceTokens,
+        labels: NamespaceLabels,
+        objects: bool,
+        router_url: str,
     ) -> None:
+        """Keeps what the handlers need.
+
+        Args:
+            registry: the services.
+            planner: shows their status.
+            tokens: of their callers.
+            labels: of namespaces.
+            objects: whether services are objects of the cluster; the API then changes none.
+            router_url: where callers use their tokens; empty for nowhere.
+        """
         self._registry = registry
         self._planner = planner
+        self._tokens = tokens
         self._labels = labels
+        self._objects = objects
+        self._router_url = router_url
 
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
         services, body, query = Resource.SERVICES, NamespaceSource.BODY, NamespaceSource.QUERY
-        one = "/v1/services/{name}"
+        one, tokens = "/v1/services/{name}", "/v1/services/{name}/tokens"
+        token = "/v1/services/{name}/tokens/{id}"
         return [
             Route("POST", "/v1/services", self.apply, Verb.CREATE, services, body),
             Route("GET", "/v1/services", self.list, Verb.LIST, services, query),
             Route("GET", one, self.show, Verb.GET, services, query),
             Route("GET", f"{one}/why", self.why, Verb.GET, services, query),
             Route("DELETE", one, self.delete, Verb.DELETE, services, query),
+            Route("POST", tokens, self.create_token, Verb.UPDATE, services, query),
+            Route("GET", tokens, self.tokens, Verb.GET, services, query),
+            Route("DELETE", token, self.revoke_token, Verb.UPDATE, services, query),
+            fabric_route("GET", "/v1/router", self.for_routers, Verb.GET, Resource.ROUTER),
         ]
 
     async def apply(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/services``: :class:`ServiceApplication` → its status."""
+        self._check_changeable()
         application = decode_body(await body_of(call.request), _decoder)
         application = msgspec.structs.replace(application, namespace=call.namespace)
         service = await self._registry.apply(application, self._labels(call.namespace))
@@ -62,7 +106,50 @@ class ServiceHandlers:
 
     async def delete(self, call: AuthorizedRequest) -> web.Response:
         """``DELETE /v1/services/{name}?namespace=``."""
+        self._check_changeable()
         name = call.request.match_info["name"]
         await self._registry.remove(call.namespace, name)
         call.note(name)
         return json_response(ServiceDeleted())
+
+    async def create_token(self, call: AuthorizedRequest) -> web.Response:
+        """``POST /v1/services/{name}/tokens``: :class:`ServiceTokenRequest` → its token."""
+        if not self._router_url:
+            raise ConflictError(
+                "the router of this control plane takes only the token that `fmesh serve` printed",
+                where="tokens",
+                remedy="use that token; on a cluster, `fmesh token create` makes others",
+            )
+        wanted = decode_body(await body_of(call.request), _token_decoder)
+        if not 0 <= wanted.valid_s <= TOKEN_VALID_S_MAX:
+            limit = f"{TOKEN_VALID_S_MAX:.0f}"
+            text = f"{wanted.valid_s} is not a number of seconds from 0 to {limit}"
+            raise SpecError([Problem("valid_s", text)])
+        name = call.request.match_info["name"]
+        created = await self._tokens.create(call.namespace, name, wanted.valid_s)
+        call.note(name, token=created.id)
+        return json_response(created)
+
+    async def tokens(self, call: AuthorizedRequest) -> web.Response:
+        """``GET /v1/services/{name}/tokens?namespace=`` → :class:`ServiceTokenList`."""
+        name = call.request.match_info["name"]
+        return json_response(ServiceTokenList(self._tokens.list(call.namespace, name)))
+
+    async def revoke_token(self, call: AuthorizedRequest) -> web.Response:
+        """``DELETE /v1/services/{name}/tokens/{id}?namespace=``."""
+        name, token_id = call.request.match_info["name"], call.request.match_info["id"]
+        await self._tokens.revoke(call.namespace, name, token_id)
+        call.note(name, token=token_id)
+        return json_response(ServiceTokenRevoked())
+
+    async def for_routers(self, _: AuthorizedRequest) -> web.Response:
+        """``GET /v1/router`` → ``RouterServices``: all services with the hashes of their tokens."""
+        return json_response(self._tokens.for_routers(self._planner.placed))
+
+    def _check_changeable(self) -> None:
+        if self._objects:
+            raise ConflictError(
+                "the services of this control plane are FlowMeshService objects",
+                where="services",
+                remedy="`kubectl apply -f FILE` sets one, `kubectl delete fms NAME` deletes one",
+            )

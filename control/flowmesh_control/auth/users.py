@@ -37,6 +37,7 @@ class Resource(StrEnum):
     POLICIES = "flowmeshcachepolicies"
     SERVICES = "flowmeshservices"
     METRICS = "/metrics"
+    ROUTER = "/v1/router"
 
 
 @dataclass(frozen=True, slots=True)

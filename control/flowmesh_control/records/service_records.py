@@ -47,6 +47,25 @@ class ServiceRelease(msgspec.Struct, frozen=True):
     read_scopes: tuple[str, ...]
 
 
+class StoredToken(msgspec.Struct, frozen=True):
+    """A token that may call a service.
+
+    Attributes:
+        id: names it; ``hash`` is its SHA-256, in hexadecimal.
+        created_s: Unix time.
+        expires_s: Unix time; 0 for never.
+    """
+
+    id: str
+    hash: str
+    created_s: float
+    expires_s: float = 0.0
+
+    def has_expired(self, now_s: float) -> bool:
+        """Returns whether it may not be used any more."""
+        return 0 < self.expires_s <= now_s
+
+
 class ServiceRecord(msgspec.Struct, frozen=True):
     """``services/<namespace>/<name>``; null for a deleted service.
 
@@ -55,6 +74,8 @@ class ServiceRecord(msgspec.Struct, frozen=True):
         generation: raised when its content changes.
         pending: the release to come; ``release`` serves until it is there.
         failure: why the models of the last generation could not be imported; else empty.
+        tokens: those that may call it, the oldest first.
+        uid: of the service's object in a cluster; empty where it has none.
     """
 
     namespace: str
@@ -66,6 +87,8 @@ class ServiceRecord(msgspec.Struct, frozen=True):
     pending: PendingRelease | None = None
     release: ServiceRelease | None = None
     failure: str = ""
+    tokens: tuple[StoredToken, ...] = ()
+    uid: str = ""
 
     @property
     def id(self) -> str:

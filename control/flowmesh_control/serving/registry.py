@@ -7,7 +7,7 @@ the models of the new one are there.
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 from pydantic import ValidationError
@@ -101,9 +101,14 @@ class ServiceRegistry:
         return found
 
     async def apply(
-        self, application: ServiceApplication, labels: Mapping[str, str]
+        self, application: ServiceApplication, labels: Mapping[str, str], object_uid: str = ""
     ) -> ServiceRecord:
         """Creates a service, or gives it another content; an equal one is left as it is.
+
+        Args:
+            application: the service.
+            labels: of its namespace.
+            object_uid: of its object in a cluster; a service of another object is replaced.
 
         Raises:
             SpecError: everything that is wrong with it.
@@ -117,6 +122,8 @@ class ServiceRegistry:
         document = service.model_dump(mode="json", by_alias=True, exclude_unset=True)
         async with self._lock:
             known = self._records.get(metadata.namespace, metadata.name)
+            if known is not None and known.uid != object_uid:
+                known = None
             if known is not None and known.document == document and not known.failure:
                 return known
             self._check_count(metadata.namespace, known)
@@ -131,6 +138,8 @@ class ServiceRegistry:
                 generation=1 if known is None else known.generation + 1,
                 pending=pending,
                 release=None if known is None else known.release,
+                tokens=() if known is None else known.tokens,
+                uid=object_uid,
             )
             await self._records.put(record)
         return record
@@ -143,6 +152,17 @@ class ServiceRegistry:
         """
         async with self._lock:
             await self._records.remove(self.get(namespace, name))
+
+    async def change(
+        self, namespace: str, name: str, changed: Callable[[ServiceRecord], ServiceRecord]
+    ) -> None:
+        """Replaces the record of a service with what ``changed`` makes of it.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        async with self._lock:
+            await self._records.put(changed(self.get(namespace, name)))
 
     async def resolve(self) -> None:
         """Imports the models of pending releases, and makes releases of those that are there.

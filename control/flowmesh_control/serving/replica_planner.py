@@ -140,6 +140,18 @@ class ReplicaPlanner:
             tuple(self._reasons(service, c) for c in _components(service)),
         )
 
+    def placed(self, service: ServiceRecord) -> dict[str, str]:
+        """Returns the workers of a service's replicas, by the replica's id."""
+        return self._placed(f"{service.id}/")
+
+    def _placed(self, prefix: str) -> dict[str, str]:
+        return {
+            r.replica_id: worker
+            for worker, replicas in self.plan.workers.items()
+            for r in replicas
+            if r.replica_id.startswith(prefix)
+        }
+
     def _reasons(self, service: ServiceRecord, component: ReleasedComponent) -> ComponentReasons:
         name = component.plan.name
         count = self._scaler.made.counts.get((service.id, name))
@@ -160,13 +172,7 @@ class ReplicaPlanner:
         self, service: ServiceRecord, release: ServiceRelease, component: ReleasedComponent
     ) -> ServiceReplicas:
         name = component.plan.name
-        prefix = f"{service.id}/{name}/{release.name}/"
-        found = {
-            r.replica_id: worker
-            for worker, replicas in self.plan.workers.items()
-            for r in replicas
-            if r.replica_id.startswith(prefix)
-        }
+        found = self._placed(f"{service.id}/{name}/{release.name}/")
         step = component.plan.step
         count = self._scaler.made.counts.get((service.id, name))
         ready, reasons = 0, {self.plan.reasons.get((service.id, name), "")}

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from aiohttp import WSMsgType, web
 from msgspec.structs import replace
 
+from flowmesh_control.auth.link_signer import LinkSigner
 from flowmesh_control.auth.unverified_connections import mark_verified
 from flowmesh_control.auth.worker_tokens import WorkerIdentity, WorkerTokenVerifier
 from flowmesh_control.loop.clock import Clock
@@ -31,6 +32,7 @@ from flowmesh_control.workers.message_reading import Unreadable, read_message
 from flowmesh_control.workers.ports import Telemetry, WorkerLog
 from flowmesh_control.workers.receive_rate import ReceiveRate, items_of
 from flowmesh_control.workers.session import WorkerSession, refuse, welcome
+from flowmesh_control.workers.worker_links import WorkerLinks
 from flowmesh_core.fleet.pool_declaration import PoolDeclaration
 from flowmesh_core.machine.events import (
     Event,
@@ -107,6 +109,7 @@ class WorkerGateway:
         *,
         epoch: int,
         attempt_tokens: AttemptTokens,
+        link_signer: LinkSigner,
         post: Callable[[Event], None],
         tokens: WorkerTokenVerifier,
         telemetry: Telemetry,
@@ -127,6 +130,7 @@ class WorkerGateway:
         Args:
             epoch: sent in every message.
             attempt_tokens: issues and verifies the tokens of attempts.
+            link_signer: signs the link certificates of workers' hubs.
             post: posts an event to the machine.
             tokens: verifies workers' tokens.
             telemetry: receives logs and metrics.
@@ -145,6 +149,7 @@ class WorkerGateway:
         """
         self._epoch = epoch
         self._issuer = TokenIssuer(attempt_tokens, wall_clock, clock)
+        self._link_signer = link_signer
         self._post = post
         self._joins = JoinChecks(epoch, tokens, later_epoch_seen, refused)
         self._declared = declared
@@ -276,7 +281,10 @@ class WorkerGateway:
             self._post(WorkerLost(worker, reason))
 
     def watch(self) -> None:
-        """Declares silent workers lost, and notices changed trust; called about every second."""
+        """Declares silent workers lost, notices changed trust and renews link certificates.
+
+        Called about every second.
+        """
         self._check_trust()
         now = time.monotonic()
         lag_s, self._checked_at = now - self._checked_at, now
@@ -295,6 +303,8 @@ class WorkerGateway:
         for name, known in self._known.items():
             if known.session is not None and known.session.opened and not self._knows(name):
                 self._close_soon(known.session, "given up; reconnect and send the full state")
+            elif known.session is not None:
+                known.session.renew_links()
 
     def _check_trust(self) -> None:
         """Reports the workers whose pool is trusted more, or less, than before."""
@@ -407,7 +417,9 @@ class WorkerGateway:
         before = self._session(name)
         holder = TokenHolder(hello.shape.pool, name, hello.incarnation)
         given = GivenAttempts(self._issuer, holder)
-        session = WorkerSession(hello, socket, epoch=self._epoch, given=given)
+        identity = (name, hello.incarnation, hello.shape.pool)
+        links = WorkerLinks(self._link_signer, self._wall_clock, *identity)
+        session = WorkerSession(hello, socket, epoch=self._epoch, given=given, links=links)
         rate = self._known[name].rate if name in self._known else ReceiveRate()
         self._known[name] = known = _KnownWorker(
             hello.incarnation,

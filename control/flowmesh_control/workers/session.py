@@ -15,6 +15,7 @@ from aiohttp import web
 
 from flowmesh_control.workers.given_attempts import GivenAttempts
 from flowmesh_control.workers.message_intake import MessageIntake
+from flowmesh_control.workers.worker_links import WorkerLinks
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
     Assignment,
@@ -54,12 +55,19 @@ class WorkerSession:
     """
 
     def __init__(
-        self, hello: Hello, socket: web.WebSocketResponse, *, epoch: int, given: GivenAttempts
+        self,
+        hello: Hello,
+        socket: web.WebSocketResponse,
+        *,
+        epoch: int,
+        given: GivenAttempts,
+        links: WorkerLinks,
     ) -> None:
         self.name = hello.shape.name
         self.incarnation = hello.incarnation
         self.intake = MessageIntake(given)
         self._given = given
+        self._links = links
         self._socket = socket
         self._epoch = epoch
         self._assign: list[Assignment] = []
@@ -110,7 +118,14 @@ class WorkerSession:
         self._replicas = tuple(
             msgspec.structs.replace(r, opening=self._with_token(r.opening)) for r in replicas
         )
-        self._routers = routers
+        self._routers = self._links.certified(routers, replicas)
+
+    def renew_links(self) -> None:
+        """Sends new link certificates where the last ones are at half of their time."""
+        renewed = self._links.renewed()
+        if renewed is not None:
+            self._routers = renewed
+            self.flush()
 
     def _with_token(self, spec: PrewarmSpec) -> PrewarmSpec:
         return msgspec.structs.replace(spec, token=self._given.reading_token(spec.read_scopes))
@@ -170,6 +185,7 @@ class WorkerSession:
             or self._keep is not None
             or self._prewarm is not None
             or self._replicas is not None
+            or self._routers is not None
         )
 
     @property

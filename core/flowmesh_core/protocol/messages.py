@@ -144,10 +144,16 @@ class RouterAddress(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         address: ``unix:`` and the path of a socket (on a laptop), or ``tls:host:port``.
         group: the routers that serve the same services; empty is the only group.
+        ca: certificates (PEM) with which the hub verifies a router at a ``tls:`` address. The name
+            may stand for several routers: the hub connects to each address that it has.
+        certificate: the hub's link certificate for these routers (``link_certificates``); empty for
+            a Unix socket.
     """
 
     address: str
     group: str = ""
+    ca: str = ""
+    certificate: str = ""
 
 
 class ServingReplica(msgspec.Struct, frozen=True, omit_defaults=True):

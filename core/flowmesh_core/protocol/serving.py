@@ -3,7 +3,7 @@
 A hub connects to every router and to the engine hosts of its worker's replicas. A call goes router,
 hub, host; its pieces and its end come back the same way::
 
-    hub -> router    HubHello, ReplicaLoads, Piece, CallEnded, CallRefused, Pong
+    hub -> router    HubHello, LinkRenewed, ReplicaLoads, Piece, CallEnded, CallRefused, Pong
     router -> hub    RouterWelcome, RouterRefused, ServiceCall, Credit, Abort, Ping
     hub -> host      ServiceCall, Credit, Abort
     host -> hub      CallHostHello, Piece, CallEnded
@@ -21,6 +21,8 @@ import msgspec
 SERVING_VERSION = 1
 FRAME_BYTES_MAX = 64 << 20
 """The largest frame between a hub and a router."""
+HELLO_BYTES_MAX = 256 << 10
+"""The largest frame of a hub that a router has not welcomed."""
 CREDIT_BYTES = 64 << 10
 """Bytes of one stream between its engine host and its client."""
 
@@ -61,12 +63,20 @@ class HubHello(msgspec.Struct, frozen=True, array_like=True, tag="hub-hello"):
         worker: the worker's name.
         incarnation: unique per process of a hub.
         replicas: all that take calls.
+        certificate: the link certificate; empty on a Unix socket.
     """
 
     version: int
     worker: str
     incarnation: str
     replicas: tuple[ReplicaLoad, ...]
+    certificate: str = ""
+
+
+class LinkRenewed(msgspec.Struct, frozen=True, array_like=True, tag="link-renewed"):
+    """The hub has another link certificate, which replaces that of its hello."""
+
+    certificate: str
 
 
 class RouterWelcome(msgspec.Struct, frozen=True, array_like=True, tag="router-welcome"):
@@ -185,7 +195,7 @@ class Pong(msgspec.Struct, frozen=True, array_like=True, tag="pong"):
     """The hub is there."""
 
 
-ToRouter = HubHello | ReplicaLoads | Piece | CallEnded | CallRefused | Pong
+ToRouter = HubHello | LinkRenewed | ReplicaLoads | Piece | CallEnded | CallRefused | Pong
 FromRouter = RouterWelcome | RouterRefused | ServiceCall | Credit | Abort | Ping
 ToCallHost = ServiceCall | Credit | Abort
 FromCallHost = CallHostHello | Piece | CallEnded

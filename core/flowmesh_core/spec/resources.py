@@ -14,6 +14,7 @@ from flowmesh_core.spec.load import API_VERSION
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.quota import FlowMeshQuota
+from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_core.spec.structural import PRESERVE, structural_schema
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
@@ -89,6 +90,22 @@ _DEFINITIONS = (
             ("Age", "date", ".metadata.creationTimestamp"),
         ),
     ),
+    _Definition(
+        FlowMeshService,
+        "flowmeshservices",
+        "fms",
+        namespaced=True,
+        columns=(
+            ("Phase", "string", ".status.phase"),
+            ("Ready", "string", ".status.ready"),
+            ("Model", "string", ".status.model"),
+            ("Age", "date", ".metadata.creationTimestamp"),
+        ),
+        wide=(
+            ("Endpoint", "string", ".status.endpoint"),
+            ("Message", "string", ".status.message"),
+        ),
+    ),
 )
 
 
@@ -151,7 +168,7 @@ def editor_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "FlowMesh",
-        "description": "A workflow, a worker pool or a cache policy of FlowMesh.",
+        "description": "A workflow, service, worker pool, cache policy or quota of FlowMesh.",
         "oneOf": [refs[m, "validation"] for m in models],
         "$defs": _without_kubernetes(schema["$defs"]),
     }

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from flowmesh_core.spec.fields import Name, SpecModel
 from flowmesh_core.spec.inputs import InputSpec
 from flowmesh_core.spec.metadata import NamespacedMetadata
+from flowmesh_core.spec.service_status import FlowMeshServiceStatus
 from flowmesh_core.spec.workflow import ResourcesSpec
 
 REPLICAS_MAX = 64
@@ -85,3 +86,6 @@ class FlowMeshService(SpecModel):
     kind: Literal["FlowMeshService"] = Field(description="The kind of object.")
     metadata: NamespacedMetadata = Field(description="Names the object.")
     spec: ServiceSpec = Field(description="What is served.")
+    status: FlowMeshServiceStatus | None = Field(
+        default=None, description="Written by the operator."
+    )

@@ -22,8 +22,8 @@ class InformerCache:
     """Objects by kind and uid.
 
     Attributes:
-        workflows, pools, policies, quotas: by ``metadata.uid``, as the API server gives them,
-            without ``managedFields``; workflows :func:`condensed`.
+        workflows, pools, policies, quotas, services: by ``metadata.uid``, as the API server gives
+            them, without ``managedFields``; workflows :func:`condensed`.
         namespaces: name → labels.
         complete: set after the first full list of workflows; a workflow that is not in the cache
             then was deleted.
@@ -36,6 +36,7 @@ class InformerCache:
         self.pools: dict[str, Object] = {}
         self.policies: dict[str, Object] = {}
         self.quotas: dict[str, Object] = {}
+        self.services: dict[str, Object] = {}
         self.namespaces: dict[str, dict[str, str]] = {}
         self.complete = asyncio.Event()
         self._objects: dict[str, dict[str, Object]] = {
@@ -43,6 +44,7 @@ class InformerCache:
             "pools": self.pools,
             "policies": self.policies,
             "quotas": self.quotas,
+            "services": self.services,
             "namespaces": {},
         }
         self._present: dict[str, set[str]] = {kind: set() for kind in MIRRORED}

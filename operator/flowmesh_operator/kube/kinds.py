@@ -7,6 +7,7 @@ WORKFLOWS: Kind = ("flowmesh.dev", "v1alpha1", "flowmeshworkflows")
 POLICIES: Kind = ("flowmesh.dev", "v1alpha1", "flowmeshcachepolicies")
 QUOTAS: Kind = ("flowmesh.dev", "v1alpha1", "flowmeshquotas")
 POOLS: Kind = ("flowmesh.dev", "v1alpha1", "flowmeshworkerpools")
+SERVICES: Kind = ("flowmesh.dev", "v1alpha1", "flowmeshservices")
 NAMESPACES: Kind = ("", "v1", "namespaces")
 SECRETS: Kind = ("", "v1", "secrets")
 CONFIG_MAPS: Kind = ("", "v1", "configmaps")
@@ -25,6 +26,7 @@ MIRRORED: dict[str, Kind] = {
     "pools": POOLS,
     "policies": POLICIES,
     "quotas": QUOTAS,
+    "services": SERVICES,
     "namespaces": NAMESPACES,
 }
 """The kinds in the informer cache, by their names there."""

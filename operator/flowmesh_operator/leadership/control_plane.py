@@ -6,6 +6,7 @@ from flowmesh_control.auth.tls_certificate import TlsCertificate
 from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.settings import HANG_S, ControlSettings
 from flowmesh_core.catalog.plugins import load_catalog
+from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.machine.settings import Settings
 from flowmesh_operator.access.secrets import NamespaceSecrets
 from flowmesh_operator.access.users import ReviewedUsers
@@ -33,6 +34,9 @@ def make_control_plane(
         api: the leader's fenced client.
         mirror: the informer cache; read for namespaces' labels, completed at recovery.
         owner: the leader's identity, recorded in ``epochs/``.
+
+    Raises:
+        FlowMeshError: the file with the routers' certificates cannot be read.
     """
     return ControlPlane(
         store,
@@ -46,6 +50,9 @@ def make_control_plane(
             hang_s=HANG_S,
             connections_per_peer=settings.connections_per_peer,
             connections_max=settings.connections_max,
+            routers=(settings.router_hubs,) if settings.router_hubs else (),
+            router_ca=_router_ca(settings),
+            router_url=settings.router_url,
         ),
         catalog=load_catalog(),
         key_ring=settings.key_ring,
@@ -61,3 +68,17 @@ def make_control_plane(
         owner=owner,
         state_folder=settings.state_folder,
     )
+
+
+def _router_ca(settings: OperatorSettings) -> str:
+    """Returns the certificates with which hubs verify routers; empty where there are none."""
+    if settings.router_ca is None:
+        return ""
+    try:
+        return settings.router_ca.read_text(encoding="utf-8")
+    except OSError as e:
+        raise FlowMeshError(
+            f"the certificates of routers cannot be read: {e.strerror}",
+            where=f"FLOWMESH_ROUTER_CA={settings.router_ca}",
+            remedy="mount ca.crt of the routers' Secret there",
+        ) from e

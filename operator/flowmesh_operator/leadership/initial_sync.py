@@ -1,4 +1,4 @@
-"""Lists policies, quotas, pools and namespaces before a new leader reconciles workflows."""
+"""Lists policies, quotas, pools, services and namespaces before a leader reconciles workflows."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from flowmesh_operator.kube.client import KubeClient
 from flowmesh_operator.kube.informer_cache import InformerCache
 from flowmesh_operator.kube.kinds import MIRRORED
 
-_WHOLE = ("namespaces", "policies", "pools", "quotas")
+_WHOLE = ("namespaces", "policies", "pools", "quotas", "services")
 
 
 async def sync_cache(api: KubeClient, mirror: InformerCache) -> None:

@@ -26,6 +26,7 @@ from flowmesh_operator.policies.controller import PolicyController
 from flowmesh_operator.pools.controller import PoolController
 from flowmesh_operator.pools.metrics import PoolCollector
 from flowmesh_operator.quotas.controller import QuotaController
+from flowmesh_operator.services.controller import ServiceController
 from flowmesh_operator.settings import OperatorSettings
 from flowmesh_operator.tasks import first
 from flowmesh_operator.workflows.config_maps import ConfigMapInputs
@@ -168,6 +169,14 @@ async def _run_as_leader(
             quotas,
             _workflow_controller(api, mirror, settings, services),
             pools,
+            ServiceController(
+                api,
+                mirror,
+                services=services.registry,
+                statuses=services.replica_planner,
+                epoch=services.epoch,
+                router_url=settings.router_url,
+            ),
         ]
         await first(plane.wait(), *(c.run() for c in controllers))
     finally:

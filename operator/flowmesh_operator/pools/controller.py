@@ -23,6 +23,7 @@ from flowmesh_operator.kube.conditions import ConditionUpdate, StatusContext
 from flowmesh_operator.kube.informer_cache import InformerCache, Object
 from flowmesh_operator.kube.kinds import DEPLOYMENTS, PODS
 from flowmesh_operator.kube.labels import DELETION_COST, POOL_LABEL, object_name
+from flowmesh_operator.kube.object_status import ObjectStatusWriter, shown
 from flowmesh_operator.pools.autoscaling import (
     UNMARKED,
     PodObservation,
@@ -44,7 +45,6 @@ from flowmesh_operator.pools.status import (
     status_of,
     warm,
 )
-from flowmesh_operator.pools.status_writer import PoolStatusWriter, shown
 from flowmesh_operator.pools.trust import directory_refusal
 from flowmesh_operator.ports import CapacitySignals, Epoch, PoolReservations, WorkerFleet
 from flowmesh_operator.settings import OperatorSettings
@@ -103,7 +103,7 @@ class PoolController:
         self._catalog = catalog
         self._environment = settings.pod_environment
         self._reconciler = Reconciler(api, self._environment)
-        self._writer = PoolStatusWriter(api, mirror)
+        self._writer = ObjectStatusWriter(api, mirror, "pools")
         self._pools: dict[str, PoolEntry] = {}
         self._refused: dict[str, int] = {}
         self._observed_s = self._observed_all_s = float("-inf")

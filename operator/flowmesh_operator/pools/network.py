@@ -23,11 +23,12 @@ Json = dict[str, Any]
 
 
 def network_policy(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
-    """Returns the policy: default deny, and egress to DNS, gateway, store and the pool's own."""
+    """Returns the policy: default deny; egress to DNS, gateway, routers, store, the pool's own."""
     rules = [
         _dns(around),
         _gateway(around),
         *_blob_service(around),
+        *_routers(around),
         *_store(around),
         *map(_own, pool.spec.egress),
     ]
@@ -61,6 +62,13 @@ def _blob_service(environment: PodEnvironment) -> list[Json]:
         return []
     pods = {"podSelector": {"matchLabels": environment.blob_service_labels}}
     return [{"to": [pods], "ports": [_tcp(environment.blob_service_port)]}]
+
+
+def _routers(environment: PodEnvironment) -> list[Json]:
+    if not environment.router_port:
+        return []
+    pods = {"podSelector": {"matchLabels": environment.router_labels}}
+    return [{"to": [pods], "ports": [_tcp(environment.router_port)]}]
 
 
 def _store(environment: PodEnvironment) -> list[Json]:

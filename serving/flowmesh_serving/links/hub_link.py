@@ -1,5 +1,8 @@
 """A router's connection to the hub of one worker; the hub dials.
 
+On a laptop it is a Unix socket that only one user may connect to. From another machine a hub shows
+a link certificate, and gets calls of the namespaces that it names, until it expires.
+
 A hub is not trusted: what it sends is checked, and a breach of the protocol closes the connection.
 One that sends nothing for two seconds, though it was asked to, is taken as gone.
 """
@@ -7,7 +10,7 @@ One that sends nothing for two seconds, though it was asked to, is taken as gone
 import asyncio
 import logging
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -15,11 +18,13 @@ from flowmesh_core.errors import ProtocolError
 from flowmesh_core.protocol.framed_connection import FramedConnection
 from flowmesh_core.protocol.serving import (
     FRAME_BYTES_MAX,
+    HELLO_BYTES_MAX,
     SERVING_VERSION,
     CallEnded,
     CallRefused,
     FromRouter,
     HubHello,
+    LinkRenewed,
     Piece,
     Ping,
     Pong,
@@ -29,6 +34,10 @@ from flowmesh_core.protocol.serving import (
     RouterWelcome,
     ToRouter,
 )
+from flowmesh_serving.links.link_verifier import LinkVerifier
+
+if TYPE_CHECKING:
+    from flowmesh_core.protocol.link_certificates import LinkClaims
 
 HELLO_WITHIN_S = 10.0
 PING_EVERY_S = 0.5
@@ -40,7 +49,6 @@ LOADS_PER_S = 1000
 """A hub reports at most 200 times a second."""
 STRAY_FRAMES_PER_S = 5000
 """Frames of calls that have ended or that the hub does not have."""
-_HELLO_BYTES_MAX = 1 << 20
 _CALLS_MAX = 1 << 16
 _PATHS_MAX = 64
 _NAME_CHARS = 500
@@ -78,19 +86,31 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         worker: its worker's name; empty before its hello.
     """
 
-    def __init__(self, listener: HubListener, refused: "RefusedHubs") -> None:
+    def __init__(
+        self, listener: HubListener, refused: "RefusedHubs", verifier: LinkVerifier | None = None
+    ) -> None:
+        """Waits for a hello.
+
+        Args:
+            listener: gets the hub's frames.
+            refused: hubs that have broken the protocol a moment ago.
+            verifier: verifies its link certificate; None on a Unix socket.
+        """
         super().__init__(
             ToRouter,
             self._receive,
             lambda: listener.lost(self),
             lambda send: asyncio.get_running_loop().call_soon(send),
-            _HELLO_BYTES_MAX,
+            HELLO_BYTES_MAX,
         )
         self.worker = ""
         self._listener = listener
         self._refused_hubs = refused
+        self._verifier = verifier
+        self._claims: LinkClaims | None = None
         self._loads, self._strays = _Rate(LOADS_PER_S), _Rate(STRAY_FRAMES_PER_S)
         self._timer: asyncio.TimerHandle | None = None
+        self._certificate_timer: asyncio.TimerHandle | None = None
         self._heard_s = 0.0
 
     def answer(self, message: FromRouter) -> None:
@@ -106,7 +126,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Called by the event loop."""
-        self._stop_timer()
+        self._stop_timers()
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
@@ -125,6 +145,8 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
                 self._welcome(message)
             case _ if not self.worker:
                 self._refuse("the first frame was not a hello")
+            case LinkRenewed(certificate=certificate):
+                self._admit(certificate, self.worker)
             case ReplicaLoads(replicas=replicas):
                 self._report(replicas)
             case Pong():
@@ -144,7 +166,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         elif len(replicas) > REPLICAS_MAX or not all(map(_is_valid, replicas)):
             self._breach("a report that no hub makes")
         else:
-            self._listener.loads_changed(self, replicas)
+            self._listener.loads_changed(self, self._permitted(replicas))
 
     def _welcome(self, hello: HubHello) -> None:
         if hello.version != SERVING_VERSION:
@@ -153,7 +175,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
             self._breach("a second hello, or one without a name")
         elif self._refused_hubs.has(hello.worker, self._heard_s):
             self._refuse("its hub has broken the protocol a moment ago")
-        else:
+        elif self._admit(hello.certificate, hello.worker):
             self.worker = hello.worker
             self._frame_bytes_max = FRAME_BYTES_MAX
             self.answer(RouterWelcome(SERVING_VERSION))
@@ -179,12 +201,38 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         self.answer(Ping())
         self._ping_later()
 
+    # -- its certificate -------------------------------------------------------------------------
+
+    def _admit(self, certificate: str, worker: str) -> bool:
+        """Has the link last as long as a certificate; returns False, and closes it, without one."""
+        if self._verifier is None:
+            return True
+        try:
+            self._claims = self._verifier.verify(certificate, worker)
+        except ProtocolError as error:
+            self._refuse(error.message)
+            return False
+        if self._certificate_timer is not None:
+            self._certificate_timer.cancel()
+        remaining_s = self._verifier.remaining_s(self._claims)
+        self._certificate_timer = asyncio.get_running_loop().call_later(
+            remaining_s, self._refuse, "its link certificate has expired"
+        )
+        return True
+
+    def _permitted(self, replicas: tuple[ReplicaLoad, ...]) -> tuple[ReplicaLoad, ...]:
+        """Returns the replicas that the hub may have: of the namespaces of its certificate."""
+        if self._claims is None:
+            return replicas
+        allowed = self._claims.namespaces
+        return tuple(r for r in replicas if r.service.partition("/")[0] in allowed)
+
     # -- what it must not do ---------------------------------------------------------------------
 
     def _refuse(self, reason: str) -> None:
         _log.warning("refused the hub of %s: %s", self.worker or "a worker", reason)
         self.answer(RouterRefused(reason))
-        self._stop_timer()
+        self._stop_timers()
         self.close()
 
     def _breach(self, reason: str) -> None:
@@ -194,9 +242,15 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         self._abort()  # it may not read, and its calls must not wait for that
 
     def _abort(self) -> None:
-        self._stop_timer()
+        self._stop_timers()
         if self._transport is not None:
             self._transport.abort()
+
+    def _stop_timers(self) -> None:
+        self._stop_timer()
+        if self._certificate_timer is not None:
+            self._certificate_timer.cancel()
+            self._certificate_timer = None
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -1,7 +1,7 @@
 """The router's process: ``python -m flowmesh_serving.router``.
 
-Started by ``fmesh serve`` on a laptop. It has no key of the control plane and no token of a worker,
-and runs no user code.
+Started by ``fmesh serve`` on a laptop, and by the chart's Deployment on a cluster. It has no key of
+the control plane and no token of a worker, and runs no user code.
 """
 
 import asyncio

@@ -1,10 +1,11 @@
-"""The router's sockets: HTTP for clients, a Unix socket for the hubs of workers."""
+"""The router's sockets: HTTP for clients; for hubs a Unix socket, or a port with TLS."""
 
 import asyncio
 import contextlib
 import logging
 import os
 import socket
+import ssl
 from pathlib import Path
 
 from aiohttp import web
@@ -12,18 +13,25 @@ from aiohttp import web
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.request import ENDPOINTS
+from flowmesh_core.protocol.router_services import RouterServices
 from flowmesh_serving.calls.calls import Calls
+from flowmesh_serving.control_client import ControlClient
 from flowmesh_serving.errors import internal_error, response_of
 from flowmesh_serving.http.connections import ConnectionLimits, Connections, RouterRunner
 from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.openai import HttpLimits, OpenAiEndpoints
 from flowmesh_serving.links.hub_link import HubLink, RefusedHubs
+from flowmesh_serving.links.link_verifier import LinkVerifier
 from flowmesh_serving.metrics import RouterMetrics
 from flowmesh_serving.router.settings import RouterSettings
+from flowmesh_serving.router.tls_files import TlsFiles
+from flowmesh_serving.service_file import ServiceFile
 from flowmesh_serving.service_table import ServiceTable
 
 _REFRESH_EVERY_S = 0.5
-_END_WITHIN_S = 5.0
+_ASK_EVERY_S = 1.0
+_HANDSHAKE_WITHIN_S = 10.0
+_UNAVAILABLE = 503
 _log = logging.getLogger(__name__)
 
 
@@ -32,6 +40,8 @@ class RouterServer:
 
     Attributes:
         url: where clients reach it, once it has started.
+        hubs_port: where hubs reach it with TLS, once it has started; 0 for not at all.
+        probe_url: where probes and Prometheus reach it, once it has started.
     """
 
     def __init__(self, settings: RouterSettings) -> None:
@@ -40,11 +50,15 @@ class RouterServer:
         Raises:
             FlowMeshError: their list cannot be read.
         """
-        self.url = ""
+        self.url = self.probe_url = ""
+        self.hubs_port = 0
         self._settings = settings
-        self._services = ServiceTable(settings.services)
+        self._services = ServiceTable()
         self._calls = Calls(self._services.is_placed, settings.replica_wait_s)
+        self._verifier = LinkVerifier(settings.group)
         self._refused_hubs = RefusedHubs()
+        self._file = None if settings.services is None else ServiceFile(settings.services)
+        self._read_file()
         self._metrics = RouterMetrics()
         self._connections = Connections(
             ConnectionLimits(settings.connections_max, settings.header_s, settings.slow_client_s)
@@ -65,20 +79,22 @@ class RouterServer:
         Raises:
             OSError: a socket cannot be opened.
         """
-        await self._listen_for_hubs(self._settings.hubs)
-        runner = RouterRunner(
-            self._app(),
-            self._connections,
-            handler_cancellation=True,
-            access_log=None,
-            shutdown_timeout=_END_WITHIN_S,
-        )
-        await runner.setup()
-        self._stack.push_async_callback(runner.cleanup)
-        site = web.TCPSite(runner, self._settings.host, self._settings.port)
-        await site.start()
-        host, port = runner.addresses[0][:2]
-        self.url = f"http://{host}:{port}"
+        settings = self._settings
+        tls = None
+        if settings.tls_cert is not None and settings.tls_key is not None:
+            tls = TlsFiles(settings.tls_cert, settings.tls_key)
+            following = asyncio.get_running_loop().create_task(tls.follow())
+            self._stack.callback(following.cancel)
+        context = None if tls is None else tls.context
+        if settings.hubs is not None:
+            await self._listen_on_socket(settings.hubs)
+        if settings.hubs_port is not None and context is not None:
+            await self._listen_on_port(settings.hubs_port, context)
+        apart = settings.probe_port is not None
+        self.url = await self._serve(self._app(with_probes=not apart), settings.port, context)
+        self.probe_url = self.url
+        if settings.probe_port is not None:
+            self.probe_url = await self._serve(self._probes(), settings.probe_port, None)
         refreshing = asyncio.get_running_loop().create_task(self._refresh())
         self._stack.callback(refreshing.cancel)
 
@@ -86,7 +102,32 @@ class RouterServer:
         """Closes all sockets; requests that have not ended soon are cancelled."""
         await self._stack.aclose()
 
-    async def _listen_for_hubs(self, path: Path) -> None:
+    async def _serve(self, app: web.Application, port: int, context: ssl.SSLContext | None) -> str:
+        runner = RouterRunner(
+            app,
+            self._connections,
+            handler_cancellation=True,
+            access_log=None,
+            shutdown_timeout=self._settings.end_within_s,
+        )
+        await runner.setup()
+        self._stack.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, self._settings.host, port, ssl_context=context).start()
+        host, bound = runner.addresses[0][:2]
+        return f"{'http' if context is None else 'https'}://{host}:{bound}"
+
+    async def _listen_on_port(self, port: int, context: ssl.SSLContext) -> None:
+        server = await asyncio.get_running_loop().create_server(
+            lambda: HubLink(self._calls, self._refused_hubs, self._verifier),
+            self._settings.host,
+            port,
+            ssl=context,
+            ssl_handshake_timeout=_HANDSHAKE_WITHIN_S,
+        )
+        self.hubs_port = server.sockets[0].getsockname()[1]
+        self._stack.callback(server.close)
+
+    async def _listen_on_socket(self, path: Path) -> None:
         listener = _private_socket(path)
         loop = asyncio.get_running_loop()
         server = await loop.create_unix_server(
@@ -95,7 +136,7 @@ class RouterServer:
         self._stack.callback(lambda: path.unlink(missing_ok=True))
         self._stack.callback(server.close)
 
-    def _app(self) -> web.Application:
+    def _app(self, *, with_probes: bool) -> web.Application:
         app = web.Application(
             client_max_size=self._settings.body_bytes_max, middlewares=[_errors_as_json]
         )
@@ -103,24 +144,64 @@ class RouterServer:
             app.router.add_post(path, self._endpoints.answer)
         app.router.add_get("/v1/models", self._endpoints.models)
         app.router.add_get("/v1/models/{model:.+}", self._endpoints.model)
-        app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/metrics", self._show_metrics)
+        if with_probes:
+            self._add_probes(app)
         return app
+
+    def _probes(self) -> web.Application:
+        app = web.Application(middlewares=[_errors_as_json])
+        self._add_probes(app)
+        return app
+
+    def _add_probes(self, app: web.Application) -> None:
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._show_metrics)
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
 
+    async def _readyz(self, _: web.Request) -> web.Response:
+        """Says whether it knows its services, so that it may get requests."""
+        if self._services.is_known:
+            return web.json_response({"status": "ok"})
+        return web.json_response({"status": "the services are not known yet"}, status=_UNAVAILABLE)
+
     async def _show_metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._metrics.text(), content_type="text/plain")
+        counts = {name: self._calls.replicas.count(name) for name in self._services.names}
+        return web.Response(body=self._metrics.text(counts), content_type="text/plain")
 
     async def _refresh(self) -> None:
+        settings = self._settings
+        if self._file is None and settings.token is not None:
+            await self._follow(ControlClient(settings.control, settings.token, settings.control_ca))
         while True:
             await asyncio.sleep(_REFRESH_EVERY_S)
             try:
-                if self._services.refresh():
-                    self._calls.placement_changed()
+                self._read_file()
             except FlowMeshError as error:
                 _log.warning("%s", error)
+
+    def _read_file(self) -> None:
+        listed = self._file.read() if self._file is not None else None
+        if listed is not None:
+            self._use(listed)
+
+    def _use(self, listed: RouterServices) -> None:
+        self._verifier.use(listed.link_keys)
+        self._services.use(listed)
+        self._calls.placement_changed()
+
+    async def _follow(self, control: ControlClient) -> None:
+        """Reads the services from the control plane until it is cancelled."""
+        while True:
+            try:
+                listed = await control.read()
+                if listed is not None:
+                    self._use(listed)
+            except (FlowMeshError, ValueError) as error:  # what was read before holds
+                _log.warning("%s", error)
+            await asyncio.sleep(_ASK_EVERY_S)
 
 
 def _private_socket(path: Path) -> socket.socket:

@@ -14,7 +14,7 @@ from aiohttp import (
     WSServerHandshakeError,
     web,
 )
-from tests.flowmesh_control.given import TOKENS
+from tests.flowmesh_control.given import TOKENS, link_signer
 from tests.flowmesh_control.waiting import until
 
 from flowmesh_control.auth.worker_tokens import (
@@ -169,6 +169,7 @@ async def endpoint() -> AsyncIterator[Endpoint]:
     gateway = WorkerGateway(
         epoch=3,
         attempt_tokens=TOKENS,
+        link_signer=link_signer(),
         post=events.append,
         tokens=StaticWorkerTokens(
             {"local": "secret", "other": "elsewhere", "local-other": "third"}

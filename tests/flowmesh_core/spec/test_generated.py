@@ -87,7 +87,7 @@ def structural_problems(schema: Any, where: str = "schema") -> Iterator[str]:
 
 @pytest.mark.parametrize(
     "plural",
-    ["flowmeshworkflows", "flowmeshworkerpools", "flowmeshcachepolicies", "flowmeshquotas"],
+    sorted(definitions()),
 )
 def test_the_schemas_are_structural(plural: str) -> None:
     schema = _schema(plural)

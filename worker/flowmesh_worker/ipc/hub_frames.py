@@ -3,10 +3,28 @@
 import msgspec
 
 
+class RouterTls(msgspec.Struct, frozen=True, array_like=True):
+    """How routers at a ``tls:`` address and the hub verify each other.
+
+    Attributes:
+        ca: certificates (PEM) that the routers' are verified with.
+        certificate: the hub's link certificate.
+    """
+
+    ca: str
+    certificate: str
+
+
 class UseRouters(msgspec.Struct, frozen=True, array_like=True, tag="routers"):
-    """Stay connected to exactly these routers: ``unix:`` and the path of a socket each."""
+    """Stay connected to exactly these routers.
+
+    Attributes:
+        addresses: ``unix:`` and the path of a socket, or ``tls:host:port`` of one or more routers.
+        tls: of each ``tls:`` address.
+    """
 
     addresses: tuple[str, ...]
+    tls: dict[str, RouterTls] = {}
 
 
 class AdmitReplica(msgspec.Struct, frozen=True, array_like=True, tag="admit"):

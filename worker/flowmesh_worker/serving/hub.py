@@ -53,8 +53,8 @@ class HubServer:
 
     def _receive(self, message: ToHub) -> None:
         match message:
-            case UseRouters(addresses=addresses):
-                self._hub.use_routers(addresses)
+            case UseRouters(addresses=addresses, tls=tls):
+                self._hub.use_routers(addresses, tls)
             case AdmitReplica():
                 task = asyncio.get_running_loop().create_task(self._hub.admit(message))
                 self._tasks.add(task)

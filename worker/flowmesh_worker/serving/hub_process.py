@@ -22,6 +22,7 @@ from flowmesh_worker.ipc.hub_frames import (
     FromHub,
     HubStarted,
     ReplicaUsage,
+    RouterTls,
     ToHub,
     UseRouters,
     WithdrawReplica,
@@ -72,7 +73,8 @@ class HubProcess:
                 usage.before += usage.now
                 usage.now = 0
             self._do(self._run(hub_id))
-        self._send(UseRouters(tuple(router.address for router in routers)))
+        tls = {r.address: RouterTls(r.ca, r.certificate) for r in routers if r.ca}
+        self._send(UseRouters(tuple(router.address for router in routers), tls))
 
     def stop(self, hub_id: int) -> None:
         """See ``ServingHub.stop``."""

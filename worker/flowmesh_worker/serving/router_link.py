@@ -1,18 +1,18 @@
 """A hub's connection to one router, which it makes again whenever it is lost."""
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable
+import ssl
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from flowmesh_core.errors import ProtocolError
 from flowmesh_core.protocol.serving import (
     SERVING_VERSION,
     Abort,
     Credit,
     FromRouter,
     HubHello,
+    LinkRenewed,
     Ping,
     Pong,
     RouterRefused,
@@ -22,7 +22,6 @@ from flowmesh_core.protocol.serving import (
 )
 from flowmesh_worker.ipc.channel import Channel
 
-_UNIX = "unix:"
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 2.0
 UNSENT_BYTES_MAX = 1 << 20
@@ -31,6 +30,9 @@ SILENT_S = 3.0
 """A router that has not sent a ping for so long is disconnected: its calls have ended."""
 _CHECK_EVERY_S = 1.0
 _log = logging.getLogger(__name__)
+
+Connect = Callable[[Channel[FromRouter]], Awaitable[object]]
+"""Connects a channel to a router; raises OSError where it cannot."""
 
 
 class CallReceiver(Protocol):
@@ -46,17 +48,29 @@ class CallReceiver(Protocol):
 
 
 class RouterLink:
-    """One router."""
+    """One router.
 
-    def __init__(self, address: str, hello: Callable[[], HubHello], receiver: CallReceiver) -> None:
+    Attributes:
+        address: for the log.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        connect: Connect,
+        hello: Callable[[], HubHello],
+        receiver: CallReceiver,
+    ) -> None:
         """Connects in :meth:`run`.
 
-        Raises:
-            ProtocolError: the address has another form than ``unix:PATH``.
+        Args:
+            address: for the log.
+            connect: opens the connection of a channel.
+            hello: returns the hub's first frame.
+            receiver: gets the router's frames.
         """
-        if not address.startswith(_UNIX):
-            raise ProtocolError(f"{address!r} is not the address of a router: expected {_UNIX}PATH")
         self.address = address
+        self._connect_channel = connect
         self._hello = hello
         self._receiver = receiver
         self._channel: Channel[FromRouter] | None = None
@@ -69,9 +83,13 @@ class RouterLink:
         retry_s = _RETRY_FIRST_S
         try:
             while True:
-                with contextlib.suppress(OSError):
+                try:
                     await self._connect()
                     await self._until_lost()
+                except ssl.SSLError as error:
+                    _log.warning("the router at %s is not to be trusted: %s", self.address, error)
+                except OSError:
+                    pass  # it is starting, or gone
                 if self._is_welcome:
                     self._is_welcome, retry_s = False, _RETRY_FIRST_S
                 await asyncio.sleep(retry_s)
@@ -98,6 +116,15 @@ class RouterLink:
                     self._channel.abort()
 
     @property
+    def is_connected(self) -> bool:
+        """Whether the router is connected."""
+        return self._channel is not None
+
+    def renew(self, certificate: str) -> None:
+        """Shows the router another link certificate; does nothing while not connected."""
+        self.send(LinkRenewed(certificate))
+
+    @property
     def is_congested(self) -> bool:
         """Whether the router does not take what it is sent."""
         return self._channel is None or self._channel.unsent_bytes > UNSENT_BYTES_MAX
@@ -110,8 +137,7 @@ class RouterLink:
     async def _connect(self) -> None:
         self._lost.clear()
         channel = Channel[FromRouter](FromRouter, self._receive, self._disconnected)
-        path = self.address.removeprefix(_UNIX)
-        await asyncio.get_running_loop().create_unix_connection(lambda: channel, path)
+        await self._connect_channel(channel)
         self._channel = channel
         channel.send(self._hello())
 

@@ -5,9 +5,11 @@ It reads no body, holds no key and runs no user code. Its process is :mod:`hub`.
 
 import asyncio
 import logging
+import ssl
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import msgspec
 
@@ -25,8 +27,9 @@ from flowmesh_core.protocol.serving import (
     ReplicaLoads,
     ServiceCall,
 )
-from flowmesh_worker.ipc.hub_frames import AdmitReplica, ReplicaUsage
+from flowmesh_worker.ipc.hub_frames import AdmitReplica, ReplicaUsage, RouterTls
 from flowmesh_worker.serving.instance_link import InstanceLink, ToCaller
+from flowmesh_worker.serving.router_group import RouterGroup
 from flowmesh_worker.serving.router_link import RouterLink
 
 CALL_PRIORITY = 1 << 30
@@ -67,7 +70,7 @@ class ServiceHub:
         self._admission = asyncio.Lock()
         self._instances: dict[str, InstanceLink] = {}
         self._replicas: dict[str, _Replica] = {}
-        self._routers: dict[str, tuple[RouterLink, asyncio.Task[None]]] = {}
+        self._routers: dict[str, RouterGroup] = {}
         self._calls: dict[str, _Routed] = {}
         self._report_timer: asyncio.TimerHandle | None = None
         self._usage_timer: asyncio.TimerHandle | None = None
@@ -75,19 +78,31 @@ class ServiceHub:
 
     # -- for the agent ---------------------------------------------------------------------------
 
-    def use_routers(self, addresses: tuple[str, ...]) -> None:
-        """Connects to new routers and disconnects from those that are not listed."""
+    def use_routers(
+        self, addresses: tuple[str, ...], tls: Mapping[str, RouterTls] = MappingProxyType({})
+    ) -> None:
+        """Connects to new routers and disconnects from those that are not listed.
+
+        Args:
+            addresses: all addresses; one may stand for several routers.
+            tls: of ``tls:`` addresses; a new link certificate is sent over the open connections.
+        """
         for address in self._routers.keys() - set(addresses):
-            self._routers.pop(address)[1].cancel()
+            self._routers.pop(address).close()
         for address in addresses:
-            if address not in self._routers:
-                try:
-                    link = RouterLink(address, self._hello, self)
-                except ProtocolError as error:
-                    _log.warning("%s", error)
-                    continue
-                task = asyncio.get_running_loop().create_task(link.run())
-                self._routers[address] = (link, task)
+            known = self._routers.get(address)
+            if known is not None and known.accepts(tls.get(address)):
+                continue
+            if known is not None:
+                known.close()
+            try:
+                group = RouterGroup(address, tls.get(address), self._hello, self)
+            except (ProtocolError, ssl.SSLError) as error:
+                _log.warning("%s", error)
+                self._routers.pop(address, None)
+                continue
+            group.start()
+            self._routers[address] = group
 
     async def admit(self, admitted: AdmitReplica) -> None:
         """Takes calls of a replica once its host is connected; again to change limits and salts."""
@@ -119,8 +134,8 @@ class ServiceHub:
 
     def close(self) -> None:
         """Disconnects from all routers and hosts."""
-        for _, task in self._routers.values():
-            task.cancel()
+        for group in self._routers.values():
+            group.close()
         for instance in self._instances.values():
             instance.close()
 
@@ -214,8 +229,9 @@ class ServiceHub:
     def _report(self) -> None:
         self._report_timer = None
         loads = ReplicaLoads(self._loads())
-        for link, _ in self._routers.values():
-            link.send(loads)
+        for group in self._routers.values():
+            for link in group.links:
+                link.send(loads)
 
     def _used_by(self, replica: _Replica) -> None:
         self._used.add(replica)

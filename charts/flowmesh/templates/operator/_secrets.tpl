@@ -6,6 +6,19 @@
 {{- range concat (list (printf "%s.svc" $service) $service "flowmesh-gateway" (printf "%s.svc.cluster.local" $service) "localhost" "flowmesh-blobs" (printf "flowmesh-blobs.%s" .Release.Namespace) (printf "flowmesh-blobs.%s.svc" .Release.Namespace) (printf "flowmesh-blobs.%s.svc.cluster.local" .Release.Namespace)) .Values.gateway.tls.hosts -}}
 {{- $wanted = concat $wanted (list "--host" .) -}}
 {{- end -}}
+{{- end -}}
+{{- if and .Values.router.enabled (not .Values.router.tls.existingSecret) -}}
+{{- $namespace := .Release.Namespace -}}
+{{- range $service := list "flowmesh-router" "flowmesh-router-hubs" -}}
+{{- range list "" (printf ".%s" $namespace) (printf ".%s.svc" $namespace) (printf ".%s.svc.cluster.local" $namespace) -}}
+{{- $wanted = concat $wanted (list "--router-host" (printf "%s%s" $service .)) -}}
+{{- end -}}
+{{- end -}}
+{{- range concat (list "localhost") .Values.router.tls.hosts -}}
+{{- $wanted = concat $wanted (list "--router-host" .) -}}
+{{- end -}}
+{{- end -}}
+{{- if $wanted -}}
 {{- $wanted = concat $wanted (list "--days" (toString (int .Values.gateway.tls.days))) -}}
 {{- end -}}
 {{- if not .Values.masterKey.existingSecret -}}{{- $wanted = append $wanted "--master-key" -}}{{- end -}}

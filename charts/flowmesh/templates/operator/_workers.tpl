@@ -15,6 +15,11 @@
 {{- with concat .Values.clusterRanges.pods .Values.clusterRanges.services .Values.clusterRanges.nodes }}
 - {name: FLOWMESH_WORKER_IMPORT_REFUSE, value: {{ join "," . | quote }}}
 {{- end }}
+{{- if .Values.router.enabled }}
+- {name: FLOWMESH_ROUTER_HUBS, value: "tls:flowmesh-router-hubs.{{ .Release.Namespace }}.svc:{{ .Values.router.hubsPort }}"}
+- {name: FLOWMESH_ROUTER_CA, value: /etc/flowmesh/router-ca/ca.crt}
+- {name: FLOWMESH_ROUTER_URL, value: "https://flowmesh-router.{{ .Release.Namespace }}.svc:{{ .Values.router.port }}/v1"}
+{{- end }}
 {{- if .Values.keda.enabled }}
 - {name: FLOWMESH_KEDA_METRICS_URL, value: "https://flowmesh-gateway.{{ .Release.Namespace }}.svc:{{ .Values.gateway.port }}/metrics"}
 - {name: FLOWMESH_KEDA_SECRET, value: flowmesh-keda}

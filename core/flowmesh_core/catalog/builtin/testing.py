@@ -32,7 +32,10 @@ ECHO = EngineContract(
     name="test.echo",
     version=1,
     implementation=1,
-    inputs=(_ANY_METRICS,),
+    inputs=(
+        _ANY_METRICS,
+        Port("model", PortKind.MODEL, required=False, component=True, doc="Loaded and not used."),
+    ),
     outputs=(_METRICS,),
     params=(_VALUE,),
     work_unit="tokens",

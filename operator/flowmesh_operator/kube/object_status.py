@@ -1,10 +1,10 @@
-"""Writes the statuses of pools where they changed, never over a later version."""
+"""Writes the statuses of objects of one kind where they changed, never over a later version."""
 
 from typing import Any
 
 from flowmesh_operator.kube.client import CONFLICT, NOT_FOUND, ApiError, KubeClient
 from flowmesh_operator.kube.informer_cache import InformerCache, Object
-from flowmesh_operator.kube.kinds import POOLS
+from flowmesh_operator.kube.kinds import MIRRORED
 
 Json = dict[str, Any]
 
@@ -15,12 +15,20 @@ def shown(obj: Object) -> Json:
     return found
 
 
-class PoolStatusWriter:
+class ObjectStatusWriter:
     """Patches statuses and updates the informer cache with the result."""
 
-    def __init__(self, api: KubeClient, mirror: InformerCache) -> None:
+    def __init__(self, api: KubeClient, mirror: InformerCache, kind: str) -> None:
+        """Writes nothing yet.
+
+        Args:
+            api: the leader's client.
+            mirror: the informer cache.
+            kind: its name of the objects' kind.
+        """
         self._api = api
         self._mirror = mirror
+        self._kind = kind
 
     async def write(self, obj: Object, status: Json) -> bool:
         """Writes the changed fields of a status; returns whether there were any.
@@ -31,16 +39,16 @@ class PoolStatusWriter:
         changed = {k: v for k, v in status.items() if shown(obj).get(k) != v}
         if not changed:
             return False
-        meta = obj["metadata"]
+        meta, where = obj["metadata"], MIRRORED[self._kind]
         body = {
             "metadata": {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"]},
             "status": changed,
         }
         try:
-            answer = await self._api.patch_status(*POOLS, meta["namespace"], meta["name"], body)
+            answer = await self._api.patch_status(*where, meta["namespace"], meta["name"], body)
         except ApiError as e:
             if e.status in (CONFLICT, NOT_FOUND):
                 return False
             raise
-        self._mirror.update("pools", "MODIFIED", answer)
+        self._mirror.update(self._kind, "MODIFIED", answer)
         return True

@@ -1,0 +1,126 @@
+"""Static keys of callers: each may call one service, and nothing else.
+
+OpenAI's clients have a static key and cannot renew a token of the cluster. Only a key's hash is
+stored, with the service, so that it ends with the service.
+"""
+
+import secrets
+from collections.abc import Callable
+
+import msgspec
+
+from flowmesh_api.v1.services import ServiceTokenCreated, ServiceTokenShown
+from flowmesh_control.errors import ConflictError, NotFoundError
+from flowmesh_control.loop.clock import Clock
+from flowmesh_control.records.service_records import ServiceRecord, StoredToken
+from flowmesh_control.serving.registry import ServiceRegistry
+from flowmesh_core.protocol.router_services import (
+    RouterServices,
+    ServiceEntry,
+    ServiceToken,
+    token_hash,
+)
+
+TOKENS_MAX = 100
+"""Tokens of one service that have not expired."""
+_BYTES = 24
+_ID_BYTES = 4
+
+
+class ServiceTokens:
+    """Creates, lists and revokes the tokens of services, and lists them for routers."""
+
+    def __init__(self, registry: ServiceRegistry, clock: Clock, link_keys: dict[str, str]) -> None:
+        """Keeps nothing of its own.
+
+        Args:
+            registry: has the services.
+            clock: Unix time in seconds.
+            link_keys: public keys of link certificates, for the routers.
+        """
+        self._registry = registry
+        self._clock = clock
+        self._link_keys = link_keys
+
+    async def create(self, namespace: str, name: str, valid_s: float) -> ServiceTokenCreated:
+        """Creates a token, which is shown this once.
+
+        Args:
+            namespace: of the service.
+            name: the service.
+            valid_s: seconds until it expires; 0 for never.
+
+        Raises:
+            NotFoundError: there is no such service.
+            ConflictError: it has too many tokens.
+        """
+        now_s = self._clock()
+        token = f"fm-{secrets.token_urlsafe(_BYTES)}"
+        expires_s = now_s + valid_s if valid_s else 0.0
+        stored = StoredToken(secrets.token_hex(_ID_BYTES), token_hash(token), now_s, expires_s)
+
+        def added(service: ServiceRecord) -> ServiceRecord:
+            valid = tuple(t for t in service.tokens if not t.has_expired(now_s))
+            if len(valid) >= TOKENS_MAX:
+                raise ConflictError(
+                    f"service {service.id} has {len(valid)} tokens, of at most {TOKENS_MAX}",
+                    where="tokens",
+                    remedy="revoke one: `fmesh token list` shows them",
+                )
+            return msgspec.structs.replace(service, tokens=(*valid, stored))
+
+        await self._registry.change(namespace, name, added)
+        return ServiceTokenCreated(stored.id, token, expires_s)
+
+    def list(self, namespace: str, name: str) -> tuple[ServiceTokenShown, ...]:
+        """Returns the tokens of a service, without what they are.
+
+        Raises:
+            NotFoundError: there is no such service.
+        """
+        service = self._registry.get(namespace, name)
+        return tuple(ServiceTokenShown(t.id, t.created_s, t.expires_s) for t in service.tokens)
+
+    async def revoke(self, namespace: str, name: str, token_id: str) -> None:
+        """Deletes a token; routers refuse it from their next look, within about a second.
+
+        Raises:
+            NotFoundError: there is no such service or token.
+        """
+
+        def without(service: ServiceRecord) -> ServiceRecord:
+            remaining = tuple(t for t in service.tokens if t.id != token_id)
+            if len(remaining) == len(service.tokens):
+                raise NotFoundError(
+                    f"service {service.id} has no token {token_id!r}",
+                    where="tokens",
+                    remedy="`fmesh token list` shows them",
+                )
+            return msgspec.structs.replace(service, tokens=remaining)
+
+        await self._registry.change(namespace, name, without)
+
+    def for_routers(self, placed: Callable[[ServiceRecord], dict[str, str]]) -> RouterServices:
+        """Returns all services with their valid tokens, as routers need them.
+
+        Args:
+            placed: returns the workers of a service's replicas, by the replica's id.
+        """
+        now_s = self._clock()
+        return RouterServices(
+            tuple(
+                ServiceEntry(
+                    service.id,
+                    service.model,
+                    tuple(
+                        ServiceToken(t.hash, service.namespace, t.expires_s)
+                        for t in service.tokens
+                        if not t.has_expired(now_s)
+                    ),
+                    created_s=service.created_s,
+                    placed=placed(service),
+                )
+                for service in self._registry.all()
+            ),
+            self._link_keys,
+        )

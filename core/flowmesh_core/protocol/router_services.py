@@ -1,0 +1,73 @@
+"""What a router knows: its services, their callers' tokens, and the keys of link certificates.
+
+On a laptop ``fmesh serve`` writes it to a file; on a cluster routers read it from the control plane
+(``GET /v1/router``). It is a level: what it lists holds until the next one, and a service or token
+that leaves it is refused. Tokens are in it as hashes only. Fields are added at the end, with a
+default.
+"""
+
+import hashlib
+
+import msgspec
+
+DEFAULT_TIMEOUT_S = 600.0
+DEFAULT_IN_FLIGHT_MAX = 64
+
+
+class ServiceToken(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A token that may call one service.
+
+    Attributes:
+        hash: SHA-256 of the token, in hexadecimal.
+        namespace: of the caller: who pays, and whose prefix cache is used.
+        expires_s: Unix time; 0 for never.
+    """
+
+    hash: str
+    namespace: str
+    expires_s: float = 0.0
+
+
+class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A service.
+
+    Attributes:
+        service: ``namespace/name``.
+        model: its name in OpenAI's API.
+        tokens: those that may call it.
+        timeout_s: the longest that a request may take.
+        in_flight_max: requests that may be in flight at one router, of all namespaces together.
+        created_s: Unix time.
+        weights: of namespaces in shares of ``in_flight_max``; 1 where none is given.
+        placed: by replica id, the worker on which the control plane placed it: a hub is believed
+            about no others. None where the placement is not known; then hubs are believed.
+        tool_parser: vLLM's parser of the model's tool calls; empty for none.
+    """
+
+    service: str
+    model: str
+    tokens: tuple[ServiceToken, ...] = ()
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    in_flight_max: int = DEFAULT_IN_FLIGHT_MAX
+    created_s: float = 0.0
+    weights: dict[str, float] = {}
+    placed: dict[str, str] | None = None
+    tool_parser: str = ""
+
+
+class RouterServices(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The content of the file, and of the control plane's response.
+
+    Attributes:
+        services: all services.
+        link_keys: the public keys of link certificates in hexadecimal, by id; none where hubs
+            connect over a Unix socket.
+    """
+
+    services: tuple[ServiceEntry, ...] = ()
+    link_keys: dict[str, str] = {}
+
+
+def token_hash(token: str) -> str:
+    """Returns what is stored of a token."""
+    return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()

@@ -1,0 +1,50 @@
+"""The status of a ``FlowMeshService``, as the operator writes it.
+
+Its size does not depend on the number of requests or workers.
+"""
+
+from pydantic import Field
+
+from flowmesh_core.spec.fields import SpecModel
+from flowmesh_core.spec.status import Condition
+
+MOST_REPLICA_REASON_CHARS = 2048
+
+
+class ComponentReplicas(SpecModel):
+    """The replicas of one component."""
+
+    component: str = Field(max_length=63, description="The component.")
+    ready: int = Field(default=0, description="Replicas that take requests.")
+    wanted: int = Field(default=0, description="Replicas that there should be.")
+    reason: str = Field(
+        default="",
+        max_length=MOST_REPLICA_REASON_CHARS,
+        description="Why some are missing or not ready, in the engine's words where it failed.",
+    )
+
+
+class FlowMeshServiceStatus(SpecModel):
+    """What the operator knows about a service."""
+
+    phase: str = Field(
+        default="", description="Pending, Loading, Degraded, Ready, Failed or Refused."
+    )
+    model: str = Field(default="", description="The model's name in requests.")
+    endpoint: str = Field(
+        default="",
+        description="The base URL for OpenAI's clients in pods of the cluster.",
+    )
+    release: str = Field(default="", description="The set of digests that the replicas load.")
+    ready: str = Field(default="", description="Ready and wanted replicas, such as 1/2.")
+    replicas: list[ComponentReplicas] = Field(
+        default=[], max_length=16, description="Replicas by component."
+    )
+    message: str = Field(
+        default="", max_length=32768, description="Why it is not ready; empty where it is."
+    )
+    observed_generation: int = Field(
+        default=0, description="The generation of the spec that was applied last."
+    )
+    epoch: int = Field(default=0, description="The epoch of the leader that wrote this.")
+    conditions: list[Condition] = Field(default=[], max_length=8, description="Accepted and Ready.")

@@ -1,0 +1,140 @@
+"""Services of a tenant, and pods that call them."""
+
+import base64
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from e2e.harness.fabric import NAMESPACE, Fabric
+from e2e.harness.kube import PATIENCE, Json, until
+from e2e.harness.user import User
+
+_CLIENT = Path(__file__).parent / "service_client.py"
+_IMAGE = "localhost/flowmesh-operator:e2e"
+
+
+@dataclass
+class Service:
+    """A service of ``test.echo`` in a tenant's namespace, with a token of the tenant."""
+
+    fabric: Fabric
+    user: User
+    name: str
+    token: str = ""
+    applied_s: float = 0.0
+    token_ids: list[str] = field(default_factory=list)
+
+    @property
+    def namespace(self) -> str:
+        return self.user.namespace
+
+    def apply(self, replicas: dict[str, int]) -> None:
+        """Applies the service, and creates a token and what a client needs."""
+        component = {
+            "uses": "test.echo",
+            "inputs": {},
+            "replicas": replicas,
+            "resources": {"memory": "700Mi"},  # so that a worker takes one
+        }
+        spec = {"inputs": {}, "components": {"echo": component}, "openai": {"model": self.name}}
+        self.applied_s = time.monotonic()
+        self.fabric.kube.apply(
+            {
+                "apiVersion": "flowmesh.dev/v1alpha1",
+                "kind": "FlowMeshService",
+                "metadata": {"name": self.name, "namespace": self.namespace},
+                "spec": spec,
+            }
+        )
+        self.wait("Accepted", 60)
+        made = self.user.answer("token", "create", self.name, "--expires", "1h")
+        self.token = made["token"]
+        self.token_ids.append(made["id"])
+        secret = self.fabric.kube.get("secret", "flowmesh-router-tls", f"--namespace={NAMESPACE}")
+        files = {
+            "client.py": _CLIENT.read_text(),
+            "ca.crt": base64.b64decode(secret["data"]["ca.crt"]).decode(),
+        }
+        meta = {"name": "client", "namespace": self.namespace}
+        self.fabric.kube.apply(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": files}
+        )
+
+    def object(self) -> Json:
+        """Returns the object."""
+        return self.fabric.kube.get("fms", self.name, f"--namespace={self.namespace}")
+
+    def status(self) -> Json:
+        """Returns its status."""
+        found: Json = self.object().get("status") or {}
+        return found
+
+    def wait(self, condition: str, within_s: float) -> None:
+        """Runs ``kubectl wait``."""
+        self.fabric.kube.run(
+            "wait", f"fms/{self.name}", f"--namespace={self.namespace}",
+            f"--for=condition={condition}", f"--timeout={PATIENCE * within_s:.0f}s",
+        )  # fmt: skip
+
+    def revoke_tokens(self) -> None:
+        """Revokes the tokens."""
+        for token_id in self.token_ids:
+            self.user.answer("token", "revoke", self.name, token_id)
+
+    def delete(self) -> None:
+        """Deletes the service."""
+        self.fabric.kube.run("delete", "fms", self.name, f"--namespace={self.namespace}")
+
+    def start(self, pod: str, *arguments: str) -> None:
+        """Starts a client pod with these arguments."""
+        env = {"TOKEN": self.token, "MODEL": self.name, "FABRIC": NAMESPACE}
+        container: dict[str, Any] = {
+            "name": "client",
+            "image": _IMAGE,
+            "imagePullPolicy": "Never",
+            "command": ["python", "-u", "/client/client.py", *arguments],
+            "env": [{"name": name, "value": value} for name, value in env.items()],
+            "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
+            "volumeMounts": [{"name": "client", "mountPath": "/client"}],
+        }
+        self.fabric.kube.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": pod, "namespace": self.namespace},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [container],
+                    "volumes": [{"name": "client", "configMap": {"name": "client"}}],
+                },
+            }
+        )
+
+    def log(self, pod: str) -> str:
+        """Returns what a client pod has printed."""
+        return self.fabric.kube.run("logs", pod, f"--namespace={self.namespace}", ok=False)
+
+    def result(self, pod: str, within_s: float = 120.0) -> Json:
+        """Waits for the end of a client pod; returns what it found."""
+
+        def phase() -> str:
+            found = self.fabric.kube.get("pod", pod, f"--namespace={self.namespace}")
+            return str((found.get("status") or {}).get("phase"))
+
+        until(lambda: phase() in ("Succeeded", "Failed"), f"client {pod} ends", within_s)
+        text = self.log(pod)
+        assert phase() == "Succeeded", text
+        found: Json = json.loads(text.splitlines()[-1])
+        return found
+
+
+def listening(fabric: Fabric, pod: str) -> list[str]:
+    """Returns the sockets on which the worker of a pod accepts connections."""
+    text = fabric.kube.run(
+        "exec", f"--namespace={NAMESPACE}", pod, "--container=worker", "--",
+        "cat", "/proc/net/tcp", "/proc/net/tcp6",
+    )  # fmt: skip
+    rows = [line.split() for line in text.splitlines() if not line.lstrip().startswith("sl")]
+    return [row[1] for row in rows if row[3] == "0A"]

@@ -1,0 +1,86 @@
+"""A service on a cluster: a pool grows from zero for it, clients call it through a Service.
+
+Killed routers and workers cost no more than the requests that they had.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from e2e.harness.fabric import NAMESPACE, Fabric
+from e2e.harness.kube import until
+from e2e.harness.services import Service, listening
+from e2e.harness.user import User
+
+POOL, TEAM = "thin", "team-services"
+HERE = f"--namespace={NAMESPACE}"
+ROUTERS = "--selector=app.kubernetes.io/name=flowmesh,app.kubernetes.io/component=router"
+AT_ONCE = ("--grace-period=0", "--force")
+LOST_MAX = 8
+"""Requests that a killed router and a killed worker may have had."""
+
+
+@pytest.fixture(scope="module")
+def service(fabric: Fabric, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Two replicas of an engine that repeats its prompt, on a pool without workers."""
+    until(lambda: not fabric.workers(POOL), "the pool has no worker", 120)
+    fabric.kube.namespace(TEAM)
+    user = User(fabric, TEAM, tmp_path_factory.mktemp("services"))
+    user.begin()
+    made = Service(fabric, user, "ask")
+    made.apply({"min": 2, "max": 2})
+    yield made
+    made.delete()
+    fabric.kube.run("delete", "namespace", TEAM, "--wait=false")
+    until(lambda: not fabric.workers(POOL), "the pool shrinks to no worker", 120)
+
+
+def test_a_pool_grows_from_zero_for_a_service_which_becomes_ready(
+    fabric: Fabric, service: Service, told: Callable[[str], None]
+) -> None:
+    service.wait("Ready", 120)
+    until(lambda: service.status()["ready"] == "2/2", "both replicas are ready", 120)
+    told(f"two replicas on a pool of none: {time.monotonic() - service.applied_s:.1f} s")
+    status = service.status()
+    assert (status["phase"], status["model"]) == ("Ready", "ask")
+    assert status["endpoint"] == f"https://flowmesh-router.{NAMESPACE}.svc:8480/v1"
+    assert len(fabric.workers(POOL)) == 2
+    decisions = json.dumps(fabric.kube.get("fmwp", POOL, HERE)["status"].get("decisions"))
+    assert "replicas of services need" in decisions
+
+
+def test_requests_go_on_while_a_router_and_a_worker_are_killed(
+    fabric: Fabric, service: Service, told: Callable[[str], None]
+) -> None:
+    service.start("load", "load", "240", "0.125")
+    until(lambda: "answered 20" in service.log("load"), "the client is answered")
+    router = fabric.kube.items("pods", HERE, ROUTERS)[0]["metadata"]["name"]
+    fabric.kube.run("delete", "pod", router, HERE, *AT_ONCE)
+    until(lambda: "answered 60" in service.log("load"), "it goes on with the other router")
+    worker = fabric.workers(POOL)[0]["metadata"]["name"]
+    fabric.kube.run("delete", "pod", worker, HERE, *AT_ONCE)
+    found = service.result("load", 240)
+    told(f"of 240 requests {found['answered']} were answered; failed: {found['codes']}")
+    assert found["wrong"] == 0
+    assert found["failed"] <= LOST_MAX, found
+    assert set(found["last"]) == {"ok"}
+    until(lambda: service.status()["ready"] == "2/2", "a replica replaces the lost one", 120)
+
+
+def test_a_pod_without_a_certificate_is_no_hub_and_reaches_none(
+    fabric: Fabric, service: Service
+) -> None:
+    service.start("hub", "hub")
+    assert "has no link certificate" in service.result("hub")["refused"]
+    for worker in fabric.workers(POOL):
+        assert listening(fabric, worker["metadata"]["name"]) == [], "hubs connect, nothing to them"
+    service.start("client", "load", "1", "0")
+    assert service.result("client")["answered"] == 1, "the rightful hubs use the same port"
+
+
+def test_a_revoked_token_is_refused(service: Service) -> None:
+    service.revoke_tokens()
+    service.start("late", "load", "40", "0.25")
+    found = service.result("late")
+    assert set(found["last"]) == {"401"}, found

@@ -1,0 +1,1 @@
+"""The controller of FlowMeshService objects, and the status that it writes."""
