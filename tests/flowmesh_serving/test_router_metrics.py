@@ -8,7 +8,7 @@ def test_services_beyond_the_first_200_count_as_other() -> None:
     for number in range(203):
         metrics.of_service(f"ns/s{number}").count("ok")
     metrics.of_service("ns/s0").count("ok")
-    text = metrics.text().decode()
+    text = metrics.text({}).decode()
     assert 'requests_total{outcome="ok",service="ns/s0"} 2.0' in text
     assert 'requests_total{outcome="ok",service="ns/s199"} 1.0' in text
     assert 'requests_total{outcome="ok",service="other"} 3.0' in text
@@ -18,5 +18,5 @@ def test_services_beyond_the_first_200_count_as_other() -> None:
 def test_a_request_is_in_flight_until_its_end() -> None:
     metrics = RouterMetrics()
     with metrics.of_service("ns/s").track_in_flight():
-        assert 'in_flight{service="ns/s"} 1.0' in metrics.text().decode()
-    assert 'in_flight{service="ns/s"} 0.0' in metrics.text().decode()
+        assert 'in_flight{service="ns/s"} 1.0' in metrics.text({}).decode()
+    assert 'in_flight{service="ns/s"} 0.0' in metrics.text({}).decode()
