@@ -47,8 +47,6 @@ CHATS: tuple[dict[str, Any], ...] = (
     {"max_completion_tokens": 12, "n": 2, "temperature": 0.7},
     {"max_tokens": 24, "stop": ["ow"]},
     {"max_tokens": 6, "logprobs": True, "top_logprobs": 3},
-    {"max_tokens": 24, "tools": TOOLS},
-    {"max_tokens": 24, "tools": TOOLS, "tool_choice": "required"},
     {"max_tokens": 6, "frequency_penalty": 0.5, "presence_penalty": 0.5},
     {
         "max_tokens": 24,
@@ -57,6 +55,10 @@ CHATS: tuple[dict[str, Any], ...] = (
             "json_schema": {"name": "n", "schema": SCHEMA},
         },
     },
+)
+WITH_TOOLS: tuple[dict[str, Any], ...] = (
+    {"max_tokens": 24, "tools": TOOLS},
+    {"max_tokens": 24, "tools": TOOLS, "tool_choice": "required"},
 )
 COMPLETIONS: tuple[dict[str, Any], ...] = (
     {"max_tokens": 12},
@@ -130,6 +132,13 @@ async def answers(client: openai.AsyncOpenAI) -> dict[str, Any]:
             found[f"chat stream {number}"] = joined(chunks, "delta", "content")
             assert found[f"chat stream {number}"][0] == chat.choices[0].message.content
             assert chunks[-1]["usage"]["total_tokens"] == chat.usage.total_tokens
+    for number, more in enumerate(WITH_TOOLS):
+        chat = await client.chat.completions.create(
+            model=MODEL, messages=messages, **(FIXED | more)
+        )
+        for call in chat.choices[0].message.tool_calls or ():
+            call.id = ""  # random
+        found[f"tools {number}"] = plain(chat)
     for number, more in enumerate(COMPLETIONS):
         whole: Any = await client.completions.create(model=MODEL, prompt="the", **(FIXED | more))
         found[f"completion {number}"] = plain(whole)
