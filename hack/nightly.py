@@ -132,7 +132,7 @@ JOBS: tuple[Job, ...] = (
         for first in range(0, 10_000, 1000)
     ),
     Job(
-        "soak-calls",
+        "calls",
         _make("soak", "SEEDS=0-9999", "ARGS=--calls"),
         3600.0,
         line_with(" broken: "),

@@ -18,7 +18,7 @@ def list_services(*, namespace: str, place: Target, as_json: bool) -> None:
         terminal.answer(found)
         return
     if not found.services:
-        terminal.note(f"namespace {wanted} has no service")
+        terminal.note(f"namespace {wanted or 'default'} has no service")
         return
     rows = [
         [s.name, s.model, s.phase, _replicas(s), usd(s.paid_nanousd), _reason(s)]
