@@ -319,6 +319,7 @@ def build_serving(
         catalog=context.catalog,
         content=content,
         policies=context.policies,
+        revocations=context.revocations,
         admission=admission,
         views=views,
         clock=context.clock,
