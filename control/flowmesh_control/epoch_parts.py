@@ -324,6 +324,7 @@ def build_serving(
         catalog=context.catalog,
         content=content,
         policies=context.policies,
+        revocations=context.revocations,
         admission=admission,
         views=views,
         clock=context.clock,

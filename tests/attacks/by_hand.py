@@ -176,13 +176,19 @@ class Place:
         await self.control.start()
 
 
+MACHINE = Settings(sync_window_s=1.0)
+
+
 def control_on(
-    store: Store, key_ring: KeyRing = KEY, trust_of: PoolTrust = default_trust
+    store: Store,
+    key_ring: KeyRing = KEY,
+    trust_of: PoolTrust = default_trust,
+    machine: Settings = MACHINE,
 ) -> ControlPlane:
     settings = ControlSettings()
     return ControlPlane(
         store,
-        replace(settings, machine=Settings(sync_window_s=1.0), flush_s=0.05),
+        replace(settings, machine=machine, flush_s=0.05),
         catalog=load_catalog(),
         key_ring=key_ring,
         users=StaticUsers(API_TOKEN),
@@ -194,10 +200,10 @@ def control_on(
 
 @asynccontextmanager
 async def place(
-    trust_of: PoolTrust = default_trust, store_url: str = "memory:"
+    trust_of: PoolTrust = default_trust, store_url: str = "memory:", machine: Settings = MACHINE
 ) -> AsyncIterator[Place]:
     store = open_store(store_url)
-    control = control_on(store, trust_of=trust_of)
+    control = control_on(store, trust_of=trust_of, machine=machine)
     await control.start()
     async with ClientSession() as http:
         found = Place(store, control, http)

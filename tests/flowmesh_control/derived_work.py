@@ -129,9 +129,11 @@ async def upload(there: Place, rows: bytes, namespace: str = "team-a") -> dict[s
     return dict(orjson.loads(answer))
 
 
-async def upload_model(there: Place, namespace: str = "team-a") -> dict[str, Any]:
+async def upload_model(
+    there: Place, namespace: str = "team-a", values: bytes = b"base"
+) -> dict[str, Any]:
     header = b'{"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}'
-    weights = struct.pack("<Q", len(header)) + header + b"base"
+    weights = struct.pack("<Q", len(header)) + header + values
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         info = tarfile.TarInfo("model.safetensors")

@@ -445,6 +445,7 @@ SERVICE = ServiceRecord(
         name="r1",
         components=(ReleasedComponent(plan=_COMPONENT, models={"model": METRICS}),),
         read_scopes=("ns-team-a",),
+        min_trust=1,
     ),
     failure="the run ended",
     tokens=(

@@ -1,7 +1,7 @@
 """Sends the refusals of a client that asks too often later, so that it asks less.
 
-Paced are answers to users beyond their quota, by user and namespace, and refusals of requests
-without a valid token, by peer. Counted and logged they are at once.
+Paced are answers to users beyond their quota, by user, and refusals of requests without a valid
+token, by peer. Counted and logged they are at once.
 """
 
 import asyncio
@@ -48,7 +48,8 @@ def _client(request: web.Request, status: int) -> str:
     facts = facts_of(request)
     if facts.user is not None:
         refused = status == HTTPStatus.TOO_MANY_REQUESTS
-        return f"user {facts.user.name} in {facts.namespace}" if refused else ""
+        # Not by namespace: a request names it, and may name another each time.
+        return f"user {facts.user.name}" if refused else ""
     if status < HTTPStatus.BAD_REQUEST or request.transport is None:
         return ""
     return f"peer {peer_of(request.transport.get_extra_info('peername'))}"

@@ -5,10 +5,11 @@ worker too and may be wrong, or lie.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 
 from flowmesh_core.dataset import ChunkRef, Schema, decode_manifest_of
-from flowmesh_core.errors import IdentityMismatchError, LostBlobError
+from flowmesh_core.errors import IdentityMismatchError, LostBlobError, StoreUnavailableError
 from flowmesh_core.machine.commands import CompareContent
 from flowmesh_core.protocol.results import Artifact, require_identity
 from flowmesh_core.units import Digest
@@ -16,8 +17,12 @@ from flowmesh_store.blobs import BlobViews
 from flowmesh_store.ports import BlobStore
 from flowmesh_store.tree import read_tree_of
 
+log = logging.getLogger("flowmesh.control")
+
 DECODED_BYTES_MAX = 256 << 20
 """A chunk that decodes to more is not compared."""
+_VALUE_BYTES = 200
+"""About what a value takes in Python, however few bytes it has in the file."""
 
 
 class ContentComparison:
@@ -44,6 +49,10 @@ class ContentComparison:
                         return f"output {port!r} of {result.provenance.attempt_id}: {e.message}"
                     except LostBlobError:
                         continue  # what is gone shows nothing
+                    except StoreUnavailableError:
+                        raise
+                    except Exception:  # a worker wrote the content: it must not end this process
+                        log.exception("output %r of %s", port, result.provenance.attempt_id)
         return ""
 
 
@@ -90,8 +99,10 @@ def compare_rows(data: bytes, schema: Schema, chunk: ChunkRef) -> None:
     from flowmesh_store.datasets import read_verified_table  # noqa: PLC0415
     from flowmesh_store.datasets.parquet import decoded_sizes  # noqa: PLC0415
 
+    values = chunk.count * len(schema.columns)
     try:
-        if any(size > DECODED_BYTES_MAX for size in decoded_sizes(data)):
+        sizes = decoded_sizes(data, chunk.count if schema.columns else None)
+        if any(size + values * _VALUE_BYTES > DECODED_BYTES_MAX for size in sizes):
             return
     except LostBlobError as e:
         raise IdentityMismatchError(e.message, chunk.blob) from e

@@ -40,11 +40,13 @@ class ServiceRelease(msgspec.Struct, frozen=True):
 
     Attributes:
         read_scopes: where the models may lie.
+        min_trust: the least trust of the pools that may hold replicas.
     """
 
     name: str
     components: tuple[ReleasedComponent, ...]
     read_scopes: tuple[str, ...]
+    min_trust: int = 0
 
 
 class StoredToken(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.records.cache_policies import CachePolicyStore
+from flowmesh_control.records.revocations import Revocations
 from flowmesh_control.records.service_records import (
     PendingRelease,
     ReleasedComponent,
@@ -35,6 +36,7 @@ from flowmesh_core.graph.service_plan import ServicePlan, compile_service
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import ScopePlan
+from flowmesh_core.sharing.scopes import namespace_scope
 from flowmesh_core.spec.error_messages import problems_of
 from flowmesh_core.spec.service import FlowMeshService
 
@@ -56,6 +58,7 @@ class ServiceRegistry:
         catalog: Catalog,
         content: UploadStore,
         policies: CachePolicyStore,
+        revocations: Revocations,
         admission: Admission,
         views: RunViews,
         clock: Clock,
@@ -67,6 +70,7 @@ class ServiceRegistry:
             catalog: the engines.
             content: loads models that are stored already.
             policies: give the scopes of a namespace.
+            revocations: end releases of the content that they revoke.
             admission: accepts the runs that import models.
             views: show how these end.
             clock: Unix time in seconds.
@@ -75,6 +79,7 @@ class ServiceRegistry:
         self._catalog = catalog
         self._content = content
         self._policies = policies
+        self._revocations = revocations
         self._admission = admission
         self._views = views
         self._clock = clock
@@ -168,16 +173,32 @@ class ServiceRegistry:
         """Imports the models of pending releases, and makes releases of those that are there.
 
         One that cannot go on now, such as one whose namespace has too many runs, is tried again.
+        Releases of revoked models end.
         """
         for service in self._records.all():
-            if service.pending is None or service.failure:
-                self.delays.pop(service.id, None)
-                continue
             try:
-                await self._resolve(service, service.pending)
+                if service.pending is not None and not service.failure:
+                    await self._resolve(service, service.pending)
+                await self._end_if_revoked(service.namespace, service.name)
                 self.delays.pop(service.id, None)
             except FlowMeshError as error:
                 self.delays[service.id] = str(error)
+
+    async def _end_if_revoked(self, namespace: str, name: str) -> None:
+        """Ends the release of a service where a model of it was revoked."""
+        service = self._records.get(namespace, name)
+        if service is None or service.release is None:
+            return
+        components, scope = service.release.components, namespace_scope(namespace)
+        try:
+            for model in (m for c in components for m in c.models.values()):
+                await self._revocations.check(model.digest, scope)
+        except InvalidReferenceError as error:
+            async with self._lock:
+                if self._records.get(namespace, name) is service:  # else it has other content
+                    failure = "" if service.pending else f"its model is served no longer: {error}"
+                    ended = msgspec.structs.replace(service, release=None, failure=failure)
+                    await self._records.put(ended)
 
     async def _resolve(self, service: ServiceRecord, pending: PendingRelease) -> None:
         models = await self._models(service, pending)
@@ -262,5 +283,6 @@ def _with_models(
     )
     named = [(c.plan, {p: a.digest for p, a in c.models.items()}) for c in components]
     name = f"r{digest_bytes(msgspec.json.encode(named))[:8]}"
-    release = ServiceRelease(name, components, pending.scopes.readable)
+    scopes = pending.scopes
+    release = ServiceRelease(name, components, scopes.readable, scopes.min_trust)
     return msgspec.structs.replace(service, pending=None, release=release)

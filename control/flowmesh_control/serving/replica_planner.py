@@ -93,7 +93,12 @@ class ReplicaPlanner:
             await asyncio.sleep(EVERY_S)
 
     async def update(self) -> None:
-        """Makes a plan, and posts it where workers do not have it yet."""
+        """Makes a plan, and posts it where workers do not have it yet.
+
+        Until the declared pools are known, no worker may load anything: it could be reserved.
+        """
+        if self._state.reserved_pools is None:
+            return
         services = [s for s in self._registry.all() if s.release is not None]
         if not services and not any(map(replica_ids_of, self._state.workers.values())):
             self.plan = ServingPlan()
@@ -228,6 +233,7 @@ class ReplicaPlanner:
         )
         salt = self._state.prefix_salt(namespace_scope(service.namespace))
         reserved = self._state.reserved_pools or {}
+        info = info.with_trust(release.min_trust)
         return ComponentDemand(
             service=service.id,
             component=component.plan.name,

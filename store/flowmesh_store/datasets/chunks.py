@@ -114,23 +114,26 @@ def _inferred(rows: Sequence[Row]) -> Schema:
     return inference.schema()
 
 
-def read_table(data: bytes, schema: Schema | None = None) -> Any:
+def read_table(data: bytes, schema: Schema | None = None, count: int | None = None) -> Any:
     """Returns a chunk as a ``pyarrow.Table``; json columns are canonical strings.
 
     Args:
         data: the Parquet file.
         schema: the data set's; a chunk whose column has only nulls does not have its type.
+        count: how many rows it must have; None for any number.
 
     Raises:
-        BlobCorruptError: not a Parquet file, or of another schema.
+        BlobCorruptError: not a Parquet file, of another schema, or with other rows.
     """
-    table = read_parquet(data)
+    table = read_parquet(data, count)
     if schema is None:
         return table
     try:
         merge_schemas([schema, schema_of(table)])
     except IdentityError as e:
         raise BlobCorruptError(f"a chunk is not of its dataset's schema: {e.message}") from e
+    if sorted(table.column_names) != sorted(schema.names):  # one twice, or not in NFC
+        raise BlobCorruptError("a chunk has not the columns of its dataset, each once")
     wanted = arrow_schema(schema)
     return pa.table([table.column(f.name).cast(f.type) for f in wanted], schema=wanted)
 

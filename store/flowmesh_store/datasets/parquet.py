@@ -4,6 +4,7 @@ Types that Parquet lacks are metadata of the fields: a json column is canonical 
 bytes of a file are not part of any identity, because they contain the writer's version.
 """
 
+import contextlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -49,34 +50,60 @@ def write_parquet(table: Any) -> bytes:
     return sink.getvalue()
 
 
-def read_parquet(data: bytes) -> Any:
+def read_parquet(data: bytes, count: int | None = None) -> Any:
     """Returns a chunk as a ``pyarrow.Table``, with our types as metadata of its fields.
 
+    Args:
+        data: the Parquet file.
+        count: how many rows it must have, compared before any is decoded; None for any number.
+
     Raises:
-        BlobCorruptError: the bytes are not a Parquet file.
+        BlobCorruptError: the bytes are not a Parquet file, or have another number of rows.
     """
-    try:
-        return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
-    except pa.ArrowException as e:
-        raise BlobCorruptError(f"a chunk is not a Parquet file: {e}") from e
+    with _refusing_others():
+        file = _opened(data, count)
+        table = file.read(use_threads=False)
+        _require_rows(table.num_rows, count)
+        return table
 
 
-def decoded_sizes(data: bytes) -> Iterator[int]:
+def decoded_sizes(data: bytes, count: int | None = None) -> Iterator[int]:
     """Yields the decoded size in bytes of the rows so far, after every few hundred rows.
 
-    Raises:
-        BlobCorruptError: the bytes are not a Parquet file.
+    Arguments and errors are those of :func:`read_parquet`.
     """
-    try:
-        total = 0
-        file = pq.ParquetFile(pa.BufferReader(data))
+    with _refusing_others():
+        total = rows = 0
+        file = _opened(data, count)
         for batch in file.iter_batches(batch_size=_COUNTED_ROWS, use_threads=False):
             for column in batch.columns:
                 dictionary = pa.types.is_dictionary(column.type)
                 total += column.dictionary_decode().nbytes if dictionary else column.nbytes
+            rows += batch.num_rows
+            if count is not None and rows > count:
+                _require_rows(rows, count)
             yield total
-    except pa.ArrowException as e:
+
+
+@contextlib.contextmanager
+def _refusing_others() -> Iterator[None]:
+    try:
+        yield
+    except MemoryError:  # pyarrow's is also an ArrowException
+        raise
+    except (pa.ArrowException, OSError) as e:  # pyarrow raises OSError for damaged pages
         raise BlobCorruptError(f"a chunk is not a Parquet file: {e}") from e
+
+
+def _opened(data: bytes, count: int | None) -> Any:
+    file = pq.ParquetFile(pa.BufferReader(data))
+    _require_rows(file.metadata.num_rows, count)
+    return file
+
+
+def _require_rows(found: int, count: int | None) -> None:
+    if count is not None and found != count:
+        raise BlobCorruptError(f"a chunk has {found} rows, its manifest says {count}")
 
 
 def schema_of(table: Any) -> Schema:

@@ -20,8 +20,11 @@ from flowmesh_store.datasets.row_identity import table_row_digests
 Fetch = Callable[[Digest], Awaitable[bytes]]
 """Reads a blob into memory, e.g. ``BlobStore.get``."""
 
-_EMPTY_ROWS_MAX = 1 << 20
-"""Rows without columns have no bytes, so nothing else bounds their number."""
+_ROWS_MAX = 1 << 20
+"""Rows that are alike have nearly no bytes, so nothing else bounds their number."""
+
+_UNFIT = (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError)
+"""What reading values that no schema has may raise."""
 
 
 def read_verified_table(data: bytes, schema: Schema, chunk: ChunkRef) -> Any:
@@ -77,24 +80,27 @@ async def read_dataset_table(fetch: Fetch, manifest: Manifest) -> Any:
 def _verified(data: bytes, schema: Schema, chunk: ChunkRef) -> tuple[Any, list[dict[str, Any]]]:
     """Returns a chunk's table and the same as rows, json as text, if they are the manifest's."""
     try:
-        table = read_table(data, schema)
+        _require_readable(chunk)
+        table = read_table(data, schema, chunk.count if schema.columns else None)
         rows = table.to_pylist()
         found = _rows_digest(table, rows, schema, chunk.count)
     except MemoryError:  # pyarrow's is also an ArrowException
         raise
     except (BlobCorruptError, IdentityError) as e:
         raise IdentityMismatchError(e.message, chunk.blob) from e
-    except (pa.ArrowException, TypeError, ValueError) as e:  # values that no schema has
+    except _UNFIT as e:
         raise IdentityMismatchError(f"a chunk cannot be read: {e}", chunk.blob) from e
     if found != chunk.rows:
         raise IdentityMismatchError("the rows of a chunk are not those of its identity", chunk.blob)
     return table, rows
 
 
+def _require_readable(chunk: ChunkRef) -> None:
+    if chunk.count > _ROWS_MAX:
+        raise IdentityError(f"a chunk has {chunk.count} rows, of at most {_ROWS_MAX}")
+
+
 def _rows_digest(table: Any, rows: Sequence[Mapping[str, Any]], schema: Schema, count: int) -> str:
     """Returns the digest of a table's rows, whose values must be as they were written."""
-    is_other = bool(schema.columns) and table.num_rows != count
-    if is_other or count > _EMPTY_ROWS_MAX:
-        raise IdentityError(f"a chunk has {table.num_rows} rows, its manifest says {count}")
     columns = {name: [row[name] for row in rows] for name in schema.names}
     return rows_digest(table_row_digests(table, columns, schema, count))

@@ -130,6 +130,32 @@ async def test_values_that_no_honest_chunk_has_are_not_read(
     assert "runs again" in e.value.remedy
 
 
+@pytest.mark.parametrize("names", [["é", "é"], ["e\u0301"], ["é", "e\u0301"]])
+async def test_a_column_twice_or_not_in_nfc_is_not_read(names: list[str]) -> None:
+    honest, _ = as_single_chunk([{"é": 1}])
+    table = pa.Table.from_arrays([pa.array([1])] * len(names), names=names)
+    blobs, forged = forged_blob(table, honest)
+    with pytest.raises(IdentityMismatchError, match="each once"):
+        await read_dataset(blobs.get, forged)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(2, "not a Parquet file"), (1, "2 rows, its manifest says 1")]
+)
+async def test_damaged_pages_are_not_read_and_not_decoded_for_other_rows(
+    count: int, words: str
+) -> None:
+    honest, content = as_single_chunk([{"x": "a"}, {"x": "b"}])
+    [data] = content.values()
+    damaged = data[:4] + b"\xff" * 20 + data[24:]
+    blob = digest_bytes(damaged)
+    chunk = msgspec.structs.replace(honest.chunks[0], blob=blob, count=count)
+    blobs = Blobs()
+    blobs.all[blob] = damaged
+    with pytest.raises(IdentityMismatchError, match=words):
+        await read_dataset(blobs.get, Manifest(honest.schema, (chunk,)))
+
+
 async def test_rows_without_columns_are_bounded() -> None:
     honest, blobs = as_single_chunk([{}, {}], Schema())
     found = Blobs()
