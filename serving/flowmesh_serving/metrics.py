@@ -1,5 +1,7 @@
 """The router's metrics. Labels are closed: services beyond the first 200 count as ``other``."""
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _SERVICES_MAX = 200
@@ -58,12 +60,30 @@ class RouterMetrics:
             registry=self.registry,
         )
 
+        self.passed_bytes = Counter(
+            "flowmesh_service_hop_bytes_total",
+            "Bytes of values between stages of services, by tier; of references their number.",
+            ["tier"],
+            registry=self.registry,
+        )
+        self.dropped_values = Counter(
+            "flowmesh_service_dropped_values_total",
+            "Values of stages that came twice, or for a route that was replaced.",
+            ["why"],
+            registry=self.registry,
+        )
+
     def label(self, service: str) -> str:
         """Returns the label of a service."""
         if service in self._labels or len(self._labels) < _SERVICES_MAX:
             self._labels.add(service)
             return service
         return _OTHER
+
+    def count_dropped(self, dropped: Mapping[str, int]) -> None:
+        """Counts values of stages that were dropped, by reason."""
+        for why, count in dropped.items():
+            self.dropped_values.labels(why).inc(count)
 
     def text(self) -> bytes:
         """Returns all metrics in Prometheus' text format."""

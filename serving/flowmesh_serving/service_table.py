@@ -13,6 +13,7 @@ import msgspec
 
 from flowmesh_core.decoding import decode
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.stages.service_graph import LoadedGraph, ServiceGraph
 
 DEFAULT_TIMEOUT_S = 600.0
 DEFAULT_IN_FLIGHT_MAX = 64
@@ -42,6 +43,11 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         timeout_s: the longest that a request may take.
         in_flight_max: requests that one namespace may have in flight.
         created_s: Unix time.
+        graph: its stages; None for a service of one engine.
+        slo_s: when a reply is late; 0 for no target.
+        on_late: what becomes of a request that cannot be in time.
+        request_bytes_max: the largest request of a service with stages.
+        max_in_flight: requests of a service with stages that have not ended, of all callers.
     """
 
     service: str
@@ -50,6 +56,11 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout_s: float = DEFAULT_TIMEOUT_S
     in_flight_max: int = DEFAULT_IN_FLIGHT_MAX
     created_s: float = 0.0
+    graph: ServiceGraph | None = None
+    slo_s: float = 0.0
+    on_late: str = "demote"
+    request_bytes_max: int = 1 << 20
+    max_in_flight: int = DEFAULT_IN_FLIGHT_MAX
 
 
 class ServiceList(msgspec.Struct, frozen=True):
@@ -82,6 +93,7 @@ class ServiceTable:
         self._path = path
         self._changed_ns = -1
         self._tokens: dict[str, tuple[ServiceEntry, ServiceToken]] = {}
+        self._graphs: dict[str, LoadedGraph] = {}
         self.refresh()
 
     def refresh(self) -> None:
@@ -102,7 +114,14 @@ class ServiceTable:
                 remedy="start the service again with `fmesh serve`",
             ) from e
         self._changed_ns = changed_ns
+        self._graphs = {
+            s.service: LoadedGraph(s.graph) for s in listed.services if s.graph is not None
+        }
         self._tokens = {t.hash: (s, t) for s in listed.services for t in s.tokens}
+
+    def graph(self, service: str) -> LoadedGraph | None:
+        """Returns the stages of a service; None for one without."""
+        return self._graphs.get(service)
 
     def caller(self, token: str) -> Caller | None:
         """Returns whose token this is; None for an unknown or expired one."""

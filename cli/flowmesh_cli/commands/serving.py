@@ -20,7 +20,10 @@ def add_to(app: typer.Typer) -> None:
 def serve(
     models: Annotated[
         list[str],
-        typer.Argument(help="Models: built-in names, or hf://, https:// and s3:// addresses."),
+        typer.Argument(
+            help="Models: built-in names, or hf://, https:// and s3:// addresses; or files of"
+            " services."
+        ),
     ],
     *,
     namespace: Annotated[
@@ -34,7 +37,7 @@ def serve(
     state_dir: StateDirOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Serve models to OpenAI's clients until Ctrl-C."""
+    """Serve models and services to clients until Ctrl-C."""
     from flowmesh_cli.verbs.serve import serve as run  # noqa: PLC0415
 
     run(

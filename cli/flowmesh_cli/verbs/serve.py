@@ -1,4 +1,4 @@
-"""``fmesh serve``: keeps models loaded and answers OpenAI's clients until it is stopped."""
+"""``fmesh serve``: keeps models and services loaded, and answers clients until it is stopped."""
 
 import json
 import re
@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,10 @@ from flowmesh_cli.interrupts import leave
 from flowmesh_cli.local.options import LocalOptions
 from flowmesh_cli.local.router import Endpoint, LocalRouter
 from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.service_files import is_service_file, read_service
+from flowmesh_core.spec.quantities import byte_count, seconds
+from flowmesh_core.stages.service_graph import LoadedGraph
+from flowmesh_serving.service_table import DEFAULT_TIMEOUT_S, ServiceEntry
 
 _POLL_S = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -37,11 +42,12 @@ def serve(
     state_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """Serves models until SIGINT or SIGTERM.
+    """Serves models, and services of files, until SIGINT or SIGTERM.
 
     Raises:
-        CliError: a model cannot be served, or another process serves this folder.
+        CliError: one cannot be served, or another process serves this folder.
     """
+    offers = [_offer(model, namespace, dtype) for model in models]
     terminal = Terminal(as_json=as_json)
     stop, sessions = threading.Event(), list[FabricSession]()
     for number in _SIGNALS:
@@ -53,7 +59,7 @@ def serve(
         options = LocalOptions("up", workers, say=terminal.note)
         with attach_here(state_dir, options) as session:
             sessions.append(session)
-            _Serving(terminal, session, router, stop).run(models, namespace, dtype)
+            _Serving(terminal, session, router, stop).run(offers)
             terminal.note("stopping")
     finally:
         router.stop()
@@ -89,6 +95,71 @@ def service_name(model: str) -> str:
     return f"m-{text}"[:_NAME_CHARS].strip("-") if not text[:1].isalpha() else text[:_NAME_CHARS]
 
 
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A service of this command.
+
+    Attributes:
+        document: what is applied.
+        entry: what the router offers.
+        path: where it takes requests, below the base URL.
+        example: a request.
+    """
+
+    document: dict[str, Any]
+    entry: ServiceEntry
+    path: str
+    example: dict[str, Any]
+
+    @property
+    def namespace(self) -> str:
+        return self.entry.service.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.entry.service.partition("/")[2]
+
+
+def _offer(given: str, namespace: str, dtype: str) -> _Offer:
+    """Returns the service of a model, or of a file.
+
+    Raises:
+        CliError: the file cannot be read, or is not a service.
+    """
+    if not is_service_file(given):
+        namespace = namespace or _DEFAULT_NAMESPACE
+        document = service_document(given, namespace, dtype)
+        model = model_name(given)
+        entry = ServiceEntry(f"{namespace}/{service_name(given)}", model)
+        return _Offer(document, entry, "/chat/completions", _chat(model))
+    found = read_service(Path(given), namespace)
+    metadata, spec = found.service.metadata, found.service.spec
+    model = spec.openai.model if spec.openai is not None else metadata.name
+    service = f"{metadata.namespace}/{metadata.name}"
+    if found.graph is None:
+        return _Offer(
+            found.document, ServiceEntry(service, model), "/chat/completions", _chat(model)
+        )
+    limits, slo = spec.limits, spec.slo
+    entry = ServiceEntry(
+        service,
+        model,
+        timeout_s=seconds(limits.timeout) if limits.timeout else DEFAULT_TIMEOUT_S,
+        in_flight_max=limits.max_in_flight,
+        graph=found.graph,
+        slo_s=seconds(slo.latency) if slo.latency else 0.0,
+        on_late=slo.on_late,
+        request_bytes_max=byte_count(limits.max_request_bytes),
+        max_in_flight=limits.max_in_flight,
+    )
+    example = dict.fromkeys(LoadedGraph(found.graph).request_fields, "...")
+    return _Offer(found.document, entry, f"/services/{service}:invoke", example)
+
+
+def _chat(model: str) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}
+
+
 class _Serving:
     """The services of one command."""
 
@@ -108,20 +179,20 @@ class _Serving:
     def _http(self) -> ApiClient:
         return self._session.http
 
-    def run(self, models: Sequence[str], namespace: str, dtype: str) -> None:
-        namespace = namespace or _DEFAULT_NAMESPACE
-        names = {model_name(m): service_name(m) for m in models}
+    def run(self, offers: Sequence["_Offer"]) -> None:
+        applied: list[_Offer] = []
         try:
-            for model in models:
-                application = ServiceApplication(service_document(model, namespace, dtype))
+            for offer in offers:
+                application = ServiceApplication(offer.document)
                 self._http.ask("POST", "/v1/services", ServiceStatus, document=application)
-            found = self._router.start({m: f"{namespace}/{n}" for m, n in names.items()})
-            if all(self._is_ready(model, name, namespace) for model, name in names.items()):
-                self._show(found)
+                applied.append(offer)
+            found = self._router.start([offer.entry for offer in offers])
+            if all(self._is_ready(o.entry.model, o.name, o.namespace) for o in offers):
+                self._show(found, offers)
                 self._watch()
         finally:
-            for name in names.values():
-                self._delete(name, namespace)
+            for offer in applied:
+                self._delete(offer.name, offer.namespace)
 
     def _is_ready(self, model: str, name: str, namespace: str) -> bool:
         """Waits until a replica takes calls; returns False if the command is stopped before."""
@@ -147,18 +218,19 @@ class _Serving:
             self._stop.wait(_POLL_S)
         return False
 
-    def _show(self, found: Endpoint) -> None:
+    def _show(self, found: Endpoint, offers: Sequence["_Offer"]) -> None:
         if self._terminal.as_json:
             self._terminal.answer({"base_url": found.url, "tokens": found.tokens})
             return
-        for model, token in found.tokens.items():
-            body = {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}
+        for offer in offers:
+            model = offer.entry.model
+            token = found.tokens[model]
             self._terminal.text(f"model     {model}")
             self._terminal.text(f"base_url  {found.url}")
             self._terminal.text(f"api_key   {token}")
             self._terminal.text(
-                f"curl {found.url}/chat/completions -H 'Authorization: Bearer {token}'"
-                f" -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
+                f"curl {found.url}{offer.path} -H 'Authorization: Bearer {token}'"
+                f" -H 'Content-Type: application/json' -d '{json.dumps(offer.example)}'"
             )
         self._terminal.note("Ctrl-C stops")
 

@@ -18,10 +18,9 @@ from flowmesh_core.graph.limits import Limits
 from flowmesh_core.graph.parameters import TENSOR_PARALLEL
 from flowmesh_core.graph.plan import Edge, Plan, Source, StepPlan
 from flowmesh_core.graph.python_components import component_hosts, python_component
-from flowmesh_core.graph.service_stages import compile_stages
+from flowmesh_core.graph.service_stages import CheckCall, compile_stages
 from flowmesh_core.identity.additions import needed_minor
 from flowmesh_core.identity.coerce import coerce, default_of
-from flowmesh_core.serving.graph.service_graph import ServiceGraph
 from flowmesh_core.spec.service import ComponentSpec, FlowMeshService
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow, WorkflowSpec
@@ -36,17 +35,18 @@ class ServicePlan(msgspec.Struct, frozen=True):
         imports: a plan whose outputs are the models, by the name of the input.
         components: what is loaded.
         model: the name in OpenAI's API.
-        graph: the stages; None for a service of one engine.
     """
 
     imports: Plan
     components: tuple[ComponentPlan, ...]
     model: str
-    graph: ServiceGraph | None = None
 
 
 def compile_service(
-    service: FlowMeshService, catalog: Catalog, uploads: dict[str, str] | None = None
+    service: FlowMeshService,
+    catalog: Catalog,
+    uploads: dict[str, str] | None = None,
+    check_call: CheckCall = lambda *_: None,
 ) -> ServicePlan:
     """Compiles a service.
 
@@ -54,6 +54,7 @@ def compile_service(
         service: the validated document.
         catalog: the known engines.
         uploads: references to the stored content of ``./`` inputs, by name.
+        check_call: checks what a stage asks of an engine.
 
     Raises:
         SpecError: with all problems of the service.
@@ -64,7 +65,7 @@ def compile_service(
     )
     scope = CompileContext(workflow, catalog, Limits(), uploads or {}, {}, validate_only=False)
     read_inputs(scope)
-    graph = compile_stages(spec, scope.report)
+    compile_stages(spec, scope.report, check_call)
     hosts = component_hosts(metadata.namespace, spec)
     components = tuple(
         _component(scope, name, one)
@@ -79,7 +80,7 @@ def compile_service(
     steps = tuple(step for entry in used.values() for step in entry.steps)
     imports = Plan(f"service-{metadata.name}", metadata.namespace, steps, outputs)
     model = spec.openai.model if spec.openai is not None else metadata.name
-    return ServicePlan(imports, tuple(c for c in components if c is not None), model, graph)
+    return ServicePlan(imports, tuple(c for c in components if c is not None), model)
 
 
 def _component(scope: CompileContext, name: str, spec: ComponentSpec) -> ComponentPlan | None:

@@ -5,40 +5,51 @@ once.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from flowmesh_core.graph.compile_context import Keys
 from flowmesh_core.graph.topology import find_cycle, order
-from flowmesh_core.openai.errors import OpenAiError
-from flowmesh_core.openai.request import CHAT, COMPLETIONS, check_request
-from flowmesh_core.serving.graph.service_graph import (
+from flowmesh_core.spec.service import ServiceSpec, StageSpec
+from flowmesh_core.spec.suggestions import did_you_mean
+from flowmesh_core.stages.service_graph import (
+    CHAT,
+    COMPLETIONS,
     COMPONENTS_PATH,
     REPLY,
     ServiceGraph,
     Stage,
 )
-from flowmesh_core.serving.graph.stage_calls import ENGINE_FIELDS, openai_body
-from flowmesh_core.serving.graph.values import (
+from flowmesh_core.stages.stage_calls import ENGINE_FIELDS, openai_body
+from flowmesh_core.stages.values import (
     REQUEST,
-    Reference,
+    ValueReference,
     parse_reference,
     parse_tree,
     references_in,
 )
-from flowmesh_core.spec.service import ServiceSpec, StageSpec
-from flowmesh_core.spec.suggestions import did_you_mean
 
 Report = Callable[[Keys, str], None]
+CheckCall = Callable[[str, Mapping[str, Any]], "CallProblem | None"]
+"""Returns what is wrong with a request of OpenAI's API, given its path and body."""
 _STAGES: Keys = ("spec", "stages")
 _ENGINE = "llm.generate"
 _NOT_IN_STAGES = frozenset({"model", "n", "stream", "streamOptions", "tools", "toolChoice"})
 
 
-def compile_stages(spec: ServiceSpec, report: Report) -> ServiceGraph | None:
+class CallProblem(NamedTuple):
+    """What is wrong with a request: the parameter (empty for none), and the message."""
+
+    param: str
+    message: str
+
+
+def compile_stages(spec: ServiceSpec, report: Report, check_call: CheckCall) -> ServiceGraph | None:
     """Compiles the stages of a service; None where it has none, or they have problems.
 
     Args:
         spec: of the service.
         report: called with the keys and the message of every problem.
+        check_call: checks what a stage asks of an engine.
     """
     if not spec.stages:
         if spec.reply:
@@ -54,7 +65,7 @@ def compile_stages(spec: ServiceSpec, report: Report) -> ServiceGraph | None:
             taken = "is taken" if one.name in stages else "has another meaning"
             found.add((*keys, "name"), f"the name {one.name!r} {taken}: expected another one")
             continue
-        stage, sources = _stage(spec, one, keys, found.add)
+        stage, sources = _stage(spec, one, keys, found.add, check_call)
         stages[one.name], needs[one.name] = stage, sources
     _check_reply(spec, found.add)
     _check_streams(spec, needs, found.add)
@@ -88,10 +99,10 @@ def _require_one_engine(spec: ServiceSpec, report: Report) -> None:
 
 
 def _stage(
-    spec: ServiceSpec, one: StageSpec, keys: Keys, report: Report
+    spec: ServiceSpec, one: StageSpec, keys: Keys, report: Report, check_call: CheckCall
 ) -> tuple[Stage, list[str]]:
     """Returns a stage, and the stages (or ``request``) whose values it needs."""
-    references: list[tuple[Keys, Reference]] = []
+    references: list[tuple[Keys, ValueReference]] = []
     for name, text in one.inputs.items():
         reference = parse_reference(text)
         if reference is None:
@@ -117,14 +128,18 @@ def _stage(
             report((*keys, "with", name), f"{name!r} is in inputs too: expected one of them")
     else:
         path = COMPLETIONS if "prompt" in one.with_ else CHAT
-        _check_engine_call(component.uses, one, path, keys, report)
+        _check_engine_call(component.uses, one, keys, report)
+        problem = check_call(path, openai_body(one.with_, one.component))
+        if problem is not None and component.uses == _ENGINE:
+            place = (*keys, "with", problem.param) if problem.param else (*keys, "with")
+            report(place, problem.message)
     known = {stage.name for stage in spec.stages} | {REQUEST}
     sources = list(dict.fromkeys(r.source for _, r in references if r.source in known))
     stage = Stage(one.name, one.component, path, dict(one.inputs), dict(one.with_), one.stream)
     return stage, sources
 
 
-def _check_engine_call(uses: str, one: StageSpec, path: str, keys: Keys, report: Report) -> None:
+def _check_engine_call(uses: str, one: StageSpec, keys: Keys, report: Report) -> None:
     if uses != _ENGINE:
         text = f"{uses} answers no stages: expected {_ENGINE}, or a Python component"
         report((*keys, "component"), text)
@@ -134,15 +149,10 @@ def _check_engine_call(uses: str, one: StageSpec, path: str, keys: Keys, report:
         report((*keys, "inputs", name), text)
     for name in _NOT_IN_STAGES.intersection(one.with_):
         report((*keys, "with", name), f"{name!r} is not for a stage: its value is one answer")
-    try:
-        check_request(path, openai_body(one.with_, one.component))
-    except OpenAiError as error:
-        place = (*keys, "with", error.param) if error.param else (*keys, "with")
-        report(place, error.message)
 
 
 def _check_reference(
-    spec: ServiceSpec, reference: Reference, keys: Keys, report: Report, itself: str = ""
+    spec: ServiceSpec, reference: ValueReference, keys: Keys, report: Report, itself: str = ""
 ) -> None:
     if reference.source == REQUEST:
         return

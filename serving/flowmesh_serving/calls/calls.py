@@ -20,7 +20,6 @@ from flowmesh_core.protocol.serving import (
     CallRefused,
     Credit,
     Piece,
-    ReplicaLoad,
     ServiceCall,
 )
 from flowmesh_serving.calls.replicas import ReplicaTable, RoutedReplica
@@ -54,10 +53,11 @@ class PendingCall:
 
 
 class Calls:
-    """All calls of a router; the hubs' links report to it."""
+    """All calls of a router to services of one engine."""
 
-    def __init__(self) -> None:
-        self.replicas = ReplicaTable()
+    def __init__(self, replicas: ReplicaTable) -> None:
+        """Sends calls to these replicas."""
+        self.replicas = replicas
         self._pending: dict[str, PendingCall] = {}
 
     @property
@@ -137,14 +137,10 @@ class Calls:
             pending.replica.candidate.own -= 1
             pending.replica = None
 
-    # -- as a HubListener ------------------------------------------------------------------------
-
-    def loads_changed(self, link: HubLink, loads: tuple[ReplicaLoad, ...]) -> None:
-        """See ``HubListener.loads_changed``."""
-        self.replicas.update(link, loads)
+    # -- for the hubs' frames --------------------------------------------------------------------
 
     def reply(self, link: HubLink, message: Reply) -> None:
-        """See ``HubListener.reply``; frames of calls that have ended are ignored."""
+        """Deals with a frame of a call; those of calls that have ended are ignored."""
         pending = self._pending.get(message.call_id)
         if pending is None or pending.replica is None or pending.replica.link is not link:
             return
@@ -153,8 +149,7 @@ class Calls:
         pending.replies.put_nowait(message)
 
     def lost(self, link: HubLink) -> None:
-        """See ``HubListener.lost``."""
-        self.replicas.remove(link)
+        """Ends the calls that a hub has."""
         for pending in list(self._pending.values()):
             if pending.replica is not None and pending.replica.link is link:
                 self._detach(pending)

@@ -1,6 +1,6 @@
 """The replicas that connected hubs have reported, as the router sees them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from flowmesh_core.protocol.serving import ReplicaLoad
@@ -10,10 +10,15 @@ from flowmesh_serving.links.hub_link import HubLink
 
 @dataclass(slots=True, eq=False)
 class RoutedReplica:
-    """A replica and the hub that has it."""
+    """A replica and the hub that has it.
+
+    Attributes:
+        load: as its hub reported it last.
+    """
 
     link: HubLink
     candidate: Candidate
+    load: ReplicaLoad
 
 
 @dataclass(slots=True)
@@ -34,7 +39,8 @@ class ReplicaTable:
         for load in loads:
             known = before.get(load.replica_id)
             own = known.candidate.own if known is not None else 0
-            replica = known or RoutedReplica(link, Candidate(load.replica_id, (), 1))
+            replica = known or RoutedReplica(link, Candidate(load.replica_id, (), 1), load)
+            replica.load = load
             replica.candidate.paths = load.paths
             replica.candidate.calls_max = max(1, load.calls_max)
             replica.candidate.reported = load.running + load.queued
@@ -52,6 +58,10 @@ class ReplicaTable:
     def count(self, service: str) -> int:
         """Returns how many replicas of a service take calls."""
         return len(self._by_service.get(service, {}))
+
+    def of(self, service: str) -> Mapping[str, RoutedReplica]:
+        """Returns the replicas of a service by id."""
+        return self._by_service.get(service, {})
 
     def paths(self, service: str) -> set[str]:
         """Returns the paths that replicas of a service answer; none without a replica."""

@@ -17,6 +17,10 @@ class InFlightLimits:
         self._all = 0
         self._by_caller: Counter[tuple[str, str]] = Counter()
 
+    def of(self, service: str) -> dict[str, int]:
+        """Returns the requests of a service by namespace."""
+        return {who: n for (name, who), n in self._by_caller.items() if name == service}
+
     @contextlib.contextmanager
     def slot(self, caller: Caller) -> Iterator[None]:
         """Counts a request of a caller during the block.

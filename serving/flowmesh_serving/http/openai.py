@@ -1,16 +1,14 @@
 """OpenAI's endpoints: checks a request, has a replica answer it, and passes the answer on."""
 
 import asyncio
-import secrets
 import time
 from dataclasses import dataclass
 
 import msgspec
 from aiohttp import web
-from blake3 import blake3
 
 from flowmesh_core.decoding import decode
-from flowmesh_core.openai.errors import OpenAiError, invalid_value
+from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.request import OpenAiRequest, check_request
 from flowmesh_core.protocol.serving import DEADLINE, LOST, OK, CallEnded, Piece, ServiceCall
 from flowmesh_serving.calls.calls import Calls, PendingCall, new_call_id
@@ -18,13 +16,14 @@ from flowmesh_serving.errors import (
     CODES_OF_FAILURES,
     body_too_large,
     deadline_exceeded,
+    has_stages,
     internal_error,
     lost_replica,
     response_of,
-    unauthorized,
     unknown_model,
 )
 from flowmesh_serving.http.limits import InFlightLimits
+from flowmesh_serving.http.request_head import caller_of, seed_of, timeout_s
 from flowmesh_serving.metrics import RouterMetrics
 from flowmesh_serving.service_table import Caller, ServiceTable
 
@@ -116,13 +115,7 @@ class OpenAiEndpoints:
                 self._metrics.latency.labels(label).observe(time.monotonic() - began_s)
 
     def _caller(self, request: web.Request) -> Caller:
-        given = request.headers.get("Authorization", "")
-        caller = None
-        if given.startswith(_BEARER):
-            caller = self._services.caller(given.removeprefix(_BEARER))
-        if caller is None:
-            raise unauthorized()
-        return caller
+        return caller_of(request, self._services)
 
     async def _checked(self, request: web.Request, caller: Caller) -> OpenAiRequest:
         limit = self._limits.body_bytes
@@ -139,6 +132,8 @@ class OpenAiEndpoints:
         checked = check_request(request.path, body)
         if checked.model != caller.service.model:
             raise unknown_model(checked.model)
+        if caller.service.graph is not None:
+            raise has_stages(caller.service.service)
         return checked
 
     def _call(self, request: web.Request, checked: OpenAiRequest, caller: Caller) -> ServiceCall:
@@ -149,9 +144,9 @@ class OpenAiEndpoints:
             model=checked.model,
             body=msgspec.json.encode(checked.body),
             stream=checked.is_stream,
-            budget_ms=int(_timeout_s(request, caller.service.timeout_s) * _MS),
+            budget_ms=int(timeout_s(request, caller.service.timeout_s) * _MS),
             tenant=caller.namespace,
-            seed=_seed(request.headers.get("Idempotency-Key", ""), caller),
+            seed=seed_of(request.headers.get("Idempotency-Key", ""), caller),
         )
 
     def _model(self, caller: Caller) -> dict[str, object]:
@@ -272,29 +267,6 @@ def _error_event(ended: CallEnded) -> bytes:
             error = internal_error()
     body = ended.body or msgspec.json.encode(error.body())
     return b"data: " + body + b"\n\n"
-
-
-def _timeout_s(request: web.Request, most_s: float) -> float:
-    given = request.headers.get("X-Request-Timeout")
-    if given is None:
-        return most_s
-    try:
-        timeout_s = float(given)
-    except ValueError:
-        timeout_s = 0.0
-    if not 0 < timeout_s < float("inf"):
-        raise invalid_value("X-Request-Timeout", "expected a number of seconds above 0.")
-    return min(timeout_s, most_s)
-
-
-def _seed(key: str, caller: Caller) -> int:
-    """Returns the seed of a request that has none: of its idempotency key, or a random one."""
-    if not key:
-        return secrets.randbits(_SEED_BITS)
-    hasher = blake3(_SEED_TAG)
-    for part in (caller.service.service, caller.namespace, key):
-        hasher.update(part.encode() + b"\0")
-    return int.from_bytes(hasher.digest(8), "big") >> (64 - _SEED_BITS)
 
 
 def _json(value: object) -> web.Response:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Protocol
 
 from flowmesh_core.protocol.framed_connection import FramedConnection
@@ -17,20 +18,29 @@ from flowmesh_core.protocol.serving import (
     ReplicaLoads,
     RouterRefused,
     RouterWelcome,
+    StageFailed,
+    StageValue,
     ToRouter,
+    UseGraph,
 )
+from flowmesh_core.stages.service_graph import LoadedGraph
 
 _log = logging.getLogger(__name__)
+
+
+FromHubCall = Piece | CallEnded | CallRefused | StageValue | StageFailed
 
 
 class HubListener(Protocol):
     """The parts of the router that a link's frames are for."""
 
-    def loads_changed(self, link: "HubLink", loads: tuple[ReplicaLoad, ...]) -> None:
-        """Records the replicas of a hub."""
+    def loads_changed(
+        self, link: "HubLink", loads: tuple[ReplicaLoad, ...], passed_bytes: Mapping[str, int]
+    ) -> None:
+        """Records the replicas of a hub, and the bytes that its stages have passed on by tier."""
         ...
 
-    def reply(self, link: "HubLink", message: Piece | CallEnded | CallRefused) -> None:
+    def reply(self, link: "HubLink", message: FromHubCall) -> None:
         """Deals with a frame of a call."""
         ...
 
@@ -55,11 +65,18 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
             FRAME_BYTES_MAX,
         )
         self.worker = ""
+        self._graphs: set[str] = set()
         self._listener = listener
 
     def answer(self, message: FromRouter) -> None:
         """Sends a frame to the hub."""
         self.send(message)
+
+    def use_graph(self, graph: LoadedGraph) -> None:
+        """Sends a graph to the hub, once."""
+        if graph.digest not in self._graphs:
+            self._graphs.add(graph.digest)
+            self.send(UseGraph(graph.graph))
 
     def _receive(self, message: ToRouter) -> None:
         match message:
@@ -67,8 +84,8 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
                 self._welcome(message)
             case _ if not self.worker:
                 self._refuse("the first frame was not a hello")
-            case ReplicaLoads(replicas=replicas):
-                self._listener.loads_changed(self, replicas)
+            case ReplicaLoads(replicas=replicas, passed_bytes=passed_bytes):
+                self._listener.loads_changed(self, replicas, passed_bytes)
             case _:
                 self._listener.reply(self, message)
 
@@ -78,7 +95,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
             return
         self.worker = hello.worker
         self.answer(RouterWelcome(SERVING_VERSION))
-        self._listener.loads_changed(self, hello.replicas)
+        self._listener.loads_changed(self, hello.replicas, {})
 
     def _refuse(self, reason: str) -> None:
         _log.warning("refused the hub of %s: %s", self.worker or "a worker", reason)

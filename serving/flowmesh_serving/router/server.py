@@ -13,13 +13,18 @@ from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.request import ENDPOINTS
 from flowmesh_serving.calls.calls import Calls
+from flowmesh_serving.calls.replicas import ReplicaTable
 from flowmesh_serving.errors import internal_error, response_of
+from flowmesh_serving.http.invoke import InvokeEndpoint
 from flowmesh_serving.http.limits import InFlightLimits
 from flowmesh_serving.http.openai import HttpLimits, OpenAiEndpoints
 from flowmesh_serving.links.hub_link import HubLink
 from flowmesh_serving.metrics import RouterMetrics
 from flowmesh_serving.router.settings import RouterSettings
 from flowmesh_serving.service_table import ServiceTable
+from flowmesh_serving.stages.hub_frames import HubFrames
+from flowmesh_serving.stages.service_admission import ServiceAdmission
+from flowmesh_serving.stages.staged_requests import StagedRequests
 
 _REFRESH_EVERY_S = 0.5
 _END_WITHIN_S = 5.0
@@ -42,13 +47,22 @@ class RouterServer:
         self.url = ""
         self._settings = settings
         self._services = ServiceTable(settings.services)
-        self._calls = Calls()
+        replicas = ReplicaTable()
+        self._calls = Calls(replicas)
+        self._staged = StagedRequests(replicas)
         self._metrics = RouterMetrics()
+        self._listener = HubFrames(replicas, self._calls, self._staged, self._metrics)
+        in_flight = InFlightLimits(settings.in_flight_max)
+        limits = HttpLimits(settings.body_bytes_max, settings.slow_client_s)
         self._endpoints = OpenAiEndpoints(
+            self._services, self._calls, in_flight, limits, self._metrics
+        )
+        self._invoke = InvokeEndpoint(
             self._services,
-            self._calls,
-            InFlightLimits(settings.in_flight_max),
-            HttpLimits(settings.body_bytes_max, settings.slow_client_s),
+            self._staged,
+            ServiceAdmission(replicas, in_flight.of),
+            in_flight,
+            limits,
             self._metrics,
         )
         self._stack = contextlib.AsyncExitStack()
@@ -79,7 +93,7 @@ class RouterServer:
     async def _listen_for_hubs(self, path: Path) -> None:
         listener = _private_socket(path)
         loop = asyncio.get_running_loop()
-        server = await loop.create_unix_server(lambda: HubLink(self._calls), sock=listener)
+        server = await loop.create_unix_server(lambda: HubLink(self._listener), sock=listener)
         self._stack.callback(lambda: path.unlink(missing_ok=True))
         self._stack.callback(server.close)
 
@@ -89,6 +103,7 @@ class RouterServer:
         )
         for path in ENDPOINTS:
             app.router.add_post(path, self._endpoints.answer)
+        app.router.add_post("/v1/services/{namespace}/{name}:invoke", self._invoke.answer)
         app.router.add_get("/v1/models", self._endpoints.models)
         app.router.add_get("/v1/models/{model:.+}", self._endpoints.model)
         app.router.add_get("/healthz", self._healthz)
@@ -99,6 +114,7 @@ class RouterServer:
         return web.json_response({"status": "ok"})
 
     async def _show_metrics(self, _: web.Request) -> web.Response:
+        self._metrics.count_dropped(self._staged.take_dropped())
         return web.Response(body=self._metrics.text(), content_type="text/plain")
 
     async def _refresh(self) -> None:

@@ -7,9 +7,11 @@ from tests.flowmesh_core.catalog.built_in import builtin_catalog
 
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.service_plan import ServicePlan, compile_service
+from flowmesh_core.graph.service_stages import compile_stages
 from flowmesh_core.openai.request import CHAT
-from flowmesh_core.serving.graph.service_graph import LoadedGraph
+from flowmesh_core.openai.stage_check import stage_problem
 from flowmesh_core.spec.service import FlowMeshService
+from flowmesh_core.stages.service_graph import LoadedGraph
 
 CATALOG = builtin_catalog()
 CODE = "def best(batch):\n    return [{'text': c['question']} for c in batch]\n"
@@ -43,14 +45,22 @@ def spec(**changes: Any) -> dict[str, Any]:
     }
 
 
-def compiled(namespace: str = "team-a", **changes: Any) -> ServicePlan:
-    document = {
+def document(namespace: str = "team-a", **changes: Any) -> dict[str, Any]:
+    return {
         "apiVersion": "flowmesh.dev/v1alpha1",
         "kind": "FlowMeshService",
         "metadata": {"name": "ask", "namespace": namespace},
         "spec": spec(**changes),
     }
-    return compile_service(FlowMeshService.model_validate(document), CATALOG)
+
+
+def compiled(namespace: str = "team-a", **changes: Any) -> ServicePlan:
+    service = FlowMeshService.model_validate(document(namespace, **changes))
+    return compile_service(service, CATALOG, check_call=stage_problem)
+
+
+def not_reported(keys: object, message: str) -> None:
+    raise AssertionError(f"{keys}: {message}")
 
 
 def problems(**changes: Any) -> dict[str, str]:
@@ -60,7 +70,9 @@ def problems(**changes: Any) -> dict[str, str]:
 
 
 def test_stages_are_ordered_and_each_knows_what_it_needs() -> None:
-    graph = compiled().graph
+    graph = compile_stages(
+        FlowMeshService.model_validate(document()).spec, not_reported, stage_problem
+    )
     assert graph is not None
     loaded = LoadedGraph(graph)
     assert list(loaded.stages) == ["hits", "best", "answer"]

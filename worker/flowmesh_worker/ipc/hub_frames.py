@@ -18,6 +18,7 @@ class AdmitReplica(msgspec.Struct, frozen=True, array_like=True, tag="admit"):
         socket: where its host listens; replicas of one engine instance have one socket.
         calls_max: calls that it takes at once; 0 is what the engine can.
         salts: by namespace of a caller, what separates its prefix cache.
+        component: of the service.
     """
 
     replica_id: str
@@ -25,6 +26,7 @@ class AdmitReplica(msgspec.Struct, frozen=True, array_like=True, tag="admit"):
     socket: str
     calls_max: int = 0
     salts: dict[str, str] = {}
+    component: str = ""
 
 
 class WithdrawReplica(msgspec.Struct, frozen=True, array_like=True, tag="withdraw"):

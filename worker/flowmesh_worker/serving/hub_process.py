@@ -93,6 +93,7 @@ class HubProcess:
                 str(calls_socket),
                 replica.calls_max,
                 replica.salts,
+                replica.component,
             )
         )
 

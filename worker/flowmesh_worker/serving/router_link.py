@@ -11,12 +11,16 @@ from flowmesh_core.protocol.serving import (
     SERVING_VERSION,
     Abort,
     Credit,
+    EndRequest,
     FromRouter,
     HubHello,
     RouterRefused,
     RouterWelcome,
+    RunStages,
     ServiceCall,
+    StageValue,
     ToRouter,
+    UseGraph,
 )
 from flowmesh_worker.ipc.channel import Channel
 
@@ -28,10 +32,13 @@ UNSENT_BYTES_MAX = 1 << 20
 _log = logging.getLogger(__name__)
 
 
+RouterMessage = ServiceCall | Credit | Abort | UseGraph | RunStages | StageValue | EndRequest
+
+
 class CallReceiver(Protocol):
     """The part of the hub that a link uses."""
 
-    def receive(self, link: "RouterLink", message: ServiceCall | Credit | Abort) -> None:
+    def receive(self, link: "RouterLink", message: RouterMessage) -> None:
         """Deals with a frame of a router."""
         ...
 

@@ -1,9 +1,9 @@
 """Every stage has one place, where its inputs are, unless it is full there."""
 
 import pytest
-from tests.flowmesh_core.serving.graph.lossy_network import DIAMOND
+from tests.flowmesh_core.stages.lossy_network import DIAMOND
 
-from flowmesh_core.serving.graph.route import NoReplicaError, RouteOption, route_request
+from flowmesh_core.stages.route import NoReplicaError, RouteOption, route_request
 
 
 def options(**loads: float) -> dict[str, list[RouteOption]]:

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from blake3 import blake3
 
-from flowmesh_core.serving.graph.values import (
+from flowmesh_core.stages.values import (
     REQUEST,
-    Reference,
+    ValueReference,
     parse_reference,
     parse_tree,
     references_in,
@@ -19,6 +19,8 @@ from flowmesh_core.serving.graph.values import (
 
 REPLY = "reply"
 """The name of the join of a reply, which is no stage's: it is of the router."""
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+"""Paths of OpenAI's API that answer a stage; ``openai.request`` has all."""
 COMPONENTS_PATH = "/components/"
 """Where an engine host answers calls of its Python components: this and the component's name."""
 
@@ -108,14 +110,14 @@ class LoadedGraph:
         """The stage whose answer is streamed; empty for none."""
         return next((n for n, s in self.stages.items() if s.stage.stream), "")
 
-    def _references(self) -> list[Reference]:
+    def _references(self) -> list[ValueReference]:
         found = list(self.reply.values())
         for stage in self.stages.values():
             found += [*stage.inputs.values(), *references_in(stage.params)]
         return found
 
 
-def _reference(text: str) -> Reference:
+def _reference(text: str) -> ValueReference:
     found = parse_reference(text)
     assert found is not None, f"{text!r} was compiled"
     return found

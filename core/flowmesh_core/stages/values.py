@@ -23,7 +23,7 @@ class MissingValueError(FlowMeshError):
     """A value has no such field, or is null where a text needs it."""
 
 
-class Reference(msgspec.Struct, frozen=True):
+class ValueReference(msgspec.Struct, frozen=True):
     """A value, or a part of one.
 
     Attributes:
@@ -47,13 +47,13 @@ class Reference(msgspec.Struct, frozen=True):
         return part_of(values[self.source], self.path, str(self))
 
 
-def parse_reference(text: str) -> Reference | None:
+def parse_reference(text: str) -> ValueReference | None:
     """Returns a reference; None where the text has another form."""
     text = text.strip()
     if _REFERENCE.fullmatch(text) is None:
         return None
     source, *path = text.split(".")
-    return Reference(source, tuple(path))
+    return ValueReference(source, tuple(path))
 
 
 def part_of(value: Any, path: Sequence[str], name: str) -> Any:
@@ -75,7 +75,7 @@ def part_of(value: Any, path: Sequence[str], name: str) -> Any:
 class TextTemplate(msgspec.Struct, frozen=True):
     """A text with references."""
 
-    parts: tuple[str | Reference, ...]
+    parts: tuple[str | ValueReference, ...]
 
     def fill(self, values: Mapping[str, Any]) -> str:
         """Returns the text with all values.
@@ -92,7 +92,7 @@ def parse_text(text: str) -> TextTemplate | str:
     Raises:
         ValueError: what is between the braces is not a reference, or a brace has no end.
     """
-    parts: list[str | Reference] = []
+    parts: list[str | ValueReference] = []
     end = 0
     for match in _PRINTED.finditer(text):
         reference = parse_reference(match[1])
@@ -124,10 +124,10 @@ def parse_tree(value: Any) -> Any:
     return value
 
 
-def references_in(tree: Any) -> Iterator[Reference]:
+def references_in(tree: Any) -> Iterator[ValueReference]:
     """Yields the references in what :func:`parse_tree` returns."""
     if isinstance(tree, TextTemplate):
-        yield from (part for part in tree.parts if isinstance(part, Reference))
+        yield from (part for part in tree.parts if isinstance(part, ValueReference))
     elif isinstance(tree, Mapping):
         for item in tree.values():
             yield from references_in(item)
@@ -151,7 +151,7 @@ def fill_tree(tree: Any, values: Mapping[str, Any]) -> Any:
     return tree
 
 
-def _printed(reference: Reference, values: Mapping[str, Any]) -> str:
+def _printed(reference: ValueReference, values: Mapping[str, Any]) -> str:
     value = reference.of(values)
     if value is None:
         raise MissingValueError(f"{reference} is null", where=str(reference))

@@ -3,9 +3,9 @@
 import random
 
 import pytest
-from tests.flowmesh_core.serving.graph.lossy_network import Network
+from tests.flowmesh_core.stages.lossy_network import Network
 
-from flowmesh_core.serving.graph.joins import EARLY_MAX, JoinTable
+from flowmesh_core.stages.joins import EARLY_MAX, JoinTable
 
 NEEDS = {"join": {"a", "b"}}
 
@@ -55,9 +55,15 @@ def checked(network: Network, requests: int) -> None:
     assert max(network.routed.values()) > 1  # some were routed again
 
 
-@pytest.mark.slow
-def test_no_set_is_mixed_in_a_hundred_thousand_requests_with_losses_and_lost_workers() -> None:
-    checked(Network(random.SystemRandom().randrange(1 << 30)), 100_000)
+@pytest.mark.parametrize(
+    "requests",
+    [
+        pytest.param(10_000, marks=pytest.mark.slow),
+        pytest.param(100_000, marks=pytest.mark.nightly),
+    ],
+)
+def test_no_set_is_mixed_with_losses_repeats_and_lost_workers(requests: int) -> None:
+    checked(Network(random.SystemRandom().randrange(1 << 30)), requests)
 
 
 @pytest.mark.parametrize("sabotage", ["per-task", "no-version"])

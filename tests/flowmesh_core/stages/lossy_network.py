@@ -11,9 +11,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from flowmesh_core.serving.graph.joins import JoinTable, MatchedSet
-from flowmesh_core.serving.graph.route import Route, RouteOption, route_request
-from flowmesh_core.serving.graph.service_graph import LoadedGraph, ServiceGraph, Stage
+from flowmesh_core.stages.joins import JoinTable, MatchedSet
+from flowmesh_core.stages.route import RequestRoute, RouteOption, route_request
+from flowmesh_core.stages.service_graph import LoadedGraph, ServiceGraph, Stage
 
 DIAMOND = LoadedGraph(
     ServiceGraph(
@@ -62,7 +62,7 @@ class Network:
         self._events: list[Any] = []
         self._numbers = itertools.count()
         self._tables: dict[str, JoinTable[Made]] = {}
-        self._routes: dict[str, Route] = {}
+        self._routes: dict[str, RequestRoute] = {}
         self._ran: dict[tuple[str, int, str], str] = {}
         for number in range(4):
             self._tables[f"w{number}"] = JoinTable()
@@ -92,7 +92,7 @@ class Network:
         for stage in DIAMOND.consumers["request"]:
             self._deliver(route, request, stage, Made(request, route.version, "request"))
 
-    def _chosen(self, version: int) -> Route:
+    def _chosen(self, version: int) -> RequestRoute:
         options = [
             RouteOption(f"{worker}/{component}", worker, self._dice.random())
             for worker in self._tables
@@ -103,7 +103,7 @@ class Network:
 
     # -- a hub -----------------------------------------------------------------------------------
 
-    def _opened(self, worker: str, request: str, route: Route) -> None:
+    def _opened(self, worker: str, request: str, route: RequestRoute) -> None:
         here = [s.stage for s in route.stages if s.worker == worker]
         if self.sabotage == "per-task":
             here = list(DIAMOND.stages)
@@ -112,13 +112,17 @@ class Network:
         for done in self._tables[worker].open(request, version, needs):
             self._execute(worker, request, route, done)
 
-    def _arrived(self, worker: str, request: str, route: Route, stage: str, value: Made) -> None:
+    def _arrived(
+        self, worker: str, request: str, route: RequestRoute, stage: str, value: Made
+    ) -> None:
         version = 1 if self.sabotage == "no-version" else route.version
         done = self._tables[worker].add(request, version, stage, value.source, value)
         if done is not None:
             self._execute(worker, request, route, done)
 
-    def _execute(self, worker: str, request: str, route: Route, done: MatchedSet[Made]) -> None:
+    def _execute(
+        self, worker: str, request: str, route: RequestRoute, done: MatchedSet[Made]
+    ) -> None:
         wanted = {Made(request, route.version, s) for s in DIAMOND.stages[done.stage].needs}
         self.mixed += set(done.values.values()) != wanted
         place = self._ran.setdefault((request, route.version, done.stage), worker)
@@ -138,7 +142,7 @@ class Network:
 
     # -- the network -----------------------------------------------------------------------------
 
-    def _deliver(self, route: Route, request: str, stage: str, value: Made) -> None:
+    def _deliver(self, route: RequestRoute, request: str, stage: str, value: Made) -> None:
         place = route.place(stage)
         assert place is not None
         worker = place.worker

@@ -4,8 +4,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from flowmesh_core.openai.request import CHAT
-
 COMPLETION, FINISH_REASON = "completion", "finishReason"
 ENGINE_FIELDS = (COMPLETION, FINISH_REASON)
 """The fields of an engine's value."""
@@ -18,8 +16,8 @@ def openai_body(params: Mapping[str, Any], model: str) -> dict[str, Any]:
     return {"model": model, **body}
 
 
-def engine_value(path: str, answer: Mapping[str, Any]) -> dict[str, Any]:
+def engine_value(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the value of a stage from OpenAI's answer to its request."""
     choice = answer["choices"][0]
-    text = choice["message"]["content"] if path == CHAT else choice["text"]
+    text = choice["message"]["content"] if "message" in choice else choice["text"]
     return {COMPLETION: text or "", FINISH_REASON: choice.get("finish_reason")}

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from flowmesh_core.serving.graph.service_graph import LoadedGraph
+from flowmesh_core.stages.service_graph import LoadedGraph
 
 
 class StageRoute(msgspec.Struct, frozen=True, array_like=True):
@@ -27,7 +27,7 @@ class StageRoute(msgspec.Struct, frozen=True, array_like=True):
     arity: int
 
 
-class Route(msgspec.Struct, frozen=True, array_like=True):
+class RequestRoute(msgspec.Struct, frozen=True, array_like=True):
     """Where all stages of a request run.
 
     Attributes:
@@ -79,7 +79,7 @@ def route_request(
     options: Mapping[str, Sequence[RouteOption]],
     version: int,
     avoided: Collection[str] = (),
-) -> Route:
+) -> RequestRoute:
     """Returns the route of a request.
 
     While there is room, a stage goes to a worker that has most of its inputs; among these to one
@@ -107,7 +107,7 @@ def route_request(
         places[name] = best.worker
         arity = len(loaded.needs)
         found.append(StageRoute(name, component, best.replica_id, best.worker, arity))
-    return Route(version, tuple(found))
+    return RequestRoute(version, tuple(found))
 
 
 def _rank(
