@@ -6,6 +6,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 _SERVICES_MAX = 200
 _OTHER = "other"
+_TIERS = frozenset({"reference", "inline", "relay"})
+_REASONS = frozenset({"duplicate", "stale"})
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
@@ -80,10 +82,15 @@ class RouterMetrics:
             return service
         return _OTHER
 
+    def count_passed(self, passed_bytes: Mapping[str, int]) -> None:
+        """Counts bytes of values between stages, by tier; tiers that are unknown are left out."""
+        for tier in _TIERS & passed_bytes.keys():
+            self.passed_bytes.labels(tier).inc(max(0, passed_bytes[tier]))
+
     def count_dropped(self, dropped: Mapping[str, int]) -> None:
         """Counts values of stages that were dropped, by reason."""
-        for why, count in dropped.items():
-            self.dropped_values.labels(why).inc(count)
+        for why in _REASONS & dropped.keys():
+            self.dropped_values.labels(why).inc(max(0, dropped[why]))
 
     def text(self) -> bytes:
         """Returns all metrics in Prometheus' text format."""

@@ -59,7 +59,9 @@ _CALL = serving.ServiceCall(
 )
 TO_ROUTER: dict[str, Any] = {
     "hub hello": serving.HubHello(version=1, worker="w-1", incarnation="0a", replicas=(_LOAD,)),
-    "loads": serving.ReplicaLoads(replicas=(_LOAD,), passed_bytes={"relay": 9}),
+    "loads": serving.ReplicaLoads(
+        replicas=(_LOAD,), passed_bytes={"relay": 9}, dropped_values={"stale": 1}
+    ),
     "piece": serving.Piece(call_id="c1", data=b"data: {}\n\n"),
     "call ended": serving.CallEnded(
         call_id="c1", outcome="failed", status=400, body=b"{}", tokens_in=7, tokens_out=8

@@ -12,7 +12,7 @@ import msgspec
 from flowmesh_core.catalog.builtin.code import COMPONENT_MEMORY_MIB
 from flowmesh_core.graph.compile_context import CompileContext, Keys
 from flowmesh_core.graph.component_plan import ComponentPlan, resources_of
-from flowmesh_core.graph.plan import StepPlan
+from flowmesh_core.graph.plan import Resources, StepPlan
 from flowmesh_core.graph.python_code import python_problem
 from flowmesh_core.spec.quantities import mebibytes
 from flowmesh_core.spec.service import ComponentSpec, ServiceSpec
@@ -72,10 +72,6 @@ def python_component(
     if contract is None:
         scope.report((*keys, "python"), f"no engine {CODE_COMPONENT} is installed")
         return None
-    resources = resources_of(spec.resources)
-    if resources.memory_mib:
-        with_host = resources.memory_mib + _HOST_MIB
-        resources = msgspec.structs.replace(resources, memory_mib=with_host)
     step = StepPlan(
         path=name,
         name=name,
@@ -85,7 +81,7 @@ def python_component(
         params=params,
         fields={},
         edges=(),
-        resources=resources,
+        resources=_resources(spec),
     )
     least = max(1, spec.replicas.min)
     return ComponentPlan(name, step, least, max(least, spec.replicas.max), spec.calls_max)
@@ -95,6 +91,13 @@ def memory_mib(spec: ComponentSpec) -> int:
     """Returns the memory that the code of a component may use."""
     given = mebibytes(spec.resources.memory) if spec.resources.memory else COMPONENT_MEMORY_MIB
     return int(given)
+
+
+def _resources(spec: ComponentSpec) -> Resources:
+    resources = resources_of(spec.resources)
+    if not resources.memory_mib:
+        return resources
+    return msgspec.structs.replace(resources, memory_mib=resources.memory_mib + _HOST_MIB)
 
 
 def _host_key(name: str, spec: ComponentSpec) -> str:

@@ -106,10 +106,13 @@ class ReplicaLoads(msgspec.Struct, frozen=True, array_like=True, tag="loads"):
     Attributes:
         passed_bytes: bytes of values that stages of this router's requests have passed on since the
             last report, by tier: ``reference`` counts values, of which no byte moved.
+        dropped_values: values that joins of this hub have dropped since the last report, by reason;
+            one router gets them.
     """
 
     replicas: tuple[ReplicaLoad, ...]
     passed_bytes: dict[str, int] = {}
+    dropped_values: dict[str, int] = {}
 
 
 class CallHostHello(msgspec.Struct, frozen=True, array_like=True, tag="host-hello"):

@@ -102,6 +102,11 @@ class JoinTable(Generic[Value]):
         self._requests.pop(request, None)
         self._early.pop(request, None)
 
+    def take_counts(self) -> dict[str, int]:
+        """Returns what was dropped since the last time, by reason."""
+        counts, self.counts = self.counts, JoinCounts()
+        return {"duplicate": counts.duplicates, "stale": counts.stale}
+
     def _at(self, request: str, version: int) -> _Joins[Value] | None:
         joins = self._requests.get(request)
         if joins is None or joins.version < version:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from typing import Protocol
 
 from flowmesh_core.protocol.framed_connection import FramedConnection
@@ -14,7 +13,6 @@ from flowmesh_core.protocol.serving import (
     FromRouter,
     HubHello,
     Piece,
-    ReplicaLoad,
     ReplicaLoads,
     RouterRefused,
     RouterWelcome,
@@ -34,10 +32,8 @@ FromHubCall = Piece | CallEnded | CallRefused | StageValue | StageFailed
 class HubListener(Protocol):
     """The parts of the router that a link's frames are for."""
 
-    def loads_changed(
-        self, link: "HubLink", loads: tuple[ReplicaLoad, ...], passed_bytes: Mapping[str, int]
-    ) -> None:
-        """Records the replicas of a hub, and the bytes that its stages have passed on by tier."""
+    def loads_changed(self, link: "HubLink", loads: ReplicaLoads) -> None:
+        """Records the replicas of a hub, and what its stages have passed on and dropped."""
         ...
 
     def reply(self, link: "HubLink", message: FromHubCall) -> None:
@@ -84,8 +80,8 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
                 self._welcome(message)
             case _ if not self.worker:
                 self._refuse("the first frame was not a hello")
-            case ReplicaLoads(replicas=replicas, passed_bytes=passed_bytes):
-                self._listener.loads_changed(self, replicas, passed_bytes)
+            case ReplicaLoads():
+                self._listener.loads_changed(self, message)
             case _:
                 self._listener.reply(self, message)
 
@@ -95,7 +91,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
             return
         self.worker = hello.worker
         self.answer(RouterWelcome(SERVING_VERSION))
-        self._listener.loads_changed(self, hello.replicas, {})
+        self._listener.loads_changed(self, ReplicaLoads(hello.replicas))
 
     def _refuse(self, reason: str) -> None:
         _log.warning("refused the hub of %s: %s", self.worker or "a worker", reason)

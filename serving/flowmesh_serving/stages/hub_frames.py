@@ -1,8 +1,6 @@
 """Passes the frames of hubs to the calls and to the requests that they are for."""
 
-from collections.abc import Mapping
-
-from flowmesh_core.protocol.serving import Piece, ReplicaLoad, StageFailed, StageValue
+from flowmesh_core.protocol.serving import Piece, ReplicaLoads, StageFailed, StageValue
 from flowmesh_serving.calls.calls import Calls
 from flowmesh_serving.calls.replicas import ReplicaTable
 from flowmesh_serving.links.hub_link import FromHubCall, HubLink
@@ -25,13 +23,11 @@ class HubFrames:
         self._staged = staged
         self._metrics = metrics
 
-    def loads_changed(
-        self, link: HubLink, loads: tuple[ReplicaLoad, ...], passed_bytes: Mapping[str, int]
-    ) -> None:
+    def loads_changed(self, link: HubLink, loads: ReplicaLoads) -> None:
         """See ``HubListener.loads_changed``."""
-        self._replicas.update(link, loads)
-        for tier, size in passed_bytes.items():
-            self._metrics.passed_bytes.labels(tier).inc(size)
+        self._replicas.update(link, loads.replicas)
+        self._metrics.count_passed(loads.passed_bytes)
+        self._metrics.count_dropped(loads.dropped_values)
 
     def reply(self, link: HubLink, message: FromHubCall) -> None:
         """See ``HubListener.reply``."""

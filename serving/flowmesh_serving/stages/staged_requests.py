@@ -6,7 +6,6 @@ request is computed at least once and answered at most once.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -123,12 +122,9 @@ class StagedRequests:
             self._joins.close(pending.request_id)
             self._leave(pending)
 
-    def take_dropped(self) -> Counter[str]:
+    def take_dropped(self) -> dict[str, int]:
         """Returns how many values of replies were dropped since the last time, by reason."""
-        counts = self._joins.counts
-        found = Counter(duplicate=counts.duplicates, stale=counts.stale)
-        counts.duplicates = counts.stale = 0
-        return found
+        return self._joins.take_counts()
 
     # -- for the hubs' frames --------------------------------------------------------------------
 

@@ -251,9 +251,10 @@ class ServiceHub:
 
     def _report(self) -> None:
         self._report_timer = None
-        loads = self._loads()
+        loads, dropped = self._loads(), self._stages.take_dropped()
         for link, _ in self._routers.values():
-            link.send(ReplicaLoads(loads, self._stages.take_passed_bytes(link)))
+            link.send(ReplicaLoads(loads, self._stages.take_passed_bytes(link), dropped))
+            dropped = {}
 
     def _used_by(self, replica: _Replica) -> None:
         self._used.add(replica)

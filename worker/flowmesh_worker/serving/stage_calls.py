@@ -52,28 +52,41 @@ class StageCalls:
         loaded = request.graph.stages[done.stage]
         printed = {source: done.values[source].decoded() for source in loaded.prints}
         params = fill_tree(loaded.params, printed)
+        call_id = f"{request.run.request_id}.{request.run.route.version}.{done.stage}"
+        if loaded.stage.is_python:
+            return self._component_call(request, done, replica_id, call_id, params)
+        return self._engine_call(request, loaded, call_id, params), 0
+
+    def _engine_call(
+        self, request: _Request, loaded: LoadedStage, call_id: str, params: dict[str, Any]
+    ) -> ServiceCall:
         run = request.run
-        call_id = f"{run.request_id}.{run.route.version}.{done.stage}"
-        left_ms = self._left_ms(request.until_s)
-        if not loaded.stage.is_python:
-            body = {**openai_body(params, loaded.stage.component)}
-            streams = loaded.stage.stream and run.stream
-            if streams:
-                body["stream"] = True
-            checked = check_request(loaded.stage.path, body)
-            return ServiceCall(
-                call_id=call_id,
-                replica_id="",
-                path=checked.path,
-                model=checked.model,
-                body=msgspec.json.encode(checked.body),
-                stream=streams,
-                budget_ms=left_ms,
-                tenant=run.tenant,
-                seed=run.seed,
-            ), 0
+        streams = loaded.stage.stream and run.stream
+        body = openai_body(params, loaded.stage.component)
+        checked = check_request(loaded.stage.path, {**body, "stream": True} if streams else body)
+        return ServiceCall(
+            call_id=call_id,
+            replica_id="",
+            path=checked.path,
+            model=checked.model,
+            body=msgspec.json.encode(checked.body),
+            stream=streams,
+            budget_ms=self._left_ms(request.until_s),
+            tenant=run.tenant,
+            seed=run.seed,
+        )
+
+    def _component_call(
+        self,
+        request: _Request,
+        done: MatchedSet[StageData],
+        replica_id: str,
+        call_id: str,
+        params: dict[str, Any],
+    ) -> tuple[ComponentCall, int]:
+        loaded = request.graph.stages[done.stage]
         instance = self._instance_of(replica_id)
-        inputs: dict[str, Any] = dict(params)
+        inputs = dict(params)
         stored: dict[str, StoredInput] = {}
         for name, reference in loaded.inputs.items():
             data = done.values[reference.source]
@@ -82,16 +95,17 @@ class StageCalls:
             else:
                 inputs[name] = _input(reference, data)
         is_stored, wants_body = self._uses(request, done.stage, instance)
-        return ComponentCall(
+        call = ComponentCall(
             call_id=call_id,
             component=loaded.stage.component,
             body=msgspec.json.encode(inputs),
             stored=stored,
             store_as=call_id if is_stored else "",
             wants_body=wants_body,
-            budget_ms=left_ms,
+            budget_ms=self._left_ms(request.until_s),
             slo_ms=self._left_ms(request.due_s) if request.due_s else 0,
-        ), len(stored)
+        )
+        return call, len(stored)
 
     def _uses(
         self, request: _Request, stage: str, instance: InstanceLink | None

@@ -188,6 +188,10 @@ class StageRequests:
         """Returns the bytes that were passed on by tier since the last time."""
         return dict(self._passed.pop(link, {}))
 
+    def take_dropped(self) -> dict[str, int]:
+        """Returns how many values joins have dropped since the last time, by reason."""
+        return {why: count for why, count in self._joins.take_counts().items() if count}
+
     # -- one request -----------------------------------------------------------------------------
 
     def _add(self, request: StagedRequest, stage: str, source: str, data: StageData) -> None:

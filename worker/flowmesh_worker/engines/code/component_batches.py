@@ -95,8 +95,8 @@ class _Component:
     def record(self, size: int, seconds: float) -> None:
         """Records the time of a batch."""
         weight = _WEIGHT if self.measured and size in self.profile.sizes else 1.0
-        if not self.measured:
-            self.profile = BatchProfile.of({1: seconds / size})
+        if not self.measured:  # a call alone may take as long as the whole batch
+            self.profile = BatchProfile.of({1: max(seconds, 1e-6)})
         self.profile = self.profile.updated(size, max(seconds, 1e-6), weight)
         self.measured = True
 

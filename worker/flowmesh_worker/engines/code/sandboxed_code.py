@@ -77,25 +77,8 @@ class SandboxedCode:
         Raises:
             AttemptError: of kind user-code where the code does not load.
         """
-        self._scratch.chmod(0o711)  # the code's user passes through, and cannot list it
+        request = self._new_jail()
         ours, theirs = socket.socketpair()
-        self._starts += 1
-        jail = self._jail()
-        jail.mkdir(mode=0o700)
-        uid = sandbox_uid()
-        if os.geteuid() == 0:
-            os.chown(jail, uid, uid)
-        request = SandboxRequest(
-            "",
-            "",
-            {},
-            {},
-            _CPU_S,
-            self._memory_mib,
-            jail=str(jail),
-            wanted_uid=uid,
-            tenant=self._namespace,
-        )
         try:
             self._process = await self._spawn(theirs)
         finally:
@@ -104,20 +87,42 @@ class SandboxedCode:
         self._limits.begin(self._process.pid, await asyncio.to_thread(machine_groups))
         self._channel = await self._connected(ours)
         load = LoadCode(msgspec.msgpack.encode(request), self._components)
-        try:
+        loaded: FromSandbox | None = None
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LOAD_WITHIN_S):
                 loaded = await self._exchange(load)
-        except TimeoutError:
-            loaded = None
         if not isinstance(loaded, CodeLoaded) or loaded.error:
             await self.close()
             why = loaded.error if isinstance(loaded, CodeLoaded) else self._end_reason()
             raise AttemptError(
                 Failure(FailureKind.USER_CODE, f"the code does not load: {why}", "correct the code")
             )
-        if self._starts == 1 and (loaded.lacks or self._limits.lacks):
-            lacks = [*loaded.lacks, *([self._limits.lacks] if self._limits.lacks else [])]
-            sys.stdout.write(f"code.component runs here without {'; '.join(lacks)}\n")
+        self._warn([*loaded.lacks, self._limits.lacks])
+
+    def _new_jail(self) -> SandboxRequest:
+        """Returns the limits of the next process, with a directory and a user id of its own."""
+        self._scratch.chmod(0o711)  # the code's user passes through, and cannot list it
+        self._starts += 1
+        jail, uid = self._jail(), sandbox_uid()
+        jail.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            os.chown(jail, uid, uid)
+        return SandboxRequest(
+            code="",
+            function="",
+            inputs={},
+            args={},
+            cpu_s=_CPU_S,
+            memory_mib=self._memory_mib,
+            jail=str(jail),
+            wanted_uid=uid,
+            tenant=self._namespace,
+        )
+
+    def _warn(self, lacks: Sequence[str]) -> None:
+        """Prints once what the sandbox lacks."""
+        if self._starts == 1 and any(lacks):
+            sys.stdout.write(f"code.component runs here without {'; '.join(filter(None, lacks))}\n")
 
     async def run(
         self, component: str, calls: Sequence[BatchCall], within_s: float
