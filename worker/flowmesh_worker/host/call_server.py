@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -106,8 +107,8 @@ class _HubConnection:
         self.channel.send(CallHostHello(paths, calls_max))
         self._profiles_timer: asyncio.TimerHandle | None = None
         self._components: ServesComponents | None = None
-        if engine is not None and hasattr(engine, "call_component"):
-            self._components = engine
+        if hasattr(engine, "call_component"):
+            self._components = cast(ServesComponents, engine)
             self._send_profiles()
 
     async def close(self) -> None:

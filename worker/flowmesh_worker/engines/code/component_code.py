@@ -136,7 +136,7 @@ def _loaded(one: LoadedCode) -> Compute:
     linecache.cache[file] = (len(one.code), None, one.code.splitlines(keepends=True), file)
     module: dict[str, Any] = {"__name__": f"component_{one.name}", "__builtins__": __builtins__}
     exec(compile(one.code, file, "exec"), module)
-    found = module.get(one.function)
+    found: Any = module.get(one.function)
     if isinstance(found, type):
         found = getattr(found(), "compute", None)
     if not callable(found):
@@ -144,7 +144,8 @@ def _loaded(one: LoadedCode) -> Compute:
             f"the code of {one.name} has no function {one.function}(): expected one that gets a"
             " list of calls, or a class with a method compute"
         )
-    return found
+    compute: Compute = found
+    return compute
 
 
 def _file(name: str) -> str:
