@@ -70,7 +70,7 @@ def test_the_example_answers_as_its_parts_do(folder: Path) -> None:
             wanted = composed(client, QUESTION)
         reply = httpx.post(url, json={"question": QUESTION}, headers=token, timeout=60)
         assert reply.json() == wanted
-        assert "Rome" in wanted["text"]
+        assert "Rome" in wanted["sources"][0]
         events = httpx.post(
             url,
             json={"question": QUESTION},
