@@ -20,6 +20,7 @@ FOLDERS_OF_THE_WORKER = {
     "openai",
     "protocol",
     "serving",  # the queue of calls alone: its other modules are in the rule
+    "stages",
     "units",
 }
 

@@ -57,6 +57,56 @@ def no_tool_parser() -> OpenAiError:
     )
 
 
+def invoke_path(service: str) -> str:
+    """Returns where a service with stages takes requests."""
+    return f"/v1/services/{service}:invoke"
+
+
+def has_stages(service: str) -> OpenAiError:
+    """Returns the error of a request of OpenAI's API to a service with stages."""
+    return OpenAiError(
+        f"The service {service} has stages: send its requests to {invoke_path(service)}.",
+        param="model",
+        code="model_not_found",
+        status=404,
+    )
+
+
+def unknown_service(service: str) -> OpenAiError:
+    """Returns the error of a service that does not exist for the caller, or has no stages."""
+    return OpenAiError(
+        f"The service '{service[:160]}' does not exist, has no stages, or you do not have access"
+        " to it.",
+        code="service_not_found",
+        status=404,
+    )
+
+
+def missing_field(name: str) -> OpenAiError:
+    """Returns the error of a request without a field that a stage reads."""
+    return OpenAiError(
+        f"Missing required field: '{name}'. A stage of the service reads it.",
+        param=name,
+        code="missing_field",
+    )
+
+
+def admission_refused(why: str) -> OpenAiError:
+    """Returns the error of a request that admission refuses.
+
+    Args:
+        why: the verdict.
+    """
+    text, code = {
+        "service-full": ("it has as many requests in flight as it takes", "rate_limit_exceeded"),
+        "tenant-share": ("your namespace has its share of its places", "rate_limit_exceeded"),
+        "too-late": ("its reply could not be in time", "overloaded"),
+    }[why]
+    return OpenAiError(
+        f"The service is busy: {text}. Try again later.", type="requests", code=code, status=429
+    )
+
+
 def body_too_large(limit: int) -> OpenAiError:
     """Returns the error of a body over the limit."""
     return OpenAiError(

@@ -8,6 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 _SERVICES_MAX = 200
 _OTHER = "other"
+_TIERS = frozenset({"reference", "inline", "relay"})
+_REASONS = frozenset({"duplicate", "stale"})
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
@@ -62,6 +64,19 @@ class RouterMetrics:
             registry=self.registry,
         )
 
+        self.passed_bytes = Counter(
+            "flowmesh_service_hop_bytes_total",
+            "Bytes of values between stages of services, by tier; of references their number.",
+            ["tier"],
+            registry=self.registry,
+        )
+        self.dropped_values = Counter(
+            "flowmesh_service_dropped_values_total",
+            "Values of stages that came twice, or for a route that was replaced.",
+            ["why"],
+            registry=self.registry,
+        )
+
     def of_service(self, service: str) -> "ServiceMetrics":
         """Returns the counters of a service; those of ``other`` beyond the first 200."""
         found = self._services.get(service)
@@ -69,6 +84,16 @@ class RouterMetrics:
             label = service if len(self._services) < _SERVICES_MAX else _OTHER
             found = self._services[label] = self._services.get(label) or ServiceMetrics(self, label)
         return found
+
+    def count_passed(self, passed_bytes: Mapping[str, int]) -> None:
+        """Counts bytes of values between stages, by tier; tiers that are unknown are left out."""
+        for tier in _TIERS & passed_bytes.keys():
+            self.passed_bytes.labels(tier).inc(max(0, passed_bytes[tier]))
+
+    def count_dropped(self, dropped: Mapping[str, int]) -> None:
+        """Counts values of stages that were dropped, by reason."""
+        for why in _REASONS & dropped.keys():
+            self.dropped_values.labels(why).inc(max(0, dropped[why]))
 
     def text(self, replicas: Mapping[str, int]) -> bytes:
         """Returns all metrics in Prometheus' text format.

@@ -10,6 +10,7 @@ from flowmesh_core.protocol.router_services import (
     ServiceToken,
     token_hash,
 )
+from flowmesh_core.stages.service_graph import LoadedGraph
 
 
 class Caller(NamedTuple):
@@ -33,6 +34,7 @@ class ServiceTable:
         self._tenants: dict[str, tuple[str, ...]] = {}
         self.tenants: tuple[str, ...] = ()
         self.is_known = False
+        self._graphs: dict[str, LoadedGraph] = {}
 
     @property
     def names(self) -> Collection[str]:
@@ -41,6 +43,9 @@ class ServiceTable:
 
     def use(self, listed: RouterServices) -> None:
         """Replaces all services."""
+        self._graphs = {
+            s.service: LoadedGraph(s.graph) for s in listed.services if s.graph is not None
+        }
         self._tokens = {t.hash: (s, t) for s in listed.services for t in s.tokens}
         self._services = {s.service: s for s in listed.services}
         self._tenants = {
@@ -59,6 +64,10 @@ class ServiceTable:
         if found is None:
             return False
         return found.placed is None or found.placed.get(replica_id) == worker
+
+    def graph(self, service: str) -> LoadedGraph | None:
+        """Returns the stages of a service; None for one without."""
+        return self._graphs.get(service)
 
     def caller(self, token: str) -> Caller | None:
         """Returns whose token this is; None for an unknown or expired one."""

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 DATA = {
+    "code.component",
     "code.python",
     "data.sql",
     "dataset.import",

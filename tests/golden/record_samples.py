@@ -62,6 +62,7 @@ from flowmesh_core.audit.provenance import provenance_of
 from flowmesh_core.costmodel.model import CostModel, FittedModel
 from flowmesh_core.costmodel.regression import PriorFit
 from flowmesh_core.costmodel.residuals import Residuals
+from flowmesh_core.graph.component_plan import ComponentPlan
 from flowmesh_core.graph.plan import (
     ArtifactSource,
     Cache,
@@ -73,7 +74,7 @@ from flowmesh_core.graph.plan import (
     StepSource,
     UtilityWeights,
 )
-from flowmesh_core.graph.service_plan import ComponentPlan, ServicePlan
+from flowmesh_core.graph.service_plan import ServicePlan
 from flowmesh_core.machine.published_parts import PublishedPart
 from flowmesh_core.metrics.counters import UsageRow, UsageShare
 from flowmesh_core.protocol.results import ActionResult, Bill, PartProvenance, Provenance

@@ -3,6 +3,8 @@
 from typing import Any
 
 from flowmesh_core.protocol import serving
+from flowmesh_core.stages.route import RequestRoute, StageRoute
+from flowmesh_core.stages.service_graph import ServiceGraph, Stage
 from flowmesh_worker.ipc import hub_frames
 
 _LOAD = serving.ReplicaLoad(
@@ -12,6 +14,35 @@ _LOAD = serving.ReplicaLoad(
     calls_max=2,
     running=1,
     queued=3,
+    component="llm",
+    sizes=(1, 2),
+    seconds=(0.5, 0.75),
+    cap=4,
+)
+GRAPH = ServiceGraph(
+    stages=(
+        Stage(
+            name="best",
+            component="rerank",
+            path="/components/rerank",
+            inputs={"found": "hits.rows"},
+            params={"k": 8},
+            stream=True,
+        ),
+    ),
+    reply={"text": "best.text"},
+)
+_ROUTE = RequestRoute(
+    version=2,
+    stages=(
+        StageRoute(
+            stage="best",
+            component="rerank",
+            replica_id="team-a/ask/rerank/r1/0",
+            worker="w-1",
+            arity=2,
+        ),
+    ),
 )
 _CALL = serving.ServiceCall(
     call_id="c1",
@@ -32,13 +63,24 @@ TO_ROUTER: dict[str, Any] = {
         version=1, worker="w-1", incarnation="0a", replicas=(_LOAD,), certificate="00.YQ==.Yg=="
     ),
     "link renewed": serving.LinkRenewed(certificate="00.YQ==.Yg=="),
-    "loads": serving.ReplicaLoads(replicas=(_LOAD,)),
+    "loads": serving.ReplicaLoads(
+        replicas=(_LOAD,), passed_bytes={"relay": 9}, dropped_values={"stale": 1}
+    ),
     "piece": serving.Piece(call_id="c1", data=b"data: {}\n\n"),
     "call ended": serving.CallEnded(
         call_id="c1", outcome="failed", status=400, body=b"{}", tokens_in=7, tokens_out=8
     ),
     "call refused": serving.CallRefused(call_id="c1", reason="full"),
     "pong": serving.Pong(),
+    "stage failed": serving.StageFailed(
+        request_id="q1",
+        version=2,
+        stage="best",
+        replica_id="team-a/ask/rerank/r1/0",
+        outcome="failed",
+        status=400,
+        body=b"{}",
+    ),
 }
 FROM_ROUTER: dict[str, Any] = {
     "welcome": serving.RouterWelcome(version=1),
@@ -47,9 +89,46 @@ FROM_ROUTER: dict[str, Any] = {
     "credit": serving.Credit(call_id="c1", size=100),
     "abort": serving.Abort(call_id="c1"),
     "ping": serving.Ping(),
+    "graph": serving.UseGraph(graph=GRAPH),
+    "run stages": serving.RunStages(
+        request_id="q1",
+        graph="0a",
+        route=_ROUTE,
+        request=b'{"question":"?"}',
+        budget_ms=4500,
+        slo_ms=2000,
+        tenant="team-b",
+        seed=5,
+        stream=True,
+    ),
+    "stage value": serving.StageValue(
+        request_id="q1", version=2, stage="best", source="hits", data=b"[1]"
+    ),
+    "end request": serving.EndRequest(request_id="q1"),
+}
+TO_CALL_HOST: dict[str, Any] = {
+    "component call": serving.ComponentCall(
+        call_id="q1.2.best",
+        component="rerank",
+        body=b'{"k":8}',
+        stored={"found": serving.StoredInput(key="q1.2.hits", path=("rows",))},
+        store_as="q1.2.best",
+        wants_body=True,
+        budget_ms=4500,
+        slo_ms=2000,
+        tenant="team-b",
+    ),
+    "forget values": serving.ForgetValues(keys=("q1.2.hits",)),
 }
 FROM_CALL_HOST: dict[str, Any] = {
     "host hello": serving.CallHostHello(paths=("/v1/completions",), calls_max=64),
+    "component profiles": serving.ComponentProfiles(
+        profiles=(
+            serving.ComponentProfile(
+                component="rerank", queued=3, cap=4, sizes=(1, 2), seconds=(0.5, 0.75)
+            ),
+        )
+    ),
 }
 TO_HUB: dict[str, Any] = {
     "routers": hub_frames.UseRouters(
@@ -63,6 +142,7 @@ TO_HUB: dict[str, Any] = {
         calls_max=9,
         salts={"team-a": "salt"},
         halvings=1,
+        component="llm",
     ),
     "withdraw": hub_frames.WithdrawReplica(replica_id="team-a/ask/llm/r1/0"),
     "close hub": hub_frames.CloseHub(),

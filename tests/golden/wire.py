@@ -137,6 +137,7 @@ def _frames() -> Iterator[Sample]:
         ("host-frames", frame_samples.FROM_HOST, list[frames.FromHost]),
         ("serving-frames", serving_samples.TO_ROUTER, list[serving.ToRouter]),
         ("serving-frames", serving_samples.FROM_ROUTER, list[serving.FromRouter]),
+        ("serving-frames", serving_samples.TO_CALL_HOST, list[serving.ToCallHost]),
         ("serving-frames", serving_samples.FROM_CALL_HOST, list[serving.FromCallHost]),
         ("hub-frames", serving_samples.TO_HUB, list[hub_frames.ToHub]),
         ("hub-frames", serving_samples.FROM_HUB, list[hub_frames.FromHub]),

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 from flowmesh_core.dataset.manifest import ChunkRef, Manifest
 from flowmesh_core.dataset.schema import Schema
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_core.protocol.serving import CallEnded, ComponentCall, ComponentProfile
 from flowmesh_worker.secret_values import SecretValues
 
 _Content = TypeVar("_Content")
@@ -394,4 +395,24 @@ class Serves(Protocol):
             Server-sent events, whole ones, as they are made; last a ``ServingAnswer``. An answer
             with another status than 200 comes first and alone.
         """
+        ...
+
+
+class ServesComponents(Protocol):
+    """The third face of an engine that hosts Python components of services."""
+
+    async def call_component(self, call: ComponentCall) -> CallEnded:
+        """Runs a call, in a batch with others.
+
+        Raises:
+            AttemptError: of kind host-crashed for the instance; every other error is the call's.
+        """
+        ...
+
+    def forget_values(self, keys: tuple[str, ...]) -> None:
+        """Drops results that were kept for further calls."""
+        ...
+
+    def profiles(self, changed: Callable[[], None]) -> tuple[ComponentProfile, ...]:
+        """Returns what was measured; calls ``changed`` whenever that changes from now on."""
         ...

@@ -22,7 +22,7 @@ def serve(
         list[str],
         typer.Argument(
             help="Models: built-in names, hf://, https:// and s3:// addresses, or local folders,"
-            " such as ./model."
+            " such as ./model; or files of services, such as service.yaml."
         ),
     ],
     *,
@@ -43,9 +43,9 @@ def serve(
     state_dir: StateDirOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Serve models to OpenAI's clients until Ctrl-C."""
-    from flowmesh_cli.verbs.serve import ServeOptions  # noqa: PLC0415
+    """Serve models and services to clients until Ctrl-C."""
     from flowmesh_cli.verbs.serve import serve as run  # noqa: PLC0415
+    from flowmesh_cli.verbs.service_offers import ServeOptions  # noqa: PLC0415
 
     run(
         ServeOptions(tuple(models), namespace, dtype, embeddings, tool_parser),

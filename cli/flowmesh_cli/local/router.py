@@ -15,6 +15,7 @@ import secrets
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -103,29 +104,18 @@ class LocalRouter:
             ) from None
         self.url = ""
 
-    def start(self, services: dict[str, str], tool_parser: str = "") -> Endpoint:
-        """Starts the router with a new token for each model.
+    def start(self, services: Sequence[ServiceEntry]) -> Endpoint:
+        """Starts the router with a new token for each service.
 
         Args:
-            services: by model, ``namespace/name``.
-            tool_parser: vLLM's parser of the models' tool calls; empty for none.
+            services: without tokens.
 
         Raises:
             CliError: it does not start.
         """
         _private_folder(self._socket.parent)
-        tokens = {model: f"fm-{secrets.token_urlsafe(_TOKEN_BYTES)}" for model in services}
-        self._entries = tuple(
-            ServiceEntry(
-                service,
-                model,
-                (ServiceToken(token_hash(tokens[model]), service.partition("/")[0]),),
-                created_s=time.time(),
-                placed={},
-                tool_parser=tool_parser,
-            )
-            for model, service in services.items()
-        )
+        tokens = {s.model: f"fm-{secrets.token_urlsafe(_TOKEN_BYTES)}" for s in services}
+        self._entries = tuple(_with_token(service, tokens[service.model]) for service in services)
         write_services(self._folder / "services.json", self._entries)
         self._spawn()
         found = Endpoint(f"{self.url}/v1", tokens)
@@ -202,6 +192,11 @@ class LocalRouter:
         }
         options = [part for name, value in given.items() for part in (name, str(value))]
         return [sys.executable, "-m", "flowmesh_serving.router", *options]
+
+
+def _with_token(service: ServiceEntry, token: str) -> ServiceEntry:
+    known = ServiceToken(token_hash(token), service.service.partition("/")[0])
+    return msgspec.structs.replace(service, tokens=(known,), created_s=time.time(), placed={})
 
 
 def _folder(state: StateDir) -> Path:

@@ -1,12 +1,11 @@
-"""``fmesh serve``: keeps models loaded and answers OpenAI's clients until it is stopped."""
+"""``fmesh serve``: keeps models and services loaded, and answers clients until it is stopped."""
 
 import contextlib
 import json
 import signal
 import threading
 import time
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from flowmesh_api.v1.services import ServiceApplication, ServiceDeleted, ServiceStatus
@@ -21,52 +20,24 @@ from flowmesh_cli.local.router import Endpoint, LocalRouter
 from flowmesh_cli.local.tool_parsers import tool_parser_names
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.service_document import (
-    INPUT,
-    model_name,
-    require_models,
-    service_document,
-    service_name,
-)
-from flowmesh_cli.workflows.local_inputs import local_path
+from flowmesh_cli.verbs.service_offers import ServeOptions, ServiceOffer, offers_of
 from flowmesh_cli.workflows.upload import upload_content
-from flowmesh_core.graph.external import is_local
 
 _POLL_S = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_DEFAULT_NAMESPACE = "default"
 _READY, _FAILED = "Ready", "Failed"
-
-
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
-    """What is served, and how.
-
-    Attributes:
-        models: built-in names, addresses or local folders.
-        namespace: of the services; empty for the default.
-        dtype: to load the models in; empty for the engine's default.
-        embeddings: whether the models answer embeddings, in place of chats and completions.
-        tool_parser: vLLM's parser of the models' tool calls; empty for none.
-    """
-
-    models: tuple[str, ...]
-    namespace: str = ""
-    dtype: str = ""
-    embeddings: bool = False
-    tool_parser: str = ""
 
 
 def serve(
     chosen: ServeOptions, *, workers: int, port: int, state_dir: Path | None, as_json: bool
 ) -> None:
-    """Serves models until SIGINT or SIGTERM.
+    """Serves models, and services of files, until SIGINT or SIGTERM.
 
     Raises:
-        CliError: a model cannot be served, or another process serves this folder.
+        CliError: one cannot be served, or another process serves this folder.
     """
     _require_tool_parser(chosen)
-    require_models(chosen.models)
+    offers = offers_of(chosen)
     terminal = Terminal(as_json=as_json)
     stop, sessions = threading.Event(), list[FabricSession]()
     for number in _SIGNALS:
@@ -78,7 +49,7 @@ def serve(
         options = LocalOptions("up", workers, say=terminal.note)
         with attach_here(state_dir, options) as session:
             sessions.append(session)
-            _Serving(terminal, session, router, stop).run(chosen)
+            _Serving(terminal, session, router, stop).run(offers)
             terminal.note("stopping")
     finally:
         router.stop()
@@ -105,31 +76,26 @@ class _Serving:
     def _http(self) -> ApiClient:
         return self._session.http
 
-    def run(self, chosen: ServeOptions) -> None:
-        namespace = chosen.namespace or _DEFAULT_NAMESPACE
-        names = {model_name(m): service_name(m) for m in chosen.models}
+    def run(self, offers: Sequence[ServiceOffer]) -> None:
+        applied: list[ServiceOffer] = []
         try:
-            for model in chosen.models:
-                self._apply(model, namespace, chosen)
-            services = {m: f"{namespace}/{n}" for m, n in names.items()}
-            found = self._router.start(services, chosen.tool_parser)
-            if all(self._is_ready(model, name, namespace) for model, name in names.items()):
-                self._show(found, chosen)
-                self._watch(names.values(), namespace)
+            for offer in offers:
+                self._apply(offer)
+                applied.append(offer)
+            found = self._router.start([offer.entry for offer in offers])
+            if all(self._is_ready(o.entry.model, o.name, o.namespace) for o in offers):
+                self._show(found, offers)
+                self._watch(offers)
         finally:
-            for name in names.values():
-                self._delete(name, namespace)
+            for offer in applied:
+                self._delete(offer.name, offer.namespace)
 
-    def _apply(self, model: str, namespace: str, chosen: ServeOptions) -> None:
-        document = service_document(
-            model, namespace, dtype=chosen.dtype, embeddings=chosen.embeddings
-        )
+    def _apply(self, offer: ServiceOffer) -> None:
         uploads = {}
-        if is_local(model):
-            self._terminal.note(f"{model}: uploading")
-            path = local_path(model, Path.cwd())
-            uploads[INPUT] = upload_content(self._http, path, "model", namespace)
-        application = ServiceApplication(document, uploads=uploads)
+        for name, folder in offer.folders.items():
+            self._terminal.note(f"{folder}: uploading")
+            uploads[name] = upload_content(self._http, folder, "model", offer.namespace)
+        application = ServiceApplication(offer.document, uploads=uploads)
         self._http.ask("POST", "/v1/services", ServiceStatus, document=application)
 
     def _is_ready(self, model: str, name: str, namespace: str) -> bool:
@@ -156,21 +122,19 @@ class _Serving:
             self._stop.wait(_POLL_S)
         return False
 
-    def _show(self, found: Endpoint, chosen: ServeOptions) -> None:
+    def _show(self, found: Endpoint, offers: Sequence[ServiceOffer]) -> None:
         if self._terminal.as_json:
             self._terminal.answer({"base_url": found.url, "tokens": found.tokens})
             return
-        path = "embeddings" if chosen.embeddings else "chat/completions"
-        question = {"messages": [{"role": "user", "content": "Hello!"}]}
-        for model, token in found.tokens.items():
-            given = {"input": "Hello!"} if chosen.embeddings else question
-            body = {"model": model, **given}
+        for offer in offers:
+            model = offer.entry.model
+            token = found.tokens[model]
             self._terminal.text(f"model     {model}")
             self._terminal.text(f"base_url  {found.url}")
             self._terminal.text(f"api_key   {token}")
             self._terminal.text(
-                f"curl {found.url}/{path} -H 'Authorization: Bearer {token}'"
-                f" -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
+                f"curl {found.url}{offer.path} -H 'Authorization: Bearer {token}'"
+                f" -H 'Content-Type: application/json' -d '{json.dumps(offer.example)}'"
             )
         self._terminal.note("Ctrl-C stops")
 
@@ -181,15 +145,15 @@ class _Serving:
         self._router.place(f"{namespace}/{name}", placed)
         return status
 
-    def _watch(self, names: Collection[str], namespace: str) -> None:
+    def _watch(self, offers: Sequence[ServiceOffer]) -> None:
         while not self._stop.wait(_POLL_S):
             self._check()
             code = self._router.restart_if_ended()
             if code is not None:
                 self._terminal.note(f"the router ended (exit {code}) and is started again")
-            for name in names:
+            for offer in offers:
                 with contextlib.suppress(CliError):  # it is away, and what was placed holds
-                    self._status(name, namespace)
+                    self._status(offer.name, offer.namespace)
 
     def _check(self) -> None:
         fabric = self._session.fabric

@@ -6,7 +6,8 @@ import msgspec
 
 from flowmesh_control.records.keys import SERVICES, service_key
 from flowmesh_control.records.run_records import decode_record
-from flowmesh_core.graph.service_plan import ComponentPlan, ServicePlan
+from flowmesh_core.graph.component_plan import ComponentPlan
+from flowmesh_core.graph.service_plan import ServicePlan
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_store.ports import RecordStore

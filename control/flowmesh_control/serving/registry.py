@@ -34,6 +34,7 @@ from flowmesh_core.errors import FlowMeshError, InvalidReferenceError, SpecError
 from flowmesh_core.graph.plan import ArtifactSource, Source
 from flowmesh_core.graph.service_plan import ServicePlan, compile_service
 from flowmesh_core.identity import digest_bytes
+from flowmesh_core.openai.stage_check import stage_problem
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import ScopePlan
 from flowmesh_core.sharing.scopes import namespace_scope
@@ -122,7 +123,7 @@ class ServiceRegistry:
         service = _parsed(application)
         metadata = service.metadata
         scopes = self._policies.scopes(metadata.namespace, dict(labels))
-        plan = compile_service(service, self._catalog, dict(application.uploads))
+        plan = compile_service(service, self._catalog, dict(application.uploads), stage_problem)
         artifacts = await self._stored(plan, scopes)
         document = service.model_dump(mode="json", by_alias=True, exclude_unset=True)
         async with self._lock:

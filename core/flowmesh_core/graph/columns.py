@@ -4,7 +4,6 @@ Known at admission are the columns of rows written in the file, of files that th
 those that row-wise engines add to them. The worker checks all others before the engine loads.
 """
 
-import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -14,6 +13,7 @@ from flowmesh_core.catalog.sql_rules import UnsoundQueryError, refuse_unsound
 from flowmesh_core.catalog.templates import undeclared
 from flowmesh_core.catalog.verifiers import FORMAT as VERIFIERS
 from flowmesh_core.graph.compile_context import Columns, CompileContext, Keys
+from flowmesh_core.graph.python_code import python_problem
 from flowmesh_core.graph.schemas import schema_problem
 from flowmesh_core.graph.verifiers import verifier_problems
 from flowmesh_core.spec.fields import NAME_PATTERN, PATTERN_WORDS
@@ -146,13 +146,7 @@ def _format_problem(param: Param, value: Any) -> str:
     if param.format == "json-schema":
         return schema_problem(value)
     if param.format == "python":
-        try:
-            ast.parse(value)
-        except (RecursionError, MemoryError):
-            return "not Python: nested too deeply"
-        except (SyntaxError, ValueError) as e:
-            line = f" on line {e.lineno} of it" if isinstance(e, SyntaxError) else ""
-            return f"not Python: {getattr(e, 'msg', e)}{line}"
+        return python_problem(value)
     if param.format == "regex":
         try:
             re.compile(value)

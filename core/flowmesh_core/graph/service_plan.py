@@ -12,34 +12,20 @@ from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.catalog.identity_fields import WITH_FIELDS, identity_field
 from flowmesh_core.errors import IdentityError, SpecError
 from flowmesh_core.graph.compile_context import CompileContext, Keys
+from flowmesh_core.graph.component_plan import ComponentPlan, resources_of
 from flowmesh_core.graph.external import read_inputs
 from flowmesh_core.graph.limits import Limits
 from flowmesh_core.graph.parameters import TENSOR_PARALLEL
-from flowmesh_core.graph.plan import Edge, Plan, Resources, Source, StepPlan
+from flowmesh_core.graph.plan import Edge, Plan, Source, StepPlan
+from flowmesh_core.graph.python_components import component_hosts, python_component
+from flowmesh_core.graph.service_stages import CheckCall, compile_stages
 from flowmesh_core.identity.additions import needed_minor
 from flowmesh_core.identity.coerce import coerce, default_of
-from flowmesh_core.spec.quantities import mebibytes
 from flowmesh_core.spec.service import ComponentSpec, FlowMeshService
 from flowmesh_core.spec.suggestions import did_you_mean
-from flowmesh_core.spec.workflow import FlowMeshWorkflow, ResourcesSpec, WorkflowSpec
+from flowmesh_core.spec.workflow import FlowMeshWorkflow, WorkflowSpec
 
 _INPUTS = "inputs."
-
-
-class ComponentPlan(msgspec.Struct, frozen=True):
-    """A component of a service.
-
-    Attributes:
-        step: the engine as a step of a workflow would have it; its edges are the models.
-        replicas_min: the least number of replicas, at least 1; ``replicas_max`` the most.
-        calls_max: requests that one runs at once; 0 for what the engine can.
-    """
-
-    name: str
-    step: StepPlan
-    replicas_min: int = 1
-    replicas_max: int = 1
-    calls_max: int = 0
 
 
 class ServicePlan(msgspec.Struct, frozen=True):
@@ -57,7 +43,10 @@ class ServicePlan(msgspec.Struct, frozen=True):
 
 
 def compile_service(
-    service: FlowMeshService, catalog: Catalog, uploads: dict[str, str] | None = None
+    service: FlowMeshService,
+    catalog: Catalog,
+    uploads: dict[str, str] | None = None,
+    check_call: CheckCall = lambda *_: None,
 ) -> ServicePlan:
     """Compiles a service.
 
@@ -65,6 +54,7 @@ def compile_service(
         service: the validated document.
         catalog: the known engines.
         uploads: references to the stored content of ``./`` inputs, by name.
+        check_call: checks what a stage asks of an engine.
 
     Raises:
         SpecError: with all problems of the service.
@@ -75,7 +65,14 @@ def compile_service(
     )
     scope = CompileContext(workflow, catalog, Limits(), uploads or {}, {}, validate_only=False)
     read_inputs(scope)
-    components = tuple(_component(scope, name, one) for name, one in spec.components.items())
+    compile_stages(spec, scope.report, check_call)
+    hosts = component_hosts(metadata.namespace, spec)
+    components = tuple(
+        _component(scope, name, one)
+        if one.python is None
+        else python_component(scope, name, one, hosts[name])
+        for name, one in spec.components.items()
+    )
     if scope.problems:
         raise SpecError(list(scope.problems.values()))
     used = {name: entry for name, entry in scope.inputs.items() if entry is not None}
@@ -103,7 +100,7 @@ def _component(scope: CompileContext, name: str, spec: ComponentSpec) -> Compone
         params=params,
         fields=fields,
         edges=_edges(scope, contract, spec, keys),
-        resources=_resources(spec.resources),
+        resources=resources_of(spec.resources),
         minor=needed_minor(contract, params, fields),
     )
     least = max(1, spec.replicas.min)
@@ -161,13 +158,3 @@ def _given(
     if spec.resources.tensor_parallel and TENSOR_PARALLEL in named:
         fields[TENSOR_PARALLEL] = spec.resources.tensor_parallel
     return params, fields
-
-
-def _resources(spec: ResourcesSpec) -> Resources:
-    return Resources(
-        memory_mib=mebibytes(spec.memory) if spec.memory else 0,
-        gpu_product=tuple(spec.gpu_product),
-        tensor_parallel=spec.tensor_parallel or 1,
-        labels=spec.labels,
-        anti_labels=spec.anti_labels,
-    )

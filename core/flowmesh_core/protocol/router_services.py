@@ -10,6 +10,8 @@ import hashlib
 
 import msgspec
 
+from flowmesh_core.stages.service_graph import ServiceGraph
+
 DEFAULT_TIMEOUT_S = 600.0
 DEFAULT_IN_FLIGHT_MAX = 64
 
@@ -42,6 +44,11 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         placed: by replica id, the worker on which the control plane placed it: a hub is believed
             about no others. None where the placement is not known; then hubs are believed.
         tool_parser: vLLM's parser of the model's tool calls; empty for none.
+        graph: its stages; None for a service of one engine.
+        slo_s: when a reply is late; 0 for no target.
+        on_late: what becomes of a request that cannot be in time.
+        request_bytes_max: the largest request of a service with stages.
+        max_in_flight: requests of a service with stages that have not ended, of all callers.
     """
 
     service: str
@@ -53,6 +60,11 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     weights: dict[str, float] = {}
     placed: dict[str, str] | None = None
     tool_parser: str = ""
+    graph: ServiceGraph | None = None
+    slo_s: float = 0.0
+    on_late: str = "demote"
+    request_bytes_max: int = 1 << 20
+    max_in_flight: int = DEFAULT_IN_FLIGHT_MAX
 
 
 class RouterServices(msgspec.Struct, frozen=True, omit_defaults=True):

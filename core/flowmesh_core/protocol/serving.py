@@ -3,10 +3,16 @@
 A hub connects to every router and to the engine hosts of its worker's replicas. A call goes router,
 hub, host; its pieces and its end come back the same way::
 
-    hub -> router    HubHello, LinkRenewed, ReplicaLoads, Piece, CallEnded, CallRefused, Pong
-    router -> hub    RouterWelcome, RouterRefused, ServiceCall, Credit, Abort, Ping
-    hub -> host      ServiceCall, Credit, Abort
-    host -> hub      CallHostHello, Piece, CallEnded
+    hub -> router    HubHello, LinkRenewed, ReplicaLoads, Piece, CallEnded, CallRefused, Pong,
+                     StageValue, StageFailed
+    router -> hub    RouterWelcome, RouterRefused, ServiceCall, Credit, Abort, Ping,
+                     UseGraph, RunStages, StageValue, EndRequest
+    hub -> host      ServiceCall, Credit, Abort, ComponentCall, ForgetValues
+    host -> hub      CallHostHello, Piece, CallEnded, ComponentProfiles
+
+A request to a service with stages has a route, which its router sends to each hub in it. A hub
+begins a stage once its join is complete, and sends the stage's value to the next hub through the
+router; values for the reply go to the router itself.
 
 Time in a frame is what remains of a call's budget, in milliseconds: clocks are not compared. Every
 frame may arrive twice: what is not known any more is ignored. Structures are arrays, fields are
@@ -18,6 +24,9 @@ A client that does not read stops its own stream, not the engine.
 
 import msgspec
 
+from flowmesh_core.stages.route import RequestRoute
+from flowmesh_core.stages.service_graph import ServiceGraph
+
 SERVING_VERSION = 1
 FRAME_BYTES_MAX = 64 << 20
 """The largest frame between a hub and a router."""
@@ -25,6 +34,9 @@ HELLO_BYTES_MAX = 256 << 10
 """The largest frame of a hub that a router has not welcomed."""
 CREDIT_BYTES = 64 << 10
 """Bytes of one stream between its engine host and its client."""
+
+VALUE_BYTES_MAX = 8 << 20
+"""The largest value of a stage that passes a router."""
 
 OK = "ok"
 FAILED = "failed"
@@ -46,6 +58,10 @@ class ReplicaLoad(msgspec.Struct, frozen=True, array_like=True):
         calls_max: calls that run at once.
         running: calls that run, of all routers.
         queued: calls that wait for one of those to end.
+        component: of the service.
+        sizes: batch sizes that were measured, ascending; empty where the hub does not know.
+        seconds: of a batch, for each of them.
+        cap: the largest batch that is formed; 0 where the engine batches itself.
     """
 
     replica_id: str
@@ -54,6 +70,10 @@ class ReplicaLoad(msgspec.Struct, frozen=True, array_like=True):
     calls_max: int
     running: int = 0
     queued: int = 0
+    component: str = ""
+    sizes: tuple[int, ...] = ()
+    seconds: tuple[float, ...] = ()
+    cap: int = 0
 
 
 class HubHello(msgspec.Struct, frozen=True, array_like=True, tag="hub-hello"):
@@ -92,9 +112,18 @@ class RouterRefused(msgspec.Struct, frozen=True, array_like=True, tag="router-re
 
 
 class ReplicaLoads(msgspec.Struct, frozen=True, array_like=True, tag="loads"):
-    """All replicas that take calls, where any changed."""
+    """All replicas that take calls, where any changed.
+
+    Attributes:
+        passed_bytes: bytes of values that stages of this router's requests have passed on since the
+            last report, by tier: ``reference`` counts values, of which no byte moved.
+        dropped_values: values that joins of this hub have dropped since the last report, by reason;
+            one router gets them.
+    """
 
     replicas: tuple[ReplicaLoad, ...]
+    passed_bytes: dict[str, int] = {}
+    dropped_values: dict[str, int] = {}
 
 
 class CallHostHello(msgspec.Struct, frozen=True, array_like=True, tag="host-hello"):
@@ -195,7 +224,159 @@ class Pong(msgspec.Struct, frozen=True, array_like=True, tag="pong"):
     """The hub is there."""
 
 
-ToRouter = HubHello | LinkRenewed | ReplicaLoads | Piece | CallEnded | CallRefused | Pong
-FromRouter = RouterWelcome | RouterRefused | ServiceCall | Credit | Abort | Ping
-ToCallHost = ServiceCall | Credit | Abort
-FromCallHost = CallHostHello | Piece | CallEnded
+class UseGraph(msgspec.Struct, frozen=True, array_like=True, tag="graph"):
+    """The stages of a service, once a connection; requests name them by their digest."""
+
+    graph: ServiceGraph
+
+
+class RunStages(msgspec.Struct, frozen=True, array_like=True, tag="stages"):
+    """Run the stages of a request that the route gives to this hub.
+
+    Attributes:
+        request_id: unique among all routers; a stream's pieces have it as their call.
+        graph: digest of a graph that was sent before.
+        request: the client's request, a JSON object.
+        budget_ms: what remains until the request's timeout.
+        slo_ms: what remains until its reply is late; 0 where the service has no latency target.
+        tenant: the caller's namespace.
+        seed: used where a stage has none.
+        stream: whether the answer of the stage that streams is wanted as it is made.
+    """
+
+    request_id: str
+    graph: str
+    route: RequestRoute
+    request: bytes
+    budget_ms: int
+    slo_ms: int
+    tenant: str
+    seed: int
+    stream: bool = False
+
+
+class StageValue(msgspec.Struct, frozen=True, array_like=True, tag="value"):
+    """The value of one stage for another, or for the reply.
+
+    Attributes:
+        stage: that needs it; ``reply`` for the router itself.
+        source: the stage that made it.
+        data: JSON; empty for the answer that was streamed.
+    """
+
+    request_id: str
+    version: int
+    stage: str
+    source: str
+    data: bytes
+
+
+class StageFailed(msgspec.Struct, frozen=True, array_like=True, tag="stage-failed"):
+    """A stage has no value, so the request has no reply by this route.
+
+    Attributes:
+        replica_id: that failed, refused or lost it.
+        outcome: as of a call; ``FULL`` and ``UNKNOWN_REPLICA`` where it was not begun.
+        body: an error object in OpenAI's shape.
+    """
+
+    request_id: str
+    version: int
+    stage: str
+    replica_id: str
+    outcome: str
+    status: int = 500
+    body: bytes = b""
+
+
+class EndRequest(msgspec.Struct, frozen=True, array_like=True, tag="end-request"):
+    """A request has ended, or is not wanted: its stages are aborted and its values freed."""
+
+    request_id: str
+
+
+class StoredInput(msgspec.Struct, frozen=True, array_like=True):
+    """An input that is in the host already.
+
+    Attributes:
+        key: under which the host keeps it.
+        path: of the part that is wanted.
+    """
+
+    key: str
+    path: tuple[str, ...] = ()
+
+
+class ComponentCall(msgspec.Struct, frozen=True, array_like=True, tag="component-call"):
+    """One call of a Python component.
+
+    Attributes:
+        call_id: unique in the host.
+        component: of the service.
+        body: a JSON object of inputs.
+        stored: further inputs, by name.
+        store_as: under which key the host keeps the result; empty where it need not.
+        wants_body: whether the answer has the result as JSON.
+        budget_ms: what remains until the request's timeout.
+        slo_ms: what remains until its reply is late; 0 for no target.
+        tenant: the caller's namespace.
+    """
+
+    call_id: str
+    component: str
+    body: bytes
+    stored: dict[str, StoredInput]
+    store_as: str
+    wants_body: bool
+    budget_ms: int
+    slo_ms: int
+    tenant: str = ""
+
+
+class ForgetValues(msgspec.Struct, frozen=True, array_like=True, tag="forget"):
+    """Results that the host need not keep any more."""
+
+    keys: tuple[str, ...]
+
+
+class ComponentProfile(msgspec.Struct, frozen=True, array_like=True):
+    """What a host has measured of a component; fields as of ``ReplicaLoad``."""
+
+    component: str
+    queued: int
+    cap: int
+    sizes: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+
+class ComponentProfiles(msgspec.Struct, frozen=True, array_like=True, tag="profiles"):
+    """All components of a host, where any profile changed."""
+
+    profiles: tuple[ComponentProfile, ...]
+
+
+ToRouter = (
+    HubHello
+    | LinkRenewed
+    | ReplicaLoads
+    | Piece
+    | CallEnded
+    | CallRefused
+    | Pong
+    | StageValue
+    | StageFailed
+)
+FromRouter = (
+    RouterWelcome
+    | RouterRefused
+    | ServiceCall
+    | Credit
+    | Abort
+    | Ping
+    | UseGraph
+    | RunStages
+    | StageValue
+    | EndRequest
+)
+ToCallHost = ServiceCall | Credit | Abort | ComponentCall | ForgetValues
+FromCallHost = CallHostHello | Piece | CallEnded | ComponentProfiles

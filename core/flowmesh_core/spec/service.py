@@ -1,10 +1,13 @@
-"""``FlowMeshService``: a model that stays loaded and answers requests, as a document of the API."""
+"""``FlowMeshService``: what stays loaded and answers requests, as a document of the API.
+
+A service is one model, or several components that are called in stages.
+"""
 
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from flowmesh_core.spec.fields import Name, SpecModel
+from flowmesh_core.spec.fields import Duration, Memory, Name, SpecModel, Variable
 from flowmesh_core.spec.inputs import InputSpec
 from flowmesh_core.spec.metadata import NamespacedMetadata
 from flowmesh_core.spec.service_status import FlowMeshServiceStatus
@@ -12,6 +15,10 @@ from flowmesh_core.spec.workflow import ResourcesSpec
 
 REPLICAS_MAX = 64
 CALLS_MAX = 4096
+BATCH_MAX = 1024
+COMPONENTS_MAX = 32
+STAGES_MAX = 64
+CODE_CHARS_MAX = 256 * 1024
 
 
 class ReplicasSpec(SpecModel):
@@ -32,12 +39,70 @@ class ReplicasSpec(SpecModel):
         return self
 
 
-class ComponentSpec(SpecModel):
-    """What is loaded and replicated together: an engine with its model."""
+class PythonSpec(SpecModel):
+    """A component's own code: a function from a list of calls to a list of results, in order."""
 
-    uses: str = Field(min_length=1, max_length=128, description="The engine, such as llm.generate.")
+    file: str = Field(
+        default="",
+        max_length=4096,
+        description="Where `fmesh serve` reads the code, such as ./rerank.py, from the service's"
+        " own folder; it sends code in its place.",
+    )
+    code: str = Field(
+        default="",
+        max_length=CODE_CHARS_MAX,
+        description="A Python module that defines the function.",
+    )
+    function: Variable = Field(
+        default="compute",
+        description="A function that gets a list of dicts, one a call, and returns a list with one"
+        " result each; or a class with a method compute, made once a replica.",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "PythonSpec":
+        if bool(self.file) == bool(self.code):
+            raise ValueError("give file or code, one of them")
+        return self
+
+
+class BatchSpec(SpecModel):
+    """How calls of a Python component are batched."""
+
+    max: int | Literal["auto"] = Field(
+        default="auto",
+        description="The largest batch, 1 to 1024; auto is the smallest near the best measured"
+        " throughput.",
+    )
+
+    @model_validator(mode="after")
+    def _within(self) -> "BatchSpec":
+        if self.max != "auto" and not 1 <= self.max <= BATCH_MAX:
+            raise ValueError(f"max is {self.max}: expected 1 to {BATCH_MAX}, or auto")
+        return self
+
+
+class ComponentSpec(SpecModel):
+    """What is loaded and replicated together: an engine with its model, or Python code."""
+
+    uses: str = Field(
+        default="", max_length=128, description="The engine, such as llm.generate; or give python."
+    )
+    python: PythonSpec | None = Field(default=None, description="The code; or give uses.")
+    batch: BatchSpec = Field(default=BatchSpec(), description="Of a Python component.")
+    trusted: bool = Field(
+        default=False,
+        description="Runs a Python component outside the sandbox, on workers that allow it.",
+    )
+    own_host: bool = Field(
+        default=False,
+        description="Gives a Python component a process of its own; else those of a service share"
+        " one, where values pass by reference.",
+    )
     inputs: dict[Name, str] = Field(
-        description="Port of the engine to source, such as model: inputs.base.", max_length=16
+        default_factory=dict,
+        description="Port of the engine to source, such as model: inputs.base.",
+        max_length=16,
     )
     with_: dict[str, Any] = Field(
         default_factory=dict,
@@ -56,6 +121,60 @@ class ComponentSpec(SpecModel):
         default=ResourcesSpec(), description="What a replica requires of a worker."
     )
 
+    @model_validator(mode="after")
+    def _one_kind(self) -> "ComponentSpec":
+        if bool(self.uses) == (self.python is not None):
+            raise ValueError("give uses or python, one of them")
+        return self
+
+
+class StageSpec(SpecModel):
+    """One call of a component for each request."""
+
+    name: Name = Field(description="The stage's name, unique in the service; not `request`.")
+    component: Name = Field(description="The component that answers.")
+    inputs: dict[Variable, str] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="Name to value of a Python component's call: request, request.FIELD, STAGE or"
+        " STAGE.FIELD, with its type.",
+    )
+    with_: dict[str, Any] = Field(
+        default_factory=dict,
+        alias="with",
+        description="Parameters of the call; in texts {{ request.FIELD }} and {{ STAGE.FIELD }} are"
+        " filled in.",
+    )
+    stream: bool = Field(
+        default=False,
+        description="Sends an engine's answer as it is made; on one stage that no other reads.",
+    )
+
+
+class SloSpec(SpecModel):
+    """What replies should keep."""
+
+    latency: Duration | None = Field(
+        default=None, description="Time from a request to its reply, such as 4s."
+    )
+    on_late: Literal["refuse", "demote", "serve"] = Field(
+        default="demote",
+        description="What becomes of a request that cannot be in time: refuse ends it at once,"
+        " demote serves it behind all others, serve as all others.",
+    )
+
+
+class RequestLimitsSpec(SpecModel):
+    """Limits of requests."""
+
+    max_in_flight: int = Field(
+        default=64, ge=1, le=CALLS_MAX, description="Requests that have not ended, at one router."
+    )
+    timeout: Duration | None = Field(
+        default=None, description="The longest that a request may take; 10m without it."
+    )
+    max_request_bytes: Memory = Field(default="1Mi", description="The largest request.")
+
 
 class OpenAiSpec(SpecModel):
     """How the service is offered by OpenAI's API."""
@@ -69,10 +188,29 @@ class ServiceSpec(SpecModel):
     """What is served."""
 
     inputs: dict[Name, InputSpec] = Field(
-        max_length=16, description="Models from outside, by name; a release pins their content."
+        default_factory=dict,
+        max_length=16,
+        description="Models from outside, by name; a release pins their content.",
     )
     components: dict[Name, ComponentSpec] = Field(
-        min_length=1, max_length=1, description="The engine that answers; one for now."
+        min_length=1,
+        max_length=COMPONENTS_MAX,
+        description="What answers; one engine where there are no stages.",
+    )
+    stages: list[StageSpec] = Field(
+        default_factory=list,
+        max_length=STAGES_MAX,
+        description="The calls of a request, in any order; each waits for the values that it"
+        " names.",
+    )
+    reply: dict[Name, str] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="Name to value of the reply, such as text: answer.completion.",
+    )
+    slo: SloSpec = Field(default=SloSpec(), description="What replies should keep.")
+    limits: RequestLimitsSpec = Field(
+        default=RequestLimitsSpec(), description="Limits of requests, where there are stages."
     )
     openai: OpenAiSpec | None = Field(
         default=None, description="The model's name; the service's own name where it is missing."
@@ -80,7 +218,7 @@ class ServiceSpec(SpecModel):
 
 
 class FlowMeshService(SpecModel):
-    """A model that stays loaded on workers and answers requests."""
+    """Components that stay loaded on workers and answer requests."""
 
     api_version: Literal["flowmesh.dev/v1alpha1"] = Field(description="The API's version.")
     kind: Literal["FlowMeshService"] = Field(description="The kind of object.")

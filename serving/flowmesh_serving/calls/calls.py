@@ -24,10 +24,9 @@ from flowmesh_core.protocol.serving import (
     CallRefused,
     Credit,
     Piece,
-    ReplicaLoad,
     ServiceCall,
 )
-from flowmesh_serving.calls.replicas import IsPlaced, ReplicaTable, RoutedReplica
+from flowmesh_serving.calls.replicas import ReplicaTable, RoutedReplica
 from flowmesh_serving.calls.reply_queue import Reply, ReplyQueue
 from flowmesh_serving.errors import lost_replica, no_replica, path_not_served, replicas_full
 from flowmesh_serving.links.hub_link import Defect, HubLink
@@ -74,16 +73,16 @@ class PendingCall:
 
 
 class Calls:
-    """All calls of a router; the hubs' links report to it."""
+    """All calls of a router to services of one engine."""
 
-    def __init__(self, is_placed: IsPlaced, replica_wait_s: float) -> None:
-        """Has no calls and no replicas yet.
+    def __init__(self, replicas: ReplicaTable, replica_wait_s: float) -> None:
+        """Sends calls to these replicas.
 
         Args:
-            is_placed: whether the control plane placed a replica on a worker.
+            replicas: as hubs report them.
             replica_wait_s: how long a call waits where its service has no replica.
         """
-        self.replicas = ReplicaTable(is_placed)
+        self.replicas = replicas
         self._replica_wait_s = replica_wait_s
         self._pending: dict[str, PendingCall] = {}
         self._new_replica = asyncio.Event()
@@ -215,24 +214,15 @@ class Calls:
             pending.replica.candidate.own -= 1
             pending.replica = None
 
-    # -- as a HubListener ------------------------------------------------------------------------
+    # -- for the hubs' frames --------------------------------------------------------------------
 
-    def loads_changed(self, link: HubLink, loads: tuple[ReplicaLoad, ...]) -> None:
-        """See ``HubListener.loads_changed``."""
-        if self.replicas.update(link, loads):
-            self._wake()
-
-    def placement_changed(self) -> None:
-        """Uses the replicas that hubs have reported and that are placed on their workers now."""
-        if self.replicas.placement_changed():
-            self._wake()
-
-    def _wake(self) -> None:
+    def replicas_added(self) -> None:
+        """Lets calls go on that wait for a replica."""
         self._new_replica.set()
         self._new_replica = asyncio.Event()
 
     def reply(self, link: HubLink, message: Reply) -> Defect:
-        """See ``HubListener.reply``; frames of calls that have ended are ignored."""
+        """Deals with a frame of a call; those of calls that have ended are ignored."""
         pending = self._pending.get(message.call_id)
         if pending is None or pending.replica is None or pending.replica.link is not link:
             return Defect.NOT_ITS_CALL
@@ -252,8 +242,7 @@ class Calls:
         return Defect.NONE
 
     def lost(self, link: HubLink) -> None:
-        """See ``HubListener.lost``."""
-        self.replicas.remove(link)
+        """Ends the calls that a hub has."""
         for pending in list(self._pending.values()):
             if pending.replica is not None and pending.replica.link is link:
                 self._detach(pending)

@@ -4,7 +4,7 @@ A hub is believed only about replicas that the control plane placed on its worke
 that another worker's hub has reported only when that one is gone.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from flowmesh_core.protocol.serving import ReplicaLoad
@@ -17,10 +17,15 @@ IsPlaced = Callable[[str, str, str], bool]
 
 @dataclass(slots=True, eq=False)
 class RoutedReplica:
-    """A replica and the hub that has it."""
+    """A replica and the hub that has it.
+
+    Attributes:
+        load: as its hub reported it last.
+    """
 
     link: HubLink
     candidate: Candidate
+    load: ReplicaLoad
 
 
 @dataclass(slots=True)
@@ -56,7 +61,8 @@ class ReplicaTable:
             if not self._is_believed(link, load):
                 continue
             is_new |= known is None
-            replica = known or RoutedReplica(link, Candidate(load.replica_id, (), 1))
+            replica = known or RoutedReplica(link, Candidate(load.replica_id, (), 1), load)
+            replica.load = load
             replica.candidate.paths = load.paths
             replica.candidate.calls_max = max(1, load.calls_max)
             replica.candidate.reported = load.running + load.queued
@@ -97,6 +103,10 @@ class ReplicaTable:
     def places(self, service: str) -> int:
         """Returns how many calls the replicas of a service run at once."""
         return sum(r.candidate.calls_max for r in self._by_service.get(service, {}).values())
+
+    def of(self, service: str) -> Mapping[str, RoutedReplica]:
+        """Returns the replicas of a service by id."""
+        return self._by_service.get(service, {})
 
     def paths(self, service: str) -> set[str]:
         """Returns the paths that replicas of a service answer; none without a replica."""

@@ -5,7 +5,7 @@ The decision is :func:`flowmesh_core.serving.route.admission.admit`; here are th
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.serving.queue.call_queue import QUEUED_PER_RUNNING
@@ -27,6 +27,10 @@ class InFlightRequests:
         self._replicas = replicas
         self._by_tenant: Counter[str] = Counter()
         self._by_service: dict[str, Counter[str]] = {}
+
+    def of(self, service: str) -> Mapping[str, int]:
+        """Returns the requests of a service by namespace."""
+        return self._by_service.get(service, {})
 
     @contextlib.contextmanager
     def slot(self, caller: Caller) -> Iterator[None]:

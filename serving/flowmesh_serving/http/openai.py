@@ -18,16 +18,16 @@ from flowmesh_serving.errors import (
     body_too_large,
     body_too_slow,
     deadline_exceeded,
+    has_stages,
     internal_error,
     lost_replica,
     no_tool_parser,
     response_of,
-    unauthorized,
     unknown_model,
 )
 from flowmesh_serving.http.connections import Connections
 from flowmesh_serving.http.in_flight import InFlightRequests
-from flowmesh_serving.http.request_headers import bearer_token, seed, timeout_s
+from flowmesh_serving.http.request_headers import caller_of, seed, timeout_s
 from flowmesh_serving.http.slow_client import SlowClientTimer
 from flowmesh_serving.metrics import RouterMetrics, ServiceMetrics
 from flowmesh_serving.service_table import Caller, ServiceTable
@@ -122,10 +122,7 @@ class OpenAiEndpoints:
                 metrics.latency.observe(time.monotonic() - began_s)
 
     def _caller(self, request: web.Request) -> Caller:
-        caller = self._services.caller(bearer_token(request))
-        if caller is None:
-            raise unauthorized()
-        return caller
+        return caller_of(request, self._services)
 
     async def _checked(self, request: web.Request, caller: Caller) -> OpenAiRequest:
         limit = self._limits.body_bytes
@@ -145,6 +142,8 @@ class OpenAiEndpoints:
         checked = check_request(request.path, body)
         if checked.model != caller.service.model:
             raise unknown_model(checked.model)
+        if caller.service.graph is not None:
+            raise has_stages(caller.service.service)
         if _may_call_tools(checked) and not caller.service.tool_parser:
             raise no_tool_parser()
         return checked

@@ -9,17 +9,25 @@ from aiohttp import web
 from blake3 import blake3
 
 from flowmesh_core.openai.errors import invalid_value
-from flowmesh_serving.service_table import Caller
+from flowmesh_serving.errors import unauthorized
+from flowmesh_serving.service_table import Caller, ServiceTable
 
 _BEARER = "Bearer "
 _SEED_TAG = b"flowmesh/call-seed/1\0"
 _SEED_BITS = 62
 
 
-def bearer_token(request: web.Request) -> str:
-    """Returns the token of a request; empty if it has none."""
+def caller_of(request: web.Request, services: ServiceTable) -> Caller:
+    """Returns who sends a request.
+
+    Raises:
+        OpenAiError: it has no valid token.
+    """
     given = request.headers.get("Authorization", "")
-    return given.removeprefix(_BEARER) if given.startswith(_BEARER) else ""
+    caller = services.caller(given.removeprefix(_BEARER)) if given.startswith(_BEARER) else None
+    if caller is None:
+        raise unauthorized()
+    return caller
 
 
 def timeout_s(request: web.Request, most_s: float) -> float:

@@ -32,8 +32,12 @@ from flowmesh_core.protocol.serving import (
     ReplicaLoads,
     RouterRefused,
     RouterWelcome,
+    StageFailed,
+    StageValue,
     ToRouter,
+    UseGraph,
 )
+from flowmesh_core.stages.service_graph import LoadedGraph
 from flowmesh_serving.links.link_verifier import LinkVerifier
 
 if TYPE_CHECKING:
@@ -51,6 +55,7 @@ STRAY_FRAMES_PER_S = 5000
 """Frames of calls that have ended or that the hub does not have."""
 _CALLS_MAX = 1 << 16
 _PATHS_MAX = 64
+_SIZES_MAX = 256
 _NAME_CHARS = 500
 _log = logging.getLogger(__name__)
 
@@ -63,14 +68,17 @@ class Defect(Enum):
     BREACH = "breach"
 
 
+FromHubCall = Piece | CallEnded | CallRefused | StageValue | StageFailed
+
+
 class HubListener(Protocol):
     """The parts of the router that a link's frames are for."""
 
-    def loads_changed(self, link: "HubLink", loads: tuple[ReplicaLoad, ...]) -> None:
-        """Records the replicas of a hub."""
+    def loads_changed(self, link: "HubLink", loads: ReplicaLoads) -> None:
+        """Records the replicas of a hub, and what its stages have passed on and dropped."""
         ...
 
-    def reply(self, link: "HubLink", message: Piece | CallEnded | CallRefused) -> Defect:
+    def reply(self, link: "HubLink", message: FromHubCall) -> Defect:
         """Deals with a frame of a call; returns what is wrong with it."""
         ...
 
@@ -104,6 +112,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
             HELLO_BYTES_MAX,
         )
         self.worker = ""
+        self._graphs: set[str] = set()
         self._listener = listener
         self._refused_hubs = refused
         self._verifier = verifier
@@ -137,6 +146,12 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         except (ProtocolError, msgspec.DecodeError) as error:
             self._breach(str(error))
 
+    def use_graph(self, graph: LoadedGraph) -> None:
+        """Sends a graph to the hub, once."""
+        if graph.digest not in self._graphs:
+            self._graphs.add(graph.digest)
+            self.send(UseGraph(graph.graph))
+
     def _receive(self, message: ToRouter) -> None:
         if self._transport is None or self._transport.is_closing():
             return  # the rest of a frame after a breach
@@ -147,8 +162,8 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
                 self._refuse("the first frame was not a hello")
             case LinkRenewed(certificate=certificate):
                 self._admit(certificate, self.worker)
-            case ReplicaLoads(replicas=replicas):
-                self._report(replicas)
+            case ReplicaLoads():
+                self._report(message)
             case Pong():
                 pass
             case _:
@@ -160,13 +175,15 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         elif defect is Defect.NOT_ITS_CALL and not self._strays.allows(self._heard_s):
             self._breach(f"more than {STRAY_FRAMES_PER_S} frames a second of calls of others")
 
-    def _report(self, replicas: tuple[ReplicaLoad, ...]) -> None:
+    def _report(self, loads: ReplicaLoads) -> None:
+        replicas = loads.replicas
         if not self._loads.allows(self._heard_s):
             self._breach(f"more than {LOADS_PER_S} reports a second")
         elif len(replicas) > REPLICAS_MAX or not all(map(_is_valid, replicas)):
             self._breach("a report that no hub makes")
         else:
-            self._listener.loads_changed(self, self._permitted(replicas))
+            permitted = msgspec.structs.replace(loads, replicas=self._permitted(replicas))
+            self._listener.loads_changed(self, permitted)
 
     def _welcome(self, hello: HubHello) -> None:
         if hello.version != SERVING_VERSION:
@@ -181,7 +198,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
             self.answer(RouterWelcome(SERVING_VERSION))
             self._stop_timer()
             self._ping_later()
-            self._report(hello.replicas)
+            self._report(ReplicaLoads(hello.replicas))
 
     # -- is it alive -----------------------------------------------------------------------------
 
@@ -291,10 +308,13 @@ class _Rate:
 
 
 def _is_valid(load: ReplicaLoad) -> bool:
+    names = (load.replica_id, load.service, load.component, *load.paths)
     return (
         1 <= load.calls_max <= _CALLS_MAX
         and 0 <= load.running <= _CALLS_MAX
         and 0 <= load.queued <= _CALLS_MAX
         and len(load.paths) <= _PATHS_MAX
-        and all(len(text) <= _NAME_CHARS for text in (load.replica_id, load.service, *load.paths))
+        and 0 <= load.cap <= _CALLS_MAX
+        and len(load.sizes) == len(load.seconds) <= _SIZES_MAX
+        and all(len(text) <= _NAME_CHARS for text in names)
     )

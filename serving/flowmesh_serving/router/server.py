@@ -15,10 +15,12 @@ from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.request import ENDPOINTS
 from flowmesh_core.protocol.router_services import RouterServices
 from flowmesh_serving.calls.calls import Calls
+from flowmesh_serving.calls.replicas import ReplicaTable
 from flowmesh_serving.control_client import ControlClient
 from flowmesh_serving.errors import internal_error, response_of
 from flowmesh_serving.http.connections import ConnectionLimits, Connections, RouterRunner
 from flowmesh_serving.http.in_flight import InFlightRequests
+from flowmesh_serving.http.invoke import InvokeEndpoint
 from flowmesh_serving.http.openai import HttpLimits, OpenAiEndpoints
 from flowmesh_serving.links.hub_link import HubLink, RefusedHubs
 from flowmesh_serving.links.link_verifier import LinkVerifier
@@ -27,6 +29,9 @@ from flowmesh_serving.router.settings import RouterSettings
 from flowmesh_serving.router.tls_files import TlsFiles
 from flowmesh_serving.service_file import ServiceFile
 from flowmesh_serving.service_table import ServiceTable
+from flowmesh_serving.stages.hub_frames import HubFrames
+from flowmesh_serving.stages.service_admission import ServiceAdmission
+from flowmesh_serving.stages.staged_requests import StagedRequests
 
 _REFRESH_EVERY_S = 0.5
 _ASK_EVERY_S = 1.0
@@ -54,21 +59,30 @@ class RouterServer:
         self.hubs_port = 0
         self._settings = settings
         self._services = ServiceTable()
-        self._calls = Calls(self._services.is_placed, settings.replica_wait_s)
+        self._replicas = ReplicaTable(self._services.is_placed)
+        self._calls = Calls(self._replicas, settings.replica_wait_s)
+        self._staged = StagedRequests(self._replicas)
         self._verifier = LinkVerifier(settings.group)
         self._refused_hubs = RefusedHubs()
         self._file = None if settings.services is None else ServiceFile(settings.services)
         self._read_file()
         self._metrics = RouterMetrics()
+        self._listener = HubFrames(self._replicas, self._calls, self._staged, self._metrics)
         self._connections = Connections(
             ConnectionLimits(settings.connections_max, settings.header_s, settings.slow_client_s)
         )
+        in_flight = InFlightRequests(settings.in_flight_max, self._services, self._replicas)
+        limits = HttpLimits(settings.body_bytes_max, settings.body_s, settings.slow_client_s)
         self._endpoints = OpenAiEndpoints(
+            self._services, self._calls, in_flight, self._connections, limits, self._metrics
+        )
+        self._invoke = InvokeEndpoint(
             self._services,
-            self._calls,
-            InFlightRequests(settings.in_flight_max, self._services, self._calls.replicas),
+            self._staged,
+            ServiceAdmission(self._replicas, in_flight.of),
+            in_flight,
             self._connections,
-            HttpLimits(settings.body_bytes_max, settings.body_s, settings.slow_client_s),
+            limits,
             self._metrics,
         )
         self._stack = contextlib.AsyncExitStack()
@@ -118,7 +132,7 @@ class RouterServer:
 
     async def _listen_on_port(self, port: int, context: ssl.SSLContext) -> None:
         server = await asyncio.get_running_loop().create_server(
-            lambda: HubLink(self._calls, self._refused_hubs, self._verifier),
+            lambda: HubLink(self._listener, self._refused_hubs, self._verifier),
             self._settings.host,
             port,
             ssl=context,
@@ -131,7 +145,7 @@ class RouterServer:
         listener = _private_socket(path)
         loop = asyncio.get_running_loop()
         server = await loop.create_unix_server(
-            lambda: HubLink(self._calls, self._refused_hubs), sock=listener
+            lambda: HubLink(self._listener, self._refused_hubs), sock=listener
         )
         self._stack.callback(lambda: path.unlink(missing_ok=True))
         self._stack.callback(server.close)
@@ -142,6 +156,7 @@ class RouterServer:
         )
         for path in ENDPOINTS:
             app.router.add_post(path, self._endpoints.answer)
+        app.router.add_post("/v1/services/{namespace}/{name}:invoke", self._invoke.answer)
         app.router.add_get("/v1/models", self._endpoints.models)
         app.router.add_get("/v1/models/{model:.+}", self._endpoints.model)
         if with_probes:
@@ -168,7 +183,8 @@ class RouterServer:
         return web.json_response({"status": "the services are not known yet"}, status=_UNAVAILABLE)
 
     async def _show_metrics(self, _: web.Request) -> web.Response:
-        counts = {name: self._calls.replicas.count(name) for name in self._services.names}
+        counts = {name: self._replicas.count(name) for name in self._services.names}
+        self._metrics.count_dropped(self._staged.take_dropped())
         return web.Response(body=self._metrics.text(counts), content_type="text/plain")
 
     async def _refresh(self) -> None:
@@ -190,7 +206,8 @@ class RouterServer:
     def _use(self, listed: RouterServices) -> None:
         self._verifier.use(listed.link_keys)
         self._services.use(listed)
-        self._calls.placement_changed()
+        if self._replicas.placement_changed():
+            self._calls.replicas_added()
 
     async def _follow(self, control: ControlClient) -> None:
         """Reads the services from the control plane until it is cancelled."""

@@ -23,6 +23,7 @@ _ACCELERATOR = "accelerator"
 _log = logging.getLogger(__name__)
 
 BUILTIN = {
+    "code.component": "flowmesh_worker.engines.code.component:Component",
     "code.python": "flowmesh_worker.engines.code.python:Python",
     "data.sql": "flowmesh_worker.engines.data.sql:Sql",
     "dataset.import": "flowmesh_worker.engines.imports.dataset:DatasetImport",

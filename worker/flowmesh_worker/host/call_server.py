@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -22,14 +23,18 @@ from flowmesh_core.protocol.serving import (
     Abort,
     CallEnded,
     CallHostHello,
+    ComponentCall,
+    ComponentProfiles,
     Credit,
+    ForgetValues,
     Piece,
     ServiceCall,
     ToCallHost,
 )
-from flowmesh_worker.engine_api import Serves, ServingAnswer, ServingCall
+from flowmesh_worker.engine_api import Serves, ServesComponents, ServingAnswer, ServingCall
 from flowmesh_worker.ipc.channel import Channel
 
+_PROFILES_EVERY_S = 0.05
 _SERVER_ERROR = 500
 _SUCCESS = 200
 _bodies = msgspec.json.Decoder(dict)
@@ -100,12 +105,28 @@ class _HubConnection:
         self.channel: Channel[ToCallHost] = Channel(ToCallHost, self._receive, self._lost)
         paths, calls_max = engine.serves() if engine is not None else ((), 0)
         self.channel.send(CallHostHello(paths, calls_max))
+        self._profiles_timer: asyncio.TimerHandle | None = None
+        self._components: ServesComponents | None = None
+        if hasattr(engine, "call_component"):
+            self._components = cast(ServesComponents, engine)
+            self._send_profiles()
 
     async def close(self) -> None:
         tasks = list(self._tasks.values())
         self._lost()
         await asyncio.gather(*tasks, return_exceptions=True)
         self.channel.close()
+
+    def _send_profiles(self) -> None:
+        self._profiles_timer = None
+        assert self._components is not None
+        profiles = self._components.profiles(self._profiles_changed)
+        self.channel.send(ComponentProfiles(profiles))
+
+    def _profiles_changed(self) -> None:
+        if self._profiles_timer is None:
+            loop = asyncio.get_running_loop()
+            self._profiles_timer = loop.call_later(_PROFILES_EVERY_S, self._send_profiles)
 
     def _lost(self) -> None:
         for task in self._tasks.values():
@@ -114,7 +135,7 @@ class _HubConnection:
 
     def _receive(self, message: ToCallHost) -> None:
         match message:
-            case ServiceCall():
+            case ServiceCall() | ComponentCall():
                 if message.call_id not in self._tasks:
                     task = asyncio.get_running_loop().create_task(self._run(message))
                     self._tasks[message.call_id] = task
@@ -126,10 +147,17 @@ class _HubConnection:
             case Abort(call_id=call_id):
                 if call_id in self._tasks:
                     self._tasks[call_id].cancel()
+            case ForgetValues(keys=keys):
+                if self._components is not None:
+                    self._components.forget_values(keys)
 
-    async def _run(self, call: ServiceCall) -> None:
+    async def _run(self, call: ServiceCall | ComponentCall) -> None:
         try:
-            end = await (self._stream(call) if call.stream else self._answer(call))
+            if isinstance(call, ComponentCall):
+                assert self._components is not None
+                end = await self._components.call_component(call)
+            else:
+                end = await (self._stream(call) if call.stream else self._answer(call))
         except asyncio.CancelledError:
             return
         except Exception as error:

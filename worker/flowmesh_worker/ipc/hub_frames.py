@@ -37,6 +37,7 @@ class AdmitReplica(msgspec.Struct, frozen=True, array_like=True, tag="admit"):
         calls_max: calls that it takes at once; 0 is what the engine can.
         salts: by namespace of a caller, what separates its prefix cache.
         halvings: how often the calls at once are halved, since its host ran out of memory.
+        component: of the service.
     """
 
     replica_id: str
@@ -45,6 +46,7 @@ class AdmitReplica(msgspec.Struct, frozen=True, array_like=True, tag="admit"):
     calls_max: int = 0
     salts: dict[str, str] = {}
     halvings: int = 0
+    component: str = ""
 
 
 class WithdrawReplica(msgspec.Struct, frozen=True, array_like=True, tag="withdraw"):

@@ -98,6 +98,7 @@ class HubProcess:
                 replica.calls_max,
                 replica.salts,
                 halvings,
+                replica.component,
             )
         )
 

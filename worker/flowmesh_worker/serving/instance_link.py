@@ -15,7 +15,11 @@ from flowmesh_core.protocol.serving import (
     CallEnded,
     CallHostHello,
     CallRefused,
+    ComponentCall,
+    ComponentProfile,
+    ComponentProfiles,
     Credit,
+    ForgetValues,
     FromCallHost,
     Piece,
     ServiceCall,
@@ -28,11 +32,12 @@ _CONNECT_EVERY_S = 0.02
 _MS = 1000.0
 
 ToCaller = Piece | CallEnded | CallRefused
+HostCall = ServiceCall | ComponentCall
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    call: ServiceCall
+    call: HostCall
     reply: Callable[[ToCaller], None]
     timer: asyncio.TimerHandle
 
@@ -43,6 +48,7 @@ class InstanceLink:
     Attributes:
         is_lost: whether its host has ended.
         paths: those of OpenAI's API that its engine answers.
+        profiles: what its host has measured, by component.
     """
 
     def __init__(self, changed: Callable[[], None]) -> None:
@@ -53,6 +59,7 @@ class InstanceLink:
         """
         self.is_lost = False
         self.paths: tuple[str, ...] = ()
+        self.profiles: dict[str, ComponentProfile] = {}
         self._engine_max = 0
         self._queue = CallQueue(1)
         self._changed = changed
@@ -103,7 +110,7 @@ class InstanceLink:
         wanted = min(wanted or self._engine_max, self._engine_max) >> halvings
         self._queue.calls_max = max(self._queue.calls_max, wanted)
 
-    def add(self, call: ServiceCall, reply: Callable[[ToCaller], None]) -> None:
+    def add(self, call: HostCall, reply: Callable[[ToCaller], None]) -> None:
         """Runs a call, lets it wait, or refuses it.
 
         Args:
@@ -134,6 +141,10 @@ class InstanceLink:
         if credit.call_id in self._calls:
             self._send(credit)
 
+    def forget(self, keys: tuple[str, ...]) -> None:
+        """Drops results that the host keeps."""
+        self._send(ForgetValues(keys))
+
     def abort(self, call_id: str) -> None:
         """Drops a call whose result is not wanted; its end is not reported."""
         if call_id in self._calls:
@@ -144,7 +155,7 @@ class InstanceLink:
         if self._channel is not None:
             self._channel.close()
 
-    def _send(self, message: ServiceCall | Credit | Abort) -> None:
+    def _send(self, message: HostCall | Credit | Abort | ForgetValues) -> None:
         if self._channel is not None:
             self._channel.send(message)
 
@@ -152,6 +163,10 @@ class InstanceLink:
         if isinstance(message, CallHostHello):
             self.paths, self._engine_max = message.paths, message.calls_max
             self._ready.set()
+            return
+        if isinstance(message, ComponentProfiles):
+            self.profiles = {one.component: one for one in message.profiles}
+            self._changed()
             return
         waiting = self._calls.get(message.call_id)
         if waiting is None:
@@ -174,7 +189,7 @@ class InstanceLink:
         self._changed()
 
     @staticmethod
-    def _with_budget(waiting: _Waiting) -> ServiceCall:
+    def _with_budget(waiting: _Waiting) -> HostCall:
         left_s = waiting.timer.when() - asyncio.get_running_loop().time()
         return msgspec.structs.replace(waiting.call, budget_ms=max(0, int(left_s * _MS)))
 

@@ -10,6 +10,7 @@ from flowmesh_core.protocol.serving import (
     SERVING_VERSION,
     Abort,
     Credit,
+    EndRequest,
     FromRouter,
     HubHello,
     LinkRenewed,
@@ -17,8 +18,11 @@ from flowmesh_core.protocol.serving import (
     Pong,
     RouterRefused,
     RouterWelcome,
+    RunStages,
     ServiceCall,
+    StageValue,
     ToRouter,
+    UseGraph,
 )
 from flowmesh_worker.ipc.channel import Channel
 
@@ -35,10 +39,13 @@ Connect = Callable[[Channel[FromRouter]], Awaitable[object]]
 """Connects a channel to a router; raises OSError where it cannot."""
 
 
+RouterMessage = ServiceCall | Credit | Abort | UseGraph | RunStages | StageValue | EndRequest
+
+
 class CallReceiver(Protocol):
     """The part of the hub that a link uses."""
 
-    def receive(self, link: "RouterLink", message: ServiceCall | Credit | Abort) -> None:
+    def receive(self, link: "RouterLink", message: RouterMessage) -> None:
         """Deals with a frame of a router."""
         ...
 

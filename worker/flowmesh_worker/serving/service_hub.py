@@ -4,6 +4,7 @@ It reads no body, holds no key and runs no user code. Its process is :mod:`hub`.
 """
 
 import asyncio
+import itertools
 import logging
 import ssl
 import uuid
@@ -22,15 +23,20 @@ from flowmesh_core.protocol.serving import (
     CallEnded,
     CallRefused,
     Credit,
+    EndRequest,
     HubHello,
     ReplicaLoad,
     ReplicaLoads,
+    RunStages,
     ServiceCall,
+    StageValue,
+    UseGraph,
 )
 from flowmesh_worker.ipc.hub_frames import AdmitReplica, ReplicaUsage, RouterTls
-from flowmesh_worker.serving.instance_link import InstanceLink, ToCaller
+from flowmesh_worker.serving.instance_link import HostCall, InstanceLink, ToCaller
 from flowmesh_worker.serving.router_group import RouterGroup
-from flowmesh_worker.serving.router_link import RouterLink
+from flowmesh_worker.serving.router_link import RouterLink, RouterMessage
+from flowmesh_worker.serving.stage_requests import StageRequests
 
 CALL_PRIORITY = 1 << 30
 """Above the priority of every attempt."""
@@ -52,6 +58,7 @@ class _Replica:
 class _Routed:
     link: RouterLink
     replica: _Replica
+    reply: Callable[[ToCaller], None]
 
 
 class ServiceHub:
@@ -72,6 +79,7 @@ class ServiceHub:
         self._replicas: dict[str, _Replica] = {}
         self._routers: dict[str, RouterGroup] = {}
         self._calls: dict[str, _Routed] = {}
+        self._stages = StageRequests(worker, self)
         self._report_timer: asyncio.TimerHandle | None = None
         self._usage_timer: asyncio.TimerHandle | None = None
         self._used: set[_Replica] = set()
@@ -141,44 +149,82 @@ class ServiceHub:
 
     # -- as a CallReceiver -----------------------------------------------------------------------
 
-    def receive(self, link: RouterLink, message: ServiceCall | Credit | Abort) -> None:
+    def receive(self, link: RouterLink, message: RouterMessage) -> None:
         """See ``CallReceiver.receive``."""
-        if isinstance(message, ServiceCall):
-            self._begin(link, message)
-            return
-        routed = self._calls.get(message.call_id)
-        if routed is None or routed.link is not link:
-            return
-        if isinstance(message, Credit):
-            routed.replica.instance.add_credit(message)
-        else:
-            self._abort(message.call_id, routed)
+        match message:
+            case ServiceCall():
+                self._begin(link, message)
+            case UseGraph(graph=graph):
+                self._stages.use_graph(graph)
+            case RunStages():
+                self._stages.begin(link, message)
+            case StageValue():
+                self._stages.add_value(link, message)
+            case EndRequest(request_id=request_id):
+                self._stages.end(link, request_id)
+            case Credit():
+                self._add_credit(link, message)
+            case Abort(call_id=call_id):
+                if (routed := self._calls.get(call_id)) is not None and routed.link is link:
+                    self._abort(call_id, routed)
 
     def forget(self, link: RouterLink) -> None:
         """See ``CallReceiver.forget``."""
+        self._stages.forget(link)
         for call_id, routed in list(self._calls.items()):
             if routed.link is link:
                 self._abort(call_id, routed)
 
-    def _begin(self, link: RouterLink, call: ServiceCall) -> None:
-        if call.call_id in self._calls:
-            return
-        replica = self._replicas.get(call.replica_id)
+    # -- as StageReplicas ------------------------------------------------------------------------
+
+    def instance_of(self, replica_id: str) -> InstanceLink | None:
+        """See ``StageReplicas.instance_of``."""
+        replica = self._replicas.get(replica_id)
+        return None if replica is None else replica.instance
+
+    def start(
+        self,
+        link: RouterLink,
+        replica_id: str,
+        tenant: str,
+        call: HostCall,
+        reply: Callable[[ToCaller], None],
+    ) -> str:
+        """See ``StageReplicas.start``."""
+        replica = self._replicas.get(replica_id)
         if replica is None or replica.is_withdrawn or replica.instance.is_lost:
-            link.send(CallRefused(call.call_id, UNKNOWN_REPLICA))
-            return
-        salt = replica.admitted.salts.get(call.tenant)
+            return UNKNOWN_REPLICA
+        salt = replica.admitted.salts.get(tenant)
         if salt is None:  # the service does not admit this namespace
-            link.send(CallRefused(call.call_id, UNKNOWN_REPLICA))
-            return
+            return UNKNOWN_REPLICA
         if link.is_congested:
-            link.send(CallRefused(call.call_id, FULL))
-            return
-        call = msgspec.structs.replace(call, replica_id="", cache_salt=salt, priority=CALL_PRIORITY)
-        self._calls[call.call_id] = _Routed(link, replica)
+            return FULL
+        if isinstance(call, ServiceCall):
+            call = msgspec.structs.replace(
+                call, replica_id="", cache_salt=salt, priority=CALL_PRIORITY
+            )
+        self._calls[call.call_id] = _Routed(link, replica, reply)
         replica.calls += 1
         self._used_by(replica)
         replica.instance.add(call, self._reply)
+        return ""
+
+    def abort(self, call_id: str) -> None:
+        """See ``StageReplicas.abort``."""
+        if (routed := self._calls.get(call_id)) is not None:
+            self._abort(call_id, routed)
+
+    def _begin(self, link: RouterLink, call: ServiceCall) -> None:
+        if call.call_id in self._calls:
+            return
+        if reason := self.start(link, call.replica_id, call.tenant, call, link.send):
+            link.send(CallRefused(call.call_id, reason))
+
+    def _add_credit(self, link: RouterLink, credit: Credit) -> None:
+        call_id = self._stages.streaming_call(credit.call_id) or credit.call_id
+        routed = self._calls.get(call_id)
+        if routed is not None and routed.link is link:
+            routed.replica.instance.add_credit(Credit(call_id, credit.size))
 
     def _reply(self, message: ToCaller) -> None:
         routed = self._calls[message.call_id]
@@ -186,7 +232,7 @@ class ServiceHub:
             self._end(message.call_id, routed)
         if isinstance(message, CallEnded):
             routed.replica.tokens += message.tokens_in + message.tokens_out
-        routed.link.send(message)
+        routed.reply(message)
 
     def _abort(self, call_id: str, routed: _Routed) -> None:
         self._end(call_id, routed)
@@ -209,15 +255,8 @@ class ServiceHub:
 
     def _loads(self) -> tuple[ReplicaLoad, ...]:
         return tuple(
-            ReplicaLoad(
-                replica_id,
-                replica.admitted.service,
-                replica.instance.paths,
-                replica.instance.calls_max,
-                replica.instance.running,
-                replica.instance.queued,
-            )
-            for replica_id, replica in self._replicas.items()
+            _load(replica)
+            for replica in self._replicas.values()
             if not replica.is_withdrawn and not replica.instance.is_lost
         )
 
@@ -228,10 +267,10 @@ class ServiceHub:
 
     def _report(self) -> None:
         self._report_timer = None
-        loads = ReplicaLoads(self._loads())
-        for group in self._routers.values():
-            for link in group.links:
-                link.send(loads)
+        loads, dropped = self._loads(), self._stages.take_dropped()
+        for link in itertools.chain.from_iterable(g.links for g in self._routers.values()):
+            link.send(ReplicaLoads(loads, self._stages.take_passed_bytes(link), dropped))
+            dropped = {}
 
     def _used_by(self, replica: _Replica) -> None:
         self._used.add(replica)
@@ -246,3 +285,22 @@ class ServiceHub:
                 ReplicaUsage(replica.admitted.replica_id, replica.calls, replica.tokens)
             )
         self._used.clear()
+
+
+def _load(replica: _Replica) -> ReplicaLoad:
+    admitted, instance = replica.admitted, replica.instance
+    load = ReplicaLoad(
+        admitted.replica_id,
+        admitted.service,
+        instance.paths,
+        instance.calls_max,
+        instance.running,
+        instance.queued,
+        admitted.component,
+    )
+    profile = instance.profiles.get(admitted.component)
+    if profile is None:
+        return load
+    return msgspec.structs.replace(
+        load, sizes=profile.sizes, seconds=profile.seconds, cap=profile.cap
+    )

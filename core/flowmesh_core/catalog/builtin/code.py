@@ -63,4 +63,60 @@ PYTHON = EngineContract(
     examples=("with: {code: \"def main(rows):\\n  return [r for r in rows if r['n'] > 1]\"}",),
 )
 
-CONTRACTS = (PYTHON,)
+COMPONENT_MEMORY_MIB = 512
+"""What the code of a service's components may use where the service says nothing."""
+
+COMPONENT = EngineContract(
+    name="code.component",
+    version=1,
+    implementation=1,
+    inputs=(),
+    outputs=(),
+    params=(
+        Param(
+            "components",
+            ParamType.LIST,
+            default=[],
+            batch_wide=True,
+            doc="The components: name, code, function and batchMax of each.",
+        ),
+        Param(
+            "namespace",
+            ParamType.STRING,
+            default="",
+            batch_wide=True,
+            doc="Whose code it is: a host runs that of one namespace.",
+        ),
+        Param(
+            "trusted",
+            ParamType.BOOLEAN,
+            default=False,
+            batch_wide=True,
+            doc="Whether the code runs outside the sandbox, on workers that allow it.",
+        ),
+        Param(
+            "memoryMib",
+            ParamType.INTEGER,
+            default=COMPONENT_MEMORY_MIB,
+            minimum=64,
+            maximum=1_048_576,
+            batch_wide=True,
+            doc="Memory that the code may use.",
+        ),
+        Param(
+            "onLate",
+            ParamType.STRING,
+            default="demote",
+            choices=("refuse", "demote", "serve"),
+            batch_wide=True,
+            doc="What becomes of a call that cannot be in time.",
+        ),
+    ),
+    work_unit="actions",
+    user_code=True,
+    base_memory_mib=640,
+    doc="Hosts the Python components of a service. It answers stages of services alone; a step of a"
+    " workflow uses code.python.",
+)
+
+CONTRACTS = (PYTHON, COMPONENT)

@@ -41,8 +41,7 @@ async def run_process(
     Returns:
         The exit code, and whether the call was killed for exceeding a limit.
     """
-    own_uid = _FIRST_UID + (os.getpid() << 8 | next(_calls) & 0xFF) % (1 << 27)
-    uid = task.wanted_uid or own_uid
+    uid = task.wanted_uid or sandbox_uid()
     jail = scratch / f"jail-{number}"
     jail.mkdir(mode=0o700)
     if os.geteuid() == 0 and not task.own_user:
@@ -69,7 +68,7 @@ async def _run(task: SandboxRequest, take: Take, output: int | None) -> ProcessE
             stdout=output,
             stderr=output,
             pass_fds=(write_end,),
-            env=_environment(),
+            env=sandbox_environment(),
             start_new_session=True,
         )
     except BaseException:
@@ -116,7 +115,13 @@ async def _read_all(descriptor: int, take: Take) -> None:
         transport.close()
 
 
-def _environment() -> dict[str, str]:
+def sandbox_uid() -> int:
+    """Returns a user id that no other process of users' code has."""
+    return _FIRST_UID + (os.getpid() << 8 | next(_calls) & 0xFF) % (1 << 27)
+
+
+def sandbox_environment() -> dict[str, str]:
+    """Returns the environment of a process that runs users' code: no credentials."""
     inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     return {
         **inherited,

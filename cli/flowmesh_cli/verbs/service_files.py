@@ -1,0 +1,121 @@
+"""Reads the file of a service for ``fmesh serve``: its document, with the code of its components.
+
+The service's code is read from files beside it, so that what is sent needs no other file.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from flowmesh_api.v1.problems import Problem
+from flowmesh_cli.errors import CliError, FilesError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_core.graph.compile_context import Keys
+from flowmesh_core.graph.service_stages import compile_stages
+from flowmesh_core.openai.stage_check import stage_problem
+from flowmesh_core.spec.document import Document, parse_documents
+from flowmesh_core.spec.error_messages import problems_of
+from flowmesh_core.spec.paths import path_text
+from flowmesh_core.spec.service import FlowMeshService
+from flowmesh_core.stages.service_graph import ServiceGraph
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceFile:
+    """A service as a file describes it.
+
+    Attributes:
+        document: what is sent to the control plane.
+        service: the same, checked.
+        graph: its stages; None for a service of one engine.
+    """
+
+    document: dict[str, Any]
+    service: FlowMeshService
+    graph: ServiceGraph | None
+
+
+def is_service_file(name: str) -> bool:
+    """Returns whether an argument of ``fmesh serve`` is a file, not a model."""
+    return name.endswith(SUFFIXES) and "://" not in name
+
+
+def read_service(path: Path, namespace: str) -> ServiceFile:
+    """Reads a service.
+
+    Args:
+        path: of the file.
+        namespace: replaces the one of the file; empty to keep that.
+
+    Raises:
+        CliError: the file, or one of its code, cannot be read.
+        FilesError: lists all problems, with lines.
+    """
+    documents, problems = parse_documents(_text(path))
+    if not problems and len(documents) != 1:
+        problems = [Problem("", f"{len(documents)} documents: expected one service", 1, 1)]
+    if problems:
+        raise FilesError([_line(path, p) for p in problems])
+    (document,) = documents
+    if document.problems:
+        raise FilesError([_line(path, p) for p in document.problems])
+    value: dict[str, Any] = document.value
+    _set_namespace(value, namespace)
+    _read_code(path, value)
+    service = _checked(path, document, value)
+    found: list[Problem] = []
+
+    def report(keys: Keys, message: str) -> None:
+        found.append(document.locate(Problem(path_text(keys), message)))
+
+    graph = compile_stages(service.spec, report, stage_problem)
+    if found:
+        raise FilesError([_line(path, p) for p in sorted(found, key=lambda p: p.line)])
+    return ServiceFile(value, service, graph)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(
+            f"the file cannot be read: {error}",
+            ExitCode.USAGE,
+            where=str(path),
+            remedy="name the file of a service, or a model",
+        ) from error
+
+
+def _set_namespace(value: Any, namespace: str) -> None:
+    metadata = value.get("metadata") if isinstance(value, dict) else None
+    if isinstance(metadata, dict):
+        metadata["namespace"] = namespace or metadata.get("namespace") or "default"
+
+
+def _read_code(path: Path, value: Any) -> None:
+    """Replaces the file of each component by its content."""
+    spec = value.get("spec") if isinstance(value, dict) else None
+    components = spec.get("components") if isinstance(spec, dict) else None
+    for component in components.values() if isinstance(components, dict) else ():
+        python = component.get("python") if isinstance(component, dict) else None
+        if not isinstance(python, dict) or "code" in python:
+            continue
+        if isinstance(python.get("file"), str):
+            python["code"] = _text(path.parent / python.pop("file"))
+
+
+def _checked(path: Path, document: Document, value: Any) -> FlowMeshService:
+    try:
+        return FlowMeshService.model_validate(value)
+    except ValidationError as error:
+        found = [document.locate(p) for p in problems_of(error, FlowMeshService)]
+        raise FilesError([_line(path, p) for p in found]) from error
+
+
+def _line(path: Path, problem: Problem) -> str:
+    where = f"{problem.path}: " if problem.path else ""
+    return f"{path}:{problem.line}:{problem.column}: {where}{problem.message}"

@@ -1,0 +1,124 @@
+"""What one ``fmesh serve`` offers: a service for each model, and the services of files."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flowmesh_cli.verbs.service_document import (
+    INPUT,
+    model_name,
+    require_models,
+    service_document,
+    service_name,
+)
+from flowmesh_cli.verbs.service_files import is_service_file, read_service
+from flowmesh_cli.workflows.local_inputs import local_path
+from flowmesh_core.graph.external import is_local
+from flowmesh_core.protocol.router_services import DEFAULT_TIMEOUT_S, ServiceEntry
+from flowmesh_core.spec.quantities import byte_count, seconds
+from flowmesh_core.stages.service_graph import LoadedGraph
+
+_DEFAULT_NAMESPACE = "default"
+_CHAT, _EMBEDDINGS = "/chat/completions", "/embeddings"
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What is served, and how.
+
+    Attributes:
+        models: built-in names, addresses, local folders, or files of services.
+        namespace: of the services; empty for the default, or for that of a file.
+        dtype: to load the models in; empty for the engine's default.
+        embeddings: whether the models answer embeddings, in place of chats and completions.
+        tool_parser: vLLM's parser of the models' tool calls; empty for none.
+    """
+
+    models: tuple[str, ...]
+    namespace: str = ""
+    dtype: str = ""
+    embeddings: bool = False
+    tool_parser: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOffer:
+    """A service of this command.
+
+    Attributes:
+        document: what is applied.
+        entry: what the router offers.
+        path: where it takes requests, below the base URL.
+        example: a request.
+        folders: local models that are uploaded first, by input.
+    """
+
+    document: dict[str, Any]
+    entry: ServiceEntry
+    path: str
+    example: dict[str, Any]
+    folders: dict[str, Path]
+
+    @property
+    def namespace(self) -> str:
+        """The service's namespace."""
+        return self.entry.service.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """The service's name in its namespace."""
+        return self.entry.service.partition("/")[2]
+
+
+def offers_of(chosen: ServeOptions) -> list[ServiceOffer]:
+    """Returns the services, in the order in which they were named.
+
+    Raises:
+        CliError: a file cannot be read or is not a service, or a model cannot be served.
+    """
+    require_models(tuple(m for m in chosen.models if not is_service_file(m)))
+    return [
+        _of_file(given, chosen) if is_service_file(given) else _of_model(given, chosen)
+        for given in chosen.models
+    ]
+
+
+def _of_model(model: str, chosen: ServeOptions) -> ServiceOffer:
+    namespace = chosen.namespace or _DEFAULT_NAMESPACE
+    name = model_name(model)
+    document = service_document(model, namespace, dtype=chosen.dtype, embeddings=chosen.embeddings)
+    entry = ServiceEntry(f"{namespace}/{service_name(model)}", name, tool_parser=chosen.tool_parser)
+    folders = {INPUT: local_path(model, Path.cwd())} if is_local(model) else {}
+    if chosen.embeddings:
+        return ServiceOffer(
+            document, entry, _EMBEDDINGS, {"model": name, "input": "Hello!"}, folders
+        )
+    return ServiceOffer(document, entry, _CHAT, _chat(name), folders)
+
+
+def _of_file(given: str, chosen: ServeOptions) -> ServiceOffer:
+    found = read_service(Path(given), chosen.namespace)
+    metadata, spec = found.service.metadata, found.service.spec
+    model = spec.openai.model if spec.openai is not None else metadata.name
+    service = f"{metadata.namespace}/{metadata.name}"
+    if found.graph is None:
+        entry = ServiceEntry(service, model, tool_parser=chosen.tool_parser)
+        return ServiceOffer(found.document, entry, _CHAT, _chat(model), {})
+    limits, slo = spec.limits, spec.slo
+    entry = ServiceEntry(
+        service,
+        model,
+        timeout_s=seconds(limits.timeout) if limits.timeout else DEFAULT_TIMEOUT_S,
+        in_flight_max=limits.max_in_flight,
+        graph=found.graph,
+        slo_s=seconds(slo.latency) if slo.latency else 0.0,
+        on_late=slo.on_late,
+        request_bytes_max=byte_count(limits.max_request_bytes),
+        max_in_flight=limits.max_in_flight,
+    )
+    example = dict.fromkeys(LoadedGraph(found.graph).request_fields, "...")
+    return ServiceOffer(found.document, entry, f"/services/{service}:invoke", example, {})
+
+
+def _chat(model: str) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}

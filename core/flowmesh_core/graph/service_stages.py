@@ -1,0 +1,209 @@
+"""Compiles the stages of a service: where each value comes from, and in which order they run.
+
+Called by :mod:`service_plan`, and by ``fmesh serve`` for its router. All problems are found at
+once.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from flowmesh_core.graph.compile_context import Keys
+from flowmesh_core.graph.topology import find_cycle, order
+from flowmesh_core.spec.service import ServiceSpec, StageSpec
+from flowmesh_core.spec.suggestions import did_you_mean
+from flowmesh_core.stages.service_graph import (
+    CHAT,
+    COMPLETIONS,
+    COMPONENTS_PATH,
+    REPLY,
+    ServiceGraph,
+    Stage,
+)
+from flowmesh_core.stages.stage_calls import ENGINE_FIELDS, openai_body
+from flowmesh_core.stages.values import (
+    REQUEST,
+    ValueReference,
+    parse_reference,
+    parse_tree,
+    references_in,
+)
+
+Report = Callable[[Keys, str], None]
+CheckCall = Callable[[str, Mapping[str, Any]], "CallProblem | None"]
+"""Returns what is wrong with a request of OpenAI's API, given its path and body."""
+_STAGES: Keys = ("spec", "stages")
+_ENGINE = "llm.generate"
+_NOT_IN_STAGES = frozenset({"model", "n", "stream", "streamOptions", "tools", "toolChoice"})
+
+
+class CallProblem(NamedTuple):
+    """What is wrong with a request: the parameter (empty for none), and the message."""
+
+    param: str
+    message: str
+
+
+def compile_stages(spec: ServiceSpec, report: Report, check_call: CheckCall) -> ServiceGraph | None:
+    """Compiles the stages of a service; None where it has none, or they have problems.
+
+    Args:
+        spec: of the service.
+        report: called with the keys and the message of every problem.
+        check_call: checks what a stage asks of an engine.
+    """
+    if not spec.stages:
+        if spec.reply:
+            report(("spec", "reply"), "a service without stages has no reply of its own")
+        _require_one_engine(spec, report)
+        return None
+    found = _Problems(report)
+    stages: dict[str, Stage] = {}
+    needs: dict[str, list[str]] = {}
+    for index, one in enumerate(spec.stages):
+        keys = (*_STAGES, index)
+        if one.name in stages or one.name in (REQUEST, REPLY):
+            taken = "is taken" if one.name in stages else "has another meaning"
+            found.add((*keys, "name"), f"the name {one.name!r} {taken}: expected another one")
+            continue
+        stage, sources = _stage(spec, one, keys, found.add, check_call)
+        stages[one.name], needs[one.name] = stage, sources
+    _check_reply(spec, found.add)
+    _check_streams(spec, needs, found.add)
+    _check_use(spec, stages, needs, found.add)
+    ordered, _ = order({n: [s for s in of if s != REQUEST] for n, of in needs.items()})
+    if len(ordered) < len(stages):
+        cycle = find_cycle({n: [s for s in of if s != REQUEST] for n, of in needs.items()}, ordered)
+        found.add(_STAGES, f"stages wait for each other: {' -> '.join(cycle)}")
+    if found.count:
+        return None
+    return ServiceGraph(tuple(stages[name] for name in ordered), dict(spec.reply))
+
+
+class _Problems:
+    def __init__(self, report: Report) -> None:
+        self.count = 0
+        self._report = report
+
+    def add(self, keys: Keys, message: str) -> None:
+        self.count += 1
+        self._report(keys, message)
+
+
+def _require_one_engine(spec: ServiceSpec, report: Report) -> None:
+    if len(spec.components) > 1:
+        report(("spec", "components"), "more than one component: say in stages how they are called")
+    for name, component in spec.components.items():
+        if component.python is not None:
+            text = "Python code answers stages only: add stages and a reply"
+            report(("spec", "components", name, "python"), text)
+
+
+def _stage(
+    spec: ServiceSpec, one: StageSpec, keys: Keys, report: Report, check_call: CheckCall
+) -> tuple[Stage, list[str]]:
+    """Returns a stage, and the stages (or ``request``) whose values it needs."""
+    references: list[tuple[Keys, ValueReference]] = []
+    for name, text in one.inputs.items():
+        reference = parse_reference(text)
+        if reference is None:
+            found = f"{text!r} is not a reference: expected request.FIELD, STAGE or STAGE.FIELD"
+            report((*keys, "inputs", name), found)
+        else:
+            references.append(((*keys, "inputs", name), reference))
+    for name, value in one.with_.items():
+        try:
+            references += [((*keys, "with", name), r) for r in references_in(parse_tree(value))]
+        except ValueError as error:
+            report((*keys, "with", name), str(error))
+    for where, reference in references:
+        _check_reference(spec, reference, where, report, itself=one.name)
+    component = spec.components.get(one.component)
+    path = ""
+    if component is None:
+        hint = did_you_mean(one.component, spec.components)
+        report((*keys, "component"), f"no component {one.component!r}{hint}")
+    elif component.python is not None:
+        path = COMPONENTS_PATH + one.component
+        for name in one.inputs.keys() & one.with_.keys():
+            report((*keys, "with", name), f"{name!r} is in inputs too: expected one of them")
+    else:
+        path = COMPLETIONS if "prompt" in one.with_ else CHAT
+        _check_engine_call(component.uses, one, keys, report)
+        problem = check_call(path, openai_body(one.with_, one.component))
+        if problem is not None and component.uses == _ENGINE:
+            place = (*keys, "with", problem.param) if problem.param else (*keys, "with")
+            report(place, problem.message)
+    known = {stage.name for stage in spec.stages} | {REQUEST}
+    sources = list(dict.fromkeys(r.source for _, r in references if r.source in known))
+    stage = Stage(one.name, one.component, path, dict(one.inputs), dict(one.with_), one.stream)
+    return stage, sources
+
+
+def _check_engine_call(uses: str, one: StageSpec, keys: Keys, report: Report) -> None:
+    if uses != _ENGINE:
+        text = f"{uses} answers no stages: expected {_ENGINE}, or a Python component"
+        report((*keys, "component"), text)
+        return
+    for name in one.inputs:
+        text = f"{_ENGINE} reads no inputs in a stage: name values in texts of with"
+        report((*keys, "inputs", name), text)
+    for name in _NOT_IN_STAGES.intersection(one.with_):
+        report((*keys, "with", name), f"{name!r} is not for a stage: its value is one answer")
+
+
+def _check_reference(
+    spec: ServiceSpec, reference: ValueReference, keys: Keys, report: Report, itself: str = ""
+) -> None:
+    if reference.source == REQUEST:
+        return
+    stages: Mapping[str, StageSpec] = {stage.name: stage for stage in spec.stages}
+    stage = stages.get(reference.source)
+    if stage is None or reference.source == itself:
+        hint = did_you_mean(reference.source, [n for n in (REQUEST, *stages) if n != itself])
+        report(keys, f"no stage {reference.source!r}{hint}")
+        return
+    component = spec.components.get(stage.component)
+    if component is None or component.python is not None or not reference.path:
+        return
+    if reference.path[0] not in ENGINE_FIELDS:
+        hint = did_you_mean(reference.path[0], ENGINE_FIELDS)
+        report(keys, f"{component.uses} has no output {reference.path[0]!r}{hint}")
+
+
+def _check_reply(spec: ServiceSpec, report: Report) -> None:
+    if not spec.reply:
+        report(("spec", "reply"), "a service with stages needs a reply: a name and a value")
+    for name, text in spec.reply.items():
+        keys = ("spec", "reply", name)
+        reference = parse_reference(text)
+        if reference is None:
+            report(keys, f"{text!r} is not a reference: expected STAGE.FIELD, such as best.text")
+        else:
+            _check_reference(spec, reference, keys, report)
+
+
+def _check_streams(spec: ServiceSpec, needs: Mapping[str, list[str]], report: Report) -> None:
+    streams = [(i, s) for i, s in enumerate(spec.stages) if s.stream]
+    for index, _ in streams[1:]:
+        report((*_STAGES, index, "stream"), f"{streams[0][1].name!r} streams already")
+    for index, stage in streams:
+        keys = (*_STAGES, index, "stream")
+        component = spec.components.get(stage.component)
+        if component is not None and component.python is not None:
+            report(keys, "a Python component does not stream: expected an engine")
+        if reader := next((n for n, of in needs.items() if stage.name in of), ""):
+            report(keys, f"stage {reader!r} reads its answer: only a last stage streams")
+
+
+def _check_use(
+    spec: ServiceSpec, stages: Mapping[str, Stage], needs: Mapping[str, list[str]], report: Report
+) -> None:
+    replied = {r.source for t in spec.reply.values() if (r := parse_reference(t)) is not None}
+    used = replied | {source for of in needs.values() for source in of}
+    for index, stage in enumerate(spec.stages):
+        if stage.name in stages and stage.name not in used:
+            report((*_STAGES, index), f"nothing reads stage {stage.name!r}: name it in reply")
+    called = {stage.component for stage in spec.stages}
+    for name in spec.components:
+        if name not in called:
+            report(("spec", "components", name), f"no stage calls component {name!r}")

@@ -1,0 +1,1 @@
+"""Services of several stages: their values, where they run, and when they may begin."""

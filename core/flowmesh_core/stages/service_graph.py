@@ -1,0 +1,123 @@
+"""The stages of a service, compiled: what routers and hubs need to run a request.
+
+Made by :mod:`flowmesh_core.graph.service_stages`; a router reads it with its list of services and
+sends it to the hubs, which know it by its digest.
+"""
+
+from typing import Any
+
+import msgspec
+from blake3 import blake3
+
+from flowmesh_core.stages.values import (
+    REQUEST,
+    ValueReference,
+    parse_reference,
+    parse_tree,
+    references_in,
+)
+
+REPLY = "reply"
+"""The name of the join of a reply, which is no stage's: it is of the router."""
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+"""Paths of OpenAI's API that answer a stage; ``openai.request`` has all."""
+COMPONENTS_PATH = "/components/"
+"""Where an engine host answers calls of its Python components: this and the component's name."""
+
+
+class Stage(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """One call of a component.
+
+    Attributes:
+        path: what the component's engine host is asked for.
+        inputs: name to reference, as text.
+        params: with templates in texts.
+        stream: whether the engine's answer is sent as it is made.
+    """
+
+    name: str
+    component: str
+    path: str
+    inputs: dict[str, str] = {}
+    params: dict[str, Any] = {}
+    stream: bool = False
+
+    @property
+    def is_python(self) -> bool:
+        """Whether its component is Python code."""
+        return self.path.startswith(COMPONENTS_PATH)
+
+
+class ServiceGraph(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """All stages of a service.
+
+    Attributes:
+        stages: each after those whose values it needs.
+        reply: name to reference, as text.
+    """
+
+    stages: tuple[Stage, ...]
+    reply: dict[str, str]
+
+
+class LoadedStage:
+    """A stage, parsed.
+
+    Attributes:
+        inputs: by name.
+        params: as ``parse_tree`` returns them.
+        needs: the stages whose values it needs, and ``request`` where it needs that.
+        prints: those of them whose values are in its texts.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.inputs = {name: _reference(text) for name, text in stage.inputs.items()}
+        self.params = parse_tree(stage.params)
+        self.prints = frozenset(r.source for r in references_in(self.params))
+        self.needs = self.prints | {r.source for r in self.inputs.values()}
+
+
+class LoadedGraph:
+    """A graph, parsed, once for all requests.
+
+    Attributes:
+        digest: names the graph between a router and a hub.
+        stages: by name, in order.
+        consumers: stage or ``request`` to the stages that need its value, and ``reply``.
+        reply: name to reference.
+        reply_needs: the stages whose values are in the reply.
+        request_fields: the fields of a request that some stage or the reply reads.
+    """
+
+    def __init__(self, graph: ServiceGraph) -> None:
+        self.graph = graph
+        self.digest = blake3(msgspec.msgpack.encode(graph)).hexdigest()[:32]
+        self.stages = {stage.name: LoadedStage(stage) for stage in graph.stages}
+        self.reply = {name: _reference(text) for name, text in graph.reply.items()}
+        self.reply_needs = frozenset(r.source for r in self.reply.values()) - {REQUEST}
+        self.consumers: dict[str, tuple[str, ...]] = {
+            source: tuple(n for n, s in self.stages.items() if source in s.needs)
+            + ((REPLY,) if source in self.reply_needs else ())
+            for source in (REQUEST, *self.stages)
+        }
+        self.request_fields = tuple(
+            sorted({r.path[0] for r in self._references() if r.source == REQUEST and r.path})
+        )
+
+    @property
+    def streamed(self) -> str:
+        """The stage whose answer is streamed; empty for none."""
+        return next((n for n, s in self.stages.items() if s.stage.stream), "")
+
+    def _references(self) -> list[ValueReference]:
+        found = list(self.reply.values())
+        for stage in self.stages.values():
+            found += [*stage.inputs.values(), *references_in(stage.params)]
+        return found
+
+
+def _reference(text: str) -> ValueReference:
+    found = parse_reference(text)
+    assert found is not None, f"{text!r} was compiled"
+    return found

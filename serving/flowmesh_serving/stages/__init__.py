@@ -1,0 +1,1 @@
+"""Requests to services with stages: their routes, the values between workers, and their replies."""

@@ -1,0 +1,47 @@
+"""Passes the frames of hubs to the calls and to the requests that they are for."""
+
+from flowmesh_core.protocol.serving import Piece, ReplicaLoads, StageFailed, StageValue
+from flowmesh_serving.calls.calls import Calls
+from flowmesh_serving.calls.replicas import ReplicaTable
+from flowmesh_serving.links.hub_link import Defect, FromHubCall, HubLink
+from flowmesh_serving.metrics import RouterMetrics
+from flowmesh_serving.stages.staged_requests import StagedRequests
+
+
+class HubFrames:
+    """The ``HubListener`` of a router."""
+
+    def __init__(
+        self,
+        replicas: ReplicaTable,
+        calls: Calls,
+        staged: StagedRequests,
+        metrics: RouterMetrics,
+    ) -> None:
+        self._replicas = replicas
+        self._calls = calls
+        self._staged = staged
+        self._metrics = metrics
+
+    def loads_changed(self, link: HubLink, loads: ReplicaLoads) -> None:
+        """See ``HubListener.loads_changed``."""
+        if self._replicas.update(link, loads.replicas):
+            self._calls.replicas_added()
+        self._metrics.count_passed(loads.passed_bytes)
+        self._metrics.count_dropped(loads.dropped_values)
+
+    def reply(self, link: HubLink, message: FromHubCall) -> Defect:
+        """See ``HubListener.reply``."""
+        match message:
+            case StageValue() | StageFailed():
+                return self._staged.reply(link, message)
+            case Piece(call_id=call_id) if call_id in self._staged:
+                return self._staged.reply(link, message)
+            case _:
+                return self._calls.reply(link, message)
+
+    def lost(self, link: HubLink) -> None:
+        """See ``HubListener.lost``."""
+        self._replicas.remove(link)
+        self._calls.lost(link)
+        self._staged.lost(link)

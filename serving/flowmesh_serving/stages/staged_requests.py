@@ -1,0 +1,224 @@
+"""Requests to services with stages, from their route to their reply.
+
+The route is fixed when a request arrives. What is lost, or refused by a full replica, is routed
+again once, under a higher version, and computed again; values of the old route are dropped. So a
+request is computed at least once and answered at most once.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from flowmesh_core.protocol.serving import (
+    FULL,
+    LOST,
+    UNKNOWN_REPLICA,
+    VALUE_BYTES_MAX,
+    Credit,
+    EndRequest,
+    Piece,
+    RunStages,
+    StageFailed,
+    StageValue,
+)
+from flowmesh_core.stages.joins import JoinTable, MatchedSet
+from flowmesh_core.stages.route import (
+    NoReplicaError,
+    RequestRoute,
+    RouteOption,
+    route_request,
+)
+from flowmesh_core.stages.service_graph import REPLY, LoadedGraph
+from flowmesh_serving.calls.replicas import ReplicaTable, RoutedReplica
+from flowmesh_serving.errors import no_replica
+from flowmesh_serving.links.hub_link import Defect, HubLink
+
+_TRIES = 2
+_RETRIED = (LOST, FULL, UNKNOWN_REPLICA)
+UNROUTED = RequestRoute(0, ())
+Event = Piece | StageFailed | MatchedSet[bytes]
+
+
+@dataclass(slots=True, eq=False)
+class PendingRequest:
+    """A request that has no reply yet.
+
+    Attributes:
+        service: ``namespace/name``.
+        run: as it was sent last.
+        events: what nothing has taken yet.
+        replicas: of its route.
+        links: by worker of its route.
+        avoided: replicas that have refused or lost it.
+        has_streamed: whether its client may have bytes of an answer.
+    """
+
+    service: str
+    graph: LoadedGraph
+    run: RunStages
+    events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
+    replicas: list[RoutedReplica] = field(default_factory=list)
+    links: dict[str, HubLink] = field(default_factory=dict)
+    avoided: set[str] = field(default_factory=set)
+    has_streamed: bool = False
+
+    @property
+    def request_id(self) -> str:
+        """Its name."""
+        return self.run.request_id
+
+    def link_of(self, stage: str) -> HubLink | None:
+        """Returns the hub that its route gives a stage to."""
+        place = self.run.route.place(stage)
+        return None if place is None else self.links.get(place.worker)
+
+
+class StagedRequests:
+    """All requests of a router to services with stages."""
+
+    def __init__(self, replicas: ReplicaTable) -> None:
+        """Routes to these replicas."""
+        self._replicas = replicas
+        self._pending: dict[str, PendingRequest] = {}
+        self._joins = JoinTable[bytes]()
+        self._turn = 0
+
+    def __contains__(self, request_id: str) -> bool:
+        """Returns whether a request has no reply yet."""
+        return request_id in self._pending
+
+    def begin(self, service: str, graph: LoadedGraph, run: RunStages) -> PendingRequest:
+        """Routes a request and sends it.
+
+        Args:
+            service: ``namespace/name``.
+            graph: its stages.
+            run: the request, with the route ``UNROUTED``.
+
+        Returns:
+            The request, which the caller must :meth:`end`.
+
+        Raises:
+            OpenAiError: a component has no replica.
+        """
+        pending = PendingRequest(service, graph, run)
+        try:
+            self._send(pending)
+        except NoReplicaError as error:
+            raise no_replica(f"{service}, component {error.component}") from None
+        self._pending[run.request_id] = pending
+        return pending
+
+    def add_credit(self, pending: PendingRequest, size: int) -> None:
+        """Lets a stream go on, as its client has read some bytes."""
+        if (link := pending.link_of(pending.graph.streamed)) is not None:
+            link.answer(Credit(pending.request_id, size))
+
+    def end(self, pending: PendingRequest) -> None:
+        """Forgets a request; its hubs abort what still runs. May be called more than once."""
+        if self._pending.pop(pending.request_id, None) is not None:
+            self._joins.close(pending.request_id)
+            self._leave(pending)
+
+    def take_dropped(self) -> dict[str, int]:
+        """Returns how many values of replies were dropped since the last time, by reason."""
+        return self._joins.take_counts()
+
+    # -- for the hubs' frames --------------------------------------------------------------------
+
+    def reply(self, link: HubLink, message: Piece | StageValue | StageFailed) -> Defect:
+        """Deals with a frame of a request.
+
+        Frames of requests that have ended are ignored, and so is a value of a stage, or a piece,
+        from another hub than that which the route gives the stage to.
+        """
+        request_id = message.call_id if isinstance(message, Piece) else message.request_id
+        pending = self._pending.get(request_id)
+        if pending is None or link not in pending.links.values():
+            return Defect.NOT_ITS_CALL
+        match message:
+            case Piece():
+                if not pending.run.stream:
+                    return Defect.BREACH
+                if pending.link_of(pending.graph.streamed) is not link:
+                    return Defect.NOT_ITS_CALL
+                pending.has_streamed = True
+                pending.events.put_nowait(message)
+            case StageValue(source=source) if pending.link_of(source) is not link:
+                return Defect.NOT_ITS_CALL
+            case StageValue(stage=stage) if stage == REPLY:
+                done = self._joins.add(
+                    request_id, message.version, REPLY, message.source, message.data
+                )
+                if done is not None:
+                    pending.events.put_nowait(done)
+            case StageValue():
+                self._relay(pending, message)
+            case StageFailed(version=version) if version == pending.run.route.version:
+                self._failed(pending, message)
+        return Defect.NONE
+
+    def lost(self, link: HubLink) -> None:
+        """Routes the requests again that a hub has taken with it."""
+        for pending in list(self._pending.values()):
+            gone = [r for r in pending.replicas if r.link is link]
+            if gone:
+                pending.avoided.update(r.candidate.replica_id for r in gone)
+                version = pending.run.route.version
+                self._failed(pending, StageFailed(pending.request_id, version, "", "", LOST))
+
+    # -- one request -----------------------------------------------------------------------------
+
+    def _relay(self, pending: PendingRequest, message: StageValue) -> None:
+        link = pending.link_of(message.stage)
+        is_current = message.version == pending.run.route.version
+        if link is not None and is_current and len(message.data) <= VALUE_BYTES_MAX:
+            link.answer(message)
+
+    def _failed(self, pending: PendingRequest, failed: StageFailed) -> None:
+        """Routes a request again where that is safe and may help; else reports the failure."""
+        retries = failed.outcome in _RETRIED and pending.run.route.version < _TRIES
+        if retries and not pending.has_streamed:
+            if failed.replica_id:
+                pending.avoided.add(failed.replica_id)
+            self._leave(pending)
+            try:
+                self._send(pending)
+            except NoReplicaError:
+                pending.events.put_nowait(failed)
+        else:
+            pending.events.put_nowait(failed)
+
+    def _send(self, pending: PendingRequest) -> None:
+        version = pending.run.route.version + 1
+        found = self._replicas.of(pending.service)
+        route = route_request(pending.graph, self._options(found), version, pending.avoided)
+        pending.run = msgspec.structs.replace(pending.run, route=route, graph=pending.graph.digest)
+        pending.replicas = [found[place.replica_id] for place in route.stages]
+        pending.links = {r.link.worker: r.link for r in pending.replicas}
+        self._joins.open(pending.request_id, version, {REPLY: pending.graph.reply_needs})
+        for replica in pending.replicas:
+            replica.candidate.own += 1
+        for link in pending.links.values():
+            link.use_graph(pending.graph)
+            link.answer(pending.run)
+
+    def _leave(self, pending: PendingRequest) -> None:
+        """Has the hubs of the present route end the request."""
+        for link in pending.links.values():
+            link.answer(EndRequest(pending.request_id))
+        for replica in pending.replicas:
+            replica.candidate.own -= 1
+        pending.links, pending.replicas = {}, []
+
+    def _options(self, found: Mapping[str, RoutedReplica]) -> dict[str, list[RouteOption]]:
+        """Returns the replicas by component; equal ones take turns."""
+        self._turn += 1
+        options: dict[str, list[RouteOption]] = {}
+        for number, (replica_id, replica) in enumerate(found.items()):
+            turn = (number + self._turn) % len(found)
+            option = RouteOption(replica_id, replica.link.worker, replica.candidate.load, turn)
+            options.setdefault(replica.load.component, []).append(option)
+        return options

@@ -1,0 +1,164 @@
+"""A router with hubs and hosts of components, each on its real socket, for services with stages."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from tests.flowmesh_core.catalog.built_in import builtin_catalog
+from tests.flowmesh_serving.stack import (
+    ECHO,
+    SALTS,
+    TOKEN,
+    Host,
+    Stack,
+    router_of,
+    start_host_process,
+    until,
+)
+
+from flowmesh_core.graph.service_plan import ServicePlan, compile_service
+from flowmesh_core.graph.service_stages import compile_stages
+from flowmesh_core.openai.stage_check import stage_problem
+from flowmesh_core.spec.service import FlowMeshService
+from flowmesh_serving.service_table import ServiceEntry, ServiceToken, token_hash
+from flowmesh_worker.ipc.frames import Start
+from flowmesh_worker.ipc.hub_frames import AdmitReplica
+from flowmesh_worker.serving.service_hub import ServiceHub
+
+SERVICE = "team-a/ask"
+COMPONENT = "flowmesh_worker.engines.code.component:Component"
+URL = f"/v1/services/{SERVICE}:invoke"
+
+
+def service_of(spec: dict[str, Any]) -> FlowMeshService:
+    """Returns a service of ``team-a``."""
+    document = {
+        "apiVersion": "flowmesh.dev/v1alpha1",
+        "kind": "FlowMeshService",
+        "metadata": {"name": "ask", "namespace": "team-a"},
+        "spec": spec,
+    }
+    return FlowMeshService.model_validate(document)
+
+
+def python(code: str, function: str, **more: Any) -> dict[str, Any]:
+    """Returns a Python component."""
+    return {"python": {"code": code, "function": function}, **more}
+
+
+def entry_of(service: FlowMeshService, **more: Any) -> ServiceEntry:
+    """Returns what the router's list has of the service."""
+    token = ServiceToken(token_hash(TOKEN), "team-a")
+    graph = compile_stages(service.spec, lambda *_: None, stage_problem)
+    return ServiceEntry(SERVICE, "ask", (token,), graph=graph, **more)
+
+
+@dataclass
+class StageStack:
+    """The parts of a running stack.
+
+    Attributes:
+        hubs: by worker.
+        hosts: by worker and by the components that they load.
+        replies: asks the router.
+    """
+
+    stack: Stack
+    session: aiohttp.ClientSession
+    hubs: dict[str, ServiceHub] = field(default_factory=dict)
+    hosts: dict[tuple[str, str], Host] = field(default_factory=dict)
+
+    async def ask(self, request: Any, **headers: str) -> tuple[int, Any]:
+        """Returns the status and the body of a reply."""
+        url = f"{self.stack.router.url}{URL}"
+        async with self.session.post(url, json=request, headers=headers) as response:
+            return response.status, await response.json()
+
+    async def events(self, request: Any) -> list[tuple[str, str]]:
+        """Returns the events of a streamed reply, each as name and data."""
+        url, headers = f"{self.stack.router.url}{URL}", {"Accept": "text/event-stream"}
+        async with self.session.post(url, json=request, headers=headers) as response:
+            text = await response.text()
+        lines = [event.split("\n") for event in text.strip().split("\n\n")]
+        return [(name.removeprefix("event: "), data.removeprefix("data: ")) for name, data in lines]
+
+    async def metrics(self) -> str:
+        async with self.session.get(f"{self.stack.router.url}/metrics") as response:
+            return await response.text()
+
+
+@contextlib.asynccontextmanager
+async def stage_stack(
+    folder: Path,
+    spec: dict[str, Any],
+    workers: dict[str, list[str]],
+    **entry: Any,
+) -> AsyncIterator[StageStack]:
+    """Yields a router and one hub a worker, once all replicas are ready.
+
+    Args:
+        folder: for sockets and files.
+        spec: of the service; its engines are ``test.echo``.
+        workers: the components of each worker.
+        entry: changes of the router's list.
+    """
+    service = service_of(spec)
+    plan = compile_service(service, builtin_catalog())
+    os.makedirs(folder, exist_ok=True)
+    async with (
+        router_of(folder, (entry_of(service, **entry),)) as stack,
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session,
+    ):
+        found = StageStack(stack, session)
+        try:
+            for worker, components in workers.items():
+                await _start_worker(found, plan, worker, components)
+            wanted = sum(map(len, workers.values()))
+            staged = stack.router._staged
+            await until(lambda: len(staged._replicas.of(SERVICE)) == wanted)
+            yield found
+        finally:
+            for hub in found.hubs.values():
+                hub.close()
+            for host in found.hosts.values():
+                with contextlib.suppress(ConnectionError):
+                    await host.close()
+
+
+async def _start_worker(
+    found: StageStack, plan: ServicePlan, worker: str, components: list[str]
+) -> None:
+    hub = found.hubs[worker] = ServiceHub(worker, found.stack.usage.append)
+    hub.use_routers((f"unix:{found.stack.folder / 'hubs'}",))
+    hosts: dict[str, Host] = {}
+    for component in plan.components:
+        if component.name not in components:
+            continue
+        step = component.step
+        key = repr(step.params) if step.engine == "code.component" else component.name
+        if key not in hosts:
+            loads = COMPONENT if step.engine == "code.component" else ECHO
+            start = Start(step.engine, loads, {}, (), 512, 1, step.params, "")
+            host = await start_host_process(
+                found.stack.folder / f"{worker}-{component.name}", start
+            )
+            hosts[key] = found.hosts[worker, component.name] = host
+        admitted = AdmitReplica(
+            f"{SERVICE}/{component.name}/r1/{worker}",
+            SERVICE,
+            str(hosts[key].socket),
+            component.calls_max,
+            SALTS,
+            component.name,
+        )
+        await hub.admit(admitted)
+
+
+async def together(*asking: Any) -> list[Any]:
+    """Returns the results of requests that are sent at once."""
+    return list(await asyncio.gather(*asking))

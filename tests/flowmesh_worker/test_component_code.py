@@ -1,0 +1,147 @@
+"""Batches of Python components: results by position, by reference, and failures alone."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from flowmesh_core.protocol.serving import ComponentCall, StoredInput
+from flowmesh_worker.engines.code.component_batches import (
+    ComponentBatches,
+    LateError,
+    QueueFullError,
+)
+from flowmesh_worker.engines.code.component_code import ComponentCode, WrongResultsError
+from flowmesh_worker.engines.code.component_frames import (
+    BatchCall,
+    CallResult,
+    LoadedCode,
+    ResultKind,
+)
+from flowmesh_worker.engines.code.trusted_code import TrustedCode
+
+CODE = """
+import time
+
+made = []
+
+class Counter:
+    def __init__(self):
+        made.append(1)
+
+    def compute(self, batch):
+        return [sum(made)] * len(batch)
+
+def make(batch):
+    return [{"id": 0, "name": call["name"]} for call in batch]
+
+def address(batch):
+    return [id(call["value"]) for call in batch]
+
+def remember(batch):
+    for call in batch:
+        call["value"]["id"] = id(call["value"])
+    return [call["value"]["id"] for call in batch]
+
+def picky(batch):
+    if any(call["n"] == 3 for call in batch):
+        raise ValueError("three")
+    return [call["n"] for call in batch]
+
+def short(batch):
+    return batch[1:]
+
+def slow(batch):
+    time.sleep(0.05)
+    return [len(batch)] * len(batch)
+"""
+
+
+def loaded(*functions: str, batch_max: int = 8) -> tuple[LoadedCode, ...]:
+    return tuple(LoadedCode(name, CODE, name, batch_max) for name in functions)
+
+
+def call(
+    *, store_as: str = "", stored: dict[str, StoredInput] | None = None, **body: Any
+) -> BatchCall:
+    return BatchCall(msgspec.json.encode(body), stored or {}, store_as, True)
+
+
+def values(results: list[CallResult]) -> list[Any]:
+    return [msgspec.json.decode(r.body) if r.body else r.kind for r in results]
+
+
+def test_a_stored_result_is_the_same_object_for_the_next_component() -> None:
+    code = ComponentCode(
+        (*loaded("make"), LoadedCode("a", CODE, "remember", 8), *loaded("address"))
+    )
+    code.run("make", [call(name="x", store_as="k")])
+    whole = {"value": StoredInput("k")}
+    (first,) = values(code.run("a", [call(stored=whole)]))
+    assert values(code.run("address", [call(stored=whole)])) == [first]
+    name = {"value": StoredInput("k", ("name",))}
+    missing = {"value": StoredInput("k", ("nothing",))}
+    kinds = [r.kind for r in code.run("address", [call(stored=name), call(stored=missing)])]
+    assert kinds == [ResultKind.OK, ResultKind.BAD_INPUT]
+    code.forget(["k"])
+    assert values(code.run("address", [call(stored=whole)])) == [ResultKind.LOST]
+
+
+def test_a_member_that_raises_fails_alone() -> None:
+    code = ComponentCode(loaded("picky"))
+    results = code.run("picky", [call(n=n) for n in range(5)])
+    assert values(results) == [0, 1, 2, ResultKind.RAISED, 4]
+    assert "ValueError: three" in results[3].error
+    assert "raise ValueError" in results[3].error
+
+
+def test_another_number_of_results_is_an_error_of_each_call() -> None:
+    results = ComponentCode(loaded("short")).run("short", [call(n=1), call(n=2)])
+    assert [r.kind for r in results] == [ResultKind.RAISED] * 2
+    assert "returned 0 for 1 calls" in results[0].error
+
+
+def test_a_class_is_made_once_and_a_missing_function_is_named() -> None:
+    code = ComponentCode((LoadedCode("c", CODE, "Counter", 8),))
+    assert values(code.run("c", [call(), call()])) == [1, 1]
+    assert values(code.run("c", [call()])) == [1]
+    with pytest.raises(WrongResultsError, match=r"no function other\(\)"):
+        ComponentCode((LoadedCode("c", CODE, "other", 8),))
+
+
+async def sizes(batches: ComponentBatches, count: int, **more: int) -> list[Any]:
+    given = {"budget_ms": 60_000, "slo_ms": 0, **more}
+    calls = (
+        ComponentCall(f"c{i}", "slow", b"{}", {}, "", wants_body=True, **given)
+        for i in range(count)
+    )
+    results = await asyncio.gather(*map(batches.call, calls), return_exceptions=True)
+    return [
+        type(r) if isinstance(r, BaseException) else msgspec.json.decode(r.body) for r in results
+    ]
+
+
+async def test_batches_grow_while_that_is_faster_and_stay_below_the_cap() -> None:
+    code = loaded("slow", batch_max=4)
+    batches = ComponentBatches(code, TrustedCode(code), "demote", lambda: None)
+    found = await sizes(batches, 7)
+    assert sorted(found) == [1, 2, 2, 4, 4, 4, 4]
+    assert found[:2] == [2, 2]
+    assert QueueFullError in await sizes(batches, 20)
+    (profile,) = batches.profiles()
+    assert profile.sizes == (1, 2, 4)
+    assert profile.cap == 4
+    await batches.close()
+
+
+async def test_late_calls_are_refused_or_served_behind_others() -> None:
+    code = loaded("slow")
+    refusing = ComponentBatches(code, TrustedCode(code), "refuse", lambda: None)
+    await sizes(refusing, 1)  # measures it
+    assert LateError in await sizes(refusing, 4, slo_ms=80)
+    await refusing.close()
+    demoting = ComponentBatches(code, TrustedCode(code), "demote", lambda: None)
+    await sizes(demoting, 1)
+    assert LateError not in await sizes(demoting, 4, slo_ms=80)
+    await demoting.close()

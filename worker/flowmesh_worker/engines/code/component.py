@@ -1,0 +1,188 @@
+"""The engine ``code.component``: hosts the Python components of a service.
+
+Code runs in a resident sandbox of the host's namespace, without network. Code that its service
+calls trusted runs in the host itself, where the worker's owner allows that.
+"""
+
+import os
+import traceback
+from collections.abc import AsyncIterator, Callable, Mapping
+
+import msgspec
+
+from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_core.protocol.serving import (
+    DEADLINE,
+    FAILED,
+    FULL,
+    LOST,
+    OK,
+    CallEnded,
+    ComponentCall,
+    ComponentProfile,
+)
+from flowmesh_core.stages.service_graph import COMPONENTS_PATH
+from flowmesh_worker.engine_api import (
+    HostSettings,
+    Progress,
+    Result,
+    ServingAnswer,
+    ServingCall,
+    TreeInput,
+    Work,
+)
+from flowmesh_worker.engines.code.component_batches import (
+    QUEUED_PER_BATCH,
+    CodeRunner,
+    ComponentBatches,
+    LateError,
+    QueueFullError,
+)
+from flowmesh_worker.engines.code.component_code import loaded_code
+from flowmesh_worker.engines.code.component_frames import CallResult, LoadedCode, ResultKind
+from flowmesh_worker.engines.code.sandboxed_code import SandboxedCode
+from flowmesh_worker.engines.code.sidecar_client import VARIABLE as SIDECAR
+from flowmesh_worker.engines.code.trusted_code import TrustedCode
+
+TRUSTED_VARIABLE = "FLOWMESH_TRUSTED_CODE"
+"""Set to 1 by the owner of a worker that may run trusted components outside the sandbox."""
+_BAD_REQUEST, _TOO_MANY, _SERVER_ERROR, _TIMEOUT = 400, 429, 500, 504
+
+
+class Component:
+    """The engine ``code.component``; see :class:`flowmesh_worker.engine_api.Engine`."""
+
+    capacity = 1
+
+    def __init__(self) -> None:
+        self._components: tuple[LoadedCode, ...] = ()
+        self._batches: ComponentBatches | None = None
+        self._runner: CodeRunner
+        self._changed: Callable[[], None] = lambda: None
+
+    async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
+        """Loads the code.
+
+        Raises:
+            AttemptError: the code does not load, or this worker may not run it.
+        """
+        del components
+        params = settings.signature_params
+        self._components = loaded_code(params["components"])
+        self._runner = await self._started(params, settings)
+        self._batches = ComponentBatches(
+            self._components, self._runner, str(params["onLate"]), self._profile_changed
+        )
+
+    async def run(self, work: Work, progress: Progress) -> Result:
+        """Runs no steps.
+
+        Raises:
+            AttemptError: always.
+        """
+        raise AttemptError(
+            Failure(
+                FailureKind.BAD_INPUT,
+                "code.component answers stages of services, not steps of workflows",
+                "use code.python",
+            )
+        )
+
+    async def close(self) -> None:
+        """Ends the code."""
+        if self._batches is not None:
+            await self._batches.close()
+
+    def serves(self) -> tuple[tuple[str, ...], int]:
+        """See ``Serves``."""
+        calls_max = sum((1 + QUEUED_PER_BATCH) * one.batch_max for one in self._components)
+        return tuple(COMPONENTS_PATH + one.name for one in self._components), calls_max
+
+    async def answer(self, call: ServingCall) -> ServingAnswer:
+        """Answers no requests of OpenAI's API. See ``Serves``."""
+        del call
+        return ServingAnswer(_BAD_REQUEST, _error("a component answers stages of services"))
+
+    async def stream(self, call: ServingCall) -> AsyncIterator[bytes | ServingAnswer]:
+        """As :meth:`answer`. See ``Serves``."""
+        yield await self.answer(call)
+
+    # -- as ServesComponents ---------------------------------------------------------------------
+
+    async def call_component(self, call: ComponentCall) -> CallEnded:
+        """See ``ServesComponents``."""
+        assert self._batches is not None, "it is loaded"
+        try:
+            return _ended(call, await self._batches.call(call))
+        except QueueFullError:
+            return CallEnded(call.call_id, FULL, _TOO_MANY)
+        except LateError:
+            return CallEnded(call.call_id, DEADLINE, _TIMEOUT)
+
+    def forget_values(self, keys: tuple[str, ...]) -> None:
+        """See ``ServesComponents``."""
+        self._runner.forget(keys)
+
+    def profiles(self, changed: Callable[[], None]) -> tuple[ComponentProfile, ...]:
+        """See ``ServesComponents``."""
+        assert self._batches is not None, "it is loaded"
+        self._changed = changed
+        return self._batches.profiles()
+
+    def _profile_changed(self) -> None:
+        self._changed()
+
+    async def _started(self, params: Mapping[str, object], settings: HostSettings) -> CodeRunner:
+        if params["trusted"]:
+            return self._trusted()
+        if os.environ.get(SIDECAR):
+            raise AttemptError(
+                Failure(
+                    FailureKind.ENGINE,
+                    "this worker runs users' code in a container of its own, which has no resident"
+                    " sandbox yet",
+                    "use workers without such a container, such as those of `fmesh serve`",
+                )
+            )
+        memory_mib = int(str(params["memoryMib"]))
+        namespace = str(params["namespace"])
+        code = SandboxedCode(self._components, settings.scratch, memory_mib, namespace)
+        await code.start()
+        return code
+
+    def _trusted(self) -> CodeRunner:
+        if os.environ.get(TRUSTED_VARIABLE) != "1":
+            raise AttemptError(
+                Failure(
+                    FailureKind.USER_CODE,
+                    "the service calls its code trusted, which this worker does not allow",
+                    f"remove `trusted`, or let the worker's owner set {TRUSTED_VARIABLE}=1",
+                )
+            )
+        try:
+            return TrustedCode(self._components)
+        except Exception as error:
+            text = "".join(traceback.format_exception_only(error)).strip()
+            raise AttemptError(
+                Failure(FailureKind.USER_CODE, f"the code does not load: {text}", "correct it")
+            ) from error
+
+
+def _ended(call: ComponentCall, result: CallResult) -> CallEnded:
+    match result.kind:
+        case ResultKind.OK:
+            return CallEnded(call.call_id, OK, body=result.body)
+        case ResultKind.LOST:
+            return CallEnded(call.call_id, LOST, _SERVER_ERROR)
+        case ResultKind.BAD_INPUT:
+            return CallEnded(call.call_id, FAILED, _BAD_REQUEST, _error(result.error))
+        case _:
+            text = f"component {call.component} failed: {result.error}"
+            return CallEnded(call.call_id, FAILED, _SERVER_ERROR, _error(text, "user_code"))
+
+
+def _error(message: str, code: str | None = None) -> bytes:
+    """Returns an error object in OpenAI's shape."""
+    kind = "server_error" if code else "invalid_request_error"
+    found = {"message": message, "type": kind, "param": None, "code": code}
+    return msgspec.json.encode({"error": found})

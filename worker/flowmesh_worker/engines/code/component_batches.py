@@ -1,0 +1,251 @@
+"""Batches the calls of a component host: the moment it is idle, by deadline, never waiting to fill.
+
+The components of a host share one thread of computation. Which calls form a batch, and which
+component's batch is next, is decided by ``flowmesh_core.serving.queue``, with the times that were
+measured here.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from flowmesh_core.protocol.serving import ComponentCall, ComponentProfile
+from flowmesh_core.serving.profile import BatchProfile
+from flowmesh_core.serving.queue.batching import form_batch
+from flowmesh_core.serving.queue.finish_order import ReadyBatch, next_batch
+from flowmesh_core.serving.queue.waiting_call import WaitingCall
+from flowmesh_worker.engines.code.component_frames import (
+    BatchCall,
+    CallResult,
+    LoadedCode,
+    ResultKind,
+)
+
+FIRST_S = 0.001
+"""What a call is taken to need before one was measured."""
+BACKGROUND_SHARE = 0.05
+REFUSE, SERVE = "refuse", "serve"
+QUEUED_PER_BATCH = 2
+_WEIGHT = 0.2
+_MS = 1000.0
+_MARGIN_S = 0.0
+_GRACE_S = 1.0
+_LIMIT_S, _LIMIT_FACTOR = 5.0, 20.0
+"""A batch is ended after so many times its predicted time, and not before this many seconds."""
+
+
+class CodeRunner(Protocol):
+    """What runs a batch: the sandbox, or a thread for trusted code."""
+
+    async def run(
+        self, component: str, calls: Sequence[BatchCall], within_s: float
+    ) -> list[CallResult]:
+        """Returns the results, in order."""
+        ...
+
+    def forget(self, keys: tuple[str, ...]) -> None:
+        """Drops results that are kept."""
+        ...
+
+    async def close(self) -> None:
+        """Ends what runs the code."""
+        ...
+
+
+class QueueFullError(Exception):
+    """A component has as many calls as it takes."""
+
+
+class LateError(Exception):
+    """A call cannot be in time, and its service refuses such."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    call: ComponentCall
+    queued: WaitingCall
+    until_s: float
+    result: "asyncio.Future[CallResult]"
+    arrived_s: float
+
+
+@dataclass(slots=True)
+class _Component:
+    """One component: its queue, in order of arrival, and what was measured."""
+
+    batch_max: int
+    profile: BatchProfile = field(default_factory=lambda: BatchProfile.of({1: FIRST_S}))
+    measured: bool = False
+    queue: dict[str, _Waiting] = field(default_factory=dict)
+    finish_s: float = 0.0
+
+    @property
+    def cap(self) -> int:
+        """The largest batch: near the knee, and twice what was measured while that is the best."""
+        knee = self.profile.knee()
+        wanted = 2 * knee if knee == self.profile.largest else knee
+        return max(1, min(self.batch_max, wanted))
+
+    def limit_s(self, size: int) -> float:
+        """Returns how long a batch may take; any time before one was measured."""
+        return max(_LIMIT_S, _LIMIT_FACTOR * self.profile.at(size)) if self.measured else math.inf
+
+    def record(self, size: int, seconds: float) -> None:
+        """Records the time of a batch."""
+        weight = _WEIGHT if self.measured and size in self.profile.sizes else 1.0
+        if not self.measured:  # a call alone may take as long as the whole batch
+            self.profile = BatchProfile.of({1: max(seconds, 1e-6)})
+        self.profile = self.profile.updated(size, max(seconds, 1e-6), weight)
+        self.measured = True
+
+
+class ComponentBatches:
+    """The queues of one host."""
+
+    def __init__(
+        self,
+        components: Sequence[LoadedCode],
+        runner: CodeRunner,
+        on_late: str,
+        on_profile: Callable[[], None],
+    ) -> None:
+        """Starts with empty queues.
+
+        Args:
+            components: of the host.
+            runner: runs their batches.
+            on_late: of the service; see ``OnLate``.
+            on_profile: called after each batch.
+        """
+        self._components = {one.name: _Component(one.batch_max) for one in components}
+        self._runner = runner
+        self._on_late = on_late
+        self._on_profile = on_profile
+        self._loop = asyncio.get_running_loop()
+        self._running: asyncio.Task[None] | None = None
+        self._background_s = self._busy_s = 0.0
+
+    def profiles(self) -> tuple[ComponentProfile, ...]:
+        """Returns what was measured of each component."""
+        return tuple(
+            ComponentProfile(name, len(c.queue), c.cap, c.profile.sizes, c.profile.seconds)
+            for name, c in self._components.items()
+        )
+
+    async def call(self, call: ComponentCall) -> CallResult:
+        """Returns the result of a call; one that is cancelled leaves its queue.
+
+        Raises:
+            QueueFullError: the component has as many calls as it takes.
+            LateError: the call cannot be in time, and its service refuses such.
+            AttemptError: the code cannot be run any more.
+        """
+        component = self._components[call.component]
+        if len(component.queue) >= QUEUED_PER_BATCH * component.batch_max:
+            raise QueueFullError
+        now_s = self._loop.time()
+        until_s = now_s + call.budget_ms / _MS
+        due_s = now_s + call.slo_ms / _MS if call.slo_ms and self._on_late != SERVE else until_s
+        waiting = _Waiting(
+            call, WaitingCall(call.call_id, due_s), until_s, self._loop.create_future(), now_s
+        )
+        component.queue[call.call_id] = waiting
+        if self._running is None:
+            self._running = self._loop.create_task(self._run())
+        try:
+            return await waiting.result
+        finally:
+            component.queue.pop(call.call_id, None)
+
+    async def close(self) -> None:
+        """Ends what runs; its calls have no result."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        await self._runner.close()
+
+    async def _run(self) -> None:
+        """Runs batches while there are calls."""
+        try:
+            while (chosen := self._next()) is not None:
+                await self._run_batch(*chosen)
+        finally:
+            self._running = None
+
+    def _next(self) -> tuple[str, list[_Waiting], bool] | None:
+        """Returns the next batch, whose calls leave their queue; None where nothing waits."""
+        now_s = self._loop.time()
+        background_due = self._background_s < BACKGROUND_SHARE * self._busy_s
+        ready: dict[str, ReadyBatch] = {}
+        members: dict[str, list[_Waiting]] = {}
+        for name, component in self._components.items():
+            if component.queue:
+                members[name], demoted = self._members(component, now_s, background_due)
+                if members[name]:
+                    ready[name] = _ready(name, component, members[name], demoted=demoted)
+        best = next_batch(tuple(ready.values()), now_s, background_due=background_due)
+        if best is None:
+            return None
+        component = self._components[best.instance]
+        for one in members[best.instance]:
+            del component.queue[one.call.call_id]
+        component.finish_s = best.finish_s
+        return best.instance, members[best.instance], best.is_background(now_s)
+
+    def _members(
+        self, component: _Component, now_s: float, background_due: bool
+    ) -> tuple[list[_Waiting], bool]:
+        """Returns a component's next batch, and whether it is late already."""
+        queued = [one.queued for one in component.queue.values()]
+        formed = form_batch(queued, component.profile, component.cap, _MARGIN_S, now_s)
+        chosen, demoted = formed.calls, False
+        if self._on_late == REFUSE:
+            for late in formed.late:
+                _end(component.queue.pop(late.id), LateError())
+        elif formed.late and (background_due or not formed.calls):
+            chosen, demoted = formed.late[: component.cap], True
+        return [component.queue[call.id] for call in chosen], demoted
+
+    async def _run_batch(self, name: str, members: list[_Waiting], background: bool) -> None:
+        calls = [_batch_call(one.call) for one in members]
+        began_s = self._loop.time()
+        left_s = max(one.until_s for one in members) - began_s + _GRACE_S
+        within_s = min(left_s, self._components[name].limit_s(len(members)))
+        try:
+            results = await self._runner.run(name, calls, max(within_s, _GRACE_S))
+        except Exception as error:
+            for one in members:
+                _end(one, error)
+            return
+        seconds = self._loop.time() - began_s
+        self._busy_s += seconds
+        self._background_s += seconds if background else 0.0
+        if all(result.kind is ResultKind.OK for result in results):
+            self._components[name].record(len(members), seconds)
+        for one, result in zip(members, results, strict=True):
+            if not one.result.done():
+                one.result.set_result(result)
+        self._on_profile()
+
+
+def _batch_call(call: ComponentCall) -> BatchCall:
+    return BatchCall(call.body, call.stored, call.store_as, call.wants_body)
+
+
+def _ready(
+    name: str, component: _Component, members: Sequence[_Waiting], *, demoted: bool
+) -> ReadyBatch:
+    return ReadyBatch(
+        instance=name,
+        arrived_s=min(one.arrived_s for one in members),
+        seconds=component.profile.at(len(members)),
+        previous_finish_s=component.finish_s,
+        demoted=demoted,
+    )
+
+
+def _end(waiting: _Waiting, error: Exception) -> None:
+    if not waiting.result.done():
+        waiting.result.set_exception(error)

@@ -1,0 +1,165 @@
+"""Loads the code of Python components and runs batches of their calls.
+
+Used in the resident sandbox, and for trusted code in the engine host itself. Results stay here
+under their keys, so that the next component gets the same object.
+"""
+
+import linecache
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.protocol.serving import VALUE_BYTES_MAX, StoredInput
+from flowmesh_core.stages.values import part_of
+from flowmesh_worker.engines.code.component_frames import (
+    BatchCall,
+    CallResult,
+    LoadedCode,
+    ResultKind,
+)
+
+_FRAMES_MAX = 8
+_TEXT_MAX = 4_000
+_inputs = msgspec.json.Decoder(dict)
+Compute = Callable[[list[Any]], Any]
+
+
+class LostValueError(Exception):
+    """A value that a call names is not here any more."""
+
+
+class WrongResultsError(Exception):
+    """A function returned something else than one result a call."""
+
+
+class ComponentCode:
+    """The components of one host."""
+
+    def __init__(self, components: Sequence[LoadedCode]) -> None:
+        """Runs the modules.
+
+        Raises:
+            Exception: whatever the code raises; WrongResultsError where it has no such function.
+        """
+        self._functions = {one.name: _loaded(one) for one in components}
+        self._files = {_file(one.name) for one in components}
+        self._stored: dict[str, Any] = {}
+
+    def run(self, component: str, calls: Sequence[BatchCall]) -> list[CallResult]:
+        """Runs a batch; where it raises, its members run one by one.
+
+        Args:
+            component: whose function gets the batch.
+            calls: its members.
+        """
+        inputs: list[Any] = []
+        results: dict[int, CallResult] = {}
+        for number, call in enumerate(calls):
+            try:
+                inputs.append(self._inputs(call))
+            except LostValueError:
+                results[number] = CallResult(ResultKind.LOST)
+            except (FlowMeshError, msgspec.DecodeError) as error:
+                results[number] = CallResult(ResultKind.BAD_INPUT, error=_short(error))
+        left = [number for number in range(len(calls)) if number not in results]
+        for number, result in zip(left, self._computed(component, inputs), strict=True):
+            if isinstance(result, CallResult):
+                results[number] = result
+            else:
+                results[number] = self._result(calls[number], result[0])
+        return [results[number] for number in range(len(calls))]
+
+    def forget(self, keys: Sequence[str]) -> None:
+        """Drops results."""
+        for key in keys:
+            self._stored.pop(key, None)
+
+    def _computed(self, component: str, inputs: list[Any]) -> list[CallResult | tuple[Any]]:
+        if not inputs:
+            return []
+        try:
+            return [(result,) for result in self._compute(component, inputs)]
+        except Exception as error:
+            if len(inputs) > 1:
+                return [one for alone in inputs for one in self._computed(component, [alone])]
+            return [CallResult(ResultKind.RAISED, error=self._error_text(error))]
+
+    def _compute(self, component: str, inputs: list[Any]) -> list[Any]:
+        results = self._functions[component](inputs)
+        if not isinstance(results, list | tuple) or len(results) != len(inputs):
+            found = f"{len(results)}" if isinstance(results, list | tuple) else "no list"
+            raise WrongResultsError(
+                f"{component} returned {found} for {len(inputs)} calls: expected a list with one"
+                " result for each, in order"
+            )
+        return list(results)
+
+    def _inputs(self, call: BatchCall) -> dict[str, Any]:
+        found: dict[str, Any] = _inputs.decode(call.body)
+        for name, stored in call.stored.items():
+            found[name] = self._value(stored)
+        return found
+
+    def _value(self, stored: StoredInput) -> Any:
+        if stored.key not in self._stored:
+            raise LostValueError
+        return part_of(self._stored[stored.key], stored.path, ".".join(("the value", *stored.path)))
+
+    def _result(self, call: BatchCall, value: Any) -> CallResult:
+        body = b""
+        if call.wants_body:
+            try:
+                body = msgspec.json.encode(value)
+            except Exception as error:
+                text = f"the result is not JSON: {_short(error)}"
+                return CallResult(ResultKind.RAISED, error=text)
+            if len(body) > VALUE_BYTES_MAX:
+                text = f"the result has {len(body)} bytes, of at most {VALUE_BYTES_MAX}"
+                return CallResult(ResultKind.RAISED, error=text)
+        if call.store_as:
+            self._stored[call.store_as] = value
+        return CallResult(ResultKind.OK, body)
+
+    def _error_text(self, error: Exception) -> str:
+        """Returns the error with the lines of the user's code."""
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if frame.filename in self._files]
+        lines = traceback.format_list(own[-_FRAMES_MAX:])
+        return "".join([*lines, _short(error)])[-_TEXT_MAX:]
+
+
+def _loaded(one: LoadedCode) -> Compute:
+    file = _file(one.name)
+    linecache.cache[file] = (len(one.code), None, one.code.splitlines(keepends=True), file)
+    module: dict[str, Any] = {"__name__": f"component_{one.name}", "__builtins__": __builtins__}
+    exec(compile(one.code, file, "exec"), module)
+    found: Any = module.get(one.function)
+    if isinstance(found, type):
+        found = getattr(found(), "compute", None)
+    if not callable(found):
+        raise WrongResultsError(
+            f"the code of {one.name} has no function {one.function}(): expected one that gets a"
+            " list of calls, or a class with a method compute"
+        )
+    compute: Compute = found
+    return compute
+
+
+def _file(name: str) -> str:
+    return f"<{name}>"
+
+
+def _short(error: BaseException) -> str:
+    text = str(error)[:_TEXT_MAX]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def loaded_code(components: Sequence[Mapping[str, Any]]) -> tuple[LoadedCode, ...]:
+    """Returns the components in the parameters of a host."""
+    return tuple(
+        LoadedCode(str(c["name"]), str(c["code"]), str(c["function"]), int(c["batchMax"]))
+        for c in components
+    )

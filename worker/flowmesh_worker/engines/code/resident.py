@@ -1,0 +1,82 @@
+"""The resident sandbox: loads users' code once and runs batches until its host closes it.
+
+``python -m flowmesh_worker.engines.code.resident FD PARENT`` is started by :mod:`sandboxed_code`,
+which holds the other end of the socket ``FD``. The sandbox is that of a call of ``code.python``,
+without network, files or credentials; only its processor time is limited by batch, by its host.
+"""
+
+import os
+import socket
+import struct
+import sys
+
+import msgspec
+
+from flowmesh_core.decoding import decode
+from flowmesh_worker.engines.code import sandbox
+from flowmesh_worker.engines.code.component_code import ComponentCode
+from flowmesh_worker.engines.code.component_frames import (
+    BatchEnded,
+    CodeLoaded,
+    ForgetResults,
+    LoadCode,
+    RunBatch,
+    ToSandbox,
+)
+from flowmesh_worker.engines.code.limits import SandboxRequest
+from flowmesh_worker.ipc.parent_death import die_with_parent
+
+_LENGTH = struct.Struct(">I")
+_messages = msgspec.msgpack.Decoder(list[ToSandbox])
+_requests = msgspec.msgpack.Decoder(SandboxRequest)
+
+
+class _Connection:
+    """The socket, read and written without an event loop."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._file = socket.socket(fileno=descriptor).makefile("rwb")
+
+    def receive(self) -> list[ToSandbox]:
+        """Returns the next messages; none once the host is gone."""
+        head = self._file.read(_LENGTH.size)
+        if len(head) < _LENGTH.size:
+            return []
+        return decode(_messages, self._file.read(_LENGTH.unpack(head)[0]))
+
+    def send(self, message: CodeLoaded | BatchEnded) -> None:
+        body = msgspec.msgpack.encode([message])
+        self._file.write(_LENGTH.pack(len(body)) + body)
+        self._file.flush()
+
+
+def main() -> None:
+    """Enters the sandbox, loads the code, and runs batches."""
+    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
+    die_with_parent(parent)
+    connection = _Connection(descriptor)
+    (load,) = connection.receive()
+    assert isinstance(load, LoadCode)
+    level, lacks = sandbox.enter(decode(_requests, load.sandbox))
+    try:
+        code = ComponentCode(load.components)
+    except BaseException as error:
+        text = f"{type(error).__name__}: {error}"
+        connection.send(CodeLoaded(text[:4_000], tuple(lacks), level))
+        os._exit(0)
+    connection.send(CodeLoaded("", tuple(lacks), level))
+    own = os.getpid()
+    while messages := connection.receive():
+        for message in messages:
+            if isinstance(message, RunBatch):
+                results = code.run(message.component, message.calls)
+                if os.getpid() != own:  # the code forked, and the child returned too
+                    os._exit(0)
+                connection.send(BatchEnded(tuple(results)))
+            elif isinstance(message, ForgetResults):
+                code.forget(message.keys)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""From a complete join to the call of an engine host, and from its answer to the stage's value."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from flowmesh_core.decoding import decode
+from flowmesh_core.openai.request import check_request
+from flowmesh_core.protocol.serving import (
+    CallEnded,
+    ComponentCall,
+    RunStages,
+    ServiceCall,
+    StoredInput,
+)
+from flowmesh_core.stages.joins import MatchedSet
+from flowmesh_core.stages.service_graph import LoadedGraph, LoadedStage
+from flowmesh_core.stages.stage_calls import engine_value, openai_body
+from flowmesh_core.stages.values import ValueReference, fill_tree, part_of
+from flowmesh_worker.serving.instance_link import HostCall, InstanceLink
+from flowmesh_worker.serving.stage_values import StageData
+
+_answers = msgspec.json.Decoder(dict)
+
+
+class _Request(Protocol):
+    """What a call needs to know of its request; see ``StagedRequest``."""
+
+    run: RunStages
+    graph: LoadedGraph
+    until_s: float
+    due_s: float
+
+
+class StageCalls:
+    """Makes the calls of one hub."""
+
+    def __init__(self, instance_of: Callable[[str], InstanceLink | None]) -> None:
+        """Looks up the engine instance of a replica with ``instance_of``."""
+        self._instance_of = instance_of
+
+    def call(
+        self, request: _Request, done: MatchedSet[StageData], replica_id: str
+    ) -> tuple[HostCall, int]:
+        """Returns the call of a stage, and how many of its inputs are references.
+
+        Raises:
+            FlowMeshError: a value that the stage reads is missing, or the engine refuses it.
+        """
+        loaded = request.graph.stages[done.stage]
+        printed = {source: done.values[source].decoded() for source in loaded.prints}
+        params = fill_tree(loaded.params, printed)
+        call_id = f"{request.run.request_id}.{request.run.route.version}.{done.stage}"
+        if loaded.stage.is_python:
+            return self._component_call(request, done, replica_id, call_id, params)
+        return self._engine_call(request, loaded, call_id, params), 0
+
+    def _engine_call(
+        self, request: _Request, loaded: LoadedStage, call_id: str, params: dict[str, Any]
+    ) -> ServiceCall:
+        run = request.run
+        streams = loaded.stage.stream and run.stream
+        body = openai_body(params, loaded.stage.component)
+        checked = check_request(loaded.stage.path, {**body, "stream": True} if streams else body)
+        return ServiceCall(
+            call_id=call_id,
+            replica_id="",
+            path=checked.path,
+            model=checked.model,
+            body=msgspec.json.encode(checked.body),
+            stream=streams,
+            budget_ms=self._left_ms(request.until_s),
+            tenant=run.tenant,
+            seed=run.seed,
+        )
+
+    def _component_call(
+        self,
+        request: _Request,
+        done: MatchedSet[StageData],
+        replica_id: str,
+        call_id: str,
+        params: dict[str, Any],
+    ) -> tuple[ComponentCall, int]:
+        loaded = request.graph.stages[done.stage]
+        instance = self._instance_of(replica_id)
+        inputs = dict(params)
+        stored: dict[str, StoredInput] = {}
+        for name, reference in loaded.inputs.items():
+            data = done.values[reference.source]
+            if data.key and data.instance is instance:
+                stored[name] = StoredInput(data.key, reference.path)
+            else:
+                inputs[name] = _input(reference, data)
+        is_stored, wants_body = self._uses(request, done.stage, instance)
+        call = ComponentCall(
+            call_id=call_id,
+            component=loaded.stage.component,
+            body=msgspec.json.encode(inputs),
+            stored=stored,
+            store_as=call_id if is_stored else "",
+            wants_body=wants_body,
+            budget_ms=self._left_ms(request.until_s),
+            slo_ms=self._left_ms(request.due_s) if request.due_s else 0,
+            tenant=request.run.tenant,
+        )
+        return call, len(stored)
+
+    def _uses(
+        self, request: _Request, stage: str, instance: InstanceLink | None
+    ) -> tuple[bool, bool]:
+        """Returns whether the host should keep a stage's value, and whether it leaves the host."""
+        is_stored = leaves = False
+        for consumer in request.graph.consumers[stage]:
+            place = request.run.route.place(consumer)
+            loaded = request.graph.stages.get(consumer)
+            if (
+                place is not None
+                and loaded is not None
+                and _reads_whole(loaded, stage)
+                and self._instance_of(place.replica_id) is instance
+            ):
+                is_stored = True
+            else:
+                leaves = True
+        return is_stored, leaves
+
+    @staticmethod
+    def _left_ms(until_s: float) -> int:
+        return max(1, int((until_s - asyncio.get_running_loop().time()) * 1000))
+
+
+def stage_value(call: HostCall, ended: CallEnded, instance: InstanceLink | None) -> StageData:
+    """Returns the value of a stage from its call's end; empty where it was streamed."""
+    if isinstance(call, ComponentCall):
+        return StageData(ended.body, call.store_as, instance)
+    if call.stream:
+        return StageData(b"")
+    answer: Mapping[str, Any] = decode(_answers, ended.body)
+    return StageData(msgspec.json.encode(engine_value(answer)))
+
+
+def _reads_whole(loaded: LoadedStage, source: str) -> bool:
+    return loaded.stage.is_python and source not in loaded.prints
+
+
+def _input(reference: ValueReference, data: StageData) -> Any:
+    if not reference.path:
+        return msgspec.Raw(data.body)
+    return part_of(data.decoded(), reference.path, str(reference))

@@ -1,0 +1,35 @@
+"""The values of a request's stages, as a hub has them."""
+
+from typing import Any
+
+import msgspec
+
+from flowmesh_worker.serving.instance_link import InstanceLink
+
+_json = msgspec.json.Decoder()
+
+
+class StageData:
+    """One value: its bytes, or where a host keeps it, or both.
+
+    Attributes:
+        body: JSON; empty where only the host has it.
+        key: under which the host keeps it; empty where it does not.
+        instance: that host.
+    """
+
+    __slots__ = ("_decoded", "_is_decoded", "body", "instance", "key")
+
+    def __init__(self, body: bytes, key: str = "", instance: InstanceLink | None = None) -> None:
+        self.body = body
+        self.key = key
+        self.instance = instance
+        self._decoded: Any = None
+        self._is_decoded = False
+
+    def decoded(self) -> Any:
+        """Returns the value; decodes it once."""
+        if not self._is_decoded:
+            self._decoded = _json.decode(self.body)
+            self._is_decoded = True
+        return self._decoded
