@@ -86,7 +86,7 @@ class EchoFabric:
         (found,) = (
             p.pid
             for p in psutil.Process(agent).children(recursive=True)
-            if module in p.cmdline() and (part == "hub" or p.num_threads() > 0) and _serves(p, part)
+            if module in p.cmdline() and (part == "hub" or _listens(p))
         )
         return found
 
@@ -100,10 +100,8 @@ class EchoFabric:
             await process.wait()
 
 
-def _serves(process: psutil.Process, part: str) -> bool:
-    """Whether a host has a socket for calls: others are kept prepared."""
-    if part == "hub":
-        return True
+def _listens(process: psutil.Process) -> bool:
+    """Returns whether a host has a socket for calls: others are kept prepared."""
     return any(c.laddr for c in process.net_connections("unix"))
 
 
