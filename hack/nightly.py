@@ -131,14 +131,14 @@ JOBS: tuple[Job, ...] = (
         )
         for first in range(0, 10_000, 1000)
     ),
+    Job("paper", _make("paper"), 8 * 3600.0, last_line),
+    Job("paper-serving", _make("paper-serving"), 7200.0, line_with("wrote")),
     Job(
         "calls",
         _make("soak", "SEEDS=0-9999", "ARGS=--calls"),
         3600.0,
         line_with(" broken: "),
     ),
-    Job("paper", _make("paper"), 8 * 3600.0, last_line),
-    Job("paper-serving", _make("paper-serving"), 7200.0, line_with("wrote")),
     Job("tests", _make("test-nightly"), 7200.0, last_line),
     Job("calibration", _make("bench-calibration"), 3600.0, line_with("mean error")),
     Job("bench-dispatch", _make("bench-dispatch", "ARGS=--draft"), 3600.0, column("/ Ray")),
