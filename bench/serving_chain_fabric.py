@@ -32,8 +32,9 @@ from flowmesh_core.graph.component_plan import ComponentPlan
 from flowmesh_core.graph.service_plan import compile_service
 from flowmesh_core.graph.service_stages import compile_stages
 from flowmesh_core.openai.stage_check import stage_problem
+from flowmesh_core.protocol.router_services import ServiceEntry, ServiceToken, token_hash
 from flowmesh_core.spec.service import FlowMeshService
-from flowmesh_serving.service_table import ServiceEntry, ServiceToken, token_hash, write_services
+from flowmesh_serving.service_file import write_services
 from flowmesh_worker.engines.code.component import TRUSTED_VARIABLE
 from flowmesh_worker.instances.host_process import HostProcess, host_environment
 from flowmesh_worker.ipc.channel import Channel

@@ -24,8 +24,8 @@ from tests.flowmesh_serving.stack import (
 from flowmesh_core.graph.service_plan import ServicePlan, compile_service
 from flowmesh_core.graph.service_stages import compile_stages
 from flowmesh_core.openai.stage_check import stage_problem
+from flowmesh_core.protocol.router_services import ServiceEntry, ServiceToken, token_hash
 from flowmesh_core.spec.service import FlowMeshService
-from flowmesh_serving.service_table import ServiceEntry, ServiceToken, token_hash
 from flowmesh_worker.ipc.frames import Start
 from flowmesh_worker.ipc.hub_frames import AdmitReplica
 from flowmesh_worker.serving.service_hub import ServiceHub

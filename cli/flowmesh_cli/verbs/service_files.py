@@ -25,7 +25,7 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceFile:
+class DescribedService:
     """A service as a file describes it.
 
     Attributes:
@@ -44,7 +44,7 @@ def is_service_file(name: str) -> bool:
     return name.endswith(SUFFIXES) and "://" not in name
 
 
-def read_service(path: Path, namespace: str) -> ServiceFile:
+def read_service(path: Path, namespace: str) -> DescribedService:
     """Reads a service.
 
     Args:
@@ -75,7 +75,7 @@ def read_service(path: Path, namespace: str) -> ServiceFile:
     graph = compile_stages(service.spec, report, stage_problem)
     if found:
         raise FilesError([_line(path, p) for p in sorted(found, key=lambda p: p.line)])
-    return ServiceFile(value, service, graph)
+    return DescribedService(value, service, graph)
 
 
 def _text(path: Path) -> str:

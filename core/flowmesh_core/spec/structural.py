@@ -11,8 +11,10 @@ from pydantic import BaseModel
 
 from flowmesh_core.spec.fields import CEL_RULES, LIST_KEYS
 
+INT_OR_STRING = "x-kubernetes-int-or-string"
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 _COPIED_KEYS = (
+    INT_OR_STRING,
     "type",
     "description",
     "enum",
@@ -66,7 +68,7 @@ def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> di
         out["items"] = _structural(schema.get("items", {}), definitions)
         if LIST_KEYS in schema:
             out[_LIST_TYPE] = "map"
-    elif "type" not in schema:
+    elif "type" not in schema and INT_OR_STRING not in schema:
         out[PRESERVE] = True
     return out
 
@@ -79,6 +81,8 @@ def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict
             found = definitions[out.pop("$ref").rpartition("/")[2]]
         else:
             options = [o for o in out.pop("anyOf") if o.get("type") != "null"]
+            if {o.get("type") for o in options} == {"integer", "string"}:
+                options = [{INT_OR_STRING: True}]
             if len(options) != 1:
                 raise ValueError(
                     f"{options} are alternatives, which a structural schema cannot have"
