@@ -174,6 +174,12 @@ def test_a_wrong_spec_is_named_and_the_older_one_stays_served(cluster: Cluster) 
     assert "spec.components.echo.uses" in accepted["message"]
     assert "test.echo" in accepted["message"]
     assert cluster.condition("ask", "Ready")["status"] == "True"
+    stages = [{"name": "said", "component": "echo"}]
+    cluster.apply("ask", openai={"model": "echo"}, stages=stages)
+    until(
+        lambda: "stages do not run on a cluster" in cluster.condition("ask", "Accepted")["message"],
+        "stages are refused",
+    )
     cluster.apply("ask", openai={"model": "echo"})
     cluster.wait("ask", "condition=Accepted")
 
