@@ -22,7 +22,7 @@ def serve(
         list[str],
         typer.Argument(
             help="Models: built-in names, hf://, https:// and s3:// addresses, or local folders,"
-            " such as ./model; or files of services, such as service.yaml."
+            " such as ./model. Files of services, such as ask.yaml."
         ),
     ],
     *,
@@ -36,7 +36,7 @@ def serve(
         bool, typer.Option("--embeddings", help="Answer embeddings, not chats and completions.")
     ] = False,
     tool_parser: Annotated[
-        str, typer.Option("--tool-parser", help="vLLM's parser of the models' tool calls.")
+        str, typer.Option("--tool-parser", help="Parser of the models' tool calls, by vLLM's name.")
     ] = "",
     workers: Annotated[int, typer.Option("--workers", min=1, help="Number of local workers.")] = 1,
     port: Annotated[int, typer.Option("--port", help="Port for clients, 0 for any.")] = 0,

@@ -28,13 +28,13 @@ def create(
     service: Service,
     *,
     expires: Annotated[
-        str, typer.Option("--expires", help="How long it is valid, e.g. 30d; never: no end.")
+        str, typer.Option("--expires", help="How long it is valid, e.g. 30d, or never for no end.")
     ] = "30d",
     namespace: NamespaceOption = "",
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Create a key with which OpenAI's clients call one service; it is shown once."""
+    """Create a key for calls of one service, and show it this once."""
     from flowmesh_cli.verbs.tokens import create_token  # noqa: PLC0415
 
     create_token(service, expires=expires, namespace=namespace, place=place, as_json=json)

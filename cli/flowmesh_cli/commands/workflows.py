@@ -51,7 +51,7 @@ def plan(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Predict the hits, cost, time and energy of workflows, or of batches in .jsonl files."""
+    """Predict hits, cost, time and energy of workflows or batches."""
     from flowmesh_cli.verbs.plan import plan_batches, plan_files  # noqa: PLC0415
 
     selection = WorkflowSelection(files, namespace, set_)
