@@ -97,7 +97,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
         "from flowmesh_worker.engines.code import landlock, syscalls\n"
         "def refuse(flags):\n    raise OSError(1, 'not permitted')\n" + REFUSALS[name]
     )
-    monkeypatch.setattr(processes, "_environment", lambda: {**environment(), **path(site)})
+    monkeypatch.setattr(processes, "sandbox_environment", lambda: {**environment(), **path(site)})
     return name
 
 

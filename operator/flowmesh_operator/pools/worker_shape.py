@@ -35,6 +35,7 @@ _DTYPES = ("auto", "float32", "bfloat16", "float16")
 _GENERATING = frozenset({"llm.generate", "llm.agent"})
 _BATCH_API = "llm.openai"
 _SCORING = "llm.score"
+_EMBEDDING = "llm.embed"
 
 
 def engine_memory_mib(spec: WorkerPoolSpec) -> int:
@@ -140,7 +141,7 @@ def _variants(contract: EngineContract, kind: str) -> Iterator[EngineVariant]:
         yield EngineVariant(name, vllm, ("bfloat16", "float16"), (False,))
         if name in _GENERATING:
             yield EngineVariant(name, "transformers", _DTYPES, (True, False))
-    elif name in _GENERATING or name == _SCORING:
+    elif name in (*_GENERATING, _SCORING, _EMBEDDING):
         yield EngineVariant(name, "vllm", _DTYPES, (True, False))
         yield EngineVariant(name, "transformers", _DTYPES, (True, False))
     else:
