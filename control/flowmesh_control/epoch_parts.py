@@ -425,7 +425,7 @@ def build_log_retention(context: EpochContext) -> LogRetention:
 
 
 def build_cache_admin(
-    context: EpochContext, stored: StoredBytes, openai: OpenAiServices
+    context: EpochContext, stored: StoredBytes, openai: OpenAiServices, registry: ServiceRegistry
 ) -> CacheAdmin:
     """Returns what counts, collects and purges results."""
     return CacheAdmin(
@@ -437,6 +437,7 @@ def build_cache_admin(
         clock=context.clock,
         collected=stored.recount_all,
         uploaded=openai.stored_content,
+        served=registry.models,
     )
 
 

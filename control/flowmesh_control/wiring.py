@@ -190,7 +190,7 @@ def assemble(context: EpochContext) -> EpochRuntime:
     )
     commands = build_commands(context, admission, repinning, loop)
     openai = build_openai(context, content, commands, views, stored)
-    cache_admin = build_cache_admin(context, stored, openai)
+    cache_admin = build_cache_admin(context, stored, openai, registry)
     services = ControlPlaneServices(
         epoch=CurrentEpoch(context.epoch, context.clock, state),
         settings=context.settings,

@@ -52,7 +52,9 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
             "def refuse(flags):\n    raise OSError(1, 'not permitted')\n"
             "syscalls.unshare = refuse\n"
         )
-        monkeypatch.setattr(processes, "sandbox_environment", lambda: {**environment(), **path(site)})
+        monkeypatch.setattr(
+            processes, "sandbox_environment", lambda: {**environment(), **path(site)}
+        )
     return str(request.param)
 
 

@@ -13,7 +13,7 @@ from tests.flowmesh_control.fabric import control_plane, machine_of, sealed
 from tests.flowmesh_control.records.test_ended_index import ends, taken_over
 
 from flowmesh_api.v1.why import AttemptLine
-from flowmesh_control.cache.admin import CacheAdmin
+from flowmesh_control.cache.admin import CacheAdmin, ServedModels
 from flowmesh_control.records.accounts import AccountsRecord, AccountStore, read_last
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.cache_policies import CachePolicyStore
@@ -44,6 +44,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.errors import DamagedRecordError, StoreAccessError
 from flowmesh_core.graph.plan import Plan
+from flowmesh_core.machine.events import ContentRevoked
 from flowmesh_core.machine.machine import Machine
 from flowmesh_core.machine.settings import Settings
 from flowmesh_core.protocol.results import Artifact
@@ -188,7 +189,7 @@ async def put(store: Store, data: bytes) -> Artifact:
     return Artifact("blob", digest, digest, len(data))
 
 
-def cleaning(store: Store) -> CacheAdmin:
+def cleaning(store: Store, served: ServedModels = tuple) -> CacheAdmin:
     """Of a control plane that took nothing up."""
     machine = Machine(epoch=2, catalog=Catalog(()), settings=Settings(), model=CostModel())
     return CacheAdmin(
@@ -199,6 +200,7 @@ def cleaning(store: Store) -> CacheAdmin:
         withheld=WithheldRecords(store),
         clock=lambda: 10.0,
         collected=lambda: None,
+        served=served,
     )
 
 
@@ -227,6 +229,22 @@ async def test_a_collection_retains_blobs_of_a_run_that_is_neither_live_nor_know
     done = await cleaning(store).collect(dry_run=False)
     assert done.deleted == 1
     assert await blobs_of(store).missing([a.blob for a in (given, made, nobodys)]) == {nobodys.blob}
+
+
+async def test_a_collection_retains_the_models_of_services_unless_they_are_revoked(
+    tmp_path: Path,
+) -> None:
+    store = open_store(tmp_path / "store")
+    model, nobodys = [await put(store, data) for data in (b"model", b"nobody's")]
+    grow_old(tmp_path / "store")
+    admin = cleaning(store, lambda: [("team-a", (SCOPE,), model)])
+    done = await admin.collect(dry_run=False)
+    assert done.deleted == 1
+    assert await blobs_of(store).missing([a.blob for a in (model, nobodys)]) == {nobodys.blob}
+    now = ContentRevoked(frozenset({model.digest}), 10.0, "team-a")
+    assert model.blob not in (await admin.live([now])).get(SCOPE, ())
+    other = ContentRevoked(frozenset({model.digest}), 10.0, "team-b")
+    assert model.blob in (await admin.live([other]))[SCOPE]
 
 
 async def test_a_stray_file_among_the_blobs_does_not_stop_a_collection(tmp_path: Path) -> None:

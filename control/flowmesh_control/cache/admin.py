@@ -1,7 +1,7 @@
 """Administration of the cache: statistics, collection and purge; called by the API."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Sequence
 from itertools import chain
 
 import msgspec
@@ -35,6 +35,10 @@ ScopedArtifact = tuple[tuple[str, ...], Artifact]
 """An artifact with the scopes to keep it in."""
 
 
+ServedModels = Callable[[], Iterable[tuple[str, tuple[str, ...], Artifact]]]
+"""Returns the models of services: namespace, scopes to keep it in, artifact."""
+
+
 async def _none_uploaded() -> Sequence[ScopedArtifact]:
     return ()
 
@@ -53,6 +57,7 @@ class CacheAdmin:
         clock: Clock,
         collected: Callable[[], None],
         uploaded: Callable[[], Awaitable[Sequence[ScopedArtifact]]] = _none_uploaded,
+        served: ServedModels = tuple,
     ) -> None:
         """Keeps its parts.
 
@@ -65,6 +70,7 @@ class CacheAdmin:
             clock: Unix time in seconds.
             collected: called after blobs were deleted.
             uploaded: returns content that stays until its user deletes it.
+            served: returns the models of services, which stay for as long as these.
         """
         self._store = store
         self._state = state
@@ -74,6 +80,7 @@ class CacheAdmin:
         self._clock = clock
         self._collected = collected
         self._uploaded = uploaded
+        self._served = served
 
     async def stats(self) -> CacheStats:
         """Counts blobs, and results by scope, by listing the whole store."""
@@ -138,13 +145,17 @@ class CacheAdmin:
     async def live(
         self, revoked: Sequence[ContentRevoked] = (), left_out: Container[str] = frozenset()
     ) -> LiveBlobs:
-        """Marks from the roots: live runs, outputs of ended runs, results.
+        """Marks from the roots: live runs, outputs of ended runs, results, models of services.
 
         Args:
             revoked: revocations besides those that the machine knows.
             left_out: keys of results that do not count.
         """
         marking = Marking()
+        for namespace, scopes, artifact in self._served():
+            # What was revoked before is served no longer; see ``ServiceRegistry``.
+            if not is_hidden(revoked, namespace, 0.0, artifact.digest):
+                marking.add(scopes, artifact)
         revoked = (*self._state.revocations, *revoked)
         for scopes, artifact in live_artifacts(self._state, revoked):
             marking.add(scopes, artifact)

@@ -7,7 +7,7 @@ the models of the new one are there.
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 from pydantic import ValidationError
@@ -90,6 +90,17 @@ class ServiceRegistry:
     def all(self) -> list[ServiceRecord]:
         """Returns the services, the oldest first."""
         return self._records.all()
+
+    def models(self) -> Iterator[tuple[str, tuple[str, ...], Artifact]]:
+        """Yields the models of all releases: namespace, scopes where they may lie, artifact."""
+        for service in self._records.all():
+            if service.pending is not None:
+                for artifact in service.pending.artifacts.values():
+                    yield service.namespace, service.pending.scopes.readable, artifact
+            if service.release is not None:
+                for component in service.release.components:
+                    for artifact in component.models.values():
+                        yield service.namespace, service.release.read_scopes, artifact
 
     def get(self, namespace: str, name: str) -> ServiceRecord:
         """Returns a service.
