@@ -167,7 +167,9 @@ async def _start_worker(
         salts = {"bench": "salt"}
         _send(
             hub,
-            AdmitReplica(replica_id, SERVICE, str(sockets[key]), 0, salts, component.name),
+            AdmitReplica(
+                replica_id, SERVICE, str(sockets[key]), 0, salts, component=component.name
+            ),
         )
 
 

@@ -154,7 +154,7 @@ async def _start_worker(
             str(hosts[key].socket),
             component.calls_max,
             SALTS,
-            component.name,
+            component=component.name,
         )
         await hub.admit(admitted)
 

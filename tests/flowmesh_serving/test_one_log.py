@@ -75,7 +75,8 @@ class Embedded:
     """The router's own code, without sockets."""
 
     def __init__(self) -> None:
-        self.calls = Calls(lambda *_: True, 0.0)
+        self.replicas = ReplicaTable(lambda *_: True)
+        self.calls = Calls(self.replicas, replica_wait_s=0.0)
         self.sent: list[RouterCommand] = []
         self._links: dict[str, Link] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -95,8 +96,9 @@ class Embedded:
             case CallCancelled(call_id):
                 self._tasks[call_id].cancel()
             case LoadsReported(hub, loads):
-                self.calls.loads_changed(self._link(hub), loads)  # type: ignore[arg-type]
+                self.replicas.update(self._link(hub), loads)  # type: ignore[arg-type]
             case HubLost(hub):
+                self.replicas.remove(self._link(hub))  # type: ignore[arg-type]
                 self.calls.lost(self._link(hub))  # type: ignore[arg-type]
             case CallReplied(hub, call_id, outcome):
                 refuses = outcome in (FULL, UNKNOWN_REPLICA)

@@ -8,8 +8,12 @@ from flowmesh_api.v1.problems import Problem
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.compile import compile_workflow
+from flowmesh_core.graph.compile_context import Keys
 from flowmesh_core.graph.limits import Limits
+from flowmesh_core.graph.service_stages import compile_stages
 from flowmesh_core.spec.load import ParsedDocument, without_echoes
+from flowmesh_core.spec.paths import path_text
+from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
 _NO_LIMITS_GIVEN = Limits()
@@ -35,4 +39,13 @@ def check_loaded(
         except SpecError as e:
             found = without_echoes(e.problems, [*problems, *loaded.document.problems])
             problems += [loaded.document.locate(p) for p in found]
+    elif isinstance(loaded.object, FlowMeshService):
+
+        def report(keys: Keys, message: str) -> None:
+            found = without_echoes(
+                [Problem(path_text(keys), message)], [*problems, *loaded.document.problems]
+            )
+            problems.extend(loaded.document.locate(p) for p in found)
+
+        compile_stages(loaded.object.spec, report, lambda *_: None)
     return sorted(problems, key=lambda p: (p.line, p.column))

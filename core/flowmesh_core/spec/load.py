@@ -18,16 +18,20 @@ from flowmesh_core.spec.paths import Key, path_keys
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.quota import FlowMeshQuota
+from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
 API_VERSION = "flowmesh.dev/v1alpha1"
-Object = FlowMeshWorkflow | FlowMeshWorkerPool | FlowMeshCachePolicy | FlowMeshQuota
+Object = (
+    FlowMeshWorkflow | FlowMeshWorkerPool | FlowMeshCachePolicy | FlowMeshQuota | FlowMeshService
+)
 KINDS: dict[str, type[Object]] = {
     "FlowMeshWorkflow": FlowMeshWorkflow,
     "FlowMeshWorkerPool": FlowMeshWorkerPool,
     "FlowMeshCachePolicy": FlowMeshCachePolicy,
     "FlowMeshQuota": FlowMeshQuota,
+    "FlowMeshService": FlowMeshService,
 }
 
 UNKNOWN_ENGINE = "?"

@@ -51,7 +51,8 @@ def test_the_files_are_yaml_and_json_of_the_definitions() -> None:
 
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
-ALLOWED = {"type", "description", "enum", "pattern", "format", "required", PRESERVE}
+INT_OR_STRING = "x-kubernetes-int-or-string"
+ALLOWED = {"type", "description", "enum", "pattern", "format", "required", PRESERVE, INT_OR_STRING}
 ALLOWED |= {"minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"}
 ALLOWED |= {"minProperties", "maxProperties", "properties", "items", "additionalProperties"}
 ALLOWED |= {f"x-kubernetes-{key}" for key in ("list-map-keys", "list-type", "validations")}
@@ -67,7 +68,7 @@ def structural_problems(schema: Any, where: str = "schema") -> Iterator[str]:
     unknown = set(schema) - ALLOWED
     if unknown:
         yield f"{where}: {', '.join(sorted(unknown))} is not allowed"
-    if "type" not in schema and not schema.get(PRESERVE):
+    if "type" not in schema and not (schema.get(PRESERVE) or schema.get(INT_OR_STRING)):
         yield f"{where}: has no type"
     kind = schema.get("type")
     if "properties" in schema and "additionalProperties" in schema:
