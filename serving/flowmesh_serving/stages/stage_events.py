@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_core.decoding import decode
 from flowmesh_core.stages.service_graph import LoadedGraph
 from flowmesh_core.stages.stage_calls import COMPLETION, FINISH_REASON
 from flowmesh_core.stages.values import REQUEST
@@ -32,7 +33,7 @@ class StreamedText:
         out = b""
         for line in data.split(b"\n"):
             if line.startswith(_DATA) and not line.endswith(_DONE):
-                text = self._read(_json.decode(line[len(_DATA) :]))
+                text = self._read(decode(_json, line[len(_DATA) :]))
                 if text:
                     out += event("text", {"stage": self._stage, "text": text})
         return out
@@ -81,7 +82,7 @@ def reply_of(
         elif source == REQUEST:
             found[name] = reference.of({source: request})
         elif values[source]:
-            found[name] = reference.of({source: _json.decode(values[source])})
+            found[name] = reference.of({source: decode(_json, values[source])})
         else:
             assert streamed is not None, "only a streamed answer has no value"
             found[name] = reference.of({source: streamed.value()})

@@ -135,7 +135,7 @@ async def test_a_column_twice_or_not_in_nfc_is_not_read(names: list[str]) -> Non
     honest, _ = as_single_chunk([{"é": 1}])
     table = pa.Table.from_arrays([pa.array([1])] * len(names), names=names)
     blobs, forged = forged_blob(table, honest)
-    with pytest.raises(IdentityMismatchError, match="each once"):
+    with pytest.raises(IdentityMismatchError, match=r"each once|the same name"):
         await read_dataset(blobs.get, forged)
 
 

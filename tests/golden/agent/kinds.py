@@ -139,7 +139,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     i.StopHub: ("hub_id",),
     i.PinInstance: ("instance_id", "replica"),
     i.UnpinInstance: ("instance_id", "replica_id"),
-    i.AdmitCalls: ("instance_id", "replica"),
+    i.AdmitCalls: ("instance_id", "replica", "halvings"),
     i.SetTimer: ("timer", "at_s"),
     i.ClearTimer: ("timer",),
     i.SendReport: ("at_s",),

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_core.decoding import decode
 from flowmesh_worker.serving.instance_link import InstanceLink
 
 _json = msgspec.json.Decoder()
@@ -30,6 +31,6 @@ class StageData:
     def decoded(self) -> Any:
         """Returns the value; decodes it once."""
         if not self._is_decoded:
-            self._decoded = _json.decode(self.body)
+            self._decoded = decode(_json, self.body)
             self._is_decoded = True
         return self._decoded

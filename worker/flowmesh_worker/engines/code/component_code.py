@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_core.decoding import decode
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.protocol.serving import VALUE_BYTES_MAX, StoredInput
 from flowmesh_core.stages.values import part_of
@@ -98,7 +99,7 @@ class ComponentCode:
         return list(results)
 
     def _inputs(self, call: BatchCall) -> dict[str, Any]:
-        found: dict[str, Any] = _inputs.decode(call.body)
+        found: dict[str, Any] = decode(_inputs, call.body)
         for name, stored in call.stored.items():
             found[name] = self._value(stored)
         return found

@@ -22,6 +22,8 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_core.decoding import decode
+
 COMPILE_S = 1
 """Processor time of one grammar."""
 WITHIN_S = 5.0
@@ -43,6 +45,9 @@ class GrammarRequest(msgspec.Struct, frozen=True, array_like=True):
 
     option: str
     spec: str
+
+
+_requests = msgspec.msgpack.Decoder(GrammarRequest)
 
 
 class GrammarReply(msgspec.Struct, frozen=True, array_like=True):
@@ -120,7 +125,7 @@ def _serve(end: socket.socket, model: Path) -> None:
             data = file.read(frame_size(header))
             if compiler is None:
                 compiler = _compiler(model)
-            request = msgspec.msgpack.decode(data, type=GrammarRequest)
+            request = decode(_requests, data)
             file.write(frame(_compiled(compiler, request)))
             file.flush()
 
