@@ -63,11 +63,6 @@ async def kill_each(root: Path, moments: int) -> None:
         print(f"{load.ok} ok, {load.refused} refused, {len(load.failed)} failed: {load.failed}")  # noqa: T201
 
 
-@pytest.mark.slow
-async def test_kill_9_costs_what_is_in_flight_there_and_the_service_goes_on(tmp_path: Path) -> None:
-    await kill_each(tmp_path, 2)
-
-
 @pytest.mark.nightly
 async def test_kill_9_at_twenty_moments_of_each_process(tmp_path: Path) -> None:
     await kill_each(tmp_path, 20)

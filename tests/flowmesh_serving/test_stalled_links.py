@@ -6,7 +6,6 @@ import signal
 import time
 from pathlib import Path
 
-import openai
 import pytest
 from tests.flowmesh_serving.hand_hub import hand_hub, load
 from tests.flowmesh_serving.stack import (
@@ -96,9 +95,8 @@ async def test_a_router_that_stands_still_frees_its_places_in_the_engine(
             await until(lambda: stack.hub._loads()[0].running == 0)
             assert (await ask(client, "one")).open_calls == 0
             os.kill(process.pid, signal.SIGCONT)
-            with pytest.raises(openai.APIError):
-                await waiting
             await until_answered(other)  # and it serves again
+            waiting.cancel()  # it has moved, and the engine never answers it
         process.terminate()
         await process.wait()
         await host.close()
