@@ -1,9 +1,8 @@
 """Measures a chain of three no-op components, 1 KiB of JSON in and out, beside Ray Serve.
 
 Ray Serve runs as it comes, tuned, and tuned with its proxy in C (``serving_ray.py``); a bare chain
-is four of our processes on the framing of our links, without token, limits and metrics. Ours runs
-where ``serving_chain_fabric.py`` exists: a script that prints ``url``, ``headers``, ``body`` and
-``processes`` (process ids by name) as one line of JSON and serves until its standard input ends.
+is four of our processes on the framing of our links, without token, limits and metrics. Ours is
+``serving_chain_fabric.py``, with all components in one trusted host, and with a worker each.
 One contestant runs at a time, since even an idle Ray takes processor time; rounds repeat all of
 them. Run it with ``make bench-serving-chain``.
 """
@@ -25,7 +24,8 @@ from serving_load import Contestant, LoadGenerator, Outcome
 
 CONCURRENT = (1, 8, 32)
 BODY = json.dumps({"text": "x" * 1000})
-BARE, TUNED, FABRIC = "bare chain", "Ray Serve, tuned", "FlowMesh"
+BARE, TUNED = "bare chain", "Ray Serve, tuned"
+FABRIC = {"FlowMesh": "one-host", "FlowMesh, three workers": "three-workers"}
 PEERS = {"Ray Serve, default": "default", TUNED: "tuned", "Ray Serve, tuned, HAProxy": "haproxy"}
 _FABRIC_SCRIPT = "serving_chain_fabric.py"
 _WARM_S = 2.0
@@ -38,8 +38,9 @@ def contestants(folder: Path) -> Iterator[tuple[str, list[str]]]:
     yield BARE, [sys.executable, "bare_chain.py", "4"]
     for name, variant in PEERS.items():
         yield name, [python_of("ray"), "serving_ray.py", variant]
-    if (Path(__file__).parent / _FABRIC_SCRIPT).exists():
-        yield FABRIC, [sys.executable, _FABRIC_SCRIPT, "--serve", str(folder)]
+    for name, placement in FABRIC.items():
+        given = ("--serve", str(folder / placement), "--placements", placement)
+        yield name, [sys.executable, _FABRIC_SCRIPT, *given]
 
 
 async def measure(arguments: argparse.Namespace, folder: Path) -> Found:

@@ -279,13 +279,32 @@ async def bench(placements: Sequence[str], concurrent: Sequence[int], for_s: flo
                     sys.stdout.flush()
 
 
+async def serve(placement: str, folder: Path) -> None:
+    """Prints where the chain takes requests, and serves until standard input ends."""
+    os.makedirs(folder)
+    async with running(folder, placement) as chain:
+        found = {
+            "url": f"http://127.0.0.1:{chain.port}/v1/services/{SERVICE}:invoke",
+            "headers": {"Authorization": f"Bearer {TOKEN}"},
+            "body": json.dumps({"x": "y" * (BODY_BYTES - 8)}),
+            "processes": {f"process {number}": pid for number, pid in enumerate(chain.pids)},
+        }
+        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.read)
+
+
 def main() -> None:
     """Reads the command line and measures."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--serve", type=Path, help="serve from this new folder, measure nothing")
     parser.add_argument("--placements", nargs="+", default=list(PLACEMENTS), choices=PLACEMENTS)
     parser.add_argument("--concurrent", nargs="+", type=int, default=[1, 8, 32])
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     given = parser.parse_args()
+    if given.serve is not None:
+        asyncio.run(serve(given.placements[0], given.serve))
+        return
     asyncio.run(bench(given.placements, given.concurrent, given.seconds))
 
 
