@@ -107,7 +107,8 @@ class Load:
             assert receipt.paid_nanousd == sum(line.paid_nanousd for line in receipt.lines) > 0
             assert abs(Decimal(status["costUsd"]) - receipt.paid_nanousd * NANO) < ROUNDED
         books = self._get_from_leader(lambda http: http.get("/v1/fabric", FabricStatus))
-        parts = books.receipts_nanousd + books.fabric_nanousd + books.unsettled_nanousd
+        paid = books.receipts_nanousd + books.services_nanousd
+        parts = paid + books.fabric_nanousd + books.unsettled_nanousd
         assert books.bill_nanousd == parts, books
 
     def receipts(self) -> list[Receipt]:
