@@ -9,9 +9,8 @@ it occupies no task, so jobs of other tenants are not delayed.
 
 import asyncio
 import time
-import types
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,12 +79,10 @@ class TaskPool:
         self._timers: set[asyncio.TimerHandle] = set()
         self._refused: Counter[str] = Counter()
         self._slice_end = 0.0
-        self._looking = False  # whether a task will take the next job without being woken
         self.retries = 0
 
     def start(self) -> None:
         """Starts the tasks, which run until :meth:`stop`."""
-        self._looking = False
         self._tasks = [asyncio.create_task(self._serve()) for _ in range(self._count)]
         for task in self._tasks:
             task.add_done_callback(self._ended)
@@ -112,8 +109,7 @@ class TaskPool:
         """
         tenant = tenants[0] if len(tenants) == 1 else self._jobs.soonest(tenants)
         self._jobs.push(tenant, _Job(work, argument))
-        if not self._looking:
-            self._wake()
+        self._wake()
 
     @property
     def backlog(self) -> int:
@@ -121,19 +117,11 @@ class TaskPool:
         return len(self._jobs)
 
     def _wake(self) -> None:
-        """Wakes one task, which takes jobs until one makes it wait."""
         while self._resting:
-            rest = self._resting.pop()
-            if not rest.done():
-                self._looking = True
-                rest.set_result(None)
+            hand = self._resting.pop()
+            if not hand.done():
+                hand.set_result(None)
                 return
-
-    def _suspended(self) -> None:
-        """Wakes a task for the jobs that are left, since the one that took jobs waits."""
-        self._looking = False
-        if self._jobs:
-            self._wake()
 
     async def _serve(self) -> None:
         while True:
@@ -142,7 +130,7 @@ class TaskPool:
                 try:
                     pending = job.work(job.argument)
                     if pending is not None:
-                        await _watched(pending, self._suspended)
+                        await pending
                 except (StoreUnavailableError, EvaluatorUnavailableError) as e:
                     self.retries += 1
                     self._waits(e)
@@ -153,7 +141,6 @@ class TaskPool:
                 if time.monotonic() > self._slice_end:
                     await asyncio.sleep(0)
                     self._slice_end = time.monotonic() + SLICE_S
-            self._looking = False
             rest = asyncio.get_running_loop().create_future()
             self._resting.append(rest)
             await rest
@@ -167,29 +154,10 @@ class TaskPool:
             if not self._refused[tenant]:
                 del self._refused[tenant]
             self._jobs.push(tenant, job)
-            if not self._looking:
-                self._wake()
+            self._wake()
 
         self._refused[tenant] += 1
         delay_s = retry_delay_s(job.wait_s, self._refused[tenant])
         timer = asyncio.get_running_loop().call_later(delay_s, requeue)
         self._timers.add(timer)
         job.wait_s = min(2 * job.wait_s, LAST_RETRY_S)
-
-
-@types.coroutine
-def _watched(work: Awaitable[None], suspended: Callable[[], None]) -> Generator[Any, Any, None]:
-    """Awaits work; calls ``suspended`` if it does not end without waiting, as in memory it does."""
-    steps = work.__await__()
-    try:
-        awaited = next(steps)
-        suspended()
-        while True:
-            try:
-                sent = yield awaited
-            except BaseException as e:
-                awaited = steps.throw(e)
-            else:
-                awaited = steps.send(sent)
-    except StopIteration:
-        return
