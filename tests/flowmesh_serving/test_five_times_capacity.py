@@ -125,7 +125,7 @@ async def overload(root: Path, seconds: float) -> dict[str, float]:
         return found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 async def test_five_times_the_capacity_costs_neither_goodput_nor_another_tenant(
     tmp_path: Path,
 ) -> None:

@@ -86,11 +86,6 @@ async def without_leader(root: Path, seconds: float) -> None:
         assert (load.failed, load.wrong, load.refused) == ([], [], 0)
 
 
-@pytest.mark.slow
-async def test_without_a_control_plane_no_request_fails(tmp_path: Path) -> None:
-    await without_leader(tmp_path, 3.0)
-
-
 @pytest.mark.nightly
 async def test_without_a_control_plane_for_a_minute_no_request_fails(tmp_path: Path) -> None:
     await without_leader(tmp_path, 60.0)
