@@ -171,7 +171,7 @@ def test_a_scenario_without_a_violation_cannot_be_shrunk() -> None:
 def test_worlds_of_services_with_calls_break_nothing() -> None:
     """No call is lost, none is answered twice, and the accounts add up to the bill."""
     broken = [
-        o.broken for o in soak(seeds_of("200"), jobs=1, simulate=run_checked_calls) if o.broken
+        o.broken for o in soak(seeds_of("60"), jobs=1, simulate=run_checked_calls) if o.broken
     ]
     assert broken == []
 
