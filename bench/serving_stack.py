@@ -64,6 +64,7 @@ class ServingStack:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "flowmesh_serving.router", "--hubs", str(self._hubs)),
             *("--services", str(self._folder / "services.json"), "--ready-file", str(ready)),
+            *("--replica-wait-s", "0"),  # a router alone refuses at once
         )
         while not ready.exists():
             if process.returncode is not None:
