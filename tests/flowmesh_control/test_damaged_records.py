@@ -235,12 +235,12 @@ async def test_a_collection_retains_the_models_of_services_unless_they_are_revok
     tmp_path: Path,
 ) -> None:
     store = open_store(tmp_path / "store")
-    model, nobodys = [await put(store, data) for data in (b"model", b"nobody's")]
+    model, unused = [await put(store, data) for data in (b"model", b"unused")]
     grow_old(tmp_path / "store")
     admin = cleaning(store, lambda: [("team-a", (SCOPE,), model)])
     done = await admin.collect(dry_run=False)
     assert done.deleted == 1
-    assert await blobs_of(store).missing([a.blob for a in (model, nobodys)]) == {nobodys.blob}
+    assert await blobs_of(store).missing([a.blob for a in (model, unused)]) == {unused.blob}
     now = ContentRevoked(frozenset({model.digest}), 10.0, "team-a")
     assert model.blob not in (await admin.live([now])).get(SCOPE, ())
     other = ContentRevoked(frozenset({model.digest}), 10.0, "team-b")
