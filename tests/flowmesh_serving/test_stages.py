@@ -89,6 +89,18 @@ async def test_a_reply_equals_plain_composition(
         assert f'flowmesh_service_hop_bytes_total{{tier="{tier}"}}' in await stack.metrics()
 
 
+async def test_a_stream_that_breaks_off_ends_with_an_error_and_counts_as_failed(
+    tmp_path: Path,
+) -> None:
+    async with stage_stack(tmp_path, diamond(), {"w1": ALL}, timeout_s=1.0) as stack:
+        events = await stack.events({"q": "question", "sep": "1", "end": "wait"})
+        assert {name for name, _ in events[:-1]} == {"text"}
+        name, data = events[-1]
+        assert (name, json.loads(data)["error"]["code"]) == ("error", "deadline_exceeded")
+        shown = await stack.metrics()
+        assert 'service_requests_total{outcome="failed",service="team-a/ask"} 1.0' in shown
+
+
 FRAGILE = """
 import os, time
 

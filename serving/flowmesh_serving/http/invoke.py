@@ -43,6 +43,7 @@ from flowmesh_serving.stages.staged_requests import UNROUTED, PendingRequest, St
 _EVENTS = "text/event-stream"
 _REQUEST_ID = "X-Flowmesh-Request"
 _OK, _CANCELLED, _FAILED, _REFUSED = "ok", "cancelled", "failed", "refused"
+_SLOW = "client-slow"
 _HUB_GRACE_S = 1.0
 _MS = 1000
 _bodies = msgspec.json.Decoder(dict)
@@ -87,8 +88,7 @@ class InvokeEndpoint:
                 body, fields = await self._body(request, caller, graph)
                 outcome = _CANCELLED
                 run = self._run(request, caller, body)
-                response = await self._answered(request, caller, graph, run, fields)
-                outcome = _OK
+                response, outcome = await self._answered(request, caller, graph, run, fields)
                 return response
         except OpenAiError as error:
             failed = error.code in CODES_OF_FAILURES or outcome == _CANCELLED
@@ -158,14 +158,14 @@ class InvokeEndpoint:
         graph: LoadedGraph,
         run: RunStages,
         fields: Mapping[str, Any],
-    ) -> web.StreamResponse:
+    ) -> tuple[web.StreamResponse, str]:
         deadline_s = asyncio.get_running_loop().time() + run.budget_ms / _MS + _HUB_GRACE_S
         pending = self._staged.begin(caller.service.service, graph, run)
         answering = _Answering(request, self._staged, pending, fields, deadline_s)
         try:
             if run.stream:
                 return await answering.stream(self._limits.slow_client_s)
-            return await answering.whole()
+            return await answering.whole(), _OK
         finally:
             self._staged.end(pending)
 
@@ -203,8 +203,8 @@ class _Answering:
             headers={_REQUEST_ID: self._pending.request_id},
         )
 
-    async def stream(self, slow_client_s: float) -> web.StreamResponse:
-        """Returns the answer of the last stage as it is made, and then the reply.
+    async def stream(self, slow_client_s: float) -> tuple[web.StreamResponse, str]:
+        """Returns the answer of the last stage as it is made, then the reply; and the outcome.
 
         Raises:
             OpenAiError: no byte of an answer has been sent.
@@ -218,6 +218,7 @@ class _Answering:
             }
         )
         await response.prepare(self._request)
+        outcome = _OK
         try:
             while isinstance(reply, Piece):
                 async with asyncio.timeout(slow_client_s):
@@ -226,15 +227,16 @@ class _Answering:
                 reply = await self._next()
             await response.write(event("reply", reply))
         except OpenAiError as error:
+            outcome = _FAILED
             await response.write(event("error", error.body()))
         except TimeoutError:
             if self._request.transport is not None:
                 self._request.transport.abort()
-            return response
+            return response, _SLOW
         except ConnectionError:
-            return response
+            return response, _CANCELLED
         await response.write_eof()
-        return response
+        return response, outcome
 
     async def _next(self) -> Piece | dict[str, Any]:
         """Returns the next piece, or the reply.
