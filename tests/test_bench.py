@@ -44,11 +44,10 @@ def test_each_part_of_the_side_channels_replaces_its_own_section(
 ) -> None:
     page = tmp_path / "page.md"
     page.write_text(results.PAGE.read_text())
-    monkeypatch.setattr(results, "PAGE", page)
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     for part in nightly.SIDE_CHANNELS:
         row = Row(part, separation(0.5, 0.45, 0.55), 0.6, separation(1, 1, 1))
-        result = results.Result("side-channels", part)
+        result = results.Result("side-channels", part, page=page)
         result.tables = [table(part, [row])]
         result.save()
     for part in nightly.SIDE_CHANNELS:
