@@ -5,12 +5,15 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
 from tests.flowmesh_serving.stack import until
 from tests.flowmesh_serving.stage_stack import SERVICE, URL, python, stage_stack, together
+
+if TYPE_CHECKING:
+    from flowmesh_core.protocol.serving import ComponentCall
 
 pytestmark = pytest.mark.slow
 
@@ -146,6 +149,54 @@ async def test_a_call_that_raises_fails_alone_and_shows_its_owner_the_line(tmp_p
                 assert (status, body["out"]["said"]) == (200, request["q"])
         status, body = await stack.ask({"q": "odd"})
         assert (status, "not JSON" in body["error"]["message"]) == (500, True)
+
+
+STEPS = """
+def step(batch):
+    for call in batch:
+        if call["x"]["fail"] == call["name"]:
+            raise ValueError("not this one")
+    return [{**call["x"], "at": call["x"]["at"] + call["name"]} for call in batch]
+"""
+
+
+def chain(*names: str) -> dict[str, Any]:
+    """Returns stages one after the other; a request says which of them fails."""
+    inputs = dict(zip(names, ("request.x", *names), strict=False))
+    return {
+        "components": {name: python(STEPS, "step") for name in names},
+        "stages": [
+            {"name": name, "component": name, "inputs": {"x": source}, "with": {"name": name}}
+            for name, source in inputs.items()
+        ],
+        "reply": {"x": names[-1]},
+    }
+
+
+async def test_a_chain_in_one_host_is_one_call_and_names_the_stage_that_fails(
+    tmp_path: Path,
+) -> None:
+    names = ["a", "b", "c"]
+    async with stage_stack(tmp_path, chain(*names), {"w1": names}) as stack:
+        hub, host = stack.hubs["w1"], stack.hosts["w1", "a"]
+        calls: list[ComponentCall] = []
+        instance = hub._instances[str(host.socket)]
+        send = instance._send
+        instance._send = lambda message: (calls.append(message), send(message))[1]  # type: ignore[method-assign]
+        for failing in ("", *names):
+            status, body = await stack.ask({"x": {"at": "", "fail": failing}})
+            (call,) = calls
+            assert [one.component for one in (call, *call.then)] == names
+            calls.clear()
+            if not failing:
+                assert (status, body["x"]["at"]) == (200, "abc")
+                continue
+            assert status == 500
+            assert f"component {failing} failed" in body["error"]["message"]
+            assert body["error"]["message"].endswith(f"(stage {failing})")
+        await until(lambda: not len(hub._stages))
+        loads = {load.component: load.running for load in hub._loads()}
+        assert loads == dict.fromkeys(names, 0)
 
 
 async def test_code_that_ends_its_process_or_hangs_fails_alone_and_is_started_again(

@@ -1,6 +1,7 @@
 """Batches of Python components: results by position, by reference, and failures alone."""
 
 import asyncio
+import threading
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from flowmesh_worker.engines.code.component_frames import (
 from flowmesh_worker.engines.code.trusted_code import TrustedCode
 
 CODE = """
-import time
+import threading, time
 
 made = []
 
@@ -51,6 +52,9 @@ def picky(batch):
 
 def short(batch):
     return batch[1:]
+
+def thread(batch):
+    return [threading.get_ident()] * len(batch)
 
 def slow(batch):
     time.sleep(0.05)
@@ -110,13 +114,38 @@ def test_a_class_is_made_once_and_a_missing_function_is_named() -> None:
         ComponentCode((LoadedCode("c", CODE, "other", 8),))
 
 
+async def test_a_batch_leaves_the_loop_unless_the_last_ones_took_less_than_passing_it_on() -> None:
+    trusted = TrustedCode(loaded("thread", "slow"))
+    first, second, third = [(await trusted.run("thread", [call()], 1.0))[0] for _ in range(3)]
+    own = msgspec.json.encode(threading.get_ident())
+    assert (first.body != own, second.body, third.body) == (True, own, own)
+    for _ in range(2):
+        ticks = 0
+        slow = asyncio.ensure_future(trusted.run("slow", [call(store_as="k")], 1.0))
+        while not slow.done():
+            await asyncio.sleep(0.001)
+            ticks += 1
+        assert ticks > 3  # the loop went on
+    running = asyncio.ensure_future(trusted.run("slow", [call(store_as="late")], 1.0))
+    await asyncio.sleep(0)
+    trusted.forget(("late",))
+    await running
+    trusted.forget(("k",))
+    await trusted.run("slow", [call()], 1.0)  # after what was asked before
+    assert trusted.code._stored == {}
+    await trusted.close()
+
+
 async def sizes(batches: ComponentBatches, count: int, **more: int) -> list[Any]:
     given = {"budget_ms": 60_000, "slo_ms": 0, **more}
     calls = (
         ComponentCall(f"c{i}", "slow", b"{}", {}, "", wants_body=True, **given)
         for i in range(count)
     )
-    results = await asyncio.gather(*map(batches.call, calls), return_exceptions=True)
+    now_s = asyncio.get_running_loop().time()
+    results = await asyncio.gather(
+        *(batches.call(one, now_s) for one in calls), return_exceptions=True
+    )
     return [
         type(r) if isinstance(r, BaseException) else msgspec.json.decode(r.body) for r in results
     ]

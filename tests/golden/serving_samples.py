@@ -68,7 +68,7 @@ TO_ROUTER: dict[str, Any] = {
     ),
     "piece": serving.Piece(call_id="c1", data=b"data: {}\n\n"),
     "call ended": serving.CallEnded(
-        call_id="c1", outcome="failed", status=400, body=b"{}", tokens_in=7, tokens_out=8
+        call_id="c1", outcome="failed", status=400, body=b"{}", tokens_in=7, tokens_out=8, step=2
     ),
     "call refused": serving.CallRefused(call_id="c1", reason="full"),
     "pong": serving.Pong(),
@@ -117,6 +117,18 @@ TO_CALL_HOST: dict[str, Any] = {
         budget_ms=4500,
         slo_ms=2000,
         tenant="team-b",
+        then=(
+            serving.ComponentCall(
+                call_id="q1.2.last",
+                component="rerank",
+                body=b"{}",
+                stored={"best": serving.StoredInput(key="q1.2.best")},
+                store_as="",
+                wants_body=True,
+                budget_ms=4500,
+                slo_ms=2000,
+            ),
+        ),
     ),
     "forget values": serving.ForgetValues(keys=("q1.2.hits",)),
 }

@@ -17,6 +17,8 @@ from flowmesh_core.errors import ProtocolError
 
 _LENGTH = struct.Struct(">I")
 FRAME_BYTES_MAX = (1 << 32) - 1
+DEFER_S = 0.005
+"""How long a deferred message waits for another one to leave with."""
 
 Received = TypeVar("Received")
 
@@ -31,6 +33,7 @@ class FramedConnection(Generic[Received]):
         on_lost: Callable[[], None],
         soon: Callable[[Callable[[], None]], Any],
         frame_bytes_max: int = FRAME_BYTES_MAX,
+        later: Callable[[float, Callable[[], None]], Any] | None = None,
     ) -> None:
         """Creates an unconnected end.
 
@@ -40,23 +43,41 @@ class FramedConnection(Generic[Received]):
             on_lost: called once when the connection is lost.
             soon: calls a function at the end of this iteration of the event loop.
             frame_bytes_max: the largest frame that the other end may send.
+            later: calls a function after so many seconds; without it nothing is deferred.
         """
         self._decoder = msgspec.msgpack.Decoder(list[receives])
         self._encoder = msgspec.msgpack.Encoder()
         self._on_message = on_message
         self._on_lost = on_lost
         self._soon = soon
+        self._later = later
         self._frame_bytes_max = frame_bytes_max
         self._transport: Any = None
         self._is_lost = False
         self._outgoing: list[Any] = []
+        self._leaves_soon = self._leaves_later = False
         self._buffer = bytearray()
 
     def send(self, message: msgspec.Struct) -> None:
         """Queues a message for this iteration's frame; does nothing once the connection is lost."""
-        if not self._outgoing:
-            self._soon(self.flush)
         self._outgoing.append(message)
+        if not self._leaves_soon:
+            self._leaves_soon = True
+            self._soon(self.flush)
+
+    def defer(self, message: msgspec.Struct) -> None:
+        """Queues a message for the next frame, or for one of its own after ``DEFER_S``."""
+        if self._later is None:
+            self.send(message)
+            return
+        self._outgoing.append(message)
+        if not self._leaves_later:
+            self._leaves_later = True
+            self._later(DEFER_S, self._flush_deferred)
+
+    def _flush_deferred(self) -> None:
+        self._leaves_later = False
+        self.flush()
 
     def flush(self) -> None:
         """Sends the queued messages now.
@@ -67,6 +88,7 @@ class FramedConnection(Generic[Received]):
             ValueError: the frame is larger than its length field can express, or a text in it is
                 not Unicode.
         """
+        self._leaves_soon = False
         if self._transport is None and not self._is_lost:
             return  # they leave when it is connected
         messages, self._outgoing = self._outgoing, []
@@ -94,7 +116,8 @@ class FramedConnection(Generic[Received]):
     def connection_made(self, transport: Any) -> None:
         """Called by the event loop."""
         self._transport = transport
-        if self._outgoing:
+        if self._outgoing and not self._leaves_soon:
+            self._leaves_soon = True
             self._soon(self.flush)
 
     def data_received(self, data: bytes) -> None:

@@ -199,6 +199,7 @@ class CallEnded(msgspec.Struct, frozen=True, array_like=True, tag="call-ended"):
         body: the answer, or OpenAI's error object; empty after a stream.
         tokens_in: tokens of the prompt.
         tokens_out: generated tokens.
+        step: which call of a chain ended it, from 0; see ``ComponentCall.then``.
     """
 
     call_id: str
@@ -207,6 +208,7 @@ class CallEnded(msgspec.Struct, frozen=True, array_like=True, tag="call-ended"):
     body: bytes = b""
     tokens_in: int = 0
     tokens_out: int = 0
+    step: int = 0
 
 
 class CallRefused(msgspec.Struct, frozen=True, array_like=True, tag="call-refused"):
@@ -320,6 +322,8 @@ class ComponentCall(msgspec.Struct, frozen=True, array_like=True, tag="component
         budget_ms: what remains until the request's timeout.
         slo_ms: what remains until its reply is late; 0 for no target.
         tenant: the caller's namespace.
+        then: calls that the host runs after this one, each with the value of the one before. The
+            chain has this call's id, and ends with its last call or the first that fails.
     """
 
     call_id: str
@@ -331,6 +335,7 @@ class ComponentCall(msgspec.Struct, frozen=True, array_like=True, tag="component
     budget_ms: int
     slo_ms: int
     tenant: str = ""
+    then: "tuple[ComponentCall, ...]" = ()
 
 
 class ForgetValues(msgspec.Struct, frozen=True, array_like=True, tag="forget"):

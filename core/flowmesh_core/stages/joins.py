@@ -97,6 +97,24 @@ class JoinTable(Generic[Value]):
         values[source] = value
         return self._complete(joins, stage)
 
+    def begin_early(
+        self, request: str, version: int, stage: str, source: str
+    ) -> dict[str, Value] | None:
+        """Takes the values of a stage that only lacks the one of ``source``, which will not come.
+
+        Returns:
+            The values; None where others are missing too, or the stage has begun.
+        """
+        joins = self._requests.get(request)
+        if joins is None or joins.version != version or joins.needs is None:
+            return None
+        values = joins.values.get(stage, {})
+        needed = joins.needs.get(stage, frozenset())
+        if stage in joins.begun or source not in needed or needed != {*values, source}:
+            return None
+        joins.begun.add(stage)
+        return joins.values.pop(stage, {})
+
     def close(self, request: str) -> None:
         """Drops the joins of a request."""
         self._requests.pop(request, None)

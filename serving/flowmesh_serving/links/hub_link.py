@@ -110,6 +110,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
             lambda: listener.lost(self),
             lambda send: asyncio.get_running_loop().call_soon(send),
             HELLO_BYTES_MAX,
+            lambda s, send: asyncio.get_running_loop().call_later(s, send),
         )
         self.worker = ""
         self._graphs: set[str] = set()

@@ -53,6 +53,7 @@ class PendingRequest:
         links: by worker of its route.
         avoided: replicas that have refused or lost it.
         has_streamed: whether its client may have bytes of an answer.
+        is_answered: whether all values of its reply have come.
     """
 
     service: str
@@ -63,6 +64,7 @@ class PendingRequest:
     links: dict[str, HubLink] = field(default_factory=dict)
     avoided: set[str] = field(default_factory=set)
     has_streamed: bool = False
+    is_answered: bool = False
 
     @property
     def request_id(self) -> str:
@@ -153,6 +155,7 @@ class StagedRequests:
                     request_id, message.version, REPLY, message.source, message.data
                 )
                 if done is not None:
+                    pending.is_answered = True
                     pending.events.put_nowait(done)
             case StageValue():
                 self._relay(pending, message)
@@ -206,9 +209,10 @@ class StagedRequests:
             link.answer(pending.run)
 
     def _leave(self, pending: PendingRequest) -> None:
-        """Has the hubs of the present route end the request."""
+        """Has the hubs of the present route end the request; at once where it still runs."""
+        end = EndRequest(pending.request_id)
         for link in pending.links.values():
-            link.answer(EndRequest(pending.request_id))
+            (link.defer if pending.is_answered else link.send)(end)
         for replica in pending.replicas:
             replica.candidate.own -= 1
         pending.links, pending.replicas = {}, []

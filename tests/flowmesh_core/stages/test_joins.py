@@ -39,6 +39,20 @@ def test_a_higher_version_replaces_a_route_and_the_old_one_is_dropped() -> None:
     assert table.counts.stale == 3
 
 
+def test_a_stage_begins_early_only_where_one_value_is_missing_and_then_once() -> None:
+    table = JoinTable[int]()
+    assert table.begin_early("r", 1, "join", "b") is None  # has no route
+    table.open("r", 1, NEEDS)
+    assert table.begin_early("r", 1, "join", "b") is None  # lacks a too
+    table.add("r", 1, "join", "a", 1)
+    assert table.begin_early("r", 2, "join", "b") is None
+    assert table.begin_early("r", 1, "join", "c") is None
+    assert table.begin_early("r", 1, "join", "b") == {"a": 1}
+    assert table.begin_early("r", 1, "join", "b") is None
+    assert table.add("r", 1, "join", "b", 2) is None
+    assert table.counts.duplicates == 1
+
+
 def test_values_without_a_route_do_not_pile_up() -> None:
     table = JoinTable[int]()
     for number in range(2 * EARLY_MAX):

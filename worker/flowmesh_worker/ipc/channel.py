@@ -25,7 +25,11 @@ class Channel(FramedConnection[Received], asyncio.Protocol):
     ) -> None:
         """Creates an unconnected end on the running event loop; most callers use :meth:`over`."""
         super().__init__(
-            receives, on_message, on_lost, lambda send: asyncio.get_running_loop().call_soon(send)
+            receives,
+            on_message,
+            on_lost,
+            lambda send: asyncio.get_running_loop().call_soon(send),
+            later=lambda s, send: asyncio.get_running_loop().call_later(s, send),
         )
 
     @classmethod

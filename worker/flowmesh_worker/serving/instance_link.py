@@ -143,7 +143,8 @@ class InstanceLink:
 
     def forget(self, keys: tuple[str, ...]) -> None:
         """Drops results that the host keeps."""
-        self._send(ForgetValues(keys))
+        if self._channel is not None:
+            self._channel.defer(ForgetValues(keys))
 
     def abort(self, call_id: str) -> None:
         """Drops a call whose result is not wanted; its end is not reported."""
@@ -155,7 +156,7 @@ class InstanceLink:
         if self._channel is not None:
             self._channel.close()
 
-    def _send(self, message: HostCall | Credit | Abort | ForgetValues) -> None:
+    def _send(self, message: HostCall | Credit | Abort) -> None:
         if self._channel is not None:
             self._channel.send(message)
 

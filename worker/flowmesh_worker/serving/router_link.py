@@ -141,6 +141,11 @@ class RouterLink:
         if self._channel is not None:
             self._channel.send(message)
 
+    def defer(self, message: ToRouter) -> None:
+        """Sends what need not arrive at once; does nothing while not connected."""
+        if self._channel is not None:
+            self._channel.defer(message)
+
     async def _connect(self) -> None:
         self._lost.clear()
         channel = Channel[FromRouter](FromRouter, self._receive, self._disconnected)

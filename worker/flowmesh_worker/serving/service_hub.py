@@ -8,7 +8,7 @@ import itertools
 import logging
 import ssl
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -57,8 +57,13 @@ class _Replica:
 @dataclass(frozen=True, slots=True)
 class _Routed:
     link: RouterLink
-    replica: _Replica
+    replicas: tuple[_Replica, ...]
     reply: Callable[[ToCaller], None]
+
+    @property
+    def instance(self) -> InstanceLink:
+        """Where the call is."""
+        return self.replicas[0].instance
 
 
 class ServiceHub:
@@ -185,28 +190,32 @@ class ServiceHub:
     def start(
         self,
         link: RouterLink,
-        replica_id: str,
+        replica_ids: Sequence[str],
         tenant: str,
         call: HostCall,
         reply: Callable[[ToCaller], None],
     ) -> str:
         """See ``StageReplicas.start``."""
-        replica = self._replicas.get(replica_id)
-        if replica is None or replica.is_withdrawn or replica.instance.is_lost:
-            return UNKNOWN_REPLICA
-        salt = replica.admitted.salts.get(tenant)
-        if salt is None:  # the service does not admit this namespace
-            return UNKNOWN_REPLICA
+        replicas: list[_Replica] = []
+        for replica_id in replica_ids:
+            replica = self._replicas.get(replica_id)
+            if replica is None or replica.is_withdrawn or replica.instance.is_lost:
+                return UNKNOWN_REPLICA
+            if tenant not in replica.admitted.salts:  # the service does not admit this namespace
+                return UNKNOWN_REPLICA
+            replicas.append(replica)
         if link.is_congested:
             return FULL
         if isinstance(call, ServiceCall):
+            salt = replicas[0].admitted.salts[tenant]
             call = msgspec.structs.replace(
                 call, replica_id="", cache_salt=salt, priority=CALL_PRIORITY
             )
-        self._calls[call.call_id] = _Routed(link, replica, reply)
-        replica.calls += 1
-        self._used_by(replica)
-        replica.instance.add(call, self._reply)
+        routed = self._calls[call.call_id] = _Routed(link, tuple(replicas), reply)
+        for replica in replicas:
+            replica.calls += 1
+            self._used_by(replica)
+        routed.instance.add(call, self._reply)
         return ""
 
     def abort(self, call_id: str) -> None:
@@ -217,32 +226,33 @@ class ServiceHub:
     def _begin(self, link: RouterLink, call: ServiceCall) -> None:
         if call.call_id in self._calls:
             return
-        if reason := self.start(link, call.replica_id, call.tenant, call, link.send):
+        if reason := self.start(link, (call.replica_id,), call.tenant, call, link.send):
             link.send(CallRefused(call.call_id, reason))
 
     def _add_credit(self, link: RouterLink, credit: Credit) -> None:
         call_id = self._stages.streaming_call(credit.call_id) or credit.call_id
         routed = self._calls.get(call_id)
         if routed is not None and routed.link is link:
-            routed.replica.instance.add_credit(Credit(call_id, credit.size))
+            routed.instance.add_credit(Credit(call_id, credit.size))
 
     def _reply(self, message: ToCaller) -> None:
         routed = self._calls[message.call_id]
         if isinstance(message, CallEnded | CallRefused):
             self._end(message.call_id, routed)
         if isinstance(message, CallEnded):
-            routed.replica.tokens += message.tokens_in + message.tokens_out
+            routed.replicas[0].tokens += message.tokens_in + message.tokens_out
         routed.reply(message)
 
     def _abort(self, call_id: str, routed: _Routed) -> None:
         self._end(call_id, routed)
-        routed.replica.instance.abort(call_id)
+        routed.instance.abort(call_id)
 
     def _end(self, call_id: str, routed: _Routed) -> None:
         del self._calls[call_id]
-        routed.replica.calls -= 1
-        self._used_by(routed.replica)
-        self._remove_if_done(routed.replica)
+        for replica in routed.replicas:
+            replica.calls -= 1
+            self._used_by(replica)
+            self._remove_if_done(replica)
 
     def _remove_if_done(self, replica: _Replica) -> None:
         if replica.is_withdrawn and not replica.calls:
@@ -269,7 +279,7 @@ class ServiceHub:
         self._report_timer = None
         loads, dropped = self._loads(), self._stages.take_dropped()
         for link in itertools.chain.from_iterable(g.links for g in self._routers.values()):
-            link.send(ReplicaLoads(loads, self._stages.take_passed_bytes(link), dropped))
+            link.defer(ReplicaLoads(loads, self._stages.take_passed_bytes(link), dropped))
             dropped = {}
 
     def _used_by(self, replica: _Replica) -> None:

@@ -6,7 +6,7 @@ through the router, and those of the reply to the router itself.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from flowmesh_core.protocol.serving import (
     VALUE_BYTES_MAX,
     CallEnded,
     CallRefused,
+    ComponentCall,
     Piece,
     RunStages,
     StageFailed,
@@ -50,12 +51,12 @@ class StageReplicas(Protocol):
     def start(
         self,
         link: RouterLink,
-        replica_id: str,
+        replica_ids: Sequence[str],
         tenant: str,
         call: HostCall,
         reply: Callable[[ToCaller], None],
     ) -> str:
-        """Begins a call; returns why it is refused, else nothing."""
+        """Begins a call of replicas in one instance; returns why it is refused, else nothing."""
         ...
 
     def abort(self, call_id: str) -> None:
@@ -200,41 +201,79 @@ class StageRequests:
             self._start(request, done)
 
     def _start(self, request: StagedRequest, done: MatchedSet[StageData]) -> None:
-        place = request.run.route.place(done.stage)
-        assert place is not None, "only stages of the route have joins"
-        try:
-            call, references = self._calls.call(request, done, place.replica_id)
-        except (FlowMeshError, msgspec.DecodeError) as error:
-            self._fail(request, done.stage, FAILED, _BAD_REQUEST, error_body(error))
-            return
-        self._count(request, REFERENCE, references)
-        self._count(request, INLINE, len(call.body))
-        request.calls[done.stage] = call.call_id
+        """Calls a stage, and those after it that its host can run without the hub."""
+        chain: list[HostCall] = []
+        stages: list[str] = []
+        following: MatchedSet[StageData] | None = done
+        while following is not None:
+            stages.append(following.stage)
+            try:
+                call, references = self._calls.call(
+                    request, following, self._replica_id(request, following.stage)
+                )
+            except (FlowMeshError, msgspec.DecodeError) as error:
+                self._fail(request, following.stage, FAILED, _BAD_REQUEST, error_body(error))
+                return
+            self._count(request, REFERENCE, references)
+            self._count(request, INLINE, len(call.body))
+            chain.append(call)
+            following = self._following(request, following.stage, call)
+        self._run(request, stages, chain)
+
+    def _following(
+        self, request: StagedRequest, stage: str, call: HostCall
+    ) -> MatchedSet[StageData] | None:
+        """Returns what the next stage needs, where only the host of this one needs its value."""
+        consumers = request.graph.consumers[stage]
+        if not isinstance(call, ComponentCall) or not call.store_as or call.wants_body:
+            return None
+        if len(consumers) != 1:
+            return None
+        values = self._joins.begin_early(
+            request.run.request_id, request.version, consumers[0], stage
+        )
+        if values is None:
+            return None
+        instance = self._replicas.instance_of(self._replica_id(request, stage))
+        return MatchedSet(consumers[0], {**values, stage: StageData(b"", call.store_as, instance)})
+
+    def _run(self, request: StagedRequest, stages: list[str], chain: list[HostCall]) -> None:
+        replica_ids = [self._replica_id(request, stage) for stage in stages]
+        call = chain[0]
+        if isinstance(call, ComponentCall):
+            keys = [one.store_as for one in chain if isinstance(one, ComponentCall)]
+            instance = self._replicas.instance_of(replica_ids[0])
+            if instance is not None:
+                request.stored.setdefault(instance, []).extend(filter(None, keys))
+            call = msgspec.structs.replace(call, then=tuple(chain[1:]))
+        request.calls[stages[0]] = call.call_id
 
         def reply(message: ToCaller) -> None:
-            self._replied(request, done.stage, call, message)
+            self._replied(request, stages, chain, message)
 
-        reason = self._replicas.start(
-            request.link, place.replica_id, request.run.tenant, call, reply
-        )
+        reason = self._replicas.start(request.link, replica_ids, request.run.tenant, call, reply)
         if reason:
-            request.calls.pop(done.stage, None)
-            self._fail(request, done.stage, reason)
+            request.calls.pop(stages[0], None)
+            self._fail(request, stages[0], reason)
 
     def _replied(
-        self, request: StagedRequest, stage: str, call: HostCall, message: ToCaller
+        self,
+        request: StagedRequest,
+        stages: list[str],
+        chain: list[HostCall],
+        message: ToCaller,
     ) -> None:
+        if isinstance(message, Piece):
+            request.link.send(Piece(request.run.request_id, message.data))
+            return
+        request.calls.pop(stages[0], None)
         match message:
-            case Piece(data=data):
-                request.link.send(Piece(request.run.request_id, data))
             case CallRefused(reason=reason):
-                request.calls.pop(stage, None)
-                self._fail(request, stage, reason)
+                self._fail(request, stages[0], reason)
             case CallEnded(outcome="ok"):
-                request.calls.pop(stage, None)
-                self._pass_on(request, stage, call, message)
-            case CallEnded(outcome=outcome, status=status, body=body):
-                request.calls.pop(stage, None)
+                self._pass_on(request, stages[-1], chain[-1], message)
+            case CallEnded(outcome=outcome, status=status, body=body, step=step):
+                stage = stages[min(max(0, step), len(stages) - 1)]
                 self._fail(request, stage, outcome, status, body)
 
     def _pass_on(
@@ -242,10 +281,8 @@ class StageRequests:
     ) -> None:
         """Sends the value of a stage to all that need it."""
         run = request.run
-        instance = self._replicas.instance_of(run.route.place(stage).replica_id)  # type: ignore[union-attr]
+        instance = self._replicas.instance_of(self._replica_id(request, stage))
         data = stage_value(call, ended, instance)
-        if data.key and instance is not None:
-            request.stored.setdefault(instance, []).append(data.key)
         self._hold(request, len(data.body))
         for consumer in request.graph.consumers[stage]:
             place = run.route.place(consumer)
@@ -261,6 +298,12 @@ class StageRequests:
                     self._count(request, RELAY, len(data.body))
                 value = StageValue(run.request_id, request.version, consumer, stage, data.body)
                 request.link.send(value)
+
+    @staticmethod
+    def _replica_id(request: StagedRequest, stage: str) -> str:
+        place = request.run.route.place(stage)
+        assert place is not None, "only stages of the route have joins"
+        return place.replica_id
 
     def _fail(
         self, request: StagedRequest, stage: str, outcome: str, status: int = 500, body: bytes = b""

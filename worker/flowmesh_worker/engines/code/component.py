@@ -4,6 +4,7 @@ Code runs in a resident sandbox of the host's namespace, without network. Code t
 calls trusted runs in the host itself, where the worker's owner allows that.
 """
 
+import asyncio
 import os
 import traceback
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -111,9 +112,19 @@ class Component:
 
     async def call_component(self, call: ComponentCall) -> CallEnded:
         """See ``ServesComponents``."""
+        since_s = asyncio.get_running_loop().time()
+        ended = await self._called(call, since_s)
+        for step, following in enumerate(call.then, 1):
+            if ended.outcome != OK:
+                break
+            ended = await self._called(following, since_s)
+            ended = msgspec.structs.replace(ended, call_id=call.call_id, step=step)
+        return ended
+
+    async def _called(self, call: ComponentCall, since_s: float) -> CallEnded:
         assert self._batches is not None, "it is loaded"
         try:
-            return _ended(call, await self._batches.call(call))
+            return _ended(call, await self._batches.call(call, since_s))
         except QueueFullError:
             return CallEnded(call.call_id, FULL, _TOO_MANY)
         except LateError:

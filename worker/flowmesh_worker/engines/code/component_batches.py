@@ -134,8 +134,12 @@ class ComponentBatches:
             for name, c in self._components.items()
         )
 
-    async def call(self, call: ComponentCall) -> CallResult:
+    async def call(self, call: ComponentCall, since_s: float) -> CallResult:
         """Returns the result of a call; one that is cancelled leaves its queue.
+
+        Args:
+            call: of a component of this host.
+            since_s: when its budget began, by the loop's clock.
 
         Raises:
             QueueFullError: the component has as many calls as it takes.
@@ -145,11 +149,11 @@ class ComponentBatches:
         component = self._components[call.component]
         if len(component.queue) >= QUEUED_PER_BATCH * component.batch_max:
             raise QueueFullError
-        now_s = self._loop.time()
-        until_s = now_s + call.budget_ms / _MS
-        due_s = now_s + call.slo_ms / _MS if call.slo_ms and self._on_late != SERVE else until_s
+        until_s = since_s + call.budget_ms / _MS
+        due_s = since_s + call.slo_ms / _MS if call.slo_ms and self._on_late != SERVE else until_s
+        arrived_s = self._loop.time()
         waiting = _Waiting(
-            call, WaitingCall(call.call_id, due_s), until_s, self._loop.create_future(), now_s
+            call, WaitingCall(call.call_id, due_s), until_s, self._loop.create_future(), arrived_s
         )
         component.queue[call.call_id] = waiting
         if self._running is None:
