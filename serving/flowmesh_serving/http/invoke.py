@@ -12,6 +12,7 @@ from flowmesh_core.decoding import decode
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.protocol.serving import (
+    DEADLINE,
     Piece,
     RunStages,
     StageFailed,
@@ -33,6 +34,7 @@ from flowmesh_serving.errors import (
 from flowmesh_serving.http.connections import Connections
 from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.openai import HttpLimits
+from flowmesh_serving.http.request_body import whole_body
 from flowmesh_serving.http.request_headers import caller_of, seed, timeout_s
 from flowmesh_serving.metrics import RouterMetrics
 from flowmesh_serving.service_table import Caller, ServiceTable
@@ -115,8 +117,7 @@ class InvokeEndpoint:
         if request.content_length is not None and request.content_length > limit:
             raise body_too_large(limit)
         try:
-            async with asyncio.timeout(self._limits.body_s):
-                body = await request.read()
+            body = await whole_body(request, self._limits.body_s)
             fields = decode(_bodies, body)
         except TimeoutError:
             raise body_too_slow(self._limits.body_s) from None
@@ -159,14 +160,18 @@ class InvokeEndpoint:
         run: RunStages,
         fields: Mapping[str, Any],
     ) -> tuple[web.StreamResponse, str]:
-        deadline_s = asyncio.get_running_loop().time() + run.budget_ms / _MS + _HUB_GRACE_S
         pending = self._staged.begin(caller.service.service, graph, run)
-        answering = _Answering(request, self._staged, pending, fields, deadline_s)
+        answering = _Answering(request, self._staged, pending, fields)
+        late = StageFailed(run.request_id, run.route.version, "", "", DEADLINE)
+        timer = asyncio.get_running_loop().call_later(
+            run.budget_ms / _MS + _HUB_GRACE_S, pending.events.put_nowait, late
+        )
         try:
             if run.stream:
                 return await answering.stream(self._limits.slow_client_s)
             return await answering.whole(), _OK
         finally:
+            timer.cancel()
             self._staged.end(pending)
 
 
@@ -179,13 +184,11 @@ class _Answering:
         staged: StagedRequests,
         pending: PendingRequest,
         fields: Mapping[str, Any],
-        deadline_s: float,
     ) -> None:
         self._request = request
         self._staged = staged
         self._pending = pending
         self._fields = fields
-        self._deadline_s = deadline_s
         self._streamed = StreamedText(pending.graph.streamed)
 
     async def whole(self) -> web.Response:
@@ -244,11 +247,7 @@ class _Answering:
         Raises:
             OpenAiError: the request has failed.
         """
-        try:
-            async with asyncio.timeout_at(self._deadline_s):
-                found = await self._pending.events.get()
-        except TimeoutError:
-            raise deadline_exceeded() from None
+        found = await self._pending.events.get()
         if isinstance(found, Piece):
             return found
         if isinstance(found, StageFailed):

@@ -27,6 +27,7 @@ from flowmesh_serving.errors import (
 )
 from flowmesh_serving.http.connections import Connections
 from flowmesh_serving.http.in_flight import InFlightRequests
+from flowmesh_serving.http.request_body import whole_body
 from flowmesh_serving.http.request_headers import caller_of, seed, timeout_s
 from flowmesh_serving.http.slow_client import SlowClientTimer
 from flowmesh_serving.metrics import RouterMetrics, ServiceMetrics
@@ -129,8 +130,7 @@ class OpenAiEndpoints:
         if request.content_length is not None and request.content_length > limit:
             raise body_too_large(limit)
         try:
-            async with asyncio.timeout(self._limits.body_s):
-                body = decode(_bodies, await request.read())
+            body = decode(_bodies, await whole_body(request, self._limits.body_s))
         except TimeoutError:
             raise body_too_slow(self._limits.body_s) from None
         except web.HTTPRequestEntityTooLarge:
