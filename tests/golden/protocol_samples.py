@@ -210,6 +210,7 @@ REPLICA_STATE = ServingReplicaState(
     units=2048,
     signature=digest(20),
     memory_mib=6000,
+    token="token",
 )
 
 WORKER_MESSAGES: dict[str, WorkerMessage] = {

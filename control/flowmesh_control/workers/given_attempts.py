@@ -1,14 +1,18 @@
-"""The attempts that one connection of a worker may report on.
+"""The attempts and replicas of services that one connection of a worker may report on.
 
 Those that were assigned on this connection need no proof. Any other, as after a lost connection or
-a change of leader, needs an attempt token that was issued to this worker process
-(``attempt_tokens``). The gateway has one :class:`GivenAttempts` per connection.
+a change of leader, needs a token that was issued to this worker process (``attempt_tokens``). The
+gateway has one :class:`GivenAttempts` per connection.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flowmesh_core.protocol.attempt_tokens import AttemptTokens, TokenHolder
+import msgspec
+
+from flowmesh_core.protocol.attempt_grants import AttemptGrant
+from flowmesh_core.protocol.attempt_tokens import REPLICA, AttemptTokens, TokenHolder
+from flowmesh_core.protocol.messages import ServingReplica
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +37,13 @@ _Given = tuple[int, float, float]
 class GivenAttempts:
     """The attempts that a worker process was given, as far as this connection knows."""
 
-    __slots__ = ("_given", "_holder", "_issuer")
+    __slots__ = ("_given", "_holder", "_issuer", "_replicas")
 
     def __init__(self, issuer: TokenIssuer, holder: TokenHolder) -> None:
         self._issuer = issuer
         self._holder = holder
         self._given: dict[str, _Given] = {}
+        self._replicas: set[str] = set()
 
     def give(self, attempt_id: str, generation: int, read_scopes: tuple[str, ...]) -> str:
         """Returns the token of an attempt that is assigned now."""
@@ -60,24 +65,48 @@ class GivenAttempts:
             self._holder, read_scopes=read_scopes, issued_s=issuer.clock()
         )
 
+    def give_replica(self, replica: ServingReplica) -> ServingReplica:
+        """Returns a replica that the worker process is given now, with its token."""
+        issuer, opening = self._issuer, replica.opening
+        self._replicas.add(replica.replica_id)
+        token = issuer.tokens.issue_reading(
+            self._holder,
+            read_scopes=opening.read_scopes,
+            issued_s=issuer.clock(),
+            replica_id=replica.replica_id,
+        )
+        return msgspec.structs.replace(
+            replica, opening=msgspec.structs.replace(opening, token=token)
+        )
+
+    def admits_replica(self, replica_id: str, token: str) -> bool:
+        """Whether the worker process was given this replica of a service."""
+        if replica_id in self._replicas:
+            return True
+        if self._grant(f"{REPLICA}{replica_id}", token) is None:
+            return False
+        self._replicas.add(replica_id)
+        return True
+
     def admits(self, attempt_id: str, token: str) -> bool:
         """Whether the worker process was given this attempt."""
         if attempt_id in self._given:
             return True
-        if not token or not attempt_id:
+        grant = self._grant(attempt_id, token) if attempt_id else None
+        if grant is None or not grant.write_scope:  # of a replica: it has no end
             return False
-        now_s = self._issuer.clock()
-        grant = self._issuer.tokens.verify(token, now_s)
-        if (
-            grant is None
-            or grant.attempt_id != attempt_id
-            or TokenHolder(grant.pool, grant.worker, grant.incarnation) != self._holder
-        ):
-            return False
-        passed_s = now_s - grant.issued_s
+        passed_s = self._issuer.clock() - grant.issued_s
         steady_s = self._issuer.steady_clock() - passed_s
         self._given[attempt_id] = grant.generation, grant.issued_s, steady_s
         return True
+
+    def _grant(self, attempt_id: str, token: str) -> AttemptGrant | None:
+        """Returns what a token says, if it is for this attempt and this worker process."""
+        grant = self._issuer.tokens.verify(token, self._issuer.clock()) if token else None
+        if grant is None or grant.attempt_id != attempt_id:
+            return None
+        holder = TokenHolder(grant.pool, grant.worker, grant.incarnation)
+        return grant if holder == self._holder else None
 
     def generation(self, attempt_id: str) -> int:
         """Returns the generation that an admitted attempt was made for."""

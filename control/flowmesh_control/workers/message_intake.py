@@ -22,6 +22,7 @@ from flowmesh_core.protocol.messages import (
     FailureReport,
     Hello,
     LogLine,
+    ServingReplicaState,
     Sync,
 )
 from flowmesh_core.protocol.results import Usage
@@ -63,6 +64,8 @@ class DropReason(StrEnum):
 
     ATTEMPT_ID = "attempt-id"
     """The attempt was not assigned to this worker."""
+    REPLICA_ID = "replica-id"
+    """The replica of a service was not given to this worker."""
     MALFORMED = "malformed"
     """A value does not conform to the protocol."""
     TOO_MANY = "too-many"
@@ -142,6 +145,7 @@ class MessageIntake:
             attempts=self._progress("attempts", hello.attempts, keep=True),
             ended=self._ends(hello.ended),
             checkpoints=self._checkpoints(hello.checkpoints),
+            replicas=hello.replicas and self._replicas(hello.replicas),
         )
         return self._checked(checked)
 
@@ -155,6 +159,8 @@ class MessageIntake:
         replicas = sync.replicas
         if replicas and self._is_malformed(of_replicas(replicas)):
             replicas = None
+        if replicas:
+            replicas = self._replicas(replicas)
         if metrics and self._is_malformed(of_metrics(metrics)):
             metrics = {}
         checked = Sync(
@@ -222,6 +228,17 @@ class MessageIntake:
                 found.append(Checkpoint(attempt_id, c.digest, c.done, c.size_bytes, c.spoiled))
             else:
                 self._drop(DropReason.MALFORMED, f"checkpoints[{n}]", problem)
+        return tuple(found)
+
+    def _replicas(self, states: Sequence[ServingReplicaState]) -> tuple[ServingReplicaState, ...]:
+        """Returns the states of replicas that the worker was given, without their tokens."""
+        found = []
+        for n, state in enumerate(states):
+            if self._given.admits_replica(state.replica_id, state.token):
+                found.append(msgspec.structs.replace(state, token=""))
+                continue
+            text = f"{state.replica_id[:120]!r} was not given to it"
+            self._drop(DropReason.REPLICA_ID, f"replicas[{n}]", MessageProblem("replica_id", text))
         return tuple(found)
 
     def _lines(self, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:

@@ -115,9 +115,7 @@ class WorkerSession:
         self, replicas: tuple[ServingReplica, ...], routers: tuple[RouterAddress, ...]
     ) -> None:
         """Sets all replicas of services and routers; sent once the full state was answered."""
-        self._replicas = tuple(
-            msgspec.structs.replace(r, opening=self._with_token(r.opening)) for r in replicas
-        )
+        self._replicas = tuple(map(self._given.give_replica, replicas))
         self._routers = self._links.certified(routers, replicas)
 
     def renew_links(self) -> None:

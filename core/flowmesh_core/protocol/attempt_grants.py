@@ -19,8 +19,8 @@ MAC_BYTES = 16
 class AttemptGrant(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a token says.
 
-    A token of a prewarm entry has no attempt: it only reads, so its attempt id and write scope are
-    empty.
+    A token of a prewarm entry or of a service's replica has no attempt: it only reads, so its write
+    scope is empty, and its attempt id is empty or names the replica.
 
     Attributes:
         version: of this format.

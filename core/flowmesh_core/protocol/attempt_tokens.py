@@ -25,6 +25,8 @@ from flowmesh_core.sharing.key_ring import DerivedKeys
 CONTEXT = "flowmesh.dev 2 attempt tokens"
 """The purpose of the keys, for ``KeyRing.derive``."""
 TOKEN_CHARS_MAX = 1024
+REPLICA = "replica:"
+"""Before a replica's id in the place of an attempt's; no scope has a colon."""
 AGE_MAX_S = 8 * 86400
 """No attempt runs for longer."""
 _CLOCKS_DIFFER_S = 60
@@ -72,25 +74,34 @@ class AttemptTokens:
             read_scopes: where its inputs may lie.
             issued_s: now, in seconds since the epoch (UTC).
         """
-        return self._issue(attempt_id, holder, generation, read_scopes, issued_s)
+        scope = attempt_id.partition("/")[0]
+        return self._issue(attempt_id, holder, generation, scope, read_scopes, issued_s)
 
     def issue_reading(
-        self, holder: TokenHolder, *, read_scopes: tuple[str, ...], issued_s: float
+        self,
+        holder: TokenHolder,
+        *,
+        read_scopes: tuple[str, ...],
+        issued_s: float,
+        replica_id: str = "",
     ) -> str:
-        """Returns a token without an attempt, which only reads; for a prewarm entry.
+        """Returns a token without an attempt, which only reads; for a prewarm entry or a replica.
 
         Args:
             holder: the worker that is sent the entry.
             read_scopes: where the components of the entry may lie.
             issued_s: now, in seconds since the epoch (UTC).
+            replica_id: of the service's replica that the worker is given; none of a prewarm entry.
         """
-        return self._issue("", holder, 0, read_scopes, issued_s)
+        name = f"{REPLICA}{replica_id}" if replica_id else ""
+        return self._issue(name, holder, 0, "", read_scopes, issued_s)
 
     def _issue(
         self,
         attempt_id: str,
         holder: TokenHolder,
         generation: int,
+        write_scope: str,
         read_scopes: tuple[str, ...],
         issued_s: float,
     ) -> str:
@@ -103,7 +114,7 @@ class AttemptTokens:
                 holder.worker,
                 holder.incarnation,
                 int(issued_s),
-                attempt_id.partition("/")[0],
+                write_scope,
                 read_scopes,
             )
         )

@@ -193,6 +193,8 @@ class ServingReplicaState(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fa
         units: work that its calls have done so far in this instance, in the contract's unit.
         signature: of its engine instance.
         memory_mib: what the worker reserves for that, whether it is loaded or not.
+        token: of the replica's opening: the proof, to a later leader, that it was given to this
+            worker process.
     """
 
     replica_id: str
@@ -202,6 +204,7 @@ class ServingReplicaState(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fa
     units: int = 0
     signature: Digest = Digest("")
     memory_mib: int = 0
+    token: str = ""
 
 
 class FailureReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

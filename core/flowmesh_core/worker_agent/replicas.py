@@ -103,6 +103,7 @@ class Replica:
             units=self.units,
             signature=self.signature,
             memory_mib=reserved.memory_mib if reserved else self.wanted.opening.memory_mib,
+            token=self.wanted.opening.token,
         )
 
 

@@ -204,7 +204,8 @@ class SimGateway:
         """Queues the complete lists of replicas of services and routers."""
         session = self._session(worker)
         if session is not None:
-            session.replicas, session.routers = replicas, routers
+            session.replicas = tuple(map(session.given.give_replica, replicas))
+            session.routers = routers
 
     def acknowledge(self, worker: str, attempt_id: str) -> None:
         """Queues the acknowledgement of an attempt's report."""
