@@ -68,7 +68,13 @@ TO_ROUTER: dict[str, Any] = {
     ),
     "piece": serving.Piece(call_id="c1", data=b"data: {}\n\n"),
     "call ended": serving.CallEnded(
-        call_id="c1", outcome="failed", status=400, body=b"{}", tokens_in=7, tokens_out=8
+        call_id="c1",
+        outcome="failed",
+        status=400,
+        body=b"{}",
+        tokens_in=7,
+        tokens_out=8,
+        value=serving.PassedValue(data=b"[1]", number=3, path=()),
     ),
     "call refused": serving.CallRefused(call_id="c1", reason="full"),
     "pong": serving.Pong(),
@@ -117,6 +123,8 @@ TO_CALL_HOST: dict[str, Any] = {
         budget_ms=4500,
         slo_ms=2000,
         tenant="team-b",
+        passed={"query": serving.PassedValue(data=b"[1]", number=3, path=("rows",))},
+        wants_value=True,
     ),
     "forget values": serving.ForgetValues(keys=("q1.2.hits",)),
 }

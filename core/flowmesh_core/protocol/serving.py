@@ -37,6 +37,8 @@ CREDIT_BYTES = 64 << 10
 
 VALUE_BYTES_MAX = 8 << 20
 """The largest value of a stage that passes a router."""
+PACKED_ARRAYS = b"\xc1"
+"""The first byte of packed arrays; JSON never begins with it."""
 
 OK = "ok"
 FAILED = "failed"
@@ -199,6 +201,7 @@ class CallEnded(msgspec.Struct, frozen=True, array_like=True, tag="call-ended"):
         body: the answer, or OpenAI's error object; empty after a stream.
         tokens_in: tokens of the prompt.
         tokens_out: generated tokens.
+        value: of a component's call that wanted one; empty where ``body`` is the value.
     """
 
     call_id: str
@@ -207,6 +210,7 @@ class CallEnded(msgspec.Struct, frozen=True, array_like=True, tag="call-ended"):
     body: bytes = b""
     tokens_in: int = 0
     tokens_out: int = 0
+    value: "PassedValue | None" = None
 
 
 class CallRefused(msgspec.Struct, frozen=True, array_like=True, tag="call-refused"):
@@ -261,7 +265,7 @@ class StageValue(msgspec.Struct, frozen=True, array_like=True, tag="value"):
     Attributes:
         stage: that needs it; ``reply`` for the router itself.
         source: the stage that made it.
-        data: JSON; empty for the answer that was streamed.
+        data: JSON, or packed arrays for a Python component; empty for the answer that was streamed.
     """
 
     request_id: str
@@ -307,6 +311,21 @@ class StoredInput(msgspec.Struct, frozen=True, array_like=True):
     path: tuple[str, ...] = ()
 
 
+class PassedValue(msgspec.Struct, frozen=True, array_like=True):
+    """A value that a Python component has made for one in another host.
+
+    Attributes:
+        data: JSON, or arrays as the component host packs them; empty where a descriptor was passed
+            beside the connection.
+        number: of that descriptor; 0 for none.
+        path: of the part that is wanted.
+    """
+
+    data: bytes = b""
+    number: int = 0
+    path: tuple[str, ...] = ()
+
+
 class ComponentCall(msgspec.Struct, frozen=True, array_like=True, tag="component-call"):
     """One call of a Python component.
 
@@ -320,6 +339,8 @@ class ComponentCall(msgspec.Struct, frozen=True, array_like=True, tag="component
         budget_ms: what remains until the request's timeout.
         slo_ms: what remains until its reply is late; 0 for no target.
         tenant: the caller's namespace.
+        passed: further inputs, by name, that components of other hosts have made.
+        wants_value: whether a component of another host needs the result.
     """
 
     call_id: str
@@ -331,6 +352,8 @@ class ComponentCall(msgspec.Struct, frozen=True, array_like=True, tag="component
     budget_ms: int
     slo_ms: int
     tenant: str = ""
+    passed: dict[str, PassedValue] = {}
+    wants_value: bool = False
 
 
 class ForgetValues(msgspec.Struct, frozen=True, array_like=True, tag="forget"):

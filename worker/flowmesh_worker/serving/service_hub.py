@@ -33,6 +33,7 @@ from flowmesh_core.protocol.serving import (
     UseGraph,
 )
 from flowmesh_worker.ipc.hub_frames import AdmitReplica, ReplicaUsage, RouterTls
+from flowmesh_worker.ipc.passed_values import StageBytes
 from flowmesh_worker.serving.instance_link import HostCall, InstanceLink, ToCaller
 from flowmesh_worker.serving.router_group import RouterGroup
 from flowmesh_worker.serving.router_link import RouterLink, RouterMessage
@@ -189,6 +190,7 @@ class ServiceHub:
         tenant: str,
         call: HostCall,
         reply: Callable[[ToCaller], None],
+        passed: Mapping[str, StageBytes] = MappingProxyType({}),
     ) -> str:
         """See ``StageReplicas.start``."""
         replica = self._replicas.get(replica_id)
@@ -206,7 +208,7 @@ class ServiceHub:
         self._calls[call.call_id] = _Routed(link, replica, reply)
         replica.calls += 1
         self._used_by(replica)
-        replica.instance.add(call, self._reply)
+        replica.instance.add(call, self._reply, passed)
         return ""
 
     def abort(self, call_id: str) -> None:

@@ -6,7 +6,7 @@ through the router, and those of the reply to the router itself.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,10 +17,12 @@ from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.protocol.serving import (
     FAILED,
     FULL,
+    PACKED_ARRAYS,
     UNKNOWN_REPLICA,
     VALUE_BYTES_MAX,
     CallEnded,
     CallRefused,
+    ComponentCall,
     Piece,
     RunStages,
     StageFailed,
@@ -29,6 +31,8 @@ from flowmesh_core.protocol.serving import (
 from flowmesh_core.stages.joins import JoinTable, MatchedSet
 from flowmesh_core.stages.service_graph import REPLY, LoadedGraph, ServiceGraph
 from flowmesh_core.stages.values import REQUEST
+from flowmesh_worker.ipc.passed_values import StageBytes, size_of
+from flowmesh_worker.ipc.shared_value import SharedValue
 from flowmesh_worker.serving.instance_link import HostCall, InstanceLink, ToCaller
 from flowmesh_worker.serving.router_link import RouterLink
 from flowmesh_worker.serving.stage_calls import StageCalls, stage_value
@@ -36,7 +40,7 @@ from flowmesh_worker.serving.stage_values import StageData
 
 VALUES_BYTES_MAX = 256 << 20
 """Values of all requests that a hub holds at most; beyond, it refuses requests."""
-REFERENCE, INLINE, RELAY = "reference", "inline", "relay"
+REFERENCE, INLINE, SHARED, RELAY = "reference", "inline", "shared", "relay"
 _BAD_REQUEST, _SERVER_ERROR = 400, 500
 
 
@@ -54,8 +58,9 @@ class StageReplicas(Protocol):
         tenant: str,
         call: HostCall,
         reply: Callable[[ToCaller], None],
+        passed: Mapping[str, StageBytes],
     ) -> str:
-        """Begins a call; returns why it is refused, else nothing."""
+        """Begins a call with the values that it names; returns why it is refused, else nothing."""
         ...
 
     def abort(self, call_id: str) -> None:
@@ -127,7 +132,8 @@ class StageRequests:
             self._abort(known)
         here = [place for place in run.route.stages if place.worker == self._worker]
         graph = self._graphs.get(run.graph)
-        if graph is None or not here or self._value_bytes > VALUES_BYTES_MAX:
+        is_full = self._value_bytes + len(run.request) > VALUES_BYTES_MAX
+        if graph is None or not here or is_full:
             reason = FULL if graph is not None else UNKNOWN_REPLICA
             replica_id = here[0].replica_id if here else ""
             link.send(StageFailed(run.request_id, run.route.version, "", replica_id, reason))
@@ -156,11 +162,14 @@ class StageRequests:
         request = self._requests.get(message.request_id)
         if request is None or request.link is not link:
             return
-        data = StageData(message.data)
+        is_packed = message.data.startswith(PACKED_ARRAYS)
+        data = StageData(b"", packed=message.data) if is_packed else StageData(message.data)
+        if not self._hold(request, data.size):
+            self._fail(request, message.stage, FULL)
+            return
         done = self._joins.add(
             message.request_id, message.version, message.stage, message.source, data
         )
-        self._hold(request, len(message.data))
         if done is not None:
             self._start(request, done)
 
@@ -203,19 +212,18 @@ class StageRequests:
         place = request.run.route.place(done.stage)
         assert place is not None, "only stages of the route have joins"
         try:
-            call, references = self._calls.call(request, done, place.replica_id)
+            call, passed = self._calls.call(request, done, place.replica_id)
         except (FlowMeshError, msgspec.DecodeError) as error:
             self._fail(request, done.stage, FAILED, _BAD_REQUEST, error_body(error))
             return
-        self._count(request, REFERENCE, references)
-        self._count(request, INLINE, len(call.body))
+        self._count_inputs(request, call, passed)
         request.calls[done.stage] = call.call_id
 
         def reply(message: ToCaller) -> None:
             self._replied(request, done.stage, call, message)
 
         reason = self._replicas.start(
-            request.link, place.replica_id, request.run.tenant, call, reply
+            request.link, place.replica_id, request.run.tenant, call, reply, passed
         )
         if reason:
             request.calls.pop(done.stage, None)
@@ -246,21 +254,30 @@ class StageRequests:
         data = stage_value(call, ended, instance)
         if data.key and instance is not None:
             request.stored.setdefault(instance, []).append(data.key)
-        self._hold(request, len(data.body))
+        if not self._hold(request, data.size):
+            self._fail(request, stage, FULL)
+            return
         for consumer in request.graph.consumers[stage]:
             place = run.route.place(consumer)
             if place is not None and place.worker == self._worker:
                 self._add(request, consumer, stage, data)
-            elif len(data.body) > VALUE_BYTES_MAX:
-                text = f"the value of stage {stage} has {len(data.body)} bytes"
-                why = OpenAiError(f"{text}, of at most {VALUE_BYTES_MAX}", code="value_too_large")
-                self._fail(request, stage, FAILED, _SERVER_ERROR, error_body(why))
+            elif not self._relay(request, consumer, stage, data):
                 return
-            else:
-                if consumer != REPLY:
-                    self._count(request, RELAY, len(data.body))
-                value = StageValue(run.request_id, request.version, consumer, stage, data.body)
-                request.link.send(value)
+
+    def _relay(self, request: StagedRequest, consumer: str, stage: str, data: StageData) -> bool:
+        """Sends a value through the router; returns False, and fails, where it is too large."""
+        value = data.packed or data.body
+        if size_of(value) > VALUE_BYTES_MAX:
+            text = f"the value of stage {stage} has {size_of(value)} bytes"
+            why = OpenAiError(f"{text}, of at most {VALUE_BYTES_MAX}", code="value_too_large")
+            self._fail(request, stage, FAILED, _SERVER_ERROR, error_body(why))
+            return False
+        body = value.read() if isinstance(value, SharedValue) else bytes(value)
+        if consumer != REPLY:
+            self._count(request, RELAY, len(body))
+        message = StageValue(request.run.request_id, request.version, consumer, stage, body)
+        request.link.send(message)
+        return True
 
     def _fail(
         self, request: StagedRequest, stage: str, outcome: str, status: int = 500, body: bytes = b""
@@ -283,9 +300,23 @@ class StageRequests:
         self._value_bytes -= request.value_bytes
         request.value_bytes = 0
 
-    def _hold(self, request: StagedRequest, size: int) -> None:
+    def _hold(self, request: StagedRequest, size: int) -> bool:
+        """Counts the bytes of a value; returns False where the hub would hold too many."""
+        if self._value_bytes + size > VALUES_BYTES_MAX:
+            return False
         request.value_bytes += size
         self._value_bytes += size
+        return True
+
+    def _count_inputs(
+        self, request: StagedRequest, call: HostCall, passed: Mapping[str, StageBytes]
+    ) -> None:
+        shared = [v.size for v in passed.values() if isinstance(v, SharedValue)]
+        inline = sum(map(size_of, passed.values())) - sum(shared)
+        self._count(request, SHARED, sum(shared))
+        self._count(request, INLINE, len(call.body) + inline)
+        if isinstance(call, ComponentCall):
+            self._count(request, REFERENCE, len(call.stored))
 
     def _count(self, request: StagedRequest, tier: str, amount: int) -> None:
         if amount:

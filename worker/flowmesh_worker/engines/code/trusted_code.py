@@ -1,11 +1,12 @@
 """Runs batches of trusted components in the engine host itself, on one thread."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from flowmesh_worker.engines.code.component_code import ComponentCode
 from flowmesh_worker.engines.code.component_frames import BatchCall, CallResult, LoadedCode
+from flowmesh_worker.ipc.passed_values import StageBytes
 
 
 class TrustedCode:
@@ -21,12 +22,16 @@ class TrustedCode:
         self._thread = ThreadPoolExecutor(1, "component")
 
     async def run(
-        self, component: str, calls: Sequence[BatchCall], within_s: float
+        self,
+        component: str,
+        calls: Sequence[BatchCall],
+        within_s: float,
+        passed: Sequence[Mapping[str, StageBytes]] = (),
     ) -> list[CallResult]:
         """Returns the results of a batch; trusted code is not ended."""
         del within_s
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self.code.run, component, calls)
+        return await loop.run_in_executor(self._thread, self.code.run, component, calls, passed)
 
     def forget(self, keys: tuple[str, ...]) -> None:
         """Drops results that are kept."""
