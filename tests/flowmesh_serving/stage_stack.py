@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from tests.flowmesh_core.catalog.built_in import builtin_catalog
 from tests.flowmesh_serving.stack import (
     ECHO,
@@ -28,6 +29,7 @@ from flowmesh_core.protocol.router_services import ServiceEntry, ServiceToken, t
 from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_worker.ipc.frames import Start
 from flowmesh_worker.ipc.hub_frames import AdmitReplica
+from flowmesh_worker.serving.peer_links import PeerLinks
 from flowmesh_worker.serving.service_hub import ServiceHub
 
 SERVICE = "team-a/ask"
@@ -157,6 +159,11 @@ async def _start_worker(
             component=component.name,
         )
         await hub.admit(admitted)
+
+
+def without_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has hubs take no values of each other, as across machines."""
+    monkeypatch.setattr(PeerLinks, "listen", lambda *_: None)
 
 
 async def together(*asking: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.flowmesh_serving.stack import until
-from tests.flowmesh_serving.stage_stack import python, stage_stack, together
+from tests.flowmesh_serving.stage_stack import python, stage_stack, together, without_peers
 
 from flowmesh_worker.serving import stage_requests
 
@@ -87,8 +87,9 @@ async def test_large_json_passes_in_shared_memory_and_small_values_inline(tmp_pa
 
 
 async def test_arrays_pass_between_workers_through_the_router_up_to_its_limit(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    without_peers(monkeypatch)
     spec = chain("make", "total", "rows", ".rows")
     async with stage_stack(tmp_path, spec, {"w1": ["one"], "w2": ["two"]}) as stack:
         status, body = await stack.ask({"n": 100_000})

@@ -60,7 +60,12 @@ _CALL = serving.ServiceCall(
 )
 TO_ROUTER: dict[str, Any] = {
     "hub hello": serving.HubHello(
-        version=1, worker="w-1", incarnation="0a", replicas=(_LOAD,), certificate="00.YQ==.Yg=="
+        version=1,
+        worker="w-1",
+        incarnation="0a",
+        replicas=(_LOAD,),
+        certificate="00.YQ==.Yg==",
+        peer="0a",
     ),
     "link renewed": serving.LinkRenewed(certificate="00.YQ==.Yg=="),
     "loads": serving.ReplicaLoads(
@@ -106,6 +111,7 @@ FROM_ROUTER: dict[str, Any] = {
         tenant="team-b",
         seed=5,
         stream=True,
+        peers={"w-2": serving.PeerAddress(socket="0b", key="0c")},
     ),
     "stage value": serving.StageValue(
         request_id="q1", version=2, stage="best", source="hits", data=b"[1]"
@@ -137,6 +143,20 @@ FROM_CALL_HOST: dict[str, Any] = {
             ),
         )
     ),
+}
+TO_PEER: dict[str, Any] = {
+    "peer hello": serving.PeerHello(version=1, worker="w-1", key="0c"),
+    "peer value": serving.PeerValue(
+        request_id="q1",
+        version=2,
+        stage="best",
+        source="hits",
+        value=serving.PassedValue(data=b"[1]", number=3, path=("rows",)),
+        checksum=4,
+    ),
+}
+FROM_PEER: dict[str, Any] = {
+    "peer refused": serving.PeerRefused(request_id="q1", version=2),
 }
 TO_HUB: dict[str, Any] = {
     "routers": hub_frames.UseRouters(

@@ -9,10 +9,12 @@ hub, host; its pieces and its end come back the same way::
                      UseGraph, RunStages, StageValue, EndRequest
     hub -> host      ServiceCall, Credit, Abort, ComponentCall, ForgetValues
     host -> hub      CallHostHello, Piece, CallEnded, ComponentProfiles
+    hub -> hub       PeerHello, PeerValue; back PeerRefused
 
 A request to a service with stages has a route, which its router sends to each hub in it. A hub
-begins a stage once its join is complete, and sends the stage's value to the next hub through the
-router; values for the reply go to the router itself.
+begins a stage once its join is complete, and sends the stage's value to the next hub: directly
+where the router has named it as a peer, else through the router. Values for the reply go to the
+router.
 
 Time in a frame is what remains of a call's budget, in milliseconds: clocks are not compared. Every
 frame may arrive twice: what is not known any more is ignored. Structures are arrays, fields are
@@ -86,6 +88,8 @@ class HubHello(msgspec.Struct, frozen=True, array_like=True, tag="hub-hello"):
         incarnation: unique per process of a hub.
         replicas: all that take calls.
         certificate: the link certificate; empty on a Unix socket.
+        peer: name of the socket where it takes values of other hubs, in the folder ``peers`` beside
+            the router's own; empty where it takes none.
     """
 
     version: int
@@ -93,6 +97,7 @@ class HubHello(msgspec.Struct, frozen=True, array_like=True, tag="hub-hello"):
     incarnation: str
     replicas: tuple[ReplicaLoad, ...]
     certificate: str = ""
+    peer: str = ""
 
 
 class LinkRenewed(msgspec.Struct, frozen=True, array_like=True, tag="link-renewed"):
@@ -234,6 +239,18 @@ class UseGraph(msgspec.Struct, frozen=True, array_like=True, tag="graph"):
     graph: ServiceGraph
 
 
+class PeerAddress(msgspec.Struct, frozen=True, array_like=True):
+    """Another hub of a request's route, to which values go without the router.
+
+    Attributes:
+        socket: its name in the folder ``peers``.
+        key: that only the router and the two hubs know.
+    """
+
+    socket: str
+    key: str
+
+
 class RunStages(msgspec.Struct, frozen=True, array_like=True, tag="stages"):
     """Run the stages of a request that the route gives to this hub.
 
@@ -246,6 +263,8 @@ class RunStages(msgspec.Struct, frozen=True, array_like=True, tag="stages"):
         tenant: the caller's namespace.
         seed: used where a stage has none.
         stream: whether the answer of the stage that streams is wanted as it is made.
+        peers: the hubs of the route's other workers, by worker; the router relays values to those
+            that it does not name.
     """
 
     request_id: str
@@ -257,6 +276,7 @@ class RunStages(msgspec.Struct, frozen=True, array_like=True, tag="stages"):
     tenant: str
     seed: int
     stream: bool = False
+    peers: dict[str, PeerAddress] = {}
 
 
 class StageValue(msgspec.Struct, frozen=True, array_like=True, tag="value"):
@@ -378,6 +398,44 @@ class ComponentProfiles(msgspec.Struct, frozen=True, array_like=True, tag="profi
     profiles: tuple[ComponentProfile, ...]
 
 
+class PeerHello(msgspec.Struct, frozen=True, array_like=True, tag="peer-hello"):
+    """The first frame of a hub that sends values to another.
+
+    Attributes:
+        worker: the sender's name.
+        key: from ``PeerAddress``.
+    """
+
+    version: int
+    worker: str
+    key: str
+
+
+class PeerValue(msgspec.Struct, frozen=True, array_like=True, tag="peer-value"):
+    """The value of one stage for a stage of the receiving hub.
+
+    Attributes:
+        stage: that needs it.
+        source: the stage that made it.
+        checksum: CRC-32 of the data where it has 64 KiB or more; 0 for a descriptor, whose bytes
+            are not copied.
+    """
+
+    request_id: str
+    version: int
+    stage: str
+    source: str
+    value: PassedValue
+    checksum: int = 0
+
+
+class PeerRefused(msgspec.Struct, frozen=True, array_like=True, tag="peer-refused"):
+    """A value is damaged or of a request that the hub does not have: route it again."""
+
+    request_id: str
+    version: int
+
+
 ToRouter = (
     HubHello
     | LinkRenewed
@@ -402,4 +460,6 @@ FromRouter = (
     | EndRequest
 )
 ToCallHost = ServiceCall | Credit | Abort | ComponentCall | ForgetValues
+ToPeer = PeerHello | PeerValue
+FromPeer = PeerRefused
 FromCallHost = CallHostHello | Piece | CallEnded | ComponentProfiles

@@ -6,9 +6,6 @@ on their way to the client, nothing more is taken from the engine until the clie
 
 import asyncio
 import contextlib
-import os
-import socket
-import sys
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -35,7 +32,8 @@ from flowmesh_core.protocol.serving import (
 )
 from flowmesh_worker.engine_api import Serves, ServesComponents, ServingAnswer, ServingCall
 from flowmesh_worker.ipc.channel import Channel
-from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket, accept_with_descriptors
+from flowmesh_worker.ipc.descriptor_listener import DescriptorListener
+from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket
 from flowmesh_worker.ipc.passed_values import StageBytes, receive_values, send_value
 
 _PROFILES_EVERY_S = 0.05
@@ -57,8 +55,7 @@ class CallServer:
         """
         self._engine = engine
         self._on_broken = on_broken
-        self._listener: socket.socket | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._listener = DescriptorListener(self._connected)
         self._connections: set[_HubConnection] = set()
 
     async def listen(self, path: Path) -> None:
@@ -67,52 +64,18 @@ class CallServer:
         Raises:
             OSError: the socket cannot be created.
         """
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            before = os.umask(0o177)
-            try:
-                listener.bind(str(path))
-            finally:
-                os.umask(before)
-            listener.listen()
-            listener.setblocking(False)
-        except BaseException:
-            listener.close()
-            raise
-        self._listener = listener
-        self._do(self._accept_always(listener))
+        self._listener.listen(path)
 
     async def close(self) -> None:
         """Stops listening and cancels all calls."""
-        for task in self._tasks:
-            task.cancel()
-        if self._listener is not None:
-            self._listener.close()
+        self._listener.close()
         for connection in list(self._connections):
             await connection.close()
 
-    async def _accept_always(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            connection, _ = await loop.sock_accept(listener)
-            self._do(self._connected(connection))
-
-    async def _connected(self, connection: socket.socket) -> None:
-        try:
-            descriptors = await accept_with_descriptors(connection)
-        except OSError as error:
-            connection.close()
-            sys.stdout.write(f"a connection for calls is refused: {error}\n")
-            return
+    def _connected(self, descriptors: DescriptorSocket) -> Channel[ToCallHost]:
         hub = _HubConnection(self._engine, descriptors, self._on_broken, self._connections.discard)
         self._connections.add(hub)
-        await asyncio.get_running_loop().create_connection(lambda: hub.channel, sock=connection)
-
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        return hub.channel
 
 
 class _HubConnection:

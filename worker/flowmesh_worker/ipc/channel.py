@@ -22,10 +22,15 @@ class Channel(FramedConnection[Received], asyncio.Protocol):
         receives: Any,
         on_message: Callable[[Received], None],
         on_lost: Callable[[], None],
+        frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
         """Creates an unconnected end on the running event loop; most callers use :meth:`over`."""
         super().__init__(
-            receives, on_message, on_lost, lambda send: asyncio.get_running_loop().call_soon(send)
+            receives,
+            on_message,
+            on_lost,
+            lambda send: asyncio.get_running_loop().call_soon(send),
+            frame_bytes_max,
         )
 
     @classmethod

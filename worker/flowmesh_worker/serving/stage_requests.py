@@ -1,109 +1,69 @@
 """The requests to services with stages, at one hub: begins each stage once its join is complete.
 
 A request comes with its route. Values go to stages of this worker directly, to those of others
-through the router, and those of the reply to the router itself.
+through their hub where it is a peer, else through the router, and those of the reply to the router.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+import contextlib
+import hmac
+from collections.abc import Callable
 
 import msgspec
 
-from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.errors import FlowMeshError, ProtocolError
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.protocol.serving import (
     FAILED,
     FULL,
+    LOST,
     PACKED_ARRAYS,
     UNKNOWN_REPLICA,
-    VALUE_BYTES_MAX,
     CallEnded,
     CallRefused,
-    ComponentCall,
+    PeerRefused,
+    PeerValue,
     Piece,
     RunStages,
     StageFailed,
     StageValue,
 )
 from flowmesh_core.stages.joins import JoinTable, MatchedSet
-from flowmesh_core.stages.service_graph import REPLY, LoadedGraph, ServiceGraph
+from flowmesh_core.stages.service_graph import LoadedGraph, ServiceGraph
 from flowmesh_core.stages.values import REQUEST
-from flowmesh_worker.ipc.passed_values import StageBytes, size_of
-from flowmesh_worker.ipc.shared_value import SharedValue
-from flowmesh_worker.serving.instance_link import HostCall, InstanceLink, ToCaller
+from flowmesh_worker.ipc.passed_values import StageBytes
+from flowmesh_worker.serving.early_values import EarlyValue, EarlyValues
+from flowmesh_worker.serving.instance_link import HostCall, ToCaller
+from flowmesh_worker.serving.passed_bytes import PassedBytes
+from flowmesh_worker.serving.peer_links import Peer, PeerLinks
 from flowmesh_worker.serving.router_link import RouterLink
 from flowmesh_worker.serving.stage_calls import StageCalls, stage_value
+from flowmesh_worker.serving.stage_replicas import StageReplicas
 from flowmesh_worker.serving.stage_values import StageData
+from flowmesh_worker.serving.staged_request import StagedRequest
+from flowmesh_worker.serving.value_sender import ValueSender, error_body
 
 VALUES_BYTES_MAX = 256 << 20
 """Values of all requests that a hub holds at most; beyond, it refuses requests."""
-REFERENCE, INLINE, SHARED, RELAY = "reference", "inline", "shared", "relay"
+_PEER_LOST_S = 1.0
+"""A router learns of a lost hub before this time, and routes its requests again by itself."""
 _BAD_REQUEST, _SERVER_ERROR = 400, 500
 
 
-class StageReplicas(Protocol):
-    """The part of the hub that stages use."""
-
-    def instance_of(self, replica_id: str) -> InstanceLink | None:
-        """Returns the engine instance of a replica."""
-        ...
-
-    def start(
-        self,
-        link: RouterLink,
-        replica_id: str,
-        tenant: str,
-        call: HostCall,
-        reply: Callable[[ToCaller], None],
-        passed: Mapping[str, StageBytes],
-    ) -> str:
-        """Begins a call with the values that it names; returns why it is refused, else nothing."""
-        ...
-
-    def abort(self, call_id: str) -> None:
-        """Drops a call; its end is not reported."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class StagedRequest:
-    """A request that runs here.
+class StageRequests:
+    """All requests of one hub.
 
     Attributes:
-        until_s: its timeout, and ``due_s`` when its reply is late (0 for no target), by the loop's
-            clock.
-        calls: call id by stage that runs.
-        stored: keys of values, by the host that keeps them.
-        value_bytes: of its values.
+        peers: links to hubs of other workers.
     """
 
-    link: RouterLink
-    run: RunStages
-    graph: LoadedGraph
-    until_s: float
-    due_s: float
-    calls: dict[str, str] = field(default_factory=dict)
-    stored: dict[InstanceLink, list[str]] = field(default_factory=dict)
-    value_bytes: int = 0
-
-    @property
-    def version(self) -> int:
-        """The version of its route."""
-        return self.run.route.version
-
-
-class StageRequests:
-    """All requests of one hub."""
-
-    def __init__(self, worker: str, replicas: StageReplicas) -> None:
+    def __init__(self, worker: str, replicas: StageReplicas, peer: str) -> None:
         """Has no request yet.
 
         Args:
             worker: the worker's name.
             replicas: of the hub.
+            peer: name of the socket for values of other hubs.
         """
         self._worker = worker
         self._replicas = replicas
@@ -111,7 +71,10 @@ class StageRequests:
         self._requests: dict[str, StagedRequest] = {}
         self._joins = JoinTable[StageData]()
         self._calls = StageCalls(replicas.instance_of)
-        self._passed: dict[RouterLink, Counter[str]] = {}
+        self._passed = PassedBytes()
+        self._early = EarlyValues()
+        self.peers = PeerLinks(worker, peer, self)
+        self._sender = ValueSender(self.peers, self._passed, self._send_failed)
         self._value_bytes = 0
 
     def __len__(self) -> int:
@@ -156,22 +119,16 @@ class StageRequests:
         for place in here:
             if REQUEST in needs[place.stage]:
                 self._add(request, place.stage, REQUEST, data)
+        for early in self._early.take(run.request_id):
+            with contextlib.suppress(ProtocolError):
+                self.add_peer_value(early.peer, early.value, early.data, early.refuse)
 
     def add_value(self, link: RouterLink, message: StageValue) -> None:
         """Adds a value that another hub has made."""
         request = self._requests.get(message.request_id)
         if request is None or request.link is not link:
             return
-        is_packed = message.data.startswith(PACKED_ARRAYS)
-        data = StageData(b"", packed=message.data) if is_packed else StageData(message.data)
-        if not self._hold(request, data.size):
-            self._fail(request, message.stage, FULL)
-            return
-        done = self._joins.add(
-            message.request_id, message.version, message.stage, message.source, data
-        )
-        if done is not None:
-            self._start(request, done)
+        self._add_passed(request, message, message.data)
 
     def end(self, link: RouterLink, request_id: str) -> None:
         """Aborts what runs of a router's request and frees its values."""
@@ -186,7 +143,7 @@ class StageRequests:
         for request_id, request in list(self._requests.items()):
             if request.link is link:
                 self.end(link, request_id)
-        self._passed.pop(link, None)
+        self._passed.take(link)
 
     def streaming_call(self, request_id: str) -> str:
         """Returns the call that streams a request's answer; empty where none does."""
@@ -195,16 +152,67 @@ class StageRequests:
 
     def take_passed_bytes(self, link: RouterLink) -> dict[str, int]:
         """Returns the bytes that were passed on by tier since the last time."""
-        return dict(self._passed.pop(link, {}))
+        return self._passed.take(link)
 
     def take_dropped(self) -> dict[str, int]:
         """Returns how many values joins have dropped since the last time, by reason."""
         return {why: count for why, count in self._joins.take_counts().items() if count}
 
+    # -- as a PeerReceiver -----------------------------------------------------------------------
+
+    def add_peer_value(
+        self, peer: Peer, value: PeerValue, data: StageBytes, refuse: Callable[[], None]
+    ) -> None:
+        """See ``PeerReceiver.add_peer_value``."""
+        request = self._requests.get(value.request_id)
+        if request is None or request.version < value.version:
+            self._early.add(EarlyValue(peer, value, data, refuse))
+            return
+        if request.version > value.version:
+            return  # its route was replaced
+        address = request.run.peers.get(peer.worker)
+        place, source = (request.run.route.place(name) for name in (value.stage, value.source))
+        if address is None or not hmac.compare_digest(address.key.encode(), peer.key.encode()):
+            raise ProtocolError(f"the hub of {peer.worker} is not a peer for the request")
+        if source is None or source.worker != peer.worker:
+            raise ProtocolError(f"the hub of {peer.worker} sends a value of another's stage")
+        if place is None or place.worker != self._worker:
+            raise ProtocolError(f"the hub of {peer.worker} sends a value for another hub")
+        self._add_passed(request, value, data)
+
+    def peer_refused(self, refused: PeerRefused) -> None:
+        """See ``PeerReceiver.peer_refused``."""
+        request = self._requests.get(refused.request_id)
+        if request is not None and request.version == refused.version and request.peers:
+            self._fail(request, "", LOST)
+
+    def peer_lost(self, worker: str) -> None:
+        """See ``PeerReceiver.peer_lost``."""
+        for request in self._requests.values():
+            if worker in request.peers:
+                refused = PeerRefused(request.run.request_id, request.version)
+                loop = asyncio.get_running_loop()
+                loop.call_later(_PEER_LOST_S, self.peer_refused, refused)
+
     # -- one request -----------------------------------------------------------------------------
 
     def _add(self, request: StagedRequest, stage: str, source: str, data: StageData) -> None:
         done = self._joins.add(request.run.request_id, request.version, stage, source, data)
+        if done is not None:
+            self._start(request, done)
+
+    def _add_passed(
+        self, request: StagedRequest, value: StageValue | PeerValue, passed: StageBytes
+    ) -> None:
+        """Adds a value that another hub has made."""
+        if isinstance(passed, bytes) and not passed.startswith(PACKED_ARRAYS):
+            data = StageData(passed)
+        else:
+            data = StageData(b"", packed=passed)
+        if not self._hold(request, data.size):
+            self._fail(request, value.stage, FULL)
+            return
+        done = self._joins.add(value.request_id, value.version, value.stage, value.source, data)
         if done is not None:
             self._start(request, done)
 
@@ -216,7 +224,7 @@ class StageRequests:
         except (FlowMeshError, msgspec.DecodeError) as error:
             self._fail(request, done.stage, FAILED, _BAD_REQUEST, error_body(error))
             return
-        self._count_inputs(request, call, passed)
+        self._passed.count_inputs(request.link, call, passed)
         request.calls[done.stage] = call.call_id
 
         def reply(message: ToCaller) -> None:
@@ -261,23 +269,12 @@ class StageRequests:
             place = run.route.place(consumer)
             if place is not None and place.worker == self._worker:
                 self._add(request, consumer, stage, data)
-            elif not self._relay(request, consumer, stage, data):
-                return
+            else:
+                self._sender.send(request, consumer, stage, data)
 
-    def _relay(self, request: StagedRequest, consumer: str, stage: str, data: StageData) -> bool:
-        """Sends a value through the router; returns False, and fails, where it is too large."""
-        value = data.packed or data.body
-        if size_of(value) > VALUE_BYTES_MAX:
-            text = f"the value of stage {stage} has {size_of(value)} bytes"
-            why = OpenAiError(f"{text}, of at most {VALUE_BYTES_MAX}", code="value_too_large")
-            self._fail(request, stage, FAILED, _SERVER_ERROR, error_body(why))
-            return False
-        body = value.read() if isinstance(value, SharedValue) else bytes(value)
-        if consumer != REPLY:
-            self._count(request, RELAY, len(body))
-        message = StageValue(request.run.request_id, request.version, consumer, stage, body)
-        request.link.send(message)
-        return True
+    def _send_failed(self, request: StagedRequest, stage: str, error: OpenAiError) -> None:
+        if self._requests.get(request.run.request_id) is request:
+            self._fail(request, stage, FAILED, _SERVER_ERROR, error_body(error))
 
     def _fail(
         self, request: StagedRequest, stage: str, outcome: str, status: int = 500, body: bytes = b""
@@ -302,29 +299,8 @@ class StageRequests:
 
     def _hold(self, request: StagedRequest, size: int) -> bool:
         """Counts the bytes of a value; returns False where the hub would hold too many."""
-        if self._value_bytes + size > VALUES_BYTES_MAX:
+        if self._value_bytes + self._early.size + size > VALUES_BYTES_MAX:
             return False
         request.value_bytes += size
         self._value_bytes += size
         return True
-
-    def _count_inputs(
-        self, request: StagedRequest, call: HostCall, passed: Mapping[str, StageBytes]
-    ) -> None:
-        shared = [v.size for v in passed.values() if isinstance(v, SharedValue)]
-        inline = sum(map(size_of, passed.values())) - sum(shared)
-        self._count(request, SHARED, sum(shared))
-        self._count(request, INLINE, len(call.body) + inline)
-        if isinstance(call, ComponentCall):
-            self._count(request, REFERENCE, len(call.stored))
-
-    def _count(self, request: StagedRequest, tier: str, amount: int) -> None:
-        if amount:
-            self._passed.setdefault(request.link, Counter())[tier] += amount
-
-
-def error_body(error: Exception) -> bytes:
-    """Returns an error object in OpenAI's shape."""
-    if not isinstance(error, OpenAiError):
-        error = OpenAiError(str(error), code="invalid_value")
-    return msgspec.json.encode(error.body())
